@@ -1,0 +1,26 @@
+//! The words and bytes every other crate shares: ids, the codec, checksums, order-preserving keys, and the
+//! append-only memory that lets readers run beside a writer. Nothing here does I/O.
+
+mod arena;
+mod codec;
+mod ids;
+pub mod keys;
+
+pub use arena::{AppendList, Arena, ArenaOffset};
+pub use codec::{DecodeError, Decoder, put_bytes, put_u32, put_u64, put_varint, varint_len};
+pub use ids::{Lsn, Position, Seq};
+
+/// CRC-32C (Castagnoli) of `bytes`, as used by every file format of Ropewalk.
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
+/// Continues a CRC-32C over a further piece: `crc32c_append(crc32c(a), b) == crc32c(a ++ b)`.
+pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc, bytes)
+}
+
+/// XXH3-64 with seed 0: the hash that filters and posting keys are built from. Part of the file formats, so it never changes.
+pub fn hash64(bytes: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(bytes)
+}

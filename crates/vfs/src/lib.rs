@@ -1,0 +1,208 @@
+//! Files, directories, time and randomness behind traits, so that the whole engine runs the same on a real disk, in
+//! memory, and on a simulated disk that lies. The only crate that touches `std::fs` and `std::time`.
+//!
+//!   Env { vfs, clock, random } ─▶ real: [`Env::real`]   in memory: [`Env::memory`]   simulated: [`faulty`]
+//!
+//! What a caller may rely on, and the simulator takes away when it is not asked for:
+//! - bytes written survive a crash only after [`File::sync_data`] returned Ok; unsynced bytes may be kept, lost or torn
+//!   at 512 bytes, in any order;
+//! - a created, renamed or removed name survives only after [`Vfs::sync_dir`] of its directory.
+
+mod memory;
+mod real;
+
+use std::io;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use memory::{ManualClock, MemoryVfs, SeededRandom};
+pub use real::{RealClock, RealRandom, RealVfs};
+
+/// Everything the engine takes from outside. Cheap to clone.
+#[derive(Clone)]
+pub struct Env {
+    /// Files and directories.
+    pub vfs: Arc<dyn Vfs>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub random: Arc<dyn Random>,
+}
+
+impl Env {
+    /// The machine's own disk, clock and randomness.
+    pub fn real() -> Self {
+        Self { vfs: Arc::new(RealVfs), clock: Arc::new(RealClock::default()), random: Arc::new(RealRandom) }
+    }
+
+    /// Files in memory, with the machine's clock and randomness. Nothing survives the last clone.
+    pub fn memory() -> Self {
+        Self { vfs: Arc::new(MemoryVfs::default()), ..Self::real() }
+    }
+}
+
+impl std::fmt::Debug for Env {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Env")
+    }
+}
+
+/// How [`Vfs::open`] opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenMode {
+    /// An existing file, for reading.
+    Read,
+    /// An existing file, for reading and writing.
+    ReadWrite,
+    /// A new file for reading and writing; fails when the name exists.
+    CreateNew,
+}
+
+/// A directory tree.
+pub trait Vfs: Send + Sync {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// As `std::fs::OpenOptions::open`.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
+    /// File names (not paths) in `dir`, sorted.
+    ///
+    /// # Errors
+    /// As `std::fs::read_dir`.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Creates `dir` and its parents.
+    ///
+    /// # Errors
+    /// As `std::fs::create_dir_all`.
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
+    /// True when the file or directory exists.
+    ///
+    /// # Errors
+    /// The question could not be answered.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+    /// Renames a file, replacing the target.
+    ///
+    /// # Errors
+    /// As `std::fs::rename`.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// As `std::fs::remove_file`.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes the names in `dir` durable.
+    ///
+    /// # Errors
+    /// The directory cannot be synced.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Takes the exclusive lock file at `path`, writing `holder` into it; held until the guard is dropped.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when another process or opener holds it; the error's text is the holder's.
+    fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn LockGuard>>;
+    /// Bytes of physical memory, or `None` when there is no meaningful answer.
+    fn physical_memory(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Holds a lock file until dropped.
+pub trait LockGuard: Send + Sync {}
+
+/// An open file. All methods take `&self`; readers and the writer may call at once.
+pub trait File: Send + Sync {
+    /// Reads exactly `buf.len()` bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] when the file ends before that; other I/O errors.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Writes all of `bytes` at `offset`, growing the file if needed.
+    ///
+    /// # Errors
+    /// I/O errors; part of the bytes may have been written.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Returns when every byte written before the call is durable (`fdatasync`).
+    ///
+    /// # Errors
+    /// I/O errors. After one the state of unsynced bytes is unknown and a second sync proves nothing.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn len(&self) -> io::Result<u64>;
+    /// True when the length is zero.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Cuts or zero-extends the file.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Maps the whole file read-only; `None` where mapping is not offered and `read_exact_at` must be used. The file
+    /// must not be cut or overwritten while the mapping lives.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn map(&self) -> io::Result<Option<Mapping>>;
+}
+
+/// A whole file, read-only, in memory.
+pub struct Mapping(MappingKind);
+
+enum MappingKind {
+    Mapped(memmap2::Mmap),
+    Heap(Arc<[u8]>),
+}
+
+impl Mapping {
+    /// A mapping of heap bytes, for file systems that live in memory.
+    pub fn from_heap(bytes: Arc<[u8]>) -> Self {
+        Self(MappingKind::Heap(bytes))
+    }
+}
+
+impl Deref for Mapping {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            MappingKind::Mapped(map) => map,
+            MappingKind::Heap(bytes) => bytes,
+        }
+    }
+}
+
+impl std::fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mapping({} bytes)", self.len())
+    }
+}
+
+/// Time, real or simulated.
+pub trait Clock: Send + Sync {
+    /// Microseconds since 1970-01-01 UTC; may jump either way.
+    fn wall_micros(&self) -> i64;
+    /// Nanoseconds since some start; never goes back.
+    fn monotonic_nanos(&self) -> u64;
+    /// Blocks the calling thread.
+    fn sleep(&self, duration: Duration);
+}
+
+/// Randomness, real or seeded.
+pub trait Random: Send + Sync {
+    /// 64 random bits.
+    fn next_u64(&self) -> u64;
+}
+
+/// Joins a file name to a directory; a helper that keeps `std::path` noise out of the callers.
+pub fn join(dir: &Path, name: &str) -> PathBuf {
+    dir.join(name)
+}
