@@ -1,0 +1,121 @@
+//! Calls cargo, and reads what it knows about the workspace.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// How a dependency is declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Compiled into the crate, or run while building it.
+    Normal,
+    /// For tests, examples and benches only.
+    Dev,
+}
+
+/// One declared dependency.
+#[derive(Debug, Clone)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+}
+
+/// One package of the workspace.
+#[derive(Debug, Clone)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) dir: PathBuf,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+impl Package {
+    /// True when `name` is declared, in whatever way.
+    pub(crate) fn uses(&self, name: &str) -> bool {
+        self.dependencies.iter().any(|d| d.name == name)
+    }
+}
+
+/// All packages of the workspace, the non-default members included.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    pub(crate) root: PathBuf,
+    pub(crate) packages: Vec<Package>,
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Runs cargo with the terminal as it is; anything but success is an error.
+pub(crate) fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    let status =
+        cargo().args(arguments).envs(environment.iter().copied()).status().context("starting cargo")?;
+    if status.success() { Ok(()) } else { bail!("cargo {}: {status}", arguments.join(" ")) }
+}
+
+/// Reads the manifests as cargo sees them. Needs no network.
+pub(crate) fn workspace() -> Result<Workspace> {
+    let output = cargo()
+        .args(["metadata", "--no-deps", "--format-version", "1", "--locked"])
+        .output()
+        .context("starting cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    parse(&serde_json::from_slice(&output.stdout).context("cargo metadata")?)
+}
+
+fn parse(metadata: &Value) -> Result<Workspace> {
+    let packages = list(metadata, "packages")?.iter().map(package).collect::<Result<_>>()?;
+    Ok(Workspace { root: text(metadata, "workspace_root")?.into(), packages })
+}
+
+fn package(value: &Value) -> Result<Package> {
+    let manifest = PathBuf::from(text(value, "manifest_path")?);
+    let dependencies = list(value, "dependencies")?.iter().map(dependency).collect::<Result<_>>()?;
+    let dir = manifest.parent().context("a manifest lies in a directory")?.to_path_buf();
+    Ok(Package { name: text(value, "name")?.to_owned(), dir, dependencies })
+}
+
+fn dependency(value: &Value) -> Result<Dependency> {
+    let kind =
+        if value.get("kind").and_then(Value::as_str) == Some("dev") { Kind::Dev } else { Kind::Normal };
+    Ok(Dependency { name: text(value, "name")?.to_owned(), kind })
+}
+
+fn text<'a>(value: &'a Value, key: &'static str) -> Result<&'a str> {
+    value.get(key).and_then(Value::as_str).with_context(|| format!("cargo metadata has no text {key}"))
+}
+
+fn list<'a>(value: &'a Value, key: &'static str) -> Result<&'a Vec<Value>> {
+    value.get(key).and_then(Value::as_array).with_context(|| format!("cargo metadata has no list {key}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifests_are_read_with_the_kind_of_each_dependency() {
+        let metadata = serde_json::json!({
+            "workspace_root": "/clone",
+            "packages": [{
+                "name": "ropewalk-log",
+                "manifest_path": "/clone/crates/log/Cargo.toml",
+                "dependencies": [
+                    { "name": "ropewalk-vfs", "kind": null },
+                    { "name": "proptest", "kind": "dev" },
+                    { "name": "cc", "kind": "build" },
+                ],
+            }],
+        });
+        let workspace = parse(&metadata).unwrap();
+        let package = &workspace.packages[0];
+        assert_eq!(package.dir, PathBuf::from("/clone/crates/log"));
+        let kinds: Vec<_> = package.dependencies.iter().map(|d| (d.name.as_str(), d.kind)).collect();
+        assert_eq!(kinds, [("ropewalk-vfs", Kind::Normal), ("proptest", Kind::Dev), ("cc", Kind::Normal)]);
+        assert!(package.uses("proptest") && !package.uses("tokio"));
+    }
+}

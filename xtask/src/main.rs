@@ -1,0 +1,101 @@
+//! `cargo xtask COMMAND`: the chores of the project that are more than one cargo call.
+//!
+//!   check               what to run before a commit: fmt, clippy, doc, layering, tests, short simulation
+//!   layering            which crate may use which, who may touch files, time, sockets and `unsafe`
+//!   sim --seeds N       the seeded simulation of the whole engine (`--seed S` repeats one)
+//!   kill --rounds N     the kill -9 loop on a real process
+//!   golden --update     writes the golden scripts anew, to be reviewed as text
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod cargo;
+mod layering;
+mod source;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str =
+    "usage: cargo xtask check | layering | sim --seeds N [--seed S] | kill --rounds N | golden --update";
+const SIM_SEEDS_SHORT: &str = "200";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<()> {
+    match arguments {
+        ["check"] => check(),
+        ["layering"] => layering(),
+        ["sim", rest @ ..] => simulator("sim", rest),
+        ["kill", rest @ ..] => simulator("kill", rest),
+        ["golden", "--update"] => golden_update(),
+        _ => bail!(USAGE),
+    }
+}
+
+/// Runs every step even after a failure, so that one run shows everything there is to repair.
+fn check() -> Result<()> {
+    type Step = (&'static str, fn() -> Result<()>);
+    let steps: [Step; 6] = [
+        ("fmt", || cargo::run(&["fmt", "--all", "--check"], &[])),
+        ("clippy", || cargo::run(&["clippy", "--locked", "--all-targets", "--", "-D", "warnings"], &[])),
+        ("doc", || cargo::run(&["doc", "--locked", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])),
+        ("layering", layering),
+        ("tests", || cargo::run(&["test", "--locked", "--no-fail-fast"], &[])),
+        ("simulation", || simulator("sim", &["--seeds", SIM_SEEDS_SHORT])),
+    ];
+    let mut failed = Vec::new();
+    for (name, step) in steps {
+        println!("\n==> {name}");
+        let start = Instant::now();
+        let outcome = step();
+        println!("--- {name}: {} s", start.elapsed().as_secs());
+        if let Err(error) = outcome {
+            eprintln!("{name}: {error:#}");
+            failed.push(name);
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+fn layering() -> Result<()> {
+    let workspace = cargo::workspace()?;
+    let problems = layering::check(Path::new(&workspace.root), &workspace.packages)?;
+    for problem in &problems {
+        println!("{problem}");
+    }
+    match problems.len() {
+        0 => {
+            println!("layering: {} crates, every edge and every file allowed", workspace.packages.len());
+            Ok(())
+        }
+        n => bail!("layering: {n} problems"),
+    }
+}
+
+fn simulator(binary: &str, arguments: &[&str]) -> Result<()> {
+    let start = ["run", "--locked", "-p", "ropewalk-sim", "--bin", binary, "--"];
+    cargo::run(&[&start, arguments].concat(), &[])
+}
+
+/// Golden scripts live beside the crates that depend on `goldenscript`; its runner writes files when told by the environment.
+fn golden_update() -> Result<()> {
+    let workspace = cargo::workspace()?;
+    let mut found = false;
+    for package in workspace.packages.iter().filter(|p| p.uses("goldenscript")) {
+        found = true;
+        cargo::run(&["test", "--locked", "-p", &package.name], &[("UPDATE_GOLDENFILES", "1")])?;
+    }
+    if found { Ok(()) } else { bail!("no crate has golden scripts") }
+}
