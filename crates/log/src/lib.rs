@@ -1,0 +1,158 @@
+//! The commit log: one line of records, numbered without gaps, that says what happened and in which order.
+//!
+//! ```text
+//! append ──▶ memory ──flush──▶ operating system ──barrier──▶ disk            addresses (LSN) grow for ever:
+//!          tail()            flushed()                    durable()          durable ≤ flushed ≤ tail
+//! ```
+//!
+//! [`CommitLog`] is the trait the engine is written against; [`LocalLog`] is the log in a local directory. The trait
+//! knows nothing of files, so that a log kept elsewhere can take the local one's place.
+//!
+//! Invariants of the local log
+//! 1. What lies below `durable()` survives any crash; a record handed out by a reader was at least flushed.
+//! 2. `append` touches memory only: it never waits for a write or a sync of another thread.
+//! 3. After a failed write or sync nothing is accepted until the log is reopened; a sync is never tried again, because
+//!    a second one may succeed without having written anything (Rebello et al., USENIX ATC 2020).
+//! 4. Recovery cuts only what was never known to be durable, and refuses to open over anything else.
+//!
+//! Reading order: [`format`] (bytes), `segment` (one file), `pool` (spare files), `local` (append, flush, barrier, roll,
+//! trim), `reader`, `recover` (torn or rotten?), `salvage` (what to do about rot).
+
+mod error;
+pub mod format;
+mod local;
+mod pool;
+mod reader;
+mod recover;
+mod segment;
+
+use std::fmt;
+
+use ropewalk_base::{Lsn, Seq};
+
+pub use error::{LogError, ReplayError};
+pub use local::{LocalLog, LogOptions};
+pub use recover::{Cut, Recovery};
+
+/// Name of one incarnation of a log, drawn at random when it is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LogId(pub [u8; 16]);
+
+impl fmt::Display for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What a log can take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogLimits {
+    /// Largest payload of one record, in bytes.
+    pub record_bytes_max: u64,
+}
+
+/// A record to append.
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    /// Commit number: exactly one more than the record before.
+    pub seq: Seq,
+    /// Any bytes, also none.
+    pub payload: &'a [u8],
+}
+
+/// A record that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// Its address.
+    pub lsn: Lsn,
+    /// Its commit number.
+    pub seq: Seq,
+    /// Its bytes.
+    pub payload: &'a [u8],
+    /// Address after it: where a reader or a checkpoint continues.
+    pub next: Lsn,
+}
+
+/// Counters since the log was opened, and the files it has now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogStats {
+    /// Bytes of records appended, headers and padding included.
+    pub appended_bytes: u64,
+    /// Bytes handed to the operating system, segment headers included, preallocated zeros not.
+    pub written_bytes: u64,
+    /// Data syncs of segments.
+    pub syncs: u64,
+    /// Changes to a new segment.
+    pub rolls: u64,
+    /// Segments in use.
+    pub segments: u64,
+    /// Prepared segments waiting for a roll.
+    pub spare_segments: u64,
+}
+
+/// A durable line of records with one writer's discipline: who appends states the tail it knows.
+pub trait CommitLog: Send + Sync {
+    /// Name and incarnation; changes when the log is created anew.
+    fn identity(&self) -> LogId;
+    /// What a record may be.
+    fn limits(&self) -> LogLimits;
+    /// End of what was appended.
+    fn tail(&self) -> Lsn;
+    /// End of what the operating system has: survives the process, not the machine.
+    fn flushed(&self) -> Lsn;
+    /// End of what was synced: survives the machine.
+    fn durable(&self) -> Lsn;
+    /// Takes all `records` or none into the log's memory and returns the new tail. After a crash any number of them,
+    /// counted from the first, may be there: what must stay together belongs into one record.
+    ///
+    /// Cost: one copy and one checksum; never waits for the disk.
+    ///
+    /// # Errors
+    /// [`LogError::Fenced`] if the tail is not `expected_tail`; [`LogError::OutOfOrder`], [`LogError::TooLarge`],
+    /// [`LogError::Sealed`], [`LogError::Stopped`]. Nothing was appended.
+    fn append(&self, records: &[Record<'_>], expected_tail: Lsn) -> Result<Lsn, LogError>;
+    /// Hands everything appended to the operating system and returns the flushed tail. No sync, unless a segment is
+    /// full.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] the first time, [`LogError::Stopped`] from then on.
+    fn flush(&self) -> Result<Lsn, LogError>;
+    /// Flushes and syncs; returns the durable tail, which covers at least what was appended before the call. Callers
+    /// that wait for a running barrier share the next one.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] the first time, [`LogError::Stopped`] from then on.
+    fn barrier(&self) -> Result<Lsn, LogError>;
+    /// Reads flushed records, starting with the one at `from`: an address that `append`, [`Found::next`] or a replay
+    /// gave.
+    ///
+    /// # Errors
+    /// [`LogError::Trimmed`] below [`CommitLog::oldest`], [`LogError::Beyond`] behind the tail.
+    fn read(&self, from: Lsn) -> Result<Box<dyn LogReader>, LogError>;
+    /// First address that can be read.
+    fn oldest(&self) -> Lsn;
+    /// Gives up everything below `upto`. The log keeps some of it when that is simpler.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; the log goes on, and the call may be repeated.
+    fn trim(&self, upto: Lsn) -> Result<(), LogError>;
+    /// Ends the log durably: nothing can be appended any more, also after reopening. Sealing twice is fine.
+    ///
+    /// # Errors
+    /// As [`CommitLog::barrier`].
+    fn seal(&self) -> Result<(), LogError>;
+    /// Counters.
+    fn stats(&self) -> LogStats;
+}
+
+/// Reads records in order.
+pub trait LogReader: Send {
+    /// The next flushed record; `None` at the flushed end for now (a later call may give more) and for ever at the end
+    /// of a sealed log.
+    ///
+    /// # Errors
+    /// [`LogError::Trimmed`] when the log was trimmed past this reader; [`LogError::Corrupt`], [`LogError::Io`]. The
+    /// reader stays where it is.
+    fn next(&mut self) -> Result<Option<Found<'_>>, LogError>;
+}

@@ -1,0 +1,487 @@
+//! The log in a local directory: append, flush, barrier, roll, trim, seal.
+//!
+//! ```text
+//! append ─[front]─▶ buffer ─swap─▶ pending ─[writer]─▶ pwrite ─▶ segment ─[sync]─▶ fdatasync
+//!                                                         └─ full: roll ─[sync]─▶ next segment from the pool
+//! ```
+//!
+//! Three locks, taken in the order sync, writer, front. `front` is held for one copy and checksum, or one swap of
+//! buffers; `writer` for one `pwrite`; `sync` for one `fdatasync`. So the next group forms in memory while one syncs,
+//! and is flushed while one syncs, too. Only a roll needs all three, because it syncs the full segment first.
+//!
+//! Syncs are serialised also for safety: of two concurrent syncs of a file only one is told about a failed write-back.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use ropewalk_base::{Lsn, Seq};
+use ropewalk_vfs::Env;
+
+use crate::error::io;
+use crate::format::{
+    Kind, RECORD_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
+    encode_record, record_bytes, seed,
+};
+use crate::pool::Pool;
+use crate::reader::SegmentReader;
+use crate::recover::{open_chain, recover};
+use crate::segment::{Segment, new_id};
+use crate::{
+    CommitLog, Found, LogError, LogId, LogLimits, LogReader, LogStats, Record, Recovery, ReplayError,
+};
+
+/// Memory that each of the two buffers keeps between groups; a larger group gives its memory back.
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
+/// File sizes are multiples of this, the page and block size of common systems.
+const FILE_ALIGNMENT: u64 = 4096;
+
+/// How large segments are and how many spares wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Size of the first segment file; each next one is twice as large. A multiple of 4096. Default 1 MiB.
+    pub segment_bytes_first: u64,
+    /// Size at which doubling ends. A record that does not fit gets a segment of its own size. Default 64 MiB.
+    pub segment_bytes_max: u64,
+    /// Trimmed segments kept for reuse. Default 2.
+    pub spare_segments_max: usize,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self { segment_bytes_first: 1 << 20, segment_bytes_max: 64 << 20, spare_segments_max: 2 }
+    }
+}
+
+impl LogOptions {
+    fn check(&self) -> Result<(), LogError> {
+        let (first, max) = (self.segment_bytes_first, self.segment_bytes_max);
+        if first == 0 || !first.is_multiple_of(FILE_ALIGNMENT) || !max.is_multiple_of(FILE_ALIGNMENT) {
+            return Err(LogError::Options { what: "segment sizes must be multiples of 4096 above zero" });
+        }
+        if first > max {
+            return Err(LogError::Options { what: "segment_bytes_first exceeds segment_bytes_max" });
+        }
+        Ok(())
+    }
+
+    /// Size of the segment after one of `bytes`.
+    fn next_segment_bytes(&self, bytes: u64) -> u64 {
+        bytes.saturating_mul(2).clamp(self.segment_bytes_first, self.segment_bytes_max)
+    }
+}
+
+/// A commit log in a directory of segment files. Cheap to share: readers keep what they need alive.
+pub struct LocalLog {
+    shared: Arc<Shared>,
+    options: LogOptions,
+    pool: Pool,
+    id: LogId,
+    seed: u32,
+    front: Mutex<Front>,
+    writer: Mutex<Writer>,
+    sync: Mutex<()>,
+    trimming: Mutex<()>,
+    tail: AtomicU64,
+    durable: AtomicU64,
+    stopped: OnceLock<String>,
+    counters: Counters,
+}
+
+/// What readers see.
+pub(crate) struct Shared {
+    pub segments: RwLock<VecDeque<Arc<Segment>>>,
+    pub flushed: AtomicU64,
+    pub oldest: AtomicU64,
+    pub seed: u32,
+}
+
+/// Where records are appended.
+struct Front {
+    buffer: Vec<u8>,
+    tail: Lsn,
+    seq: Seq,
+    sealed: bool,
+}
+
+/// Where records are written.
+struct Writer {
+    segment: Arc<Segment>,
+    pending: Vec<u8>,
+    /// Bytes of `pending` that are in the segment already.
+    written: usize,
+    at: Lsn,
+}
+
+#[derive(Default)]
+struct Counters {
+    appended_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    syncs: AtomicU64,
+    rolls: AtomicU64,
+}
+
+impl LocalLog {
+    /// Opens the log in `dir`, creating both when absent, and replays what follows the checkpoint: the records from
+    /// `from` on, the first of which is `seq + 1`. Zero and zero replay everything.
+    ///
+    /// When it returns, everything replayed is durable. The caller makes sure (directory lock) that nobody else has the
+    /// log open.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`], [`LogError::Foreign`], [`LogError::Future`] or [`LogError::Missing`] when the files are
+    /// not what this log left there; no segment was changed then. [`LogError::Replay`] when `replay` fails.
+    pub fn open(
+        env: &Env,
+        dir: &Path,
+        options: LogOptions,
+        from: Lsn,
+        seq: Seq,
+        replay: &mut dyn FnMut(Found<'_>) -> Result<(), ReplayError>,
+    ) -> Result<(Self, Recovery), LogError> {
+        options.check()?;
+        env.vfs.create_dir_all(dir).map_err(io("create directory", dir))?;
+        let names = env.vfs.list(dir).map_err(io("list", dir))?;
+        let mut starts: Vec<Lsn> = names.iter().filter_map(|name| Segment::parse_name(name)).collect();
+        starts.sort_unstable();
+        let missing = || LogError::Missing { dir: dir.to_owned(), lsn: from };
+        if starts.is_empty() && (from, seq) != (Lsn::ZERO, Seq::ZERO) {
+            return Err(missing());
+        }
+        let pool = Pool::open(env, dir.to_owned(), &names, options.spare_segments_max)?;
+        let mut chain = open_chain(env, dir, &starts)?;
+        if chain.is_empty() {
+            let header = SegmentHeader { id: new_id(env), start: Lsn::ZERO, seq: Seq::ZERO, bytes: 0 };
+            chain.push(Arc::new(pool.next(options.segment_bytes_first, header)?));
+        }
+        let recovered = recover(&chain, from, seq, replay)?.ok_or_else(missing)?;
+        let report = recovered.report.clone();
+        Ok((Self::new(options, pool, chain, recovered).ok_or_else(missing)?, report))
+    }
+
+    fn new(
+        options: LogOptions,
+        pool: Pool,
+        chain: Vec<Arc<Segment>>,
+        recovered: crate::recover::Recovered,
+    ) -> Option<Self> {
+        let (first, last) = (chain.first()?.clone(), chain.last()?.clone());
+        let (tail, id) = (recovered.tail, last.header.id);
+        Some(Self {
+            shared: Arc::new(Shared {
+                segments: RwLock::new(chain.into()),
+                flushed: AtomicU64::new(tail.0),
+                oldest: AtomicU64::new(first.start().0),
+                seed: seed(id),
+            }),
+            options,
+            pool,
+            id,
+            seed: seed(id),
+            front: Mutex::new(Front {
+                buffer: Vec::new(),
+                tail,
+                seq: recovered.seq,
+                sealed: recovered.sealed,
+            }),
+            writer: Mutex::new(Writer { segment: last, pending: Vec::new(), written: 0, at: tail }),
+            sync: Mutex::new(()),
+            trimming: Mutex::new(()),
+            tail: AtomicU64::new(tail.0),
+            durable: AtomicU64::new(tail.0),
+            stopped: OnceLock::new(),
+            counters: Counters::default(),
+        })
+    }
+}
+
+impl LocalLog {
+    /// Makes the next segment ahead of time, so that the next roll only renames it. Does nothing while a spare is ready
+    /// or the current segment is less than half full; returns true when it made one. Long (writes and syncs a whole
+    /// segment) but holds no lock meanwhile: for a background thread. Without it, the roll does this work.
+    ///
+    /// # Errors
+    /// [`LogError::Io`], for example a full disk. The log is not stopped: this is the time to warn.
+    pub fn prepare_spare(&self) -> Result<bool, LogError> {
+        let segment = self.shared.segments.read().back().cloned();
+        let Some(segment) = segment else { return Ok(false) };
+        let filled = self.flushed().0.saturating_sub(segment.start().0);
+        let bytes = self.options.next_segment_bytes(segment.header.bytes);
+        if self.options.spare_segments_max == 0 || filled < segment.header.bytes / 2 || self.pool.has(bytes) {
+            return Ok(false);
+        }
+        self.pool.put(self.pool.make(bytes)?)?;
+        Ok(true)
+    }
+
+    fn check_running(&self) -> Result<(), LogError> {
+        self.stopped.get().map_or(Ok(()), |cause| Err(LogError::Stopped { cause: cause.clone() }))
+    }
+
+    /// Remembers the first failure for everybody who comes later.
+    fn stop(&self, error: LogError) -> LogError {
+        self.stopped.get_or_init(|| error.to_string());
+        error
+    }
+
+    /// Writes pending records up to the end of the segment; true when nothing is left.
+    fn write_what_fits(&self, writer: &mut Writer) -> Result<bool, LogError> {
+        if writer.written == writer.pending.len() {
+            writer.pending.clear();
+            writer.pending.shrink_to(BUFFER_BYTES_KEPT);
+            writer.written = 0;
+            std::mem::swap(&mut writer.pending, &mut self.front.lock().buffer);
+        }
+        let rest = writer.pending.get(writer.written..).unwrap_or_default();
+        let fitting = fitting(rest, writer.segment.room_end().0 - writer.at.0);
+        if !fitting.is_empty() {
+            let (segment, bytes) = (&writer.segment, fitting.len());
+            let written = segment.file.write_all_at(fitting, segment.offset(writer.at));
+            written.map_err(io("write", &segment.path)).map_err(|error| self.stop(error))?;
+            writer.written += bytes;
+            writer.at = Lsn(writer.at.0 + bytes as u64);
+            self.shared.flushed.store(writer.at.0, Ordering::Release);
+            count(&self.counters.written_bytes, bytes as u64);
+        }
+        Ok(writer.written == writer.pending.len())
+    }
+
+    /// Writes everything appended, rolling as often as needed; returns where that ends and the file that holds it.
+    fn write_all(&self, sync: &MutexGuard<'_, ()>) -> Result<(Lsn, Arc<Segment>), LogError> {
+        let mut writer = self.writer.lock();
+        self.check_running()?;
+        while !self.write_what_fits(&mut writer)? {
+            self.roll(sync, &mut writer).map_err(|error| self.stop(error))?;
+        }
+        Ok((writer.at, writer.segment.clone()))
+    }
+
+    /// Syncs what was written to `segment`, the current one, up to `at`.
+    fn sync_segment(
+        &self,
+        _serialised: &MutexGuard<'_, ()>,
+        segment: &Segment,
+        at: Lsn,
+    ) -> Result<(), LogError> {
+        if self.durable() < at {
+            let synced = segment.file.sync_data();
+            synced.map_err(io("sync", &segment.path)).map_err(|error| self.stop(error))?;
+            self.durable.store(at.0, Ordering::Release);
+            count(&self.counters.syncs, 1);
+        }
+        Ok(())
+    }
+
+    /// Changes to the next segment. The full one is synced first: recovery takes a segment with a successor as complete.
+    fn roll(&self, sync: &MutexGuard<'_, ()>, writer: &mut Writer) -> Result<(), LogError> {
+        self.sync_segment(sync, &writer.segment, writer.at)?;
+        let rest = writer.pending.get(writer.written..).unwrap_or_default();
+        let first = header_at(rest, writer.at).expect("a roll happens in front of a record of ours");
+        let own = (SEGMENT_HEADER_BYTES + first.bytes()).next_multiple_of(FILE_ALIGNMENT);
+        let bytes = self.options.next_segment_bytes(writer.segment.header.bytes).max(own);
+        let seq = if first.kind == Kind::Commit { Seq(first.seq.0 - 1) } else { first.seq };
+        let segment = self.pool.next(bytes, SegmentHeader { id: self.id, start: writer.at, seq, bytes })?;
+        let segment = Arc::new(segment);
+        {
+            let mut segments = self.shared.segments.write();
+            // A segment without any record starts at the same address; the new file has just taken its name.
+            if writer.segment.start() == writer.at {
+                segments.pop_back();
+            }
+            writer.segment.close(writer.at);
+            segments.push_back(segment.clone());
+        }
+        writer.segment = segment;
+        count(&self.counters.rolls, 1);
+        count(&self.counters.written_bytes, SEGMENT_HEADER_BYTES);
+        Ok(())
+    }
+
+    /// Puts a record that was checked into the buffer.
+    fn push(&self, front: &mut Front, kind: Kind, seq: Seq, payload: &[u8]) {
+        encode_record(&mut front.buffer, self.seed, kind, front.tail, seq, self.durable(), payload);
+        let bytes = record_bytes(payload.len() as u64);
+        front.tail = Lsn(front.tail.0 + bytes);
+        front.seq = seq;
+        count(&self.counters.appended_bytes, bytes);
+    }
+}
+
+impl CommitLog for LocalLog {
+    fn identity(&self) -> LogId {
+        self.id
+    }
+
+    fn limits(&self) -> LogLimits {
+        LogLimits { record_bytes_max: RECORD_BYTES_MAX }
+    }
+
+    fn tail(&self) -> Lsn {
+        Lsn(self.tail.load(Ordering::Acquire))
+    }
+
+    fn flushed(&self) -> Lsn {
+        self.shared.flushed()
+    }
+
+    fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    fn append(&self, records: &[Record<'_>], expected_tail: Lsn) -> Result<Lsn, LogError> {
+        let mut front = self.front.lock();
+        self.check_running()?;
+        if front.sealed {
+            return Err(LogError::Sealed);
+        }
+        if front.tail != expected_tail {
+            return Err(LogError::Fenced { tail: front.tail });
+        }
+        let mut last = front.seq;
+        for record in records {
+            let (expected, bytes) = (last.next(), record.payload.len() as u64);
+            if record.seq != expected {
+                return Err(LogError::OutOfOrder { expected, found: record.seq });
+            }
+            if bytes > RECORD_BYTES_MAX {
+                return Err(LogError::TooLarge { bytes, max: RECORD_BYTES_MAX });
+            }
+            last = record.seq;
+        }
+        for record in records {
+            self.push(&mut front, Kind::Commit, record.seq, record.payload);
+        }
+        self.tail.store(front.tail.0, Ordering::Release);
+        Ok(front.tail)
+    }
+
+    fn flush(&self) -> Result<Lsn, LogError> {
+        let mut writer = self.writer.lock();
+        self.check_running()?;
+        if self.write_what_fits(&mut writer)? {
+            return Ok(writer.at);
+        }
+        drop(writer);
+        let sync = self.sync.lock();
+        self.write_all(&sync).map(|(at, _)| at)
+    }
+
+    fn barrier(&self) -> Result<Lsn, LogError> {
+        let needed = self.tail();
+        let sync = self.sync.lock();
+        self.check_running()?;
+        if self.durable() < needed {
+            let (at, segment) = self.write_all(&sync)?;
+            self.sync_segment(&sync, &segment, at)?;
+        }
+        Ok(self.durable())
+    }
+
+    fn read(&self, from: Lsn) -> Result<Box<dyn LogReader>, LogError> {
+        let tail = self.tail();
+        if from > tail {
+            return Err(LogError::Beyond { lsn: from, tail });
+        }
+        Ok(Box::new(SegmentReader::new(self.shared.clone(), from)?))
+    }
+
+    fn oldest(&self) -> Lsn {
+        self.shared.oldest()
+    }
+
+    fn trim(&self, upto: Lsn) -> Result<(), LogError> {
+        // One at a time and oldest first, each durably: after a crash the remaining segments are still one line.
+        let _one_at_a_time = self.trimming.lock();
+        loop {
+            let (segment, last) = {
+                let segments = self.shared.segments.read();
+                let (Some(first), Some(last)) = (segments.front(), segments.back()) else { return Ok(()) };
+                // The last segment has no end yet, so it is never trimmed.
+                if first.end() > upto || segments.len() < 2 {
+                    return Ok(());
+                }
+                (first.clone(), last.header.bytes)
+            };
+            // Readers look here when bytes change under them, so this comes before the file is touched.
+            self.shared.oldest.store(segment.end().0, Ordering::SeqCst);
+            let useful = self.options.next_segment_bytes(last)..=self.options.segment_bytes_max;
+            self.pool.recycle(&segment, useful)?;
+            self.shared.segments.write().pop_front();
+        }
+    }
+
+    fn seal(&self) -> Result<(), LogError> {
+        {
+            let mut front = self.front.lock();
+            self.check_running()?;
+            if !front.sealed {
+                let seq = front.seq;
+                self.push(&mut front, Kind::Seal, seq, &[]);
+                front.sealed = true;
+                self.tail.store(front.tail.0, Ordering::Release);
+            }
+        }
+        self.barrier().map(|_| ())
+    }
+
+    fn stats(&self) -> LogStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LogStats {
+            appended_bytes: read(&self.counters.appended_bytes),
+            written_bytes: read(&self.counters.written_bytes),
+            syncs: read(&self.counters.syncs),
+            rolls: read(&self.counters.rolls),
+            segments: self.shared.segments.read().len() as u64,
+            spare_segments: self.pool.count() as u64,
+        }
+    }
+}
+
+impl std::fmt::Debug for LocalLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LocalLog({} tail {} durable {})", self.id, self.tail(), self.durable())
+    }
+}
+
+impl Shared {
+    pub(crate) fn flushed(&self) -> Lsn {
+        Lsn(self.flushed.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn oldest(&self) -> Lsn {
+        Lsn(self.oldest.load(Ordering::SeqCst))
+    }
+
+    /// The segment that holds, or will hold, the record at `lsn`.
+    pub(crate) fn segment_at(&self, lsn: Lsn) -> Result<Arc<Segment>, LogError> {
+        let segments = self.segments.read();
+        let after = segments.partition_point(|segment| segment.start() <= lsn);
+        let segment = after.checked_sub(1).and_then(|index| segments.get(index));
+        segment.filter(|_| self.oldest() <= lsn).cloned().ok_or(LogError::Trimmed { oldest: self.oldest() })
+    }
+}
+
+fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+fn header_at(records: &[u8], lsn: Lsn) -> Option<RecordHeader> {
+    RecordHeader::decode(records.first_chunk::<{ RECORD_HEADER_BYTES as usize }>()?, lsn).ok()
+}
+
+/// The whole records at the front of `records` that take at most `room` bytes.
+fn fitting(records: &[u8], room: u64) -> &[u8] {
+    if records.len() as u64 <= room {
+        return records;
+    }
+    let mut end = 0;
+    while let Some(rest) = records.get(end..)
+        && let Some(length) = rest.get(4..8).and_then(|length| length.first_chunk())
+        && (end as u64) + record_bytes(u64::from(u32::from_le_bytes(*length))) <= room
+    {
+        end += record_bytes(u64::from(u32::from_le_bytes(*length))) as usize;
+    }
+    records.get(..end).unwrap_or_default()
+}

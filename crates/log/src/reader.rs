@@ -1,0 +1,57 @@
+//! Reading records while others append and trim.
+//!
+//! A reader keeps its segment's file open and reads below `flushed` only, where bytes no longer change - except when
+//! the segment is trimmed and its file becomes another segment. Then the record's own address no longer fits, and the
+//! reader finds that the log's oldest address has passed it.
+
+use std::sync::Arc;
+
+use ropewalk_base::Lsn;
+
+use crate::format::Kind;
+use crate::local::Shared;
+use crate::segment::Window;
+use crate::{Found, LogError, LogReader};
+
+pub(crate) struct SegmentReader {
+    shared: Arc<Shared>,
+    window: Window,
+    at: Lsn,
+}
+
+impl SegmentReader {
+    pub(crate) fn new(shared: Arc<Shared>, at: Lsn) -> Result<Self, LogError> {
+        let window = Window::new(shared.segment_at(at)?);
+        Ok(Self { shared, window, at })
+    }
+}
+
+impl LogReader for SegmentReader {
+    fn next(&mut self) -> Result<Option<Found<'_>>, LogError> {
+        let flushed = self.shared.flushed();
+        if self.at >= flushed {
+            return Ok(None);
+        }
+        if self.window.segment.end() == self.at {
+            self.window.turn_to(self.shared.segment_at(self.at)?);
+        }
+        let limit = self.window.segment.end().min(flushed);
+        match self.window.record(self.shared.seed, self.at, limit)? {
+            Ok(header) if header.kind == Kind::Seal => Ok(None),
+            Ok(header) => {
+                self.at = header.next();
+                let payload = self.window.payload(&header);
+                Ok(Some(Found { lsn: header.lsn, seq: header.seq, payload, next: header.next() }))
+            }
+            Err(what) => {
+                let oldest = self.shared.oldest();
+                let trimmed = oldest > self.at;
+                Err(if trimmed {
+                    LogError::Trimmed { oldest }
+                } else {
+                    self.window.segment.corrupt(self.at, what)
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Recovery: follow the records, decide what the first invalid one means, and leave a log that ends cleanly.
+//!
+//! ```text
+//!   ... ✓ ✓ ✓ X ? ? ✓ ? ✓      X: first address without a valid record
+//!                     └─ says "everything below D was durable"
+//! ```
+//!
+//! D > X: the record at X was durable once and is not there now: rot, refuse to open. A next segment proves the same,
+//! because a segment is synced before its successor gets a header. A checkpoint behind X, too.
+//! Otherwise X was never known to be durable: writes of unsynced groups reached the disk in another order, or not at
+//! all. Nobody was told that they are safe; the log is cut at X.
+//!
+//! Invariants
+//! 1. Before the first append after a cut, every valid record behind X is overwritten with zeros and synced. Otherwise
+//!    a new record as long as the lost one at X would let a ghost chain after it.
+//! 2. When `open` returns, everything it replayed is durable. The bytes that no later record vouches for are written
+//!    again before the sync: after a failed sync the system may hold pages that it believes clean and the disk does not have.
+//!
+//! The look ahead reads the rest of the last segment, 64 MiB at most in the standard setting, at each open.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ropewalk_base::{Lsn, Seq};
+use ropewalk_vfs::Env;
+
+use crate::error::io;
+use crate::format::{ALIGNMENT, Kind, RECORD_HEADER_BYTES, RecordHeader, seed};
+use crate::segment::{Segment, WINDOW_BYTES, Window};
+use crate::{Found, LogError, ReplayError};
+
+/// What `open` found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Commits replayed.
+    pub records: u64,
+    /// Their bytes in the log, headers and padding included.
+    pub bytes: u64,
+    /// The torn tail that was removed.
+    pub cut: Option<Cut>,
+}
+
+/// A torn tail: bytes of records that were never known to be durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// The segment.
+    pub path: PathBuf,
+    /// Where in the file the log now ends.
+    pub offset: u64,
+    /// Bytes overwritten with zeros from there.
+    pub bytes: u64,
+}
+
+/// The state of a log after its last valid record.
+pub(crate) struct Recovered {
+    pub tail: Lsn,
+    pub seq: Seq,
+    pub sealed: bool,
+    pub report: Recovery,
+}
+
+/// Opens the segments that start at `starts`, ascending, and joins them.
+pub(crate) fn open_chain(env: &Env, dir: &Path, starts: &[Lsn]) -> Result<Vec<Arc<Segment>>, LogError> {
+    let mut chain: Vec<Arc<Segment>> = Vec::with_capacity(starts.len());
+    for &start in starts {
+        let segment = Segment::open(env, dir, start)?;
+        if let Some(before) = chain.last() {
+            if before.header.id != segment.header.id {
+                let what = "the segment belongs to another log";
+                return Err(LogError::Foreign { path: segment.path, offset: 16, what });
+            }
+            if before.room_end() < start {
+                return Err(LogError::Missing { dir: dir.to_owned(), lsn: before.room_end() });
+            }
+            before.close(start);
+        }
+        chain.push(Arc::new(segment));
+    }
+    Ok(chain)
+}
+
+/// The part of `chain` from the segment that holds `lsn`.
+pub(crate) fn chain_from(chain: &[Arc<Segment>], lsn: Lsn) -> Option<&[Arc<Segment>]> {
+    let after = chain.partition_point(|segment| segment.start() <= lsn);
+    let rest = chain.get(after.checked_sub(1)?..)?;
+    rest.first().filter(|segment| lsn <= segment.room_end())?;
+    Some(rest)
+}
+
+/// Follows valid records through a chain.
+pub(crate) struct Walk<'a> {
+    pub window: Window,
+    rest: std::slice::Iter<'a, Arc<Segment>>,
+    seed: u32,
+    /// Where the next record is expected.
+    pub at: Lsn,
+    /// Number of the last record.
+    pub seq: Seq,
+    /// Everything below was durable, say the records that were passed.
+    pub vouched: Lsn,
+    /// The end of the log was passed.
+    pub sealed: bool,
+    /// Why there is no record at `at`, once `next` said so.
+    pub reason: &'static str,
+}
+
+impl<'a> Walk<'a> {
+    /// Starts at `at` in the first segment of `chain`, behind record `seq`; `None` for an empty chain.
+    pub(crate) fn new(chain: &'a [Arc<Segment>], at: Lsn, seq: Seq) -> Option<Self> {
+        let (first, _) = chain.split_first()?;
+        let window = Window::new(first.clone());
+        let seed = seed(first.header.id);
+        let mut rest = chain.iter();
+        rest.next();
+        Some(Self { window, rest, seed, at, seq, vouched: Lsn::ZERO, sealed: false, reason: "" })
+    }
+
+    /// The next valid record, or `None` where the valid ones end.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`] when a sequence number or a later segment shows that the log goes on; `at` stays there.
+    pub(crate) fn next(&mut self) -> Result<Option<RecordHeader>, LogError> {
+        while self.at == self.window.segment.end() {
+            let Some(next) = self.rest.next() else { return Ok(None) };
+            self.window.turn_to(next.clone());
+            if next.header.seq != self.seq {
+                return Err(LogError::Corrupt {
+                    path: next.path.clone(),
+                    offset: 40,
+                    what: "the segment does not continue the one before",
+                });
+            }
+        }
+        if self.sealed {
+            self.reason = "the log is sealed";
+            return Ok(None);
+        }
+        let segment = &self.window.segment;
+        let limit = segment.end().min(segment.room_end());
+        match self.window.record(self.seed, self.at, limit)? {
+            Ok(header) if !header.continues(self.seq) => {
+                Err(self.window.segment.corrupt(self.at, "the record's number does not continue the log"))
+            }
+            Ok(header) => {
+                self.at = header.next();
+                self.seq = header.seq;
+                self.vouched = self.vouched.max(header.durable);
+                self.sealed = header.kind == Kind::Seal;
+                Ok(Some(header))
+            }
+            Err(reason) if self.window.segment.end() != Lsn::MAX => {
+                Err(self.window.segment.corrupt(self.at, reason))
+            }
+            Err(reason) => {
+                self.reason = reason;
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Replays the records from `from` on and leaves the log clean and durable behind the last one.
+pub(crate) fn recover(
+    chain: &[Arc<Segment>],
+    from: Lsn,
+    seq: Seq,
+    replay: &mut dyn FnMut(Found<'_>) -> Result<(), ReplayError>,
+) -> Result<Option<Recovered>, LogError> {
+    let Some((recovered, tail)) = examine(chain, from, seq, replay)? else { return Ok(None) };
+    let cut = tail.settle(recovered.tail)?;
+    Ok(Some(Recovered { report: Recovery { cut, ..recovered.report }, ..recovered }))
+}
+
+/// The read-only part of [`recover`]: finds the tail and proves that the log may end there. `None`: no segment holds `from`.
+pub(crate) fn examine(
+    chain: &[Arc<Segment>],
+    from: Lsn,
+    seq: Seq,
+    replay: &mut dyn FnMut(Found<'_>) -> Result<(), ReplayError>,
+) -> Result<Option<(Recovered, Tail)>, LogError> {
+    let Some(chain) = chain_from(chain, from) else { return Ok(None) };
+    let Some(mut walk) = Walk::new(chain, from, seq) else { return Ok(None) };
+    let mut report = Recovery::default();
+    while let Some(header) = walk.next()? {
+        report.bytes += header.bytes();
+        if header.kind == Kind::Commit {
+            report.records += 1;
+            let (lsn, seq, next) = (header.lsn, header.seq, header.next());
+            replay(Found { lsn, seq, payload: walk.window.payload(&header), next })
+                .map_err(|source| LogError::Replay { lsn, seq, source })?;
+        }
+    }
+    let mut sealed = walk.sealed;
+    if walk.at == from {
+        sealed = reaches(chain, from, seq)?;
+    }
+    let segment = walk.window.segment.clone();
+    let vouched = walk.vouched.max(from).max(segment.start());
+    let ghosts_end = find_ghosts(&segment, walk.seed, walk.at, walk.reason)?;
+    let recovered = Recovered { tail: walk.at, seq: walk.seq, sealed, report };
+    Ok(Some((recovered, Tail { segment, vouched, ghosts_end })))
+}
+
+/// Proves that the log reaches a checkpoint that has no record behind it; says whether it was sealed there.
+fn reaches(chain: &[Arc<Segment>], from: Lsn, seq: Seq) -> Result<bool, LogError> {
+    let Some(first) = chain.first() else { return Ok(false) };
+    let Some(mut walk) = Walk::new(chain, first.start(), first.header.seq) else { return Ok(false) };
+    while walk.at < from {
+        if walk.next()?.is_none() {
+            return Err(first.corrupt(walk.at, "the log breaks off before the checkpoint"));
+        }
+    }
+    match () {
+        () if walk.at != from => Err(first.corrupt(from, "the checkpoint is not at the end of a record")),
+        () if walk.seq != seq => Err(first.corrupt(from, "the checkpoint's number is not the log's")),
+        () => Ok(walk.sealed),
+    }
+}
+
+/// End of the last valid record behind `at`, or of the pieces of one at `at`; `at` itself when there are none.
+fn find_ghosts(segment: &Arc<Segment>, seed: u32, at: Lsn, reason: &'static str) -> Result<Lsn, LogError> {
+    let mut end = at;
+    let mut window = Window::new(segment.clone());
+    if let Some(header) = window.fill(at, RECORD_HEADER_BYTES, segment.room_end())?
+        && header.get(8..16) == Some(&at.0.to_le_bytes())
+        && header.iter().take(RECORD_HEADER_BYTES as usize).any(|byte| *byte != 0)
+    {
+        end = Lsn(at.0 + RECORD_HEADER_BYTES);
+    }
+    let mut proof = false;
+    scan(segment, seed, Lsn(at.0 + ALIGNMENT), segment.room_end(), |ghost| {
+        end = end.max(ghost.next());
+        proof |= ghost.durable > at;
+    })?;
+    if proof { Err(segment.corrupt(at, reason)) } else { Ok(end) }
+}
+
+/// Calls `visit` with every valid record that starts in `from .. limit`, at whatever multiple of 8.
+pub(crate) fn scan(
+    segment: &Arc<Segment>,
+    seed: u32,
+    from: Lsn,
+    limit: Lsn,
+    mut visit: impl FnMut(&RecordHeader),
+) -> Result<(), LogError> {
+    let (mut words, mut records) = (Window::new(segment.clone()), Window::new(segment.clone()));
+    let mut at = from;
+    while let Some(bytes) = words.fill(at, RECORD_HEADER_BYTES, limit)? {
+        let held = bytes.len() as u64 / ALIGNMENT * ALIGNMENT;
+        // A record at `a` has its own address in the second word, at `a + 8`.
+        let mut addresses = (at.0..).step_by(ALIGNMENT as usize);
+        let mut second_words = bytes.chunks_exact(ALIGNMENT as usize).skip(1);
+        let candidate = second_words.find_map(|word| {
+            let address = addresses.next()?;
+            (word == address.to_le_bytes()).then_some(Lsn(address))
+        });
+        // Without a candidate the last word held was looked at only as a second word.
+        let Some(candidate) = candidate else {
+            at = Lsn(at.0 + held - ALIGNMENT);
+            continue;
+        };
+        at = match records.record(seed, candidate, limit)? {
+            Ok(header) => {
+                visit(&header);
+                header.next()
+            }
+            Err(_) => Lsn(candidate.0 + ALIGNMENT),
+        };
+    }
+    Ok(())
+}
+
+/// The last segment, about to be written again.
+pub(crate) struct Tail {
+    segment: Arc<Segment>,
+    vouched: Lsn,
+    ghosts_end: Lsn,
+}
+
+impl Tail {
+    /// Overwrites what lies behind `tail`, writes again what nobody vouches for, and syncs.
+    fn settle(&self, tail: Lsn) -> Result<Option<Cut>, LogError> {
+        let Segment { path, file, .. } = &*self.segment;
+        let mut window = Window::new(self.segment.clone());
+        let mut at = self.vouched;
+        while at < tail {
+            let len = (tail.0 - at.0).min(WINDOW_BYTES);
+            let bytes =
+                window.fill(at, len, tail)?.and_then(|held| held.get(..len as usize)).unwrap_or_default();
+            file.write_all_at(bytes, self.segment.offset(at)).map_err(io("write", path))?;
+            at = Lsn(at.0 + len);
+        }
+        let offset = self.segment.offset(tail);
+        let bytes = self.ghosts_end.0 - tail.0;
+        let zeros = vec![0; bytes.min(WINDOW_BYTES) as usize];
+        for done in (0..bytes).step_by(WINDOW_BYTES as usize) {
+            let zeros = zeros.get(..(bytes - done).min(WINDOW_BYTES) as usize).unwrap_or_default();
+            file.write_all_at(zeros, offset + done).map_err(io("write", path))?;
+        }
+        if self.vouched < tail || bytes > 0 {
+            file.sync_data().map_err(io("sync", path))?;
+        }
+        Ok((bytes > 0).then(|| Cut { path: path.clone(), offset, bytes }))
+    }
+}
