@@ -1,13 +1,14 @@
 //! Files, directories, time and randomness behind traits, so that the whole engine runs the same on a real disk, in
 //! memory, and on a simulated disk that lies. The only crate that touches `std::fs` and `std::time`.
 //!
-//!   Env { vfs, clock, random } ─▶ real: [`Env::real`]   in memory: [`Env::memory`]   simulated: [`faulty`]
+//!   Env { vfs, clock, random } ─▶ real: [`Env::real`]   in memory: [`Env::memory`]   simulated: [`FaultyVfs`]
 //!
 //! What a caller may rely on, and the simulator takes away when it is not asked for:
 //! - bytes written survive a crash only after [`File::sync_data`] returned Ok; unsynced bytes may be kept, lost or torn
 //!   at 512 bytes, in any order;
 //! - a created, renamed or removed name survives only after [`Vfs::sync_dir`] of its directory.
 
+mod faulty;
 mod memory;
 mod real;
 
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use faulty::{DiskOp, Faults, FaultyVfs};
 pub use memory::{ManualClock, MemoryVfs, SeededRandom};
 pub use real::{RealClock, RealRandom, RealVfs};
 

@@ -65,11 +65,15 @@ impl Vfs for RealVfs {
     }
 
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn LockGuard>> {
-        let mut file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut file =
+            fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {
-                return Err(io::Error::new(io::ErrorKind::WouldBlock, fs::read_to_string(path).unwrap_or_default()));
+                return Err(io::Error::new(
+                    io::ErrorKind::WouldBlock,
+                    fs::read_to_string(path).unwrap_or_default(),
+                ));
             }
             Err(fs::TryLockError::Error(error)) => return Err(error),
         }
