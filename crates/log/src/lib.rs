@@ -144,6 +144,14 @@ pub trait CommitLog: Send + Sync {
     fn seal(&self) -> Result<(), LogError>;
     /// Counters.
     fn stats(&self) -> LogStats;
+    /// Does work ahead that a later append would otherwise have to do, such as making the next segment; true when it
+    /// did some. For a background thread.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; the log goes on.
+    fn prepare_spare(&self) -> Result<bool, LogError> {
+        Ok(false)
+    }
 }
 
 /// Reads records in order.

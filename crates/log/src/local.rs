@@ -310,6 +310,10 @@ impl LocalLog {
 }
 
 impl CommitLog for LocalLog {
+    fn prepare_spare(&self) -> Result<bool, LogError> {
+        LocalLog::prepare_spare(self)
+    }
+
     fn identity(&self) -> LogId {
         self.id
     }
