@@ -1,0 +1,78 @@
+//! The peers, each behind the traits of `ropewalk-bench` and each in a process of its own.
+//!
+//! `ropewalk-rivals list` names them; `ropewalk-rivals worker PEER GROUP` measures one and prints one line of JSON.
+//! Versions and settings stand in each module's header; docs/benchmarks.md repeats them.
+#![allow(clippy::print_stdout, reason = "a program for the terminal")]
+
+mod btreemap;
+mod lmdb;
+mod redb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+mod sqlite;
+mod umadb;
+
+use anyhow::{Result, bail};
+use clap::{Parser, Subcommand};
+use ropewalk_bench::counting::CountingAllocator;
+use ropewalk_bench::worker::{Group, Outcome, Task};
+use ropewalk_bench::{append, commit, ordered, queries};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+#[cfg(not(feature = "rocksdb"))]
+const PEERS: &[&str] = &["sqlite_full", "sqlite_tuned", "lmdb", "redb", "btreemap", "umadb"];
+#[cfg(feature = "rocksdb")]
+const PEERS: &[&str] = &["sqlite_full", "sqlite_tuned", "rocksdb", "lmdb", "redb", "btreemap", "umadb"];
+
+/// The peers of Ropewalk's benchmarks.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Names the peers in this build.
+    List,
+    /// One measurement; prints one line of JSON.
+    Worker {
+        /// Which peer.
+        peer: String,
+        #[command(flatten)]
+        task: Task,
+    },
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Command::List => PEERS.iter().for_each(|peer| println!("{peer}")),
+        Command::Worker { peer, task } => println!("{}", serde_json::to_string(&measure(&peer, &task)?)?),
+    }
+    Ok(())
+}
+
+fn measure(peer: &str, task: &Task) -> Result<Outcome> {
+    match (peer, task.group) {
+        ("sqlite_full", Group::Commit) => commit::run::<sqlite::Full>(task),
+        ("sqlite_tuned", Group::Ordered) => ordered::run::<sqlite::Tuned>(task),
+        #[cfg(feature = "rocksdb")]
+        ("rocksdb", Group::Commit) => commit::run::<rocksdb::Rocks>(task),
+        #[cfg(feature = "rocksdb")]
+        ("rocksdb", Group::Ordered) => ordered::run::<rocksdb::Rocks>(task),
+        ("lmdb", Group::Commit) => commit::run::<lmdb::Lmdb>(task),
+        ("lmdb", Group::Ordered) => ordered::run::<lmdb::Lmdb>(task),
+        ("redb", Group::Commit) => commit::run::<redb::Redb>(task),
+        ("redb", Group::Ordered) => ordered::run::<redb::Redb>(task),
+        ("btreemap", Group::Ordered) => ordered::run::<btreemap::Map>(task),
+        ("umadb", Group::Append) => append::run::<umadb::Store>(task),
+        ("umadb", Group::Conditional) => append::conditional::<umadb::Store>(task),
+        ("umadb", Group::Queries) => queries::run::<umadb::Store>(task),
+        ("umadb", Group::Fill) => queries::fill::<umadb::Store>(task, std::io::stdout()),
+        ("umadb", Group::Reopen) => queries::reopen::<umadb::Store>(task),
+        (_, group) => bail!("{peer} does not take part in {group:?}"),
+    }
+}

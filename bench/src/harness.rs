@@ -1,0 +1,183 @@
+//! Runs a plan: workers as child processes, alternating, answers compared, figures collected.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::machine::{Machine, git_commit};
+use crate::plan::{Plan, Step};
+use crate::probe;
+use crate::report::{BySystem, OURS, Report, RowResult};
+use crate::worker::{Outcome, Task};
+
+/// How long a victim appends before it is killed.
+const VICTIM_RUNS: Duration = Duration::from_millis(300);
+
+/// Where things are.
+#[derive(Debug)]
+pub struct Harness {
+    /// Directory for the data; on the disk that is to be measured.
+    pub data: PathBuf,
+    /// This program, which runs our workers.
+    pub ours: PathBuf,
+    /// The peers' program, when it is built.
+    pub rivals: PathBuf,
+    /// Short form.
+    pub quick: bool,
+}
+
+impl Harness {
+    /// Runs all steps; `say` gets one line per worker.
+    pub fn run(
+        &self,
+        plan: &Plan,
+        machine: Option<&'static str>,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Report> {
+        fs::create_dir_all(&self.data).with_context(|| format!("creating {}", self.data.display()))?;
+        let mut report = Report {
+            bench: plan.name,
+            commit: git_commit(),
+            date: jiff::Timestamp::now().to_string(),
+            quick: self.quick,
+            machine: Machine::here(&self.data),
+            probe: probe::run(&self.data, Duration::from_secs(if self.quick { 1 } else { 3 }))?,
+            notes: Vec::new(),
+            rows: Vec::new(),
+        };
+        if report.machine.fs == "tmpfs" {
+            report.notes.push("the data lies in memory (tmpfs): no durable figure means anything".into());
+        }
+        let built = self.peers_built(plan, &mut report.notes);
+        for (number, step) in plan.steps.iter().enumerate() {
+            say(&format!("step {} of {}: {}", number + 1, plan.steps.len(), step.task.arguments().join(" ")));
+            self.step(step, &built, machine, &mut report, say)?;
+        }
+        Ok(report)
+    }
+
+    /// The peers that the rivals program knows; what the plan wants beyond that becomes a note.
+    fn peers_built(&self, plan: &Plan, notes: &mut Vec<String>) -> Vec<String> {
+        let listed =
+            Command::new(&self.rivals).arg("list").output().ok().filter(|output| output.status.success());
+        let built: Vec<String> = listed
+            .map(|output| String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+            .unwrap_or_default();
+        let mut missing: Vec<&str> = plan.steps.iter().flat_map(|step| step.peers.iter().copied()).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing.retain(|peer| !built.iter().any(|name| name == peer));
+        if !missing.is_empty() {
+            let names = missing.join(", ");
+            notes.push(format!("not built: {names}; `./run bench {} --peers` builds the peers", plan.name));
+        }
+        built
+    }
+
+    fn step(
+        &self,
+        step: &Step,
+        built: &[String],
+        machine: Option<&'static str>,
+        report: &mut Report,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let mut schedule = vec![OURS];
+        for _ in 0..step.rounds {
+            schedule.extend(step.peers.iter().copied().filter(|peer| built.iter().any(|name| name == peer)));
+            schedule.push(OURS);
+        }
+        let mut figures = BySystem::new();
+        let mut digests: BTreeMap<String, (String, String)> = BTreeMap::new();
+        let mut answers_equal = true;
+        for system in schedule {
+            let outcome = match self.measure(system, step) {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    say(&format!("  {system}: {error:#}"));
+                    report.notes.push(format!("{system}, {}: {error:#}", step.task.arguments().join(" ")));
+                    continue;
+                }
+            };
+            for (name, digest) in outcome.digests {
+                let (first, expected) =
+                    digests.entry(name.clone()).or_insert((system.into(), digest.clone()));
+                if *expected != digest {
+                    answers_equal = false;
+                    report.notes.push(format!("{name}: {system} answered [{digest}], {first} [{expected}]"));
+                }
+            }
+            say(&format!("  {system}: {}", summary(&outcome.figures)));
+            for (name, figure) in outcome.figures {
+                figures.entry(system.to_owned()).or_default().entry(name).or_default().push(figure);
+            }
+        }
+        let rows = step.rows.iter().map(|row| RowResult::new(row, &figures, answers_equal, machine));
+        report.rows.extend(rows);
+        Ok(())
+    }
+
+    /// One worker, in an empty directory that is removed after.
+    fn measure(&self, system: &str, step: &Step) -> Result<Outcome> {
+        let dir = self.data.join(system);
+        remove(&dir)?;
+        fs::create_dir_all(&dir)?;
+        let outcome = self.measure_in(&dir, system, step);
+        remove(&dir)?;
+        outcome
+    }
+
+    fn measure_in(&self, dir: &Path, system: &str, step: &Step) -> Result<Outcome> {
+        if let Some(victim) = &step.victim {
+            self.kill_under_load(system, Task { dir: dir.into(), ..victim.clone() })?;
+        }
+        let output = self.command(system, &Task { dir: dir.into(), ..step.task.clone() }).output();
+        let output = output.with_context(|| format!("starting the worker of {system}"))?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}: {}", output.status, errors.trim());
+        serde_json::from_slice(&output.stdout).context("the worker's answer")
+    }
+
+    fn kill_under_load(&self, system: &str, victim: Task) -> Result<()> {
+        let mut child = self.command(system, &victim).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        let said = child.stdout.take().context("no pipe")?;
+        let read = BufReader::new(said).read_line(&mut line);
+        if read.is_ok() && line.trim() == "ready" {
+            std::thread::sleep(VICTIM_RUNS);
+            child.kill()?;
+            child.wait()?;
+            return Ok(());
+        }
+        child.kill()?;
+        bail!("the worker to be killed ended before that: {}", child.wait()?)
+    }
+
+    fn command(&self, system: &str, task: &Task) -> Command {
+        let mut command = Command::new(if system == OURS { &self.ours } else { &self.rivals });
+        command.arg("worker").arg(system).args(task.arguments());
+        command
+    }
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn summary(figures: &BTreeMap<String, crate::worker::Figure>) -> String {
+    let one = |(name, figure): (&String, &crate::worker::Figure)| {
+        let median = crate::report::median(&mut figure.samples.clone());
+        format!("{name} {}", crate::table::number(median))
+    };
+    figures.iter().map(one).collect::<Vec<_>>().join(", ")
+}

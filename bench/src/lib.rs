@@ -1,0 +1,32 @@
+//! One command runs one benchmark against Ropewalk and against every peer that is built, and writes one JSON.
+//!
+//!   plan (rows, tasks) ─▶ harness ─▶ ropewalk-bench  worker ours  GROUP …  ─▶ one JSON object: figures, digests
+//!                          A/B/A └─▶ ropewalk-rivals worker PEER  GROUP …  ─▶ the same
+//!                                    digests equal? ─▶ medians ─▶ table, JSON
+//!
+//! Invariants
+//! 1. A measurement has a process and an empty directory of its own, so no system inherits another's memory or cache.
+//! 2. Inputs come from [`rows`] and [`dataset`] alone, seeded, so every system gets the same ones.
+//! 3. A system is timed through the traits of [`ordered`] and [`event_store`], so the clock stands in the same place.
+//! 4. A row counts only when all systems gave the same answers (equal digests).
+//!
+//! Peers live in the package `ropewalk-rivals`, which the default build leaves out.
+
+pub mod append;
+pub mod commit;
+pub mod counting;
+pub mod dataset;
+pub mod event_store;
+pub mod events_plan;
+pub mod harness;
+pub mod kernel_plan;
+pub mod machine;
+pub mod ordered;
+pub mod plan;
+pub mod probe;
+pub mod queries;
+pub mod random;
+pub mod report;
+pub mod rows;
+pub mod table;
+pub mod worker;

@@ -1,0 +1,105 @@
+//! `ropewalk-bench bench NAME` runs a benchmark; `ropewalk-bench worker ours GROUP` is one measurement of it.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Parser, Subcommand, ValueEnum};
+use ropewalk_bench::counting::CountingAllocator;
+use ropewalk_bench::harness::Harness;
+use ropewalk_bench::plan::Plan;
+use ropewalk_bench::worker::Task;
+use ropewalk_bench::{events_plan, kernel_plan, probe, table};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// Benchmarks of Ropewalk beside its peers.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs one benchmark against every peer that is built.
+    Bench {
+        /// Which one.
+        #[arg(value_enum)]
+        name: Name,
+        /// Smaller sizes, fewer repetitions, under a minute.
+        #[arg(long)]
+        quick: bool,
+        /// Writes the result as JSON.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Only this row, or the rows below it (`point/hit`).
+        #[arg(long, value_name = "ROW")]
+        only: Option<String>,
+        /// Where the data goes; the default lies beside this program.
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+    },
+    /// Measures the disk: 4 KiB pwrite + fdatasync.
+    Probe {
+        /// Where.
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+    },
+    /// One measurement; prints one line of JSON.
+    #[command(hide = true)]
+    Worker {
+        /// Which system: `ours`.
+        system: String,
+        #[command(flatten)]
+        task: Task,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Name {
+    Kernel,
+    EventsEmbedded,
+}
+
+impl Name {
+    fn plan(self, quick: bool) -> Plan {
+        match self {
+            Name::Kernel => kernel_plan::plan(quick),
+            Name::EventsEmbedded => events_plan::plan(quick),
+        }
+    }
+}
+
+fn main() -> Result<ExitCode> {
+    match Arguments::parse().command {
+        Command::Bench { name, quick, json, only, data } => {
+            let mut plan = name.plan(quick);
+            if let Some(only) = only {
+                plan.retain(&only);
+                ensure!(!plan.steps.is_empty(), "no row {only} in this benchmark");
+            }
+            let ours = std::env::current_exe().context("finding this program")?;
+            let beside = ours.parent().unwrap_or(Path::new(".")).to_path_buf();
+            let data = data.unwrap_or_else(|| beside.join("bench-data"));
+            let harness = Harness { data, rivals: beside.join("ropewalk-rivals"), ours, quick };
+            let report = harness.run(&plan, None, &mut |line| eprintln!("{line}"))?;
+            println!("{}", table::render(&report));
+            if let Some(file) = json {
+                fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")
+                    .with_context(|| format!("writing {}", file.display()))?;
+            }
+            let equal = report.rows.iter().all(|row| row.answers_equal);
+            Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Probe { dir } => {
+            println!("{}", serde_json::to_string(&probe::run(&dir, std::time::Duration::from_secs(3))?)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Worker { system, task: _ } => bail!("{system}: not in this build"),
+    }
+}

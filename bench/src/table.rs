@@ -1,0 +1,109 @@
+//! The result as a table for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::report::{Report, RowResult};
+
+/// Rows, ours with its spread, every peer, the report's figure, and what ours is against them: above 1x ours is better.
+pub fn render(report: &Report) -> String {
+    let mut peers: Vec<&str> = Vec::new();
+    for name in report.rows.iter().flat_map(|row| row.peers.keys()) {
+        if !peers.contains(&name.as_str()) {
+            peers.push(name);
+        }
+    }
+    let reported = report.rows.iter().any(|row| row.report.value.is_some());
+    let mut header = vec!["row", "unit", "ours", "min", "max", "p50 µs", "p99 µs"];
+    header.extend(&peers);
+    if !peers.is_empty() {
+        header.push("to best peer");
+    }
+    if reported {
+        header.extend(["report", "to report"]);
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(&header);
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for row in &report.rows {
+        let mut cells = vec![row.id.clone(), row.unit.to_owned()];
+        cells.extend([row.ours, row.min, row.max, row.p50_us, row.p99_us].map(number));
+        cells.extend(peers.iter().map(|&peer| number(row.peers.get(peer).copied())));
+        if !peers.is_empty() {
+            cells.push(if row.answers_equal { ratio(best_peer(row)) } else { "answers differ".into() });
+        }
+        if reported {
+            cells.extend([
+                number(row.report.value),
+                ratio(row.report.value.and_then(|value| row.ratio(value))),
+            ]);
+        }
+        table.add_row(cells);
+    }
+    let probe = report.probe;
+    let mut text = format!(
+        "{} at {}{} on {}, {} cores, {} GiB, {}, Linux {}\n",
+        report.bench,
+        report.commit,
+        if report.quick { " (quick)" } else { "" },
+        report.machine.cpu,
+        report.machine.cores,
+        report.machine.memory_gib,
+        report.machine.fs,
+        report.machine.kernel
+    );
+    text += &format!(
+        "disk probe, 4 KiB pwrite + fdatasync: {}/s, p50 {} µs, p99 {} µs\n\n{table}\n",
+        number(Some(probe.fdatasync_per_s)),
+        number(Some(probe.p50_us)),
+        number(Some(probe.p99_us))
+    );
+    for note in &report.notes {
+        text += &format!("note: {note}\n");
+    }
+    text
+}
+
+/// The smallest of our ratios to the peers.
+fn best_peer(row: &RowResult) -> Option<f64> {
+    row.peers.values().filter_map(|&value| row.ratio(value)).min_by(f64::total_cmp)
+}
+
+fn ratio(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |value| format!("{}x", number(Some(value))))
+}
+
+/// Three significant digits or all before the point, thousands apart.
+pub fn number(value: Option<f64>) -> String {
+    let Some(value) = value else { return String::new() };
+    let decimals = match value.abs() {
+        v if v >= 100.0 || v == 0.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.decimals$}");
+    let (whole, rest) =
+        text.split_once('.').map_or((text.as_str(), None), |(whole, rest)| (whole, Some(rest)));
+    let mut grouped = String::new();
+    for (i, digit) in whole.chars().enumerate() {
+        if i > 0 && (whole.len() - i).is_multiple_of(3) && !grouped.ends_with('-') {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    rest.map_or(grouped.clone(), |rest| format!("{grouped}.{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_three_digits() {
+        let texts = [1_234_567.8, 123.4, 12.34, 1.234, 0.1234, 0.0].map(|v| number(Some(v)));
+        assert_eq!(texts, ["1,234,568", "123", "12.3", "1.23", "0.123", "0"]);
+        assert_eq!(number(None), "");
+    }
+}

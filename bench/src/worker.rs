@@ -1,0 +1,226 @@
+//! The protocol between the harness and a worker process: a [`Task`] as arguments, an [`Outcome`] as one JSON line.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::rows::Order;
+
+/// What a worker measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Group {
+    /// Load, disk, point reads and scans of `--rows` rows.
+    Ordered,
+    /// Durable commits by `--threads` threads.
+    Commit,
+    /// Durable commits through the submit call.
+    Submit,
+    /// Event appends of `--batch` events by `--threads` threads.
+    Append,
+    /// Conditional appends of one event.
+    Conditional,
+    /// Queries over `--rows` preloaded events.
+    Queries,
+    /// Preloads `--rows` events, says `ready`, and appends until killed.
+    Fill,
+    /// Opens a store that was killed.
+    Reopen,
+    /// The rows of the Opossum report.
+    Opossum,
+    /// The rows of the Opossum report over `--rows` preloaded events.
+    OpossumAt,
+}
+
+/// One measurement.
+#[derive(Debug, Clone, Args)]
+pub struct Task {
+    /// What to measure.
+    #[arg(value_enum)]
+    pub group: Group,
+    /// Where the data goes.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Rows or events preloaded.
+    #[arg(long, default_value_t = 0)]
+    pub rows: u64,
+    /// Order of keys.
+    #[arg(long, value_enum, default_value_t = Order::Rand)]
+    pub order: Order,
+    /// Writer threads.
+    #[arg(long, default_value_t = 1)]
+    pub threads: usize,
+    /// Events per append.
+    #[arg(long, default_value_t = 1)]
+    pub batch: usize,
+    /// Seconds per timed loop.
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Lookups per pass; a 25th as many scans.
+    #[arg(long, default_value_t = 500_000)]
+    pub lookups: usize,
+    /// Timed passes.
+    #[arg(long, default_value_t = 3)]
+    pub passes: usize,
+}
+
+impl Task {
+    /// A task with the defaults of the command line; the harness fills in the directory.
+    pub fn new(group: Group) -> Self {
+        Self {
+            group,
+            dir: PathBuf::new(),
+            rows: 0,
+            order: Order::Rand,
+            threads: 1,
+            batch: 1,
+            seconds: 3.0,
+            lookups: 500_000,
+            passes: 3,
+        }
+    }
+
+    /// The task as arguments of a worker.
+    pub fn arguments(&self) -> Vec<String> {
+        let group = self.group.to_possible_value().expect("no group is hidden").get_name().to_owned();
+        let mut arguments = vec![group];
+        let mut option = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
+        option("dir", self.dir.to_string_lossy().into_owned());
+        option("rows", self.rows.to_string());
+        option("order", self.order.name().to_owned());
+        option("threads", self.threads.to_string());
+        option("batch", self.batch.to_string());
+        option("seconds", self.seconds.to_string());
+        option("lookups", self.lookups.to_string());
+        option("passes", self.passes.to_string());
+        arguments
+    }
+}
+
+/// What a worker measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Figures by name.
+    pub figures: BTreeMap<String, Figure>,
+    /// Digests of the answers by name; equal between systems, or the step's figures do not count.
+    pub digests: BTreeMap<String, String>,
+}
+
+impl Outcome {
+    /// Adds a figure.
+    pub fn figure(&mut self, name: impl Into<String>, figure: Figure) {
+        self.figures.insert(name.into(), figure);
+    }
+
+    /// Adds a digest.
+    pub fn digest(&mut self, name: impl Into<String>, digest: impl std::fmt::Display) {
+        self.digests.insert(name.into(), digest.to_string());
+    }
+}
+
+/// One figure: every repetition of it, and the latencies behind it where it has them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Figure {
+    /// One value per repetition, in the row's unit.
+    pub samples: Vec<f64>,
+    /// Median latency in microseconds.
+    pub p50_us: Option<f64>,
+    /// 95th percentile in microseconds.
+    pub p95_us: Option<f64>,
+    /// 99th percentile in microseconds.
+    pub p99_us: Option<f64>,
+}
+
+impl Figure {
+    /// A figure of one repetition.
+    pub fn one(value: f64) -> Self {
+        Self { samples: vec![value], ..Self::default() }
+    }
+
+    /// Adds a repetition: time since `started` for each of `n` things; `scale` is units per second (1e9 for ns).
+    pub fn per(&mut self, started: Instant, n: usize, scale: f64) {
+        self.samples.push(started.elapsed().as_secs_f64() * scale / n as f64);
+    }
+
+    /// The same figure with the latencies behind it.
+    pub fn with(mut self, latencies: &Latencies) -> Self {
+        self.p50_us = latencies.quantile_us(0.50);
+        self.p95_us = latencies.quantile_us(0.95);
+        self.p99_us = latencies.quantile_us(0.99);
+        self
+    }
+}
+
+/// A latency histogram, three significant digits, nanoseconds up to ten minutes.
+#[derive(Debug)]
+pub struct Latencies(hdrhistogram::Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        const MAX_NANOS: u64 = 600_000_000_000;
+        Self(hdrhistogram::Histogram::new_with_max(MAX_NANOS, 3).expect("the bounds are in order"))
+    }
+}
+
+impl Latencies {
+    /// Adds one latency.
+    pub fn record(&mut self, latency: Duration) {
+        self.0.saturating_record(latency.as_nanos() as u64);
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Latencies) {
+        self.0.add(&other.0).expect("both have the same bounds");
+    }
+
+    /// How many were recorded.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Mean in microseconds, or `None` when nothing was recorded.
+    pub fn mean_us(&self) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.mean() / 1e3)
+    }
+
+    /// A quantile in microseconds, or `None` when nothing was recorded.
+    pub fn quantile_us(&self, quantile: f64) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.value_at_quantile(quantile) as f64 / 1e3)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        task: Task,
+    }
+
+    #[test]
+    fn quantiles_are_in_microseconds() {
+        let mut latencies = Latencies::default();
+        assert_eq!(latencies.quantile_us(0.5), None);
+        (1..=100).for_each(|ms| latencies.record(Duration::from_millis(ms)));
+        let mut more = Latencies::default();
+        more.merge(&latencies);
+        let p99 = more.quantile_us(0.99).unwrap();
+        assert!((98_900.0..99_200.0).contains(&p99), "{p99}");
+        assert_eq!(more.count(), 100);
+    }
+
+    #[test]
+    fn a_task_survives_the_command_line() {
+        let mut task = Task::new(Group::OpossumAt);
+        task.dir = "some dir".into();
+        (task.rows, task.order, task.seconds, task.passes) = (10_000_000, Order::Seq, 0.5, 7);
+        let line = Line::parse_from(std::iter::once("worker".to_owned()).chain(task.arguments()));
+        assert_eq!(line.task.arguments(), task.arguments());
+    }
+}
