@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. A measurement has a process and an empty directory of its own, so no system inherits another's memory or cache.
-//! 2. Inputs come from [`rows`] and [`dataset`] alone, seeded, so every system gets the same ones.
+//! 2. Inputs come from [`rows`], [`dataset`] and [`opossum_data`] alone, seeded, so every system gets the same ones.
 //! 3. A system is timed through the traits of [`ordered`] and [`event_store`], so the clock stands in the same place.
 //! 4. A row counts only when all systems gave the same answers (equal digests).
 //!
@@ -21,6 +21,9 @@ pub mod events_plan;
 pub mod harness;
 pub mod kernel_plan;
 pub mod machine;
+pub mod opossum;
+pub mod opossum_data;
+pub mod opossum_plan;
 pub mod ordered;
 pub mod plan;
 pub mod probe;
@@ -30,3 +33,6 @@ pub mod report;
 pub mod rows;
 pub mod table;
 pub mod worker;
+
+#[cfg(test)]
+mod naive;

@@ -11,7 +11,7 @@ use ropewalk_bench::counting::CountingAllocator;
 use ropewalk_bench::harness::Harness;
 use ropewalk_bench::plan::Plan;
 use ropewalk_bench::worker::Task;
-use ropewalk_bench::{events_plan, kernel_plan, probe, table};
+use ropewalk_bench::{events_plan, kernel_plan, opossum_plan, probe, table};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -64,6 +64,7 @@ enum Command {
 enum Name {
     Kernel,
     EventsEmbedded,
+    Opossum,
 }
 
 impl Name {
@@ -71,7 +72,13 @@ impl Name {
         match self {
             Name::Kernel => kernel_plan::plan(quick),
             Name::EventsEmbedded => events_plan::plan(quick),
+            Name::Opossum => opossum_plan::plan(quick),
         }
+    }
+
+    /// The machine of the report that the rows name.
+    fn report_machine(self) -> Option<&'static str> {
+        matches!(self, Name::Opossum).then_some(opossum_plan::MACHINE)
     }
 }
 
@@ -87,7 +94,7 @@ fn main() -> Result<ExitCode> {
             let beside = ours.parent().unwrap_or(Path::new(".")).to_path_buf();
             let data = data.unwrap_or_else(|| beside.join("bench-data"));
             let harness = Harness { data, rivals: beside.join("ropewalk-rivals"), ours, quick };
-            let report = harness.run(&plan, None, &mut |line| eprintln!("{line}"))?;
+            let report = harness.run(&plan, name.report_machine(), &mut |line| eprintln!("{line}"))?;
             println!("{}", table::render(&report));
             if let Some(file) = json {
                 fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")
