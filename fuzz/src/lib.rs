@@ -1,0 +1,37 @@
+//! A fuzz target for every decoder: any bytes give an answer or a typed error, never a panic, a hang or much memory.
+//!
+//!   bytes ─▶ target ─▶ decoder        fuzz_targets/NAME.rs: libFuzzer chooses the bytes (nightly)
+//!                                     tests/corpus.rs: seeds, their mutations and corpus/NAME/ choose them (stable)
+//!
+//! Checksums would keep a fuzzer at the door, so targets of files that carry them read the input as a script and set the
+//! checksums right: what is tried is what lies behind.
+
+mod log;
+mod script;
+
+/// One decoder under test.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name: that of the binary, and of its folder in `corpus/`.
+    pub name: &'static str,
+    /// Decodes the bytes; panics when something is wrong with the decoder.
+    pub run: fn(&[u8]),
+    /// Inputs to start from, made by the encoders, so that they are never out of date.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target { name: "log_record", run: log::record, seeds: log::record_seeds },
+    Target { name: "log_segment", run: log::segment, seeds: log::segment_seeds },
+];
+
+/// The target called `name`.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}
+
+/// Runs one input through the target called `name`.
+pub fn run(name: &str, data: &[u8]) {
+    (target(name).expect("the binaries are named after targets").run)(data);
+}
