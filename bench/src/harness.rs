@@ -7,16 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::machine::{Machine, git_commit};
 use crate::plan::{Plan, Step};
 use crate::probe;
-use crate::report::{BySystem, OURS, Report, RowResult};
-use crate::worker::{Outcome, Task};
+use crate::report::{BySystem, OURS, Report, RowResult, median};
+use crate::worker::{Figure, Outcome, Task};
 
 /// How long a victim appends before it is killed.
 const VICTIM_RUNS: Duration = Duration::from_millis(300);
+
+/// The disk is measured again before each of our durable workers: on a shared machine its speed comes and goes.
+const PROBE_AGAIN: Duration = Duration::from_millis(150);
 
 /// Where things are.
 #[derive(Debug)]
@@ -92,10 +95,15 @@ impl Harness {
             schedule.extend(step.peers.iter().copied().filter(|peer| built.iter().any(|name| name == peer)));
             schedule.push(OURS);
         }
+        let durable = step.rows.iter().any(|row| row.durability.is_some());
         let mut figures = BySystem::new();
         let mut digests: BTreeMap<String, (String, String)> = BTreeMap::new();
         let mut answers_equal = true;
+        let mut probes = Vec::new();
         for system in schedule {
+            if system == OURS && durable {
+                probes.push(probe::run(&self.data, PROBE_AGAIN)?.fdatasync_per_s);
+            }
             let outcome = match self.measure(system, step) {
                 Ok(outcome) => outcome,
                 Err(error) => {
@@ -117,8 +125,11 @@ impl Harness {
                 figures.entry(system.to_owned()).or_default().entry(name).or_default().push(figure);
             }
         }
-        let rows = step.rows.iter().map(|row| RowResult::new(row, &figures, answers_equal, machine));
-        report.rows.extend(rows);
+        let fdatasync_per_s = median(&mut probes);
+        report.rows.extend(step.rows.iter().map(|row| RowResult {
+            fdatasync_per_s: row.durability.and(fdatasync_per_s),
+            ..RowResult::new(row, &figures, answers_equal, machine)
+        }));
         Ok(())
     }
 
@@ -140,22 +151,21 @@ impl Harness {
         let output = output.with_context(|| format!("starting the worker of {system}"))?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{}: {}", output.status, errors.trim());
-        serde_json::from_slice(&output.stdout).context("the worker's answer")
+        let answer = String::from_utf8_lossy(&output.stdout);
+        serde_json::from_str(answer.lines().last().unwrap_or_default()).context("the worker's answer")
     }
 
     fn kill_under_load(&self, system: &str, victim: Task) -> Result<()> {
         let mut child = self.command(system, &victim).stdout(Stdio::piped()).spawn()?;
-        let mut line = String::new();
         let said = child.stdout.take().context("no pipe")?;
-        let read = BufReader::new(said).read_line(&mut line);
-        if read.is_ok() && line.trim() == "ready" {
+        let ready = BufReader::new(said).lines().map_while(Result::ok).any(|line| line == "ready");
+        if ready {
             std::thread::sleep(VICTIM_RUNS);
-            child.kill()?;
-            child.wait()?;
-            return Ok(());
         }
         child.kill()?;
-        bail!("the worker to be killed ended before that: {}", child.wait()?)
+        let status = child.wait()?;
+        ensure!(ready, "the worker to be killed ended before that: {status}");
+        Ok(())
     }
 
     fn command(&self, system: &str, task: &Task) -> Command {
@@ -174,10 +184,10 @@ fn remove(dir: &Path) -> Result<()> {
     }
 }
 
-fn summary(figures: &BTreeMap<String, crate::worker::Figure>) -> String {
-    let one = |(name, figure): (&String, &crate::worker::Figure)| {
-        let median = crate::report::median(&mut figure.samples.clone());
-        format!("{name} {}", crate::table::number(median))
+fn summary(figures: &BTreeMap<String, Figure>) -> String {
+    let one = |(name, figure): (&String, &Figure)| {
+        let middle = median(&mut figure.samples.clone());
+        format!("{name} {}", crate::table::number(middle))
     };
     figures.iter().map(one).collect::<Vec<_>>().join(", ")
 }

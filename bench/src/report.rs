@@ -59,6 +59,9 @@ pub struct RowResult {
     /// Durability, for rows that write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<&'static str>,
+    /// What the disk could do at that moment: 4 KiB writes with fdatasync per second, for rows that write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fdatasync_per_s: Option<f64>,
     /// Medians of the peers that took part.
     pub peers: BTreeMap<String, f64>,
     /// Spread and latencies of the peers.
@@ -119,6 +122,7 @@ impl RowResult {
             p95_us: ours.as_ref().and_then(|m| m.p95_us),
             p99_us: ours.as_ref().and_then(|m| m.p99_us),
             durability: row.durability,
+            fdatasync_per_s: None,
             peers,
             peers_detail,
             report: Reported { value: row.report, machine: row.report.and(machine) },

@@ -13,7 +13,7 @@ pub fn render(report: &Report) -> String {
         }
     }
     let reported = report.rows.iter().any(|row| row.report.value.is_some());
-    let mut header = vec!["row", "unit", "ours", "min", "max", "p50 µs", "p99 µs"];
+    let mut header = vec!["row", "unit", "ours", "min", "max", "p50 µs", "p99 µs", "fdatasync/s"];
     header.extend(&peers);
     if !peers.is_empty() {
         header.push("to best peer");
@@ -28,7 +28,7 @@ pub fn render(report: &Report) -> String {
     }
     for row in &report.rows {
         let mut cells = vec![row.id.clone(), row.unit.to_owned()];
-        cells.extend([row.ours, row.min, row.max, row.p50_us, row.p99_us].map(number));
+        cells.extend([row.ours, row.min, row.max, row.p50_us, row.p99_us, row.fdatasync_per_s].map(number));
         cells.extend(peers.iter().map(|&peer| number(row.peers.get(peer).copied())));
         if !peers.is_empty() {
             cells.push(if row.answers_equal { ratio(best_peer(row)) } else { "answers differ".into() });

@@ -1,4 +1,5 @@
-//! The protocol between the harness and a worker process: a [`Task`] as arguments, an [`Outcome`] as one JSON line.
+//! The protocol between the harness and a worker process: a [`Task`] as arguments, an [`Outcome`] as one JSON line,
+//! the last of the output (a peer may print lines of its own before).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
