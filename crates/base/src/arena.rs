@@ -37,6 +37,12 @@ impl ArenaOffset {
         Self(bits)
     }
 
+    /// The place `bytes` further on within the same piece.
+    #[must_use]
+    pub fn plus(self, bytes: usize) -> Self {
+        Self(self.0 + bytes as u64)
+    }
+
     fn chunk(self) -> usize {
         (self.0 >> 48) as usize
     }

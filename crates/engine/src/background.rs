@@ -1,0 +1,202 @@
+//! Work that no committer waits for: flushing frozen generations, compaction, the syncs that `Async` commits are owed.
+//!
+//!   frozen (oldest) ─▶ log durable up to its end? ─▶ runs of every keyspace and model ─▶ manifest + checkpoint ─▶ new version ─▶ trim log
+//!
+//! Flushing goes first, compaction runs in quanta between. A failure is kept for whoever runs out of budget, and retried.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use ropewalk_base::Lsn;
+use ropewalk_store::{Checkpoint, CompactStep, Edit};
+
+use crate::commit::Core;
+use crate::error::EngineError;
+use crate::sync::Ordering;
+use crate::version::Version;
+
+/// Bytes that one compaction quantum may merge: about two milliseconds of work.
+const COMPACT_STEP_BYTES: u64 = 1 << 20;
+const RETRY_AFTER_NANOS: u64 = 500_000_000;
+
+impl Core {
+    /// Writes out the oldest frozen generation. False when there is none.
+    pub(crate) fn flush_oldest(&self) -> Result<bool, EngineError> {
+        let Some(oldest) = self.versions.current().frozen.last().cloned() else {
+            return Ok(false);
+        };
+        let &(seq, lsn) = oldest.end.get().expect("a generation is frozen with its end");
+        if self.log.durable() < lsn {
+            // The checkpoint must not be ahead of the log.
+            self.log.barrier().inspect_err(|error| self.fail(error))?;
+        }
+        let snapshots = self.versions.live();
+        let mut new_l0 = Vec::new();
+        for (keyspace, table) in oldest.memtables() {
+            new_l0.extend(self.store.write_memtable(keyspace, table, &snapshots)?);
+        }
+        for (model, memory) in self.models.iter().zip(oldest.memories()) {
+            new_l0.extend(model.flush(memory.as_ref(), &self.store, &snapshots)?);
+        }
+        let checkpoint = Some(Checkpoint { lsn, seq, meta: Vec::new() });
+        self.store.install(Edit { new_l0, checkpoint })?;
+        self.versions.replace(|version| {
+            let mut frozen = version.frozen.clone();
+            frozen.pop();
+            Version { active: version.active.clone(), frozen, view: self.store.view() }
+        });
+        self.write_bytes.store(self.versions.current().bytes(), Ordering::Relaxed);
+        let keep_from = Lsn(lsn.0.saturating_sub(self.options.log_retention_bytes));
+        self.log.trim(keep_from)?;
+        Ok(true)
+    }
+
+    /// One compaction quantum. False when nothing is left to do.
+    pub(crate) fn compact_once(&self) -> Result<bool, EngineError> {
+        match self.store.compact_step(&self.versions.live(), COMPACT_STEP_BYTES)? {
+            CompactStep::Idle => Ok(false),
+            CompactStep::Worked { .. } => {
+                self.refresh_view();
+                Ok(true)
+            }
+        }
+    }
+
+    /// Lets readers see what compaction installed.
+    pub(crate) fn refresh_view(&self) {
+        let view = self.store.view();
+        if !Arc::ptr_eq(&view, &self.versions.current().view) {
+            self.versions.replace(|version| Version {
+                active: version.active.clone(),
+                frozen: version.frozen.clone(),
+                view: self.store.view(),
+            });
+        }
+    }
+
+    /// Syncs the log if an `Async` commit is due. False when none is.
+    pub(crate) fn sync_due(&self) -> Result<bool, EngineError> {
+        let now = self.env.clock.monotonic_nanos();
+        {
+            let mut background = self.background.lock();
+            if background.sync_by.is_none_or(|by| by > now) {
+                return Ok(false);
+            }
+            background.sync_by = None;
+        }
+        self.log.barrier().inspect_err(|error| self.fail(error))?;
+        Ok(true)
+    }
+
+    /// One piece of background work, the most urgent first. False when there is none.
+    pub(crate) fn background_step(&self) -> Result<bool, EngineError> {
+        if self.sync_due()? {
+            return Ok(true);
+        }
+        let flushed = self.flush_oldest();
+        let mut background = self.background.lock();
+        match flushed {
+            Ok(true) => {
+                background.flushes += 1;
+                background.flush_error = None;
+                self.room.notify_all();
+                return Ok(true);
+            }
+            Ok(false) => drop(background),
+            Err(error) => {
+                background.flush_error = Some(error.clone());
+                self.room.notify_all();
+                return Err(error);
+            }
+        }
+        self.compact_once()
+    }
+
+    /// The body of the flusher thread.
+    pub(crate) fn run_background(&self) {
+        loop {
+            let outcome = if self.stopped().is_some() { Ok(false) } else { self.background_step() };
+            let mut background = self.background.lock();
+            if background.closing {
+                return;
+            }
+            match outcome {
+                Ok(true) => {
+                    drop(background);
+                    std::thread::yield_now();
+                }
+                Ok(false) => {
+                    // A freeze between the step and here has taken the lock and is seen by this look.
+                    if self.versions.current().frozen.is_empty() || self.stopped().is_some() {
+                        drop(background);
+                        // Segments made ahead keep the roll cheap; a failure here shows when the roll needs one.
+                        let _ = self.log.prepare_spare();
+                        let mut background = self.background.lock();
+                        if !background.closing && self.versions.current().frozen.is_empty() {
+                            self.background_work.wait_for(&mut background, Duration::from_millis(500));
+                        }
+                    }
+                }
+                Err(_) => {
+                    background.retry_at = self.env.clock.monotonic_nanos() + RETRY_AFTER_NANOS;
+                    self.background_work.wait_for(&mut background, Duration::from_nanos(RETRY_AFTER_NANOS));
+                }
+            }
+        }
+    }
+
+    /// The body of the thread that syncs for `Async` commits, so that a long flush does not delay them.
+    pub(crate) fn run_async_sync(&self) {
+        loop {
+            {
+                let mut background = self.background.lock();
+                if background.closing {
+                    return;
+                }
+                match background.sync_by {
+                    None => self.background_work.wait(&mut background),
+                    Some(by) => {
+                        let left = by.saturating_sub(self.env.clock.monotonic_nanos());
+                        if left > 0 {
+                            self.background_work.wait_for(&mut background, Duration::from_nanos(left));
+                        }
+                    }
+                }
+            }
+            // A failure has stopped the engine; the next commit says so.
+            let _ = self.sync_due();
+        }
+    }
+
+    /// Back-pressure: free below three quarters of the write budget, then ever longer pauses, and at the end a wait for
+    /// the next flush, which is an error when flushing fails.
+    pub(crate) fn admit(&self, threads: bool) -> Result<(), EngineError> {
+        let max = self.options.write_bytes_max();
+        let bytes = self.write_bytes.load(Ordering::Relaxed);
+        let soft = max / 4 * 3;
+        if bytes < soft {
+            return Ok(());
+        }
+        if !threads {
+            return self.background_step().map(|_| ());
+        }
+        if bytes < max {
+            let nanos = (bytes - soft) * 1_000_000 / (max - soft);
+            self.env.clock.sleep(Duration::from_nanos(nanos));
+            return Ok(());
+        }
+        let mut background = self.background.lock();
+        while self.write_bytes.load(Ordering::Relaxed) >= max {
+            if let Some(error) = self.stopped() {
+                return Err(error);
+            }
+            if let Some(error) = &background.flush_error {
+                let bytes = self.write_bytes.load(Ordering::Relaxed);
+                return Err(EngineError::Busy { bytes, max, cause: error.to_string().into() });
+            }
+            self.background_work.notify_all();
+            self.room.wait_for(&mut background, Duration::from_millis(100));
+        }
+        Ok(())
+    }
+}

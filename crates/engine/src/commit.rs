@@ -1,0 +1,392 @@
+//! The commit path: what the pipeline's two stages do.
+//!
+//!   sequence: validate against pending + committed ─▶ Seq, time ─▶ encode ─▶ apply to the active generation ─▶ log (memory)
+//!   settle:   log barrier (or flush) ─▶ publish visible Seq ─▶ wake
+//!
+//! State is applied before the sync and becomes visible after it: the sequencer validates against pending commits
+//! without a second structure, and a commit whose sync fails is never seen, because the engine stops.
+//!
+//! Invariants
+//! 1. The log holds exactly the accepted commits, in `Seq` order; replay decides nothing.
+//! 2. `visible` moves only after the sync (or write) that the commit asked for, and only forward.
+//! 3. After a failed append or sync nothing is accepted or published any more.
+
+use core::time::Duration;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Condvar, Mutex};
+use ropewalk_base::{Lsn, Seq};
+use ropewalk_log::{CommitLog, Record};
+use ropewalk_store::Store;
+use ropewalk_vfs::Env;
+
+use crate::error::{CommitError, EngineError};
+use crate::model::{Apply, Model, Operation, Outcome, Verdict};
+use crate::options::{Durability, EngineOptions};
+use crate::pipeline::Stage;
+use crate::record;
+use crate::sync::{AtomicU64, Ordering};
+use crate::version::{Generation, ReadView, Version, Versions};
+
+/// Everything the engine's parts share.
+pub(crate) struct Core {
+    pub(crate) env: Env,
+    pub(crate) dir: PathBuf,
+    pub(crate) options: EngineOptions,
+    pub(crate) models: Vec<Arc<dyn Model>>,
+    pub(crate) log: Box<dyn CommitLog>,
+    pub(crate) store: Store,
+    pub(crate) versions: Arc<Versions>,
+    sequencer: Mutex<Sequencer>,
+    /// First failure; set once, never cleared.
+    failed: OnceLock<Arc<str>>,
+    /// Bytes in memtables, refreshed with each group and flush.
+    pub(crate) write_bytes: AtomicU64,
+    /// Change feeds and subscriptions sleep here; a publish wakes them only when there are any.
+    pub(crate) watch: Mutex<()>,
+    pub(crate) watch_changed: Condvar,
+    pub(crate) watchers: AtomicU64,
+    pub(crate) background: Mutex<BackgroundState>,
+    pub(crate) background_work: Condvar,
+    pub(crate) room: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct BackgroundState {
+    /// Monotonic nanoseconds by which an `Async` commit must be synced.
+    pub(crate) sync_by: Option<u64>,
+    /// Why the last flush failed, until one succeeds.
+    pub(crate) flush_error: Option<EngineError>,
+    /// No new work before this time, after a failure.
+    pub(crate) retry_at: u64,
+    pub(crate) closing: bool,
+    /// Counts flushes, for waiters.
+    pub(crate) flushes: u64,
+}
+
+struct Sequencer {
+    last: Seq,
+    last_time_micros: i64,
+    /// Payloads of the group, back to back; kept for its capacity.
+    payloads: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Core {
+    #[allow(clippy::too_many_arguments)] // built in one place, from parts that exist nowhere else together
+    pub(crate) fn new(
+        env: Env,
+        dir: PathBuf,
+        options: EngineOptions,
+        models: Vec<Arc<dyn Model>>,
+        log: Box<dyn CommitLog>,
+        store: Store,
+        version: Version,
+        last: Seq,
+        last_time_micros: i64,
+    ) -> Self {
+        let write_bytes = version.bytes();
+        Self {
+            env,
+            dir,
+            options,
+            models,
+            log,
+            store,
+            versions: Arc::new(Versions::new(version, last)),
+            sequencer: Mutex::new(Sequencer { last, last_time_micros, payloads: Vec::new(), ends: Vec::new() }),
+            failed: OnceLock::new(),
+            write_bytes: AtomicU64::new(write_bytes),
+            watch: Mutex::new(()),
+            watch_changed: Condvar::new(),
+            watchers: AtomicU64::new(0),
+            background: Mutex::default(),
+            background_work: Condvar::new(),
+            room: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn new_generation(models: &[Arc<dyn Model>]) -> Arc<Generation> {
+        Arc::new(Generation::new(models.iter().map(|m| m.memory()).collect()))
+    }
+
+    /// Stops the engine for good (invariant 3).
+    pub(crate) fn fail(&self, cause: &dyn std::fmt::Display) {
+        let _ = self.failed.set(cause.to_string().into());
+        self.wake_watchers();
+        self.room.notify_all();
+    }
+
+    fn wake_watchers(&self) {
+        if self.watchers.load(Ordering::SeqCst) > 0 {
+            drop(self.watch.lock());
+            self.watch_changed.notify_all();
+        }
+    }
+
+    pub(crate) fn stopped(&self) -> Option<EngineError> {
+        self.failed.get().map(|cause| EngineError::Stopped { cause: cause.clone() })
+    }
+
+    /// Freezes the active generation if it holds anything. Called by the sequencer between commits.
+    fn freeze(&self, end: Seq) {
+        let tail = self.log.tail();
+        self.versions.replace(|version| {
+            let _ = version.active.end.set((end, tail));
+            let mut frozen = vec![version.active.clone()];
+            frozen.extend(version.frozen.iter().cloned());
+            Version { active: Self::new_generation(&self.models), frozen, view: version.view.clone() }
+        });
+        self.wake_background();
+    }
+
+    /// Freezes what is in memory now, so that a flush writes out everything committed before the call.
+    pub(crate) fn freeze_now(&self) {
+        let sequencer = self.sequencer.lock();
+        if self.versions.current().active.bytes() > 0 {
+            self.freeze(sequencer.last);
+        }
+    }
+
+    pub(crate) fn wake_background(&self) {
+        // Taking the lock orders this after a thread that looked and is about to sleep.
+        drop(self.background.lock());
+        self.background_work.notify_all();
+    }
+
+    /// Applies a decoded record to `generation`; used live and in replay.
+    pub(crate) fn apply_section(
+        models: &[Arc<dyn Model>],
+        generation: &Generation,
+        (seq, time_micros): (Seq, i64),
+        model: crate::model::ModelId,
+        section: &[u8],
+    ) -> Option<Result<(), ropewalk_base::DecodeError>> {
+        let slot = models.iter().position(|m| m.id() == model)?;
+        let apply = Apply { generation, slot, seq, time_micros };
+        Some(models.get(slot)?.apply(&apply, section))
+    }
+}
+
+/// A transaction on its way through the pipeline.
+pub(crate) struct Request {
+    pub(crate) operations: Vec<Box<dyn Operation>>,
+    pub(crate) durability: Durability,
+}
+
+/// A commit that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// Its number; of an idempotent retry, the newest commit at that time.
+    pub seq: Seq,
+    /// Its time, microseconds since 1970.
+    pub time_micros: i64,
+    /// What each operation reported, in order.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What a group needs to settle.
+#[derive(Default)]
+pub(crate) struct Ticket {
+    last: Option<Seq>,
+    sync: bool,
+    buffered: bool,
+    interval: Option<Duration>,
+}
+
+impl Ticket {
+    fn need(&mut self, durability: Durability) {
+        match durability {
+            Durability::Sync => self.sync = true,
+            Durability::Buffered => self.buffered = true,
+            Durability::Async { interval } => {
+                self.interval = Some(self.interval.map_or(interval, |i| i.min(interval)));
+            }
+        }
+    }
+}
+
+/// The pipeline's stage: the core, shared.
+pub(crate) struct Commits(pub(crate) Arc<Core>);
+
+impl Commits {
+    fn sequence_one(
+        core: &Core,
+        sequencer: &mut Sequencer,
+        version: &Version,
+        request: &mut Request,
+    ) -> Result<Committed, CommitError> {
+        let latest = ReadView::new(version, Seq::MAX);
+        for (index, operation) in request.operations.iter_mut().enumerate() {
+            match operation.validate(latest).map_err(CommitError::Rejected)? {
+                Verdict::Write => {}
+                Verdict::Done(outcome) => {
+                    let mut outcomes = vec![(0, 0); request.operations.len()];
+                    if let Some(slot) = outcomes.get_mut(index) {
+                        *slot = outcome;
+                    }
+                    return Ok(Committed {
+                        seq: sequencer.last,
+                        time_micros: sequencer.last_time_micros,
+                        outcomes,
+                    });
+                }
+            }
+        }
+        let seq = sequencer.last.next();
+        // A clock that was set back must not make commit times run backwards.
+        let time_micros = core.env.clock.wall_micros().max(sequencer.last_time_micros);
+        let mut outcomes = Vec::with_capacity(request.operations.len());
+        record::start(&mut sequencer.payloads, time_micros);
+        for operation in &mut request.operations {
+            let model = operation.model();
+            let start = sequencer.payloads.len() + record::SECTION_OVERHEAD;
+            let out = &mut sequencer.payloads;
+            outcomes.push(record::section(out, model, |out| operation.encode(seq, time_micros, out)));
+            let section = sequencer.payloads.get(start..).expect("the section was just written");
+            let applied =
+                Core::apply_section(&core.models, &version.active, (seq, time_micros), model, section);
+            match applied {
+                Some(Ok(())) => {}
+                Some(Err(error)) => core.fail(&format_args!("own record does not decode: {error}")),
+                None => core.fail(&format_args!("model {} is not registered", model.0)),
+            }
+        }
+        sequencer.ends.push(sequencer.payloads.len());
+        sequencer.last = seq;
+        sequencer.last_time_micros = time_micros;
+        Ok(Committed { seq, time_micros, outcomes })
+    }
+}
+
+impl Stage for Commits {
+    type Request = Request;
+    type Outcome = Result<Committed, CommitError>;
+    type Ticket = Ticket;
+
+    fn sequence(&self, requests: Vec<Request>, ticket: &mut Ticket) -> Vec<Self::Outcome> {
+        let core = &*self.0;
+        let mut sequencer = core.sequencer.lock();
+        let sequencer = &mut *sequencer;
+        sequencer.payloads.clear();
+        sequencer.ends.clear();
+        let first = sequencer.last.next();
+        let version = core.versions.current();
+        let mut outcomes = Vec::with_capacity(requests.len());
+        for mut request in requests {
+            let before = sequencer.last;
+            let outcome = match core.stopped() {
+                Some(error) => Err(error.into()),
+                None => Self::sequence_one(core, sequencer, &version, &mut request),
+            };
+            if sequencer.last != before {
+                ticket.need(request.durability);
+            }
+            outcomes.push(outcome);
+        }
+        if sequencer.ends.is_empty() {
+            return outcomes;
+        }
+        ticket.last = Some(sequencer.last);
+        let mut start = 0;
+        let records: Vec<Record<'_>> = sequencer
+            .ends
+            .iter()
+            .zip(first.0..)
+            .map(|(&end, seq)| {
+                let payload = sequencer.payloads.get(start..end).expect("ends lie inside the payloads");
+                start = end;
+                Record { seq: Seq(seq), payload }
+            })
+            .collect();
+        if let Err(error) = core.log.append(&records, core.log.tail()) {
+            core.fail(&error);
+            return outcomes;
+        }
+        // A group of large transactions should not pin its buffer for ever.
+        if sequencer.payloads.capacity() > 16 << 20 {
+            sequencer.payloads = Vec::new();
+        }
+        let active = version.active.bytes();
+        core.write_bytes.store(active + version.frozen.iter().map(|g| g.bytes()).sum::<u64>(), Ordering::Relaxed);
+        if active >= core.options.memtable_bytes() {
+            drop(version);
+            core.freeze(sequencer.last);
+        }
+        outcomes
+    }
+
+    fn settle(&self, ticket: Ticket) -> bool {
+        let core = &*self.0;
+        let Some(last) = ticket.last else {
+            return core.failed.get().is_none();
+        };
+        if core.failed.get().is_some() {
+            return false;
+        }
+        let written = if ticket.sync {
+            core.log.barrier().map(|_| ())
+        } else if ticket.buffered {
+            core.log.flush().map(|_| ())
+        } else {
+            Ok(())
+        };
+        if let Err(error) = written {
+            core.fail(&error);
+            return false;
+        }
+        if let Some(interval) = ticket.interval.filter(|_| !ticket.sync) {
+            let by = core.env.clock.monotonic_nanos() + interval.as_nanos() as u64;
+            let mut background = core.background.lock();
+            if background.sync_by.is_none_or(|earlier| by < earlier) {
+                background.sync_by = Some(by);
+                core.background_work.notify_all();
+            }
+        }
+        core.versions.publish(last);
+        core.wake_watchers();
+        true
+    }
+
+    fn failure(&self) -> Self::Outcome {
+        Err(self.0.stopped().unwrap_or(EngineError::Stopped { cause: "the group did not settle".into() }).into())
+    }
+}
+
+/// Where replay left off.
+pub(crate) struct Replayed {
+    pub(crate) version: Version,
+    pub(crate) last: Seq,
+    pub(crate) last_time_micros: i64,
+}
+
+impl Replayed {
+    /// Applies one record found in the log.
+    pub(crate) fn apply(
+        &mut self,
+        models: &[Arc<dyn Model>],
+        options: &EngineOptions,
+        (lsn, next): (Lsn, Lsn),
+        seq: Seq,
+        payload: &[u8],
+    ) -> Result<(), EngineError> {
+        let damaged = |source| EngineError::Record { seq, lsn, source };
+        let body = record::RecordBody::decode(payload).map_err(damaged)?;
+        for section in body.sections() {
+            let (model, bytes) = section.map_err(damaged)?;
+            let at = (seq, body.time_micros);
+            Core::apply_section(models, &self.version.active, at, model, bytes)
+                .ok_or(EngineError::UnknownModel { seq, lsn, model: model.0 })?
+                .map_err(damaged)?;
+        }
+        self.last = seq;
+        self.last_time_micros = self.last_time_micros.max(body.time_micros);
+        if self.version.active.bytes() >= options.memtable_bytes() {
+            let _ = self.version.active.end.set((seq, next));
+            let full = std::mem::replace(&mut self.version.active, Core::new_generation(models));
+            self.version.frozen.insert(0, full);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,416 @@
+//! The engine: opening, committing, reading, closing. Everything else in this crate is one of its parts.
+
+use core::time::Duration;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use ropewalk_base::{Lsn, Seq};
+use ropewalk_log::{LocalLog, LogStats, Recovery};
+use ropewalk_store::{Keyspace, KeyspaceOptions, Store, StoreStats, VerifyReport};
+use ropewalk_vfs::{Env, LockGuard};
+
+use crate::commit::{Commits, Committed, Core, Replayed, Request};
+use crate::error::{CommitError, EngineError};
+use crate::feed::ChangeFeed;
+use crate::kv::KvModel;
+use crate::model::{Model, Operation};
+use crate::options::{Background, Durability, EngineOptions};
+use crate::pipeline::{Handle, Pipeline};
+use crate::record;
+use crate::sync::Ordering;
+use crate::version::{ReadView, Snapshot, Version};
+
+/// Largest transaction. A group of them must fit memory comfortably, and so must one record at recovery.
+pub const TRANSACTION_BYTES_MAX: u64 = 64 << 20;
+
+/// One open database directory: one log, one sequence of commits, any number of models.
+pub struct Engine {
+    core: Arc<Core>,
+    pipeline: Arc<Pipeline<Commits>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    recovery: Recovery,
+    /// Last field: the directory is free only after everything above is gone.
+    _lock: Box<dyn LockGuard>,
+}
+
+/// What an engine is doing and holding. Bytes are bytes, counts are since open.
+#[derive(Debug, Clone)]
+pub struct EngineStats {
+    /// Newest visible commit.
+    pub seq: Seq,
+    /// Commit that recovery would start after.
+    pub checkpoint: Seq,
+    /// Log address that recovery would start from.
+    pub checkpoint_lsn: Lsn,
+    /// The commit log.
+    pub log: LogStats,
+    /// Runs, levels, compaction, caches.
+    pub store: StoreStats,
+    /// Bytes in memtables, frozen ones included.
+    pub write_bytes: u64,
+    /// Bytes of memtables at which commits wait.
+    pub write_bytes_max: u64,
+    /// Frozen generations that wait for their flush.
+    pub frozen: usize,
+    /// Live snapshots of different commits.
+    pub snapshots: usize,
+    /// Why the last flush failed, if it did.
+    pub flush_error: Option<String>,
+}
+
+/// What [`Engine::verify`] found.
+#[derive(Debug)]
+pub struct EngineReport {
+    /// The files.
+    pub store: VerifyReport,
+    /// One line per violated invariant of a model.
+    pub violations: Vec<String>,
+}
+
+impl Engine {
+    /// Opens or creates the engine in `dir`. `models` gives each model its slot: its index plus one (slot 0 is the
+    /// engine's own keyspaces). Cost: manifest and run footers, then replay of the log behind the checkpoint.
+    ///
+    /// # Errors
+    /// [`EngineError::Locked`] when somebody has it open; I/O; damage, with file and offset; a newer format.
+    pub fn open(
+        env: &Env,
+        dir: &Path,
+        mut options: EngineOptions,
+        models: Vec<Arc<dyn Model>>,
+    ) -> Result<Self, EngineError> {
+        let io = |op, path: &Path| {
+            let path = path.to_owned();
+            move |source| EngineError::Io { op, path, source: Arc::new(source) }
+        };
+        env.vfs.create_dir_all(dir).map_err(io("create directory", dir))?;
+        let lock_path = dir.join("LOCK");
+        let lock = env.vfs.lock(&lock_path, &format!("pid {}", std::process::id())).map_err(|error| {
+            if error.kind() == std::io::ErrorKind::WouldBlock {
+                let holder = error.to_string();
+                let holder = if holder.is_empty() { "another process".to_owned() } else { holder };
+                EngineError::Locked { path: dir.to_owned(), holder }
+            } else {
+                io("lock", &lock_path)(error)
+            }
+        })?;
+        let mut all: Vec<Arc<dyn Model>> = vec![Arc::new(KvModel)];
+        all.extend(models);
+        options.store.cache_bytes = options.memory_budget / 4;
+        let store = Store::open(env, &dir.join("store"), options.store.clone())?;
+        for model in &all {
+            model.open(&store)?;
+        }
+        let checkpoint = store.checkpoint();
+        let version =
+            Version { active: Core::new_generation(&all), frozen: Vec::new(), view: store.view() };
+        for model in &all {
+            model.load(ReadView::new(&version, Seq::MAX))?;
+        }
+        let mut replayed = Replayed { version, last: checkpoint.seq, last_time_micros: i64::MIN };
+        let mut failure = None;
+        let log_dir = dir.join("log");
+        let opened = LocalLog::open(
+            env,
+            &log_dir,
+            options.log.clone(),
+            checkpoint.lsn,
+            checkpoint.seq,
+            &mut |found| {
+                let at = (found.lsn, found.next);
+                replayed.apply(&all, &options, at, found.seq, found.payload).map_err(|error| {
+                    failure = Some(error.clone());
+                    error.into()
+                })
+            },
+        );
+        let (log, recovery) = match (opened, failure) {
+            (_, Some(error)) => return Err(error),
+            (Err(error), None) => return Err(error.into()),
+            (Ok(opened), None) => opened,
+        };
+        let Replayed { version, last, last_time_micros } = replayed;
+        let threads = options.background == Background::Threads;
+        let core = Arc::new(Core::new(
+            env.clone(),
+            dir.to_owned(),
+            options,
+            all,
+            Box::new(log),
+            store,
+            version,
+            last,
+            last_time_micros,
+        ));
+        let pipeline = Arc::new(Pipeline::new(Commits(core.clone())));
+        let engine = Self { core, pipeline, threads: Mutex::default(), recovery, _lock: lock };
+        if threads {
+            engine.start_threads();
+        }
+        Ok(engine)
+    }
+
+    fn start_threads(&self) {
+        let (committer, flusher, syncer) = (self.pipeline.clone(), self.core.clone(), self.core.clone());
+        let mut threads = self.threads.lock();
+        let mut spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
+            let builder = std::thread::Builder::new().name(name.to_owned());
+            threads.push(builder.spawn(body).expect("the operating system gives three threads"));
+        };
+        spawn("rope-commit", Box::new(move || committer.serve()));
+        spawn("rope-flush", Box::new(move || flusher.run_background()));
+        spawn("rope-sync", Box::new(move || syncer.run_async_sync()));
+    }
+
+    fn request(&self, operations: Vec<Box<dyn Operation>>) -> Result<(Vec<Box<dyn Operation>>, usize), EngineError> {
+        if let Some(error) = self.core.stopped() {
+            return Err(error);
+        }
+        let bytes = record::RECORD_OVERHEAD
+            + operations.iter().map(|o| o.bytes_max() + record::SECTION_OVERHEAD).sum::<usize>();
+        let max = self.core.log.limits().record_bytes_max.min(TRANSACTION_BYTES_MAX);
+        if bytes as u64 > max {
+            return Err(EngineError::TooLarge { bytes: bytes as u64, max });
+        }
+        self.core.admit(self.core.options.background == Background::Threads)?;
+        Ok((operations, bytes))
+    }
+
+    /// Commits `operations` as one transaction and returns when it is as durable as asked.
+    ///
+    /// Cost: one log write, shared with every commit that is on its way at the same time; no thread hop for a lone caller.
+    ///
+    /// # Errors
+    /// [`CommitError::Rejected`] with the model's reason: nothing was written. Otherwise the engine's failure.
+    pub fn commit(
+        &self,
+        operations: Vec<Box<dyn Operation>>,
+        durability: Durability,
+    ) -> Result<Committed, CommitError> {
+        let (operations, bytes) = self.request(operations)?;
+        self.pipeline.commit(Request { operations, durability }, bytes)
+    }
+
+    /// Queues a transaction and returns a handle to wait on or await. Blocks only while the queue is full.
+    ///
+    /// # Errors
+    /// As [`Engine::commit`], for what is known before the transaction is queued.
+    pub fn submit(
+        &self,
+        operations: Vec<Box<dyn Operation>>,
+        durability: Durability,
+    ) -> Result<CommitHandle, CommitError> {
+        let (operations, bytes) = self.request(operations)?;
+        Ok(CommitHandle(self.pipeline.submit(Request { operations, durability }, bytes)))
+    }
+
+    /// With [`Background::Manual`]: sequences and settles everything submitted.
+    pub fn drive(&self) {
+        self.pipeline.drive();
+    }
+
+    /// With [`Background::Manual`]: one piece of background work. False when there is none.
+    ///
+    /// # Errors
+    /// The work failed; it is tried again at the next call.
+    pub fn background_step(&self) -> Result<bool, EngineError> {
+        self.core.background_step()
+    }
+
+    /// The database as of the newest visible commit.
+    pub fn snapshot(&self) -> Snapshot {
+        self.core.versions.snapshot()
+    }
+
+    /// The newest visible commit.
+    pub fn seq(&self) -> Seq {
+        self.core.versions.visible()
+    }
+
+    /// Waits until commit `seq` is visible, at most `timeout`; true when it is. May return early.
+    pub fn wait_visible(&self, seq: Seq, timeout: Duration) -> bool {
+        self.core.wait_published(seq, timeout);
+        self.core.versions.visible() >= seq
+    }
+
+    /// Every commit from `from` on, in order.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn changes(&self, from: Seq) -> Result<ChangeFeed, EngineError> {
+        ChangeFeed::new(self.core.clone(), from)
+    }
+
+    /// Finds or creates a keyspace.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, EngineError> {
+        let keyspace = self.core.store.keyspace(name, options)?;
+        self.core.refresh_view();
+        Ok(keyspace)
+    }
+
+    /// Writes everything committed so far out as runs and moves the checkpoint there.
+    ///
+    /// # Errors
+    /// The flush failed; nothing is lost and it is tried again.
+    pub fn checkpoint(&self) -> Result<(), EngineError> {
+        self.core.freeze_now();
+        if self.core.options.background == Background::Manual {
+            while self.core.flush_oldest()? {}
+            return Ok(());
+        }
+        let mut background = self.core.background.lock();
+        while !self.core.versions.current().frozen.is_empty() {
+            if let Some(error) = self.core.stopped().or_else(|| background.flush_error.clone()) {
+                return Err(error);
+            }
+            self.core.background_work.notify_all();
+            self.core.room.wait_for(&mut background, Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    /// Checkpoints, then merges every keyspace down to one sorted level.
+    ///
+    /// # Errors
+    /// The merge failed; the old runs stay in force.
+    pub fn compact(&self) -> Result<(), EngineError> {
+        self.checkpoint()?;
+        self.core.store.compact_all(&self.core.versions.live())?;
+        self.core.refresh_view();
+        Ok(())
+    }
+
+    /// Reads every byte and checks every checksum and invariant.
+    ///
+    /// # Errors
+    /// The check itself could not run.
+    pub fn verify(&self) -> Result<EngineReport, EngineError> {
+        let store = self.core.store.verify()?;
+        let snapshot = self.snapshot();
+        let mut violations = Vec::new();
+        for model in &self.core.models {
+            let found = model.verify(snapshot.read())?;
+            violations.extend(found.into_iter().map(|line| format!("{}: {line}", model.name())));
+        }
+        Ok(EngineReport { store, violations })
+    }
+
+    /// What the engine is doing and holding.
+    pub fn stats(&self) -> EngineStats {
+        let checkpoint = self.core.store.checkpoint();
+        EngineStats {
+            seq: self.seq(),
+            checkpoint: checkpoint.seq,
+            checkpoint_lsn: checkpoint.lsn,
+            log: self.core.log.stats(),
+            store: self.core.store.stats(),
+            write_bytes: self.core.write_bytes.load(Ordering::Relaxed),
+            write_bytes_max: self.core.options.write_bytes_max(),
+            frozen: self.core.versions.current().frozen.len(),
+            snapshots: self.core.versions.live().len(),
+            flush_error: self.core.background.lock().flush_error.as_ref().map(ToString::to_string),
+        }
+    }
+
+    /// The failure that stopped the engine, or that it was closed.
+    pub fn stopped(&self) -> Option<EngineError> {
+        self.core.stopped()
+    }
+
+    /// What opening found in the log.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.core.dir
+    }
+
+    /// The clock, for models that wait.
+    pub fn env(&self) -> &Env {
+        &self.core.env
+    }
+
+    /// Stops the background work and syncs what `Async` and `Buffered` commits left unsynced. Later commits are refused.
+    ///
+    /// # Errors
+    /// The last sync failed.
+    pub fn close(&self) -> Result<(), EngineError> {
+        self.pipeline.close();
+        {
+            self.core.background.lock().closing = true;
+            self.core.background_work.notify_all();
+        }
+        for thread in self.threads.lock().drain(..) {
+            // A panic of a background thread has been reported by the panic hook already.
+            let _ = thread.join();
+        }
+        self.pipeline.finish();
+        let synced = match self.core.stopped() {
+            Some(_) => Ok(()),
+            None => self.core.log.barrier().map(|_| ()).map_err(EngineError::from),
+        };
+        self.core.fail(&"it was closed");
+        synced
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // An error here has nobody to go to; callers who care call `close` themselves.
+        let _ = self.close();
+    }
+}
+
+impl Core {
+    pub(crate) fn wait_published(&self, seq: Seq, timeout: Duration) {
+        let deadline = self.env.clock.monotonic_nanos() + timeout.as_nanos() as u64;
+        let mut guard = self.watch.lock();
+        while self.versions.visible() < seq && self.stopped().is_none() {
+            let left = deadline.saturating_sub(self.env.clock.monotonic_nanos());
+            if left == 0 {
+                return;
+            }
+            self.watchers.fetch_add(1, Ordering::SeqCst);
+            if self.versions.visible() < seq {
+                self.watch_changed.wait_for(&mut guard, Duration::from_nanos(left));
+            }
+            self.watchers.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A transaction on its way: wait, or await it. Dropping the handle does not take the transaction back.
+pub struct CommitHandle(Handle<Commits>);
+
+impl CommitHandle {
+    /// Blocks until the transaction is decided and durable.
+    ///
+    /// # Errors
+    /// As [`Engine::commit`].
+    pub fn wait(self) -> Result<Committed, CommitError> {
+        self.0.wait()
+    }
+
+    /// The result, if it is there; once.
+    pub fn try_take(&mut self) -> Option<Result<Committed, CommitError>> {
+        self.0.take()
+    }
+}
+
+impl Future for CommitHandle {
+    type Output = Result<Committed, CommitError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context)
+    }
+}

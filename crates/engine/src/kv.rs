@@ -1,0 +1,263 @@
+//! Ordered keyspaces as a model: optimistic transactions over keys and ranges.
+//!
+//! Section of a commit record, repeated to the end:
+//! ```text
+//! keyspace u16 | kind u8 (0 put, 1 delete, 2 delete range) | key bytes | put: value bytes; delete range: end bytes
+//! ```
+//! (`bytes` is a varint length and that many bytes.)
+
+use ropewalk_base::{DecodeError, Decoder, Seq, put_bytes};
+use ropewalk_store::{Keyspace, NewRun, Store};
+
+use crate::error::{EngineError, Rejection};
+use crate::model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
+use crate::version::ReadView;
+
+/// Longest key, bytes.
+pub const KEY_BYTES_MAX: usize = 64 << 10;
+
+/// What a transaction read and found unchanged at its place in the commit order, or is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Keys and ranges read are unchanged, keys written were not written by others: as if run alone.
+    #[default]
+    Serializable,
+    /// Keys written were not written by others since the snapshot.
+    Snapshot,
+    /// No check.
+    ReadCommitted,
+}
+
+/// Another commit got there first.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("key {} of keyspace {} was changed by commit {seq} after the transaction's snapshot; retry", hex(key), keyspace.0)]
+pub struct KeyConflict {
+    /// Where.
+    pub keyspace: Keyspace,
+    /// The key, or the start of the range that was read.
+    pub key: Vec<u8>,
+    /// The commit that changed it.
+    pub seq: Seq,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().take(32).map(|b| format!("{b:02x}")).collect()
+}
+
+/// A refused key: longer than [`KEY_BYTES_MAX`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("key of {bytes} bytes exceeds the limit of {KEY_BYTES_MAX}")]
+pub struct KeyTooLong {
+    /// Its length.
+    pub bytes: usize,
+}
+
+struct RangeRead {
+    keyspace: Keyspace,
+    start: Vec<u8>,
+    end: Option<Vec<u8>>,
+}
+
+/// The writes and reads of one transaction, to be committed as one operation.
+#[derive(Default)]
+pub struct KvBatch {
+    since: Seq,
+    isolation: Isolation,
+    keys_read: Vec<(Keyspace, Vec<u8>)>,
+    ranges_read: Vec<RangeRead>,
+    section: Vec<u8>,
+    /// Offsets of the written keys within `section`, for the write-write check.
+    written: Vec<(Keyspace, std::ops::Range<usize>)>,
+    too_long: Option<usize>,
+}
+
+impl KvBatch {
+    /// Blind writes: nothing is checked.
+    pub fn new() -> Self {
+        Self { isolation: Isolation::ReadCommitted, ..Self::default() }
+    }
+
+    /// Writes that hold only if the reads noted here are unchanged since commit `since`.
+    pub fn validated(since: Seq, isolation: Isolation) -> Self {
+        Self { since, isolation, ..Self::default() }
+    }
+
+    /// Notes that `key` was read (found or not).
+    pub fn note_read(&mut self, keyspace: Keyspace, key: &[u8]) {
+        self.keys_read.push((keyspace, key.to_vec()));
+    }
+
+    /// Notes that the keys from `start` up to `end` were read.
+    pub fn note_range(&mut self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>) {
+        self.ranges_read.push(RangeRead { keyspace, start: start.to_vec(), end: end.map(<[u8]>::to_vec) });
+    }
+
+    fn op(&mut self, keyspace: Keyspace, kind: u8, key: &[u8]) {
+        if key.len() > KEY_BYTES_MAX {
+            self.too_long = Some(key.len());
+        }
+        self.section.extend_from_slice(&keyspace.0.to_le_bytes());
+        self.section.push(kind);
+        put_bytes(&mut self.section, key);
+        self.written.push((keyspace, self.section.len() - key.len()..self.section.len()));
+    }
+
+    /// Writes `key`.
+    pub fn put(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) {
+        self.op(keyspace, 0, key);
+        put_bytes(&mut self.section, value);
+    }
+
+    /// Deletes `key`.
+    pub fn delete(&mut self, keyspace: Keyspace, key: &[u8]) {
+        self.op(keyspace, 1, key);
+    }
+
+    /// Deletes the keys from `start` up to, not including, `end`.
+    pub fn delete_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
+        self.op(keyspace, 2, start);
+        put_bytes(&mut self.section, end);
+    }
+
+    /// True when nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.section.is_empty()
+    }
+
+    fn conflict(keyspace: Keyspace, key: &[u8], seq: Seq) -> Rejection {
+        Box::new(KeyConflict { keyspace, key: key.to_vec(), seq })
+    }
+}
+
+impl Operation for KvBatch {
+    fn model(&self) -> ModelId {
+        KV
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.section.len()
+    }
+
+    fn validate(&mut self, latest: ReadView<'_>) -> Result<Verdict, Rejection> {
+        if let Some(bytes) = self.too_long {
+            return Err(Box::new(KeyTooLong { bytes }));
+        }
+        if self.isolation == Isolation::ReadCommitted {
+            return Ok(Verdict::Write);
+        }
+        for (keyspace, range) in &self.written {
+            let key = self.section.get(range.clone()).expect("ranges were noted while writing the section");
+            if let Some(seq) = latest.changed(*keyspace, key, self.since)? {
+                return Err(Self::conflict(*keyspace, key, seq));
+            }
+        }
+        if self.isolation == Isolation::Serializable {
+            for (keyspace, key) in &self.keys_read {
+                if let Some(seq) = latest.changed(*keyspace, key, self.since)? {
+                    return Err(Self::conflict(*keyspace, key, seq));
+                }
+            }
+            for range in &self.ranges_read {
+                let changed = latest.changed_in(range.keyspace, &range.start, range.end.as_deref(), self.since)?;
+                if let Some(seq) = changed {
+                    return Err(Self::conflict(range.keyspace, &range.start, seq));
+                }
+            }
+        }
+        Ok(Verdict::Write)
+    }
+
+    fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
+        out.extend_from_slice(&self.section);
+        (0, 0)
+    }
+}
+
+/// One write of a key-value section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KvWrite<'a> {
+    /// Key and value.
+    Put(&'a [u8], &'a [u8]),
+    /// Key.
+    Delete(&'a [u8]),
+    /// Start and end.
+    DeleteRange(&'a [u8], &'a [u8]),
+}
+
+/// Decodes a key-value section, write by write.
+///
+/// # Errors
+/// `each` is called for the writes before the one that does not decode.
+pub fn decode_section<'a>(
+    section: &'a [u8],
+    mut each: impl FnMut(Keyspace, KvWrite<'a>),
+) -> Result<(), DecodeError> {
+    let mut decoder = Decoder::new(section);
+    while !decoder.is_empty() {
+        let offset = decoder.offset();
+        let keyspace = Keyspace(u16::from_le_bytes(decoder.array("keyspace")?));
+        let kind = decoder.u8("kind of write")?;
+        let key = decoder.bytes("key")?;
+        let write = match kind {
+            0 => KvWrite::Put(key, decoder.bytes("value")?),
+            1 => KvWrite::Delete(key),
+            2 => KvWrite::DeleteRange(key, decoder.bytes("end of range")?),
+            _ => return Err(DecodeError { what: "kind of write 0, 1 or 2", offset: offset + 2 }),
+        };
+        each(keyspace, write);
+    }
+    Ok(())
+}
+
+/// The memtables of the keyspaces live in the generation itself, so the model's own memory is empty.
+struct NoMemory;
+
+impl Memory for NoMemory {
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
+
+pub(crate) struct KvModel;
+
+impl Model for KvModel {
+    fn id(&self) -> ModelId {
+        KV
+    }
+
+    fn name(&self) -> &'static str {
+        "keyspaces"
+    }
+
+    fn open(&self, _store: &Store) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn memory(&self) -> Box<dyn Memory> {
+        Box::new(NoMemory)
+    }
+
+    fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
+        decode_section(section, |keyspace, write| match write {
+            KvWrite::Put(key, value) => apply.put(keyspace, key, Some(value)),
+            KvWrite::Delete(key) => apply.put(keyspace, key, None),
+            KvWrite::DeleteRange(start, end) => apply.delete_range(keyspace, start, end),
+        })
+    }
+
+    fn flush(&self, _: &dyn Memory, _: &Store, _: &[Seq]) -> Result<Vec<NewRun>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    fn verify(&self, _read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,35 @@
+//! Ropewalk's engine: one commit log, one sequence of commits, any number of models.
+//!
+//!   Operation ─▶ pipeline (group commit) ─▶ commit: validate, sequence, apply ─▶ log ─▶ publish ─▶ Snapshot, ChangeFeed
+//!                                                        └─▶ Generation (memtables) ─▶ background: flush ─▶ store runs
+//!
+//! Read `engine` for the calls, `commit` for the path of a transaction, `version` for what readers see, `model` for what
+//! a data model implements.
+
+mod background;
+mod commit;
+mod engine;
+mod error;
+mod feed;
+mod kv;
+mod model;
+mod options;
+mod pipeline;
+mod record;
+mod sync;
+mod version;
+
+pub use commit::Committed;
+pub use engine::{CommitHandle, Engine, EngineReport, EngineStats, TRANSACTION_BYTES_MAX};
+pub use error::{CommitError, EngineError, Rejection};
+pub use feed::{Change, ChangeFeed};
+pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};
+pub use model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
+pub use options::{Background, Durability, EngineOptions};
+pub use record::RecordBody;
+pub use ropewalk_log::{Cut, LogError, LogOptions, LogStats, Recovery};
+pub use ropewalk_store::{
+    Compression, Cursor, FilterPolicy, Keyspace, KeyspaceOptions, ReadMode, StoreError, StoreOptions, StoreStats, Value,
+    VerifyReport,
+};
+pub use version::{Generation, ReadView, Snapshot};

@@ -1,0 +1,69 @@
+use core::time::Duration;
+
+use ropewalk_log::LogOptions;
+use ropewalk_store::StoreOptions;
+
+/// When a commit is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// After `fdatasync`: survives a power cut.
+    #[default]
+    Sync,
+    /// After the write: survives a kill of the process, not a power cut.
+    Buffered,
+    /// At once, from memory; synced within `interval`. A crash may take back the commits of that interval.
+    Async {
+        /// Longest time until the sync begins.
+        interval: Duration,
+    },
+}
+
+/// Who flushes, compacts and syncs in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Background {
+    /// Three threads of the engine.
+    #[default]
+    Threads,
+    /// Nobody: the caller runs [`crate::Engine::background_step`]. Deterministic; for simulation.
+    Manual,
+}
+
+/// Settings of an engine. The defaults suit a server with a few gigabytes of memory.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// Bytes for memtables and caches together. Half may hold writes that wait for their flush, a quarter caches
+    /// decoded blocks. Default 512 MiB.
+    pub memory_budget: u64,
+    /// Bytes of log kept behind the checkpoint for change feeds. Default 64 MiB.
+    pub log_retention_bytes: u64,
+    /// Who does the background work.
+    pub background: Background,
+    /// The log's settings.
+    pub log: LogOptions,
+    /// The store's settings; `cache_bytes` is set from the budget.
+    pub store: StoreOptions,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            memory_budget: 512 << 20,
+            log_retention_bytes: 64 << 20,
+            background: Background::Threads,
+            log: LogOptions::default(),
+            store: StoreOptions::default(),
+        }
+    }
+}
+
+impl EngineOptions {
+    /// Memtables are frozen at this size: an eighth of the budget, at most 256 MiB.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
+        (self.memory_budget / 8).clamp(64 << 10, 256 << 20)
+    }
+
+    /// Commits wait at this many bytes of memtables.
+    pub(crate) fn write_bytes_max(&self) -> u64 {
+        (self.memory_budget / 2).max(4 * self.memtable_bytes())
+    }
+}

@@ -1,0 +1,464 @@
+//! Group commit: many committers, one `fdatasync`, no timer and, for a lone writer, no thread hop.
+//!
+//!   commit() ─▶ queue ─▶ a leader takes all ─▶ sequence ─┬─▶ settle (write, sync, publish) ─▶ wake the group
+//!                                                         └─▶ the next leader sequences the next group meanwhile
+//!
+//! Whoever finds nobody leading leads. A leader that finds a sync running sequences what is queued (that overlaps the
+//! sync), waits for the sync to end, sequences what came since, lets the next leader go ahead, and settles all of it.
+//!
+//! Invariants
+//! 1. `Stage::sequence` runs in one thread at a time, and groups settle in the order in which they were sequenced.
+//! 2. A request is answered only after the settle that covers it, also when it was rejected: the reason may rest on
+//!    commits that were not durable yet.
+//! 3. There is one leader at most, until it settles. A queued request always has a leader to come: leadership is given up
+//!    only in the critical section that found the queue empty, or to the serving thread, which is woken.
+//!
+//! Not here: what sequencing and settling do (`commit`). Source: group commit, DeWitt et al., SIGMOD 1984.
+
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, WakeWord};
+
+/// A group this large is settled before more is taken, so that one group's latency stays bounded.
+const GROUP_BYTES_MAX: usize = 8 << 20;
+/// Requests and bytes that may queue before a submitter waits.
+const QUEUE_LEN_MAX: usize = 64 << 10;
+const QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// What the pipeline drives.
+pub(crate) trait Stage: Send + Sync {
+    type Request: Send;
+    type Outcome: Send;
+    /// Collects what a group needs to settle.
+    type Ticket: Default + Send;
+
+    /// Decides and numbers `requests`, in order; answers one outcome each.
+    fn sequence(&self, requests: Vec<Self::Request>, ticket: &mut Self::Ticket) -> Vec<Self::Outcome>;
+    /// Makes the group as durable as it asked and publishes it. False when that failed.
+    fn settle(&self, ticket: Self::Ticket) -> bool;
+    /// The outcome of a request whose group did not settle.
+    fn failure(&self) -> Self::Outcome;
+}
+
+struct Entry<S: Stage> {
+    request: S::Request,
+    bytes: usize,
+    slot: Arc<Slot<S::Outcome>>,
+}
+
+struct Slot<O> {
+    done: AtomicBool,
+    outcome: Mutex<Option<O>>,
+}
+
+/// The requests taken from the queue together; all of them sleep on one word.
+#[derive(Default)]
+struct Group {
+    word: WakeWord,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+struct Queue<S: Stage> {
+    pending: Vec<Entry<S>>,
+    bytes: usize,
+    group: Arc<Group>,
+    leading: bool,
+    /// Threads waiting for room.
+    blocked: usize,
+}
+
+/// The queue and the two stages. Shared by every committer.
+pub(crate) struct Pipeline<S: Stage> {
+    stage: S,
+    queue: Mutex<Queue<S>>,
+    room: Condvar,
+    /// Held while sequencing (invariant 1).
+    order: Mutex<()>,
+    /// Held while settling.
+    settling: Mutex<()>,
+    /// Set when a helper thread serves submitted requests; without it a waiter leads.
+    served: AtomicBool,
+    serve: WakeWord,
+    closing: AtomicBool,
+}
+
+struct Sequenced<S: Stage> {
+    ticket: S::Ticket,
+    answers: Vec<(Arc<Slot<S::Outcome>>, S::Outcome)>,
+    groups: Vec<Arc<Group>>,
+}
+
+impl<S: Stage> Pipeline<S> {
+    pub(crate) fn new(stage: S) -> Self {
+        Self {
+            stage,
+            queue: Mutex::new(Queue {
+                pending: Vec::new(),
+                bytes: 0,
+                group: Arc::default(),
+                leading: false,
+                blocked: 0,
+            }),
+            room: Condvar::default(),
+            order: Mutex::new(()),
+            settling: Mutex::new(()),
+            served: AtomicBool::new(false),
+            serve: WakeWord::default(),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    /// Queues a request of about `bytes` bytes and sees it through: the caller leads if nobody does.
+    pub(crate) fn commit(self: &Arc<Self>, request: S::Request, bytes: usize) -> S::Outcome {
+        let (handle, lead) = self.enqueue(request, bytes);
+        if lead {
+            self.lead();
+        }
+        handle.wait()
+    }
+
+    /// Queues a request and returns at once, unless the queue is full. The handle is waited on or awaited.
+    pub(crate) fn submit(self: &Arc<Self>, request: S::Request, bytes: usize) -> Handle<S> {
+        let (handle, lead) = self.enqueue(request, bytes);
+        if lead {
+            // The serving thread takes it from here; without one, the first to wait or `drive` will.
+            self.hand_over();
+        }
+        handle
+    }
+
+    fn hand_over(&self) {
+        self.queue.lock().leading = false;
+        if self.served.load(Ordering::Acquire) {
+            self.serve.wake_all();
+        }
+    }
+
+    /// Leads until the queue is empty; for callers without a serving thread.
+    pub(crate) fn drive(&self) {
+        while self.take_lead() {
+            self.lead();
+        }
+    }
+
+    fn take_lead(&self) -> bool {
+        let mut queue = self.queue.lock();
+        let lead = !queue.leading && !queue.pending.is_empty();
+        queue.leading |= lead;
+        lead
+    }
+
+    fn enqueue(self: &Arc<Self>, request: S::Request, bytes: usize) -> (Handle<S>, bool) {
+        let slot = Arc::new(Slot { done: AtomicBool::new(false), outcome: Mutex::new(None) });
+        let mut queue = self.queue.lock();
+        while queue.leading && (queue.pending.len() >= QUEUE_LEN_MAX || queue.bytes >= QUEUE_BYTES_MAX) {
+            queue.blocked += 1;
+            self.room.wait(&mut queue);
+            queue.blocked -= 1;
+        }
+        queue.pending.push(Entry { request, bytes, slot: slot.clone() });
+        queue.bytes += bytes;
+        let lead = !queue.leading;
+        queue.leading = true;
+        let group = queue.group.clone();
+        (Handle { slot, group, pipeline: self.clone() }, lead)
+    }
+
+    /// Runs one group through both stages. The caller holds the leadership.
+    fn lead(&self) {
+        loop {
+            let mut taken =
+                Sequenced { ticket: S::Ticket::default(), answers: Vec::new(), groups: Vec::new() };
+            let settling = match self.settling.try_lock() {
+                Some(guard) => guard,
+                None => {
+                    self.sequence_pending(&mut taken, false);
+                    self.settling.lock()
+                }
+            };
+            let more = self.sequence_pending(&mut taken, true);
+            let settled = self.stage.settle(mem::take(&mut taken.ticket));
+            drop(settling);
+            self.answer(taken, settled);
+            if !more {
+                return;
+            }
+            if self.served.load(Ordering::Acquire) {
+                // A client should not work for others without end: the serving thread goes on.
+                self.hand_over();
+                return;
+            }
+        }
+    }
+
+    /// Takes what is queued and sequences it. With `release` the leadership is given up if that empties the queue;
+    /// true means that it was not.
+    fn sequence_pending(&self, taken: &mut Sequenced<S>, release: bool) -> bool {
+        let _order = self.order.lock();
+        let (entries, more) = {
+            let mut queue = self.queue.lock();
+            let mut bytes = 0;
+            let fits = queue.pending.iter().position(|entry| {
+                bytes += entry.bytes;
+                bytes > GROUP_BYTES_MAX
+            });
+            // The entry that crosses the line still goes with this group, so that each group has at least one.
+            let count = fits.map_or(queue.pending.len(), |at| at + 1);
+            let rest = queue.pending.split_off(count);
+            let entries = mem::replace(&mut queue.pending, rest);
+            queue.bytes = queue.pending.iter().map(|entry| entry.bytes).sum();
+            let more = !queue.pending.is_empty();
+            if !entries.is_empty() {
+                let group = if more { queue.group.clone() } else { mem::take(&mut queue.group) };
+                taken.groups.push(group);
+            }
+            if release && !more {
+                queue.leading = false;
+            }
+            if queue.blocked > 0 {
+                self.room.notify_all();
+            }
+            (entries, more)
+        };
+        if !entries.is_empty() {
+            let (slots, requests): (Vec<_>, Vec<_>) = entries.into_iter().map(|e| (e.slot, e.request)).unzip();
+            let outcomes = self.stage.sequence(requests, &mut taken.ticket);
+            taken.answers.extend(slots.into_iter().zip(outcomes));
+        }
+        more
+    }
+
+    fn answer(&self, taken: Sequenced<S>, settled: bool) {
+        for (slot, outcome) in taken.answers {
+            let outcome = if settled { outcome } else { self.stage.failure() };
+            *slot.outcome.lock() = Some(outcome);
+            slot.done.store(true, Ordering::Release);
+        }
+        for group in taken.groups {
+            group.word.wake_all();
+            for waker in mem::take(&mut *group.wakers.lock()) {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Serves submitted requests until [`Pipeline::close`]; the body of the committer thread.
+    pub(crate) fn serve(&self) {
+        self.served.store(true, Ordering::Release);
+        loop {
+            let epoch = self.serve.epoch();
+            if self.closing.load(Ordering::Acquire) {
+                return;
+            }
+            if self.take_lead() {
+                self.lead();
+            } else {
+                self.serve.wait(epoch);
+            }
+        }
+    }
+
+    /// After [`Pipeline::close`], with the serving thread gone: answers what is still queued.
+    pub(crate) fn finish(&self) {
+        self.drive();
+    }
+
+    /// Ends [`Pipeline::serve`].
+    pub(crate) fn close(&self) {
+        self.served.store(false, Ordering::Release);
+        self.closing.store(true, Ordering::Release);
+        self.serve.wake_all();
+    }
+}
+
+/// A request on its way. Dropping it does not take the request back.
+pub(crate) struct Handle<S: Stage> {
+    slot: Arc<Slot<S::Outcome>>,
+    group: Arc<Group>,
+    pipeline: Arc<Pipeline<S>>,
+}
+
+impl<S: Stage> Handle<S> {
+    pub(crate) fn wait(self) -> S::Outcome {
+        loop {
+            let epoch = self.group.word.epoch();
+            if let Some(outcome) = self.take() {
+                return outcome;
+            }
+            if !self.pipeline.served.load(Ordering::Acquire) && self.pipeline.take_lead() {
+                self.pipeline.lead();
+            } else {
+                self.group.word.wait(epoch);
+            }
+        }
+    }
+
+    pub(crate) fn take(&self) -> Option<S::Outcome> {
+        if self.slot.done.load(Ordering::Acquire) { self.slot.outcome.lock().take() } else { None }
+    }
+}
+
+impl<S: Stage> Future for Handle<S> {
+    type Output = S::Outcome;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<S::Outcome> {
+        if let Some(outcome) = self.take() {
+            return Poll::Ready(outcome);
+        }
+        self.group.wakers.lock().push(context.waker().clone());
+        // The group may have been answered between the look and the push.
+        self.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers requests and remembers what settled, so that a broken order or a lost answer shows.
+    #[derive(Default)]
+    struct Counting {
+        sequenced: Mutex<u64>,
+        settled: Mutex<u64>,
+    }
+
+    impl Stage for Counting {
+        type Request = ();
+        type Outcome = u64;
+        type Ticket = u64;
+
+        fn sequence(&self, requests: Vec<()>, ticket: &mut u64) -> Vec<u64> {
+            let mut last = self.sequenced.try_lock().expect("one sequencer at a time");
+            let first = *last + 1;
+            *last += requests.len() as u64;
+            *ticket = *last;
+            (first..=*last).collect()
+        }
+
+        fn settle(&self, ticket: u64) -> bool {
+            let mut settled = self.settled.lock();
+            if ticket > 0 {
+                assert!(ticket > *settled, "groups settle in the order in which they were sequenced");
+                *settled = ticket;
+            }
+            true
+        }
+
+        fn failure(&self) -> u64 {
+            0
+        }
+    }
+
+    fn commit(pipeline: &Arc<Pipeline<Counting>>) -> u64 {
+        let number = pipeline.commit((), 1);
+        assert!(*pipeline.stage.settled.lock() >= number, "answered before it settled");
+        number
+    }
+
+    fn numbers_are_complete(mut numbers: Vec<u64>) {
+        numbers.sort_unstable();
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    }
+
+    #[cfg(shuttle)]
+    mod shuttle {
+        use super::*;
+        use ::shuttle::{check_random, thread};
+
+        #[test]
+        fn committers_share_groups_without_losing_an_answer() {
+            check_random(
+                || {
+                    let pipeline = Arc::new(Pipeline::new(Counting::default()));
+                    let threads: Vec<_> = (0..4)
+                        .map(|_| {
+                            let pipeline = pipeline.clone();
+                            thread::spawn(move || [commit(&pipeline), commit(&pipeline)])
+                        })
+                        .collect();
+                    numbers_are_complete(threads.into_iter().flat_map(|t| t.join().unwrap()).collect());
+                },
+                5_000,
+            );
+        }
+
+        #[test]
+        fn submitters_and_committers_with_a_serving_thread() {
+            check_random(
+                || {
+                    let pipeline = Arc::new(Pipeline::new(Counting::default()));
+                    let server = {
+                        let pipeline = pipeline.clone();
+                        thread::spawn(move || pipeline.serve())
+                    };
+                    let submitter = {
+                        let pipeline = pipeline.clone();
+                        thread::spawn(move || {
+                            let handles: Vec<_> = (0..3).map(|_| pipeline.submit((), 1)).collect();
+                            handles.into_iter().map(Handle::wait).collect::<Vec<_>>()
+                        })
+                    };
+                    let mut numbers = vec![commit(&pipeline)];
+                    numbers.extend(submitter.join().unwrap());
+                    pipeline.close();
+                    server.join().unwrap();
+                    pipeline.finish();
+                    numbers_are_complete(numbers);
+                },
+                5_000,
+            );
+        }
+
+        #[test]
+        fn handles_are_waited_on_without_a_serving_thread() {
+            check_random(
+                || {
+                    let pipeline = Arc::new(Pipeline::new(Counting::default()));
+                    let threads: Vec<_> = (0..2)
+                        .map(|_| {
+                            let pipeline = pipeline.clone();
+                            thread::spawn(move || {
+                                let handle = pipeline.submit((), 1);
+                                let number = commit(&pipeline);
+                                vec![handle.wait(), number]
+                            })
+                        })
+                        .collect();
+                    numbers_are_complete(threads.into_iter().flat_map(|t| t.join().unwrap()).collect());
+                },
+                5_000,
+            );
+        }
+    }
+
+    #[cfg(not(shuttle))]
+    mod threads {
+        use super::*;
+
+        #[test]
+        fn every_commit_is_numbered_once_and_answered_after_it_settled() {
+            let pipeline = Arc::new(Pipeline::new(Counting::default()));
+            let numbers = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8)
+                    .map(|_| scope.spawn(|| (0..500).map(|_| commit(&pipeline)).collect::<Vec<_>>()))
+                    .collect();
+                threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+            });
+            numbers_are_complete(numbers);
+        }
+
+        #[test]
+        fn handles_can_be_awaited() {
+            let pipeline = Arc::new(Pipeline::new(Counting::default()));
+            let mut handle = pipeline.submit((), 1);
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(Pin::new(&mut handle).poll(&mut context).is_pending());
+            pipeline.drive();
+            assert_eq!(Pin::new(&mut handle).poll(&mut context), Poll::Ready(1));
+        }
+    }
+}

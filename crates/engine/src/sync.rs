@@ -1,0 +1,96 @@
+//! The locks and atomics of the commit pipeline, so that the model checker can take their place (`--cfg shuttle`).
+
+#[cfg(not(shuttle))]
+pub(crate) use real::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, WakeWord};
+#[cfg(shuttle)]
+pub(crate) use tested::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, WakeWord};
+
+#[cfg(not(shuttle))]
+mod real {
+    pub(crate) use parking_lot::{Condvar, Mutex};
+    use std::sync::atomic::AtomicU32;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    /// One word that any number of threads sleep on and one system call wakes.
+    #[derive(Default)]
+    pub(crate) struct WakeWord(AtomicU32);
+
+    impl WakeWord {
+        /// The word's value now; pass it to [`WakeWord::wait`].
+        pub(crate) fn epoch(&self) -> u32 {
+            self.0.load(Ordering::Acquire)
+        }
+
+        /// Sleeps while the word still has the value `seen`. May wake early.
+        pub(crate) fn wait(&self, seen: u32) {
+            atomic_wait::wait(&self.0, seen);
+        }
+
+        /// Changes the word and wakes every sleeper.
+        pub(crate) fn wake_all(&self) {
+            self.0.fetch_add(1, Ordering::Release);
+            atomic_wait::wake_all(&self.0);
+        }
+    }
+}
+
+#[cfg(shuttle)]
+mod tested {
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    type MutexGuard<'a, T> = shuttle::sync::MutexGuard<'a, T>;
+
+    #[derive(Default)]
+    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(shuttle::sync::Mutex::new(value))
+        }
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().expect("no panics in tests")
+        }
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+    }
+
+    #[derive(Default)]
+    pub(crate) struct Condvar(shuttle::sync::Condvar);
+
+    impl Condvar {
+        pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            replace_with(guard, |g| self.0.wait(g).expect("no panics in tests"));
+        }
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn replace_with<T>(slot: &mut T, f: impl FnOnce(T) -> T) {
+        // SAFETY: test builds only; `f` does not unwind here (a panic ends the test process's execution anyway).
+        unsafe { std::ptr::write(slot, f(std::ptr::read(slot))) }
+    }
+
+    #[derive(Default)]
+    pub(crate) struct WakeWord {
+        epoch: Mutex<u32>,
+        changed: Condvar,
+    }
+
+    impl WakeWord {
+        pub(crate) fn epoch(&self) -> u32 {
+            *self.epoch.lock()
+        }
+        pub(crate) fn wait(&self, seen: u32) {
+            let mut epoch = self.epoch.lock();
+            while *epoch == seen {
+                self.changed.wait(&mut epoch);
+            }
+        }
+        pub(crate) fn wake_all(&self) {
+            *self.epoch.lock() += 1;
+            self.changed.notify_all();
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! What readers see: generations of memtables, runs, and the one number that says which commits count.
+//!
+//!   Version = active generation │ frozen generations, newest first │ runs
+//!              ▲ sequencer writes    ▲ wait for their flush           ▲ flushed and compacted
+//!
+//! A [`Snapshot`] is one `Seq` and the `Version` of that moment. The version alone keeps every entry the snapshot can
+//! see, so taking one costs nanoseconds; it also keeps frozen memtables in memory, which a long-lived reader lets go of
+//! with [`Snapshot::repin`]. The registry tells flush and compaction which old versions of entries must survive that.
+//!
+//! Invariant: a version that is current after `visible` was read contains every commit up to that `visible`, because a
+//! new generation becomes current before its first commit becomes visible.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use ropewalk_base::{Lsn, Seq};
+use ropewalk_store::{Cursor, Keyspace, Memtable, StoreView, Value};
+
+use crate::error::EngineError;
+use crate::model::Memory;
+use crate::sync::{AtomicU64, Ordering};
+
+const KEYSPACES_PER_BUCKET: usize = 64;
+const BUCKETS: usize = 1 + u16::MAX as usize / KEYSPACES_PER_BUCKET;
+
+type Bucket = Box<[OnceLock<Memtable>]>;
+
+/// Everything written between two checkpoints.
+pub struct Generation {
+    memories: Vec<Box<dyn Memory>>,
+    keyspaces: Box<[OnceLock<Bucket>]>,
+    /// Last commit in it and the log address behind it; set when it is frozen.
+    pub(crate) end: OnceLock<(Seq, Lsn)>,
+}
+
+impl Generation {
+    pub(crate) fn new(memories: Vec<Box<dyn Memory>>) -> Self {
+        let keyspaces = std::iter::repeat_with(OnceLock::new).take(BUCKETS).collect();
+        Self { memories, keyspaces, end: OnceLock::new() }
+    }
+
+    /// The memory of the model in `slot`, if it is a `T`.
+    pub(crate) fn memory<T: Memory>(&self, slot: usize) -> Option<&T> {
+        self.memories.get(slot)?.as_any().downcast_ref()
+    }
+
+    pub(crate) fn memories(&self) -> &[Box<dyn Memory>] {
+        &self.memories
+    }
+
+    /// The memtable of a keyspace, made when first written.
+    pub(crate) fn keyspace(&self, keyspace: Keyspace) -> &Memtable {
+        let index = usize::from(keyspace.0);
+        let bucket = self.keyspaces.get(index / KEYSPACES_PER_BUCKET).expect("there is a bucket for every u16");
+        let bucket =
+            bucket.get_or_init(|| std::iter::repeat_with(OnceLock::new).take(KEYSPACES_PER_BUCKET).collect());
+        bucket
+            .get(index % KEYSPACES_PER_BUCKET)
+            .expect("a bucket holds every remainder")
+            .get_or_init(Memtable::new)
+    }
+
+    /// The memtable of a keyspace, if anything was written to it.
+    fn written(&self, keyspace: Keyspace) -> Option<&Memtable> {
+        let index = usize::from(keyspace.0);
+        self.keyspaces.get(index / KEYSPACES_PER_BUCKET)?.get()?.get(index % KEYSPACES_PER_BUCKET)?.get()
+    }
+
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = (Keyspace, &Memtable)> {
+        self.keyspaces.iter().enumerate().filter_map(|(b, bucket)| Some((b, bucket.get()?))).flat_map(
+            |(b, bucket)| {
+                bucket.iter().enumerate().filter_map(move |(i, table)| {
+                    Some((Keyspace((b * KEYSPACES_PER_BUCKET + i) as u16), table.get()?))
+                })
+            },
+        )
+    }
+
+    /// Bytes held by memtables and models.
+    pub fn bytes(&self) -> u64 {
+        self.memtables().map(|(_, table)| table.bytes()).sum::<u64>()
+            + self.memories.iter().map(|m| m.bytes()).sum::<u64>()
+    }
+}
+
+/// One consistent set of generations and runs.
+pub(crate) struct Version {
+    pub(crate) active: Arc<Generation>,
+    /// Newest first.
+    pub(crate) frozen: Vec<Arc<Generation>>,
+    pub(crate) view: Arc<StoreView>,
+}
+
+impl Version {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.active.bytes() + self.frozen.iter().map(|g| g.bytes()).sum::<u64>()
+    }
+}
+
+/// Reads one version as of one commit. What snapshots, validation and checks share.
+#[derive(Clone, Copy)]
+pub struct ReadView<'a> {
+    version: &'a Version,
+    at: Seq,
+}
+
+impl<'a> ReadView<'a> {
+    pub(crate) fn new(version: &'a Version, at: Seq) -> Self {
+        Self { version, at }
+    }
+
+    /// The last commit that counts; [`Seq::MAX`] in validation.
+    pub fn at(&self) -> Seq {
+        self.at
+    }
+
+    /// The runs.
+    pub fn runs(&self) -> &'a StoreView {
+        &self.version.view
+    }
+
+    /// A model's memories, newest first. `slot` is what the engine gave the model at registration.
+    pub fn memories<T: Memory>(&self, slot: usize) -> impl DoubleEndedIterator<Item = &'a T> + use<'a, T> {
+        let version = self.version;
+        std::iter::once(&version.active).chain(&version.frozen).filter_map(move |g| g.memory::<T>(slot))
+    }
+
+    fn memtables(&self, keyspace: Keyspace) -> Vec<&'a Memtable> {
+        let version = self.version;
+        std::iter::once(&version.active).chain(&version.frozen).filter_map(|g| g.written(keyspace)).collect()
+    }
+
+    /// The value of `key`. Cost: a lookup in each memtable that has the keyspace, then one block of one run.
+    ///
+    /// # Errors
+    /// A block is damaged or unreadable.
+    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Value<'a>>, EngineError> {
+        let tables = self.memtables(keyspace);
+        Ok(ropewalk_store::get(&tables, &self.version.view, keyspace, key, self.at)?)
+    }
+
+    /// A cursor over a keyspace, unpositioned.
+    pub fn cursor(&self, keyspace: Keyspace) -> Cursor<'a> {
+        Cursor::merged(&self.memtables(keyspace), &self.version.view, keyspace, self.at)
+    }
+
+    /// The newest commit after `since` that wrote `key`, if there is one.
+    ///
+    /// # Errors
+    /// A block is damaged or unreadable.
+    pub fn changed(&self, keyspace: Keyspace, key: &[u8], since: Seq) -> Result<Option<Seq>, EngineError> {
+        let tables = self.memtables(keyspace);
+        Ok(ropewalk_store::newest_seq(&tables, &self.version.view, keyspace, key, since)?)
+    }
+
+    /// A commit after `since` that wrote a key from `start` up to `end`, if there is one.
+    ///
+    /// # Errors
+    /// A block is damaged or unreadable.
+    pub fn changed_in(
+        &self,
+        keyspace: Keyspace,
+        start: &[u8],
+        end: Option<&[u8]>,
+        since: Seq,
+    ) -> Result<Option<Seq>, EngineError> {
+        let tables = self.memtables(keyspace);
+        Ok(ropewalk_store::changed_in_range(&tables, &self.version.view, keyspace, start, end, since)?)
+    }
+}
+
+/// The current version, the newest visible commit, and who still looks at older ones.
+pub(crate) struct Versions {
+    current: ArcSwap<Version>,
+    /// Held while the current version is replaced.
+    replacing: Mutex<()>,
+    visible: AtomicU64,
+    live: Mutex<BTreeMap<Seq, usize>>,
+}
+
+impl Versions {
+    pub(crate) fn new(version: Version, visible: Seq) -> Self {
+        Self {
+            current: ArcSwap::from_pointee(version),
+            replacing: Mutex::new(()),
+            visible: AtomicU64::new(visible.0),
+            live: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    pub(crate) fn current(&self) -> arc_swap::Guard<Arc<Version>> {
+        self.current.load()
+    }
+
+    pub(crate) fn replace(&self, change: impl FnOnce(&Version) -> Version) {
+        let _replacing = self.replacing.lock();
+        let new = change(&self.current.load());
+        self.current.store(Arc::new(new));
+    }
+
+    pub(crate) fn visible(&self) -> Seq {
+        Seq(self.visible.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn publish(&self, seq: Seq) {
+        // SeqCst: pairs with the look that a watcher takes after it has announced itself.
+        self.visible.store(seq.0, Ordering::SeqCst);
+    }
+
+    /// Commits whose view of the data must survive: live snapshots, ascending, and the newest visible commit last.
+    pub(crate) fn live(&self) -> Vec<Seq> {
+        let live = self.live.lock();
+        let mut seqs: Vec<Seq> = live.keys().copied().collect();
+        let visible = self.visible();
+        if seqs.last() != Some(&visible) {
+            seqs.push(visible);
+        }
+        seqs
+    }
+
+    pub(crate) fn snapshot(self: &Arc<Self>) -> Snapshot {
+        let seq = {
+            // Inside the lock, so that `live` never misses a snapshot older than the commit it reports as newest.
+            let mut live = self.live.lock();
+            let seq = self.visible();
+            *live.entry(seq).or_insert(0) += 1;
+            seq
+        };
+        // The version is loaded after `visible`, so it holds every commit up to `seq`; entries of later commits and
+        // the garbage collection between the two are harmless because `seq` is registered.
+        let version = self.current.load_full();
+        Snapshot { seq, version, versions: self.clone() }
+    }
+
+    fn release(&self, seq: Seq) {
+        let mut live = self.live.lock();
+        if let Some(count) = live.get_mut(&seq) {
+            *count -= 1;
+            if *count == 0 {
+                live.remove(&seq);
+            }
+        }
+    }
+}
+
+/// The database as of one commit, for as long as it lives. Never blocks a writer and is never blocked by one.
+pub struct Snapshot {
+    seq: Seq,
+    version: Arc<Version>,
+    versions: Arc<Versions>,
+}
+
+impl Snapshot {
+    /// The last commit it sees.
+    pub fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    /// For reading.
+    pub fn read(&self) -> ReadView<'_> {
+        ReadView { version: &self.version, at: self.seq }
+    }
+
+    /// Moves the snapshot to the newest memtables and runs, at the same commit, so that a long-lived reader does not
+    /// keep old memory and files. Costs nanoseconds.
+    pub fn repin(&mut self) {
+        self.version = self.versions.current.load_full();
+    }
+}
+
+impl Clone for Snapshot {
+    fn clone(&self) -> Self {
+        *self.versions.live.lock().entry(self.seq).or_insert(0) += 1;
+        Self { seq: self.seq, version: self.version.clone(), versions: self.versions.clone() }
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.versions.release(self.seq);
+    }
+}

@@ -1,0 +1,224 @@
+//! Appending: what a client asks for, and its decision in the commit order.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropewalk_base::{Position, Seq, hash64, put_bytes};
+use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+
+use crate::codec::{SectionHead, put_body, put_section};
+use crate::error::EventsError;
+use crate::model::{EVENTS, EventsModel, MetaKey, StoreState};
+use crate::search::{POSITION_MAX, STORES_MAX, StoreRead};
+use crate::types::{AppendCondition, Event, NAME_BYTES_MAX, Tracking};
+
+/// What an append may ask for beside its events.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AppendOptions {
+    /// All must hold, each with its own `after`.
+    pub conditions: Vec<AppendCondition>,
+    /// Stored with the events; must rise per source.
+    pub tracking: Option<Tracking>,
+    /// A second append with the same key and the same events writes nothing and answers the first one's positions.
+    /// 1 to 255 bytes, per store.
+    pub idempotency_key: Option<String>,
+    /// When the append is answered.
+    pub durability: Durability,
+}
+
+impl AppendOptions {
+    /// One condition.
+    pub fn condition(condition: AppendCondition) -> Self {
+        Self { conditions: vec![condition], ..Self::default() }
+    }
+}
+
+/// Where the events went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// Position of the first event.
+    pub first: Position,
+    /// Position of the last event.
+    pub last: Position,
+    /// The commit.
+    pub seq: Seq,
+}
+
+pub(crate) fn check_name(kind: &'static str, name: &str) -> Result<(), EventsError> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        return Err(EventsError::InvalidName { kind, name: name.chars().take(64).collect() });
+    }
+    Ok(())
+}
+
+/// An append, checked and encoded by the caller's thread, on its way to the sequencer.
+pub struct AppendOperation {
+    model: Arc<EventsModel>,
+    store: String,
+    /// The store, once known; an append to a new name creates it.
+    state: Option<Arc<StoreState>>,
+    bodies: Vec<u8>,
+    count: usize,
+    conditions: Vec<AppendCondition>,
+    /// Positions up to here were checked before the sequencer.
+    checked: Vec<u64>,
+    tracking: Option<Tracking>,
+    idempotency: Option<(String, u64)>,
+}
+
+impl AppendOperation {
+    /// Checks and encodes.
+    pub(crate) fn new(
+        model: Arc<EventsModel>,
+        store: &str,
+        events: &[Event],
+        options: AppendOptions,
+    ) -> Result<Self, EventsError> {
+        if events.is_empty() {
+            return Err(EventsError::EmptyAppend);
+        }
+        check_name("event store", store)?;
+        let mut bodies = Vec::with_capacity(events.iter().map(|e| e.data.len() + 64).sum());
+        let mut body = Vec::new();
+        for (ordinal, event) in events.iter().enumerate() {
+            event.check(ordinal)?;
+            body.clear();
+            put_body(&mut body, event);
+            put_bytes(&mut bodies, &body);
+        }
+        for condition in &options.conditions {
+            condition.fail_if_events_match.check()?;
+        }
+        if let Some(tracking) = &options.tracking {
+            check_name("tracking source", &tracking.source)?;
+        }
+        let idempotency = match options.idempotency_key {
+            Some(key) => {
+                check_name("idempotency key", &key)?;
+                Some((key, hash64(&bodies)))
+            }
+            None => None,
+        };
+        let state = model.find(store);
+        let checked = options.conditions.iter().map(|c| c.after.map_or(0, |p| p.0)).collect();
+        Ok(Self {
+            state,
+            model,
+            store: store.to_owned(),
+            bodies,
+            count: events.len(),
+            conditions: options.conditions,
+            checked,
+            tracking: options.tracking,
+            idempotency,
+        })
+    }
+
+    pub(crate) fn has_conditions(&self) -> bool {
+        !self.conditions.is_empty()
+    }
+
+    /// Checks the conditions against what is visible now, outside the sequencer, which then has to look only at what
+    /// came since. A conflict found here is final: that event is durable and will not go away.
+    pub(crate) fn check_ahead(&mut self, visible: ReadView<'_>) -> Result<(), EventsError> {
+        let Some(state) = &self.state else { return Ok(()) };
+        if self.conditions.is_empty() || self.idempotency.is_some() {
+            // An idempotent retry matches its own events; only the sequencer tells it from a conflict.
+            return Ok(());
+        }
+        let read = StoreRead::new(visible, self.model.place(state.id));
+        let head = read.head()?;
+        self.check_conditions(&read, head)?;
+        for checked in &mut self.checked {
+            *checked = (*checked).max(head);
+        }
+        Ok(())
+    }
+
+    fn check_conditions(&self, read: &StoreRead<'_>, head: u64) -> Result<(), EventsError> {
+        for (ordinal, (condition, after)) in self.conditions.iter().zip(&self.checked).enumerate() {
+            if let Some((position, item)) = read.first_match(&condition.fail_if_events_match, *after, head)? {
+                let position = Position(position);
+                return Err(EventsError::AppendConditionFailed { condition: ordinal, position, item });
+            }
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self, latest: ReadView<'_>) -> Result<Verdict, EventsError> {
+        if self.state.is_none() {
+            self.state = self.model.find(&self.store);
+        }
+        let Some(state) = self.state.clone() else {
+            if self.model.next_id() > STORES_MAX {
+                return Err(EventsError::Exhausted { what: "the 2^24 - 1 event stores of this engine" });
+            }
+            return Ok(Verdict::Write);
+        };
+        if let Some((key, fingerprint)) = &self.idempotency {
+            let stored = latest.get(self.model.meta(), &MetaKey::Idempotency(state.id, key).encode())?;
+            if let Some(stored) = stored {
+                let mut numbers = stored.chunks_exact(8).map(|c| c.try_into().map_or(0, u64::from_le_bytes));
+                let mut next = || numbers.next().unwrap_or(0);
+                let (first, last, seen) = (next(), next(), next());
+                if seen == *fingerprint {
+                    return Ok(Verdict::Done((first, last)));
+                }
+                let (first, last) = (Position(first), Position(last));
+                return Err(EventsError::IdempotencyMismatch { key: key.clone(), first, last });
+            }
+        }
+        let sequenced = state.sequenced.load(Ordering::Acquire);
+        if sequenced + self.count as u64 > POSITION_MAX {
+            return Err(EventsError::Exhausted { what: "the 2^40 - 1 positions of this store" });
+        }
+        if let Some(tracking) = &self.tracking {
+            let key = MetaKey::Tracking(state.id, &tracking.source).encode();
+            if let Some(stored) = latest.get(self.model.meta(), &key)? {
+                let stored = (*stored).try_into().map_or(u64::MAX, u64::from_le_bytes);
+                if tracking.position <= stored {
+                    let (source_name, position) = (tracking.source.clone(), tracking.position);
+                    return Err(EventsError::TrackingConflict { source_name, position, stored });
+                }
+            }
+        }
+        if self.checked.iter().any(|after| *after < sequenced) {
+            let read = StoreRead::new(latest, self.model.place(state.id));
+            self.check_conditions(&read, sequenced)?;
+        }
+        Ok(Verdict::Write)
+    }
+}
+
+impl Operation for AppendOperation {
+    fn model(&self) -> ModelId {
+        EVENTS
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.bodies.len() + 3 * NAME_BYTES_MAX + 64
+    }
+
+    fn validate(&mut self, latest: ReadView<'_>) -> Result<Verdict, Rejection> {
+        self.decide(latest).map_err(|error| Box::new(error) as Rejection)
+    }
+
+    fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
+        // Looked up again: an earlier part of the same transaction may have created the store.
+        let state = self.state.take().or_else(|| self.model.find(&self.store));
+        let (store, sequenced) = match &state {
+            Some(state) => (state.id, state.sequenced.load(Ordering::Acquire)),
+            None => (self.model.next_id(), 0),
+        };
+        let head = SectionHead {
+            store,
+            first: sequenced + 1,
+            creates: state.is_none().then_some(self.store.as_str()),
+            tracking: self.tracking.as_ref(),
+            idempotency: self.idempotency.as_ref().map(|(key, fingerprint)| (key.as_str(), *fingerprint)),
+            count: self.count,
+        };
+        put_section(out, &head, &self.bodies);
+        (sequenced + 1, sequenced + self.count as u64)
+    }
+}

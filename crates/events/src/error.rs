@@ -1,0 +1,116 @@
+use ropewalk_base::Position;
+use ropewalk_engine::{CommitError, EngineError};
+
+/// What the event store refuses or fails with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EventsError {
+    /// An event that matches a condition of the append is there. Nothing was written; read again and decide again.
+    #[error("append condition {condition} failed: the event at position {position} matches its query")]
+    AppendConditionFailed {
+        /// Which of the append's conditions, from 0.
+        condition: usize,
+        /// The first matching event.
+        position: Position,
+        /// Which item of the condition's query matches it, from 0; `None` for a query that means all events.
+        item: Option<usize>,
+    },
+    /// The tracking position does not rise. Nothing was written; what it stands for has been appended before.
+    #[error("tracking position {position} of source {source_name:?} is not above the stored {stored}")]
+    TrackingConflict {
+        /// The upstream source.
+        source_name: String,
+        /// What was to be stored.
+        position: u64,
+        /// What is stored.
+        stored: u64,
+    },
+    /// The idempotency key was used for other events.
+    #[error("idempotency key {key:?} was used before for other events (positions {first} to {last})")]
+    IdempotencyMismatch {
+        /// The key.
+        key: String,
+        /// First position of that append.
+        first: Position,
+        /// Last position of that append.
+        last: Position,
+    },
+    /// Nothing to append.
+    #[error("an append needs at least one event")]
+    EmptyAppend,
+    /// One of the events breaks a limit.
+    #[error("event {ordinal} of the append: {what}")]
+    InvalidEvent {
+        /// Which, from 0.
+        ordinal: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// The query means nothing.
+    #[error("query: {what}")]
+    InvalidQuery {
+        /// What is wrong.
+        what: String,
+    },
+    /// A name or key is empty, too long or holds control characters.
+    #[error("{kind} {name:?}: 1 to 255 bytes without control characters are allowed")]
+    InvalidName {
+        /// Name of what.
+        kind: &'static str,
+        /// The name, cut.
+        name: String,
+    },
+    /// The store was never created and nothing was appended to it.
+    #[error("there is no event store {name:?}")]
+    UnknownStore {
+        /// Its name.
+        name: String,
+    },
+    /// A store holds at most 2^40 - 1 events, an engine 2^24 - 1 stores.
+    #[error("{what} are used up")]
+    Exhausted {
+        /// Of what.
+        what: &'static str,
+    },
+    /// An event or posting passed its checksum and still makes no sense.
+    #[error("store {store}, {place}: {what}")]
+    Damaged {
+        /// Number of the store.
+        store: u32,
+        /// Where: position or posting.
+        place: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The engine's own.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl From<CommitError> for EventsError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Engine(error) => Self::Engine(error),
+            CommitError::Rejected(reason) => match reason.downcast::<EventsError>() {
+                Ok(own) => *own,
+                Err(reason) => match reason.downcast::<EngineError>() {
+                    Ok(engine) => Self::Engine(*engine),
+                    Err(other) => Self::Engine(EngineError::Stopped { cause: other.to_string().into() }),
+                },
+            },
+        }
+    }
+}
+
+impl From<ropewalk_engine::StoreError> for EventsError {
+    fn from(error: ropewalk_engine::StoreError) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+impl EventsError {
+    /// True for [`EventsError::AppendConditionFailed`]: the only error after which reading again and retrying makes sense.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::AppendConditionFailed { .. })
+    }
+}

@@ -1,0 +1,30 @@
+//! Ropewalk's event store: append events under conditions, read them by type and tag, follow them, decide on them.
+//!
+//! It implements the whole DCB specification (Dynamic Consistency Boundary, dcb.events). Read `types` for the words,
+//! `store` for the calls, `postings` and `search` for how queries cost only what they return, `append` for how a
+//! condition is decided in the commit order.
+
+mod append;
+mod codec;
+mod decide;
+mod error;
+mod memory;
+mod model;
+mod postings;
+mod read;
+mod search;
+mod store;
+mod subscribe;
+mod types;
+
+pub use append::{AppendOperation, AppendOptions, Appended};
+pub use codec::{AppendSection, BodyRef, SequencedEvent, SequencedEventRef};
+pub use decide::{Decision, DecisionError, FnProjection, Projection, RetryPolicy, any, counter, projection};
+pub use error::EventsError;
+pub use model::{EVENTS, EventsModel};
+pub use read::{EventReader, Scan};
+pub use store::{EventStore, PendingAppend};
+pub use subscribe::{Delivery, Subscription};
+pub use types::{
+    AppendCondition, Event, NAME_BYTES_MAX, QUERY_TERMS_MAX, Query, QueryItem, ReadOptions, TEXT_BYTES_MAX, Tracking,
+};

@@ -1,0 +1,318 @@
+//! The events model: catalog of stores, apply, flush, verify.
+//!
+//! Keyspaces: `events` (key: store and position, value: event), `events.postings` (see `postings`), and `events.meta`:
+//! ```text
+//! 's' name          → store number u32          the catalog
+//! 't' store source  → tracking position u64     highest so far
+//! 'i' store key     → first u64 | last u64 | fingerprint u64     idempotency keys
+//! ```
+//! with the store number as u32 big-endian.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::RwLock;
+use ropewalk_base::{DecodeError, Seq};
+use ropewalk_engine::{
+    Apply, Compression, EngineError, FilterPolicy, Keyspace, KeyspaceOptions, Memory, Model, ModelId, ReadView,
+};
+use ropewalk_store::{NewRun, Store};
+
+use crate::codec::{AppendSection, SequencedEventRef};
+use crate::error::EventsError;
+use crate::memory::EventMemory;
+use crate::postings::{CHUNK_POSITIONS, put_chunk};
+use crate::search::{Place, StoreRead, Values, event_key};
+use crate::types::Query;
+
+/// Number of the events model in commit records.
+pub const EVENTS: ModelId = ModelId(1);
+
+/// What the model knows of one store beside its events.
+#[derive(Debug)]
+pub(crate) struct StoreState {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    /// Last position given out, pending commits included. Written by the sequencer.
+    pub(crate) sequenced: AtomicU64,
+}
+
+#[derive(Clone, Copy)]
+struct Keyspaces {
+    events: Keyspace,
+    postings: Keyspace,
+    meta: Keyspace,
+}
+
+/// The event stores of one engine. Register one in the engine and make handles from it.
+pub struct EventsModel {
+    slot: usize,
+    keyspaces: OnceLock<Keyspaces>,
+    catalog: RwLock<Catalog>,
+}
+
+#[derive(Default)]
+struct Catalog {
+    by_name: HashMap<String, Arc<StoreState>>,
+    by_id: HashMap<u32, Arc<StoreState>>,
+    last_id: u32,
+}
+
+pub(crate) enum MetaKey<'a> {
+    Store(&'a str),
+    Tracking(u32, &'a str),
+    Idempotency(u32, &'a str),
+}
+
+impl MetaKey<'_> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Store(name) => [b"s", name.as_bytes()].concat(),
+            Self::Tracking(id, source) => [b"t", &id.to_be_bytes()[..], source.as_bytes()].concat(),
+            Self::Idempotency(id, key) => [b"i", &id.to_be_bytes()[..], key.as_bytes()].concat(),
+        }
+    }
+}
+
+impl EventsModel {
+    /// The model for `slot` of the engine: its index among the models given to `Engine::open`, plus one.
+    pub fn new(slot: usize) -> Self {
+        Self { slot, keyspaces: OnceLock::new(), catalog: RwLock::default() }
+    }
+
+    fn keyspaces(&self) -> Keyspaces {
+        *self.keyspaces.get().expect("the engine opens its models before it uses them")
+    }
+
+    pub(crate) fn meta(&self) -> Keyspace {
+        self.keyspaces().meta
+    }
+
+    pub(crate) fn place(&self, store: u32) -> Place {
+        let Keyspaces { events, postings, .. } = self.keyspaces();
+        Place { store, slot: self.slot, events, postings }
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<StoreState>> {
+        self.catalog.read().by_name.get(name).cloned()
+    }
+
+    /// The number that the next new store gets.
+    pub(crate) fn next_id(&self) -> u32 {
+        self.catalog.read().last_id + 1
+    }
+
+    /// Name and number of every store, by name.
+    pub fn stores(&self) -> Vec<(String, u32)> {
+        let mut all: Vec<_> =
+            self.catalog.read().by_name.values().map(|s| (s.name.clone(), s.id)).collect();
+        all.sort();
+        all
+    }
+
+    /// The name of store number `id`.
+    pub fn store_name(&self, id: u32) -> Option<String> {
+        self.catalog.read().by_id.get(&id).map(|s| s.name.clone())
+    }
+
+    fn learn(&self, name: &str, id: u32, sequenced: u64) -> Arc<StoreState> {
+        let state = Arc::new(StoreState { id, name: name.to_owned(), sequenced: AtomicU64::new(sequenced) });
+        let mut catalog = self.catalog.write();
+        catalog.by_name.insert(name.to_owned(), state.clone());
+        catalog.by_id.insert(id, state.clone());
+        catalog.last_id = catalog.last_id.max(id);
+        state
+    }
+}
+
+fn to_engine(error: EventsError) -> EngineError {
+    match error {
+        EventsError::Engine(error) => error,
+        other => EngineError::Damaged { model: "events", what: other.to_string().into() },
+    }
+}
+
+impl Model for EventsModel {
+    fn id(&self) -> ModelId {
+        EVENTS
+    }
+
+    fn name(&self) -> &'static str {
+        "events"
+    }
+
+    fn open(&self, store: &Store) -> Result<(), EngineError> {
+        let plain = KeyspaceOptions { compression: Compression::None, filter: FilterPolicy::None, ..Default::default() };
+        // Most look-ups in postings are for tags that do not exist yet (unique names), so filters pay on every level.
+        let prefixed = KeyspaceOptions { filter: FilterPolicy::All, filter_ignores_last: 8, ..Default::default() };
+        let found = Keyspaces {
+            events: store.keyspace("events", plain)?,
+            postings: store.keyspace("events.postings", prefixed)?,
+            meta: store.keyspace("events.meta", KeyspaceOptions::default())?,
+        };
+        let _ = self.keyspaces.set(found);
+        Ok(())
+    }
+
+    fn load(&self, read: ReadView<'_>) -> Result<(), EngineError> {
+        let mut cursor = read.cursor(self.meta());
+        cursor.seek(b"s")?;
+        while cursor.valid() {
+            let Some((b's', name)) = cursor.key().split_first() else { break };
+            let damaged = || EngineError::Damaged { model: "events", what: "entry of the store catalog".into() };
+            let name = std::str::from_utf8(name).map_err(|_| damaged())?;
+            let id = u32::from_le_bytes(cursor.value().try_into().map_err(|_| damaged())?);
+            let head = StoreRead::new(read, self.place(id)).head().map_err(to_engine)?;
+            self.learn(name, id, head);
+            cursor.next()?;
+        }
+        Ok(())
+    }
+
+    fn memory(&self) -> Box<dyn Memory> {
+        Box::new(EventMemory::default())
+    }
+
+    fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
+        let append = AppendSection::decode(section)?;
+        let id = append.store;
+        if let Some(name) = append.creates {
+            self.learn(name, id, 0);
+            apply.put(self.meta(), &MetaKey::Store(name).encode(), Some(&id.to_le_bytes()));
+        }
+        let at = (apply.seq, apply.time_micros);
+        if !append.is_empty() {
+            let memory = apply.memory::<EventMemory>();
+            let added = memory.append(id, append.first.0, at, append.bodies())?;
+            if added != append.len() {
+                return Err(DecodeError { what: "as many events as announced", offset: section.len() });
+            }
+            let state = self.catalog.read().by_id.get(&id).cloned();
+            let state = state.ok_or(DecodeError { what: "a store that was created before", offset: 0 })?;
+            state.sequenced.store(append.first.0 + added - 1, Ordering::Release);
+        }
+        if let Some((source, position)) = append.tracking {
+            apply.put(self.meta(), &MetaKey::Tracking(id, source).encode(), Some(&position.to_le_bytes()));
+        }
+        if let Some((key, fingerprint)) = append.idempotency {
+            let last = append.first.0 + append.len() - 1;
+            let mut value = [0; 24];
+            for (slot, number) in value.chunks_exact_mut(8).zip([append.first.0, last, fingerprint]) {
+                slot.copy_from_slice(&number.to_le_bytes());
+            }
+            apply.put(self.meta(), &MetaKey::Idempotency(id, key).encode(), Some(&value));
+        }
+        Ok(())
+    }
+
+    fn flush(&self, memory: &dyn Memory, store: &Store, _: &[Seq]) -> Result<Vec<NewRun>, EngineError> {
+        // Events and postings never change, and readers bound them by position: they carry no version.
+        let Some(memory) = memory.as_any().downcast_ref::<EventMemory>() else { return Ok(Vec::new()) };
+        let stores = memory.all_stores();
+        if stores.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Keyspaces { events, postings, .. } = self.keyspaces();
+        let mut writer = store.writer(events)?;
+        for (id, part) in &stores {
+            for position in part.first..=part.last().unwrap_or(0) {
+                let value = memory.value(part, position).expect("every position of a memory has its value");
+                writer.add(&event_key(*id, position), Seq::ZERO, Some(value))?;
+            }
+        }
+        let mut runs = writer.finish()?;
+        runs.extend(flush_postings(memory, &stores, store, postings)?);
+        Ok(runs)
+    }
+
+    fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
+        let mut violations = Vec::new();
+        for (name, id) in self.stores() {
+            let read = StoreRead::new(read, self.place(id));
+            verify_store(&read, &name, &mut violations).map_err(to_engine)?;
+        }
+        Ok(violations)
+    }
+}
+
+/// Chunks must be written in the order of their hashes, across all stores of the generation.
+fn flush_postings(
+    memory: &EventMemory,
+    stores: &[(u32, Arc<crate::memory::StoreMemory>)],
+    store: &Store,
+    postings: Keyspace,
+) -> Result<Vec<NewRun>, EngineError> {
+    let mut chunks: Vec<([u8; 16], std::ops::Range<usize>)> = Vec::new();
+    let mut values = Vec::new();
+    let mut positions = Vec::new();
+    for (id, part) in stores {
+        memory.each_posting(*id, part, |term, all| {
+            positions.clear();
+            positions.extend(all);
+            for chunk in positions.chunks(CHUNK_POSITIONS) {
+                let start = values.len();
+                put_chunk(&mut values, term.name, chunk);
+                chunks.push((term.key(chunk.first().copied().unwrap_or(0)), start..values.len()));
+            }
+            Ok::<(), EngineError>(())
+        })?;
+    }
+    chunks.sort_by_key(|(key, _)| *key);
+    let mut writer = store.writer(postings)?;
+    for (key, range) in chunks {
+        writer.add(&key, Seq::ZERO, values.get(range))?;
+    }
+    Ok(writer.finish()?)
+}
+
+/// Positions without gaps, commit numbers and times that never fall, every event found through each of its terms.
+fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Result<(), EventsError> {
+    const VIOLATIONS_MAX: usize = 100;
+    const SAMPLE_ALL_BELOW: u64 = 1_000_000;
+    let head = store.head()?;
+    let mut values = Values::new(store);
+    let (mut seq, mut time) = (Seq::ZERO, i64::MIN);
+    let mut terms: HashMap<(bool, String), u64> = HashMap::new();
+    for position in 1..=head {
+        if out.len() >= VIOLATIONS_MAX {
+            out.push(format!("store {name}: more violations follow"));
+            return Ok(());
+        }
+        let event: SequencedEventRef<'_> = match values.get(position) {
+            Ok(event) => event,
+            Err(EventsError::Damaged { place, what, .. }) => {
+                out.push(format!("store {name}, {place}: {what}"));
+                continue;
+            }
+            Err(other) => return Err(other),
+        };
+        if event.seq < seq || event.time_micros < time {
+            out.push(format!("store {name}, position {position}: commit number or time falls"));
+        }
+        (seq, time) = (event.seq, event.time_micros);
+        // Counting per term finds a missing or surplus posting without a look-up per event. Only terms of a sample by
+        // hash are counted, so that the table stays small; a term is in the sample for all its events or for none.
+        for (is_tag, term) in std::iter::once((false, event.event_type())).chain(event.tags().map(|t| (true, t))) {
+            if head < SAMPLE_ALL_BELOW || ropewalk_base::hash64(term.as_bytes()).is_multiple_of(64) {
+                *terms.entry((is_tag, term.to_owned())).or_insert(0) += 1;
+            }
+        }
+    }
+    for ((is_tag, term), expected) in terms {
+        let query = if is_tag { Query::from_tags([&*term]) } else { Query::from_types([&*term]) };
+        let mut plan = store.plan(&query);
+        let (mut found, mut at) = (0, 1);
+        while let Some(position) = plan.seek_ge(at)?.filter(|p| *p <= head) {
+            found += 1;
+            at = position + 1;
+        }
+        if found != expected {
+            out.push(format!("store {name}: postings of {term:?} list {found} events, the events say {expected}"));
+        }
+        if out.len() >= VIOLATIONS_MAX {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

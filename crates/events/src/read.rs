@@ -1,0 +1,169 @@
+//! Reading: streams whose memory is one batch, at one snapshot, in either direction.
+
+use ropewalk_base::Position;
+use ropewalk_engine::Snapshot;
+
+use crate::codec::{SequencedEvent, SequencedEventRef};
+use crate::error::EventsError;
+use crate::search::{Node, Place, StoreRead, Values};
+use crate::types::{Query, ReadOptions};
+
+/// Matching events in order, read in place, for as long as the snapshot lives. A lending iterator: each event is
+/// borrowed until the next call.
+pub struct Scan<'s> {
+    plan: Node<'s>,
+    values: Values<'s>,
+    /// Inclusive bounds that are left.
+    low: u64,
+    high: u64,
+    backwards: bool,
+    left: u64,
+}
+
+impl<'s> Scan<'s> {
+    pub(crate) fn new(store: &StoreRead<'s>, query: &'s Query, options: &ReadOptions, head: u64) -> Self {
+        let (low, high) = options.bounds(head);
+        Self {
+            plan: store.plan(query),
+            values: Values::new(store),
+            low,
+            high,
+            backwards: options.backwards,
+            left: options.limit.unwrap_or(u64::MAX),
+        }
+    }
+
+    /// The next position, without its event.
+    ///
+    /// # Errors
+    /// A posting is damaged.
+    pub fn next_position(&mut self) -> Result<Option<Position>, EventsError> {
+        if self.left == 0 || self.low > self.high {
+            return Ok(None);
+        }
+        let found = if self.backwards {
+            self.plan.seek_le(self.high)?.filter(|p| *p >= self.low)
+        } else {
+            self.plan.seek_ge(self.low)?.filter(|p| *p <= self.high)
+        };
+        let Some(position) = found else {
+            self.left = 0;
+            return Ok(None);
+        };
+        self.left -= 1;
+        if self.backwards { self.high = position - 1 } else { self.low = position + 1 }
+        Ok(Some(Position(position)))
+    }
+
+    /// The next event.
+    ///
+    /// # Errors
+    /// A posting or an event is damaged.
+    #[allow(clippy::should_implement_trait)] // the event borrows from the scan
+    pub fn next(&mut self) -> Result<Option<SequencedEventRef<'_>>, EventsError> {
+        match self.next_position()? {
+            Some(position) => self.values.get(position.0).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Matching events in order, at the snapshot of its creation. Owns what it needs; holds one batch at a time.
+pub struct EventReader {
+    snapshot: Snapshot,
+    place: Option<Place>,
+    query: Query,
+    options: ReadOptions,
+    head: u64,
+    done: bool,
+    batch: std::vec::IntoIter<SequencedEvent>,
+}
+
+/// Events that the iterator of an [`EventReader`] fetches at a time.
+const BATCH_EVENTS: usize = 256;
+
+impl EventReader {
+    pub(crate) fn new(
+        snapshot: Snapshot,
+        place: Option<Place>,
+        query: Query,
+        options: ReadOptions,
+    ) -> Result<Self, EventsError> {
+        query.check()?;
+        let head = place.map_or(Ok(0), |place| StoreRead::new(snapshot.read(), place).head())?;
+        Ok(Self { snapshot, place, query, options, head, done: false, batch: Vec::new().into_iter() })
+    }
+
+    /// Last position of the store at the snapshot, matching or not; `None` when it was empty.
+    pub fn head(&self) -> Option<Position> {
+        (self.head > 0).then_some(Position(self.head))
+    }
+
+    /// Calls `visit` for up to `max` further events; answers how many there were. Fewer than `max` means the end.
+    /// The events are read in place; memory does not grow with the result.
+    ///
+    /// # Errors
+    /// A posting or an event is damaged.
+    pub fn visit(
+        &mut self,
+        max: usize,
+        mut visit: impl FnMut(&SequencedEventRef<'_>),
+    ) -> Result<usize, EventsError> {
+        let Some(place) = self.place.filter(|_| !self.done && max > 0) else { return Ok(0) };
+        // A long read should not hold memtables and runs that the engine could drop.
+        self.snapshot.repin();
+        let store = StoreRead::new(self.snapshot.read(), place);
+        let mut scan = Scan::new(&store, &self.query, &self.options, self.head);
+        let mut visited = 0;
+        let mut last = None;
+        while visited < max {
+            let Some(event) = scan.next()? else {
+                self.done = true;
+                break;
+            };
+            last = Some(event.position);
+            visit(&event);
+            visited += 1;
+        }
+        if let Some(last) = last {
+            let limit = self.options.limit.map(|limit| limit - visited as u64);
+            self.options.limit = limit;
+            if self.options.backwards {
+                self.options.before = Some(last);
+            } else {
+                self.options.after = Some(last);
+            }
+        }
+        Ok(visited)
+    }
+
+    /// Up to `max` further events, owned. Empty at the end.
+    ///
+    /// # Errors
+    /// A posting or an event is damaged.
+    pub fn next_batch(&mut self, max: usize) -> Result<Vec<SequencedEvent>, EventsError> {
+        let mut batch = Vec::new();
+        self.visit(max, |event| batch.push(event.to_owned()))?;
+        Ok(batch)
+    }
+}
+
+impl Iterator for EventReader {
+    type Item = Result<SequencedEvent, EventsError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(event) = self.batch.next() {
+            return Some(Ok(event));
+        }
+        match self.next_batch(BATCH_EVENTS) {
+            Ok(batch) => {
+                self.batch = batch.into_iter();
+                self.batch.next().map(Ok)
+            }
+            Err(error) => {
+                self.done = true;
+                Some(Err(error))
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Finding events: a query becomes a tree of posting cursors, and a position becomes bytes.
+//!
+//!   Query = OR of items ─▶ And[ tag, tag, …, Or[ type, type, … ] ] ─▶ leapfrog ─▶ positions ─▶ values
+//!
+//! Leapfrog (Veldhuizen, ICDT 2014, in its simplest form): each child in turn jumps to the first position not below the
+//! largest seen; when all agree, that is a match. Forward and backward are mirror images, so they cost the same.
+
+use std::sync::Arc;
+
+use ropewalk_base::Seq;
+use ropewalk_engine::{Cursor, Keyspace, ReadView, Value};
+
+use crate::codec::SequencedEventRef;
+use crate::error::EventsError;
+use crate::memory::{EventMemory, StoreMemory};
+use crate::postings::{Kind, Term, TermCursor};
+use crate::types::{Query, QueryItem};
+
+/// One generation's events of the store that is read.
+#[derive(Clone)]
+pub(crate) struct Source<'s> {
+    pub(crate) events: &'s EventMemory,
+    pub(crate) memory: Arc<StoreMemory>,
+}
+
+/// Key of an event in its keyspace: 24 bits of store number, 40 of position, big-endian.
+pub(crate) fn event_key(store: u32, position: u64) -> [u8; 8] {
+    (u64::from(store) << 40 | position.min(POSITION_MAX)).to_be_bytes()
+}
+
+/// Store and position of an event's key.
+pub(crate) fn split_event_key(key: &[u8]) -> Option<(u32, u64)> {
+    let both = u64::from_be_bytes(key.try_into().ok()?);
+    Some(((both >> 40) as u32, both & POSITION_MAX))
+}
+
+/// Events one store can hold.
+pub(crate) const POSITION_MAX: u64 = (1 << 40) - 1;
+/// Stores one engine can hold.
+pub(crate) const STORES_MAX: u32 = (1 << 24) - 1;
+
+/// Where a store's events are.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) store: u32,
+    /// The events model's slot in the engine.
+    pub(crate) slot: usize,
+    pub(crate) events: Keyspace,
+    pub(crate) postings: Keyspace,
+}
+
+/// A store at one moment: its sources in ascending order of positions.
+pub(crate) struct StoreRead<'s> {
+    pub(crate) read: ReadView<'s>,
+    pub(crate) place: Place,
+    /// Oldest first.
+    pub(crate) memories: Vec<Source<'s>>,
+}
+
+impl<'s> StoreRead<'s> {
+    pub(crate) fn new(read: ReadView<'s>, place: Place) -> Self {
+        let memories = read.memories::<EventMemory>(place.slot).rev();
+        let memories = memories.filter_map(|events| Some(Source { events, memory: events.store(place.store)? }));
+        Self { read, place, memories: memories.collect() }
+    }
+
+    /// Last position that this read may see; zero for none.
+    pub(crate) fn head(&self) -> Result<u64, EventsError> {
+        let seq = self.read.at();
+        for source in self.memories.iter().rev() {
+            if let Some(head) = source.memory.head_at(seq) {
+                return Ok(head);
+            }
+        }
+        let Some(last) = self.last_in_runs()? else { return Ok(0) };
+        if seq == Seq::MAX || self.event_seq(last)? <= seq {
+            return Ok(last);
+        }
+        // A snapshot that was moved to newer runs: its head is the last event of a commit it can see.
+        let (mut low, mut high) = (0, last);
+        while low < high {
+            let mid = high - (high - low) / 2;
+            if self.event_seq(mid)? <= seq { low = mid } else { high = mid - 1 }
+        }
+        Ok(low)
+    }
+
+    fn event_seq(&self, position: u64) -> Result<Seq, EventsError> {
+        let mut values = Values::new(self);
+        Ok(values.get(position)?.seq)
+    }
+
+    fn last_in_runs(&self) -> Result<Option<u64>, EventsError> {
+        let mut cursor = self.read.runs().cursor(self.place.events, Seq::MAX);
+        cursor.seek_for_prev(&event_key(self.place.store, POSITION_MAX))?;
+        if !cursor.valid() {
+            return Ok(None);
+        }
+        let found = split_event_key(cursor.key()).filter(|(store, _)| *store == self.place.store);
+        Ok(found.map(|(_, position)| position))
+    }
+
+    /// The first position that is not in runs.
+    fn runs_end(&self) -> u64 {
+        self.memories.first().map_or(u64::MAX, |oldest| oldest.memory.first)
+    }
+
+    fn term(&self, kind: Kind, name: &'s str) -> Node<'s> {
+        let term = Term::new(self.place.store, kind, name.as_bytes());
+        let at = (self.place.postings, self.runs_end());
+        Node::Term(Box::new(TermCursor::new(term, self.place.store, at, &self.memories, self.read)))
+    }
+
+    fn item(&self, item: &'s QueryItem) -> Node<'s> {
+        let mut children: Vec<_> = item.tags.iter().map(|tag| self.term(Kind::Tag, tag)).collect();
+        let mut types: Vec<_> = item.types.iter().map(|name| self.term(Kind::Type, name)).collect();
+        match types.len() {
+            0 => {}
+            1 => children.append(&mut types),
+            _ => children.push(Node::Or(types)),
+        }
+        if children.len() == 1 { children.remove(0) } else { Node::And(children) }
+    }
+
+    /// The tree of a query; every item of it has a type or a tag.
+    pub(crate) fn plan(&self, query: &'s Query) -> Node<'s> {
+        if query.is_all() {
+            return Node::All;
+        }
+        let mut items: Vec<_> = query.items.iter().map(|item| self.item(item)).collect();
+        if items.len() == 1 { items.remove(0) } else { Node::Or(items) }
+    }
+
+    /// The first event after `after` that matches, and the item that it matches.
+    pub(crate) fn first_match(
+        &self,
+        query: &'s Query,
+        after: u64,
+        head: u64,
+    ) -> Result<Option<(u64, Option<usize>)>, EventsError> {
+        let from = after.saturating_add(1);
+        if from > head {
+            return Ok(None);
+        }
+        if query.is_all() {
+            return Ok(Some((from, None)));
+        }
+        let mut first: Option<(u64, Option<usize>)> = None;
+        for (ordinal, item) in query.items.iter().enumerate() {
+            let high = first.map_or(head, |(position, _)| position - 1);
+            if let Some(position) = self.item(item).seek_ge(from)?.filter(|p| *p <= high) {
+                first = Some((position, Some(ordinal)));
+            }
+        }
+        Ok(first)
+    }
+}
+
+/// A query's positions, ascending or descending.
+pub(crate) enum Node<'s> {
+    All,
+    Term(Box<TermCursor<'s>>),
+    And(Vec<Node<'s>>),
+    Or(Vec<Node<'s>>),
+}
+
+impl Node<'_> {
+    /// The first match at or after `target`.
+    pub(crate) fn seek_ge(&mut self, target: u64) -> Result<Option<u64>, EventsError> {
+        match self {
+            Self::All => Ok(Some(target)),
+            Self::Term(cursor) => cursor.seek_ge(target),
+            Self::Or(children) => {
+                let mut best = None;
+                for child in children {
+                    if let Some(found) = child.seek_ge(target)?
+                        && best.is_none_or(|b| found < b)
+                    {
+                        best = Some(found);
+                        if found == target {
+                            break;
+                        }
+                    }
+                }
+                Ok(best)
+            }
+            Self::And(children) => {
+                let mut target = target;
+                loop {
+                    let asked = target;
+                    for child in children.iter_mut() {
+                        let Some(found) = child.seek_ge(target)? else { return Ok(None) };
+                        target = found;
+                    }
+                    // A full round without a jump means that all children stand there.
+                    if target == asked {
+                        return Ok(Some(target));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The last match at or before `target`.
+    pub(crate) fn seek_le(&mut self, target: u64) -> Result<Option<u64>, EventsError> {
+        match self {
+            Self::All => Ok((target > 0).then_some(target)),
+            Self::Term(cursor) => cursor.seek_le(target),
+            Self::Or(children) => {
+                let mut best = None;
+                for child in children {
+                    if let Some(found) = child.seek_le(target)?
+                        && best.is_none_or(|b| found > b)
+                    {
+                        best = Some(found);
+                        if found == target {
+                            break;
+                        }
+                    }
+                }
+                Ok(best)
+            }
+            Self::And(children) => {
+                let mut target = target;
+                loop {
+                    let asked = target;
+                    for child in children.iter_mut() {
+                        let Some(found) = child.seek_le(target)? else { return Ok(None) };
+                        target = found;
+                    }
+                    if target == asked {
+                        return Ok(Some(target));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A gap up to this many events is walked, a larger one is jumped.
+const STEPS_MAX: u64 = 6;
+
+/// Turns positions into events; fast when they come in order.
+pub(crate) struct Values<'s> {
+    store: u32,
+    events: Keyspace,
+    read: ReadView<'s>,
+    memories: Vec<Source<'s>>,
+    runs_end: u64,
+    cursor: Cursor<'s>,
+    /// Position under the cursor, zero for none.
+    at: u64,
+    /// Position asked for last, zero for none.
+    last: u64,
+    found: Option<Value<'s>>,
+}
+
+impl<'s> Values<'s> {
+    pub(crate) fn new(store: &StoreRead<'s>) -> Self {
+        Self {
+            store: store.place.store,
+            events: store.place.events,
+            read: store.read,
+            memories: store.memories.clone(),
+            runs_end: store.runs_end(),
+            cursor: store.read.runs().cursor(store.place.events, Seq::MAX),
+            at: 0,
+            last: 0,
+            found: None,
+        }
+    }
+
+    /// The event at `position`.
+    pub(crate) fn get(&mut self, position: u64) -> Result<SequencedEventRef<'_>, EventsError> {
+        let store = self.store;
+        let value = self.value(position)?;
+        SequencedEventRef::decode(position, value).map_err(|error| damaged(store, position, error))
+    }
+
+    fn value(&mut self, position: u64) -> Result<&[u8], EventsError> {
+        let store = self.store;
+        let missing = || damaged(store, position, "the event is missing");
+        if position >= self.runs_end {
+            let source = self.memories.iter().rev().find(|s| s.memory.first <= position);
+            return source.and_then(|s| s.events.value(&s.memory, position)).ok_or_else(missing);
+        }
+        let walking = position.abs_diff(self.last) <= STEPS_MAX;
+        self.last = position;
+        if !walking {
+            let entry = self.read.runs().get(self.events, &event_key(self.store, position), Seq::MAX)?;
+            self.found = entry.and_then(|entry| entry.value);
+            return self.found.as_deref().ok_or_else(missing);
+        }
+        let gap = position.abs_diff(self.at);
+        if self.at == 0 || gap > STEPS_MAX {
+            self.cursor.seek(&event_key(self.store, position))?;
+        } else {
+            for _ in 0..gap {
+                if position > self.at { self.cursor.next()? } else { self.cursor.prev()? }
+            }
+        }
+        self.at = position;
+        if self.cursor.valid() && split_event_key(self.cursor.key()) == Some((self.store, position)) {
+            return Ok(self.cursor.value());
+        }
+        self.at = 0;
+        Err(missing())
+    }
+}
+
+fn damaged(store: u32, position: u64, what: impl std::fmt::Display) -> EventsError {
+    EventsError::Damaged { store, place: format!("position {position}"), what: what.to_string() }
+}

@@ -1,0 +1,276 @@
+//! The words of the DCB specification (dcb.events): event, tag, query, query item, append condition, sequenced event.
+
+use ropewalk_base::Position;
+use uuid::Uuid;
+
+use crate::error::EventsError;
+
+/// Longest type, tag, metadata key or value, and the most tags or metadata entries of one event.
+pub const TEXT_BYTES_MAX: usize = 65_535;
+/// Longest store name, tracking source and idempotency key, bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Most items of one query, and most types or tags of one item.
+pub const QUERY_TERMS_MAX: usize = 1_000;
+
+/// An event to append.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Event {
+    /// What happened, such as `CourseDefined`. 1 to 65,535 bytes.
+    pub event_type: String,
+    /// What it concerns, such as `course:c1`. Opaque to the store, no duplicates, 1 to 65,535 bytes each.
+    pub tags: Vec<String>,
+    /// The payload, opaque.
+    pub data: Vec<u8>,
+    /// The client's own id.
+    pub id: Option<Uuid>,
+    /// The client's own facts about the event, in order; keys are unique.
+    pub metadata: Vec<(String, String)>,
+}
+
+impl Event {
+    /// An event of this type, without tags or data.
+    pub fn new(event_type: impl Into<String>) -> Self {
+        Self { event_type: event_type.into(), ..Self::default() }
+    }
+
+    /// Adds a tag.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.push(tag.into());
+        self
+    }
+
+    /// Sets the payload.
+    #[must_use]
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = data.into();
+        self
+    }
+
+    /// Sets the id.
+    #[must_use]
+    pub fn id(mut self, id: Uuid) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Adds a metadata entry.
+    #[must_use]
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.push((key.into(), value.into()));
+        self
+    }
+
+    pub(crate) fn check(&self, ordinal: usize) -> Result<(), EventsError> {
+        let refuse = |what: String| Err(EventsError::InvalidEvent { ordinal, what });
+        if self.event_type.is_empty() || self.event_type.len() > TEXT_BYTES_MAX {
+            return refuse(format!("type of {} bytes; 1 to {TEXT_BYTES_MAX} are allowed", self.event_type.len()));
+        }
+        if self.tags.len() > TEXT_BYTES_MAX || self.metadata.len() > TEXT_BYTES_MAX {
+            return refuse(format!("more than {TEXT_BYTES_MAX} tags or metadata entries"));
+        }
+        if let Some(tag) = self.tags.iter().find(|t| t.is_empty() || t.len() > TEXT_BYTES_MAX) {
+            return refuse(format!("tag of {} bytes; 1 to {TEXT_BYTES_MAX} are allowed", tag.len()));
+        }
+        if let Some(tag) = first_duplicate(self.tags.iter().map(String::as_str)) {
+            return refuse(format!("duplicate tag {tag:?}"));
+        }
+        if self.metadata.iter().any(|(k, v)| k.len() > TEXT_BYTES_MAX || v.len() > TEXT_BYTES_MAX) {
+            return refuse(format!("metadata key or value over {TEXT_BYTES_MAX} bytes"));
+        }
+        if let Some(key) = first_duplicate(self.metadata.iter().map(|(k, _)| k.as_str())) {
+            return refuse(format!("duplicate metadata key {key:?}"));
+        }
+        Ok(())
+    }
+}
+
+fn first_duplicate<'a>(words: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let mut sorted: Vec<&str> = words.collect();
+    sorted.sort_unstable();
+    sorted.array_windows().find(|[a, b]| a == b).map(|[a, _]| *a)
+}
+
+/// A query item: any of the types (none = every type) AND all of the tags.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
+pub struct QueryItem {
+    /// The event's type is one of these; empty = any type.
+    pub types: Vec<String>,
+    /// The event has all of these.
+    pub tags: Vec<String>,
+}
+
+impl QueryItem {
+    /// An item from types and tags.
+    pub fn new<T: Into<String>, U: Into<String>>(
+        types: impl IntoIterator<Item = T>,
+        tags: impl IntoIterator<Item = U>,
+    ) -> Self {
+        Self { types: types.into_iter().map(Into::into).collect(), tags: tags.into_iter().map(Into::into).collect() }
+    }
+
+    /// True when an event of this type with these tags matches.
+    pub fn matches<'a>(&self, event_type: &str, tags: impl Iterator<Item = &'a str> + Clone) -> bool {
+        (self.types.is_empty() || self.types.iter().any(|t| t == event_type))
+            && self.tags.iter().all(|wanted| tags.clone().any(|tag| tag == wanted))
+    }
+}
+
+/// Which events: those that match any of the items; no items = all events.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
+pub struct Query {
+    /// The items, combined with OR.
+    pub items: Vec<QueryItem>,
+}
+
+impl Query {
+    /// Every event.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Events that match any of the items.
+    pub fn from_items(items: impl IntoIterator<Item = QueryItem>) -> Self {
+        Self { items: items.into_iter().collect() }
+    }
+
+    /// Events of any of the types.
+    pub fn from_types<T: Into<String>>(types: impl IntoIterator<Item = T>) -> Self {
+        Self::from_items([QueryItem::new(types, [] as [String; 0])])
+    }
+
+    /// Events with all of the tags.
+    pub fn from_tags<T: Into<String>>(tags: impl IntoIterator<Item = T>) -> Self {
+        Self::from_items([QueryItem::new([] as [String; 0], tags)])
+    }
+
+    /// Adds an item.
+    #[must_use]
+    pub fn or(mut self, item: QueryItem) -> Self {
+        self.items.push(item);
+        self
+    }
+
+    /// True when every event matches.
+    pub fn is_all(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// True when an event of this type with these tags matches.
+    pub fn matches<'a>(&self, event_type: &str, tags: impl Iterator<Item = &'a str> + Clone) -> bool {
+        self.is_all() || self.items.iter().any(|item| item.matches(event_type, tags.clone()))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), EventsError> {
+        let refuse = |what: String| Err(EventsError::InvalidQuery { what });
+        if self.items.len() > QUERY_TERMS_MAX {
+            return refuse(format!("{} items; at most {QUERY_TERMS_MAX} are allowed", self.items.len()));
+        }
+        for (ordinal, item) in self.items.iter().enumerate() {
+            if item.types.is_empty() && item.tags.is_empty() {
+                return refuse(format!("item {ordinal} has neither types nor tags; a query without items means all events"));
+            }
+            if item.types.len() > QUERY_TERMS_MAX || item.tags.len() > QUERY_TERMS_MAX {
+                return refuse(format!("item {ordinal} has more than {QUERY_TERMS_MAX} types or tags"));
+            }
+            if item.types.iter().chain(&item.tags).any(|t| t.is_empty() || t.len() > TEXT_BYTES_MAX) {
+                return refuse(format!("item {ordinal} has a type or tag that is empty or over {TEXT_BYTES_MAX} bytes"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// "Append only if nothing relevant happened since I looked."
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AppendCondition {
+    /// The append fails if an event matches this…
+    pub fail_if_events_match: Query,
+    /// …at a position after this one. `None`: at any position. May lie beyond the head.
+    pub after: Option<Position>,
+}
+
+impl AppendCondition {
+    /// Fails if any event at all matches.
+    pub fn none_match(query: Query) -> Self {
+        Self { fail_if_events_match: query, after: None }
+    }
+
+    /// Fails if an event after `position` matches.
+    #[must_use]
+    pub fn after(mut self, position: Position) -> Self {
+        self.after = Some(position);
+        self
+    }
+}
+
+/// How far a consumer of some upstream source has come, stored with the events that it caused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tracking {
+    /// Name of the upstream source, 1 to 255 bytes.
+    pub source: String,
+    /// Position there; rises with every append that names the source.
+    pub position: u64,
+}
+
+/// Which part of the matching events to read, in which order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadOptions {
+    /// First position to look at, inclusive, in the direction of reading. `None`: the first, or backwards the last.
+    pub from: Option<Position>,
+    /// Only events after this position.
+    pub after: Option<Position>,
+    /// Only events before this position.
+    pub before: Option<Position>,
+    /// Newest first.
+    pub backwards: bool,
+    /// At most so many events.
+    pub limit: Option<u64>,
+}
+
+impl ReadOptions {
+    /// Newest first.
+    pub fn backwards() -> Self {
+        Self { backwards: true, ..Self::default() }
+    }
+
+    /// Starts at `position`, inclusive.
+    #[must_use]
+    pub fn from(mut self, position: Position) -> Self {
+        self.from = Some(position);
+        self
+    }
+
+    /// Only events after `position`.
+    #[must_use]
+    pub fn after(mut self, position: Position) -> Self {
+        self.after = Some(position);
+        self
+    }
+
+    /// Only events before `position`.
+    #[must_use]
+    pub fn before(mut self, position: Position) -> Self {
+        self.before = Some(position);
+        self
+    }
+
+    /// At most `limit` events.
+    #[must_use]
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Inclusive bounds on positions for a store whose last visible position is `head`; empty when low > high.
+    pub(crate) fn bounds(&self, head: u64) -> (u64, u64) {
+        let mut low = self.after.map_or(1, |p| p.0.saturating_add(1));
+        let mut high = head.min(self.before.map_or(u64::MAX, |p| p.0.saturating_sub(1)));
+        match (self.from, self.backwards) {
+            (Some(from), false) => low = low.max(from.0),
+            (Some(from), true) => high = high.min(from.0),
+            (None, _) => {}
+        }
+        (low.max(1), high)
+    }
+}

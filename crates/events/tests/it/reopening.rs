@@ -1,0 +1,77 @@
+//! What was acknowledged is there after reopening, wherever it was: log, frozen memory, runs.
+
+use ropewalk_base::Seq;
+use ropewalk_events::{AppendOptions, Event, Query, ReadOptions};
+use ropewalk_vfs::Env;
+
+use crate::{Db, event, positions};
+
+#[test]
+fn events_survive_in_log_and_runs() {
+    let env = Env::memory();
+    let mut total = 0;
+    for round in 0..6 {
+        let db = Db::manual(&env);
+        let store = db.store("s");
+        assert_eq!(store.head().unwrap().map_or(0, |p| p.0), total);
+        for i in 0..100 {
+            store.append(&[event("E", &[&format!("round:{round}")]).data(vec![i; 300])], None).unwrap();
+            total += 1;
+        }
+        if round % 2 == 0 {
+            db.engine.checkpoint().unwrap();
+        }
+        let tag = Query::from_tags([format!("round:{}", round / 2)]);
+        assert_eq!(store.count(&tag).unwrap(), 100);
+    }
+    let db = Db::manual(&env);
+    let all = positions(&db.store("s"), &Query::all(), ReadOptions::backwards());
+    assert_eq!(all, (1..=600).rev().collect::<Vec<_>>());
+    assert!(db.engine.verify().unwrap().violations.is_empty());
+}
+
+#[test]
+fn a_thousand_stores_come_back() {
+    let env = Env::memory();
+    let db = Db::manual(&env);
+    for i in 0..1000 {
+        db.store(&format!("store {i}")).append(&[Event::new("E").data(i.to_string())], None).unwrap();
+    }
+    db.engine.checkpoint().unwrap();
+    for i in 0..500 {
+        db.store(&format!("store {i}")).append(&[Event::new("F")], None).unwrap();
+    }
+    drop(db);
+    let db = Db::manual(&env);
+    assert_eq!(db.model.stores().len(), 1000);
+    for i in 0..1000 {
+        let store = db.store(&format!("store {i}"));
+        assert_eq!(store.head().unwrap().unwrap().0, if i < 500 { 2 } else { 1 });
+        let first = store.read(&Query::from_types(["E"]), ReadOptions::default()).unwrap().next().unwrap().unwrap();
+        assert_eq!(first.event.data, i.to_string().as_bytes());
+    }
+    db.store("new").append(&[Event::new("E")], None).unwrap();
+    assert_eq!(db.model.stores().len(), 1001);
+}
+
+#[test]
+fn the_change_feed_resumes_from_any_commit() {
+    let env = Env::memory();
+    let db = Db::manual(&env);
+    for i in 0..50 {
+        db.store(if i % 2 == 0 { "even" } else { "odd" }).append_with(&[Event::new("E")], AppendOptions::default()).unwrap();
+    }
+    db.engine.checkpoint().unwrap();
+    drop(db);
+    let db = Db::manual(&env);
+    db.store("even").append(&[Event::new("E")], None).unwrap();
+    for start in [1, 17, 51, 52] {
+        let mut feed = db.engine.changes(Seq(start)).unwrap();
+        let mut seen = Vec::new();
+        while let Some(change) = feed.next().unwrap() {
+            seen.push(change.seq.0);
+        }
+        assert_eq!(seen, (start..=51).collect::<Vec<_>>());
+        assert_eq!(feed.next_seq().0, 52);
+    }
+}

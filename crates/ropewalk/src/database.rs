@@ -1,0 +1,294 @@
+//! The database handle, snapshots and the change feed.
+
+use core::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
+
+use ropewalk_base::{Lsn, Seq};
+use ropewalk_engine::{
+    self as engine, Durability, Engine, EngineReport, EngineStats, KV, KeyspaceOptions, KvBatch, KvWrite, ModelId, Value,
+};
+use ropewalk_events::{AppendSection, EVENTS, EventReader, EventStore, EventsModel, Query, ReadOptions};
+use ropewalk_vfs::Env;
+
+use crate::error::Error;
+use crate::keyspace::Keyspace;
+use crate::options::Options;
+use crate::transaction::Transaction;
+
+/// Slot of the events model among the engine's models (slot 0 is the keyspaces).
+const EVENTS_SLOT: usize = 1;
+
+/// An open database. Cheap to clone; the last clone closes it.
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) events: Arc<EventsModel>,
+}
+
+impl Database {
+    /// Opens or creates the database in directory `path` with default options.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Options::new().open(path)
+    }
+
+    /// A database in memory: the same code on files that live in memory. Gone with the last clone.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn in_memory() -> Result<Self, Error> {
+        Options::new().env(Env::memory()).open("/memory")
+    }
+
+    pub(crate) fn open_with(path: &Path, options: Options) -> Result<Self, Error> {
+        if options.must_exist {
+            let exists = options.env.vfs.exists(&path.join("store")).unwrap_or(false);
+            if !exists {
+                let why = format!("there is no database in {}; create one with `init`, or check the path", path.display());
+                return Err(Error::Invalid(why));
+            }
+        }
+        let events = Arc::new(EventsModel::new(EVENTS_SLOT));
+        let engine = Engine::open(&options.env, path, options.engine, vec![events.clone()])?;
+        Ok(Self { engine: Arc::new(engine), events })
+    }
+
+    /// The event store `name`. It comes into being with its first append; until then it reads as empty.
+    ///
+    /// # Errors
+    /// A name that is empty, over 255 bytes or holds control characters.
+    pub fn events(&self, name: &str) -> Result<EventStore, Error> {
+        Ok(EventStore::new(self.engine.clone(), self.events.clone(), name)?)
+    }
+
+    /// The event store `name`, which must exist.
+    ///
+    /// # Errors
+    /// [`crate::Class::NotFound`].
+    pub fn existing_events(&self, name: &str) -> Result<EventStore, Error> {
+        if !self.events.stores().iter().any(|(known, _)| known == name) {
+            return Err(ropewalk_events::EventsError::UnknownStore { name: name.to_owned() }.into());
+        }
+        self.events(name)
+    }
+
+    /// Names of all event stores, sorted.
+    pub fn event_stores(&self) -> Vec<String> {
+        self.events.stores().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Finds or creates an ordered keyspace. The name `events` and names that begin with `events.` are the event stores' own.
+    ///
+    /// # Errors
+    /// A reserved name; the manifest cannot be written.
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, Error> {
+        if name.is_empty() || name == "events" || name.starts_with("events.") {
+            return Err(Error::Invalid(format!("keyspace name {name:?} is reserved")));
+        }
+        Ok(Keyspace(self.engine.keyspace(name, options)?))
+    }
+
+    /// Begins a serializable transaction.
+    pub fn begin(&self) -> Transaction {
+        Transaction::new(self.clone(), engine::Isolation::Serializable)
+    }
+
+    /// Begins a transaction with another isolation.
+    pub fn begin_with(&self, isolation: engine::Isolation) -> Transaction {
+        Transaction::new(self.clone(), isolation)
+    }
+
+    /// Writes one key, durable when it returns.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn put(&self, keyspace: Keyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<Seq, Error> {
+        let mut batch = KvBatch::new();
+        batch.put(keyspace.0, key, value);
+        Ok(self.engine.commit(vec![Box::new(batch)], durability)?.seq)
+    }
+
+    /// Writes a batch of keys and values as one commit, without reading: the bulk path. Returns at once with a handle.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn submit_puts<'a>(
+        &self,
+        keyspace: Keyspace,
+        rows: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+        durability: Durability,
+    ) -> Result<engine::CommitHandle, Error> {
+        let mut batch = KvBatch::new();
+        for (key, value) in rows {
+            batch.put(keyspace.0, key, value);
+        }
+        Ok(self.engine.submit(vec![Box::new(batch)], durability)?)
+    }
+
+    /// Everything as of now, for as long as the snapshot lives.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { inner: self.engine.snapshot() }
+    }
+
+    /// Every commit from `from` on, in order, whatever model it wrote; resumable by number.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn changes(&self, from: Seq) -> Result<ChangeFeed, Error> {
+        Ok(ChangeFeed { inner: self.engine.changes(from)?, events: self.events.clone() })
+    }
+
+    /// The newest visible commit.
+    pub fn seq(&self) -> Seq {
+        self.engine.seq()
+    }
+
+    /// What the engine does and holds.
+    pub fn stats(&self) -> EngineStats {
+        self.engine.stats()
+    }
+
+    /// Reads every byte and checks every checksum and invariant.
+    ///
+    /// # Errors
+    /// The check itself could not run.
+    pub fn verify(&self) -> Result<EngineReport, Error> {
+        Ok(self.engine.verify()?)
+    }
+
+    /// Writes memtables out and moves the point recovery starts from.
+    ///
+    /// # Errors
+    /// The flush failed; nothing is lost.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        Ok(self.engine.checkpoint()?)
+    }
+
+    /// Checkpoints and merges everything down to one sorted level.
+    ///
+    /// # Errors
+    /// The merge failed; nothing is lost.
+    pub fn compact(&self) -> Result<(), Error> {
+        Ok(self.engine.compact()?)
+    }
+
+    /// The engine underneath, for tools.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Syncs and stops. Other clones get errors from then on; reads of open snapshots still work.
+    ///
+    /// # Errors
+    /// The last sync failed.
+    pub fn close(self) -> Result<(), Error> {
+        Ok(self.engine.close()?)
+    }
+}
+
+/// The database as of one commit. Never blocks a writer and is never blocked by one.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub(crate) inner: engine::Snapshot,
+}
+
+impl Snapshot {
+    /// The last commit it sees.
+    pub fn seq(&self) -> Seq {
+        self.inner.seq()
+    }
+
+    /// The value of `key`, read in place. Cost: at most one block of one run, without a copy.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
+        Ok(self.inner.read().get(keyspace.0, key)?)
+    }
+
+    /// A cursor over the keyspace, in both directions.
+    pub fn cursor(&self, keyspace: Keyspace) -> engine::Cursor<'_> {
+        self.inner.read().cursor(keyspace.0)
+    }
+
+    /// Matching events of a store as of this snapshot.
+    ///
+    /// # Errors
+    /// An invalid query; damage.
+    pub fn events(&self, store: &EventStore, query: &Query, options: ReadOptions) -> Result<EventReader, Error> {
+        Ok(store.read_at(self.inner.clone(), query, options)?)
+    }
+}
+
+/// Commits in order. See [`Database::changes`].
+pub struct ChangeFeed {
+    inner: engine::ChangeFeed,
+    events: Arc<EventsModel>,
+}
+
+/// One commit and everything it wrote.
+pub struct Change<'a> {
+    /// Its number.
+    pub seq: Seq,
+    /// Its address in the log.
+    pub lsn: Lsn,
+    /// Its time, microseconds since 1970 UTC.
+    pub time_micros: i64,
+    /// What it wrote, in order.
+    pub parts: Vec<ChangedPart<'a>>,
+}
+
+/// One model's part of a commit.
+pub enum ChangedPart<'a> {
+    /// Events appended to a store.
+    Events {
+        /// The store's name.
+        store: String,
+        /// Events, tracking, idempotency key.
+        append: AppendSection<'a>,
+    },
+    /// Writes to ordered keyspaces.
+    Keys(Vec<(Keyspace, KvWrite<'a>)>),
+    /// A model that this build does not know.
+    Other(ModelId, &'a [u8]),
+}
+
+impl ChangeFeed {
+    /// The number of the commit that comes next; keep it to resume.
+    pub fn next_seq(&self) -> Seq {
+        self.inner.next_seq()
+    }
+
+    /// The next commit, waiting at most `timeout`; `None` when none came.
+    ///
+    /// # Errors
+    /// [`crate::Class::NotFound`] when the log no longer holds it; damage.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Change<'_>>, Error> {
+        self.inner.wait(timeout);
+        let Some(change) = self.inner.next()? else { return Ok(None) };
+        let (seq, lsn) = (change.seq, change.lsn);
+        let damaged = |source| engine::EngineError::Record { seq, lsn, source };
+        let mut parts = Vec::new();
+        for section in change.body.sections() {
+            let (model, bytes) = section.map_err(damaged)?;
+            parts.push(match model {
+                EVENTS => {
+                    let append = AppendSection::decode(bytes).map_err(damaged)?;
+                    let store = append.creates.map(str::to_owned).or_else(|| self.events.store_name(append.store));
+                    ChangedPart::Events { store: store.unwrap_or_default(), append }
+                }
+                KV => {
+                    let mut writes = Vec::new();
+                    engine::decode_section(bytes, |keyspace, write| writes.push((Keyspace(keyspace), write)))
+                        .map_err(damaged)?;
+                    ChangedPart::Keys(writes)
+                }
+                other => ChangedPart::Other(other, bytes),
+            });
+        }
+        Ok(Some(Change { seq, lsn, time_micros: change.body.time_micros, parts }))
+    }
+}

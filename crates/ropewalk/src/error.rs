@@ -1,0 +1,130 @@
+use ropewalk_engine::{CommitError, EngineError, KeyConflict, LogError, StoreError};
+use ropewalk_events::EventsError;
+
+/// What to do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// The request breaks a rule or limit; the same request fails again.
+    Invalid,
+    /// What was named does not exist.
+    NotFound,
+    /// Another commit got there first; read again and retry.
+    Conflict,
+    /// Not now: locked, out of budget. Retrying later may work.
+    Busy,
+    /// Stored bytes are damaged or of an unknown format.
+    Corrupt,
+    /// The operating system refused.
+    Io,
+    /// The engine stopped or met a bug of ours.
+    Internal,
+}
+
+/// Any error of the database. [`Error::class`] says what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The event store's.
+    #[error(transparent)]
+    Events(EventsError),
+    /// A key that the transaction read or wrote was changed by another commit.
+    #[error(transparent)]
+    KeyConflict(KeyConflict),
+    /// The engine's.
+    #[error(transparent)]
+    Engine(EngineError),
+    /// The call itself makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl From<EngineError> for Error {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<EventsError> for Error {
+    fn from(error: EventsError) -> Self {
+        match error {
+            EventsError::Engine(error) => Self::Engine(error),
+            other => Self::Events(other),
+        }
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+impl From<CommitError> for Error {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Engine(error) => Self::Engine(error),
+            CommitError::Rejected(reason) => match reason.downcast::<EventsError>() {
+                Ok(error) => (*error).into(),
+                Err(reason) => match reason.downcast::<KeyConflict>() {
+                    Ok(conflict) => Self::KeyConflict(*conflict),
+                    Err(reason) => match reason.downcast::<EngineError>() {
+                        Ok(engine) => Self::Engine(*engine),
+                        Err(other) => Self::Invalid(other.to_string()),
+                    },
+                },
+            },
+        }
+    }
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Invalid(_) => Class::Invalid,
+            Self::KeyConflict(_) => Class::Conflict,
+            Self::Events(error) => match error {
+                EventsError::AppendConditionFailed { .. } | EventsError::TrackingConflict { .. } => Class::Conflict,
+                EventsError::UnknownStore { .. } => Class::NotFound,
+                EventsError::Damaged { .. } => Class::Corrupt,
+                EventsError::Engine(error) => engine_class(error),
+                _ => Class::Invalid,
+            },
+            Self::Engine(error) => engine_class(error),
+        }
+    }
+
+    /// True for [`Class::Conflict`].
+    pub fn is_conflict(&self) -> bool {
+        self.class() == Class::Conflict
+    }
+}
+
+fn engine_class(error: &EngineError) -> Class {
+    match error {
+        EngineError::Log(error) => match &**error {
+            LogError::Io { .. } => Class::Io,
+            LogError::Corrupt { .. } => Class::Corrupt,
+            LogError::TooLarge { .. } => Class::Invalid,
+            LogError::Trimmed { .. } => Class::NotFound,
+            _ => Class::Internal,
+        },
+        EngineError::Store(error) => match &**error {
+            StoreError::Io { .. } => Class::Io,
+            StoreError::Corrupt { .. } => Class::Corrupt,
+            _ => Class::Internal,
+        },
+        EngineError::Io { .. } => Class::Io,
+        EngineError::Locked { .. } | EngineError::Busy { .. } => Class::Busy,
+        EngineError::Record { .. } | EngineError::UnknownModel { .. } | EngineError::Damaged { .. } => Class::Corrupt,
+        EngineError::TooLarge { .. } => Class::Invalid,
+        EngineError::FeedTrimmed { .. } => Class::NotFound,
+        _ => Class::Internal,
+    }
+}

@@ -1,0 +1,41 @@
+//! Ropewalk: one embedded, durable, multi-model database. One commit log; a transaction is one record of it, one sync,
+//! all or nothing, whatever it touches.
+//!
+//! ```
+//! use ropewalk::{AppendCondition, Database, Event, Query};
+//!
+//! # fn main() -> Result<(), ropewalk::Error> {
+//! let db = Database::in_memory()?;
+//! let users = db.events("users")?;
+//! let taken = Query::from_tags(["username:ann"]);
+//! let register = Event::new("UserRegistered").tag("username:ann").data(br#"{"name":"Ann"}"#);
+//! users.append(&[register.clone()], Some(AppendCondition::none_match(taken.clone())))?;
+//! let again = users.append(&[register], Some(AppendCondition::none_match(taken)));
+//! assert!(again.is_err_and(|e| e.is_conflict()));
+//! # Ok(())
+//! # }
+//! ```
+#![deny(missing_docs)]
+
+mod database;
+mod error;
+mod keyspace;
+mod options;
+mod transaction;
+
+pub use database::{Change, ChangeFeed, ChangedPart, Database, Snapshot};
+pub use error::{Class, Error};
+pub use keyspace::Keyspace;
+pub use options::Options;
+pub use ropewalk_base::{Lsn, Position, Seq};
+pub use ropewalk_engine::{
+    Background, Committed, Compression, Durability, EngineReport, EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite,
+    ReadMode, Value,
+};
+pub use ropewalk_events::{
+    AppendCondition, AppendOptions, AppendSection, Appended, Decision, DecisionError, Delivery, Event, EventReader,
+    EventStore, EventsError, PendingAppend, Projection, Query, QueryItem, ReadOptions, RetryPolicy, Scan,
+    SequencedEvent, SequencedEventRef, Subscription, Tracking, any, counter, projection,
+};
+pub use ropewalk_vfs::Env;
+pub use transaction::Transaction;

@@ -1,0 +1,5 @@
+//! Behaviour of the facade.
+
+mod changes;
+mod opening;
+mod transactions;

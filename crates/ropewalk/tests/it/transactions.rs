@@ -1,0 +1,122 @@
+//! Transactions: read your own writes, savepoints, rollback, conflicts.
+
+use ropewalk::{AppendCondition, AppendOptions, Class, Database, Durability, Event, Isolation, Keyspace, KeyspaceOptions, Query};
+
+fn open() -> (Database, Keyspace) {
+    let db = Database::in_memory().unwrap();
+    let keys = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    for key in [b"a", b"c", b"e"] {
+        db.put(keys, key, b"0", Durability::Sync).unwrap();
+    }
+    (db, keys)
+}
+
+fn pairs(rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<(&str, &str)> {
+    let text = |bytes| std::str::from_utf8(bytes).unwrap();
+    rows.iter().map(|(key, value)| (text(key), text(value))).collect()
+}
+
+#[test]
+fn a_transaction_reads_its_own_writes_and_nobody_else_does() {
+    let (db, keys) = open();
+    let mut tx = db.begin();
+    tx.put(keys, b"b", b"1");
+    tx.put(keys, b"c", b"2");
+    tx.delete(keys, b"e");
+    assert_eq!(tx.get(keys, b"b").unwrap().unwrap(), b"1");
+    assert_eq!(tx.get(keys, b"e").unwrap(), None);
+    let rows = tx.range(keys, b"a", None, 10).unwrap();
+    assert_eq!(pairs(&rows), [("a", "0"), ("b", "1"), ("c", "2")]);
+    let rows = tx.range(keys, b"b", Some(b"c"), 10).unwrap();
+    assert_eq!(pairs(&rows), [("b", "1")]);
+    assert!(db.snapshot().get(keys, b"b").unwrap().is_none());
+    tx.rollback();
+    assert!(db.snapshot().get(keys, b"b").unwrap().is_none());
+    assert_eq!(db.seq().0, 3);
+}
+
+#[test]
+fn savepoints_cut_writes_and_appends() {
+    let (db, keys) = open();
+    let store = db.events("s").unwrap();
+    let mut tx = db.begin();
+    tx.put(keys, b"a", b"1");
+    tx.savepoint();
+    tx.put(keys, b"a", b"2");
+    tx.append(&store, &[Event::new("Dropped")], AppendOptions::default()).unwrap();
+    assert!(tx.rollback_to_savepoint());
+    assert!(!tx.rollback_to_savepoint());
+    tx.append(&store, &[Event::new("Kept")], AppendOptions::default()).unwrap();
+    let done = tx.commit().unwrap().unwrap();
+    assert_eq!(done.outcomes[0], (1, 1));
+    assert_eq!(store.read_last(&Query::all()).unwrap().unwrap().event.event_type, "Kept");
+    assert_eq!(&*db.snapshot().get(keys, b"a").unwrap().unwrap(), b"1");
+}
+
+#[test]
+fn isolation_is_what_its_name_says() {
+    for (isolation, read, write) in
+        [(Isolation::Serializable, true, true), (Isolation::Snapshot, false, true), (Isolation::ReadCommitted, false, false)]
+    {
+        let (db, keys) = open();
+        let attempt = |disturb: &[u8]| {
+            let mut tx = db.begin_with(isolation);
+            tx.get(keys, b"a").unwrap();
+            tx.range(keys, b"c", Some(b"d"), 9).unwrap();
+            tx.put(keys, b"e", b"1");
+            db.put(keys, disturb, b"other", Durability::Sync).unwrap();
+            tx.commit().err().map(|error| error.class())
+        };
+        let conflict = |expected: bool| expected.then_some(Class::Conflict);
+        assert_eq!(attempt(b"a"), conflict(read), "{isolation:?}: key read");
+        assert_eq!(attempt(b"cc"), conflict(read), "{isolation:?}: phantom in the range read");
+        assert_eq!(attempt(b"e"), conflict(write), "{isolation:?}: key written");
+        assert_eq!(attempt(b"x"), None, "{isolation:?}: unrelated");
+    }
+}
+
+#[test]
+fn write_skew_is_refused() {
+    let (db, keys) = open();
+    let go_off_call = |mine: &[u8]| {
+        let mut tx = db.begin();
+        let on_call = tx.range(keys, b"a", Some(b"d"), 9).unwrap().iter().filter(|(_, v)| v == b"0").count();
+        assert_eq!(on_call, 2);
+        tx.put(keys, mine, b"off");
+        tx
+    };
+    let (first, second) = (go_off_call(b"a"), go_off_call(b"c"));
+    first.commit().unwrap();
+    assert!(second.commit().unwrap_err().is_conflict());
+}
+
+#[test]
+fn a_condition_and_a_read_guard_one_commit() {
+    let (db, keys) = open();
+    let store = db.events("s").unwrap();
+    let mut tx = db.begin();
+    tx.get(keys, b"a").unwrap();
+    let guard = AppendCondition::none_match(Query::from_tags(["order:1"]));
+    tx.append(&store, &[Event::new("Paid").tag("order:1")], AppendOptions::condition(guard)).unwrap();
+    db.put(keys, b"a", b"changed", Durability::Sync).unwrap();
+    assert!(tx.commit().unwrap_err().is_conflict());
+    assert_eq!(store.head().unwrap(), None);
+}
+
+#[test]
+fn a_transaction_that_only_read_touches_no_log() {
+    let (db, keys) = open();
+    let mut tx = db.begin();
+    tx.get(keys, b"a").unwrap();
+    let before = db.stats().log.appended_bytes;
+    assert_eq!(tx.commit().unwrap(), None);
+    assert_eq!(db.stats().log.appended_bytes, before);
+}
+
+#[test]
+fn a_key_over_the_limit_is_refused() {
+    let (db, keys) = open();
+    let error = db.put(keys, &vec![1; 70_000], b"", Durability::Sync).unwrap_err();
+    assert_eq!(error.class(), Class::Invalid);
+    assert!(error.to_string().contains("70000"), "{error}");
+}
