@@ -1,0 +1,91 @@
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What can go wrong in the store. Sorted by what the caller does next: retry, repair, or correct the call.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The file system refused. The state before the call is intact and the call may be repeated.
+    #[error("{op} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        op: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A file does not hold what was written.
+    #[error("{} at byte {offset}: {what}", path.display())]
+    Corrupt {
+        /// The damaged file.
+        path: PathBuf,
+        /// Where in the file.
+        offset: u64,
+        /// What was expected there.
+        what: &'static str,
+    },
+    /// The manifest names a run that is not there.
+    #[error("{}: the manifest names this file, but it is missing", path.display())]
+    Missing {
+        /// The missing file.
+        path: PathBuf,
+    },
+    /// The file is not one of ours.
+    #[error("{}: not a Ropewalk {kind} (it ends or starts with {found:02x?})", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it should be.
+        kind: &'static str,
+        /// The bytes where the magic should be.
+        found: [u8; 8],
+    },
+    /// The file was written by a newer Ropewalk.
+    #[error("{}: format version {found}, this program reads up to version {supported} (a format from the future)", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The file's version.
+        found: u32,
+        /// The newest version this program reads.
+        supported: u32,
+    },
+    /// A keyspace number that no [`crate::Store::keyspace`] call gave.
+    #[error("unknown keyspace {0}")]
+    UnknownKeyspace(u16),
+    /// More than 65 535 keyspaces.
+    #[error("the store has no room for another keyspace (65535 at most)")]
+    TooManyKeyspaces,
+    /// A key and its value exceed 1 GiB.
+    #[error("entry of {bytes} bytes exceeds the limit of {max}")]
+    TooLarge {
+        /// Bytes of key and value.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// An option outside its range.
+    #[error("option {name} = {value}: {what}")]
+    Option {
+        /// The option.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// What it must be.
+        what: &'static str,
+    },
+    /// Entries reached a run writer out of order: keys must ascend, versions of a key descend, range tombstones come first.
+    #[error("run writer: {0}")]
+    Order(&'static str),
+}
+
+impl StoreError {
+    pub(crate) fn io(op: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { op, path: path.to_owned(), source }
+    }
+
+    pub(crate) fn corrupt(path: &Path, offset: u64, what: &'static str) -> Self {
+        Self::Corrupt { path: path.to_owned(), offset, what }
+    }
+}

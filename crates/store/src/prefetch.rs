@@ -1,0 +1,23 @@
+//! Asks the processor for cache lines that will be needed soon.
+//!
+//! This file may use `unsafe` for one instruction that has no safe form: a prefetch reads nothing and cannot fault,
+//! whatever the address.
+#![allow(unsafe_code)]
+
+/// Starts loading the first `lines` cache lines of `bytes` from `at` on.
+#[inline]
+pub(crate) fn prefetch(bytes: &[u8], at: usize, lines: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in 0..lines {
+        if let Some(byte) = bytes.get(at + 64 * line) {
+            // SAFETY: a prefetch hint never faults and changes no memory; the address lies inside `bytes` anyway.
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                    std::ptr::from_ref(byte).cast(),
+                )
+            };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (bytes, at, lines);
+}

@@ -1,0 +1,121 @@
+use std::sync::Arc;
+
+use crate::run::Run;
+use crate::store::Store;
+use crate::view::KeyspaceView;
+
+/// Numbers about a store, per keyspace and in all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// One per keyspace, in the order of their numbers.
+    pub keyspaces: Vec<KeyspaceStats>,
+    /// Bytes of decoded blocks in the cache.
+    pub cache_bytes: u64,
+    /// Bound of the cache, in bytes.
+    pub cache_bytes_max: u64,
+    /// Bytes of memory held in all: the cache, fences, models, offsets, filters. Mapped pages are not counted.
+    pub memory_bytes: u64,
+}
+
+/// Numbers about one keyspace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyspaceStats {
+    /// Its name.
+    pub name: String,
+    /// Level 0 first. In level 0 `flushes` of them overlap.
+    pub levels: Vec<LevelStats>,
+    /// Flushes that are not merged yet: sources that a read may have to ask besides the levels.
+    pub flushes: u64,
+    /// Entries, all versions and tombstones counted.
+    pub entries: u64,
+    /// Tombstones among them.
+    pub tombstones: u64,
+    /// Range tombstones, as disjoint fragments.
+    pub range_tombstones: u64,
+    /// Bytes of keys and values.
+    pub raw_bytes: u64,
+    /// Bytes of files.
+    pub file_bytes: u64,
+    /// Straight lines of all models.
+    pub model_pieces: u64,
+    /// Runs whose keys no model fits, so that fences are searched by halving.
+    pub runs_without_model: u64,
+    /// Runs that are read in place.
+    pub runs_mapped: u64,
+    /// Bytes written by flushes since the store was opened.
+    pub flushed_bytes: u64,
+    /// Bytes written by compaction since the store was opened; write amplification is
+    /// (flushed + compacted) / flushed.
+    pub compacted_bytes: u64,
+    /// Bytes of memory held by fences, models, offsets and filters.
+    pub memory_bytes: u64,
+}
+
+/// Numbers about one level.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LevelStats {
+    /// Files.
+    pub runs: u64,
+    /// Bytes of files.
+    pub bytes: u64,
+}
+
+impl LevelStats {
+    fn of<'r>(runs: impl Iterator<Item = &'r Arc<Run>>) -> Self {
+        runs.fold(Self::default(), |sum, r| Self { runs: sum.runs + 1, bytes: sum.bytes + r.bytes })
+    }
+}
+
+impl Store {
+    /// Counts what the footers of all runs say. Touches no block.
+    pub fn stats(&self) -> StoreStats {
+        let written = self.written();
+        let keyspaces: Vec<KeyspaceStats> = self
+            .view()
+            .keyspaces
+            .iter()
+            .enumerate()
+            .map(|(index, keyspace)| {
+                let written = written.get(index).copied().unwrap_or_default();
+                KeyspaceStats {
+                    flushed_bytes: written.flushed,
+                    compacted_bytes: written.compacted,
+                    ..KeyspaceStats::of(keyspace)
+                }
+            })
+            .collect();
+        let cache_bytes = self.files().cache.weight();
+        StoreStats {
+            memory_bytes: cache_bytes + keyspaces.iter().map(|k| k.memory_bytes).sum::<u64>(),
+            keyspaces,
+            cache_bytes,
+            cache_bytes_max: self.files().options.cache_bytes,
+        }
+    }
+}
+
+impl KeyspaceStats {
+    fn of(keyspace: &KeyspaceView) -> Self {
+        let l0 = LevelStats::of(keyspace.l0.iter().flat_map(|s| &s.runs));
+        let below = keyspace.levels.iter().map(|s| LevelStats::of(s.runs.iter()));
+        let mut stats = Self {
+            name: keyspace.name.clone(),
+            levels: std::iter::once(l0).chain(below).collect(),
+            flushes: keyspace.l0.len() as u64,
+            ..Self::default()
+        };
+        for run in keyspace.runs() {
+            let footer = &run.footer;
+            stats.entries += footer.entries;
+            stats.tombstones += footer.tombstones;
+            stats.range_tombstones += footer.ranges.len() as u64;
+            stats.raw_bytes += footer.raw_bytes;
+            stats.file_bytes += run.bytes;
+            stats.model_pieces += footer.fences.pieces().unwrap_or(0) as u64;
+            stats.runs_without_model += u64::from(footer.fences.pieces().is_none());
+            stats.runs_mapped += u64::from(run.is_mapped());
+            stats.memory_bytes += run.memory_bytes() as u64;
+        }
+        stats
+    }
+}

@@ -1,0 +1,409 @@
+//! The store: runs in force, the switch from one set to the next, and the work in between.
+//!
+//! ```text
+//!   Memtable ─▶ write_memtable ─▶ NewRun ─▶ install ──▶ manifest switch ──▶ new view
+//!                                             ▲
+//!                  view ─▶ compact_step ──────┘
+//! ```
+//!
+//! Invariants
+//! 1. The manifest names only files that are complete and synced.
+//! 2. A view, once given out, never changes; its files live as long as it does.
+//! 3. An error before the switch leaves the old state in force, on disk and in memory, and the call may be repeated.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use ropewalk_base::Seq;
+use ropewalk_vfs::Env;
+
+use crate::StoreError;
+use crate::compact::{Job, Plan};
+use crate::gc::{Gc, Snapshots};
+use crate::manifest::{self, Checkpoint, Manifest, ManifestKeyspace, ManifestRun};
+use crate::memtable::Memtable;
+use crate::options::{FilterPolicy, Keyspace, KeyspaceOptions, StoreOptions};
+use crate::run::{Files, Run};
+use crate::sorted::Sorted;
+use crate::view::{KeyspaceView, StoreView};
+use crate::writer::{NewRun, RunWriter};
+
+/// What one [`Store::install`] changes, all at once.
+#[derive(Debug, Default)]
+pub struct Edit {
+    /// Runs that become the newest of their keyspaces.
+    pub new_l0: Vec<NewRun>,
+    /// Where recovery starts from now on; `None`: as before.
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// What a quantum of compaction did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompactStep {
+    /// No level is too full.
+    Idle,
+    /// Some work was done; there may be more.
+    Worked {
+        /// Bytes of input that were merged; zero when runs were moved without being rewritten.
+        bytes: u64,
+    },
+}
+
+/// Bytes written for one keyspace since the store was opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Written {
+    pub(crate) flushed: u64,
+    pub(crate) compacted: u64,
+}
+
+struct State {
+    checkpoint: Checkpoint,
+    next_group: u64,
+    written: Vec<Written>,
+}
+
+/// Ordered versioned keys on disk. All methods take `&self`; reads never wait for writes.
+pub struct Store {
+    files: Arc<Files>,
+    view: ArcSwap<StoreView>,
+    /// Held for a manifest switch.
+    state: Mutex<State>,
+    /// Held for a quantum of compaction.
+    job: Mutex<Option<Job>>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Store({})", self.files.dir.display())
+    }
+}
+
+impl Store {
+    /// Opens the store in `dir`, creating the directory if needed, and removes what a crash left behind. Reads the
+    /// manifest and the footers of the runs only.
+    ///
+    /// # Errors
+    /// Manifest or runs are damaged, missing, foreign or from the future; I/O errors.
+    pub fn open(env: &Env, dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {
+        env.vfs.create_dir_all(dir).map_err(StoreError::io("create", dir))?;
+        let files = Arc::new(Files::new(env, dir, options));
+        let names = env.vfs.list(dir).map_err(StoreError::io("list", dir))?;
+        let manifest = match Manifest::read(&*env.vfs, dir)? {
+            Some(manifest) => manifest,
+            // The manifest is written before the first run, so runs without one mean that it is lost.
+            None if names.iter().any(|n| n.ends_with(".run")) => {
+                return Err(StoreError::Missing { path: dir.join(manifest::NAME) });
+            }
+            None => Manifest::default(),
+        };
+        files.next_file.store(manifest.next_file.max(1), Ordering::Relaxed);
+        let mut known = BTreeSet::new();
+        let mut keyspaces = Vec::new();
+        let mut next_group = 1;
+        for (index, keyspace) in manifest.keyspaces.iter().enumerate() {
+            known.extend(keyspace.runs.iter().map(|r| files.path(r.file)));
+            next_group = keyspace.runs.iter().map(|r| r.group + 1).fold(next_group, u64::max);
+            keyspaces.push(Arc::new(open_keyspace(&files, index, keyspace)?));
+        }
+        for name in names {
+            let path = dir.join(&name);
+            if name == manifest::NEW_NAME || name.ends_with(".run") && !known.contains(&path) {
+                env.vfs.remove(&path).map_err(StoreError::io("remove", &path))?;
+            }
+        }
+        let written = vec![Written::default(); keyspaces.len()];
+        Ok(Self {
+            files,
+            view: ArcSwap::from_pointee(StoreView { keyspaces }),
+            state: Mutex::new(State { checkpoint: manifest.checkpoint, next_group, written }),
+            job: Mutex::new(None),
+        })
+    }
+
+    /// Finds or creates the keyspace `name`. Options that differ from the stored ones replace them, for runs written
+    /// from now on. Durable when it returns.
+    ///
+    /// # Errors
+    /// The manifest cannot be written; options out of range; more than 65 535 keyspaces.
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, StoreError> {
+        options.check()?;
+        let mut state = self.state.lock();
+        let mut view = StoreView::clone(&self.view.load());
+        let found = view.keyspaces.iter().position(|k| k.name == name);
+        let index = found.unwrap_or(view.keyspaces.len());
+        let keyspace = u16::try_from(index).map(Keyspace).map_err(|_| StoreError::TooManyKeyspaces)?;
+        match view.keyspaces.get_mut(index) {
+            Some(same) if same.options == options => return Ok(keyspace),
+            Some(other) => Arc::make_mut(other).options = options,
+            None => {
+                let (name, l0, levels) = (name.to_owned(), Vec::new(), Vec::new());
+                view.keyspaces.push(Arc::new(KeyspaceView { name, options, l0, levels }));
+            }
+        }
+        let checkpoint = state.checkpoint.clone();
+        self.switch(&view, &checkpoint).map_err(|(error, _)| error)?;
+        state.written.resize(view.keyspaces.len(), Written::default());
+        self.view.store(Arc::new(view));
+        Ok(keyspace)
+    }
+
+    /// Where recovery starts, as the manifest in force says; zero and empty in a new store.
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.state.lock().checkpoint.clone()
+    }
+
+    /// The runs in force. Costs a few nanoseconds; pins the files of the view while it is held.
+    pub fn view(&self) -> Arc<StoreView> {
+        self.view.load_full()
+    }
+
+    /// A writer of sorted entries, for bulk loads and flushes. What it returns takes effect with [`Store::install`].
+    ///
+    /// # Errors
+    /// Unknown keyspace.
+    pub fn writer(&self, keyspace: Keyspace) -> Result<RunWriter, StoreError> {
+        let view = self.view.load();
+        let options = view.keyspace(keyspace)?.options;
+        Ok(RunWriter::new(&self.files, keyspace, options, options.filter != FilterPolicy::None))
+    }
+
+    /// Writes a memtable, which must not change meanwhile, into runs. Leaves out what no snapshot sees. `snapshots`:
+    /// the live ones, ascending, the last being the newest visible commit; if there are none, every version is kept.
+    ///
+    /// # Errors
+    /// I/O errors (the partial files are removed, the call may be repeated), unknown keyspace.
+    pub fn write_memtable(
+        &self,
+        keyspace: Keyspace,
+        memtable: &Memtable,
+        snapshots: &[Seq],
+    ) -> Result<Vec<NewRun>, StoreError> {
+        let mut writer = self.writer(keyspace)?;
+        let snapshots = Snapshots::new(snapshots);
+        let ranges = [memtable.ranges()];
+        // Older data may lie in other memtables and in runs, so tombstones stay.
+        writer.set_ranges(snapshots.keep_ranges(&ranges[0], false));
+        let mut gc = Gc::new(snapshots, false);
+        memtable.for_each(|key, seq, value| match gc.keep(key, seq, value.is_none(), 0, &ranges) {
+            Some(seq) => writer.add(key, seq, value),
+            None => Ok(()),
+        })?;
+        writer.finish()
+    }
+
+    /// Puts an edit in force, atomically: after a crash either all of it or none of it is there. Durable when it
+    /// returns. Returns the new view.
+    ///
+    /// # Errors
+    /// The manifest cannot be written: the old state stays in force, and the new runs are removed.
+    pub fn install(&self, edit: Edit) -> Result<Arc<StoreView>, StoreError> {
+        let mut state = self.state.lock();
+        let mut view = StoreView::clone(&self.view.load());
+        let group = state.next_group;
+        let mut runs: Vec<Arc<Run>> = edit.new_l0.iter().map(|r| r.0.clone()).collect();
+        runs.sort_by_key(|r| r.footer.keyspace);
+        for same in runs.chunk_by(|a, b| a.footer.keyspace == b.footer.keyspace) {
+            let Some(first) = same.first() else { continue };
+            let index = first.footer.keyspace.0;
+            let keyspace =
+                view.keyspaces.get_mut(usize::from(index)).ok_or(StoreError::UnknownKeyspace(index))?;
+            let sorted = Sorted::new(group, same.to_vec());
+            if sorted.overlapping().is_some() {
+                return Err(StoreError::Order("the runs of one edit must not overlap"));
+            }
+            if let Some(written) = state.written.get_mut(usize::from(index)) {
+                written.flushed += sorted.bytes();
+            }
+            Arc::make_mut(keyspace).l0.insert(0, Arc::new(sorted));
+        }
+        let checkpoint = edit.checkpoint.unwrap_or_else(|| state.checkpoint.clone());
+        self.put_in_force(view, &checkpoint, &runs)?;
+        state.checkpoint = checkpoint;
+        state.next_group += 1;
+        Ok(self.view.load_full())
+    }
+
+    /// Writes the manifest of `view` and makes it the view, adopting `new` runs.
+    fn put_in_force(
+        &self,
+        view: StoreView,
+        checkpoint: &Checkpoint,
+        new: &[Arc<Run>],
+    ) -> Result<(), StoreError> {
+        match self.switch(&view, checkpoint) {
+            Ok(()) => {
+                new.iter().for_each(|run| run.set_doomed(false));
+                self.view.store(Arc::new(view));
+                Ok(())
+            }
+            Err((error, maybe_in_force)) => {
+                // If the new manifest survives a crash, it must find its runs.
+                new.iter().for_each(|run| run.set_doomed(!maybe_in_force));
+                Err(error)
+            }
+        }
+    }
+
+    fn switch(&self, view: &StoreView, checkpoint: &Checkpoint) -> Result<(), (StoreError, bool)> {
+        let keyspaces = view.keyspaces.iter().map(|keyspace| {
+            let l0 = keyspace.l0.iter().map(|s| (0, s));
+            let levels = keyspace.levels.iter().enumerate().map(|(i, s)| (i as u64 + 1, s));
+            let runs = l0.chain(levels).flat_map(|(level, sorted)| {
+                let run = move |r: &Arc<Run>| ManifestRun {
+                    level,
+                    group: sorted.group,
+                    file: r.id,
+                    bytes: r.bytes,
+                };
+                sorted.runs.iter().map(run)
+            });
+            ManifestKeyspace { name: keyspace.name.clone(), options: keyspace.options, runs: runs.collect() }
+        });
+        let manifest = Manifest {
+            checkpoint: checkpoint.clone(),
+            next_file: self.files.next_file.load(Ordering::Relaxed),
+            keyspaces: keyspaces.collect(),
+        };
+        manifest.write(&*self.files.env.vfs, &self.files.dir)
+    }
+
+    /// Does about `max_bytes` of compaction, if any is due. One caller works at a time; others wait. `snapshots` as in
+    /// [`Store::write_memtable`]; a job that is under way goes on with those it began with.
+    ///
+    /// # Errors
+    /// I/O errors or damage: the job is given up, its files are removed, the state is as before it. The next call
+    /// starts anew.
+    pub fn compact_step(&self, snapshots: &[Seq], max_bytes: u64) -> Result<CompactStep, StoreError> {
+        let mut slot = self.job.lock();
+        let job = match slot.take() {
+            Some(job) => job,
+            None => match Plan::pick(&self.view.load(), &self.files.options) {
+                Some(plan) => Job::new(&plan, Snapshots::new(snapshots), false),
+                None => return Ok(CompactStep::Idle),
+            },
+        };
+        let (bytes, unfinished) = self.advance(job, max_bytes)?;
+        *slot = unfinished;
+        Ok(CompactStep::Worked { bytes })
+    }
+
+    /// Compacts everything: afterwards each keyspace is one sorted level, without tombstones and versions that no
+    /// snapshot sees. Needs room for a second copy of what is rewritten.
+    ///
+    /// # Errors
+    /// As [`Store::compact_step`].
+    pub fn compact_all(&self, snapshots: &[Seq]) -> Result<(), StoreError> {
+        let mut slot = self.job.lock();
+        if let Some(job) = slot.take() {
+            self.advance(job, u64::MAX)?;
+        }
+        for index in 0..self.view.load().keyspaces.len() {
+            let view = self.view.load_full();
+            let keyspace = Keyspace(index as u16);
+            if let Some(plan) = Plan::everything(keyspace, view.keyspace(keyspace)?) {
+                let job = Job::new(&plan, Snapshots::new(snapshots), true);
+                drop((plan, view));
+                self.advance(job, u64::MAX)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Works on a job; returns it if it is not complete.
+    fn advance(&self, mut job: Job, max_bytes: u64) -> Result<(u64, Option<Job>), StoreError> {
+        let view = self.view.load_full();
+        let (bytes, complete) = job.work(&self.files, view.keyspace(job.keyspace)?, max_bytes.max(1))?;
+        if !complete {
+            return Ok((bytes, Some(job)));
+        }
+        drop(view);
+        self.install_job(job)?;
+        Ok((bytes, None))
+    }
+
+    fn install_job(&self, job: Job) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        let mut view = StoreView::clone(&self.view.load());
+        let index = usize::from(job.keyspace.0);
+        let slot = view.keyspaces.get_mut(index).ok_or(StoreError::UnknownKeyspace(job.keyspace.0))?;
+        let keyspace = Arc::make_mut(slot);
+        let left = |sorted: &Arc<Sorted>| {
+            let runs: Vec<Arc<Run>> =
+                sorted.runs.iter().filter(|r| !job.taken.contains(&r.id)).cloned().collect();
+            if runs.len() == sorted.runs.len() {
+                sorted.clone()
+            } else {
+                Arc::new(Sorted::new(sorted.group, runs))
+            }
+        };
+        let old: Vec<Arc<Run>> = keyspace.runs().filter(|r| job.taken.contains(&r.id)).cloned().collect();
+        keyspace.l0 = keyspace.l0.iter().map(left).filter(|s| !s.runs.is_empty()).collect();
+        keyspace.levels = keyspace.levels.iter().map(left).collect();
+        keyspace.levels.resize_with(keyspace.levels.len().max(job.output + 1), Arc::default);
+        let written: Vec<Arc<Run>> = job.written.iter().map(|r| r.0.clone()).collect();
+        if let Some(level) = keyspace.levels.get_mut(job.output) {
+            let runs = level.runs.iter().chain(&job.moved).chain(&written).cloned().collect();
+            *level = Arc::new(Sorted::new(0, runs));
+            if level.overlapping().is_some() {
+                return Err(StoreError::Order("compaction made overlapping runs"));
+            }
+        }
+        while keyspace.levels.last().is_some_and(|s| s.runs.is_empty()) {
+            keyspace.levels.pop();
+        }
+        self.put_in_force(view, &state.checkpoint.clone(), &written)?;
+        let moved: BTreeSet<u64> = job.moved.iter().map(|r| r.id).collect();
+        old.iter().filter(|r| !moved.contains(&r.id)).for_each(|r| r.set_doomed(true));
+        if let Some(counter) = state.written.get_mut(index) {
+            counter.compacted += written.iter().map(|r| r.bytes).sum::<u64>();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn written(&self) -> Vec<Written> {
+        self.state.lock().written.clone()
+    }
+
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
+    }
+}
+
+fn open_keyspace(
+    files: &Arc<Files>,
+    index: usize,
+    manifest: &ManifestKeyspace,
+) -> Result<KeyspaceView, StoreError> {
+    let path = files.dir.join(manifest::NAME);
+    let wrong = |what| StoreError::corrupt(&path, 24, what);
+    let mut levels: Vec<Vec<Arc<Run>>> = Vec::new();
+    let mut groups: std::collections::BTreeMap<u64, Vec<Arc<Run>>> = std::collections::BTreeMap::new();
+    for named in &manifest.runs {
+        let run = Arc::new(Run::open(files, named.file, named.bytes)?);
+        if usize::from(run.footer.keyspace.0) != index {
+            return Err(StoreError::corrupt(
+                &run.path,
+                run.bytes,
+                "run of the keyspace that the manifest says",
+            ));
+        }
+        match usize::try_from(named.level).unwrap_or(usize::MAX).checked_sub(1) {
+            None => groups.entry(named.group).or_default().push(run),
+            Some(level) => {
+                levels.resize_with(levels.len().max(level + 1), Vec::new);
+                levels.get_mut(level).ok_or_else(|| wrong("level up to 64"))?.push(run);
+            }
+        }
+    }
+    let l0: Vec<Arc<Sorted>> =
+        groups.into_iter().rev().map(|(g, runs)| Arc::new(Sorted::new(g, runs))).collect();
+    let levels: Vec<Arc<Sorted>> = levels.into_iter().map(|runs| Arc::new(Sorted::new(0, runs))).collect();
+    if l0.iter().chain(&levels).any(|s| s.overlapping().is_some()) {
+        return Err(wrong("runs of a level that do not overlap"));
+    }
+    Ok(KeyspaceView { name: manifest.name.clone(), options: manifest.options, l0, levels })
+}

@@ -1,0 +1,4 @@
+//! Behaviour of the store as its users see it.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
+
+mod against_model;
