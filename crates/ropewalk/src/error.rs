@@ -110,14 +110,21 @@ fn engine_class(error: &EngineError) -> Class {
     match error {
         EngineError::Log(error) => match &**error {
             LogError::Io { .. } => Class::Io,
-            LogError::Corrupt { .. } => Class::Corrupt,
+            LogError::Corrupt { .. }
+            | LogError::Foreign { .. }
+            | LogError::Future { .. }
+            | LogError::Missing { .. }
+            | LogError::Replay { .. } => Class::Corrupt,
             LogError::TooLarge { .. } => Class::Invalid,
             LogError::Trimmed { .. } => Class::NotFound,
             _ => Class::Internal,
         },
         EngineError::Store(error) => match &**error {
             StoreError::Io { .. } => Class::Io,
-            StoreError::Corrupt { .. } => Class::Corrupt,
+            StoreError::Corrupt { .. }
+            | StoreError::Missing { .. }
+            | StoreError::Foreign { .. }
+            | StoreError::Version { .. } => Class::Corrupt,
             _ => Class::Internal,
         },
         EngineError::Io { .. } => Class::Io,

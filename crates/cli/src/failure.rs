@@ -1,0 +1,119 @@
+//! What a command fails with: an exit code, one paragraph of text, and silence when nobody reads any more.
+
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use ropewalk::{Class, Error, EventsError};
+
+/// Exit codes. Documented in `docs/cli.md` and `ropewalk --help`; they never change their meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Internal = 1,
+    Invalid = 2,
+    NotFound = 3,
+    Conflict = 4,
+    Busy = 5,
+    Corrupt = 6,
+    Io = 7,
+}
+
+impl From<Class> for Exit {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Invalid => Self::Invalid,
+            Class::NotFound => Self::NotFound,
+            Class::Conflict => Self::Conflict,
+            Class::Busy => Self::Busy,
+            Class::Corrupt => Self::Corrupt,
+            Class::Io => Self::Io,
+            Class::Internal => Self::Internal,
+        }
+    }
+}
+
+/// Why a command ends without having done what was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The reader of the output has gone; nothing to say and nobody to say it to.
+    OutputClosed,
+    /// What and where, and what to do about it.
+    Said { exit: Exit, what: String, todo: &'static str },
+}
+
+pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, what: impl Into<String>, todo: &'static str) -> Self {
+        Self::Said { exit, what: what.into(), todo }
+    }
+
+    pub(crate) fn invalid(what: impl Into<String>) -> Self {
+        Self::new(Exit::Invalid, what, "")
+    }
+
+    /// An error of the operating system on a file that the user named.
+    pub(crate) fn file(doing: &str, path: &Path, error: &io::Error) -> Self {
+        let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Io };
+        Self::new(exit, format!("{doing} {}: {error}", path.display()), "")
+    }
+
+    /// Puts `place` in front of the message.
+    pub(crate) fn at(self, place: &str) -> Self {
+        match self {
+            Self::OutputClosed => self,
+            Self::Said { exit, what, todo } => Self::Said { exit, what: format!("{place}: {what}"), todo },
+        }
+    }
+
+    /// Says it on standard error and answers the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::OutputClosed => ExitCode::SUCCESS,
+            Self::Said { exit, what, todo } => {
+                let (stop, space) = if todo.is_empty() { ("", "") } else { (".", " ") };
+                eprintln!("ropewalk: {}{stop}{space}{todo}", crate::output::printable(what));
+                ExitCode::from(*exit as u8)
+            }
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let class = error.class();
+        let todo = match (&error, class) {
+            (Error::Events(EventsError::AppendConditionFailed { .. }), _) => {
+                "Nothing was written; look again, decide again, and append with the new position"
+            }
+            (Error::Events(EventsError::TrackingConflict { .. }), _) => {
+                "Nothing was written; what this position stands for was appended before"
+            }
+            (_, Class::Conflict) => "Nothing was written; read again and retry",
+            (_, Class::Busy) => "Nothing was written; --wait SECONDS waits longer",
+            (_, Class::Corrupt) => {
+                "Nothing was changed; `ropewalk recover` says what can be saved of a damaged log, a damaged run needs a backup"
+            }
+            (_, Class::Io) => "Nothing acknowledged is lost; mend the cause and run it again",
+            (_, Class::Internal) => "Please report this with the command that led to it",
+            (_, Class::Invalid | Class::NotFound) => "",
+        };
+        Self::Said { exit: class.into(), what: error.to_string(), todo }
+    }
+}
+
+impl From<EventsError> for Failure {
+    fn from(error: EventsError) -> Self {
+        Error::from(error).into()
+    }
+}
+
+/// Errors of writing to standard output; errors on other files are turned by [`Failure::file`].
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::new(Exit::Io, format!("writing the output: {error}"), ""),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The command `ropewalk`. Read `args` for what can be typed, then one module per group of commands.
+//!
+//!   args ─▶ Context (where, which store, which form) ─▶ events, tail, import, maintain, inspect, demo ─▶ output, failure
+//!
+//! Standard output carries data only; everything said to a person goes to standard error, but for the demo, which is a
+//! story from beginning to end.
+#![allow(clippy::print_stderr)] // a command speaks
+
+mod args;
+mod bench;
+mod context;
+mod demo;
+mod events;
+mod failure;
+mod import;
+mod inspect;
+mod maintain;
+mod manual;
+mod output;
+mod tail;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Arguments, Command, Import};
+use crate::context::Context;
+use crate::failure::Result;
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(arguments: Arguments) -> Result {
+    let explicit_at = arguments.global.at.clone();
+    let context = Context::new(arguments.global);
+    match arguments.command {
+        Command::Init => maintain::init(&context),
+        Command::Append(append) => events::append(&context, append),
+        Command::Read(read) => events::read(&context, &read),
+        Command::Last(select) => events::last(&context, &select),
+        Command::Count(select) => events::count(&context, &select),
+        Command::Head => events::head(&context),
+        Command::Stores => events::stores(&context),
+        Command::Tail(tail) => tail::tail(&context, &tail),
+        Command::Import(Import::Git { path, reference }) => import::git(&context, &path, &reference),
+        Command::Import(Import::Ndjson { file, source }) => import::ndjson(&context, &file, source),
+        Command::Stats => inspect::stats(&context),
+        Command::Verify => inspect::verify(&context),
+        Command::Checkpoint => maintain::checkpoint(&context),
+        Command::Compact => maintain::compact(&context),
+        Command::Bench { arguments } => bench::bench(&arguments),
+        Command::Demo(arguments) => demo::demo(explicit_at, &arguments),
+        Command::Man { dir } => manual::man(dir.as_deref()),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::DemoWriter { threads } => demo::writer(&context, threads),
+    }
+}
