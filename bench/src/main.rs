@@ -1,15 +1,18 @@
 //! `ropewalk-bench bench NAME` runs a benchmark; `ropewalk-bench worker ours GROUP` is one measurement of it.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 
+mod ours;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
 use ropewalk_bench::counting::CountingAllocator;
 use ropewalk_bench::harness::Harness;
 use ropewalk_bench::plan::Plan;
+use ropewalk_bench::report::OURS;
 use ropewalk_bench::worker::Task;
 use ropewalk_bench::{events_plan, kernel_plan, opossum_plan, probe, table};
 
@@ -107,6 +110,10 @@ fn main() -> Result<ExitCode> {
             println!("{}", serde_json::to_string(&probe::run(&dir, std::time::Duration::from_secs(3))?)?);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Worker { system, task: _ } => bail!("{system}: not in this build"),
+        Command::Worker { system, task } => {
+            ensure!(system == OURS, "{system} is not in this program");
+            println!("{}", serde_json::to_string(&ours::measure(&task)?)?);
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

@@ -32,8 +32,8 @@ pub trait OrderedStore: Sized {
     /// Opens for reading.
     fn reader(&self) -> Result<Self::Reader<'_>>;
 
-    /// Figures that only this store has, such as its ablations; called last.
-    fn extra(&mut self, _workload: &Workload, _outcome: &mut Outcome) -> Result<()> {
+    /// Figures that only this store has, such as its ablations; called last, with the store for its own.
+    fn extra(self, _workload: &Workload, _outcome: &mut Outcome) -> Result<()> {
         Ok(())
     }
 

@@ -1,0 +1,24 @@
+//! Ropewalk behind the traits of the benchmarks, through its public API only.
+
+mod events;
+mod rows;
+
+use anyhow::Result;
+use ropewalk_bench::worker::{Group, Outcome, Task};
+use ropewalk_bench::{append, commit, opossum, ordered, queries};
+
+/// Runs one task.
+pub(crate) fn measure(task: &Task) -> Result<Outcome> {
+    match task.group {
+        Group::Ordered => ordered::run::<rows::Store>(task),
+        Group::Commit => commit::run::<rows::Store>(task),
+        Group::Submit => rows::submit(task),
+        Group::Append => append::run::<events::Store>(task),
+        Group::Conditional => append::conditional::<events::Store>(task),
+        Group::Queries => queries::run::<events::Store>(task),
+        Group::Fill => queries::fill::<events::Store>(task, std::io::stdout()),
+        Group::Reopen => queries::reopen::<events::Store>(task),
+        Group::Opossum => opossum::run::<events::Store>(task),
+        Group::OpossumAt => opossum::run_at::<events::Store>(task),
+    }
+}
