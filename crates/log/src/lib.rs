@@ -135,7 +135,7 @@ pub trait CommitLog: Send + Sync {
     /// Gives up everything below `upto`. The log keeps some of it when that is simpler.
     ///
     /// # Errors
-    /// [`LogError::Io`]; the log goes on, and the call may be repeated.
+    /// [`LogError::Io`]; the call may be repeated, unless it was a failed sync, which stops the log.
     fn trim(&self, upto: Lsn) -> Result<(), LogError>;
     /// Ends the log durably: nothing can be appended any more, also after reopening. Sealing twice is fine.
     ///

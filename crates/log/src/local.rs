@@ -143,6 +143,8 @@ impl LocalLog {
     ) -> Result<(Self, Recovery), LogError> {
         options.check()?;
         env.vfs.create_dir_all(dir).map_err(io("create directory", dir))?;
+        // The process before may have died between a rename and its sync; from here on the names found are relied upon.
+        env.vfs.sync_dir(dir).map_err(io("sync directory", dir))?;
         let names = env.vfs.list(dir).map_err(io("list", dir))?;
         let mut starts: Vec<Lsn> = names.iter().filter_map(|name| Segment::parse_name(name)).collect();
         starts.sort_unstable();
@@ -226,17 +228,20 @@ impl LocalLog {
         error
     }
 
-    /// Writes pending records up to the end of the segment; true when nothing is left.
-    fn write_what_fits(&self, writer: &mut Writer) -> Result<bool, LogError> {
-        if writer.written == writer.pending.len() {
-            writer.pending.clear();
-            writer.pending.shrink_to(BUFFER_BYTES_KEPT);
-            writer.written = 0;
-            std::mem::swap(&mut writer.pending, &mut self.front.lock().buffer);
-        }
-        let rest = writer.pending.get(writer.written..).unwrap_or_default();
-        let fitting = fitting(rest, writer.segment.room_end().0 - writer.at.0);
-        if !fitting.is_empty() {
+    /// Writes records until `target` is reached, or the segment is full: then false.
+    fn write_upto(&self, writer: &mut Writer, target: Lsn) -> Result<bool, LogError> {
+        while writer.at < target {
+            if writer.written == writer.pending.len() {
+                writer.pending.clear();
+                writer.pending.shrink_to(BUFFER_BYTES_KEPT);
+                writer.written = 0;
+                std::mem::swap(&mut writer.pending, &mut self.front.lock().buffer);
+            }
+            let rest = writer.pending.get(writer.written..).unwrap_or_default();
+            let fitting = fitting(rest, writer.segment.room_end().0 - writer.at.0);
+            if fitting.is_empty() {
+                return Ok(false);
+            }
             let (segment, bytes) = (&writer.segment, fitting.len());
             let written = segment.file.write_all_at(fitting, segment.offset(writer.at));
             written.map_err(io("write", &segment.path)).map_err(|error| self.stop(error))?;
@@ -245,14 +250,15 @@ impl LocalLog {
             self.shared.flushed.store(writer.at.0, Ordering::Release);
             count(&self.counters.written_bytes, bytes as u64);
         }
-        Ok(writer.written == writer.pending.len())
+        Ok(true)
     }
 
-    /// Writes everything appended, rolling as often as needed; returns where that ends and the file that holds it.
-    fn write_all(&self, sync: &MutexGuard<'_, ()>) -> Result<(Lsn, Arc<Segment>), LogError> {
+    /// Writes records until `target` is reached, rolling as often as needed; returns where that ends and the segment
+    /// that holds the end.
+    fn write_all(&self, sync: &MutexGuard<'_, ()>, target: Lsn) -> Result<(Lsn, Arc<Segment>), LogError> {
         let mut writer = self.writer.lock();
         self.check_running()?;
-        while !self.write_what_fits(&mut writer)? {
+        while !self.write_upto(&mut writer, target)? {
             self.roll(sync, &mut writer).map_err(|error| self.stop(error))?;
         }
         Ok((writer.at, writer.segment.clone()))
@@ -362,14 +368,15 @@ impl CommitLog for LocalLog {
     }
 
     fn flush(&self) -> Result<Lsn, LogError> {
+        let target = self.tail();
         let mut writer = self.writer.lock();
         self.check_running()?;
-        if self.write_what_fits(&mut writer)? {
+        if self.write_upto(&mut writer, target)? {
             return Ok(writer.at);
         }
         drop(writer);
         let sync = self.sync.lock();
-        self.write_all(&sync).map(|(at, _)| at)
+        self.write_all(&sync, target).map(|(at, _)| at)
     }
 
     fn barrier(&self) -> Result<Lsn, LogError> {
@@ -377,7 +384,7 @@ impl CommitLog for LocalLog {
         let sync = self.sync.lock();
         self.check_running()?;
         if self.durable() < needed {
-            let (at, segment) = self.write_all(&sync)?;
+            let (at, segment) = self.write_all(&sync, needed)?;
             self.sync_segment(&sync, &segment, at)?;
         }
         Ok(self.durable())
@@ -398,6 +405,7 @@ impl CommitLog for LocalLog {
     fn trim(&self, upto: Lsn) -> Result<(), LogError> {
         // One at a time and oldest first, each durably: after a crash the remaining segments are still one line.
         let _one_at_a_time = self.trimming.lock();
+        self.check_running()?;
         loop {
             let (segment, last) = {
                 let segments = self.shared.segments.read();
@@ -411,8 +419,10 @@ impl CommitLog for LocalLog {
             // Readers look here when bytes change under them, so this comes before the file is touched.
             self.shared.oldest.store(segment.end().0, Ordering::SeqCst);
             let useful = self.options.next_segment_bytes(last)..=self.options.segment_bytes_max;
-            self.pool.recycle(&segment, useful)?;
+            let spare = self.pool.retire(&segment, useful)?;
             self.shared.segments.write().pop_front();
+            self.pool.sync_names().map_err(|error| self.stop(error))?;
+            spare.map_or(Ok(()), |spare| self.pool.put(spare))?;
         }
     }
 

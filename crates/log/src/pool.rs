@@ -10,7 +10,8 @@
 //! Zeros are written, not reserved: writing into blocks that were only reserved makes every later sync also change the
 //! file's extent tree, which costs more than the data.
 
-use std::path::PathBuf;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -95,7 +96,7 @@ impl Pool {
         let path = self.dir.join(format!("spare-{number}.seg"));
         let made = self.write_zeros(&tmp, bytes).and_then(|file| {
             self.env.vfs.rename(&tmp, &path).map_err(io("rename", &tmp))?;
-            self.env.vfs.sync_dir(&self.dir).map_err(io("sync directory", &self.dir))?;
+            self.sync_names()?;
             Ok(file)
         });
         match made {
@@ -108,7 +109,7 @@ impl Pool {
         }
     }
 
-    fn write_zeros(&self, path: &std::path::Path, bytes: u64) -> Result<Arc<dyn File>, LogError> {
+    fn write_zeros(&self, path: &Path, bytes: u64) -> Result<Arc<dyn File>, LogError> {
         let file = self.env.vfs.open(path, OpenMode::CreateNew).map_err(io("create", path))?;
         let mut at = 0;
         while at < bytes {
@@ -141,7 +142,7 @@ impl Pool {
         spare.file.write_all_at(&header.encode(), 0).map_err(io("write", &spare.path))?;
         spare.file.sync_data().map_err(io("sync", &spare.path))?;
         self.env.vfs.rename(&spare.path, &path).map_err(io("rename", &spare.path))?;
-        self.env.vfs.sync_dir(&self.dir).map_err(io("sync directory", &self.dir))?;
+        self.sync_names()?;
         Ok(Segment::new(path, spare.file, header))
     }
 
@@ -151,19 +152,25 @@ impl Pool {
         self.install(spare, header)
     }
 
-    /// Takes a segment out of the log, durably, and keeps its file as a spare if it has a size that will be asked for.
-    pub(crate) fn recycle(
+    /// Takes a segment's name out of the log; its file becomes a spare if it has a size that will be asked for. Neither
+    /// is durable, nor the spare ready, before [`Pool::sync_names`].
+    pub(crate) fn retire(
         &self,
         segment: &Segment,
-        bytes: std::ops::RangeInclusive<u64>,
-    ) -> Result<(), LogError> {
-        if !bytes.contains(&segment.header.bytes) {
+        useful: RangeInclusive<u64>,
+    ) -> Result<Option<Spare>, LogError> {
+        let bytes = segment.header.bytes;
+        if !useful.contains(&bytes) {
             self.env.vfs.remove(&segment.path).map_err(io("remove", &segment.path))?;
-            return self.env.vfs.sync_dir(&self.dir).map_err(io("sync directory", &self.dir));
+            return Ok(None);
         }
         let path = self.dir.join(format!("spare-{}.seg", self.next_number.fetch_add(1, Ordering::Relaxed)));
         self.env.vfs.rename(&segment.path, &path).map_err(io("rename", &segment.path))?;
-        self.env.vfs.sync_dir(&self.dir).map_err(io("sync directory", &self.dir))?;
-        self.put(Spare { path, file: segment.file.clone(), bytes: segment.header.bytes })
+        Ok(Some(Spare { path, file: segment.file.clone(), bytes }))
+    }
+
+    /// Makes every name in the directory durable.
+    pub(crate) fn sync_names(&self) -> Result<(), LogError> {
+        self.env.vfs.sync_dir(&self.dir).map_err(io("sync directory", &self.dir))
     }
 }

@@ -147,7 +147,7 @@ fn trimmed_segments_are_reused_and_readers_are_told() {
     assert!(stats.rolls > 10 && stats.segments + stats.spare_segments <= 4, "{stats:?}");
     let oldest = log.oldest();
     assert!(oldest > Lsn(0));
-    let late = std::iter::from_fn(|| Some(slow.next().map(|found| drop(found)))).find_map(Result::err);
+    let late = std::iter::from_fn(|| Some(slow.next().map(drop))).find_map(Result::err);
     assert!(matches!(late, Some(LogError::Trimmed { oldest: o }) if o == oldest));
     assert!(matches!(log.read(Lsn(0)), Err(LogError::Trimmed { oldest: o }) if o == oldest));
     let (tail, beyond) = (log.tail(), Lsn(log.tail().0 + 8));

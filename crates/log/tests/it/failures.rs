@@ -1,0 +1,87 @@
+//! When the disk refuses.
+
+use ropewalk_base::{Lsn, Seq};
+use ropewalk_log::{CommitLog, LogError, Record};
+
+use crate::disk::Disk;
+use crate::help::*;
+
+#[test]
+fn after_a_failed_sync_nothing_is_accepted_until_reopened() {
+    let disk = Disk::default();
+    let log = open(&disk.env()).log;
+    let first = commit(&log, 1, b"durable");
+    append(&log, 2, b"doubtful");
+    disk.fail_in(1);
+    let error = log.barrier().unwrap_err();
+    assert!(matches!(error, LogError::Io { op: "sync", .. }));
+    assert_eq!(log.durable(), first);
+    let stopped = "the log has stopped, reopen to recover: \
+                   sync /db/log/log-0000000000000000.seg: planted failure";
+    let tail = log.tail();
+    let append = log.append(&[Record { seq: Seq(3), payload: b"" }], tail);
+    for error in
+        [append, log.flush(), log.barrier(), log.seal().map(|()| Lsn(0)), log.trim(tail).map(|()| tail)]
+    {
+        assert_eq!(error.unwrap_err().to_string(), stopped);
+    }
+    assert_eq!(read_all(&log, Lsn(0)).len(), 2, "reading goes on");
+    drop(log);
+    // The pages of the second commit look clean to the system now, though the disk never got them.
+    let opened = open(&disk.env());
+    assert_eq!(opened.replayed.len(), 2);
+    let after_power_cut = open(&disk.crash(1, 0).env());
+    assert_eq!(after_power_cut.replayed.len(), 2, "what was replayed was made durable");
+}
+
+#[test]
+fn after_a_failed_write_nothing_is_accepted_until_reopened() {
+    let disk = Disk::default();
+    let log = open(&disk.env()).log;
+    commit(&log, 1, b"whole");
+    append(&log, 2, &payload(2, 1000));
+    disk.fail_in(0);
+    assert!(matches!(log.flush(), Err(LogError::Io { op: "write", .. })));
+    assert!(matches!(log.barrier(), Err(LogError::Stopped { .. })));
+    assert_eq!(read_all(&log, Lsn(0)).len(), 1, "half a record is not flushed");
+    drop(log);
+    let opened = open(&disk.env());
+    assert_eq!(opened.replayed.len(), 1);
+    assert!(opened.recovery.cut.is_some());
+}
+
+#[test]
+fn a_full_disk_stops_the_roll_and_loses_nothing_that_was_flushed() {
+    let disk = Disk::default();
+    let log = open(&disk.env()).log;
+    disk.set_room(Some(3000));
+    let mut flushed = 0;
+    let error = loop {
+        append(&log, flushed + 1, &payload(flushed + 1, 500));
+        match log.barrier() {
+            Ok(_) => flushed += 1,
+            Err(error) => break error,
+        }
+    };
+    let LogError::Io { op, source, .. } = &error else { panic!("{error}") };
+    assert_eq!((*op, source.kind()), ("preallocate", std::io::ErrorKind::StorageFull));
+    assert_eq!(flushed, 7);
+    assert!(matches!(log.flush(), Err(LogError::Stopped { .. })));
+    drop(log);
+    disk.set_room(None);
+    assert_eq!(open(&disk.env()).replayed.len() as u64, flushed);
+}
+
+#[test]
+fn a_full_disk_while_preparing_is_only_a_warning() {
+    let disk = Disk::default();
+    let log = open(&disk.env()).log;
+    commit(&log, 1, &payload(1, 3000));
+    disk.set_room(Some(100));
+    assert!(matches!(log.prepare_spare(), Err(LogError::Io { .. })));
+    commit(&log, 2, b"goes on while there is room in the segment");
+    disk.set_room(None);
+    assert!(log.prepare_spare().unwrap());
+    drop(log);
+    assert_eq!(open(&disk.env()).replayed.len(), 2);
+}
