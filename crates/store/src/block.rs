@@ -30,6 +30,8 @@ use std::cmp::{Ordering, Reverse};
 
 use ropewalk_base::{Decoder, Seq, crc32c, put_u32, put_u64, put_varint, varint_len};
 
+use crate::search::count_before;
+
 pub(crate) const HEADER_BYTES: usize = 16;
 /// Key and value together; keeps every offset of a block below 2^31.
 pub(crate) const ENTRY_BYTES_MAX: u64 = 1 << 30;
@@ -41,8 +43,6 @@ const CONTINUED: u8 = 8;
 const REST_DIFFERS: u8 = 255;
 const NO_SEQS: u8 = 255;
 const NARROW_MAX: usize = 0x7fff;
-/// Below this many candidates counting beats halving.
-const COUNT_MAX: usize = 64;
 
 /// The first 8 bytes of `bytes`, zero-padded, as a number that compares like the bytes.
 #[inline]
@@ -252,7 +252,7 @@ impl<'b> Block<'b> {
         };
         let target = head(rest);
         let heads = self.heads();
-        let low = count_below(heads, target);
+        let low = count_before(heads, |h| u64::from_le_bytes(*h) < target);
         match heads.get(low) {
             Some(head) if u64::from_le_bytes(*head) == target => self.settle(rest, target, at, low),
             _ => Ok((low, false)),
@@ -319,23 +319,6 @@ struct EntryParts<'b> {
     value_at: usize,
     value_len: usize,
     tombstone: bool,
-}
-
-/// Number of heads below `target`; the heads are sorted.
-#[inline]
-fn count_below(heads: &[[u8; 8]], target: u64) -> usize {
-    let mut rest = heads;
-    let mut base = 0;
-    while rest.len() > COUNT_MAX {
-        let (left, right) = rest.split_at(rest.len() / 2);
-        if right.first().is_some_and(|h| u64::from_le_bytes(*h) < target) {
-            base += left.len();
-            rest = right;
-        } else {
-            rest = left;
-        }
-    }
-    base + rest.iter().map(|h| usize::from(u64::from_le_bytes(*h) < target)).sum::<usize>()
 }
 
 /// Checks the checksum of a stored block.

@@ -30,6 +30,7 @@ mod prefetch;
 mod ranges;
 mod run;
 mod scan;
+mod search;
 mod sorted;
 mod sorted_cursor;
 mod stats;

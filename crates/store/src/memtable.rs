@@ -22,11 +22,15 @@ use parking_lot::RwLock;
 use ropewalk_base::{Arena, ArenaOffset, Seq};
 
 use crate::block::{head, shared};
+use crate::prefetch::prefetch;
 use crate::ranges::RangeSet;
+use crate::search::count_before;
 use crate::value::{Entry, Value};
 
 const LEAF_MAX: usize = 128;
 const TOMBSTONE: u32 = u32::MAX;
+/// How far a flush looks ahead: enough to hide a memory access behind the work on one entry.
+const PREFETCH_RECORDS: usize = 12;
 
 /// Where one version of one key is.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +80,8 @@ impl std::fmt::Debug for Memtable {
 struct Probe<'k> {
     head: u64,
     key: &'k [u8],
+    /// The head holds all of the key that follows the prefix.
+    short: bool,
     seq: Seq,
 }
 
@@ -208,7 +214,17 @@ impl Memtable {
         mut f: impl FnMut(&[u8], Seq, Option<&[u8]>) -> Result<(), E>,
     ) -> Result<(), E> {
         let tree = self.tree.read();
-        for record in tree.leaves.iter().flat_map(|leaf| &leaf.records) {
+        let records = tree.leaves.iter().flat_map(|leaf| &leaf.records);
+        let mut ahead = records.clone();
+        for _ in 0..PREFETCH_RECORDS {
+            ahead.next();
+        }
+        for record in records {
+            // Neighbours in order are strangers in the arena: ask for their bytes in time.
+            if let Some(soon) = ahead.next() {
+                prefetch(self.key(*soon), 0, 1);
+                prefetch(self.value(*soon).unwrap_or_default(), 56, 1);
+            }
             f(self.key(*record), record.seq, self.value(*record))?;
         }
         Ok(())
@@ -236,25 +252,33 @@ fn key_of<'a>(arena: &'a Arena, record: &Record) -> &'a [u8] {
     arena.get(record.at, record.key_len as usize).unwrap_or_default()
 }
 
-/// Order of a record relative to a probe.
+/// Order of the key of a record with the probe's head relative to the probe's key.
 #[inline]
-fn order(arena: &Arena, head: u64, record: &Record, probe: &Probe<'_>) -> Ordering {
-    head.cmp(&probe.head)
-        .then_with(|| key_of(arena, record).cmp(probe.key))
-        .then_with(|| Reverse(record.seq).cmp(&Reverse(probe.seq)))
+fn key_order(arena: &Arena, record: &Record, probe: &Probe<'_>) -> Ordering {
+    // Equal heads that hold all of both keys: only their lengths can differ. Otherwise the arena has to be asked.
+    if probe.short && record.key_len as usize <= probe.key.len() {
+        return (record.key_len as usize).cmp(&probe.key.len());
+    }
+    key_of(arena, record).cmp(probe.key)
+}
+
+/// Order of a record with the probe's head relative to the probe.
+#[inline]
+fn order(arena: &Arena, record: &Record, probe: &Probe<'_>) -> Ordering {
+    key_order(arena, record, probe).then_with(|| Reverse(record.seq).cmp(&Reverse(probe.seq)))
 }
 
 impl Leaf {
     /// Index of the first record at or after the probe.
     #[inline]
     fn lower_bound(&self, arena: &Arena, probe: &Probe<'_>) -> usize {
-        let low = self.heads.partition_point(|&h| h < probe.head);
+        let low = count_before(&self.heads, |&h| h < probe.head);
         if self.heads.get(low) != Some(&probe.head) {
             return low;
         }
         let equal = self.heads.get(low..).unwrap_or_default().partition_point(|&h| h == probe.head);
         let records = self.records.get(low..low + equal).unwrap_or_default();
-        low + records.partition_point(|r| order(arena, probe.head, r, probe) == Ordering::Less)
+        low + records.partition_point(|r| order(arena, r, probe) == Ordering::Less)
     }
 }
 
@@ -263,7 +287,9 @@ impl Tree {
     #[inline]
     fn probe<'k>(&self, key: &'k [u8], seq: Seq) -> Result<Probe<'k>, Ordering> {
         match key.split_at_checked(self.prefix.len()) {
-            Some((front, rest)) if front == self.prefix => Ok(Probe { head: head(rest), key, seq }),
+            Some((front, rest)) if front == self.prefix => {
+                Ok(Probe { head: head(rest), key, short: rest.len() <= 8, seq })
+            }
             _ if key < self.prefix.as_slice() => Err(Ordering::Less),
             _ => Err(Ordering::Greater),
         }
@@ -277,7 +303,7 @@ impl Tree {
             let first = self.heads.partition_point(|&h| h < probe.head);
             let leaves = self.leaves.get(first..after).unwrap_or_default();
             let not_above = |leaf: &Leaf| {
-                leaf.records.first().is_some_and(|r| order(arena, probe.head, r, probe) != Ordering::Greater)
+                leaf.records.first().is_some_and(|r| order(arena, r, probe) != Ordering::Greater)
             };
             first + leaves.partition_point(not_above)
         } else {
@@ -310,7 +336,7 @@ impl Tree {
             Some(record) => (record, self.leaves.get(leaf)?.heads.get(index)?),
             None => (self.leaves.get(leaf + 1)?.records.first()?, self.heads.get(leaf + 1)?),
         };
-        (*head == probe.head && key_of(arena, record) == key).then_some(*record)
+        (*head == probe.head && key_order(arena, record, &probe) == Ordering::Equal).then_some(*record)
     }
 
     fn insert(&mut self, arena: &Arena, key: &[u8], record: Record) {
@@ -331,7 +357,7 @@ impl Tree {
         leaf.max_seq = leaf.max_seq.max(record.seq);
         if let Some(old) = leaf.records.get_mut(index)
             && leaf.heads.get(index) == Some(&probe.head)
-            && order(arena, probe.head, old, &probe) == Ordering::Equal
+            && order(arena, old, &probe) == Ordering::Equal
         {
             *old = record;
             return;

@@ -2,3 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod against_model;
+mod basics;
+mod damage;
+mod failures;
