@@ -57,11 +57,11 @@ impl<'a> BodyRef<'a> {
     #[inline]
     pub(crate) fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
         let mut decoder = Decoder::new(body);
-        let event_type = decoder.str("event type")?;
+        decoder.bytes("event type")?;
         let tag_count = decoder.varint("number of tags")? as usize;
         let tags = decoder;
         for _ in 0..tag_count {
-            decoder.str("tag")?;
+            decoder.bytes("tag")?;
         }
         let flags = decoder.u8("event flags")?;
         let id = if flags & HAS_ID != 0 { Some(Uuid::from_bytes(decoder.array("event id")?)) } else { None };
@@ -69,10 +69,35 @@ impl<'a> BodyRef<'a> {
             if flags & HAS_METADATA != 0 { decoder.varint("number of metadata entries")? as usize } else { 0 };
         let metadata = decoder;
         for _ in 0..metadata_count {
-            decoder.str("metadata key")?;
-            decoder.str("metadata value")?;
+            decoder.bytes("metadata key")?;
+            decoder.bytes("metadata value")?;
         }
-        Ok(Self { event_type, tag_count, tags, id, metadata_count, metadata, data: decoder.rest() })
+        let data = decoder.rest();
+        // Almost every head is plain ASCII, lengths included, and then all its strings are: one look instead of one each.
+        let (head, _) = body.split_at(body.len() - data.len());
+        if !head.is_ascii() {
+            Self::check_text(body, tag_count, tags, metadata_count, metadata)?;
+        }
+        let event_type = Decoder::new(body).str("event type")?;
+        Ok(Self { event_type, tag_count, tags, id, metadata_count, metadata, data })
+    }
+
+    #[cold]
+    fn check_text(
+        body: &[u8],
+        tag_count: usize,
+        mut tags: Decoder<'_>,
+        metadata_count: usize,
+        mut metadata: Decoder<'_>,
+    ) -> Result<(), DecodeError> {
+        Decoder::new(body).str("event type")?;
+        for _ in 0..tag_count {
+            tags.str("tag")?;
+        }
+        for _ in 0..2 * metadata_count {
+            metadata.str("metadata")?;
+        }
+        Ok(())
     }
 
     /// What happened.
