@@ -15,7 +15,7 @@
 //!    a second one may succeed without having written anything (Rebello et al., USENIX ATC 2020).
 //! 4. Recovery cuts only what was never known to be durable, and refuses to open over anything else.
 //!
-//! Reading order: [`format`] (bytes), `segment` (one file), `pool` (spare files), `local` (append, flush, barrier, roll,
+//! Reading order: [`mod@format`] (bytes), `segment` (one file), `pool` (spare files), `local` (append, flush, barrier, roll,
 //! trim), `reader`, `recover` (torn or rotten?), `salvage` (what to do about rot).
 
 mod error;
@@ -24,6 +24,7 @@ mod local;
 mod pool;
 mod reader;
 mod recover;
+mod salvage;
 mod segment;
 
 use std::fmt;
@@ -33,6 +34,7 @@ use ropewalk_base::{Lsn, Seq};
 pub use error::{LogError, ReplayError};
 pub use local::{LocalLog, LogOptions};
 pub use recover::{Cut, Recovery};
+pub use salvage::{Damage, inspect, salvage};
 
 /// Name of one incarnation of a log, drawn at random when it is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

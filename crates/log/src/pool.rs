@@ -33,6 +33,13 @@ pub(crate) struct Spare {
     bytes: u64,
 }
 
+impl Spare {
+    /// Writes into a file that is not yet a segment.
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), LogError> {
+        self.file.write_all_at(bytes, offset).map_err(io("write", &self.path))
+    }
+}
+
 /// The spares of one log directory.
 pub(crate) struct Pool {
     env: Env,

@@ -9,4 +9,5 @@ mod disk;
 mod failures;
 mod help;
 mod model;
+mod rescue;
 mod threads;
