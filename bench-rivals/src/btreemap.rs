@@ -26,8 +26,8 @@ impl OrderedStore for Map {
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<()> {
-        Ok(())
+    fn settle(&mut self) -> Result<bool> {
+        Ok(false)
     }
 
     fn reader(&self) -> Result<&Map> {

@@ -72,8 +72,8 @@ impl OrderedStore for Lmdb {
         Ok(transaction.commit()?)
     }
 
-    fn settle(&mut self) -> Result<()> {
-        Ok(())
+    fn settle(&mut self) -> Result<bool> {
+        Ok(false)
     }
 
     fn reader(&self) -> Result<Reader<'_>> {

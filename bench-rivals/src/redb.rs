@@ -62,8 +62,8 @@ impl OrderedStore for Redb {
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<()> {
-        Ok(())
+    fn settle(&mut self) -> Result<bool> {
+        Ok(false)
     }
 
     fn reader(&self) -> Result<Reader> {

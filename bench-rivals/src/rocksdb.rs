@@ -213,7 +213,7 @@ impl OrderedStore for Rocks {
         }
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&mut self) -> Result<bool> {
         // SAFETY: the options live through the call; null bounds mean everything.
         unsafe {
             let options = rocksdb_flushoptions_create();
@@ -222,7 +222,7 @@ impl OrderedStore for Rocks {
             flushed?;
             rocksdb_compact_range(self.db, ptr::null(), 0, ptr::null(), 0);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn reader(&self) -> Result<Reader<'_>> {

@@ -75,9 +75,9 @@ impl OrderedStore for Tuned {
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn settle(&mut self) -> Result<bool> {
         self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()))?;
-        Ok(())
+        Ok(true)
     }
 
     fn reader(&self) -> Result<Reader<'_>> {

@@ -126,12 +126,23 @@ pub struct Answer {
     /// Events seen.
     pub events: u64,
     sum: u64,
+    first: u64,
     last: u64,
+}
+
+impl Answer {
+    /// True when `other` saw the same events the other way round, as far as the sums tell.
+    pub fn is_reverse_of(&self, other: &Answer) -> bool {
+        Answer { first: other.last, last: other.first, ..*other } == *self
+    }
 }
 
 impl Visitor for Answer {
     #[inline]
     fn event(&mut self, position: u64, kind: &str, data: &[u8]) {
+        if self.events == 0 {
+            self.first = position;
+        }
         self.events += 1;
         self.last = position;
         self.sum =
@@ -154,6 +165,6 @@ fn ends(bytes: &[u8]) -> u64 {
 
 impl std::fmt::Display for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} events, sum {:x}, last {}", self.events, self.sum, self.last)
+        write!(f, "{} events, sum {:x}, from {} to {}", self.events, self.sum, self.first, self.last)
     }
 }

@@ -50,19 +50,17 @@ fn ordered(rows: u64, order: Order, quick: bool) -> Step {
     let task = Task { rows, order, lookups, passes, ..Task::new(Group::Ordered) };
     let id = |what: &str| format!("{what}/{size}/{name}");
     let of = |what: &str| format!("{what}, {size} {name} rows");
+    let ablation = |name: &str, what: &str| {
+        Row::new(format!("{}/{name}", id("point/hit")), of(what), "ns", Lower, format!("hit/{name}"))
+    };
     let rows = vec![
         Row::new(id("load"), of("bulk load, durable at the end"), "row/s", Higher, "load")
             .durable("sync at end"),
         Row::new(id("settle"), of("flush and compact after the load"), "s", Lower, "settle"),
         Row::new(id("disk"), of("bytes on disk ÷ raw bytes"), "ratio", Lower, "disk"),
         Row::new(id("point/hit"), of("point read, hit"), "ns", Lower, "hit"),
-        Row::new(
-            id("point/hit") + "/model_off",
-            of("the same without the learned model"),
-            "ns",
-            Lower,
-            "hit/model_off",
-        ),
+        ablation("model_on", "the same after opening again, with the learned model"),
+        ablation("model_off", "the same after opening again, without it"),
         Row::new(id("point/miss"), of("point read, miss"), "ns", Lower, "miss"),
         Row::new(id("scan100"), of("scan of 100 rows"), "µs", Lower, "scan100"),
     ];

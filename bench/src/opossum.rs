@@ -143,11 +143,11 @@ impl Rows {
         direction: Direction,
     ) -> Result<()> {
         let filter = S::filter(query);
-        let once = || -> Result<Vec<S::Owned>> { S::open(dir)?.collect(&filter, direction) };
-        let events = once()?.len();
+        let events = S::open(dir)?.collect(&filter, direction)?.len();
         let latencies = self.repeat(|| {
             let started = Instant::now();
-            let found = once()?;
+            let store = S::open(dir)?;
+            let found = store.collect(&filter, direction)?;
             let elapsed = started.elapsed();
             ensure!(found.len() == events, "{name}: two reads differ");
             Ok(elapsed)
@@ -263,12 +263,7 @@ impl Rows {
         let ten = self.store::<S>(&mut Maker::new(FIVE_TYPES, 10), 2000)?;
         for case in query_cases() {
             let store = if case.never_hits { &ten } else { &five };
-            let mut means = Vec::new();
-            for (name, direction) in [("ascending", Forward), ("descending", Backward)] {
-                let name = format!("honest/query/{}/{name}", case.name);
-                means.push(self.streams(store, &name, &case.query, direction)?);
-            }
-            self.ratio(&format!("honest/query/{}/desc_to_asc", case.name), &means);
+            self.both_ways(store, &format!("honest/query/{}", case.name), &case.query)?;
         }
         Ok(())
     }
@@ -276,12 +271,7 @@ impl Rows {
     fn honest_reads<S: EventStore>(&mut self, store: &S, size: usize) -> Result<()> {
         let at = short(size as u64);
         for case in read_cases() {
-            let mut means = Vec::new();
-            for (name, direction) in [("ascending", Forward), ("descending", Backward)] {
-                let name = format!("honest/read/{}/{at}/{name}", case.name);
-                means.push(self.streams(store, &name, &case.query, direction)?);
-            }
-            self.ratio(&format!("honest/read/{}/{at}/desc_to_asc", case.name), &means);
+            self.both_ways(store, &format!("honest/read/{}/{at}", case.name), &case.query)?;
         }
         self.read_last(store, "honest", size)
     }
@@ -328,38 +318,38 @@ impl Rows {
         Ok(())
     }
 
-    /// Streams the matches; also notes the bytes allocated for each event. Returns the median in microseconds.
-    fn streams<S: EventStore>(
-        &mut self,
-        store: &S,
-        name: &str,
-        query: &Query,
-        direction: Direction,
-    ) -> Result<f64> {
+    /// Streams the matches ascending and descending in turn; also notes the ratio of the medians and the bytes allocated
+    /// for each event.
+    fn both_ways<S: EventStore>(&mut self, store: &S, name: &str, query: &Query) -> Result<()> {
         let filter = S::filter(query);
-        let expected: Answer = store.answer(&filter, direction, None)?;
-        self.outcome.digest(name, expected);
-        let latencies = self.repeat(|| {
+        let (ascending, descending) =
+            (store.answer(&filter, Forward, None)?, store.answer(&filter, Backward, None)?);
+        ensure!(ascending.is_reverse_of(&descending), "{name}: {ascending}, backwards {descending}");
+        self.outcome.digest(name, ascending);
+        let timed = |direction, expected: Answer| -> Result<Duration> {
             let started = Instant::now();
             let answer = store.answer(&filter, direction, None)?;
             let elapsed = started.elapsed();
             ensure!(answer == expected, "{name}: two reads differ");
             Ok(elapsed)
+        };
+        let mut backward = Latencies::default();
+        let forward = self.repeat(|| {
+            backward.record(timed(Backward, descending)?);
+            timed(Forward, ascending)
         })?;
-        self.latencies(name, &latencies);
-        if direction == Forward && expected.events > 0 {
-            let (bytes, answer) = bytes_allocated(|| store.answer(&filter, direction, None));
+        self.latencies(format!("{name}/ascending"), &forward);
+        self.latencies(format!("{name}/descending"), &backward);
+        if let (Some(forward), Some(backward)) = (forward.quantile_us(0.5), backward.quantile_us(0.5)) {
+            self.outcome.figure(format!("{name}/desc_to_asc"), Figure::one(backward / forward));
+        }
+        if ascending.events > 0 {
+            let (bytes, answer) = bytes_allocated(|| store.answer(&filter, Forward, None));
             answer?;
-            let memory = name.replacen("honest/", "honest/memory/", 1).replace("/ascending", "");
-            self.outcome.figure(memory, Figure::one(bytes as f64 / expected.events as f64));
+            let memory = name.replacen("honest/", "honest/memory/", 1);
+            self.outcome.figure(memory, Figure::one(bytes as f64 / ascending.events as f64));
         }
-        Ok(latencies.quantile_us(0.5).unwrap_or_default())
-    }
-
-    fn ratio(&mut self, name: &str, medians: &[f64]) {
-        if let [ascending, descending] = medians {
-            self.outcome.figure(name, Figure::one(descending / ascending));
-        }
+        Ok(())
     }
 
     /// Runs `once` untimed, then until the time is over: at least 5 times, at most 2000.

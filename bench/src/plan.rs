@@ -4,6 +4,9 @@ use serde::Serialize;
 
 use crate::worker::Task;
 
+/// Peers that are no databases: they show what the machine can do, and no ratio is made with them.
+pub const REFERENCES: &[&str] = &["btreemap"];
+
 /// A benchmark.
 #[derive(Debug)]
 pub struct Plan {

@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
+use crate::plan::REFERENCES;
 use crate::report::{Report, RowResult};
 
 /// Rows, ours with its spread, every peer, the report's figure, and what ours is against them: above 1x ours is better.
@@ -65,9 +66,10 @@ pub fn render(report: &Report) -> String {
     text
 }
 
-/// The smallest of our ratios to the peers.
+/// The smallest of our ratios to the peers, without those that are shown for reference only.
 fn best_peer(row: &RowResult) -> Option<f64> {
-    row.peers.values().filter_map(|&value| row.ratio(value)).min_by(f64::total_cmp)
+    let compared = row.peers.iter().filter(|(name, _)| !REFERENCES.contains(&name.as_str()));
+    compared.filter_map(|(_, &value)| row.ratio(value)).min_by(f64::total_cmp)
 }
 
 fn ratio(value: Option<f64>) -> String {

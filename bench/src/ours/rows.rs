@@ -113,23 +113,26 @@ impl OrderedStore for Store {
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<()> {
-        Ok(self.db.compact()?)
+    fn settle(&mut self) -> Result<bool> {
+        self.db.compact()?;
+        Ok(true)
     }
 
     fn reader(&self) -> Result<Reader> {
         Ok(Reader { snapshot: self.db.snapshot(), keyspace: self.keyspace })
     }
 
+    /// The ablation: the same files opened again, with the learned model and without it.
     fn extra(self, workload: &Workload, outcome: &mut Outcome) -> Result<()> {
         let dir = self.dir.clone();
         self.db.close()?;
-        let mut options = Options::new();
-        options.engine_mut().store.learned_index = false;
-        let mut reader = open(&dir, options)?.reader()?;
-        let (figure, sum) = workload.hit(&mut reader)?;
-        outcome.figure("hit/model_off", figure);
-        outcome.digest("hit", sum);
+        for (name, learned) in [("hit/model_on", true), ("hit/model_off", false)] {
+            let mut options = Options::new();
+            options.engine_mut().store.learned_index = learned;
+            let (figure, sum) = workload.hit(&mut open(&dir, options)?.reader()?)?;
+            outcome.figure(name, figure);
+            outcome.digest("hit", sum);
+        }
         Ok(())
     }
 }
