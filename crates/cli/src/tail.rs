@@ -51,6 +51,9 @@ pub(crate) fn tail(context: &Context, arguments: &Tail) -> Result {
     loop {
         match context.open() {
             Ok(db) => {
+                if !arguments.follow && context.store.is_some() {
+                    context.existing_store(&db)?;
+                }
                 next = Some(print_from(&db, next, &filter, &mut printer)?);
                 if !arguments.follow {
                     return printer.finish();
@@ -75,15 +78,25 @@ pub(crate) fn tail(context: &Context, arguments: &Tail) -> Result {
 
 /// Prints the commits from `from` on and answers the number of the next one.
 fn print_from(db: &Database, from: Option<Seq>, filter: &Filter<'_>, printer: &mut Printer) -> Result<Seq> {
+    let last_few = Seq((db.seq().0 + 1).saturating_sub(DEFAULT_COMMITS));
+    each_change(db, from.unwrap_or(last_few), from.is_some(), |change| printer.change(change, filter))
+}
+
+/// Visits the commits from `from` up to the newest and answers the number of the next one. Unless `exactly` from there,
+/// it begins with the oldest that the log still holds.
+pub(crate) fn each_change(
+    db: &Database,
+    from: Seq,
+    exactly: bool,
+    mut visit: impl FnMut(&Change<'_>) -> Result,
+) -> Result<Seq> {
     let newest = db.seq();
-    let first = from.unwrap_or(Seq((newest.0 + 1).saturating_sub(DEFAULT_COMMITS)));
-    let mut feed = db.changes(first)?;
+    let mut feed = db.changes(from)?;
     while feed.next_seq() <= newest {
         match feed.next(Duration::ZERO) {
-            Ok(Some(change)) => printer.change(&change, filter)?,
+            Ok(Some(change)) => visit(&change)?,
             Ok(None) => break,
-            // Nobody asked for a certain commit: begin with the oldest that the log still holds.
-            Err(ropewalk::Error::Engine(EngineError::FeedTrimmed { oldest, .. })) if from.is_none() => {
+            Err(ropewalk::Error::Engine(EngineError::FeedTrimmed { oldest, .. })) if !exactly => {
                 feed = db.changes(oldest)?;
             }
             Err(error) => return Err(error.into()),
@@ -148,7 +161,7 @@ impl Printer {
                         let at = time(change.time_micros).eyes();
                         writeln!(out, "commit {}  {at}", thousands(change.seq.0))?;
                     }
-                    let told = cells.iter().skip(2).filter(|cell| **cell != Cell::None).map(Cell::eyes);
+                    let told = cells.iter().skip(2).map(Cell::eyes).filter(|text| !text.is_empty());
                     writeln!(out, "  {}", told.collect::<Vec<_>>().join("  "))?;
                 }
             }
@@ -180,10 +193,7 @@ fn rows(change: &Change<'_>, filter: &Filter<'_>) -> Result<Vec<Vec<Cell>>> {
         match part {
             ChangedPart::Events { store, append } if filter.store.is_none_or(|wanted| wanted == store) => {
                 for event in append.events() {
-                    let (position, event) = event.map_err(|error| {
-                        let what = format!("commit {}, store {store:?}: {error}", change.seq);
-                        Failure::new(Exit::Corrupt, what, "`ropewalk verify` checks everything")
-                    })?;
+                    let (position, event) = event.map_err(|error| damaged(change, store, &error))?;
                     if filter.item.matches(event.event_type(), event.tags()) {
                         let (seq, time_micros) = (change.seq, change.time_micros);
                         let event = SequencedEvent { position, seq, time_micros, event: event.to_event() };
@@ -207,6 +217,23 @@ fn rows(change: &Change<'_>, filter: &Filter<'_>) -> Result<Vec<Vec<Cell>>> {
         }
     }
     Ok(rows)
+}
+
+/// Decodes everything that a commit wrote.
+pub(crate) fn check(change: &Change<'_>) -> Result {
+    for part in &change.parts {
+        if let ChangedPart::Events { store, append } = part {
+            for event in append.events() {
+                event.map_err(|error| damaged(change, store, &error))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn damaged(change: &Change<'_>, store: &str, error: &dyn std::error::Error) -> Failure {
+    let what = format!("commit {} at log address {}, store {store:?}: {error}", change.seq, change.lsn);
+    Failure::new(Exit::Corrupt, what, "`ropewalk verify` checks everything")
 }
 
 fn event_row(store: &str, event: SequencedEvent) -> Vec<Cell> {

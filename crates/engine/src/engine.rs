@@ -297,7 +297,11 @@ impl Engine {
         let snapshot = self.snapshot();
         let mut violations = Vec::new();
         for model in &self.core.models {
-            let found = model.verify(snapshot.read())?;
+            let found = match model.verify(snapshot.read()) {
+                // What the damaged files keep a model from reading is a finding too; the files are listed beside it.
+                Err(error) if !store.damage.is_empty() => vec![error.to_string()],
+                found => found?,
+            };
             violations.extend(found.into_iter().map(|line| format!("{}: {line}", model.name())));
         }
         Ok(EngineReport { store, violations })

@@ -44,8 +44,7 @@ pub(super) fn import(story: &mut Story, db: &Database, more: &[PathBuf]) -> Resu
 
 fn import_one(story: &mut Story, db: &Database, path: &Path, repository: &Repository) -> Result<Imported> {
     let full = crate::context::canonical(path)?;
-    let name =
-        full.file_name().map_or_else(|| "history".to_owned(), |name| name.to_string_lossy().into_owned());
+    let name = repository.name.clone();
     let store = db.events(&format!("git {name}"))?;
     let first = import_repository(&store, repository, &Progress::stderr())?;
     story.say(&format!(

@@ -41,6 +41,8 @@ pub(crate) struct Repository {
     git_dir: String,
     /// Commit that the reference named at the beginning.
     tip: String,
+    /// Name of its directory.
+    pub(crate) name: String,
     /// Under which name the store tracks it.
     pub(crate) source: String,
 }
@@ -55,6 +57,12 @@ impl Repository {
         command.arg("-C").arg(path).args(["rev-parse", "--absolute-git-dir"]);
         let git_dir = line(command)?;
         let mut command = Command::new("git");
+        command.arg("-C").arg(path).args(["rev-parse", "--show-toplevel"]);
+        // A bare repository has no work tree and is named after itself.
+        let top = line(command).unwrap_or_else(|_| git_dir.clone());
+        let name =
+            Path::new(&top).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let mut command = Command::new("git");
         let commit = format!("{reference}^{{commit}}");
         command.arg("--git-dir").arg(&git_dir).args(["rev-parse", "--verify", "--end-of-options", &commit]);
         let tip = line(command)?;
@@ -65,7 +73,7 @@ impl Repository {
             .find(|at| *at >= tail_at)
             .and_then(|at| git_dir.get(at..));
         let source = format!("git:{}", tail.unwrap_or_default()).replace(char::is_control, "?");
-        Ok(Self { git_dir, tip, source })
+        Ok(Self { git_dir, tip, name, source })
     }
 
     fn git(&self, arguments: &[&str]) -> Command {

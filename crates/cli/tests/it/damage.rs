@@ -1,0 +1,93 @@
+//! Damaged, foreign and future files are refused by name and place, and change nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::Place;
+
+fn flip(path: &Path, offset: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    *bytes.get_mut(offset).unwrap() ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+/// Three synced commits: the last two vouch for the first.
+fn place_with_commits() -> Place {
+    let place = Place::with_database();
+    for n in 0..3 {
+        place.ok(&["append", "--type", "A", "--data", &format!("payload number {n}")]);
+    }
+    place
+}
+
+fn find(path: &Path, text: &[u8]) -> Option<usize> {
+    fs::read(path).unwrap().windows(text.len()).position(|window| window == text)
+}
+
+fn segment(place: &Place) -> (PathBuf, String) {
+    let path = place.files("log").into_iter().next().unwrap();
+    let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+    (path, name)
+}
+
+#[test]
+fn a_damaged_log_is_refused_with_file_and_offset() {
+    let place = place_with_commits();
+    let (path, name) = segment(&place);
+    flip(&path, find(&path, b"payload number 0").unwrap());
+    for command in ["count", "verify", "tail"] {
+        place.refused(&[command], 6, &[&name, "at byte 64"]);
+    }
+}
+
+#[test]
+fn a_damaged_run_is_found_by_read_and_verify() {
+    let place = Place::with_database();
+    let lines: String =
+        (0..5000).map(|n| format!("{{\"type\":\"T\",\"data\":\"payload number {n}\"}}\n")).collect();
+    assert_eq!(place.run_with(&["import", "ndjson", "-"], lines.as_bytes()).code, 0);
+    place.ok(&["checkpoint"]);
+    let runs = place.files("store");
+    let run = runs.iter().find(|path| find(path, b"payload number 2500").is_some()).unwrap();
+    flip(run, find(run, b"payload number 2500").unwrap());
+    let name = run.file_name().unwrap().to_str().unwrap();
+
+    assert_eq!(place.ok(&["read", "--limit", "10"]).lines().count(), 10, "what is whole can still be read");
+    place.refused(&["read"], 6, &[name, "at byte"]);
+    let verify = place.run(&["verify"]);
+    assert_eq!(verify.code, 6, "{verify:?}");
+    assert!(verify.out.contains(name) && verify.out.contains("\"offset\":"), "{verify:?}");
+    assert!(verify.err.contains("backup"), "{verify:?}");
+}
+
+#[test]
+fn segments_from_the_future_or_from_elsewhere_are_named() {
+    let place = place_with_commits();
+    let (path, name) = segment(&place);
+    let original = fs::read(&path).unwrap();
+
+    let mut future = original.clone();
+    future[8] = 99;
+    fs::write(&path, &future).unwrap();
+    place.refused(&["count"], 6, &[&name, "version 99", "from the future"]);
+    fs::write(&path, vec![b'x'; original.len()]).unwrap();
+    place.refused(&["count"], 6, &[&name, "at byte"]);
+    fs::write(&path, &original[..40]).unwrap();
+    place.refused(&["count"], 6, &[&name]);
+
+    fs::write(&path, &original).unwrap();
+    assert_eq!(place.ok(&["count"]), "3\n");
+}
+
+#[test]
+fn no_file_of_the_store_can_be_replaced_unseen() {
+    let place = place_with_commits();
+    place.ok(&["checkpoint"]);
+    for path in place.files("store") {
+        let original = fs::read(&path).unwrap();
+        fs::write(&path, b"this is not a database").unwrap();
+        place.refused(&["read"], 6, &[path.file_name().unwrap().to_str().unwrap()]);
+        fs::write(&path, original).unwrap();
+    }
+    assert_eq!(place.ok(&["count"]), "3\n");
+}

@@ -1,0 +1,26 @@
+//! One process owns a database.
+
+use ropewalk::Database;
+
+use crate::Place;
+
+#[test]
+fn a_second_opener_is_told_who_has_it() {
+    let place = Place::with_database();
+    let held = Database::open(place.path().join("ropewalk.db")).unwrap();
+    let holder = format!("pid {}", std::process::id());
+    place.refused(&["count", "--wait", "0"], 5, &["ropewalk.db", &holder, "--wait"]);
+    drop(held);
+    place.ok(&["append", "--type", "A"]);
+}
+
+#[test]
+fn a_short_wait_is_enough_for_a_short_command() {
+    let place = Place::with_database();
+    let held = Database::open(place.path().join("ropewalk.db")).unwrap();
+    let child =
+        place.command(&["stores", "--wait", "60"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    drop(held);
+    assert_eq!(crate::answer(child).code, 0);
+}
