@@ -40,6 +40,9 @@ pub const ALIGNMENT: u64 = 8;
 /// Largest payload. A commit group is far smaller; the bound keeps a damaged length from asking for all memory.
 pub const RECORD_BYTES_MAX: u64 = 1 << 30;
 
+/// Addresses stay below this, so that arithmetic on what a file claims cannot overflow. At 10 GB/s: after 14 years.
+pub const LSN_END: Lsn = Lsn(1 << 62);
+
 /// `back` of a record that vouches for nothing, because the distance does not fit.
 const NO_CLAIM: u32 = u32::MAX;
 
@@ -98,8 +101,10 @@ impl SegmentHeader {
         }
         let header = Self::decode_fields(fields).map_err(|_| HeaderError::Damaged)?;
         // Encoding is the exact inverse, so one comparison covers version, reserved bytes and checksum.
-        let aligned = header.start.0.is_multiple_of(ALIGNMENT) && header.bytes >= SEGMENT_HEADER_BYTES;
-        if aligned && header.encode() == *bytes { Ok(header) } else { Err(HeaderError::Damaged) }
+        let plausible = header.start.0.is_multiple_of(ALIGNMENT)
+            && header.start < LSN_END
+            && header.bytes >= SEGMENT_HEADER_BYTES;
+        if plausible && header.encode() == *bytes { Ok(header) } else { Err(HeaderError::Damaged) }
     }
 
     fn decode_fields(mut fields: Decoder<'_>) -> Result<Self, ropewalk_base::DecodeError> {

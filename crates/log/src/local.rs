@@ -10,6 +10,10 @@
 //! and is flushed while one syncs, too. Only a roll needs all three, because it syncs the full segment first.
 //!
 //! Syncs are serialised also for safety: of two concurrent syncs of a file only one is told about a failed write-back.
+//!
+//! Every failure on the way to the disk stops the log, a full disk at a roll included. That is simple and safe: records
+//! that were appended but not flushed were promised to nobody, and a reopened log holds all others. `prepare_spare` asks
+//! for the same space earlier, when an error is only a warning.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -231,10 +235,7 @@ impl LocalLog {
     /// Writes records until `target` is reached, or the segment is full: then false.
     fn write_upto(&self, writer: &mut Writer, target: Lsn) -> Result<bool, LogError> {
         while writer.at < target {
-            if writer.written == writer.pending.len() {
-                writer.pending.clear();
-                writer.pending.shrink_to(BUFFER_BYTES_KEPT);
-                writer.written = 0;
+            if writer.pending.is_empty() {
                 std::mem::swap(&mut writer.pending, &mut self.front.lock().buffer);
             }
             let rest = writer.pending.get(writer.written..).unwrap_or_default();
@@ -249,6 +250,11 @@ impl LocalLog {
             writer.at = Lsn(writer.at.0 + bytes as u64);
             self.shared.flushed.store(writer.at.0, Ordering::Release);
             count(&self.counters.written_bytes, bytes as u64);
+            if writer.written == writer.pending.len() {
+                writer.pending.clear();
+                writer.pending.shrink_to(BUFFER_BYTES_KEPT);
+                writer.written = 0;
+            }
         }
         Ok(true)
     }

@@ -18,7 +18,9 @@ use ropewalk_base::{Lsn, Seq};
 use ropewalk_vfs::{Env, OpenMode};
 
 use crate::error::io;
-use crate::format::{HeaderError, Kind, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION, VERSION_OFFSET, seed};
+use crate::format::{
+    ALIGNMENT, HeaderError, Kind, LSN_END, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION, VERSION_OFFSET, seed,
+};
 use crate::pool::Pool;
 use crate::recover::{examine, open_chain, scan};
 use crate::segment::{Segment, WINDOW_BYTES, Window, new_id};
@@ -45,7 +47,8 @@ pub struct Damage {
 /// checkpoint, as in [`LocalLog::open`](crate::LocalLog::open).
 ///
 /// # Errors
-/// [`LogError::Io`], and [`LogError::Future`]: what a newer version wrote is not damage.
+/// [`LogError::Io`]; [`LogError::Future`], since what a newer version wrote is not damage; [`LogError::Missing`] when no
+/// log can have the address `from`.
 pub fn inspect(env: &Env, dir: &Path, from: Lsn, seq: Seq) -> Result<Option<Damage>, LogError> {
     Ok(survey(env, dir, from, seq)?.map(|plan| plan.damage))
 }
@@ -112,6 +115,9 @@ impl Rebuild {
 }
 
 fn survey(env: &Env, dir: &Path, from: Lsn, seq: Seq) -> Result<Option<Plan>, LogError> {
+    if !from.0.is_multiple_of(ALIGNMENT) || from >= LSN_END {
+        return Err(LogError::Missing { dir: dir.to_owned(), lsn: from });
+    }
     let names = env.vfs.list(dir).map_err(io("list", dir))?;
     let starts: BTreeSet<Lsn> = names.iter().filter_map(|name| Segment::parse_name(name)).collect();
     let starts: Vec<Lsn> = starts.into_iter().collect();

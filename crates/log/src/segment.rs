@@ -12,7 +12,7 @@ use ropewalk_vfs::{Env, File, OpenMode};
 
 use crate::error::io;
 use crate::format::{
-    HeaderError, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION,
+    HeaderError, LSN_END, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION,
     VERSION_OFFSET, checksum_matches,
 };
 use crate::{LogError, LogId};
@@ -36,7 +36,7 @@ impl Segment {
 
     pub(crate) fn parse_name(name: &str) -> Option<Lsn> {
         let lsn = u64::from_str_radix(name.strip_prefix("log-")?.strip_suffix(".seg")?, 16).ok().map(Lsn)?;
-        (Self::name(lsn) == name).then_some(lsn)
+        (lsn < LSN_END && Self::name(lsn) == name).then_some(lsn)
     }
 
     pub(crate) fn new(path: PathBuf, file: Arc<dyn File>, header: SegmentHeader) -> Self {

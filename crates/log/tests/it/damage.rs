@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use proptest::prelude::*;
 use ropewalk_base::{Lsn, Seq};
-use ropewalk_log::{CommitLog, LogError, Record, format};
+use ropewalk_log::{CommitLog, LogError, Record, format, inspect, salvage};
 use ropewalk_vfs::{Env, OpenMode};
 
 use crate::help::*;
@@ -255,6 +256,50 @@ fn a_payload_cannot_pass_for_a_record() {
     }
     flip(&env, &only_segment(&env), HEADER + RECORD);
     assert_eq!(open(&env).replayed, commits(1), "torn, so cut");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+    /// Files with any bytes, right checksums and absurd numbers included, are opened or refused.
+    #[test]
+    fn any_bytes_are_opened_or_refused(
+        start in prop_oneof![Just(0_u64), Just(4032), any::<u64>(), Just(u64::MAX - 7), Just((1 << 62) - 8)],
+        id in any::<bool>(),
+        seq in prop_oneof![Just(0), Just(72), any::<u64>()],
+        bytes in prop_oneof![Just(4096), any::<u64>()],
+        records in prop::collection::vec((any::<u8>(), any::<u64>(), any::<u64>(), 0..100_usize), 0..6),
+        noise in prop::collection::vec((0..4096_usize, any::<u8>()), 0..3),
+        from in prop_oneof![Just(0), Just(72 * RECORD), any::<u64>().prop_map(|from| from >> 3)],
+        checkpoint in prop_oneof![Just(0), Just(72), any::<u32>().prop_map(u64::from)],
+    ) {
+        let env = synced(73);
+        let id = if id { open(&env).log.identity() } else { ropewalk_log::LogId([7; 16]) };
+        let header = format::SegmentHeader { id, start: Lsn(start), seq: Seq(seq), bytes };
+        let mut file = header.encode().to_vec();
+        for (kind, lsn, durable, length) in records {
+            let here = start.wrapping_add(file.len() as u64 - 64);
+            let lsn = Lsn(if lsn % 3 == 0 { lsn } else { here });
+            let kind = if kind % 4 == 0 { format::Kind::Seal } else { format::Kind::Commit };
+            let durable = Lsn(lsn.0 - durable.min(lsn.0));
+            format::encode_record(&mut file, format::seed(id), kind, lsn, Seq(seq), durable, &vec![1; length]);
+        }
+        file.resize(4096, 0);
+        for (offset, byte) in noise {
+            file[offset] = byte;
+        }
+        write_file(&env, &dir().join(format!("log-{start:016x}.seg")), &file);
+        let from = (Lsn(from), Seq(checkpoint));
+        let opened = open_from(&env, &dir(), from.0, from.1).is_ok();
+        match inspect(&env, &dir(), from.0, from.1) {
+            Ok(None) => prop_assert!(opened),
+            Ok(Some(_)) => prop_assert!(!opened),
+            Err(LogError::Future { .. }) => {}
+            Err(error) => prop_assert!(matches!(error, LogError::Missing { .. }) && from.0.0 % 8 != 0, "{}", error),
+        }
+        if !opened && salvage(&env, &dir(), from.0, from.1).is_ok() {
+            prop_assert!(open_from(&env, &dir(), from.0, from.1).is_ok());
+        }
+    }
 }
 
 #[test]
