@@ -78,6 +78,12 @@ pub(crate) enum Command {
     Stats,
     /// Read every byte and check every checksum and invariant
     Verify,
+    /// Say what can be saved of a log that is refused as damaged, and with --yes save it
+    Recover {
+        /// Act: give up what cannot be read. The damaged files are kept beside the log
+        #[arg(long)]
+        yes: bool,
+    },
     /// Write memory out as sorted files, so that the next opening is quick
     Checkpoint,
     /// Checkpoint, then merge all files of a keyspace into one sorted level

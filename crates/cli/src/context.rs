@@ -75,10 +75,10 @@ impl Context {
         ["store", "log"].iter().any(|part| self.at.join(part).is_dir())
     }
 
-    /// Opens the database that must be there.
-    pub(crate) fn open(&self) -> Result<Database> {
+    /// Refuses where there is no database.
+    pub(crate) fn must_exist(&self) -> Result {
         if self.exists() {
-            return self.open_or_create();
+            return Ok(());
         }
         let what = format!("there is no database in {}", self.at.display());
         Err(Failure::new(
@@ -88,25 +88,39 @@ impl Context {
         ))
     }
 
-    /// Opens the database, waiting for another process to let go of it as long as --wait allows.
+    /// Opens the database that must be there.
+    pub(crate) fn open(&self) -> Result<Database> {
+        self.must_exist()?;
+        self.open_or_create()
+    }
+
+    /// Opens the database, created if it is not there.
     pub(crate) fn open_or_create(&self) -> Result<Database> {
+        self.patiently(|options| options.open(&self.at))
+    }
+
+    /// Does what needs the database for itself, waiting for another process to let go of it as long as --wait allows.
+    pub(crate) fn patiently<T>(
+        &self,
+        work: impl Fn(Options) -> std::result::Result<T, ropewalk::Error>,
+    ) -> Result<T> {
         let deadline = Instant::now() + self.wait;
         loop {
-            match self.try_open() {
+            match work(self.options()) {
                 Err(error) if error.class() == Class::Busy && Instant::now() < deadline => {
-                    std::thread::sleep(RETRY)
+                    std::thread::sleep(RETRY);
                 }
                 result => return Ok(result?),
             }
         }
     }
 
-    pub(crate) fn try_open(&self) -> std::result::Result<Database, ropewalk::Error> {
-        let mut options = Options::new();
-        if let Some(bytes) = self.memory {
-            options = options.memory_budget(bytes);
+    fn options(&self) -> Options {
+        let options = Options::new();
+        match self.memory {
+            Some(bytes) => options.memory_budget(bytes),
+            None => options,
         }
-        options.open(&self.at)
     }
 
     /// The store that the command reads, which must exist.

@@ -50,6 +50,7 @@ fn run(arguments: Arguments) -> Result {
         Command::Import(Import::Ndjson { file, source }) => import::ndjson(&context, &file, source),
         Command::Stats => inspect::stats(&context),
         Command::Verify => inspect::verify(&context),
+        Command::Recover { yes } => maintain::recover(&context, yes),
         Command::Checkpoint => maintain::checkpoint(&context),
         Command::Compact => maintain::compact(&context),
         Command::Bench { arguments } => bench::bench(&arguments),

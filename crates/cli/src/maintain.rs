@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use ropewalk::Database;
+use ropewalk::{Database, LogDamage};
 
 use crate::context::Context;
-use crate::failure::Result;
+use crate::failure::{Exit, Failure, Result};
 use crate::output::Cell;
 
 pub(crate) fn init(context: &Context) -> Result {
@@ -13,6 +13,58 @@ pub(crate) fn init(context: &Context) -> Result {
     context.open_or_create()?.close()?;
     let path = context.at.display().to_string();
     context.print_row(&["path", "created"], vec![path.into(), Cell::Bool(created)])
+}
+
+/// Says what is damaged in the log; with `act` gives up what cannot be kept, and opens the rest to be sure.
+pub(crate) fn recover(context: &Context, act: bool) -> Result {
+    context.must_exist()?;
+    let found = context.patiently(|options| {
+        if act { options.salvage_log(&context.at) } else { options.inspect_log(&context.at) }
+    })?;
+    let mut report = context.report(&[
+        "log",
+        "refusal",
+        "kept_up_to",
+        "unreadable",
+        "readable_but_cut_off",
+        "set_aside",
+    ])?;
+    let state = match (&found, act) {
+        (None, _) => "whole",
+        (Some(_), false) => "damaged",
+        (Some(_), true) => "cut",
+    };
+    report.row(match &found {
+        None => vec![state.into(), Cell::None, Cell::None, Cell::None, Cell::None, Cell::None],
+        Some(damage) => vec![
+            state.into(),
+            damage.refusal.clone().into(),
+            damage.seq.0.into(),
+            unreadable(damage),
+            damage.cut_off.into(),
+            Cell::List(damage.set_aside.iter().map(|path| path.display().to_string()).collect()),
+        ],
+    })?;
+    report.finish()?;
+    if found.is_some() && !act {
+        return Err(Failure::new(
+            Exit::Corrupt,
+            format!("the log in {} is damaged and was not changed", context.at.display()),
+            "A backup is better than a cut; `ropewalk recover --yes` gives up every commit behind kept_up_to",
+        ));
+    }
+    // Something else may be damaged; opening says what.
+    context.open()?.close()?;
+    Ok(())
+}
+
+/// The commits that no byte of the log shows any more, as far as later ones prove that they were there.
+fn unreadable(damage: &LogDamage) -> Cell {
+    let ranges = damage.unreadable.iter().map(|range| match (range.start(), range.end()) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first}-{last}"),
+    });
+    Cell::List(ranges.collect())
 }
 
 pub(crate) fn checkpoint(context: &Context) -> Result {

@@ -84,21 +84,7 @@ impl Engine {
         mut options: EngineOptions,
         models: Vec<Arc<dyn Model>>,
     ) -> Result<Self, EngineError> {
-        let io = |op, path: &Path| {
-            let path = path.to_owned();
-            move |source| EngineError::Io { op, path, source: Arc::new(source) }
-        };
-        env.vfs.create_dir_all(dir).map_err(io("create directory", dir))?;
-        let lock_path = dir.join("LOCK");
-        let lock = env.vfs.lock(&lock_path, &format!("pid {}", std::process::id())).map_err(|error| {
-            if error.kind() == std::io::ErrorKind::WouldBlock {
-                let holder = error.to_string();
-                let holder = if holder.is_empty() { "another process".to_owned() } else { holder };
-                EngineError::Locked { path: dir.to_owned(), holder }
-            } else {
-                io("lock", &lock_path)(error)
-            }
-        })?;
+        let lock = lock(env, dir)?;
         let mut all: Vec<Arc<dyn Model>> = vec![Arc::new(KvModel)];
         all.extend(models);
         options.store.cache_bytes = options.memory_budget / 4;
@@ -373,6 +359,24 @@ impl Drop for Engine {
         // An error here has nobody to go to; callers who care call `close` themselves.
         let _ = self.close();
     }
+}
+
+/// Creates `dir` if need be and takes it for this process.
+pub(crate) fn lock(env: &Env, dir: &Path) -> Result<Box<dyn LockGuard>, EngineError> {
+    let io = |op, path: &Path| {
+        let path = path.to_owned();
+        move |source| EngineError::Io { op, path, source: Arc::new(source) }
+    };
+    env.vfs.create_dir_all(dir).map_err(io("create directory", dir))?;
+    let path = dir.join("LOCK");
+    env.vfs.lock(&path, &format!("pid {}", std::process::id())).map_err(|error| {
+        if error.kind() != std::io::ErrorKind::WouldBlock {
+            return io("lock", &path)(error);
+        }
+        let holder = error.to_string();
+        let holder = if holder.is_empty() { "another process".to_owned() } else { holder };
+        EngineError::Locked { path: dir.to_owned(), holder }
+    })
 }
 
 impl Core {

@@ -29,7 +29,7 @@ pub use keyspace::Keyspace;
 pub use options::Options;
 pub use ropewalk_base::{Lsn, Position, Seq};
 pub use ropewalk_engine::{
-    Background, Committed, Compression, Durability, EngineError, EngineReport, EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite,
+    Background, Committed, Compression, Damage as LogDamage, Durability, EngineError, EngineReport, EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite,
     ReadMode, Value,
 };
 pub use ropewalk_events::{

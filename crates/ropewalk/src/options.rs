@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use ropewalk_engine::{Background, EngineOptions, ReadMode};
+use ropewalk_engine::{Background, Damage as LogDamage, EngineOptions, ReadMode};
 use ropewalk_vfs::Env;
 
 use crate::database::Database;
@@ -79,5 +79,23 @@ impl Options {
     /// [`crate::Class::Busy`] when another process has it open (the message names it); I/O; damage; a newer format.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         Database::open_with(path.as_ref(), self)
+    }
+
+    /// Says what is damaged in the log of the database at `path`, and what [`Options::salvage_log`] would lose; `None`
+    /// when the log opens. The log is not changed.
+    ///
+    /// # Errors
+    /// [`crate::Class::Busy`] when another process has it open; I/O; a damaged manifest; a newer format.
+    pub fn inspect_log(&self, path: impl AsRef<Path>) -> Result<Option<LogDamage>, Error> {
+        Ok(ropewalk_engine::inspect_log(&self.env, path.as_ref())?)
+    }
+
+    /// Ends a damaged log in front of its damage, so that the database opens again, without the commits from there on.
+    /// What is cut off stays in files named `*.damaged`. `None` when the log opens as it is.
+    ///
+    /// # Errors
+    /// As [`Options::inspect_log`]. May be repeated.
+    pub fn salvage_log(&self, path: impl AsRef<Path>) -> Result<Option<LogDamage>, Error> {
+        Ok(ropewalk_engine::salvage_log(&self.env, path.as_ref())?)
     }
 }

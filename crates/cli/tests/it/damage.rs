@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::Place;
+use crate::{Place, rows};
 
 fn flip(path: &Path, offset: usize) {
     let mut bytes = fs::read(path).unwrap();
@@ -36,8 +36,38 @@ fn a_damaged_log_is_refused_with_file_and_offset() {
     let (path, name) = segment(&place);
     flip(&path, find(&path, b"payload number 0").unwrap());
     for command in ["count", "verify", "tail"] {
-        place.refused(&[command], 6, &[&name, "at byte 64"]);
+        place.refused(&[command], 6, &[&name, "at byte 64", "ropewalk recover"]);
     }
+}
+
+#[test]
+fn recover_says_what_would_be_lost_and_acts_only_when_told() {
+    let place = place_with_commits();
+    assert_eq!(place.ok(&["recover"]), "{\"log\":\"whole\"}\n");
+    let (path, name) = segment(&place);
+    flip(&path, find(&path, b"payload number 1").unwrap());
+    let before = fs::read(&path).unwrap();
+
+    let inspected = place.run(&["recover"]);
+    assert_eq!(inspected.code, 6, "{inspected:?}");
+    assert!(inspected.err.contains("was not changed") && inspected.err.contains("--yes"), "{inspected:?}");
+    let told = rows(&inspected.out).remove(0);
+    assert!(told["refusal"].as_str().unwrap().contains(&name), "{told}");
+    assert_eq!((&told["log"], &told["kept_up_to"]), (&"damaged".into(), &1.into()));
+    assert_eq!(told["unreadable"], serde_json::json!(["2"]));
+    assert_eq!(told["readable_but_cut_off"], 1);
+    assert_eq!(fs::read(&path).unwrap(), before);
+
+    let cut = rows(&place.ok(&["recover", "--yes"])).remove(0);
+    assert_eq!((&cut["log"], &cut["kept_up_to"]), (&"cut".into(), &1.into()));
+    let kept = cut["set_aside"][0].as_str().unwrap();
+    assert_eq!(fs::read(place.path().join(kept)).unwrap(), before, "every byte is kept");
+    assert_eq!(place.ok(&["count"]), "1\n");
+    place.ok(&["append", "--type", "After"]);
+    assert_eq!(rows(&place.ok(&["tail"])).len(), 2);
+    assert_eq!(place.ok(&["recover", "--yes"]), "{\"log\":\"whole\"}\n");
+    let nowhere = Place::new();
+    nowhere.refused(&["recover", "--yes"], 3, &["there is no database"]);
 }
 
 #[test]
