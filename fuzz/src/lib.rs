@@ -6,8 +6,11 @@
 //! Checksums would keep a fuzzer at the door, so targets of files that carry them read the input as a script and set the
 //! checksums right: what is tried is what lies behind.
 
+mod commit;
+mod events;
 mod log;
 mod script;
+mod store;
 
 /// One decoder under test.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +27,11 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "log_record", run: log::record, seeds: log::record_seeds },
     Target { name: "log_segment", run: log::segment, seeds: log::segment_seeds },
+    Target { name: "manifest", run: store::manifest, seeds: store::manifest_seeds },
+    Target { name: "run", run: store::run, seeds: store::run_seeds },
+    Target { name: "commit_record", run: commit::record, seeds: commit::record_seeds },
+    Target { name: "event_value", run: events::value, seeds: events::value_seeds },
+    Target { name: "posting_chunk", run: events::chunk, seeds: events::chunk_seeds },
 ];
 
 /// The target called `name`.

@@ -23,16 +23,20 @@ impl Numbers {
     }
 }
 
-const RANDOM_INPUTS: usize = 3_000;
-const MUTANTS_PER_SEED: usize = 3_000;
+const RANDOM_INPUTS: usize = 2_000;
+/// Shared out among the seeds of a target.
+const MUTANTS: usize = 8_000;
+/// The largest number as a varint: counts and lengths that decoders must not believe.
+const LARGEST: [u8; 10] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
 
 fn mutate(input: &mut Vec<u8>, numbers: &mut Numbers) {
     for _ in 0..=numbers.below(3) {
         let at = numbers.below(input.len());
-        match numbers.below(5) {
+        match numbers.below(6) {
             0 => input.truncate(at),
             1 => input.insert(at.min(input.len()), numbers.next() as u8),
-            2 => input.extend_from_within(at.min(input.len())..),
+            2 => drop(input.splice(at..(at + 1).min(input.len()), LARGEST)),
+            3 => input.extend_from_within(at.min(input.len())..),
             _ => {
                 if let Some(byte) = input.get_mut(at) {
                     *byte = [*byte ^ 1 << numbers.below(8), 0, 0xff, numbers.next() as u8][numbers.below(4)];
@@ -51,7 +55,7 @@ fn try_all(target: &Target) {
         for cut in 0..seed.len().min(1024) {
             (target.run)(&seed[..cut]);
         }
-        for _ in 0..MUTANTS_PER_SEED {
+        for _ in 0..MUTANTS / seeds.len() {
             let mut mutant = seed.clone();
             mutate(&mut mutant, &mut numbers);
             (target.run)(&mutant);
@@ -89,4 +93,4 @@ macro_rules! targets {
     };
 }
 
-targets!(log_record, log_segment);
+targets!(log_record, log_segment, manifest, run, commit_record, event_value, posting_chunk);

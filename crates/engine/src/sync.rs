@@ -37,7 +37,23 @@ mod real {
 #[cfg(shuttle)]
 mod tested {
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    type MutexGuard<'a, T> = shuttle::sync::MutexGuard<'a, T>;
+    use std::ops::{Deref, DerefMut};
+
+    /// Held until dropped; empty only inside [`Condvar::wait`], because shuttle's takes the guard by value.
+    pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+        fn deref(&self) -> &T {
+            self.0.as_ref().expect("held")
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().expect("held")
+        }
+    }
 
     #[derive(Default)]
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
@@ -47,10 +63,10 @@ mod tested {
             Self(shuttle::sync::Mutex::new(value))
         }
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().expect("no panics in tests")
+            MutexGuard(Some(self.0.lock().expect("no panics in tests")))
         }
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().ok()
+            self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
         }
     }
 
@@ -59,17 +75,12 @@ mod tested {
 
     impl Condvar {
         pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            replace_with(guard, |g| self.0.wait(g).expect("no panics in tests"));
+            let held = guard.0.take().expect("held");
+            guard.0 = Some(self.0.wait(held).expect("no panics in tests"));
         }
         pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }
-    }
-
-    #[allow(unsafe_code)]
-    fn replace_with<T>(slot: &mut T, f: impl FnOnce(T) -> T) {
-        // SAFETY: test builds only; `f` does not unwind here (a panic ends the test process's execution anyway).
-        unsafe { std::ptr::write(slot, f(std::ptr::read(slot))) }
     }
 
     #[derive(Default)]

@@ -11,6 +11,7 @@
 use ropewalk_base::{DecodeError, Decoder, Position, Seq, put_bytes, put_u32, put_u64, put_varint};
 use uuid::Uuid;
 
+use crate::search::{POSITION_MAX, STORES_MAX};
 use crate::types::{Event, Tracking};
 
 const HAS_ID: u8 = 1;
@@ -64,6 +65,9 @@ impl<'a> BodyRef<'a> {
             decoder.bytes("tag")?;
         }
         let flags = decoder.u8("event flags")?;
+        if flags & !(HAS_ID | HAS_METADATA) != 0 {
+            return Err(DecodeError { what: "known event flags", offset: decoder.offset() - 1 });
+        }
         let id = if flags & HAS_ID != 0 { Some(Uuid::from_bytes(decoder.array("event id")?)) } else { None };
         let metadata_count =
             if flags & HAS_METADATA != 0 { decoder.varint("number of metadata entries")? as usize } else { 0 };
@@ -277,7 +281,12 @@ impl<'a> AppendSection<'a> {
         } else {
             None
         };
+        let offset = decoder.offset();
         let count = decoder.varint("number of events")?;
+        let end = first.0.checked_add(count);
+        if first == Position::ZERO || store > STORES_MAX || end.is_none_or(|end| end > POSITION_MAX + 1) {
+            return Err(DecodeError { what: "a store number and positions within the limits", offset });
+        }
         Ok(Self { store, first, creates, tracking, idempotency, count, events: decoder })
     }
 
@@ -329,6 +338,21 @@ mod tests {
                 let _ = section.events().count();
             }
         }
+    }
+
+    #[test]
+    fn what_no_version_of_us_wrote_is_refused() {
+        let section = |store: u32, first: u64, count: usize| {
+            let head = SectionHead { store, first, creates: None, tracking: None, idempotency: None, count };
+            let mut section = Vec::new();
+            put_section(&mut section, &head, b"\x03\x01A\x00\x00");
+            AppendSection::decode(&section).is_ok()
+        };
+        assert!(section(1, 1, 1) && section(STORES_MAX, POSITION_MAX, 1) && section(1, POSITION_MAX + 1, 0));
+        assert!(!section(STORES_MAX + 1, 1, 1));
+        assert!(!section(1, 0, 1) && !section(1, POSITION_MAX, 2) && !section(1, u64::MAX, 1));
+        assert!(BodyRef::decode(b"\x01A\x00\x00xy").is_ok());
+        assert!(BodyRef::decode(b"\x01A\x00\x04xy").is_err());
     }
 
     #[test]

@@ -8,6 +8,8 @@ mod append;
 mod codec;
 mod decide;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod memory;
 mod model;
 mod postings;

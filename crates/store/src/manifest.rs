@@ -27,6 +27,8 @@ pub(crate) const NEW_NAME: &str = "MANIFEST.new";
 const MAGIC: [u8; 8] = *b"ROPEMANI";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 24;
+/// No store counts so far; numbers above it are damage, and counting on from here cannot overflow.
+const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// Where recovery starts, and what the engine wants to find again there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -97,6 +99,12 @@ impl Manifest {
             meta: decoder.bytes("meta of the checkpoint")?.to_vec(),
         };
         let next_file = decoder.varint("next file number")?;
+        if next_file > NUMBER_MAX {
+            return Err(DecodeError {
+                what: "next file number that can be counted up",
+                offset: decoder.offset(),
+            });
+        }
         let mut keyspaces = Vec::new();
         for _ in 0..decoder.varint("keyspace count")? {
             let name = decoder.str("name of a keyspace")?.to_owned();
@@ -110,6 +118,12 @@ impl Manifest {
                 let [level, group, file, bytes] = numbers;
                 if level > 64 {
                     return Err(DecodeError { what: "level up to 64", offset: decoder.offset() });
+                }
+                if file >= next_file || group > NUMBER_MAX {
+                    return Err(DecodeError {
+                        what: "run numbers that were given out",
+                        offset: decoder.offset(),
+                    });
                 }
                 runs.push(ManifestRun { level, group, file, bytes });
             }
