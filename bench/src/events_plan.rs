@@ -38,6 +38,9 @@ pub fn plan(quick: bool) -> Plan {
         steps.push(queries(size, peers, quick));
         steps.push(reopen(size, peers));
     }
+    if !quick {
+        steps.push(reopen(10_000_000, &[]));
+    }
     Plan { name: "events-embedded", steps }
 }
 
@@ -71,8 +74,12 @@ fn queries(size: u64, peers: &'static [&'static str], quick: bool) -> Step {
 }
 
 fn reopen(size: u64, peers: &'static [&'static str]) -> Step {
+    let resident = format!("peak memory of opening and reading {} events both ways", short(size));
     let what = format!("open after kill -9 under load, to the newest of {} events", short(size));
-    let rows = vec![Row::new(format!("open/after_kill{}", suffix(size)), what, "ms", Lower, "open")];
+    let rows = vec![
+        Row::new(format!("open/after_kill{}", suffix(size)), what, "ms", Lower, "open"),
+        Row::new(format!("resident{}", suffix(size)), resident, "MiB", Lower, "resident"),
+    ];
     let task = Task { rows: size, ..Task::new(Group::Reopen) };
     let victim = Some(Task { rows: size, ..Task::new(Group::Fill) });
     Step { task, victim, peers, rounds: 1, rows }

@@ -56,6 +56,12 @@ impl Harness {
         if report.machine.fs == "tmpfs" {
             report.notes.push("the data lies in memory (tmpfs): no durable figure means anything".into());
         }
+        if let Some(load) = report.machine.load.filter(|&load| load > 0.5) {
+            let note = format!(
+                "the machine was busy before it began (load {load}): repeat on a quiet one before you quote a figure"
+            );
+            report.notes.push(note);
+        }
         let built = self.peers_built(plan, &mut report.notes);
         for (number, step) in plan.steps.iter().enumerate() {
             say(&format!("step {} of {}: {}", number + 1, plan.steps.len(), step.task.arguments().join(" ")));

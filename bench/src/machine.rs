@@ -21,6 +21,8 @@ pub struct Machine {
     pub fs: String,
     /// Kernel release.
     pub kernel: String,
+    /// Processes that wanted to run in the minute before.
+    pub load: Option<f64>,
 }
 
 impl Machine {
@@ -36,6 +38,7 @@ impl Machine {
             fs: file_system(dir).unwrap_or_else(unknown),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
                 .map_or_else(|_| unknown(), |s| s.trim().into()),
+            load: load(),
         }
     }
 }
@@ -44,6 +47,17 @@ fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Most memory that this process ever held resident, mapped files included, in MiB.
+pub fn peak_resident_mib() -> Option<f64> {
+    let peak = field("/proc/self/status", "VmHWM")?;
+    Some(peak.trim_end_matches(" kB").parse::<f64>().ok()? / 1024.0)
+}
+
+/// Processes that wanted to run in the last minute, on average.
+pub fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// Type of the file system with the longest mount point above `dir`.
@@ -91,6 +105,8 @@ mod tests {
         let machine = Machine::here(Path::new("."));
         assert!(machine.cores > 0 && machine.memory_gib > 0);
         assert_ne!(machine.fs, "unknown");
+        assert!(peak_resident_mib().is_some_and(|mib| mib > 0.1));
+        assert!(load().is_some());
     }
 
     #[test]

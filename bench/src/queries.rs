@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::dataset::{ACCOUNT_EVENTS, Dataset, REGION_EVENTS};
 use crate::event_store::{Answer, Direction, EventStore, Flush, Query};
+use crate::machine::peak_resident_mib;
 use crate::worker::{Figure, Latencies, Outcome, Task};
 
 /// Events per append while preloading.
@@ -112,7 +113,8 @@ pub fn fill<S: EventStore>(task: &Task, mut say: impl Write) -> Result<Outcome> 
     Ok(Outcome::default())
 }
 
-/// Milliseconds until a killed store has opened and answered for its newest event.
+/// Milliseconds until a killed store has opened and answered for its newest event; then the most memory that the process
+/// held while it read every event in both directions.
 pub fn reopen<S: EventStore>(task: &Task) -> Result<Outcome> {
     let filter = S::filter(&Query::all());
     let started = Instant::now();
@@ -123,5 +125,9 @@ pub fn reopen<S: EventStore>(task: &Task) -> Result<Outcome> {
     ensure!(store.head()? > task.rows, "only {} of {} events are there", store.head()?, task.rows);
     let mut outcome = Outcome::default();
     outcome.figure("open", Figure::one(elapsed.as_secs_f64() * 1e3));
+    let forward = store.answer(&filter, Direction::Forward, None)?;
+    let backward = store.answer(&filter, Direction::Backward, None)?;
+    ensure!(forward.is_reverse_of(&backward), "{forward}, backwards {backward}");
+    outcome.figure("resident", Figure::one(peak_resident_mib().context("no peak of memory in /proc")?));
     Ok(outcome)
 }
