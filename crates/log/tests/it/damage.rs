@@ -294,7 +294,7 @@ proptest! {
             Ok(None) => prop_assert!(opened),
             Ok(Some(_)) => prop_assert!(!opened),
             Err(LogError::Future { .. }) => {}
-            Err(error) => prop_assert!(matches!(error, LogError::Missing { .. }) && from.0.0 % 8 != 0, "{}", error),
+            Err(error) => prop_assert!(matches!(error, LogError::Missing { .. }) && !from.0.0.is_multiple_of(8), "{}", error),
         }
         if !opened && salvage(&env, &dir(), from.0, from.1).is_ok() {
             prop_assert!(open_from(&env, &dir(), from.0, from.1).is_ok());
