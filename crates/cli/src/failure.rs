@@ -90,7 +90,7 @@ impl From<Error> for Failure {
                 "Nothing was written; what this position stands for was appended before"
             }
             (_, Class::Conflict) => "Nothing was written; read again and retry",
-            (_, Class::Busy) => "Nothing was written; --wait SECONDS waits longer",
+            (_, Class::Busy) => "--wait SECONDS waits longer",
             (_, Class::Corrupt) => {
                 "Nothing was changed; `ropewalk recover` says what can be saved of a damaged log, a damaged run needs a backup"
             }

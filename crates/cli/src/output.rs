@@ -37,9 +37,27 @@ const TABLE_END_ROWS: usize = 50;
 /// Characters of one table cell.
 const TABLE_CELL_CHARS: usize = 300;
 
-/// A line under the header and nothing else.
-pub(crate) const TABLE_STYLE: TableStyle =
-    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+/// Narrower than this is no terminal that anybody reads tables on, but one that does not know its width.
+const TERMINAL_COLUMNS_MIN: u16 = 40;
+
+/// An empty table: a line under the header and nothing else, as wide as the terminal. `width` counts where there is none.
+pub(crate) fn table(width: Option<u16>) -> Table {
+    const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+    let mut table = Table::new();
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic);
+    match table.width() {
+        Some(columns) if columns >= TERMINAL_COLUMNS_MIN => {}
+        Some(_) => {
+            table.set_width(width.unwrap_or(100));
+        }
+        None => {
+            if let Some(width) = width {
+                table.set_width(width);
+            }
+        }
+    }
+    table
+}
 
 /// One value of a row.
 #[derive(Debug, Clone, PartialEq)]
@@ -276,8 +294,7 @@ fn write_table(
             })
             .collect()
     };
-    let mut table = Table::new();
-    table.load_style(TABLE_STYLE).set_content_arrangement(ContentArrangement::Dynamic);
+    let mut table = table(None);
     table.set_header(columns.iter().zip(&used).filter(|(_, used)| **used).map(|(name, _)| *name));
     for row in first {
         table.add_row(shown(row));

@@ -1,9 +1,7 @@
 use std::io::{self, IsTerminal, Write};
 
-use comfy_table::{ContentArrangement, Table};
-
 use crate::failure::Result;
-use crate::output::{TABLE_STYLE, printable};
+use crate::output::{self, printable};
 
 /// Characters of a line, where no terminal says otherwise.
 const WIDTH: usize = 105;
@@ -66,11 +64,7 @@ impl Story {
     }
 
     pub(super) fn table(&mut self, header: &[&str], rows: &[Vec<String>]) -> Result {
-        let mut table = Table::new();
-        table.load_style(TABLE_STYLE).set_content_arrangement(ContentArrangement::Dynamic);
-        if !io::stdout().is_terminal() {
-            table.set_width(WIDTH as u16);
-        }
+        let mut table = output::table(Some(WIDTH as u16));
         table.set_header(header.iter().copied());
         for row in rows {
             table.add_row(row.iter().map(|cell| printable(cell)));
