@@ -88,7 +88,15 @@ impl Engine {
         let mut all: Vec<Arc<dyn Model>> = vec![Arc::new(KvModel)];
         all.extend(models);
         options.store.cache_bytes = options.memory_budget / 4;
-        let store = Store::open(env, &dir.join("store"), options.store.clone())?;
+        let (store_dir, log_dir) = (dir.join("store"), dir.join("log"));
+        for made in [&store_dir, &log_dir] {
+            ropewalk_vfs::create_dir_durably(&*env.vfs, made).map_err(|source| EngineError::Io {
+                op: "create directory",
+                path: made.clone(),
+                source: Arc::new(source),
+            })?;
+        }
+        let store = Store::open(env, &store_dir, options.store.clone())?;
         for model in &all {
             model.open(&store)?;
         }
@@ -100,7 +108,6 @@ impl Engine {
         }
         let mut replayed = Replayed { version, last: checkpoint.seq, last_time_micros: i64::MIN };
         let mut failure = None;
-        let log_dir = dir.join("log");
         let opened = LocalLog::open(
             env,
             &log_dir,
@@ -367,7 +374,7 @@ pub(crate) fn lock(env: &Env, dir: &Path) -> Result<Box<dyn LockGuard>, EngineEr
         let path = path.to_owned();
         move |source| EngineError::Io { op, path, source: Arc::new(source) }
     };
-    env.vfs.create_dir_all(dir).map_err(io("create directory", dir))?;
+    ropewalk_vfs::create_dir_durably(&*env.vfs, dir).map_err(io("create directory", dir))?;
     let path = dir.join("LOCK");
     env.vfs.lock(&path, &format!("pid {}", std::process::id())).map_err(|error| {
         if error.kind() != std::io::ErrorKind::WouldBlock {

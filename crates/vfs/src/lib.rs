@@ -204,6 +204,32 @@ pub trait Random: Send + Sync {
     fn next_u64(&self) -> u64;
 }
 
+/// Creates `dir` and its parents so that they survive a crash: a new directory is durable only when its parent is synced.
+/// The parent is synced also when `dir` was there already, because whoever made it may have died before that.
+///
+/// # Errors
+/// As [`Vfs::create_dir_all`] and [`Vfs::sync_dir`]. A parent of an existing `dir` that may not be opened is let be.
+pub fn create_dir_durably(vfs: &dyn Vfs, dir: &Path) -> io::Result<()> {
+    let mut made = Vec::new();
+    for ancestor in dir.ancestors() {
+        if ancestor.as_os_str().is_empty() || vfs.exists(ancestor)? {
+            break;
+        }
+        made.push(ancestor);
+    }
+    vfs.create_dir_all(dir)?;
+    for parent in made.iter().filter_map(|made| made.parent()) {
+        vfs.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
+    }
+    match dir.parent().filter(|parent| made.is_empty() && !parent.as_os_str().is_empty()) {
+        Some(parent) => match vfs.sync_dir(parent) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            synced => synced,
+        },
+        None => Ok(()),
+    }
+}
+
 /// Joins a file name to a directory; a helper that keeps `std::path` noise out of the callers.
 pub fn join(dir: &Path, name: &str) -> PathBuf {
     dir.join(name)

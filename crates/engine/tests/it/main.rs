@@ -1,0 +1,222 @@
+//! Behaviour of the engine on good and bad disks.
+
+use core::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
+
+use ropewalk_base::Seq;
+use ropewalk_engine::{
+    Background, CommitError, Durability, Engine, EngineError, EngineOptions, Keyspace, KeyspaceOptions, KvBatch,
+};
+use ropewalk_vfs::{DiskOp, FaultyVfs};
+use ropewalk_vfs::{Env, ManualClock};
+
+fn env(disk: &FaultyVfs, clock: &Arc<ManualClock>) -> Env {
+    Env { vfs: Arc::new(disk.clone()), clock: clock.clone(), ..Env::real() }
+}
+
+fn manual() -> EngineOptions {
+    EngineOptions { memory_budget: 1 << 20, background: Background::Manual, ..EngineOptions::default() }
+}
+
+fn open(env: &Env, options: EngineOptions) -> Result<Engine, EngineError> {
+    Engine::open(env, Path::new("/db"), options, Vec::new())
+}
+
+fn put(engine: &Engine, keys: Keyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<Seq, CommitError> {
+    let mut batch = KvBatch::new();
+    batch.put(keys, key, value);
+    engine.commit(vec![Box::new(batch)], durability).map(|done| done.seq)
+}
+
+fn get(engine: &Engine, keys: Keyspace, key: &[u8]) -> Option<Vec<u8>> {
+    engine.snapshot().read().get(keys, key).unwrap().map(|value| value.to_vec())
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_accepted_and_reopening_has_what_was_acknowledged() {
+    for op in [DiskOp::Sync, DiskOp::Write] {
+        let (disk, clock) = (FaultyVfs::new(1), Arc::default());
+        let env = env(&disk, &clock);
+        let engine = open(&env, manual()).unwrap();
+        let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+        put(&engine, keys, b"good", b"1", Durability::Sync).unwrap();
+        disk.fail(op, 0);
+        let refused = put(&engine, keys, b"lost", b"2", Durability::Sync).unwrap_err();
+        assert!(matches!(refused, CommitError::Engine(EngineError::Stopped { .. })), "{op:?}: {refused}");
+        assert!(refused.to_string().contains("simulated"), "the cause is told: {refused}");
+        assert_eq!(get(&engine, keys, b"lost"), None, "what is not durable is not seen");
+        assert!(put(&engine, keys, b"later", b"3", Durability::Sync).is_err());
+        assert_eq!(engine.seq(), Seq(1));
+        drop(engine);
+        disk.crash();
+        let engine = open(&env, manual()).unwrap();
+        assert_eq!(get(&engine, keys, b"good").as_deref(), Some(b"1".as_slice()));
+        assert_eq!(get(&engine, keys, b"later"), None);
+        put(&engine, keys, b"again", b"4", Durability::Sync).unwrap();
+    }
+}
+
+#[test]
+fn a_full_disk_is_a_typed_error_and_space_heals_it() {
+    let (disk, clock) = (FaultyVfs::new(2), Arc::default());
+    let env = env(&disk, &clock);
+    let engine = open(&env, manual()).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    // The log has its segment; flushing finds no room.
+    for i in 0..60_u32 {
+        put(&engine, keys, &i.to_be_bytes(), &[7; 2000], Durability::Sync).unwrap();
+    }
+    disk.set_space(Some(disk.used() + 1000));
+    let failed = engine.checkpoint().unwrap_err();
+    assert!(failed.to_string().contains("no space left"), "{failed}");
+    assert_eq!(get(&engine, keys, &7_u32.to_be_bytes()).unwrap(), [7; 2000]);
+    disk.set_space(None);
+    engine.checkpoint().unwrap();
+    assert_eq!(engine.stats().checkpoint, Seq(60));
+    drop(engine);
+    disk.crash();
+    let engine = open(&env, manual()).unwrap();
+    assert_eq!(get(&engine, keys, &59_u32.to_be_bytes()).unwrap(), [7; 2000]);
+}
+
+#[test]
+fn writers_are_told_when_flushing_fails_and_the_budget_is_spent() {
+    let disk = FaultyVfs::new(3);
+    let env = Env { vfs: Arc::new(disk.clone()), ..Env::real() };
+    let options = EngineOptions { background: Background::Threads, ..manual() };
+    let engine = open(&env, options).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    // Room for the log's segments, none for runs.
+    disk.set_space(Some(disk.used() + 200_000));
+    let refused = (0..5000_u32)
+        .find_map(|i| put(&engine, keys, &i.to_be_bytes(), &[1; 500], Durability::Buffered).err())
+        .expect("a budget that nothing empties must fill");
+    let CommitError::Engine(error) = refused else { panic!("{refused}") };
+    assert!(matches!(error, EngineError::Busy { .. } | EngineError::Stopped { .. }), "{error}");
+    assert!(error.to_string().contains("no space left"), "{error}");
+    assert!(engine.stats().write_bytes <= engine.stats().write_bytes_max + (1 << 20));
+}
+
+#[test]
+fn async_commits_are_visible_at_once_and_synced_within_their_interval() {
+    let (disk, clock) = (FaultyVfs::new(4), Arc::<ManualClock>::default());
+    let env = env(&disk, &clock);
+    let engine = open(&env, manual()).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let interval = Duration::from_millis(50);
+    let syncs = engine.stats().log.syncs;
+    put(&engine, keys, b"a", b"1", Durability::Async { interval }).unwrap();
+    assert_eq!(get(&engine, keys, b"a").unwrap(), b"1");
+    clock.advance(Duration::from_millis(49));
+    engine.background_step().unwrap();
+    assert_eq!(engine.stats().log.syncs, syncs);
+    clock.advance(Duration::from_millis(1));
+    assert!(engine.background_step().unwrap());
+    assert_eq!(engine.stats().log.syncs, syncs + 1);
+    std::mem::forget(engine);
+    disk.crash();
+    let engine = open(&env, manual()).unwrap();
+    assert_eq!(get(&engine, keys, b"a").unwrap(), b"1");
+}
+
+#[test]
+fn unsynced_commits_are_lost_only_from_the_end() {
+    for seed in 0..40 {
+        let (disk, clock) = (FaultyVfs::new(seed), Arc::default());
+        let env = env(&disk, &clock);
+        let engine = open(&env, manual()).unwrap();
+        let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+        for i in 0..20_u32 {
+            let durability = if i == 9 { Durability::Sync } else { Durability::Buffered };
+            put(&engine, keys, &i.to_be_bytes(), &[5; 700], durability).unwrap();
+        }
+        std::mem::forget(engine);
+        disk.crash();
+        let engine = open(&env, manual()).unwrap();
+        let kept = (0..20_u32).take_while(|i| get(&engine, keys, &i.to_be_bytes()).is_some()).count() as u32;
+        assert!(kept >= 10, "seed {seed}: a synced commit is lost");
+        assert!((kept..20).all(|i| get(&engine, keys, &i.to_be_bytes()).is_none()), "seed {seed}: a hole");
+        assert_eq!(engine.seq(), Seq(u64::from(kept)));
+    }
+}
+
+#[test]
+fn snapshots_are_stable_through_checkpoint_compaction_and_repin() {
+    let (disk, clock) = (FaultyVfs::new(5), Arc::default());
+    let engine = open(&env(&disk, &clock), manual()).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let mut snapshots = Vec::new();
+    for round in 0..8_u8 {
+        for key in 0..50_u8 {
+            put(&engine, keys, &[key], &[round; 100], Durability::Buffered).unwrap();
+        }
+        let mut drop_some = KvBatch::new();
+        drop_some.delete_range(keys, &[10 + round], &[12 + round]);
+        engine.commit(vec![Box::new(drop_some)], Durability::Buffered).unwrap();
+        snapshots.push((round, engine.snapshot()));
+        match round % 3 {
+            0 => engine.checkpoint().unwrap(),
+            1 => engine.compact().unwrap(),
+            _ => {}
+        }
+        for (round, snapshot) in &mut snapshots {
+            snapshot.repin();
+            for key in 0..50_u8 {
+                let dropped = (10 + *round..12 + *round).contains(&key);
+                let value = snapshot.read().get(keys, &[key]).unwrap().map(|value| value.to_vec());
+                assert_eq!(value, (!dropped).then(|| vec![*round; 100]), "round {round}, key {key}");
+            }
+        }
+    }
+    drop(snapshots);
+    engine.compact().unwrap();
+    let entries: u64 = engine.stats().store.keyspaces.iter().map(|k| k.entries).sum();
+    assert_eq!(entries, 48, "versions that nobody can see are gone");
+}
+
+#[test]
+fn a_feed_that_comes_too_late_is_told_where_the_log_begins() {
+    let (disk, clock) = (FaultyVfs::new(6), Arc::default());
+    let mut options = EngineOptions { log_retention_bytes: 0, ..manual() };
+    options.log.segment_bytes_first = 64 << 10;
+    options.log.segment_bytes_max = 64 << 10;
+    let engine = open(&env(&disk, &clock), options).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    for i in 0..400_u32 {
+        put(&engine, keys, &i.to_be_bytes(), &[3; 1000], Durability::Buffered).unwrap();
+    }
+    engine.checkpoint().unwrap();
+    let late = engine.changes(Seq(1)).unwrap().next().map(|_| ()).unwrap_err();
+    let EngineError::FeedTrimmed { asked, oldest } = late else { panic!("{late}") };
+    assert_eq!(asked, Seq(1));
+    let mut feed = engine.changes(oldest).unwrap();
+    let mut next = oldest;
+    while let Some(change) = feed.next().unwrap() {
+        assert_eq!(change.seq, next);
+        next = next.next();
+    }
+    assert_eq!(next, Seq(401));
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_refused_with_its_path() {
+    for op in [DiskOp::Create, DiskOp::Sync, DiskOp::SyncDir, DiskOp::Rename] {
+        let (disk, clock) = (FaultyVfs::new(7), Arc::default());
+        disk.fail(op, 0);
+        let refused = open(&env(&disk, &clock), manual()).err().expect("must be refused").to_string();
+        assert!(refused.contains("/db"), "{op:?}: {refused}");
+        open(&env(&disk, &clock), manual()).unwrap_or_else(|error| panic!("{op:?}: a second try works: {error}"));
+    }
+}
+
+#[test]
+fn a_transaction_over_the_limit_is_refused_before_anything_happens() {
+    let (disk, clock) = (FaultyVfs::new(8), Arc::default());
+    let engine = open(&env(&disk, &clock), manual()).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let value = vec![0; 65 << 20];
+    let refused = put(&engine, keys, b"k", &value, Durability::Sync).unwrap_err();
+    assert!(matches!(refused, CommitError::Engine(EngineError::TooLarge { .. })), "{refused}");
+    assert_eq!(engine.seq(), Seq::ZERO);
+}
