@@ -44,7 +44,7 @@ impl Harness {
     ) -> Result<Report> {
         fs::create_dir_all(&self.data).with_context(|| format!("creating {}", self.data.display()))?;
         let mut report = Report {
-            bench: plan.name,
+            bench: plan.name.to_owned(),
             commit: git_commit(),
             date: jiff::Timestamp::now().to_string(),
             quick: self.quick,

@@ -11,8 +11,9 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
 use ropewalk_bench::counting::CountingAllocator;
 use ropewalk_bench::harness::Harness;
-use ropewalk_bench::plan::Plan;
-use ropewalk_bench::report::OURS;
+use ropewalk_bench::plan::{Plan, is_below};
+use ropewalk_bench::report::{OURS, Report};
+use ropewalk_bench::table::Style;
 use ropewalk_bench::worker::Task;
 use ropewalk_bench::{events_plan, kernel_plan, opossum_plan, probe, table};
 
@@ -46,6 +47,17 @@ enum Command {
         /// Where the data goes; the default lies beside this program.
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
+    },
+    /// Shows a result that was written with `--json`.
+    Show {
+        /// The file.
+        file: PathBuf,
+        /// As Markdown, for a page.
+        #[arg(long)]
+        markdown: bool,
+        /// Only these rows, or the rows below them.
+        #[arg(long, value_name = "ROW")]
+        only: Vec<String>,
     },
     /// Measures the disk: 4 KiB pwrite + fdatasync.
     Probe {
@@ -98,13 +110,21 @@ fn main() -> Result<ExitCode> {
             let data = data.unwrap_or_else(|| beside.join("bench-data"));
             let harness = Harness { data, rivals: beside.join("ropewalk-rivals"), ours, quick };
             let report = harness.run(&plan, name.report_machine(), &mut |line| eprintln!("{line}"))?;
-            println!("{}", table::render(&report));
+            println!("{}", table::render(&report, Style::Terminal));
             if let Some(file) = json {
                 fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")
                     .with_context(|| format!("writing {}", file.display()))?;
             }
             let equal = report.rows.iter().all(|row| row.answers_equal);
             Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Show { file, markdown, only } => {
+            let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+            let mut report: Report =
+                serde_json::from_str(&text).with_context(|| format!("{} is no result", file.display()))?;
+            report.rows.retain(|row| only.is_empty() || only.iter().any(|only| is_below(&row.id, only)));
+            println!("{}", table::render(&report, if markdown { Style::Markdown } else { Style::Terminal }));
+            Ok(ExitCode::SUCCESS)
         }
         Command::Probe { dir } => {
             println!("{}", serde_json::to_string(&probe::run(&dir, std::time::Duration::from_secs(3))?)?);

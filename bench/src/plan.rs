@@ -1,6 +1,6 @@
 //! What a benchmark consists of: steps, each one task for a few systems, and the rows that its figures fill.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::worker::Task;
 
@@ -32,7 +32,7 @@ pub struct Step {
 }
 
 /// Whether more is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
     /// A rate.
@@ -96,14 +96,16 @@ impl Row {
 impl Plan {
     /// Keeps the rows whose id is `only` or lies below it (`point/hit` keeps `point/hit/1M/rand`), and the steps they need.
     pub fn retain(&mut self, only: &str) {
-        let below = |id: &str| {
-            id.strip_prefix(only).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
-        };
         for step in &mut self.steps {
-            step.rows.retain(|row| below(&row.id));
+            step.rows.retain(|row| is_below(&row.id, only));
         }
         self.steps.retain(|step| !step.rows.is_empty());
     }
+}
+
+/// True when the row `id` is `only` or lies below it.
+pub fn is_below(id: &str, only: &str) -> bool {
+    id.strip_prefix(only).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
 }
 
 /// `1000000` as `1M`, `100000` as `100K`.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::worker::Latencies;
 
@@ -16,7 +16,7 @@ const BLOCK_BYTES: usize = 4096;
 const FILE_BYTES: usize = 16 << 20;
 
 /// Rate and latency of fdatasync.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Probe {
     /// Synced 4 KiB writes per second.
     pub fdatasync_per_s: f64,

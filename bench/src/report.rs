@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::plan::{Better, Row};
@@ -10,10 +10,10 @@ use crate::probe::Probe;
 use crate::worker::Figure;
 
 /// A whole run.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Name of the benchmark.
-    pub bench: &'static str,
+    pub bench: String,
     /// The commit that was measured.
     pub commit: String,
     /// When it started, RFC 3339.
@@ -31,14 +31,14 @@ pub struct Report {
 }
 
 /// One row of the result.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct RowResult {
     /// Stable id.
     pub id: String,
     /// In plain words.
     pub what: String,
     /// Unit of all values.
-    pub unit: &'static str,
+    pub unit: String,
     /// Which way is better.
     pub better: Better,
     /// Our median.
@@ -58,7 +58,7 @@ pub struct RowResult {
     pub p99_us: Option<f64>,
     /// Durability, for rows that write.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub durability: Option<&'static str>,
+    pub durability: Option<String>,
     /// What the disk could do at that moment: 4 KiB writes with fdatasync per second, for rows that write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fdatasync_per_s: Option<f64>,
@@ -73,7 +73,7 @@ pub struct RowResult {
 }
 
 /// Spread of one peer's figure.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Detail {
     min: f64,
     max: f64,
@@ -84,12 +84,12 @@ pub struct Detail {
 }
 
 /// A published figure and the machine it was published for.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Reported {
     /// In the row's unit.
     pub value: Option<f64>,
     /// As far as the report tells.
-    pub machine: Option<&'static str>,
+    pub machine: Option<String>,
 }
 
 /// Figures by system; `ours` is ours.
@@ -113,7 +113,7 @@ impl RowResult {
         Self {
             id: row.id.clone(),
             what: row.what.clone(),
-            unit: row.unit,
+            unit: row.unit.to_owned(),
             better: row.better,
             ours: ours.as_ref().map(|m| m.median),
             min: ours.as_ref().map(|m| m.min),
@@ -121,11 +121,11 @@ impl RowResult {
             p50_us: ours.as_ref().and_then(|m| m.p50_us),
             p95_us: ours.as_ref().and_then(|m| m.p95_us),
             p99_us: ours.as_ref().and_then(|m| m.p99_us),
-            durability: row.durability,
+            durability: row.durability.map(str::to_owned),
             fdatasync_per_s: None,
             peers,
             peers_detail,
-            report: Reported { value: row.report, machine: row.report.and(machine) },
+            report: Reported { value: row.report, machine: row.report.and(machine).map(str::to_owned) },
             answers_equal,
         }
     }

@@ -1,21 +1,55 @@
 //! The result as a table for people.
 
+use std::collections::BTreeSet;
+
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::plan::REFERENCES;
 use crate::report::{Report, RowResult};
 
-/// Rows, ours with its spread, every peer, the report's figure, and what ours is against them: above 1x ours is better.
-pub fn render(report: &Report) -> String {
-    let mut peers: Vec<&str> = Vec::new();
-    for name in report.rows.iter().flat_map(|row| row.peers.keys()) {
-        if !peers.contains(&name.as_str()) {
-            peers.push(name);
-        }
+/// Where the table goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// A terminal: ids, spread and latencies.
+    Terminal,
+    /// Markdown: what each row means, without the spread.
+    Markdown,
+}
+
+/// Rows, ours, every peer, the report's figure, and what ours is against them: above 1x ours is better.
+pub fn render(report: &Report, style: Style) -> String {
+    let machine = &report.machine;
+    let mut text = format!(
+        "{} at {}{}, {}, on {}, {} cores, {} GiB, {}, Linux {}\n",
+        report.bench,
+        report.commit,
+        if report.quick { " (quick)" } else { "" },
+        report.date.get(..10).unwrap_or(&report.date),
+        machine.cpu,
+        machine.cores,
+        machine.memory_gib,
+        machine.fs,
+        machine.kernel
+    );
+    let probe =
+        [report.probe.fdatasync_per_s, report.probe.p50_us, report.probe.p99_us].map(|v| number(Some(v)));
+    let [rate, p50, p99] = probe;
+    text += &format!("disk probe, 4 KiB pwrite + fdatasync: {rate}/s, p50 {p50} µs, p99 {p99} µs\n\n");
+    text += &format!("{}\n", rows(report, style));
+    for note in &report.notes {
+        text += &format!("note: {note}\n");
     }
+    text
+}
+
+fn rows(report: &Report, style: Style) -> Table {
+    let peers: BTreeSet<&String> = report.rows.iter().flat_map(|row| row.peers.keys()).collect();
     let reported = report.rows.iter().any(|row| row.report.value.is_some());
-    let mut header = vec!["row", "unit", "ours", "min", "max", "p50 µs", "p99 µs", "fdatasync/s"];
-    header.extend(&peers);
+    let mut header = match style {
+        Style::Terminal => vec!["row", "unit", "ours", "min", "max", "p50 µs", "p99 µs", "fdatasync/s"],
+        Style::Markdown => vec!["row", "what", "unit", "ours"],
+    };
+    header.extend(peers.iter().map(|peer| peer.as_str()));
     if !peers.is_empty() {
         header.push("to best peer");
     }
@@ -23,47 +57,31 @@ pub fn render(report: &Report) -> String {
         header.extend(["report", "to report"]);
     }
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(&header);
-    for column in table.column_iter_mut().skip(2) {
+    table.load_style(if style == Style::Terminal { presets::NOTHING } else { presets::ASCII_MARKDOWN });
+    table.set_header(&header);
+    for column in table.column_iter_mut().skip(if style == Style::Terminal { 2 } else { 3 }) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     for row in &report.rows {
-        let mut cells = vec![row.id.clone(), row.unit.to_owned()];
-        cells.extend([row.ours, row.min, row.max, row.p50_us, row.p99_us, row.fdatasync_per_s].map(number));
-        cells.extend(peers.iter().map(|&peer| number(row.peers.get(peer).copied())));
+        let mut cells = match style {
+            Style::Terminal => vec![row.id.clone(), row.unit.clone()],
+            Style::Markdown => vec![format!("`{}`", row.id), row.what.clone(), row.unit.clone()],
+        };
+        cells.push(number(row.ours));
+        if style == Style::Terminal {
+            cells.extend([row.min, row.max, row.p50_us, row.p99_us, row.fdatasync_per_s].map(number));
+        }
+        cells.extend(peers.iter().map(|peer| number(row.peers.get(*peer).copied())));
         if !peers.is_empty() {
             cells.push(if row.answers_equal { ratio(best_peer(row)) } else { "answers differ".into() });
         }
         if reported {
-            cells.extend([
-                number(row.report.value),
-                ratio(row.report.value.and_then(|value| row.ratio(value))),
-            ]);
+            let to_report = row.report.value.and_then(|value| row.ratio(value));
+            cells.extend([number(row.report.value), ratio(to_report)]);
         }
         table.add_row(cells);
     }
-    let probe = report.probe;
-    let mut text = format!(
-        "{} at {}{} on {}, {} cores, {} GiB, {}, Linux {}\n",
-        report.bench,
-        report.commit,
-        if report.quick { " (quick)" } else { "" },
-        report.machine.cpu,
-        report.machine.cores,
-        report.machine.memory_gib,
-        report.machine.fs,
-        report.machine.kernel
-    );
-    text += &format!(
-        "disk probe, 4 KiB pwrite + fdatasync: {}/s, p50 {} µs, p99 {} µs\n\n{table}\n",
-        number(Some(probe.fdatasync_per_s)),
-        number(Some(probe.p50_us)),
-        number(Some(probe.p99_us))
-    );
-    for note in &report.notes {
-        text += &format!("note: {note}\n");
-    }
-    text
+    table
 }
 
 /// The smallest of our ratios to the peers, without those that are shown for reference only.
