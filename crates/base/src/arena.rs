@@ -122,7 +122,11 @@ impl Arena {
             // SAFETY: the target lies above `published`, so no reader looks at it, and `writer` is held, so nobody
             // else writes it. Source and target cannot overlap: no reference into the target exists.
             unsafe {
-                std::ptr::copy_nonoverlapping(part.as_ptr(), UnsafeCell::raw_get(target.as_ptr()), part.len());
+                std::ptr::copy_nonoverlapping(
+                    part.as_ptr(),
+                    UnsafeCell::raw_get(target.as_ptr()),
+                    part.len(),
+                );
             }
             at += part.len();
         }
@@ -191,8 +195,9 @@ impl AppendList {
         let index = self.len.load(Ordering::Relaxed);
         let (bucket, at) = list_slot(index);
         let slot = self.buckets.get(bucket).expect("40 doubling buckets are more than the address space");
-        let entries =
-            slot.get_or_init(|| std::iter::repeat_with(|| AtomicU64::new(0)).take(FIRST_LIST_LEN << bucket).collect());
+        let entries = slot.get_or_init(|| {
+            std::iter::repeat_with(|| AtomicU64::new(0)).take(FIRST_LIST_LEN << bucket).collect()
+        });
         entries.get(at).expect("list_slot stays inside its bucket").store(value, Ordering::Relaxed);
         self.len.store(index + 1, Ordering::Release);
     }

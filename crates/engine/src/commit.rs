@@ -95,7 +95,12 @@ impl Core {
             log,
             store,
             versions: Arc::new(Versions::new(version, last)),
-            sequencer: Mutex::new(Sequencer { last, last_time_micros, payloads: Vec::new(), ends: Vec::new() }),
+            sequencer: Mutex::new(Sequencer {
+                last,
+                last_time_micros,
+                payloads: Vec::new(),
+                ends: Vec::new(),
+            }),
             failed: OnceLock::new(),
             write_bytes: AtomicU64::new(write_bytes),
             watch: Mutex::new(()),
@@ -309,7 +314,8 @@ impl Stage for Commits {
             sequencer.payloads = Vec::new();
         }
         let active = version.active.bytes();
-        core.write_bytes.store(active + version.frozen.iter().map(|g| g.bytes()).sum::<u64>(), Ordering::Relaxed);
+        core.write_bytes
+            .store(active + version.frozen.iter().map(|g| g.bytes()).sum::<u64>(), Ordering::Relaxed);
         if active >= core.options.memtable_bytes() {
             drop(version);
             core.freeze(sequencer.last);
@@ -350,7 +356,11 @@ impl Stage for Commits {
     }
 
     fn failure(&self) -> Self::Outcome {
-        Err(self.0.stopped().unwrap_or(EngineError::Stopped { cause: "the group did not settle".into() }).into())
+        Err(self
+            .0
+            .stopped()
+            .unwrap_or(EngineError::Stopped { cause: "the group did not settle".into() })
+            .into())
     }
 }
 

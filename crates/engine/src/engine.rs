@@ -101,8 +101,7 @@ impl Engine {
             model.open(&store)?;
         }
         let checkpoint = store.checkpoint();
-        let version =
-            Version { active: Core::new_generation(&all), frozen: Vec::new(), view: store.view() };
+        let version = Version { active: Core::new_generation(&all), frozen: Vec::new(), view: store.view() };
         for model in &all {
             model.load(ReadView::new(&version, Seq::MAX))?;
         }
@@ -160,7 +159,10 @@ impl Engine {
         spawn("rope-sync", Box::new(move || syncer.run_async_sync()));
     }
 
-    fn request(&self, operations: Vec<Box<dyn Operation>>) -> Result<(Vec<Box<dyn Operation>>, usize), EngineError> {
+    fn request(
+        &self,
+        operations: Vec<Box<dyn Operation>>,
+    ) -> Result<(Vec<Box<dyn Operation>>, usize), EngineError> {
         if let Some(error) = self.core.stopped() {
             return Err(error);
         }
@@ -278,7 +280,8 @@ impl Engine {
         self.checkpoint()?;
         self.core.store.compact_all(&self.core.versions.live())?;
         self.core.refresh_view();
-        Ok(())
+        // Whoever compacts wants space back.
+        Ok(self.core.log.release_spares()?)
     }
 
     /// Reads every byte and checks every checksum and invariant.

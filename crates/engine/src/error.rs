@@ -45,7 +45,9 @@ pub enum EngineError {
         source: DecodeError,
     },
     /// A record names a model that this build does not have.
-    #[error("commit record {seq} at log address {lsn} holds data of unknown model {model}; it was written by a newer version")]
+    #[error(
+        "commit record {seq} at log address {lsn} holds data of unknown model {model}; it was written by a newer version"
+    )]
     UnknownModel {
         /// Which commit.
         seq: Seq,

@@ -158,7 +158,8 @@ impl Operation for KvBatch {
                 }
             }
             for range in &self.ranges_read {
-                let changed = latest.changed_in(range.keyspace, &range.start, range.end.as_deref(), self.since)?;
+                let changed =
+                    latest.changed_in(range.keyspace, &range.start, range.end.as_deref(), self.since)?;
                 if let Some(seq) = changed {
                     return Err(Self::conflict(range.keyspace, &range.start, seq));
                 }

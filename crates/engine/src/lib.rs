@@ -28,10 +28,10 @@ pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite
 pub use model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
 pub use options::{Background, Durability, EngineOptions};
 pub use record::RecordBody;
-pub use salvage::{inspect_log, salvage_log};
 pub use ropewalk_log::{Cut, Damage, LogError, LogOptions, LogStats, Recovery};
 pub use ropewalk_store::{
-    Compression, Cursor, FilterPolicy, Keyspace, KeyspaceOptions, ReadMode, StoreError, StoreOptions, StoreStats, Value,
-    VerifyReport,
+    Compression, Cursor, FilterPolicy, Keyspace, KeyspaceOptions, ReadMode, StoreError, StoreOptions,
+    StoreStats, Value, VerifyReport,
 };
+pub use salvage::{inspect_log, salvage_log};
 pub use version::{Generation, ReadView, Snapshot};

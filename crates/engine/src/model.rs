@@ -56,7 +56,12 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     /// The store cannot write.
-    fn flush(&self, memory: &dyn Memory, store: &Store, snapshots: &[Seq]) -> Result<Vec<NewRun>, EngineError>;
+    fn flush(
+        &self,
+        memory: &dyn Memory,
+        store: &Store,
+        snapshots: &[Seq],
+    ) -> Result<Vec<NewRun>, EngineError>;
     /// Checks every invariant of the model's own data; answers one line per violation.
     ///
     /// # Errors

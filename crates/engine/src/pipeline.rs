@@ -225,7 +225,8 @@ impl<S: Stage> Pipeline<S> {
             (entries, more)
         };
         if !entries.is_empty() {
-            let (slots, requests): (Vec<_>, Vec<_>) = entries.into_iter().map(|e| (e.slot, e.request)).unzip();
+            let (slots, requests): (Vec<_>, Vec<_>) =
+                entries.into_iter().map(|e| (e.slot, e.request)).unzip();
             let outcomes = self.stage.sequence(requests, &mut taken.ticket);
             taken.answers.extend(slots.into_iter().zip(outcomes));
         }

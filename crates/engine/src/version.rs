@@ -53,7 +53,8 @@ impl Generation {
     /// The memtable of a keyspace, made when first written.
     pub(crate) fn keyspace(&self, keyspace: Keyspace) -> &Memtable {
         let index = usize::from(keyspace.0);
-        let bucket = self.keyspaces.get(index / KEYSPACES_PER_BUCKET).expect("there is a bucket for every u16");
+        let bucket =
+            self.keyspaces.get(index / KEYSPACES_PER_BUCKET).expect("there is a bucket for every u16");
         let bucket =
             bucket.get_or_init(|| std::iter::repeat_with(OnceLock::new).take(KEYSPACES_PER_BUCKET).collect());
         bucket

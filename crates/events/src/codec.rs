@@ -26,8 +26,8 @@ pub(crate) fn put_body(out: &mut Vec<u8>, event: &Event) {
     for tag in &event.tags {
         put_bytes(out, tag.as_bytes());
     }
-    let flags =
-        if event.id.is_some() { HAS_ID } else { 0 } | if event.metadata.is_empty() { 0 } else { HAS_METADATA };
+    let flags = if event.id.is_some() { HAS_ID } else { 0 }
+        | if event.metadata.is_empty() { 0 } else { HAS_METADATA };
     out.push(flags);
     if let Some(id) = &event.id {
         out.extend_from_slice(id.as_bytes());
@@ -69,8 +69,11 @@ impl<'a> BodyRef<'a> {
             return Err(DecodeError { what: "known event flags", offset: decoder.offset() - 1 });
         }
         let id = if flags & HAS_ID != 0 { Some(Uuid::from_bytes(decoder.array("event id")?)) } else { None };
-        let metadata_count =
-            if flags & HAS_METADATA != 0 { decoder.varint("number of metadata entries")? as usize } else { 0 };
+        let metadata_count = if flags & HAS_METADATA != 0 {
+            decoder.varint("number of metadata entries")? as usize
+        } else {
+            0
+        };
         let metadata = decoder;
         for _ in 0..metadata_count {
             decoder.bytes("metadata key")?;
@@ -162,8 +165,9 @@ pub struct SequencedEventRef<'a> {
 impl<'a> SequencedEventRef<'a> {
     #[inline]
     pub(crate) fn decode(position: u64, value: &'a [u8]) -> Result<Self, DecodeError> {
-        let (header, body) =
-            value.split_first_chunk::<VALUE_HEADER>().ok_or(DecodeError { what: "event header", offset: 0 })?;
+        let (header, body) = value
+            .split_first_chunk::<VALUE_HEADER>()
+            .ok_or(DecodeError { what: "event header", offset: 0 })?;
         let (seq, time) = header.split_at(8);
         let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
         Ok(Self {
@@ -319,8 +323,20 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_event() -> impl Strategy<Value = Event> {
-        (".{1,8}", prop::collection::vec(".{1,8}", 0..5), any::<Vec<u8>>(), any::<Option<[u8; 16]>>(), prop::collection::vec((".{0,4}", ".{0,4}"), 0..3))
-            .prop_map(|(event_type, tags, data, id, metadata)| Event { event_type, tags, data, id: id.map(Uuid::from_bytes), metadata })
+        (
+            ".{1,8}",
+            prop::collection::vec(".{1,8}", 0..5),
+            any::<Vec<u8>>(),
+            any::<Option<[u8; 16]>>(),
+            prop::collection::vec((".{0,4}", ".{0,4}"), 0..3),
+        )
+            .prop_map(|(event_type, tags, data, id, metadata)| Event {
+                event_type,
+                tags,
+                data,
+                id: id.map(Uuid::from_bytes),
+                metadata,
+            })
     }
 
     proptest! {
@@ -364,10 +380,18 @@ mod tests {
         let mut bodies = Vec::new();
         put_bytes(&mut bodies, &body);
         let tracking = Tracking { source: "up".into(), position: 300 };
-        let head = SectionHead { store: 5, first: 9, creates: Some("s"), tracking: Some(&tracking), idempotency: Some(("k", 7)), count: 1 };
+        let head = SectionHead {
+            store: 5,
+            first: 9,
+            creates: Some("s"),
+            tracking: Some(&tracking),
+            idempotency: Some(("k", 7)),
+            count: 1,
+        };
         let mut section = Vec::new();
         put_section(&mut section, &head, &bodies);
-        let mut expected = b"\x05\0\0\0\x07\x09\0\0\0\0\0\0\0\x01s\x02up\xac\x02\x01k\x07\0\0\0\0\0\0\0\x01\x0f".to_vec();
+        let mut expected =
+            b"\x05\0\0\0\x07\x09\0\0\0\0\0\0\0\x01s\x02up\xac\x02\x01k\x07\0\0\0\0\0\0\0\x01\x0f".to_vec();
         expected.extend_from_slice(&body);
         assert_eq!(section, expected);
     }

@@ -138,7 +138,11 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { attempts: 10, first_pause: Duration::from_micros(200), longest_pause: Duration::from_millis(50) }
+        Self {
+            attempts: 10,
+            first_pause: Duration::from_micros(200),
+            longest_pause: Duration::from_millis(50),
+        }
     }
 }
 

@@ -28,5 +28,6 @@ pub use read::{EventReader, Scan};
 pub use store::{EventStore, PendingAppend};
 pub use subscribe::{Delivery, Subscription};
 pub use types::{
-    AppendCondition, Event, NAME_BYTES_MAX, QUERY_TERMS_MAX, Query, QueryItem, ReadOptions, TEXT_BYTES_MAX, Tracking,
+    AppendCondition, Event, NAME_BYTES_MAX, QUERY_TERMS_MAX, Query, QueryItem, ReadOptions, TEXT_BYTES_MAX,
+    Tracking,
 };

@@ -247,7 +247,14 @@ impl StoreMemory {
 
 impl Postings {
     /// Notes a position; answers the bytes that this took.
-    fn add(&mut self, arena: &Arena, store: u32, (kind, name): (Kind, &str), place: ArenaOffset, at: u32) -> u64 {
+    fn add(
+        &mut self,
+        arena: &Arena,
+        store: u32,
+        (kind, name): (Kind, &str),
+        place: ArenaOffset,
+        at: u32,
+    ) -> u64 {
         let term = Term::new(store, kind, name.as_bytes());
         let mut grown = 4;
         let posting = self.by_term.entry(term.hash).or_insert_with(|| {

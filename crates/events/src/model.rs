@@ -15,7 +15,8 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::RwLock;
 use ropewalk_base::{DecodeError, Seq};
 use ropewalk_engine::{
-    Apply, Compression, EngineError, FilterPolicy, Keyspace, KeyspaceOptions, Memory, Model, ModelId, ReadView,
+    Apply, Compression, EngineError, FilterPolicy, Keyspace, KeyspaceOptions, Memory, Model, ModelId,
+    ReadView,
 };
 use ropewalk_store::{NewRun, Store};
 
@@ -105,8 +106,7 @@ impl EventsModel {
 
     /// Name and number of every store, by name.
     pub fn stores(&self) -> Vec<(String, u32)> {
-        let mut all: Vec<_> =
-            self.catalog.read().by_name.values().map(|s| (s.name.clone(), s.id)).collect();
+        let mut all: Vec<_> = self.catalog.read().by_name.values().map(|s| (s.name.clone(), s.id)).collect();
         all.sort();
         all
     }
@@ -143,9 +143,14 @@ impl Model for EventsModel {
     }
 
     fn open(&self, store: &Store) -> Result<(), EngineError> {
-        let plain = KeyspaceOptions { compression: Compression::None, filter: FilterPolicy::None, ..Default::default() };
+        let plain = KeyspaceOptions {
+            compression: Compression::None,
+            filter: FilterPolicy::None,
+            ..Default::default()
+        };
         // Most look-ups in postings are for tags that do not exist yet (unique names), so filters pay on every level.
-        let prefixed = KeyspaceOptions { filter: FilterPolicy::All, filter_ignores_last: 8, ..Default::default() };
+        let prefixed =
+            KeyspaceOptions { filter: FilterPolicy::All, filter_ignores_last: 8, ..Default::default() };
         let found = Keyspaces {
             events: store.keyspace("events", plain)?,
             postings: store.keyspace("events.postings", prefixed)?,
@@ -160,7 +165,8 @@ impl Model for EventsModel {
         cursor.seek(b"s")?;
         while cursor.valid() {
             let Some((b's', name)) = cursor.key().split_first() else { break };
-            let damaged = || EngineError::Damaged { model: "events", what: "entry of the store catalog".into() };
+            let damaged =
+                || EngineError::Damaged { model: "events", what: "entry of the store catalog".into() };
             let name = std::str::from_utf8(name).map_err(|_| damaged())?;
             let id = u32::from_le_bytes(cursor.value().try_into().map_err(|_| damaged())?);
             let head = StoreRead::new(read, self.place(id)).head().map_err(to_engine)?;
@@ -293,7 +299,9 @@ fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Res
         (seq, time) = (event.seq, event.time_micros);
         // Counting per term finds a missing or surplus posting without a look-up per event. Only terms of a sample by
         // hash are counted, so that the table stays small; a term is in the sample for all its events or for none.
-        for (is_tag, term) in std::iter::once((false, event.event_type())).chain(event.tags().map(|t| (true, t))) {
+        for (is_tag, term) in
+            std::iter::once((false, event.event_type())).chain(event.tags().map(|t| (true, t)))
+        {
             if head < SAMPLE_ALL_BELOW || ropewalk_base::hash64(term.as_bytes()).is_multiple_of(64) {
                 *terms.entry((is_tag, term.to_owned())).or_insert(0) += 1;
             }
@@ -308,7 +316,9 @@ fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Res
             at = position + 1;
         }
         if found != expected {
-            out.push(format!("store {name}: postings of {term:?} list {found} events, the events say {expected}"));
+            out.push(format!(
+                "store {name}: postings of {term:?} list {found} events, the events say {expected}"
+            ));
         }
         if out.len() >= VIOLATIONS_MAX {
             return Ok(());

@@ -86,7 +86,12 @@ pub(crate) fn put_chunk(out: &mut Vec<u8>, name: &[u8], positions: &[u64]) {
 }
 
 /// Appends the chunk's positions to `out` if it belongs to `name`; false when it belongs to another term.
-pub(crate) fn read_chunk(value: &[u8], name: &[u8], first: u64, out: &mut Vec<u64>) -> Result<bool, DecodeError> {
+pub(crate) fn read_chunk(
+    value: &[u8],
+    name: &[u8],
+    first: u64,
+    out: &mut Vec<u64>,
+) -> Result<bool, DecodeError> {
     let mut decoder = Decoder::new(value);
     if decoder.bytes("term of a chunk")? != name {
         return Ok(false);
@@ -203,7 +208,9 @@ impl<'s> TermCursor<'s> {
     fn gallop_ge(&mut self, target: u64) -> Option<u64> {
         let value = |i: usize| self.loaded.get(i).copied();
         let here = value(self.at);
-        if here.is_some_and(|v| v >= target) && self.at.checked_sub(1).and_then(value).is_none_or(|v| v < target) {
+        if here.is_some_and(|v| v >= target)
+            && self.at.checked_sub(1).and_then(value).is_none_or(|v| v < target)
+        {
             return here;
         }
         let mut low = if value(self.at).is_some_and(|v| v < target) { self.at + 1 } else { 0 };
@@ -235,7 +242,11 @@ impl<'s> TermCursor<'s> {
     fn damaged(&self, what: &str) -> EventsError {
         EventsError::Damaged {
             store: self.store,
-            place: format!("posting of {:?} in keyspace {}", String::from_utf8_lossy(self.term.name), self.postings.0),
+            place: format!(
+                "posting of {:?} in keyspace {}",
+                String::from_utf8_lossy(self.term.name),
+                self.postings.0
+            ),
             what: what.to_owned(),
         }
     }

@@ -51,7 +51,11 @@ impl<'s> Scan<'s> {
             return Ok(None);
         };
         self.left -= 1;
-        if self.backwards { self.high = position - 1 } else { self.low = position + 1 }
+        if self.backwards {
+            self.high = position - 1
+        } else {
+            self.low = position + 1
+        }
         Ok(Some(Position(position)))
     }
 

@@ -60,7 +60,8 @@ pub(crate) struct StoreRead<'s> {
 impl<'s> StoreRead<'s> {
     pub(crate) fn new(read: ReadView<'s>, place: Place) -> Self {
         let memories = read.memories::<EventMemory>(place.slot).rev();
-        let memories = memories.filter_map(|events| Some(Source { events, memory: events.store(place.store)? }));
+        let memories =
+            memories.filter_map(|events| Some(Source { events, memory: events.store(place.store)? }));
         Self { read, place, memories: memories.collect() }
     }
 

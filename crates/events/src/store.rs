@@ -79,8 +79,15 @@ impl EventStore {
     /// [`EventsError::AppendConditionFailed`] if a matching event lies after `condition.after`; nothing is written.
     /// # Source
     /// DCB specification, section "Append Condition".
-    pub fn append(&self, events: &[Event], condition: Option<AppendCondition>) -> Result<Appended, EventsError> {
-        self.append_with(events, AppendOptions { conditions: condition.into_iter().collect(), ..Default::default() })
+    pub fn append(
+        &self,
+        events: &[Event],
+        condition: Option<AppendCondition>,
+    ) -> Result<Appended, EventsError> {
+        self.append_with(
+            events,
+            AppendOptions { conditions: condition.into_iter().collect(), ..Default::default() },
+        )
     }
 
     /// Appends with several conditions, tracking, an idempotency key, or another durability.
@@ -108,7 +115,11 @@ impl EventStore {
     ///
     /// # Errors
     /// As [`EventStore::append_with`], for what is known before the transaction is queued.
-    pub fn operation(&self, events: &[Event], options: AppendOptions) -> Result<AppendOperation, EventsError> {
+    pub fn operation(
+        &self,
+        events: &[Event],
+        options: AppendOptions,
+    ) -> Result<AppendOperation, EventsError> {
         let mut operation = AppendOperation::new(self.model.clone(), &self.name, events, options)?;
         if operation.has_conditions() {
             operation.check_ahead(self.engine.snapshot().read())?;

@@ -63,10 +63,13 @@ impl Subscription {
 
     /// Position to resume after: everything up to it has been delivered or does not match.
     pub fn position(&self) -> Position {
-        self.ready.iter().find_map(|d| match d {
-            Delivery::Event(event) => Some(Position(event.position.0 - 1)),
-            _ => None,
-        }).unwrap_or(self.after)
+        self.ready
+            .iter()
+            .find_map(|d| match d {
+                Delivery::Event(event) => Some(Position(event.position.0 - 1)),
+                _ => None,
+            })
+            .unwrap_or(self.after)
     }
 
     /// The next delivery, waiting at most `timeout`. `None`: nothing happened in that time.
@@ -102,7 +105,8 @@ impl Subscription {
             return Ok(());
         }
         let seq = snapshot.seq();
-        let mut reader = self.store.read_at(snapshot, &self.query, ReadOptions::default().after(self.after))?;
+        let mut reader =
+            self.store.read_at(snapshot, &self.query, ReadOptions::default().after(self.after))?;
         let head = reader.head().unwrap_or(Position::ZERO);
         let batch = reader.next_batch(BATCH_EVENTS)?;
         let full = batch.len() == BATCH_EVENTS;

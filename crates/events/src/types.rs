@@ -64,7 +64,10 @@ impl Event {
     pub(crate) fn check(&self, ordinal: usize) -> Result<(), EventsError> {
         let refuse = |what: String| Err(EventsError::InvalidEvent { ordinal, what });
         if self.event_type.is_empty() || self.event_type.len() > TEXT_BYTES_MAX {
-            return refuse(format!("type of {} bytes; 1 to {TEXT_BYTES_MAX} are allowed", self.event_type.len()));
+            return refuse(format!(
+                "type of {} bytes; 1 to {TEXT_BYTES_MAX} are allowed",
+                self.event_type.len()
+            ));
         }
         if self.tags.len() > TEXT_BYTES_MAX || self.metadata.len() > TEXT_BYTES_MAX {
             return refuse(format!("more than {TEXT_BYTES_MAX} tags or metadata entries"));
@@ -106,7 +109,10 @@ impl QueryItem {
         types: impl IntoIterator<Item = T>,
         tags: impl IntoIterator<Item = U>,
     ) -> Self {
-        Self { types: types.into_iter().map(Into::into).collect(), tags: tags.into_iter().map(Into::into).collect() }
+        Self {
+            types: types.into_iter().map(Into::into).collect(),
+            tags: tags.into_iter().map(Into::into).collect(),
+        }
     }
 
     /// True when an event of this type with these tags matches.
@@ -168,13 +174,17 @@ impl Query {
         }
         for (ordinal, item) in self.items.iter().enumerate() {
             if item.types.is_empty() && item.tags.is_empty() {
-                return refuse(format!("item {ordinal} has neither types nor tags; a query without items means all events"));
+                return refuse(format!(
+                    "item {ordinal} has neither types nor tags; a query without items means all events"
+                ));
             }
             if item.types.len() > QUERY_TERMS_MAX || item.tags.len() > QUERY_TERMS_MAX {
                 return refuse(format!("item {ordinal} has more than {QUERY_TERMS_MAX} types or tags"));
             }
             if item.types.iter().chain(&item.tags).any(|t| t.is_empty() || t.len() > TEXT_BYTES_MAX) {
-                return refuse(format!("item {ordinal} has a type or tag that is empty or over {TEXT_BYTES_MAX} bytes"));
+                return refuse(format!(
+                    "item {ordinal} has a type or tag that is empty or over {TEXT_BYTES_MAX} bytes"
+                ));
             }
         }
         Ok(())

@@ -154,6 +154,13 @@ pub trait CommitLog: Send + Sync {
     fn prepare_spare(&self) -> Result<bool, LogError> {
         Ok(false)
     }
+    /// Gives back space that is kept only to make later appends cheap.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; the log goes on.
+    fn release_spares(&self) -> Result<(), LogError> {
+        Ok(())
+    }
 }
 
 /// Reads records in order.

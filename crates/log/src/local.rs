@@ -47,7 +47,7 @@ const FILE_ALIGNMENT: u64 = 4096;
 pub struct LogOptions {
     /// Size of the first segment file; each next one is twice as large. A multiple of 4096. Default 1 MiB.
     pub segment_bytes_first: u64,
-    /// Size at which doubling ends. A record that does not fit gets a segment of its own size. Default 64 MiB.
+    /// Size at which doubling ends. A record that does not fit gets a segment of its own size. Default 16 MiB: small enough to weigh little beside small databases, large enough to roll rarely.
     pub segment_bytes_max: u64,
     /// Trimmed segments kept for reuse. Default 2.
     pub spare_segments_max: usize,
@@ -55,7 +55,7 @@ pub struct LogOptions {
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { segment_bytes_first: 1 << 20, segment_bytes_max: 64 << 20, spare_segments_max: 2 }
+        Self { segment_bytes_first: 1 << 20, segment_bytes_max: 16 << 20, spare_segments_max: 2 }
     }
 }
 
@@ -430,6 +430,10 @@ impl CommitLog for LocalLog {
             self.pool.sync_names().map_err(|error| self.stop(error))?;
             spare.map_or(Ok(()), |spare| self.pool.put(spare))?;
         }
+    }
+
+    fn release_spares(&self) -> Result<(), LogError> {
+        self.pool.clear()
     }
 
     fn seal(&self) -> Result<(), LogError> {

@@ -142,6 +142,14 @@ impl Pool {
         surplus.map_or(Ok(()), |spare| self.env.vfs.remove(&spare.path).map_err(io("remove", &spare.path)))
     }
 
+    /// Gives all spares back to the file system.
+    pub(crate) fn clear(&self) -> Result<(), LogError> {
+        while let Some(spare) = { self.spares.lock().pop() } {
+            self.env.vfs.remove(&spare.path).map_err(io("remove", &spare.path))?;
+        }
+        Ok(())
+    }
+
     /// Turns a spare into the segment that starts at `start`, durably.
     pub(crate) fn install(&self, spare: Spare, header: SegmentHeader) -> Result<Segment, LogError> {
         let header = SegmentHeader { bytes: spare.bytes, ..header };

@@ -17,7 +17,7 @@
 //! 2. When `open` returns, everything it replayed is durable. The bytes that no later record vouches for are written
 //!    again before the sync: after a failed sync the system may hold pages that it believes clean and the disk does not have.
 //!
-//! Cost: each open reads the rest of the last segment, 64 MiB at most in the standard setting, and overwrites what is
+//! Cost: each open reads the rest of the last segment, 16 MiB at most in the standard setting, and overwrites what is
 //! not zero there: once for a recycled segment, next to nothing for a new one.
 
 use std::path::{Path, PathBuf};

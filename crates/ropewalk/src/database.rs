@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_engine::{
-    self as engine, Durability, Engine, EngineReport, EngineStats, KV, KeyspaceOptions, KvBatch, KvWrite, ModelId, Value,
+    self as engine, Durability, Engine, EngineReport, EngineStats, KV, KeyspaceOptions, KvBatch, KvWrite,
+    ModelId, Value,
 };
 use ropewalk_events::{AppendSection, EVENTS, EventReader, EventStore, EventsModel, Query, ReadOptions};
 use ropewalk_vfs::Env;
@@ -47,7 +48,10 @@ impl Database {
         if options.must_exist {
             let exists = options.env.vfs.exists(&path.join("store")).unwrap_or(false);
             if !exists {
-                let why = format!("there is no database in {}; create one with `init`, or check the path", path.display());
+                let why = format!(
+                    "there is no database in {}; create one with `init`, or check the path",
+                    path.display()
+                );
                 return Err(Error::Invalid(why));
             }
         }
@@ -105,7 +109,13 @@ impl Database {
     ///
     /// # Errors
     /// The engine's.
-    pub fn put(&self, keyspace: Keyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<Seq, Error> {
+    pub fn put(
+        &self,
+        keyspace: Keyspace,
+        key: &[u8],
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<Seq, Error> {
         let mut batch = KvBatch::new();
         batch.put(keyspace.0, key, value);
         Ok(self.engine.commit(vec![Box::new(batch)], durability)?.seq)
@@ -218,7 +228,12 @@ impl Snapshot {
     ///
     /// # Errors
     /// An invalid query; damage.
-    pub fn events(&self, store: &EventStore, query: &Query, options: ReadOptions) -> Result<EventReader, Error> {
+    pub fn events(
+        &self,
+        store: &EventStore,
+        query: &Query,
+        options: ReadOptions,
+    ) -> Result<EventReader, Error> {
         Ok(store.read_at(self.inner.clone(), query, options)?)
     }
 }
@@ -277,7 +292,8 @@ impl ChangeFeed {
             parts.push(match model {
                 EVENTS => {
                     let append = AppendSection::decode(bytes).map_err(damaged)?;
-                    let store = append.creates.map(str::to_owned).or_else(|| self.events.store_name(append.store));
+                    let store =
+                        append.creates.map(str::to_owned).or_else(|| self.events.store_name(append.store));
                     ChangedPart::Events { store: store.unwrap_or_default(), append }
                 }
                 KV => {

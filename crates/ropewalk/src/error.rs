@@ -90,7 +90,9 @@ impl Error {
             Self::Invalid(_) => Class::Invalid,
             Self::KeyConflict(_) => Class::Conflict,
             Self::Events(error) => match error {
-                EventsError::AppendConditionFailed { .. } | EventsError::TrackingConflict { .. } => Class::Conflict,
+                EventsError::AppendConditionFailed { .. } | EventsError::TrackingConflict { .. } => {
+                    Class::Conflict
+                }
                 EventsError::UnknownStore { .. } => Class::NotFound,
                 EventsError::Damaged { .. } => Class::Corrupt,
                 EventsError::Engine(error) => engine_class(error),
@@ -129,7 +131,9 @@ fn engine_class(error: &EngineError) -> Class {
         },
         EngineError::Io { .. } => Class::Io,
         EngineError::Locked { .. } | EngineError::Busy { .. } => Class::Busy,
-        EngineError::Record { .. } | EngineError::UnknownModel { .. } | EngineError::Damaged { .. } => Class::Corrupt,
+        EngineError::Record { .. } | EngineError::UnknownModel { .. } | EngineError::Damaged { .. } => {
+            Class::Corrupt
+        }
         EngineError::TooLarge { .. } => Class::Invalid,
         EngineError::FeedTrimmed { .. } => Class::NotFound,
         _ => Class::Internal,

@@ -125,7 +125,12 @@ impl Transaction {
     ///
     /// # Errors
     /// Events or queries over the limits.
-    pub fn append(&mut self, store: &EventStore, events: &[Event], options: AppendOptions) -> Result<(), Error> {
+    pub fn append(
+        &mut self,
+        store: &EventStore,
+        events: &[Event],
+        options: AppendOptions,
+    ) -> Result<(), Error> {
         // Built once to check it; built again at commit, when conditions are looked at.
         store.operation(events, AppendOptions { conditions: Vec::new(), ..options.clone() })?;
         self.appends.push((store.clone(), events.to_vec(), options));

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use ropewalk_base::Seq;
 use ropewalk_engine::{
-    Background, CommitError, Durability, Engine, EngineError, EngineOptions, Keyspace, KeyspaceOptions, KvBatch,
+    Background, CommitError, Durability, Engine, EngineError, EngineOptions, Keyspace, KeyspaceOptions,
+    KvBatch,
 };
 use ropewalk_vfs::{DiskOp, FaultyVfs};
 use ropewalk_vfs::{Env, ManualClock};
@@ -23,7 +24,13 @@ fn open(env: &Env, options: EngineOptions) -> Result<Engine, EngineError> {
     Engine::open(env, Path::new("/db"), options, Vec::new())
 }
 
-fn put(engine: &Engine, keys: Keyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<Seq, CommitError> {
+fn put(
+    engine: &Engine,
+    keys: Keyspace,
+    key: &[u8],
+    value: &[u8],
+    durability: Durability,
+) -> Result<Seq, CommitError> {
     let mut batch = KvBatch::new();
     batch.put(keys, key, value);
     engine.commit(vec![Box::new(batch)], durability).map(|done| done.seq)
@@ -206,7 +213,8 @@ fn a_directory_that_cannot_be_written_is_refused_with_its_path() {
         disk.fail(op, 0);
         let refused = open(&env(&disk, &clock), manual()).err().expect("must be refused").to_string();
         assert!(refused.contains("/db"), "{op:?}: {refused}");
-        open(&env(&disk, &clock), manual()).unwrap_or_else(|error| panic!("{op:?}: a second try works: {error}"));
+        open(&env(&disk, &clock), manual())
+            .unwrap_or_else(|error| panic!("{op:?}: a second try works: {error}"));
     }
 }
 

@@ -3,7 +3,8 @@
 use ropewalk_base::Position;
 use ropewalk_engine::EngineError;
 use ropewalk_events::{
-    AppendCondition, AppendOptions, Event, EventStore, EventsError, Query, QueryItem, ReadOptions, TEXT_BYTES_MAX, Tracking,
+    AppendCondition, AppendOptions, Event, EventStore, EventsError, Query, QueryItem, ReadOptions,
+    TEXT_BYTES_MAX, Tracking,
 };
 
 use crate::{Db, event, positions};
@@ -62,7 +63,10 @@ fn queries_that_mean_nothing() {
     let store = Db::memory().store("s");
     let read = |query: Query| refused(store.read(&query, ReadOptions::default()).map(|_| ()));
     let empty_item = Query::from_tags(["t"]).or(QueryItem::default());
-    assert_eq!(read(empty_item.clone()), "query: item 1 has neither types nor tags; a query without items means all events");
+    assert_eq!(
+        read(empty_item.clone()),
+        "query: item 1 has neither types nor tags; a query without items means all events"
+    );
     assert!(read(Query::from_types([""])).contains("empty"));
     assert!(read(Query::from_tags((0..2000).map(|i| i.to_string()))).contains("more than 1000"));
     assert!(read(Query { items: vec![QueryItem::new(["A"], [""; 0]); 2000] }).contains("2000 items"));
@@ -78,10 +82,14 @@ fn names_and_keys() {
         let made = EventStore::new(db.engine.clone(), db.model.clone(), name);
         assert!(matches!(made, Err(EventsError::InvalidName { kind: "event store", .. })), "{name:?}");
         let options = AppendOptions { idempotency_key: Some(name.to_owned()), ..Default::default() };
-        assert!(refused(db.store("s").append_with(&[event("A", &[])], options)).starts_with("idempotency key"));
+        assert!(
+            refused(db.store("s").append_with(&[event("A", &[])], options)).starts_with("idempotency key")
+        );
         let tracking = Some(Tracking { source: name.to_owned(), position: 1 });
         let options = AppendOptions { tracking, ..Default::default() };
-        assert!(refused(db.store("s").append_with(&[event("A", &[])], options)).starts_with("tracking source"));
+        assert!(
+            refused(db.store("s").append_with(&[event("A", &[])], options)).starts_with("tracking source")
+        );
     }
 }
 

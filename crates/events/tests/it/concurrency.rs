@@ -55,8 +55,9 @@ fn readers_see_whole_appends_in_order_while_writers_write_and_flush() {
                     for round in 0..rounds {
                         // Three events that belong together.
                         let tag = format!("batch:{writer}-{round}");
-                        let events: Vec<Event> =
-                            (0..3).map(|i| event("E", &[&tag, &format!("w:{writer}")]).data(vec![i; 400])).collect();
+                        let events: Vec<Event> = (0..3)
+                            .map(|i| event("E", &[&tag, &format!("w:{writer}")]).data(vec![i; 400]))
+                            .collect();
                         let done = store.append_with(&events, AppendOptions::default()).unwrap();
                         assert_eq!(done.last.0 - done.first.0, 2);
                         written.fetch_add(3, Ordering::Relaxed);
@@ -76,7 +77,8 @@ fn readers_see_whole_appends_in_order_while_writers_write_and_flush() {
                         next += 1;
                     }
                     assert_eq!(next, head + 1);
-                    let mut last = positions(&store, &Query::from_tags(["w:2"]), ReadOptions::backwards().limit(30));
+                    let mut last =
+                        positions(&store, &Query::from_tags(["w:2"]), ReadOptions::backwards().limit(30));
                     last.reverse();
                     assert!(last.is_sorted() && last.len() % 3 == 0);
                 }
@@ -99,7 +101,9 @@ fn submitted_appends_keep_their_order() {
     let db = Db::memory();
     let store = db.store("s");
     let pending: Vec<_> = (0..2000)
-        .map(|i: u32| store.submit(&[Event::new("E").data(i.to_le_bytes())], AppendOptions::default()).unwrap())
+        .map(|i: u32| {
+            store.submit(&[Event::new("E").data(i.to_le_bytes())], AppendOptions::default()).unwrap()
+        })
         .collect();
     let positions: Vec<u64> = pending.into_iter().map(|p| p.wait().unwrap().last.0).collect();
     assert_eq!(positions, (1..=2000).collect::<Vec<_>>());

@@ -58,7 +58,10 @@ fn no_course_is_overbooked_whatever_the_interleaving() {
             *seats.entry(tag).or_default() += 1;
         }
     }
-    assert!(seats.iter().all(|(tag, n)| *n <= if tag.starts_with("course") { CAPACITY } else { 2 }), "{seats:?}");
+    assert!(
+        seats.iter().all(|(tag, n)| *n <= if tag.starts_with("course") { CAPACITY } else { 2 }),
+        "{seats:?}"
+    );
     assert_eq!((0..4).filter(|c| seats.get(&format!("course:{c}")) == Some(&CAPACITY)).count(), 4);
     assert!(matches!(enrol(&store, "9", "1"), Err(DecisionError::Refused("no such course"))));
 }
@@ -67,7 +70,12 @@ fn no_course_is_overbooked_whatever_the_interleaving() {
 fn each_projection_sees_only_its_own_events() {
     let store = Db::memory().store("s");
     for n in 1..=3_u8 {
-        store.append(&[Event::new("Added").tag("a").data([n]), Event::new("Added").tag("b").data([10 * n])], None).unwrap();
+        store
+            .append(
+                &[Event::new("Added").tag("a").data([n]), Event::new("Added").tag("b").data([10 * n])],
+                None,
+            )
+            .unwrap();
     }
     let sum = |tag: &str| projection(Query::from_tags([tag]), 0_u64, |s, e| *s += u64::from(e.data()[0]));
     let decision = store.decision(&(sum("a"), sum("b"))).unwrap();
@@ -81,7 +89,8 @@ fn each_projection_sees_only_its_own_events() {
 #[test]
 fn a_decision_without_events_appends_nothing() {
     let store = Db::memory().store("s");
-    let none = store.execute_decision(&any(Query::all()), RetryPolicy::default(), |_| Ok::<_, ()>(Vec::new()));
+    let none =
+        store.execute_decision(&any(Query::all()), RetryPolicy::default(), |_| Ok::<_, ()>(Vec::new()));
     assert_eq!(none.unwrap(), None);
     assert_eq!(store.head().unwrap(), None);
 }

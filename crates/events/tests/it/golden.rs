@@ -12,7 +12,8 @@ use goldenscript::{Argument, Command, Context};
 use ropewalk_base::Position;
 use ropewalk_engine::EngineOptions;
 use ropewalk_events::{
-    AppendCondition, AppendOptions, Event, EventStore, Query, QueryItem, ReadOptions, SequencedEvent, Tracking,
+    AppendCondition, AppendOptions, Event, EventStore, Query, QueryItem, ReadOptions, SequencedEvent,
+    Tracking,
 };
 use ropewalk_vfs::Env;
 
@@ -35,7 +36,8 @@ fn parse_query(text: &str) -> Query {
         return Query::all();
     }
     Query::from_items(text.split('|').map(|item| {
-        let (types, tags): (Vec<&str>, Vec<&str>) = item.split_whitespace().partition(|word| word.starts_with('@'));
+        let (types, tags): (Vec<&str>, Vec<&str>) =
+            item.split_whitespace().partition(|word| word.starts_with('@'));
         QueryItem::new(types.iter().map(|t| &t[1..]), tags)
     }))
 }
@@ -144,7 +146,8 @@ impl goldenscript::Runner for Runner {
                     Err(error) => return Ok(format!("refused: {error}")),
                 };
                 let head = reader.head().map_or("empty".to_owned(), |head| format!("head {head}"));
-                let mut lines: Vec<String> = reader.map(|event| event.map(|e| show(&e))).collect::<Result<_, _>>()?;
+                let mut lines: Vec<String> =
+                    reader.map(|event| event.map(|e| show(&e))).collect::<Result<_, _>>()?;
                 lines.push(head);
                 Ok(lines.join("\n"))
             }
@@ -209,6 +212,7 @@ fn scripts() {
         let env = Env::memory();
         let db = Some(Db::open(&env, EngineOptions::default()));
         let mut runner = Runner { env, db, snapshots: HashMap::new() };
-        goldenscript::run(&mut runner, &script).unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+        goldenscript::run(&mut runner, &script)
+            .unwrap_or_else(|error| panic!("{}: {error}", script.display()));
     }
 }

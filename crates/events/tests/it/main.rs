@@ -36,8 +36,11 @@ impl Db {
 
     /// Background work only when asked, memtables of 64 KiB.
     pub fn manual(env: &Env) -> Self {
-        let options =
-            EngineOptions { memory_budget: 1 << 19, background: Background::Manual, ..EngineOptions::default() };
+        let options = EngineOptions {
+            memory_budget: 1 << 19,
+            background: Background::Manual,
+            ..EngineOptions::default()
+        };
         Self::open(env, options)
     }
 

@@ -41,7 +41,8 @@ fn read_options() -> impl Strategy<Value = ReadOptions> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let event = (0..5_usize, prop::collection::btree_set(0..6_usize, 0..4).prop_map(|s| s.into_iter().collect()));
+    let event =
+        (0..5_usize, prop::collection::btree_set(0..6_usize, 0..4).prop_map(|s| s.into_iter().collect()));
     let events = prop::collection::vec(event, 1..6);
     prop_oneof![
         8 => (0..2_usize, events, prop::option::of((query(), prop::option::of(0..90_u64))))
@@ -61,8 +62,10 @@ fn matches(query: &Query, event: &Event) -> bool {
 
 fn expected(model: &[Event], query: &Query, options: &ReadOptions) -> Vec<u64> {
     let inside = |p: u64| {
-        let from = options.from.map_or(true, |from| if options.backwards { p <= from.0 } else { p >= from.0 });
-        from && options.after.is_none_or(|after| p > after.0) && options.before.is_none_or(|before| p < before.0)
+        let from =
+            options.from.map_or(true, |from| if options.backwards { p <= from.0 } else { p >= from.0 });
+        from && options.after.is_none_or(|after| p > after.0)
+            && options.before.is_none_or(|before| p < before.0)
     };
     let mut found: Vec<u64> =
         (1..).zip(model).filter(|(p, e)| inside(*p) && matches(query, e)).map(|(p, _)| p).collect();

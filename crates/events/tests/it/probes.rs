@@ -37,7 +37,9 @@ fn any_number_of_threads_append_through_one_handle() {
             let store = &store;
             scope.spawn(move || {
                 for i in 0..500 {
-                    store.append(&[event("E", &[&format!("t:{thread}"), &format!("n:{thread}-{i}")])], None).unwrap();
+                    store
+                        .append(&[event("E", &[&format!("t:{thread}"), &format!("n:{thread}-{i}")])], None)
+                        .unwrap();
                 }
             });
         }

@@ -47,7 +47,8 @@ fn a_thousand_stores_come_back() {
     for i in 0..1000 {
         let store = db.store(&format!("store {i}"));
         assert_eq!(store.head().unwrap().unwrap().0, if i < 500 { 2 } else { 1 });
-        let first = store.read(&Query::from_types(["E"]), ReadOptions::default()).unwrap().next().unwrap().unwrap();
+        let first =
+            store.read(&Query::from_types(["E"]), ReadOptions::default()).unwrap().next().unwrap().unwrap();
         assert_eq!(first.event.data, i.to_string().as_bytes());
     }
     db.store("new").append(&[Event::new("E")], None).unwrap();
@@ -59,7 +60,9 @@ fn the_change_feed_resumes_from_any_commit() {
     let env = Env::memory();
     let db = Db::manual(&env);
     for i in 0..50 {
-        db.store(if i % 2 == 0 { "even" } else { "odd" }).append_with(&[Event::new("E")], AppendOptions::default()).unwrap();
+        db.store(if i % 2 == 0 { "even" } else { "odd" })
+            .append_with(&[Event::new("E")], AppendOptions::default())
+            .unwrap();
     }
     db.engine.checkpoint().unwrap();
     drop(db);

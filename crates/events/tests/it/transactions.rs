@@ -13,10 +13,11 @@ fn events_and_keys_commit_together_or_not_at_all() {
     let db = Db::manual(&env);
     let keys = db.engine.keyspace("accounts", KeyspaceOptions::default()).unwrap();
     let store = db.store("s");
-    let part = |store: &ropewalk_events::EventStore, condition: Option<AppendCondition>| -> Box<dyn Operation> {
-        let options = AppendOptions { conditions: condition.into_iter().collect(), ..Default::default() };
-        Box::new(store.operation(&[event("Paid", &["order:1"])], options).unwrap())
-    };
+    let part =
+        |store: &ropewalk_events::EventStore, condition: Option<AppendCondition>| -> Box<dyn Operation> {
+            let options = AppendOptions { conditions: condition.into_iter().collect(), ..Default::default() };
+            Box::new(store.operation(&[event("Paid", &["order:1"])], options).unwrap())
+        };
     let write = |value: &[u8]| -> Box<dyn Operation> {
         let mut batch = KvBatch::new();
         batch.put(keys, b"balance", value);

@@ -15,7 +15,8 @@ fn a_commit_over_two_models_arrives_whole() {
     let mut tx = db.begin();
     tx.put(keys, b"balance", b"90");
     let tracking = Some(Tracking { source: "up".into(), position: 7 });
-    tx.append(&store, &[Event::new("Paid").tag("order:1")], AppendOptions { tracking, ..Default::default() }).unwrap();
+    tx.append(&store, &[Event::new("Paid").tag("order:1")], AppendOptions { tracking, ..Default::default() })
+        .unwrap();
     tx.commit().unwrap();
     let mut feed = db.changes(Seq(2)).unwrap();
     let change = feed.next(LONG).unwrap().unwrap();

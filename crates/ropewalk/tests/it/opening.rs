@@ -82,7 +82,12 @@ fn damage_and_foreign_files_are_named_with_file_and_offset() {
         }
     }
     let log = dir.path().join("log");
-    let segment = std::fs::read_dir(&log).unwrap().map(|e| e.unwrap().path()).filter(|p| p.metadata().unwrap().len() > 4096).min().unwrap();
+    let segment = std::fs::read_dir(&log)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.metadata().unwrap().len() > 4096)
+        .min()
+        .unwrap();
     let good = std::fs::read(&segment).unwrap();
     let mut bad = good.clone();
     bad[9000] ^= 0x40;

@@ -1,6 +1,9 @@
 //! Transactions: read your own writes, savepoints, rollback, conflicts.
 
-use ropewalk::{AppendCondition, AppendOptions, Class, Database, Durability, Event, Isolation, Keyspace, KeyspaceOptions, Query};
+use ropewalk::{
+    AppendCondition, AppendOptions, Class, Database, Durability, Event, Isolation, Keyspace, KeyspaceOptions,
+    Query,
+};
 
 fn open() -> (Database, Keyspace) {
     let db = Database::in_memory().unwrap();
@@ -55,9 +58,11 @@ fn savepoints_cut_writes_and_appends() {
 
 #[test]
 fn isolation_is_what_its_name_says() {
-    for (isolation, read, write) in
-        [(Isolation::Serializable, true, true), (Isolation::Snapshot, false, true), (Isolation::ReadCommitted, false, false)]
-    {
+    for (isolation, read, write) in [
+        (Isolation::Serializable, true, true),
+        (Isolation::Snapshot, false, true),
+        (Isolation::ReadCommitted, false, false),
+    ] {
         let (db, keys) = open();
         let attempt = |disturb: &[u8]| {
             let mut tx = db.begin_with(isolation);
