@@ -17,6 +17,7 @@ use ropewalk_vfs::{Env, Random, SeededRandom};
 
 const READS: u64 = 500_000;
 const SCANS: u64 = 20_000;
+const SLICES: u64 = 200;
 const MEMTABLE_BYTES: u64 = 64 << 20;
 
 /// SplitMix64's finaliser: a bijection, so keys are distinct. Even results are rows, odd ones misses.
@@ -36,14 +37,16 @@ impl Timer<'_> {
         (result, self.0.clock.monotonic_nanos() - start)
     }
 
-    /// Runs `f` in ten slices and prints the time of one operation, over all and in the fastest slice, which comes
-    /// close to what a quiet machine would show.
+    /// Runs `f` in 200 slices, each shorter than a turn of the scheduler, and prints the time of one operation: over
+    /// all, in the median slice, and in the fastest, which comes close to what a quiet machine would show.
     fn per(&self, name: &str, operations: u64, mut f: impl FnMut(u64)) {
-        let slice = operations / 10;
-        let nanos: Vec<u64> = (0..10).map(|_| self.time(|| f(slice)).1).collect();
+        let slice = operations / SLICES;
+        let mut nanos: Vec<u64> = (0..SLICES).map(|_| self.time(|| f(slice)).1).collect();
+        nanos.sort_unstable();
         let per = |nanos: u64, slices: u64| nanos as f64 / (slice * slices) as f64;
-        let (sum, best) = (nanos.iter().sum(), nanos.iter().copied().min().unwrap_or(0));
-        println!("{name:<44} {:>9.1} ns, best tenth {:>9.1} ns", per(sum, 10), per(best, 1));
+        let (mean, at) =
+            (per(nanos.iter().sum(), SLICES), |i: usize| per(nanos.get(i).copied().unwrap_or(0), 1));
+        println!("{name:<44} {mean:>8.1} ns, median {:>8.1}, best {:>8.1}", at(nanos.len() / 2), at(0));
     }
 }
 
@@ -59,6 +62,17 @@ fn main() {
     let rows_keyspace = store.keyspace("rows", keyspace_options).unwrap();
     let unfiltered = store.keyspace("unfiltered", KeyspaceOptions::default()).unwrap();
     println!("{rows} rows of 8 + 100 bytes, random keys");
+    let memory = vec![1_u8; rows as usize * 108];
+    let random = SeededRandom::new(2);
+    timer.per("floor: one random byte of as much memory", READS, |slice| {
+        let mut last = 0;
+        for _ in 0..slice {
+            last =
+                memory.get((random.next_u64() ^ last) as usize % memory.len()).copied().unwrap_or(0).into();
+        }
+        std::hint::black_box(last);
+    });
+    drop(memory);
 
     load(&timer, &store, rows_keyspace, rows);
     let before = store.stats().keyspaces.swap_remove(0);

@@ -240,22 +240,37 @@ impl<'b> Block<'b> {
     /// it has that key.
     #[inline]
     pub(crate) fn search(&self, key: &[u8], at: Seq) -> Result<(usize, bool), Damage> {
-        let prefix = self.prefix();
-        let rest = match key.split_at_checked(prefix.len()) {
-            Some((front, rest)) => match front.cmp(prefix) {
-                Ordering::Equal => rest,
-                Ordering::Less => return Ok((0, false)),
-                Ordering::Greater => return Ok((self.layout.count, false)),
-            },
-            None if key < prefix => return Ok((0, false)),
-            None => return Ok((self.layout.count, false)),
-        };
+        let (order, rest) = self.order_by_prefix(key);
+        match order {
+            Ordering::Equal => {}
+            Ordering::Less => return Ok((0, false)),
+            Ordering::Greater => return Ok((self.layout.count, false)),
+        }
         let target = head(rest);
         let heads = self.heads();
         let low = count_before(heads, |h| u64::from_le_bytes(*h) < target);
         match heads.get(low) {
             Some(head) if u64::from_le_bytes(*head) == target => self.settle(rest, target, at, low),
             _ => Ok((low, false)),
+        }
+    }
+
+    /// Order of `key` relative to keys with the prefix of the block (Equal: it has it), and what follows the prefix.
+    #[inline]
+    fn order_by_prefix<'k>(&self, key: &'k [u8]) -> (Ordering, &'k [u8]) {
+        let len = self.layout.heads_at - self.layout.prefix_at;
+        let bytes = self.bytes.get(self.layout.prefix_at..).unwrap_or_default();
+        if let (1..=8, Some(front), Some(prefix)) = (len, key.first_chunk::<8>(), bytes.first_chunk::<8>()) {
+            // Most prefixes are short: compare them as numbers.
+            let shift = 64 - 8 * len as u32;
+            let order = (u64::from_be_bytes(*front) >> shift).cmp(&(u64::from_be_bytes(*prefix) >> shift));
+            return (order, key.get(len..).unwrap_or_default());
+        }
+        let prefix = self.prefix();
+        match key.split_at_checked(prefix.len()) {
+            Some((front, rest)) => (front.cmp(prefix), rest),
+            None if key < prefix => (Ordering::Less, &[]),
+            None => (Ordering::Greater, &[]),
         }
     }
 

@@ -17,10 +17,23 @@ use crate::block::head;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Fences {
     /// Leading bytes that all keys of the run share.
-    shared: usize,
+    shared: Vec<u8>,
     heads: Vec<u64>,
+    /// Head of the last key.
+    last: u64,
     tails: Option<Tails>,
     model: Option<Model>,
+}
+
+/// Where a key lies relative to a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Before the first key.
+    Before,
+    /// In this block, if it is there at all.
+    Block(usize),
+    /// Behind the last key.
+    After,
 }
 
 /// The ambiguous fences after the shared bytes; empty for the others.
@@ -67,14 +80,16 @@ impl FenceBuilder {
         self.ends.push(self.bytes.len());
     }
 
-    /// Cuts the fences down to heads and tails, now that the bytes shared by the run are known, and trains the model.
-    pub(crate) fn finish(&self, shared: usize) -> Fences {
+    /// Cuts the fences down to heads and tails, now that the first and the last key of the run are known, and trains
+    /// the model.
+    pub(crate) fn finish(&self, min_key: &[u8], max_key: &[u8]) -> Fences {
+        let (shared, last) = ends(min_key, max_key);
         let mut heads = Vec::with_capacity(self.ends.len());
         let mut tails = Tails::default();
         let mut start = 0;
         for (index, &end) in self.ends.iter().enumerate() {
             let fence = self.bytes.get(start..end).unwrap_or_default();
-            let after = fence.get(shared..).unwrap_or_default();
+            let after = fence.get(shared.len()..).unwrap_or_default();
             heads.push(head(after));
             let ambiguous = index > 0 && (after.len() > 8 || fence.last() == Some(&0));
             tails.push(if ambiguous { after } else { &[] });
@@ -82,8 +97,14 @@ impl FenceBuilder {
         }
         let tails = (!tails.bytes.is_empty()).then_some(tails);
         let model = Model::train(&heads, ERROR_DEFAULT);
-        Fences { shared, heads, tails, model }
+        Fences { shared, heads, last, tails, model }
     }
+}
+
+/// The bytes that all keys between these two share, and the head of the last.
+fn ends(min_key: &[u8], max_key: &[u8]) -> (Vec<u8>, u64) {
+    let (shared, rest) = max_key.split_at_checked(crate::block::shared(min_key, max_key)).unwrap_or_default();
+    (shared.to_vec(), head(rest))
 }
 
 impl Fences {
@@ -106,16 +127,26 @@ impl Fences {
         self.model = None;
     }
 
-    /// The block that holds `key`, if any does. `key` must lie between the first and the last key of the run.
+    /// The block that holds `key`, if any does. A key just outside the run may be sent to its first or last block.
     #[inline]
-    pub(crate) fn locate(&self, key: &[u8]) -> usize {
-        let rest = key.get(self.shared..).unwrap_or_default();
+    pub(crate) fn locate(&self, key: &[u8]) -> Place {
+        let rest = match key.split_at_checked(self.shared.len()) {
+            Some((front, rest)) if front == self.shared => rest,
+            _ if key < self.shared.as_slice() => return Place::Before,
+            _ => return Place::After,
+        };
         let target = head(rest);
+        match self.heads.first() {
+            None => return Place::After,
+            Some(&first) if target < first => return Place::Before,
+            Some(_) if target > self.last => return Place::After,
+            Some(_) => {}
+        }
         let index = self.count_up_to(target).saturating_sub(1);
-        match &self.tails {
+        Place::Block(match &self.tails {
             Some(tails) if self.heads.get(index) == Some(&target) => self.settle(tails, rest, target, index),
             _ => index,
-        }
+        })
     }
 
     /// The last block among those with head `target` (the last of which is `index`) whose fence is not above `rest`.
@@ -152,7 +183,6 @@ impl Fences {
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        ropewalk_base::put_varint(out, self.shared as u64);
         for &head in &self.heads {
             put_u64(out, head);
         }
@@ -168,8 +198,11 @@ impl Fences {
         }
     }
 
-    pub(crate) fn decode(blocks: usize, decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        let shared = decoder.varint("bytes shared by all keys")? as usize;
+    pub(crate) fn decode(
+        blocks: usize,
+        (min_key, max_key): (&[u8], &[u8]),
+        decoder: &mut Decoder<'_>,
+    ) -> Result<Self, DecodeError> {
         let offset = decoder.offset();
         let bytes = decoder.take(blocks.saturating_mul(8), "fences")?;
         let heads: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|h| u64::from_le_bytes(*h)).collect();
@@ -190,7 +223,8 @@ impl Fences {
             0 => None,
             _ => Some(Model::decode(decoder)?),
         };
-        Ok(Self { shared, heads, tails, model })
+        let (shared, last) = ends(min_key, max_key);
+        Ok(Self { shared, heads, last, tails, model })
     }
 
     /// The head of block `index` and its ambiguous tail; for `verify`.
@@ -201,7 +235,7 @@ impl Fences {
 
     /// Bytes shared by all keys.
     pub(crate) fn shared(&self) -> usize {
-        self.shared
+        self.shared.len()
     }
 }
 
@@ -221,14 +255,14 @@ mod tests {
             for (i, start) in (0..keys.len()).step_by(per_block).enumerate() {
                 if i == 0 { builder.first(&keys[0]) } else { builder.between(&keys[start - 1], &keys[start]) }
             }
-            let shared = crate::block::shared(&keys[0], keys.last().unwrap());
-            let fences = builder.finish(shared);
+            let ends = (keys[0].as_slice(), keys.last().unwrap().as_slice());
+            let fences = builder.finish(ends.0, ends.1);
             let mut bytes = Vec::new();
             fences.encode(&mut bytes);
-            let fences = Fences::decode(fences.len(), &mut Decoder::new(&bytes)).unwrap();
+            let fences = Fences::decode(fences.len(), ends, &mut Decoder::new(&bytes)).unwrap();
             for key in &keys {
                 let first = keys.iter().position(|k| k == key).unwrap();
-                prop_assert_eq!(fences.locate(key), first / per_block);
+                prop_assert_eq!(fences.locate(key), Place::Block(first / per_block));
             }
         }
     }

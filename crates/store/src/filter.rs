@@ -5,6 +5,8 @@
 
 use ropewalk_base::{DecodeError, Decoder, put_u64};
 
+use crate::prefetch::prefetch;
+
 const BITS_PER_KEY: usize = 10;
 const LINE_BITS: usize = 512;
 const PROBES: u32 = 6;
@@ -47,6 +49,14 @@ impl Filter {
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
         let Some(line) = self.lines.get(self.line_of(hash)) else { return true };
         bits(hash).all(|(word, bit)| line.0.get(word).is_some_and(|w| w & bit != 0))
+    }
+
+    /// Starts loading what [`Filter::may_contain`] will look at.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        if let Some(line) = self.lines.get(self.line_of(hash)) {
+            prefetch(&line.0, 0, 1);
+        }
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -85,7 +85,7 @@ impl Footer {
         let max_key = decoder.bytes("last key")?.to_vec();
         let ranges = RangeSet::decode(decoder)?;
         let blocks = decoder.varint("block count")? as usize;
-        let fences = Fences::decode(blocks, decoder)?;
+        let fences = Fences::decode(blocks, (&min_key, &max_key), decoder)?;
         let offset = decoder.offset();
         let offsets = match decoder.u8("block offsets")? {
             0 => None,

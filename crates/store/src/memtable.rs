@@ -3,7 +3,7 @@
 //! ```text
 //!   heads:  [ .. | .. | .. ]          one number per leaf         searched under a lock that is held
 //!              │    │    │                                        for one operation only
-//!   leaves: [heads][records] …        up to 128 entries each
+//!   leaves: [heads][records] …        up to 127 entries each
 //!                      │
 //!   arena:  keyvaluekeyvalue…         never moves: values are handed out without the lock
 //! ```
@@ -27,25 +27,28 @@ use crate::ranges::RangeSet;
 use crate::search::count_before;
 use crate::value::{Entry, Value};
 
-const LEAF_MAX: usize = 128;
+/// Makes a leaf 4080 bytes: a page with room for the allocator's words.
+const LEAF_MAX: usize = 127;
 const TOMBSTONE: u32 = u32::MAX;
 /// How far a flush looks ahead: enough to hide a memory access behind the work on one entry.
 const PREFETCH_RECORDS: usize = 12;
 
 /// Where one version of one key is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Record {
-    at: ArenaOffset,
+    /// [`ArenaOffset::to_bits`].
+    at: u64,
     key_len: u32,
     /// [`TOMBSTONE`] or the length of the value, which follows the key.
     value_len: u32,
     pub(crate) seq: Seq,
 }
 
-#[derive(Default)]
+/// One page of memory: a search touches one entry of the address translation cache.
 struct Leaf {
-    heads: Vec<u64>,
-    records: Vec<Record>,
+    heads: [u64; LEAF_MAX],
+    records: [Record; LEAF_MAX],
+    len: usize,
     max_seq: Seq,
 }
 
@@ -54,7 +57,9 @@ struct Tree {
     /// Bytes that all keys start with.
     prefix: Vec<u8>,
     heads: Vec<u64>,
-    leaves: Vec<Leaf>,
+    /// Boxed, so that making room for one moves words, not pages.
+    #[allow(clippy::vec_box)]
+    leaves: Vec<Box<Leaf>>,
     len: usize,
 }
 
@@ -96,6 +101,7 @@ impl Memtable {
     pub fn put(&self, key: &[u8], value: Option<&[u8]>, seq: Seq) {
         let at = self.arena.push_parts(&[key, value.unwrap_or_default()]);
         let value_len = value.map_or(TOMBSTONE, |v| v.len() as u32);
+        let at = at.to_bits();
         let record = Record { at, key_len: key.len() as u32, value_len, seq };
         self.tree.write().insert(&self.arena, key, record);
         self.max_seq.fetch_max(seq.0, Release);
@@ -181,7 +187,7 @@ impl Memtable {
 
     #[inline]
     pub(crate) fn key(&self, record: Record) -> &[u8] {
-        self.arena.get(record.at, record.key_len as usize).unwrap_or_default()
+        key_of(&self.arena, &record)
     }
 
     #[inline]
@@ -189,7 +195,9 @@ impl Memtable {
         if record.value_len == TOMBSTONE {
             return None;
         }
-        let both = self.arena.get(record.at, record.key_len as usize + record.value_len as usize);
+        let both = self
+            .arena
+            .get(ArenaOffset::from_bits(record.at), record.key_len as usize + record.value_len as usize);
         both.and_then(|b| b.get(record.key_len as usize..))
     }
 
@@ -199,7 +207,7 @@ impl Memtable {
         let (leaf, index) = tree.lower_bound(&self.arena, key, seq);
         let mut skip = index;
         for leaf in tree.leaves.get(leaf..).unwrap_or_default() {
-            let part = leaf.records.get(skip..).unwrap_or_default();
+            let part = leaf.records().get(skip..).unwrap_or_default();
             out.extend(part.iter().take(limit.saturating_sub(out.len())));
             if out.len() >= limit {
                 return;
@@ -214,7 +222,7 @@ impl Memtable {
         mut f: impl FnMut(&[u8], Seq, Option<&[u8]>) -> Result<(), E>,
     ) -> Result<(), E> {
         let tree = self.tree.read();
-        let records = tree.leaves.iter().flat_map(|leaf| &leaf.records);
+        let records = tree.leaves.iter().flat_map(|leaf| leaf.records());
         let mut ahead = records.clone();
         for _ in 0..PREFETCH_RECORDS {
             ahead.next();
@@ -238,7 +246,7 @@ impl Memtable {
             None => (tree.leaves.len().saturating_sub(1), usize::MAX),
         };
         for leaf in tree.leaves.get(..=leaf).unwrap_or(&tree.leaves).iter().rev() {
-            let part = leaf.records.get(..end.min(leaf.records.len())).unwrap_or_default();
+            let part = leaf.records().get(..end.min(leaf.len)).unwrap_or_default();
             out.extend(part.iter().rev().take(limit.saturating_sub(out.len())));
             if out.len() >= limit {
                 return;
@@ -249,7 +257,7 @@ impl Memtable {
 }
 
 fn key_of<'a>(arena: &'a Arena, record: &Record) -> &'a [u8] {
-    arena.get(record.at, record.key_len as usize).unwrap_or_default()
+    arena.get(ArenaOffset::from_bits(record.at), record.key_len as usize).unwrap_or_default()
 }
 
 /// Order of the key of a record with the probe's head relative to the probe's key.
@@ -269,15 +277,53 @@ fn order(arena: &Arena, record: &Record, probe: &Probe<'_>) -> Ordering {
 }
 
 impl Leaf {
+    fn boxed() -> Box<Self> {
+        let records = [Record::default(); LEAF_MAX];
+        Box::new(Self { heads: [0; LEAF_MAX], records, len: 0, max_seq: Seq::ZERO })
+    }
+
+    #[inline]
+    fn heads(&self) -> &[u64] {
+        self.heads.get(..self.len).unwrap_or_default()
+    }
+
+    #[inline]
+    fn records(&self) -> &[Record] {
+        self.records.get(..self.len).unwrap_or_default()
+    }
+
+    /// Puts a record at `index`; there must be room.
+    fn insert(&mut self, index: usize, head: u64, record: Record) {
+        self.heads.copy_within(index..self.len, index + 1);
+        self.records.copy_within(index..self.len, index + 1);
+        if let (Some(to), Some(slot)) = (self.heads.get_mut(index), self.records.get_mut(index)) {
+            (*to, *slot) = (head, record);
+        }
+        self.len += 1;
+        self.max_seq = self.max_seq.max(record.seq);
+    }
+
+    /// Moves the records from `cut` on into a new leaf.
+    fn split_off(&mut self, cut: usize) -> Box<Self> {
+        let mut right = Self::boxed();
+        for (index, (&head, &record)) in self.heads().iter().zip(self.records()).skip(cut).enumerate() {
+            right.insert(index, head, record);
+        }
+        self.len = cut;
+        self.max_seq = self.records().iter().map(|r| r.seq).max().unwrap_or_default();
+        right
+    }
+
     /// Index of the first record at or after the probe.
     #[inline]
     fn lower_bound(&self, arena: &Arena, probe: &Probe<'_>) -> usize {
-        let low = count_before(&self.heads, |&h| h < probe.head);
-        if self.heads.get(low) != Some(&probe.head) {
+        let low = count_before(self.heads(), |&h| h < probe.head);
+        let equal = self.heads().get(low..).unwrap_or_default();
+        if equal.first() != Some(&probe.head) {
             return low;
         }
-        let equal = self.heads.get(low..).unwrap_or_default().partition_point(|&h| h == probe.head);
-        let records = self.records.get(low..low + equal).unwrap_or_default();
+        let equal = equal.partition_point(|&h| h == probe.head);
+        let records = self.records().get(low..low + equal).unwrap_or_default();
         low + records.partition_point(|r| order(arena, r, probe) == Ordering::Less)
     }
 }
@@ -302,8 +348,9 @@ impl Tree {
         let low = if self.heads.get(after.wrapping_sub(1)) == Some(&probe.head) {
             let first = self.heads.partition_point(|&h| h < probe.head);
             let leaves = self.leaves.get(first..after).unwrap_or_default();
-            let not_above = |leaf: &Leaf| {
-                leaf.records.first().is_some_and(|r| order(arena, r, probe) != Ordering::Greater)
+            #[allow(clippy::borrowed_box)] // what a list of boxes hands out
+            let not_above = |leaf: &Box<Leaf>| {
+                leaf.records().first().is_some_and(|r| order(arena, r, probe) != Ordering::Greater)
             };
             first + leaves.partition_point(not_above)
         } else {
@@ -321,9 +368,7 @@ impl Tree {
                 (leaf, self.leaves.get(leaf).map_or(0, |l| l.lower_bound(arena, &probe)))
             }
             Err(Ordering::Less) => (0, 0),
-            Err(_) => {
-                (self.leaves.len().saturating_sub(1), self.leaves.last().map_or(0, |l| l.records.len()))
-            }
+            Err(_) => (self.leaves.len().saturating_sub(1), self.leaves.last().map_or(0, |l| l.len)),
         }
     }
 
@@ -332,9 +377,9 @@ impl Tree {
         let probe = self.probe(key, at).ok()?;
         let leaf = self.leaf_of(arena, &probe);
         let index = self.leaves.get(leaf)?.lower_bound(arena, &probe);
-        let (record, head) = match self.leaves.get(leaf)?.records.get(index) {
-            Some(record) => (record, self.leaves.get(leaf)?.heads.get(index)?),
-            None => (self.leaves.get(leaf + 1)?.records.first()?, self.heads.get(leaf + 1)?),
+        let (record, head) = match self.leaves.get(leaf)?.records().get(index) {
+            Some(record) => (record, self.leaves.get(leaf)?.heads().get(index)?),
+            None => (self.leaves.get(leaf + 1)?.records().first()?, self.heads.get(leaf + 1)?),
         };
         (*head == probe.head && key_order(arena, record, &probe) == Ordering::Equal).then_some(*record)
     }
@@ -343,7 +388,9 @@ impl Tree {
         if self.leaves.is_empty() {
             self.prefix = key.to_vec();
             self.heads.push(0);
-            self.leaves.push(Leaf { heads: vec![0], records: vec![record], max_seq: record.seq });
+            let mut leaf = Leaf::boxed();
+            leaf.insert(0, 0, record);
+            self.leaves.push(leaf);
             self.len = 1;
             return;
         }
@@ -354,23 +401,22 @@ impl Tree {
         let at = self.leaf_of(arena, &probe);
         let Some(leaf) = self.leaves.get_mut(at) else { return };
         let index = leaf.lower_bound(arena, &probe);
-        leaf.max_seq = leaf.max_seq.max(record.seq);
-        if let Some(old) = leaf.records.get_mut(index)
-            && leaf.heads.get(index) == Some(&probe.head)
+        if leaf.heads().get(index) == Some(&probe.head)
+            && let Some(old) = leaf.records.get_mut(index)
             && order(arena, old, &probe) == Ordering::Equal
         {
             *old = record;
             return;
         }
-        leaf.heads.insert(index, probe.head);
-        leaf.records.insert(index, record);
+        leaf.insert(index, probe.head, record);
+        let full = leaf.len == LEAF_MAX;
         self.len += 1;
         if index == 0
             && let Some(head) = self.heads.get_mut(at)
         {
             *head = probe.head;
         }
-        if leaf.records.len() >= LEAF_MAX {
+        if full {
             self.split(at, index);
         }
     }
@@ -378,15 +424,10 @@ impl Tree {
     /// Cuts a full leaf in two: in the middle, or near the end when it grows at its end, as in a sorted load.
     fn split(&mut self, at: usize, grown_at: usize) {
         let Some(leaf) = self.leaves.get_mut(at) else { return };
-        let len = leaf.records.len();
-        let cut = if grown_at + 1 == len { len - 1 } else { len / 2 };
-        let (mut heads, mut records) = (Vec::with_capacity(LEAF_MAX), Vec::with_capacity(LEAF_MAX));
-        heads.extend(leaf.heads.drain(cut..));
-        records.extend(leaf.records.drain(cut..));
-        // An upper bound for both halves; exact maxima would need a pass and only sharpen a hint.
-        let max_seq = leaf.max_seq;
-        self.heads.insert(at + 1, heads.first().copied().unwrap_or(0));
-        self.leaves.insert(at + 1, Leaf { heads, records, max_seq });
+        let cut = if grown_at + 1 == leaf.len { leaf.len - 1 } else { leaf.len / 2 };
+        let right = leaf.split_off(cut);
+        self.heads.insert(at + 1, right.heads().first().copied().unwrap_or(0));
+        self.leaves.insert(at + 1, right);
     }
 
     /// Makes the prefix one that `key` has too, and all heads anew. Happens a few times, while the memtable is small.
@@ -394,10 +435,10 @@ impl Tree {
         self.prefix.truncate(shared(&self.prefix, key));
         let skip = self.prefix.len();
         for (first, leaf) in self.heads.iter_mut().zip(&mut self.leaves) {
-            for (head_of, record) in leaf.heads.iter_mut().zip(&leaf.records) {
+            for (head_of, record) in leaf.heads.iter_mut().zip(&leaf.records).take(leaf.len) {
                 *head_of = head(key_of(arena, record).get(skip..).unwrap_or_default());
             }
-            *first = leaf.heads.first().copied().unwrap_or(0);
+            *first = leaf.heads().first().copied().unwrap_or(0);
         }
     }
 
@@ -406,11 +447,11 @@ impl Tree {
         let mut newest = None;
         for leaf in self.leaves.get(leaf..).unwrap_or_default() {
             let beyond = |record: &Record| end.is_some_and(|end| key_of(arena, record) >= end);
-            if leaf.records.first().is_some_and(|r| skip == 0 && beyond(r)) {
+            if leaf.records().first().is_some_and(|r| skip == 0 && beyond(r)) {
                 break;
             }
             if leaf.max_seq > after {
-                let inside = leaf.records.iter().skip(skip).filter(|r| r.seq > after && !beyond(r));
+                let inside = leaf.records().iter().skip(skip).filter(|r| r.seq > after && !beyond(r));
                 newest = newest.max(inside.map(|r| r.seq).max());
             }
             skip = 0;

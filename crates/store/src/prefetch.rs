@@ -4,13 +4,15 @@
 //! whatever the address.
 #![allow(unsafe_code)]
 
-/// Starts loading the first `lines` cache lines of `bytes` from `at` on.
+const LINE_BYTES: usize = 64;
+
+/// Starts loading `lines` cache lines of `items`, from item `at` on.
 #[inline]
-pub(crate) fn prefetch(bytes: &[u8], at: usize, lines: usize) {
+pub(crate) fn prefetch<T>(items: &[T], at: usize, lines: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..lines {
-        if let Some(byte) = bytes.get(at + 64 * line) {
-            // SAFETY: a prefetch hint never faults and changes no memory; the address lies inside `bytes` anyway.
+        if let Some(byte) = items.get(at + line * (LINE_BYTES / size_of::<T>())) {
+            // SAFETY: a prefetch hint never faults and changes no memory; the address lies inside `items` anyway.
             unsafe {
                 std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
                     std::ptr::from_ref(byte).cast(),
@@ -19,5 +21,5 @@ pub(crate) fn prefetch(bytes: &[u8], at: usize, lines: usize) {
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (bytes, at, lines);
+    let _ = (items, at, lines);
 }

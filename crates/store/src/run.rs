@@ -17,6 +17,7 @@ use ropewalk_vfs::{Env, File, Mapping, OpenMode};
 
 use crate::StoreError;
 use crate::block::{self, Block, Damage};
+use crate::fences::Place;
 use crate::footer::{Footer, TRAILER_BYTES, Trailer, TrailerError};
 use crate::options::{Compression, KeyspaceOptions, ReadMode, StoreOptions};
 use crate::prefetch::prefetch;
@@ -101,6 +102,9 @@ impl<'a> BlockRef<'a> {
         }
     }
 }
+
+/// Cache lines that hold header, heads and ends of a block of some forty entries: what a search looks at.
+pub(crate) const SEARCH_LINES: usize = 7;
 
 /// When to ask the filter.
 #[derive(Debug, Clone, Copy)]
@@ -357,19 +361,18 @@ impl Run {
         if matches!(probe, Probe::Early(hash) if !self.may_contain(hash)) {
             return Ok(None);
         }
-        if self.footer.max_key.as_slice() < key
-            || self.footer.min_key.as_slice() > key
-            || self.footer.entries == 0
-        {
-            return Ok(None);
+        if let (Probe::Late(hash), Some(filter)) = (probe, &self.footer.filter) {
+            filter.prefetch(hash);
         }
-        let mut index = self.footer.fences.locate(key);
-        if let (Some(mapping), Some((at, _))) = (&self.mapping, self.footer.block_at(index)) {
-            prefetch(mapping, at as usize, 5);
+        let Place::Block(mut index) = self.footer.fences.locate(key) else { return Ok(None) };
+        if let Probe::Late(hash) = probe {
+            // One line is enough to start the address translation, which takes longest.
+            self.prefetch_block(index, 1);
+            if !self.may_contain(hash) {
+                return Ok(None);
+            }
         }
-        if matches!(probe, Probe::Late(hash) if !self.may_contain(hash)) {
-            return Ok(None);
-        }
+        self.prefetch_block(index, SEARCH_LINES);
         loop {
             let bytes = self.block(index)?;
             let block = Block::parse(&bytes).map_err(|e| self.corrupt(index, e))?;
@@ -383,6 +386,14 @@ impl Run {
                 return Ok(None);
             }
             index += 1;
+        }
+    }
+
+    /// Starts loading the first cache lines of a block that is read in place.
+    #[inline]
+    pub(crate) fn prefetch_block(&self, index: usize, lines: usize) {
+        if let (Some(mapping), Some((at, _))) = (&self.mapping, self.footer.block_at(index)) {
+            prefetch(mapping, at as usize, lines);
         }
     }
 

@@ -7,7 +7,8 @@ use ropewalk_base::Seq;
 
 use crate::StoreError;
 use crate::block::{Block, Layout};
-use crate::run::{BlockRef, Run};
+use crate::fences::Place;
+use crate::run::{BlockRef, Run, SEARCH_LINES};
 use crate::sorted::Sorted;
 
 /// A walk lets go of mapped pages behind it in stretches of this many blocks (2 MiB at 4 KiB), so that scanning a
@@ -243,6 +244,8 @@ impl<'a> SortedCursor<'a> {
         (self.run, self.block, self.loaded, self.key_of_block) = (run, block, None, false);
         if let Some(current) = self.current() {
             let bytes = current.block(block)?;
+            // A walk is likely to go on; a new page is what a processor does not foresee.
+            current.prefetch_block(block + 1, SEARCH_LINES);
             let layout = Layout::parse(&bytes).map_err(|e| current.corrupt(block, e))?;
             self.plain = layout.single_versions() && current.footer.max_seq <= self.at;
             self.loaded = Some((bytes, layout));
@@ -317,11 +320,12 @@ impl<'a> SortedCursor<'a> {
     /// To the first entry at or after (`key`, `at`). False behind the last.
     fn raw_seek(&mut self, key: &[u8], at: Seq) -> Result<bool, StoreError> {
         let Some(run) = self.sorted.find(key) else { return self.enter_run(0) };
-        let inside =
-            self.sorted.runs.get(run).filter(|r| r.blocks() > 0 && r.footer.max_key.as_slice() >= key);
-        let Some(current) = inside else { return self.enter_run(run + 1) };
-        let block =
-            if current.footer.min_key.as_slice() >= key { 0 } else { current.footer.fences.locate(key) };
+        let Some(current) = self.sorted.runs.get(run) else { return Ok(false) };
+        let block = match current.footer.fences.locate(key) {
+            Place::Before => 0,
+            Place::Block(block) => block,
+            Place::After => return self.enter_run(run + 1),
+        };
         if self.run != run || self.block != block || self.loaded.is_none() {
             self.load(run, block)?;
         }

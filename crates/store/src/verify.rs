@@ -5,6 +5,7 @@ use ropewalk_base::hash64;
 
 use crate::StoreError;
 use crate::block::{Block, head};
+use crate::fences::Place;
 use crate::run::Run;
 use crate::store::Store;
 
@@ -163,8 +164,8 @@ fn verify_block(
             check.wrong(index, "a version outside the bounds of the footer");
         }
         let located = check.run.footer.fences.locate(&key);
-        if !same && located != index {
-            check.wrong(index, format!("the fences lead to block {located} instead"));
+        if !same && located != Place::Block(index) {
+            check.wrong(index, format!("the fences lead to {located:?} instead"));
         }
         if !check.run.may_contain(hash64(check.run.filtered(&key))) {
             check.wrong(index, "the filter denies a key");

@@ -11,7 +11,7 @@ use ropewalk_base::{Seq, crc32c, hash64, put_u32};
 use ropewalk_vfs::{File, OpenMode};
 
 use crate::StoreError;
-use crate::block::{BlockBuilder, ENTRY_BYTES_MAX, shared};
+use crate::block::{BlockBuilder, ENTRY_BYTES_MAX};
 use crate::fences::FenceBuilder;
 use crate::filter::Filter;
 use crate::footer::{Footer, put_trailer};
@@ -325,9 +325,9 @@ impl Build {
     fn finish(mut self, ranges: RangeSet, max_key: &[u8]) -> Result<Run, StoreError> {
         self.finish_block(false)?;
         let (fences, max_key) = if self.entries == 0 {
-            (FenceBuilder::default().finish(0), Vec::new())
+            (FenceBuilder::default().finish(&[], &[]), Vec::new())
         } else {
-            (self.fences.finish(shared(&self.min_key, max_key)), max_key.to_vec())
+            (self.fences.finish(&self.min_key, max_key), max_key.to_vec())
         };
         debug_assert_eq!(fences.len() + 1, self.offsets.len());
         let footer_at = self.bytes();

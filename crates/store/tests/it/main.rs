@@ -5,3 +5,4 @@ mod against_model;
 mod basics;
 mod damage;
 mod failures;
+mod golden;

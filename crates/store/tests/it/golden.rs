@@ -1,0 +1,53 @@
+//! The bytes of whole files, as docs/format/run.md and docs/format/manifest.md draw them.
+
+use std::path::Path;
+
+use ropewalk_base::{Lsn, Seq};
+use ropewalk_store::{Checkpoint, Edit, FilterPolicy, KeyspaceOptions, Memtable};
+use ropewalk_vfs::{Env, OpenMode};
+
+use crate::basics::open;
+
+fn hex(env: &Env, name: &str) -> Vec<String> {
+    let file = env.vfs.open(&Path::new("/store").join(name), OpenMode::Read).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes.chunks(32).map(|line| line.iter().map(|b| format!("{b:02x}")).collect()).collect()
+}
+
+#[test]
+fn a_run_and_its_manifest() {
+    let env = Env::memory();
+    let store = open(&env);
+    let options =
+        KeyspaceOptions { block_bytes: 512, filter: FilterPolicy::All, ..KeyspaceOptions::default() };
+    let keyspace = store.keyspace("cities", options).unwrap();
+    let memtable = Memtable::new();
+    memtable.put(b"city/bern", Some(b"Aare"), Seq(5));
+    memtable.put(b"city/basel", Some(b"Rhine"), Seq(6));
+    memtable.put(b"city/basel", None, Seq(9));
+    memtable.delete_range(b"lake/", b"lake0", Seq(7));
+    let new_l0 = store.write_memtable(keyspace, &memtable, &[Seq(6), Seq(9)]).unwrap();
+    let checkpoint = Some(Checkpoint { lsn: Lsn(4096), seq: Seq(9), meta: b"x".to_vec() });
+    store.install(Edit { new_l0, checkpoint }).unwrap();
+    let run = hex(&env, "0000000000000001.run");
+    let zeros = run.iter().filter(|line| line.bytes().all(|b| b == b'0')).count();
+    let shown: Vec<&str> = run.iter().filter(|l| l.bytes().any(|b| b != b'0')).map(String::as_str).collect();
+    let expected = [
+        "9008f2c7030000000600000002ff01000000000000000000636974792f620000",
+        "00006c657361000000006c65736100000000006e7265090000408046004b0004",
+        "045268696e650341617265000000000000000000000000000000000000000000",
+        "00000200000200000301012600090a636974792f626173656c09636974792f62",
+        "65726e01056c616b652f056c616b6530010701000000006c6573610000000100",
+        "10000000000000080000000000008080000000090000000000000000000a0000",
+        "0000000000000008000000000000000000010000000000000000000000480000",
+        "020000000000007f0000000000000035c56fc3514f76c401000000524f50452d",
+        "52554e",
+    ];
+    assert_eq!((zeros, shown), (13, expected.to_vec()));
+    let expected = [
+        "524f50454d414e49010000003545dbed1b000000000000008020090178020106",
+        "6369746965730002000002000001000101a305",
+    ];
+    assert_eq!(hex(&env, "MANIFEST"), expected);
+}
