@@ -81,7 +81,11 @@ impl Faults {
 
 /// The simulated disk. Clones are the same disk.
 #[derive(Clone)]
-pub struct FaultyVfs(Arc<Mutex<Disk>>);
+pub struct FaultyVfs {
+    disk: Arc<Mutex<Disk>>,
+    /// The boot that this handle dies with.
+    process: Option<u64>,
+}
 
 struct Disk {
     random: SeededRandom,
@@ -195,7 +199,7 @@ impl Disk {
 impl FaultyVfs {
     /// An empty disk with the root directory `/`.
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(Disk {
+        let disk = Disk {
             random: SeededRandom::new(seed),
             names: Names::default(),
             inodes: BTreeMap::new(),
@@ -213,11 +217,25 @@ impl FaultyVfs {
             injected: 0,
             fingerprint: 0xcbf2_9ce4_8422_2325,
             trace: None,
-        })))
+        };
+        Self { disk: Arc::new(Mutex::new(disk)), process: None }
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The disk as a process sees it that starts now: after the next crash or kill, every call through the handle
+    /// fails. What still runs of an old database, its clean-up for example, then cannot reach the disk.
+    pub fn process(&self) -> Self {
+        Self { disk: self.disk.clone(), process: Some(self.disk().boot) }
+    }
+
+    /// The disk, for a call of a process that is alive.
+    fn live(&self) -> io::Result<MutexGuard<'_, Disk>> {
+        let disk = self.disk();
+        let dead = disk.off || self.process.is_some_and(|boot| boot != disk.boot);
+        if dead { Err(power_is_off()) } else { Ok(disk) }
     }
 
     /// A power cut, now: each change that was not synced is kept, dropped or torn; locks are released; files that were
@@ -236,6 +254,28 @@ impl FaultyVfs {
     /// The process ends, the machine does not (`kill -9`): nothing written is lost, locks are released, open files are dead.
     pub fn kill(&self) {
         self.restarted(&mut self.disk());
+    }
+
+    /// Another disk with the same files, its own chance, and nobody using it; what was planned is not copied.
+    pub fn copy(&self, seed: u64) -> Self {
+        let copy = Self::new(seed);
+        {
+            let (disk, mut other) = (self.disk(), copy.disk());
+            other.names = disk.names.clone();
+            other.inodes = disk.inodes.clone();
+            other.next_inode = disk.next_inode;
+        }
+        copy
+    }
+
+    /// Takes back everything that was planned: power cut, faults, probabilities, lies, a full disk.
+    pub fn calm(&self) {
+        let mut disk = self.disk();
+        disk.crash_at = None;
+        disk.faults = Faults::default();
+        disk.plan.clear();
+        disk.lies.clear();
+        disk.space = None;
     }
 
     fn restarted(&self, disk: &mut Disk) {
@@ -352,10 +392,7 @@ impl fmt::Debug for FaultyVfs {
 
 impl Vfs for FaultyVfs {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        let disk = &mut *self.disk();
-        if disk.off {
-            return Err(power_is_off());
-        }
+        let disk = &mut *self.live()?;
         if mode == OpenMode::CreateNew {
             let decision = disk.begin(DiskOp::Create, format_args!("{}", path.display()))?;
             if disk.names.get(path).is_some() {
@@ -389,16 +426,12 @@ impl Vfs for FaultyVfs {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let disk = self.disk();
-        match () {
-            () if disk.off => Err(power_is_off()),
-            () if !disk.names.is_dir(dir) => Err(not_found(dir)),
-            () => Ok(disk.names.list(dir)),
-        }
+        let disk = self.live()?;
+        if disk.names.is_dir(dir) { Ok(disk.names.list(dir)) } else { Err(not_found(dir)) }
     }
 
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        let disk = &mut *self.disk();
+        let disk = &mut *self.live()?;
         let mut missing: Vec<&Path> = dir.ancestors().take_while(|dir| !disk.names.is_dir(dir)).collect();
         while let Some(dir) = missing.pop() {
             let decision = disk.begin(DiskOp::Create, format_args!("{}/", dir.display()))?;
@@ -410,16 +443,15 @@ impl Vfs for FaultyVfs {
             }
             disk.names.link(dir, Node::Dir);
         }
-        if disk.off { Err(power_is_off()) } else { Ok(()) }
+        Ok(())
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        let disk = self.disk();
-        if disk.off { Err(power_is_off()) } else { Ok(disk.names.get(path).is_some()) }
+        Ok(self.live()?.names.get(path).is_some())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let disk = &mut *self.disk();
+        let disk = &mut *self.live()?;
         let decision = disk.begin(DiskOp::Rename, format_args!("{} {}", from.display(), to.display()))?;
         disk.file(from)?;
         if disk.names.is_dir(to) {
@@ -433,7 +465,7 @@ impl Vfs for FaultyVfs {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let disk = &mut *self.disk();
+        let disk = &mut *self.live()?;
         let decision = disk.begin(DiskOp::Remove, format_args!("{}", path.display()))?;
         disk.file(path)?;
         match decision {
@@ -444,7 +476,7 @@ impl Vfs for FaultyVfs {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let disk = &mut *self.disk();
+        let disk = &mut *self.live()?;
         let decision = disk.begin(DiskOp::SyncDir, format_args!("{}", dir.display()))?;
         if !disk.names.is_dir(dir) {
             return Err(not_found(dir));
@@ -459,10 +491,7 @@ impl Vfs for FaultyVfs {
     }
 
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn LockGuard>> {
-        let disk = &mut *self.disk();
-        if disk.off {
-            return Err(power_is_off());
-        }
+        let disk = &mut *self.live()?;
         if let Some(other) = disk.locks.get(path) {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, other.clone()));
         }
@@ -620,10 +649,15 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_loses_nothing() {
+    fn a_kill_loses_nothing_and_ends_the_process() {
         let disk = FaultyVfs::new(1);
-        create(&disk, "/a").write_all_at(b"unsynced", 0).unwrap();
+        let process = disk.process();
+        create(&process, "/a").write_all_at(b"unsynced", 0).unwrap();
         disk.kill();
+        assert!(
+            process.exists("/a".as_ref()).is_err()
+                && process.open("/b".as_ref(), OpenMode::CreateNew).is_err()
+        );
         assert_eq!(disk.bytes("/a".as_ref()).unwrap(), b"unsynced");
     }
 

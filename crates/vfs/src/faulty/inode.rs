@@ -16,7 +16,7 @@ pub(super) const SECTOR_BYTES: usize = 512;
 
 type Image = Box<[u8; SECTOR_BYTES]>;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Inode {
     cache: Vec<u8>,
     durable: Vec<u8>,

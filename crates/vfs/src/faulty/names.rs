@@ -12,7 +12,7 @@ pub(super) enum Node {
     File(u64),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Change {
     Link(PathBuf, Node),
     Unlink(PathBuf),
@@ -44,7 +44,7 @@ impl Change {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Names {
     current: BTreeMap<PathBuf, Node>,
     durable: BTreeMap<PathBuf, Node>,
