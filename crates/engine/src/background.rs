@@ -25,7 +25,8 @@ impl Core {
         let Some(oldest) = self.versions.current().frozen.last().cloned() else {
             return Ok(false);
         };
-        let &(seq, lsn) = oldest.end.get().expect("a generation is frozen with its end");
+        let end = oldest.end.get().expect("a generation is frozen with its end");
+        let (seq, lsn) = (end.seq, end.lsn);
         if self.log.durable() < lsn {
             // The checkpoint must not be ahead of the log.
             self.log.barrier().inspect_err(|error| self.fail(error))?;
@@ -38,7 +39,7 @@ impl Core {
         for (model, memory) in self.models.iter().zip(oldest.memories()) {
             new_l0.extend(model.flush(memory.as_ref(), &self.store, &snapshots)?);
         }
-        let checkpoint = Some(Checkpoint { lsn, seq, meta: Vec::new() });
+        let checkpoint = Some(Checkpoint { lsn, seq, meta: end.time_micros.to_le_bytes().to_vec() });
         self.store.install(Edit { new_l0, checkpoint })?;
         self.versions.replace(|version| {
             let mut frozen = version.frozen.clone();

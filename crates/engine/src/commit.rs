@@ -27,7 +27,7 @@ use crate::options::{Durability, EngineOptions};
 use crate::pipeline::Stage;
 use crate::record;
 use crate::sync::{AtomicU64, Ordering};
-use crate::version::{Generation, ReadView, Version, Versions};
+use crate::version::{End, Generation, ReadView, Version, Versions};
 
 /// Everything the engine's parts share.
 pub(crate) struct Core {
@@ -135,10 +135,14 @@ impl Core {
     }
 
     /// Freezes the active generation if it holds anything. Called by the sequencer between commits.
-    fn freeze(&self, end: Seq) {
-        let tail = self.log.tail();
+    fn freeze(&self, sequencer: &Sequencer) {
+        let end = || End {
+            seq: sequencer.last,
+            lsn: self.log.tail(),
+            time_micros: sequencer.last_time_micros,
+        };
         self.versions.replace(|version| {
-            let _ = version.active.end.set((end, tail));
+            version.active.end.get_or_init(end);
             let mut frozen = vec![version.active.clone()];
             frozen.extend(version.frozen.iter().cloned());
             Version { active: Self::new_generation(&self.models), frozen, view: version.view.clone() }
@@ -150,7 +154,7 @@ impl Core {
     pub(crate) fn freeze_now(&self) {
         let sequencer = self.sequencer.lock();
         if self.versions.current().active.bytes() > 0 {
-            self.freeze(sequencer.last);
+            self.freeze(&sequencer);
         }
     }
 
@@ -318,7 +322,7 @@ impl Stage for Commits {
             .store(active + version.frozen.iter().map(|g| g.bytes()).sum::<u64>(), Ordering::Relaxed);
         if active >= core.options.memtable_bytes() {
             drop(version);
-            core.freeze(sequencer.last);
+            core.freeze(sequencer);
         }
         outcomes
     }
@@ -393,7 +397,8 @@ impl Replayed {
         self.last = seq;
         self.last_time_micros = self.last_time_micros.max(body.time_micros);
         if self.version.active.bytes() >= options.memtable_bytes() {
-            let _ = self.version.active.end.set((seq, next));
+            let time_micros = self.last_time_micros;
+            self.version.active.end.get_or_init(|| End { seq, lsn: next, time_micros });
             let full = std::mem::replace(&mut self.version.active, Core::new_generation(models));
             self.version.frozen.insert(0, full);
         }

@@ -105,7 +105,9 @@ impl Engine {
         for model in &all {
             model.load(ReadView::new(&version, Seq::MAX))?;
         }
-        let mut replayed = Replayed { version, last: checkpoint.seq, last_time_micros: i64::MIN };
+        // The checkpoint's own word is the time of its last commit; an empty database has none.
+        let last_time_micros = (*checkpoint.meta).try_into().map_or(i64::MIN, i64::from_le_bytes);
+        let mut replayed = Replayed { version, last: checkpoint.seq, last_time_micros };
         let mut failure = None;
         let opened = LocalLog::open(
             env,

@@ -247,10 +247,28 @@ impl Model for KvModel {
     }
 
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
-        decode_section(section, |keyspace, write| match write {
-            KvWrite::Put(key, value) => apply.put(keyspace, key, Some(value)),
-            KvWrite::Delete(key) => apply.put(keyspace, key, None),
-            KvWrite::DeleteRange(start, end) => apply.delete_range(keyspace, start, end),
+        let mut applied = 0;
+        decode_section(section, |keyspace, write| {
+            match write {
+                KvWrite::Put(key, value) => apply.put(keyspace, key, Some(value)),
+                KvWrite::Delete(key) => apply.put(keyspace, key, None),
+                KvWrite::DeleteRange(start, end) => {
+                    apply.delete_range(keyspace, start, end);
+                    // A range delete covers older commits; what this commit put before it is deleted key by key.
+                    let mut index = 0;
+                    let again = decode_section(section, |earlier, write| {
+                        if let KvWrite::Put(key, _) = write
+                            && (index < applied && earlier == keyspace && start <= key && key < end)
+                        {
+                            apply.put(keyspace, key, None);
+                        }
+                        index += 1;
+                    });
+                    // What does not decode is reported by the first pass, which is the one that goes on.
+                    again.unwrap_or_default();
+                }
+            }
+            applied += 1;
         })
     }
 

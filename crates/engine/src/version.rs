@@ -31,8 +31,19 @@ type Bucket = Box<[OnceLock<Memtable>]>;
 pub struct Generation {
     memories: Vec<Box<dyn Memory>>,
     keyspaces: Box<[OnceLock<Bucket>]>,
-    /// Last commit in it and the log address behind it; set when it is frozen.
-    pub(crate) end: OnceLock<(Seq, Lsn)>,
+    /// Set when it is frozen.
+    pub(crate) end: OnceLock<End>,
+}
+
+/// Where a frozen generation ends.
+pub(crate) struct End {
+    /// Its last commit.
+    pub(crate) seq: Seq,
+    /// The log address behind that.
+    pub(crate) lsn: Lsn,
+    /// The time of that. Kept in the checkpoint, so that commit times do not run backwards when the clock was set back
+    /// and the log that would show it is gone.
+    pub(crate) time_micros: i64,
 }
 
 impl Generation {
