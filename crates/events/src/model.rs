@@ -8,7 +8,7 @@
 //! ```
 //! with the store number as u32 big-endian.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -279,7 +279,8 @@ fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Res
     let head = store.head()?;
     let mut values = Values::new(store);
     let (mut seq, mut time) = (Seq::ZERO, i64::MIN);
-    let mut terms: HashMap<(bool, String), u64> = HashMap::new();
+    // Ordered, so that the simulation reads blocks in the same order in every run.
+    let mut terms: BTreeMap<(bool, String), u64> = BTreeMap::new();
     for position in 1..=head {
         if out.len() >= VIOLATIONS_MAX {
             out.push(format!("store {name}: more violations follow"));
