@@ -1,0 +1,133 @@
+//! `sim`: runs seeds of the simulation; the last line is `N passed, N failed`.
+//!
+//! A failure prints the command that repeats it and the end of its trace. With `--plant-lost-sync` one sync in every boot
+//! lies, and the run succeeds only if that is found.
+#![allow(clippy::print_stdout)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use ropewalk_sim::{Counts, Run, Settings, exhaust, run};
+
+/// Seeded simulation of the whole engine on a disk that fails.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    start: u64,
+    /// Run this seed only.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Boots of one seed, each under some trouble.
+    #[arg(long, default_value_t = Settings::default().boots)]
+    boots: u64,
+    /// Longest boot, in steps.
+    #[arg(long, default_value_t = Settings::default().steps)]
+    steps: u64,
+    /// Print the end of the trace also when nothing is wrong.
+    #[arg(long)]
+    trace: bool,
+    /// Let one sync of every boot do nothing. The run succeeds if that is found.
+    #[arg(long)]
+    plant_lost_sync: bool,
+    /// Instead: a power cut at every operation of a workload of so many steps, for each seed.
+    #[arg(long, value_name = "STEPS")]
+    exhaust: Option<u64>,
+    /// Outcomes to try of each power cut of `--exhaust`.
+    #[arg(long, default_value_t = 3)]
+    tears: u64,
+}
+
+fn report(run: &Run, command: &str) {
+    for line in &run.tail {
+        println!("{line}");
+    }
+    match &run.bug {
+        Some(bug) => println!("BUG: {bug}\nrepeat: {command}"),
+        None => println!("hash {:016x} {:?}", run.hash, run.counts),
+    }
+}
+
+fn add(total: &mut Counts, counts: &Counts) {
+    total.steps += counts.steps;
+    total.commits += counts.commits;
+    total.refusals += counts.refusals;
+    total.reads += counts.reads;
+    total.opens += counts.opens;
+    total.power_cuts += counts.power_cuts;
+    total.faults += counts.faults;
+    total.flips += counts.flips;
+    total.flushed_bytes += counts.flushed_bytes;
+    total.compacted_bytes += counts.compacted_bytes;
+    total.rolls += counts.rolls;
+}
+
+fn exhaust_all(arguments: &Arguments, seeds: std::ops::Range<u64>, steps: u64) -> (u64, u64) {
+    let (mut passed, mut failed, mut runs) = (0, 0, 0);
+    for seed in seeds {
+        let done = exhaust(seed, steps, arguments.tears);
+        runs += done.runs;
+        match done.failure {
+            None => passed += 1,
+            Some((point, disk_seed, run)) => {
+                failed += 1;
+                println!("seed {seed}: power cut at operation {point}, disk seed {disk_seed}");
+                report(&run, &format!("sim --exhaust {steps} --tears {} --seed {seed}", arguments.tears));
+            }
+        }
+    }
+    println!("{runs} power cuts");
+    (passed, failed)
+}
+
+fn run_all(arguments: &Arguments, seeds: std::ops::Range<u64>) -> (u64, u64) {
+    let Arguments { boots, steps, plant_lost_sync, .. } = *arguments;
+    let settings = Settings { boots, steps, plant_lost_sync };
+    let (mut passed, mut failed, mut total) = (0, 0, Counts::default());
+    for seed in seeds {
+        let run = run(seed, &settings);
+        add(&mut total, &run.counts);
+        let planted = if plant_lost_sync { " --plant-lost-sync" } else { "" };
+        let command = format!("sim --seed {seed} --boots {boots} --steps {steps}{planted}");
+        if run.bug.is_some() {
+            failed += 1;
+            println!("seed {seed} failed");
+            if !plant_lost_sync || failed == 1 {
+                report(&run, &command);
+            }
+        } else {
+            passed += 1;
+            if arguments.trace {
+                report(&run, &command);
+            }
+        }
+    }
+    println!("{total:?}");
+    (passed, failed)
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // Panics are caught and reported as bugs, with the seed.
+    std::panic::set_hook(Box::new(|info| println!("{info}")));
+    let first = arguments.seed.unwrap_or(arguments.start);
+    let seeds = first..first + if arguments.seed.is_some() { 1 } else { arguments.seeds };
+    let (passed, failed) = match arguments.exhaust {
+        Some(steps) => exhaust_all(&arguments, seeds, steps),
+        None => run_all(&arguments, seeds),
+    };
+    let good = if arguments.plant_lost_sync {
+        println!(
+            "{}",
+            if failed > 0 { "the planted bug was found" } else { "the planted bug was NOT found" }
+        );
+        failed > 0
+    } else {
+        failed == 0
+    };
+    println!("{passed} passed, {failed} failed");
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

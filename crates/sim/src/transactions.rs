@@ -1,0 +1,278 @@
+//! Serializable and weaker transactions over keys and events, open for several steps.
+
+use ropewalk::{AppendOptions, Error, Isolation, Keyspace, Transaction};
+use ropewalk_engine::{KvBatch, Operation};
+
+use crate::oracle::{AppendAsk, Ask, KeysAsk, Write};
+use crate::words::{self, show};
+use crate::world::{Answer, Bug, Check, Pending, Waiting, World, ensure};
+
+/// A transaction and what the oracle needs to judge it.
+pub(crate) struct OpenTransaction {
+    transaction: Transaction,
+    isolation: Isolation,
+    keys_read: Vec<(u16, Vec<u8>)>,
+    ranges_read: Vec<(u16, Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>)>,
+    /// In order; the last write to a key counts.
+    writes: Vec<(u16, Write)>,
+    appends: Vec<AppendAsk>,
+    savepoints: Vec<(usize, usize)>,
+}
+
+impl OpenTransaction {
+    fn own(&self, keyspace: u16, key: &[u8]) -> Option<Option<&[u8]>> {
+        self.writes.iter().rev().find_map(|(id, write)| match write {
+            Write::Put(k, value) if *id == keyspace && k == key => Some(Some(value.as_slice())),
+            Write::Delete(k) if *id == keyspace && k == key => Some(None),
+            _ => None,
+        })
+    }
+}
+
+impl World {
+    fn any_keyspace(&mut self) -> Keyspace {
+        let keyspaces = self.boot().keyspaces.clone();
+        *self.dice.pick(&keyspaces).expect("there are keyspaces")
+    }
+
+    /// Blind writes, range deletes among them, submitted without waiting.
+    pub(crate) fn submit_keys(&mut self) -> Check {
+        let mut batch = KvBatch::new();
+        let mut writes = Vec::new();
+        for _ in 0..self.dice.between(1, 8) {
+            let keyspace = self.any_keyspace().id();
+            let inner = ropewalk_engine::Keyspace(keyspace);
+            let key = words::key(&self.dice);
+            writes.push((
+                keyspace,
+                match self.dice.below(8) {
+                    0 | 1 => {
+                        batch.delete(inner, &key);
+                        Write::Delete(key)
+                    }
+                    2 => {
+                        let (start, end) = words::range(&self.dice);
+                        batch.delete_range(inner, &start, &end);
+                        Write::DeleteRange(start, end)
+                    }
+                    _ => {
+                        let value = words::value(&self.dice);
+                        batch.put(inner, &key, &value);
+                        Write::Put(key, value)
+                    }
+                },
+            ));
+        }
+        let durability = self.durability();
+        let list: Vec<String> =
+            writes.iter().map(|(keyspace, write)| format!("{keyspace} {write}")).collect();
+        self.note(format!("submit {durability:?}: {}", list.join(", ")));
+        let keys = KeysAsk {
+            since: 0,
+            isolation: Isolation::ReadCommitted,
+            keys_read: Vec::new(),
+            ranges_read: Vec::new(),
+            writes,
+        };
+        let ask = Ask { appends: Vec::new(), keys: Some(keys) };
+        self.mark();
+        let operations: Vec<Box<dyn Operation>> = vec![Box::new(batch)];
+        match self.db().engine().submit(operations, durability) {
+            Ok(handle) => {
+                self.boot().pending.push(Pending { ask, durability, waiting: Waiting::Keys(handle) })
+            }
+            Err(error) => {
+                self.allow::<(), _>("submit", Err(Error::from(error)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a transaction, goes on with one, or ends one.
+    pub(crate) fn use_transaction(&mut self) -> Check {
+        let open = self.boot().transactions.len();
+        if open == 0 || (open < 4 && self.dice.one_in(4)) {
+            let isolation = self.dice.weighted(&[
+                (6, Isolation::Serializable),
+                (2, Isolation::Snapshot),
+                (1, Isolation::ReadCommitted),
+            ]);
+            let transaction = self.db().begin_with(isolation);
+            self.note(format!("begin {isolation:?} at {}", transaction.snapshot().seq()));
+            self.boot().transactions.push(OpenTransaction {
+                transaction,
+                isolation,
+                keys_read: Vec::new(),
+                ranges_read: Vec::new(),
+                writes: Vec::new(),
+                appends: Vec::new(),
+                savepoints: Vec::new(),
+            });
+        }
+        let count = self.boot().transactions.len();
+        let index = self.dice.index(count);
+        let mut open = self.boot().transactions.swap_remove(index);
+        for _ in 0..self.dice.between(1, 4) {
+            match self.dice.below(14) {
+                0..4 => self.transaction_get(&mut open)?,
+                4 | 5 => self.transaction_range(&mut open)?,
+                6..10 => self.transaction_write(&mut open),
+                10 => self.transaction_append(&mut open)?,
+                11 => {
+                    open.transaction.savepoint();
+                    open.savepoints.push((open.writes.len(), open.appends.len()));
+                }
+                12 => {
+                    let expected = open.savepoints.pop();
+                    ensure!(
+                        open.transaction.rollback_to_savepoint() == expected.is_some(),
+                        "savepoints differ"
+                    );
+                    if let Some((writes, appends)) = expected {
+                        open.writes.truncate(writes);
+                        open.appends.truncate(appends);
+                    }
+                }
+                _ if self.dice.one_in(4) => {
+                    self.note("roll back");
+                    open.transaction.rollback();
+                    return Ok(());
+                }
+                _ => return self.transaction_commit(open),
+            }
+        }
+        self.boot().transactions.push(open);
+        Ok(())
+    }
+
+    fn transaction_get(&mut self, open: &mut OpenTransaction) -> Check {
+        let keyspace = self.any_keyspace();
+        let key = words::key(&self.dice);
+        self.mark();
+        let result = open.transaction.get(keyspace, &key);
+        let Some(found) = self.allow("transaction get", result)? else { return Ok(()) };
+        let at = open.transaction.snapshot().seq().0;
+        let expected = match open.own(keyspace.id(), &key) {
+            Some(own) => own,
+            None => self.oracle.get(keyspace.id(), &key, at),
+        };
+        let (wanted, got) = (expected.map(show), found.as_deref().map(show));
+        ensure!(
+            found.as_deref() == expected,
+            "transaction at {at} reads {}: expected {wanted:?}, got {got:?}",
+            show(&key)
+        );
+        if open.own(keyspace.id(), &key).is_none() {
+            open.keys_read.push((keyspace.id(), key));
+        }
+        Ok(())
+    }
+
+    fn transaction_range(&mut self, open: &mut OpenTransaction) -> Check {
+        let keyspace = self.any_keyspace();
+        let (start, end) = words::range(&self.dice);
+        let end = self.dice.one_in(5).then_some(end);
+        let limit = if self.dice.one_in(2) { self.dice.between(1, 6) as usize } else { usize::MAX };
+        self.mark();
+        let result = open.transaction.range(keyspace, &start, end.as_deref(), limit);
+        let Some(found) = self.allow("transaction range", result)? else { return Ok(()) };
+        let at = open.transaction.snapshot().seq().0;
+        let id = keyspace.id();
+        let mut expected: std::collections::BTreeMap<Vec<u8>, Vec<u8>> =
+            self.oracle.rows(id, at).into_iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+        for (written, write) in &open.writes {
+            match write {
+                Write::Put(key, value) if *written == id => expected.insert(key.clone(), value.clone()),
+                Write::Delete(key) if *written == id => expected.remove(key),
+                _ => None,
+            };
+        }
+        let inside = |key: &Vec<u8>| *key >= start && end.as_ref().is_none_or(|end| key < end);
+        let expected: Vec<_> = expected.into_iter().filter(|(key, _)| inside(key)).take(limit).collect();
+        ensure!(
+            found == expected,
+            "transaction at {at} reads {}..{:?} limit {limit}: got {:?}, expected {:?}",
+            show(&start),
+            end.as_deref().map(show),
+            found.iter().map(|(k, _)| show(k)).collect::<Vec<_>>(),
+            expected.iter().map(|(k, _)| show(k)).collect::<Vec<_>>()
+        );
+        let seen = (found.len() == limit)
+            .then(|| found.last().map_or_else(Vec::new, |(key, _)| [key.as_slice(), &[0]].concat()));
+        open.ranges_read.push((id, start, end, seen));
+        Ok(())
+    }
+
+    fn transaction_write(&mut self, open: &mut OpenTransaction) {
+        let keyspace = self.any_keyspace();
+        let key = words::key(&self.dice);
+        if self.dice.one_in(4) {
+            open.transaction.delete(keyspace, &key);
+            open.writes.push((keyspace.id(), Write::Delete(key)));
+        } else {
+            let value = words::value(&self.dice);
+            open.transaction.put(keyspace, &key, &value);
+            open.writes.push((keyspace.id(), Write::Put(key, value)));
+        }
+    }
+
+    fn transaction_append(&mut self, open: &mut OpenTransaction) -> Check {
+        let (name, mut options) = self.append_options();
+        // One transaction must not track a source or use a key twice; the store judges each append on its own.
+        if !open.appends.is_empty() {
+            options = AppendOptions { conditions: options.conditions, ..AppendOptions::default() };
+        }
+        let store = self.db().events(&name).map_err(|e| Bug(e.to_string()))?;
+        let events = self.author.events(&self.dice);
+        let result = open.transaction.append(&store, &events, options.clone());
+        if self.allow("append in a transaction", result)?.is_some() {
+            open.appends.push(AppendAsk { store: name, events, options, looked: 0 });
+        }
+        Ok(())
+    }
+
+    fn transaction_commit(&mut self, open: OpenTransaction) -> Check {
+        let OpenTransaction { transaction, isolation, keys_read, ranges_read, writes, mut appends, .. } =
+            open;
+        let since = transaction.snapshot().seq().0;
+        // The transaction writes each key once, in key order.
+        let last: std::collections::BTreeMap<(u16, Vec<u8>), Write> = writes
+            .into_iter()
+            .map(|(id, write)| match &write {
+                Write::Put(key, _) | Write::Delete(key) | Write::DeleteRange(key, _) => {
+                    ((id, key.clone()), write)
+                }
+            })
+            .collect();
+        let writes: Vec<(u16, Write)> = last.into_iter().map(|((id, _), write)| (id, write)).collect();
+        let durability = self.durability();
+        self.note(format!(
+            "commit the transaction of {since}: {} reads, {} writes, {} appends, {durability:?}",
+            keys_read.len() + ranges_read.len(),
+            writes.len(),
+            appends.len()
+        ));
+        let visible = self.visible();
+        let early = appends.iter_mut().find_map(|append| self.oracle.look_ahead(append, visible));
+        let has_keys = !writes.is_empty() || (!appends.is_empty() && isolation == Isolation::Serializable);
+        let keys = has_keys.then_some(KeysAsk { since, isolation, keys_read, ranges_read, writes });
+        let ask = Ask { appends, keys };
+        let empty = ask.appends.is_empty() && ask.keys.is_none();
+        let time = self.wall();
+        self.mark();
+        let result = transaction.commit_with(durability);
+        let answer = match result {
+            Ok(None) => {
+                ensure!(empty, "a transaction with writes answers that it wrote nothing");
+                return Ok(());
+            }
+            Ok(Some(done)) => Answer::from(Ok::<_, Error>(done)),
+            Err(error) => Answer::from(error),
+        };
+        ensure!(
+            !empty || matches!(answer, Answer::Failed(..)),
+            "a transaction without writes answers {answer:?}"
+        );
+        self.settle_after(&ask, durability, answer, early, time)
+    }
+}

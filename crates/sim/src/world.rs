@@ -1,0 +1,518 @@
+//! The simulated world: disk, clock, the open database, the oracle, and what the world has been promised.
+//!
+//!   actors ─▶ database ─▶ answers ─▶ settle: oracle decides the same request; both must agree
+//!   crash / kill / close ─▶ open ─▶ reconcile: what is there is a prefix of the oracle, not shorter than promised
+//!
+//! Promises are two numbers: every commit up to `durable` survives a power cut, every commit up to `written` survives the
+//! end of the process. A `Sync` answer raises both, a `Buffered` answer the second.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use ropewalk::{
+    AppendCondition, Background, Class, Compression, Database, Durability, Env, Error, Event, EventsError,
+    FilterPolicy, Keyspace, KeyspaceOptions, Options, PendingAppend,
+};
+use ropewalk_engine::CommitHandle;
+use ropewalk_vfs::{Clock, FaultyVfs, ManualClock, SeededRandom};
+
+use crate::dice::Dice;
+use crate::oracle::{Ask, Expect, Oracle, Refusal};
+use crate::readers::Readers;
+use crate::transactions::OpenTransaction;
+use crate::words::Author;
+
+/// Where the database lives on the simulated disk.
+pub(crate) const DIR: &str = "/data/db";
+
+/// Something that must not be.
+#[derive(Debug)]
+pub(crate) struct Bug(pub(crate) String);
+
+pub(crate) type Check<T = ()> = Result<T, Bug>;
+
+macro_rules! ensure {
+    ($holds:expr, $($what:tt)+) => {
+        if !$holds {
+            return Err($crate::world::Bug(format!($($what)+)));
+        }
+    };
+}
+pub(crate) use ensure;
+
+/// What the database said to a transaction.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Committed { seq: u64, outcomes: Vec<(u64, u64)>, time: Option<i64> },
+    Refused(Refusal),
+    Failed(Class, String),
+}
+
+impl From<Error> for Answer {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Events(EventsError::AppendConditionFailed { condition, position, item }) => {
+                Self::Refused(Refusal::Condition { ordinal: condition, position: position.0, item })
+            }
+            Error::Events(EventsError::TrackingConflict { stored, .. }) => {
+                Self::Refused(Refusal::Tracking { stored })
+            }
+            Error::Events(EventsError::IdempotencyMismatch { first, last, .. }) => {
+                Self::Refused(Refusal::Idempotency { first: first.0, last: last.0 })
+            }
+            Error::KeyConflict(_) => Self::Refused(Refusal::Keys),
+            other => Self::Failed(other.class(), other.to_string()),
+        }
+    }
+}
+
+impl From<Result<ropewalk::Appended, EventsError>> for Answer {
+    fn from(result: Result<ropewalk::Appended, EventsError>) -> Self {
+        match result {
+            Ok(appended) => {
+                let outcomes = vec![(appended.first.0, appended.last.0)];
+                Self::Committed { seq: appended.seq.0, outcomes, time: None }
+            }
+            Err(error) => Error::from(error).into(),
+        }
+    }
+}
+
+impl<E: Into<Error>> From<Result<ropewalk::Committed, E>> for Answer {
+    fn from(result: Result<ropewalk::Committed, E>) -> Self {
+        match result {
+            Ok(done) => {
+                Self::Committed { seq: done.seq.0, outcomes: done.outcomes, time: Some(done.time_micros) }
+            }
+            Err(error) => error.into().into(),
+        }
+    }
+}
+
+pub(crate) enum Waiting {
+    Append(PendingAppend),
+    Keys(CommitHandle),
+}
+
+/// A transaction that was submitted and not yet answered.
+pub(crate) struct Pending {
+    pub(crate) ask: Ask,
+    pub(crate) durability: Durability,
+    pub(crate) waiting: Waiting,
+}
+
+/// An open database and what holds on to it.
+pub(crate) struct Boot {
+    pub(crate) keyspaces: Vec<Keyspace>,
+    pub(crate) pending: Vec<Pending>,
+    pub(crate) transactions: Vec<OpenTransaction>,
+    pub(crate) db: Database,
+}
+
+/// How a boot ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    PowerCut,
+    Kill,
+    Close,
+}
+
+/// Counts of what happened, for the summary.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Steps of actors.
+    pub steps: u64,
+    /// Transactions that were committed and answered.
+    pub commits: u64,
+    /// Transactions that were refused as they should be.
+    pub refusals: u64,
+    /// Answers of readers that were compared with the oracle.
+    pub reads: u64,
+    /// Times the database was opened.
+    pub opens: u64,
+    /// Power cuts.
+    pub power_cuts: u64,
+    /// Calls of the disk that were made to fail.
+    pub faults: u64,
+    /// Bits flipped.
+    pub flips: u64,
+    /// Bytes of runs written by flushes.
+    pub flushed_bytes: u64,
+    /// Bytes of runs written by compaction.
+    pub compacted_bytes: u64,
+    /// Log segments that were filled.
+    pub rolls: u64,
+}
+
+pub(crate) struct World {
+    pub(crate) dice: Dice,
+    pub(crate) vfs: FaultyVfs,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) author: Author,
+    pub(crate) oracle: Oracle,
+    pub(crate) boot: Option<Boot>,
+    /// Events and conditions that were last sent under an idempotency key.
+    pub(crate) sent: BTreeMap<(String, String), (Vec<Event>, Vec<AppendCondition>)>,
+    /// Decisions that were read and not yet acted on.
+    pub(crate) decisions: Vec<(String, AppendCondition)>,
+    pub(crate) readers: Readers,
+    /// Commits up to here survive a power cut.
+    pub(crate) durable: u64,
+    /// Commits up to here survive the end of the process.
+    pub(crate) written: u64,
+    /// Commits up to here are followed by a record that knows that they were durable.
+    pub(crate) claimed: u64,
+    /// `Async` commits, and the monotonic time from which a background step owes them a sync.
+    pub(crate) owed: Vec<(u64, u64)>,
+    /// The disk is full now.
+    pub(crate) full: bool,
+    /// A sync may have failed in this boot, so that not even the cache keeps what was written.
+    pub(crate) sync_failed: bool,
+    faults_before: u64,
+    pub(crate) counts: Counts,
+    trace: Vec<String>,
+    hash: u64,
+    pub(crate) options: Options,
+    pub(crate) env: Env,
+}
+
+/// Lines of trace that are kept for a report.
+const TRACE_LINES: usize = 60;
+
+impl World {
+    pub(crate) fn new(seed: u64, disk_seed: u64) -> Self {
+        let vfs = FaultyVfs::new(disk_seed);
+        let clock = Arc::new(ManualClock::default());
+        clock.jump_wall_micros(1_700_000_000_000_000);
+        let random = Arc::new(SeededRandom::new(seed ^ 0x5eed));
+        let env = Env { vfs: Arc::new(vfs.clone()), clock: clock.clone(), random };
+        let dice = Dice::new(seed);
+        let options = small_options(&dice);
+        Self {
+            dice,
+            vfs,
+            clock,
+            author: Author::default(),
+            oracle: Oracle::default(),
+            boot: None,
+            sent: BTreeMap::new(),
+            decisions: Vec::new(),
+            readers: Readers::default(),
+            durable: 0,
+            written: 0,
+            claimed: 0,
+            owed: Vec::new(),
+            full: false,
+            sync_failed: false,
+            faults_before: 0,
+            counts: Counts::default(),
+            trace: Vec::new(),
+            hash: 0xcbf2_9ce4_8422_2325,
+            options,
+            env,
+        }
+    }
+
+    pub(crate) fn note(&mut self, line: impl Into<String>) {
+        let line = format!("{:>4} {}", self.counts.steps, line.into());
+        for byte in line.bytes() {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        if self.trace.len() >= 2 * TRACE_LINES {
+            self.trace.drain(..TRACE_LINES);
+        }
+        self.trace.push(line);
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash ^ self.vfs.fingerprint().rotate_left(1)
+    }
+
+    pub(crate) fn tail(&self) -> &[String] {
+        self.trace.get(self.trace.len().saturating_sub(TRACE_LINES)..).unwrap_or(&[])
+    }
+
+    pub(crate) fn boot(&mut self) -> &mut Boot {
+        self.boot.as_mut().expect("the database is open while actors act")
+    }
+
+    pub(crate) fn db(&mut self) -> Database {
+        self.boot().db.clone()
+    }
+
+    /// The newest commit that readers see.
+    pub(crate) fn visible(&mut self) -> u64 {
+        self.boot().db.seq().0
+    }
+
+    /// Begins a call: faults from here on excuse a failure.
+    pub(crate) fn mark(&mut self) {
+        self.faults_before = self.vfs.injected();
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.boot.as_ref().is_some_and(|boot| boot.db.engine().stopped().is_some())
+    }
+
+    /// Is a failure of this class right now what it should be?
+    pub(crate) fn excused(&self, class: Class) -> bool {
+        let typed = matches!(class, Class::Io | Class::Busy | Class::Internal);
+        typed
+            && (self.vfs.is_off() || self.full || self.stopped() || self.vfs.injected() > self.faults_before)
+    }
+
+    /// A result, or `None` for a failure that the disk explains.
+    pub(crate) fn allow<T, E: Into<Error>>(&mut self, what: &str, result: Result<T, E>) -> Check<Option<T>> {
+        let error: Error = match result {
+            Ok(value) => return Ok(Some(value)),
+            Err(error) => error.into(),
+        };
+        self.note(format!("{what}: {error}"));
+        ensure!(self.excused(error.class()), "{what} failed without a reason: {error} ({:?})", error.class());
+        Ok(None)
+    }
+
+    /// Compares an answer with what the oracle says, and does the same in the oracle.
+    pub(crate) fn settle(
+        &mut self,
+        ask: &Ask,
+        durability: Durability,
+        answer: Answer,
+        time: Option<i64>,
+    ) -> Check {
+        let expect = self.oracle.decide(ask);
+        self.note(format!("  {answer:?}"));
+        match (answer, expect) {
+            (
+                Answer::Committed { seq, outcomes, time: told },
+                Expect::Commit | Expect::CommitOrRefuseKeys,
+            ) => {
+                let time = told.or(time);
+                if let (Some(time), Some(last)) = (time, self.oracle.last_time()) {
+                    ensure!(time >= last, "commit time {time} is before {last}, that of the commit before");
+                }
+                let expected = self.oracle.apply(ask, time);
+                ensure!(
+                    expected == (seq, outcomes.clone()),
+                    "expected commit {expected:?}, got {seq} {outcomes:?}"
+                );
+                self.counts.commits += 1;
+                self.acknowledged(durability, seq);
+            }
+            (Answer::Committed { outcomes, .. }, Expect::Done { outcome, by }) => {
+                ensure!(
+                    outcomes.first() == Some(&outcome),
+                    "expected the first answer {outcome:?} again, got {outcomes:?}"
+                );
+                self.counts.refusals += 1;
+                self.acknowledged(durability, by);
+            }
+            (Answer::Refused(found), Expect::Refuse(expected)) => {
+                ensure!(found == expected, "expected the refusal {expected:?}, got {found:?}");
+                self.counts.refusals += 1;
+            }
+            (Answer::Refused(Refusal::Keys), Expect::CommitOrRefuseKeys) => self.counts.refusals += 1,
+            (Answer::Failed(class, text), expect) => {
+                ensure!(self.excused(class), "failed without a reason: {text} ({class:?})");
+                if self.stopped() || self.vfs.is_off() {
+                    if matches!(expect, Expect::Commit | Expect::CommitOrRefuseKeys) {
+                        self.oracle.apply(ask, time);
+                    }
+                }
+            }
+            (answer, expect) => return Err(Bug(format!("expected {expect:?}, got {answer:?}"))),
+        }
+        Ok(())
+    }
+
+    fn acknowledged(&mut self, durability: Durability, seq: u64) {
+        match durability {
+            Durability::Sync => {
+                self.durable = self.durable.max(seq);
+                self.written = self.written.max(seq);
+            }
+            Durability::Buffered => self.written = self.written.max(seq),
+            Durability::Async { interval } => {
+                let by = self.clock.monotonic_nanos() + interval.as_nanos() as u64;
+                self.owed.push((seq, by));
+            }
+        }
+    }
+
+    /// Everything that is visible became durable.
+    pub(crate) fn all_durable(&mut self) {
+        let visible = self.visible();
+        self.durable = self.durable.max(visible);
+        self.written = self.written.max(visible);
+        self.owed.clear();
+    }
+
+    /// A background step has done what was due at this time.
+    pub(crate) fn paid(&mut self, now: u64) {
+        let due = self.owed.extract_if(.., |(_, by)| *by <= now).map(|(seq, _)| seq).max().unwrap_or(0);
+        self.durable = self.durable.max(due);
+        self.written = self.written.max(due);
+    }
+
+    /// Takes the answers of everything submitted; whoever waits first leads.
+    pub(crate) fn settle_pending(&mut self, time: Option<i64>) -> Check {
+        let pending = std::mem::take(&mut self.boot().pending);
+        let (durable, last) = (self.durable, self.oracle.last());
+        for Pending { ask, durability, waiting } in pending {
+            let answer = match waiting {
+                Waiting::Append(pending) => pending.wait().into(),
+                Waiting::Keys(handle) => handle.wait().into(),
+            };
+            let time = time.and_then(|wall| Some(wall.max(self.oracle.last_time()?)));
+            self.settle(&ask, durability, answer, time)?;
+        }
+        if self.oracle.last() > last {
+            self.claimed = durable;
+        }
+        Ok(())
+    }
+
+    /// Ends the boot, opens the database again, and compares what is there with what must be there.
+    pub(crate) fn restart(&mut self, end: End, trouble: bool) -> Check {
+        self.note(format!("---- {end:?}"));
+        let mut floor = self.end_boot(end)?;
+        for attempt in 0.. {
+            if trouble && attempt < 3 && self.dice.one_in(3) {
+                self.vfs.crash_at(self.vfs.operations() + self.dice.between(1, 25));
+            }
+            self.mark();
+            self.counts.opens += 1;
+            let env = Env { vfs: Arc::new(self.vfs.process()), ..self.env.clone() };
+            match open(&self.options.clone().env(env)) {
+                Ok((db, keyspaces)) => {
+                    self.boot = Some(Boot { db, keyspaces, pending: Vec::new(), transactions: Vec::new() });
+                    break;
+                }
+                Err(error) => {
+                    self.note(format!("open: {error}"));
+                    ensure!(
+                        self.excused(error.class()),
+                        "open failed without a reason: {error} ({:?})",
+                        error.class()
+                    );
+                }
+            }
+            if self.vfs.is_off() {
+                self.power_cut();
+                floor = self.durable;
+            }
+            if attempt > 2 {
+                self.heal();
+            }
+        }
+        self.reconcile(floor)
+    }
+
+    fn power_cut(&mut self) {
+        self.vfs.crash();
+        self.counts.power_cuts += 1;
+    }
+
+    /// Nothing fails any more.
+    pub(crate) fn heal(&mut self) {
+        self.vfs.calm();
+        self.full = false;
+    }
+
+    /// Answers the commit up to which the next boot must find everything.
+    fn end_boot(&mut self, end: End) -> Check<u64> {
+        if self.boot.is_none() {
+            return Ok(0);
+        }
+        self.readers.park();
+        let floor = match end {
+            End::PowerCut => {
+                self.power_cut();
+                self.durable
+            }
+            End::Kill => {
+                self.vfs.kill();
+                if self.sync_failed { self.durable } else { self.written }
+            }
+            End::Close => self.close()?,
+        };
+        if let Some(boot) = self.boot.take() {
+            let stats = boot.db.stats();
+            self.counts.rolls += stats.log.rolls;
+            self.counts.flushed_bytes += stats.store.keyspaces.iter().map(|k| k.flushed_bytes).sum::<u64>();
+            self.counts.compacted_bytes +=
+                stats.store.keyspaces.iter().map(|k| k.compacted_bytes).sum::<u64>();
+        }
+        self.sync_failed = false;
+        self.owed.clear();
+        Ok(floor)
+    }
+
+    /// Closes in good order: what was submitted is still answered, and everything is durable.
+    fn close(&mut self) -> Check<u64> {
+        self.mark();
+        let running = !self.stopped();
+        let (db, wall) = (self.db(), Some(self.clock.wall_micros()));
+        let closed = db.clone().close();
+        let closed = self.allow("close", closed)?.is_some();
+        self.settle_pending(wall)?;
+        if closed && running {
+            self.durable = db.seq().0;
+        }
+        Ok(self.durable)
+    }
+
+    /// Closes the database for good.
+    pub(crate) fn end(&mut self) -> Check {
+        self.end_boot(End::Close).map(|_| ())
+    }
+
+    fn reconcile(&mut self, floor: u64) -> Check {
+        let found = self.visible();
+        let last = self.oracle.last();
+        self.note(format!("opened at commit {found}, promised {floor}, last {last}"));
+        ensure!(
+            found >= floor,
+            "commit {floor} was acknowledged and is lost: the database reopened at commit {found}"
+        );
+        ensure!(
+            found <= last,
+            "the database reopened at commit {found}, but only {last} were ever asked for"
+        );
+        self.oracle.truncate(found);
+        (self.durable, self.written) = (found, found);
+        self.claimed = self.claimed.min(found);
+        self.rewind_readers(found);
+        self.mark();
+        self.compare_all()
+    }
+}
+
+/// Opens the database and its keyspaces.
+pub(crate) fn open(options: &Options) -> Result<(Database, Vec<Keyspace>), Error> {
+    let db = options.clone().open(Path::new(DIR))?;
+    let plain = KeyspaceOptions { block_bytes: 512, ..KeyspaceOptions::default() };
+    let packed = KeyspaceOptions {
+        compression: Compression::Lz4,
+        filter: FilterPolicy::All,
+        ..KeyspaceOptions::default()
+    };
+    let keyspaces = vec![db.keyspace("plain", plain)?, db.keyspace("packed", packed)?];
+    Ok((db, keyspaces))
+}
+
+/// Everything so small that a few hundred transactions roll segments, flush, compact and trim.
+fn small_options(dice: &Dice) -> Options {
+    let mut options = Options::new().background(Background::Manual);
+    let engine = options.engine_mut();
+    engine.memory_budget = dice.between(64, 512) << 10;
+    engine.log_retention_bytes = dice.below(4) * (64 << 10);
+    engine.log.segment_bytes_first = dice.between(1, 4) * 4096;
+    engine.log.segment_bytes_max = engine.log.segment_bytes_first << dice.below(4);
+    engine.log.spare_segments_max = dice.below(3) as usize;
+    engine.store.run_bytes = dice.between(4, 64) << 10;
+    engine.store.l0_runs_max = dice.between(1, 4) as usize;
+    engine.store.fanout = dice.between(2, 4);
+    options
+}

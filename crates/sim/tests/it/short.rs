@@ -1,0 +1,43 @@
+//! The short budget of every test run; `sim --seeds N` does any number.
+
+use ropewalk_sim::{Settings, exhaust, run};
+
+#[test]
+fn sixty_seeds_find_nothing() {
+    for seed in 1..=60 {
+        let run = run(seed, &Settings::default());
+        assert!(run.bug.is_none(), "seed {seed}: {:?}\n{}", run.bug, run.tail.join("\n"));
+    }
+}
+
+#[test]
+fn a_power_cut_at_every_operation_of_a_short_workload_finds_nothing() {
+    let done = exhaust(7, 30, 2);
+    assert!(done.points > 30, "the workload does something: {}", done.points);
+    if let Some((point, disk_seed, run)) = done.failure {
+        panic!(
+            "power cut at operation {point}, disk seed {disk_seed}: {:?}\n{}",
+            run.bug,
+            run.tail.join("\n")
+        );
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let settings = Settings { boots: 4, ..Settings::default() };
+    let twice = |seed| (run(seed, &settings), run(seed, &settings));
+    for seed in 100..106 {
+        let (one, two) = twice(seed);
+        assert_eq!((one.hash, one.counts), (two.hash, two.counts), "seed {seed}");
+    }
+    assert_ne!(run(100, &settings).hash, run(101, &settings).hash);
+}
+
+#[test]
+fn a_sync_that_does_nothing_is_found() {
+    let settings = Settings { plant_lost_sync: true, ..Settings::default() };
+    let found = (1..=300).find_map(|seed| run(seed, &settings).bug.map(|bug| (seed, bug)));
+    let (seed, bug) = found.expect("a lost sync is found within 300 seeds");
+    println!("seed {seed}: {bug}");
+}
