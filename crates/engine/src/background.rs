@@ -115,6 +115,7 @@ impl Core {
 
     /// The body of the flusher thread.
     pub(crate) fn run_background(&self) {
+        let mut idle_at = self.versions.visible();
         loop {
             let outcome = if self.stopped().is_some() { Ok(false) } else { self.background_step() };
             let mut background = self.background.lock();
@@ -132,6 +133,12 @@ impl Core {
                         drop(background);
                         // Segments made ahead keep the roll cheap; a failure here shows when the roll needs one.
                         let _ = self.log.prepare_spare();
+                        let visible = self.versions.visible();
+                        if idle_at == visible && self.stopped().is_none() {
+                            // No commit for half a second: the last one gets its witness. A failure stops the log.
+                            let _ = self.log.vouch();
+                        }
+                        idle_at = visible;
                         let mut background = self.background.lock();
                         if !background.closing && self.versions.current().frozen.is_empty() {
                             self.background_work.wait_for(&mut background, Duration::from_millis(500));

@@ -136,11 +136,8 @@ impl Core {
 
     /// Freezes the active generation if it holds anything. Called by the sequencer between commits.
     fn freeze(&self, sequencer: &Sequencer) {
-        let end = || End {
-            seq: sequencer.last,
-            lsn: self.log.tail(),
-            time_micros: sequencer.last_time_micros,
-        };
+        let end =
+            || End { seq: sequencer.last, lsn: self.log.tail(), time_micros: sequencer.last_time_micros };
         self.versions.replace(|version| {
             version.active.end.get_or_init(end);
             let mut frozen = vec![version.active.clone()];

@@ -359,7 +359,7 @@ impl Engine {
         self.pipeline.finish();
         let synced = match self.core.stopped() {
             Some(_) => Ok(()),
-            None => self.core.log.barrier().map(|_| ()).map_err(EngineError::from),
+            None => self.core.log.vouch().map_err(EngineError::from),
         };
         self.core.fail(&"it was closed");
         synced

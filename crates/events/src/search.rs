@@ -248,7 +248,8 @@ pub(crate) struct Values<'s> {
     read: ReadView<'s>,
     memories: Vec<Source<'s>>,
     runs_end: u64,
-    cursor: Cursor<'s>,
+    /// Made when a walk begins; point reads do without.
+    cursor: Option<Cursor<'s>>,
     /// Position under the cursor, zero for none.
     at: u64,
     /// Position asked for last, zero for none.
@@ -264,7 +265,7 @@ impl<'s> Values<'s> {
             read: store.read,
             memories: store.memories.clone(),
             runs_end: store.runs_end(),
-            cursor: store.read.runs().cursor(store.place.events, Seq::MAX),
+            cursor: None,
             at: 0,
             last: 0,
             found: None,
@@ -293,16 +294,17 @@ impl<'s> Values<'s> {
             return self.found.as_deref().ok_or_else(missing);
         }
         let gap = position.abs_diff(self.at);
+        let cursor = self.cursor.get_or_insert_with(|| self.read.runs().cursor(self.events, Seq::MAX));
         if self.at == 0 || gap > STEPS_MAX {
-            self.cursor.seek(&event_key(self.store, position))?;
+            cursor.seek(&event_key(self.store, position))?;
         } else {
             for _ in 0..gap {
-                if position > self.at { self.cursor.next()? } else { self.cursor.prev()? }
+                if position > self.at { cursor.next()? } else { cursor.prev()? }
             }
         }
         self.at = position;
-        if self.cursor.valid() && split_event_key(self.cursor.key()) == Some((self.store, position)) {
-            return Ok(self.cursor.value());
+        if cursor.valid() && split_event_key(cursor.key()) == Some((self.store, position)) {
+            return Ok(cursor.value());
         }
         self.at = 0;
         Err(missing())

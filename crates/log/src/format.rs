@@ -126,6 +126,8 @@ pub enum Kind {
     Commit = 1,
     /// The end of the log: nothing follows.
     Seal = 2,
+    /// Nothing but a witness that everything before it was durable: rot in front of it is never mistaken for a torn tail.
+    Mark = 3,
 }
 
 /// First 32 bytes of a record, without the checksum.
@@ -164,11 +166,11 @@ impl RecordHeader {
         Lsn(self.lsn.0 + self.bytes())
     }
 
-    /// True when the record may follow the one numbered `last`: a seal repeats its predecessor's number.
+    /// True when the record may follow the one numbered `last`: only a commit has a number of its own.
     pub fn continues(&self, last: Seq) -> bool {
         match self.kind {
             Kind::Commit => last.0.checked_add(1) == Some(self.seq.0),
-            Kind::Seal => self.seq == last,
+            Kind::Seal | Kind::Mark => self.seq == last,
         }
     }
 
@@ -192,6 +194,7 @@ impl RecordHeader {
         let kind = match fields.array::<4>("record kind")? {
             [1, 0, 0, 0] => Kind::Commit,
             [2, 0, 0, 0] => Kind::Seal,
+            [3, 0, 0, 0] => Kind::Mark,
             _ => return Err(wrong("unknown record kind")),
         };
         if u64::from(len) > RECORD_BYTES_MAX {
@@ -325,7 +328,7 @@ mod tests {
         assert_eq!(decode(4, &[0xff; 4], 64), Err("the record's length exceeds the limit"));
         assert_eq!(decode(24, &[9, 0, 0, 0], 64), Err("the record's durable address is below zero"));
         assert_eq!(decode(24, &[0xff; 4], 64), Ok(Lsn(0)), "too far to say is no claim");
-        assert_eq!(decode(28, &[3], 64), Err("unknown record kind"));
+        assert_eq!(decode(28, &[4], 64), Err("unknown record kind"));
         assert_eq!(decode(31, &[1], 64), Err("unknown record kind"));
     }
 

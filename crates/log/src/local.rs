@@ -108,6 +108,8 @@ struct Front {
     tail: Lsn,
     seq: Seq,
     sealed: bool,
+    /// No commit came after the last mark.
+    vouched: bool,
 }
 
 /// Where records are written.
@@ -191,6 +193,7 @@ impl LocalLog {
                 tail,
                 seq: recovered.seq,
                 sealed: recovered.sealed,
+                vouched: recovered.marked,
             }),
             writer: Mutex::new(Writer { segment: last, pending: Vec::new(), written: 0, at: tail }),
             sync: Mutex::new(()),
@@ -369,6 +372,7 @@ impl CommitLog for LocalLog {
         for record in records {
             self.push(&mut front, Kind::Commit, record.seq, record.payload);
         }
+        front.vouched &= records.is_empty();
         self.tail.store(front.tail.0, Ordering::Release);
         Ok(front.tail)
     }
@@ -394,6 +398,22 @@ impl CommitLog for LocalLog {
             self.sync_segment(&sync, &segment, at)?;
         }
         Ok(self.durable())
+    }
+
+    fn vouch(&self) -> Result<(), LogError> {
+        let durable = self.barrier()?;
+        {
+            let mut front = self.front.lock();
+            if front.vouched || front.sealed || front.tail != durable {
+                // Nothing new, or a later record will do it.
+                return Ok(());
+            }
+            let seq = front.seq;
+            self.push(&mut front, Kind::Mark, seq, &[]);
+            front.vouched = true;
+            self.tail.store(front.tail.0, Ordering::Release);
+        }
+        self.barrier().map(|_| ())
     }
 
     fn read(&self, from: Lsn) -> Result<Box<dyn LogReader>, LogError> {

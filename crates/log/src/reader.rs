@@ -24,34 +24,41 @@ impl SegmentReader {
         let window = Window::new(shared.segment_at(at)?);
         Ok(Self { shared, window, at })
     }
+
+    /// Why there is no record here: damage, or the log was trimmed past the reader.
+    fn refuse(&self, what: &'static str) -> LogError {
+        let oldest = self.shared.oldest();
+        if oldest > self.at {
+            LogError::Trimmed { oldest }
+        } else {
+            self.window.segment.corrupt(self.at, what)
+        }
+    }
 }
 
 impl LogReader for SegmentReader {
     fn next(&mut self) -> Result<Option<Found<'_>>, LogError> {
-        let flushed = self.shared.flushed();
-        if self.at >= flushed {
-            return Ok(None);
-        }
-        if self.window.segment.end() == self.at {
-            self.window.turn_to(self.shared.segment_at(self.at)?);
-        }
-        let limit = self.window.segment.end().min(flushed);
-        match self.window.record(self.shared.seed, self.at, limit)? {
-            Ok(header) if header.kind == Kind::Seal => Ok(None),
-            Ok(header) => {
-                self.at = header.next();
-                let payload = self.window.payload(&header);
-                Ok(Some(Found { lsn: header.lsn, seq: header.seq, payload, next: header.next() }))
+        let header = loop {
+            let flushed = self.shared.flushed();
+            if self.at >= flushed {
+                return Ok(None);
             }
-            Err(what) => {
-                let oldest = self.shared.oldest();
-                let trimmed = oldest > self.at;
-                Err(if trimmed {
-                    LogError::Trimmed { oldest }
-                } else {
-                    self.window.segment.corrupt(self.at, what)
-                })
+            if self.window.segment.end() == self.at {
+                self.window.turn_to(self.shared.segment_at(self.at)?);
             }
-        }
+            let limit = self.window.segment.end().min(flushed);
+            match self.window.record(self.shared.seed, self.at, limit)? {
+                Ok(header) if header.kind == Kind::Seal => return Ok(None),
+                Ok(header) => {
+                    self.at = header.next();
+                    if header.kind == Kind::Commit {
+                        break header;
+                    }
+                }
+                Err(what) => return Err(self.refuse(what)),
+            }
+        };
+        let payload = self.window.payload(&header);
+        Ok(Some(Found { lsn: header.lsn, seq: header.seq, payload, next: header.next() }))
     }
 }

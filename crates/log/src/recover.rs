@@ -58,6 +58,8 @@ pub(crate) struct Recovered {
     pub tail: Lsn,
     pub seq: Seq,
     pub sealed: bool,
+    /// The last record vouches for the one before it.
+    pub marked: bool,
     pub report: Recovery,
 }
 
@@ -183,7 +185,10 @@ pub(crate) fn examine(
     let Some(chain) = chain_from(chain, from) else { return Ok(None) };
     let Some(mut walk) = Walk::new(chain, from, seq) else { return Ok(None) };
     let mut report = Recovery::default();
+    // Without a record behind the checkpoint, the checkpoint itself is the witness.
+    let mut marked = true;
     while let Some(header) = walk.next()? {
+        marked = header.kind != Kind::Commit;
         report.bytes += header.bytes();
         if header.kind == Kind::Commit {
             report.records += 1;
@@ -199,7 +204,7 @@ pub(crate) fn examine(
     let segment = walk.window.segment.clone();
     let vouched = walk.vouched.max(from).max(segment.start());
     let ghosts_end = find_ghosts(&segment, walk.seed, walk.at, walk.reason)?;
-    let recovered = Recovered { tail: walk.at, seq: walk.seq, sealed, report };
+    let recovered = Recovered { tail: walk.at, seq: walk.seq, sealed, marked, report };
     Ok(Some((recovered, Tail { segment, vouched, ghosts_end })))
 }
 

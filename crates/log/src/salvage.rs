@@ -292,7 +292,8 @@ fn records_reach(seed: u32, segment: &Arc<Segment>, from: Lsn, seq: Seq) -> Resu
             _ => return Ok(None),
         };
         if last.is_none() {
-            before = if header.kind == Kind::Seal { header.seq } else { Seq(header.seq.0.saturating_sub(1)) };
+            before =
+                if header.kind == Kind::Commit { Seq(header.seq.0.saturating_sub(1)) } else { header.seq };
         }
         (at, last) = (header.next(), Some(header.seq));
     }

@@ -1,5 +1,6 @@
 //! Behaviour of the facade.
 
 mod changes;
+mod fixtures;
 mod opening;
 mod transactions;
