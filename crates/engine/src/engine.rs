@@ -109,20 +109,14 @@ impl Engine {
         let last_time_micros = (*checkpoint.meta).try_into().map_or(i64::MIN, i64::from_le_bytes);
         let mut replayed = Replayed { version, last: checkpoint.seq, last_time_micros };
         let mut failure = None;
-        let opened = LocalLog::open(
-            env,
-            &log_dir,
-            options.log.clone(),
-            checkpoint.lsn,
-            checkpoint.seq,
-            &mut |found| {
+        let opened =
+            LocalLog::open(env, &log_dir, options.log, checkpoint.lsn, checkpoint.seq, &mut |found| {
                 let at = (found.lsn, found.next);
                 replayed.apply(&all, &options, at, found.seq, found.payload).map_err(|error| {
                     failure = Some(error.clone());
                     error.into()
                 })
-            },
-        );
+            });
         let (log, recovery) = match (opened, failure) {
             (_, Some(error)) => return Err(error),
             (Err(error), None) => return Err(error.into()),

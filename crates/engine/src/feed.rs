@@ -48,6 +48,7 @@ impl ChangeFeed {
     ///
     /// # Errors
     /// [`EngineError::FeedTrimmed`] when the log no longer holds it; damage.
+    #[allow(clippy::should_implement_trait)] // the change borrows from the feed
     pub fn next(&mut self) -> Result<Option<Change<'_>>, EngineError> {
         if self.next > self.core.versions.visible() {
             return Ok(None);

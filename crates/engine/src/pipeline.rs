@@ -86,9 +86,12 @@ pub(crate) struct Pipeline<S: Stage> {
     closing: AtomicBool,
 }
 
+/// Where each answer of a group goes.
+type Answers<T> = Vec<(Arc<Slot<T>>, T)>;
+
 struct Sequenced<S: Stage> {
     ticket: S::Ticket,
-    answers: Vec<(Arc<Slot<S::Outcome>>, S::Outcome)>,
+    answers: Answers<S::Outcome>,
     groups: Vec<Arc<Group>>,
 }
 

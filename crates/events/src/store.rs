@@ -23,7 +23,7 @@ pub struct EventStore {
     name: Arc<str>,
 }
 
-/// An append on its way; wait for it, or await it through [`PendingAppend::into_handle`].
+/// An append on its way; [`PendingAppend::wait`] for it, or `.await` it.
 pub struct PendingAppend(CommitHandle);
 
 impl PendingAppend {

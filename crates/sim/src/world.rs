@@ -315,10 +315,10 @@ impl World {
             (Answer::Refused(Refusal::Keys), Expect::CommitOrRefuseKeys) => self.counts.refusals += 1,
             (Answer::Failed(class, text), expect) => {
                 ensure!(self.excused(class), "failed without a reason: {text} ({class:?})");
-                if self.stopped() || self.vfs.is_off() {
-                    if matches!(expect, Expect::Commit | Expect::CommitOrRefuseKeys) {
-                        self.oracle.apply(ask, time);
-                    }
+                if (self.stopped() || self.vfs.is_off())
+                    && matches!(expect, Expect::Commit | Expect::CommitOrRefuseKeys)
+                {
+                    self.oracle.apply(ask, time);
                 }
             }
             (answer, expect) => return Err(Bug(format!("expected {expect:?}, got {answer:?}"))),

@@ -1,4 +1,5 @@
 //! Behaviour of the engine on good and bad disks.
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
 use core::time::Duration;
 use std::path::Path;

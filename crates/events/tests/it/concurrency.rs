@@ -80,7 +80,7 @@ fn readers_see_whole_appends_in_order_while_writers_write_and_flush() {
                     let mut last =
                         positions(&store, &Query::from_tags(["w:2"]), ReadOptions::backwards().limit(30));
                     last.reverse();
-                    assert!(last.is_sorted() && last.len() % 3 == 0);
+                    assert!(last.is_sorted() && last.len().is_multiple_of(3));
                 }
             });
         }

@@ -1,4 +1,5 @@
 //! Behaviour of the event store.
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
 mod bad_input;
 mod concurrency;

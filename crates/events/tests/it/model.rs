@@ -62,8 +62,7 @@ fn matches(query: &Query, event: &Event) -> bool {
 
 fn expected(model: &[Event], query: &Query, options: &ReadOptions) -> Vec<u64> {
     let inside = |p: u64| {
-        let from =
-            options.from.map_or(true, |from| if options.backwards { p <= from.0 } else { p >= from.0 });
+        let from = options.from.is_none_or(|from| if options.backwards { p <= from.0 } else { p >= from.0 });
         from && options.after.is_none_or(|after| p > after.0)
             && options.before.is_none_or(|before| p < before.0)
     };

@@ -1,4 +1,5 @@
 //! Transactions: read your own writes, savepoints, rollback, conflicts.
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
 use ropewalk::{
     AppendCondition, AppendOptions, Class, Database, Durability, Event, Isolation, Keyspace, KeyspaceOptions,
