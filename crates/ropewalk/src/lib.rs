@@ -39,3 +39,8 @@ pub use ropewalk_events::{
 };
 pub use ropewalk_vfs::Env;
 pub use transaction::Transaction;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
