@@ -12,6 +12,8 @@ use crate::worker::{Figure, Latencies, Outcome, Task};
 
 /// Tags repeat as in a store of this many events.
 const PATTERN: u64 = 100_000;
+/// Events that one thread makes before each timed stretch.
+const STRETCH_EVENTS: usize = 200;
 /// Most events per second that are made ahead for a thread pool.
 const READY_PER_SECOND: f64 = 250_000.0;
 
@@ -33,7 +35,7 @@ fn alone<S: EventStore>(task: &Task) -> Result<Outcome> {
     }
     while busy.as_secs_f64() < task.seconds {
         let batches: Vec<_> =
-            (0..(5000 / task.batch).max(1)).map(|_| S::batch(source.take(task.batch))).collect();
+            (0..(STRETCH_EVENTS / task.batch).max(1)).map(|_| S::batch(source.take(task.batch))).collect();
         for batch in batches {
             let started = Instant::now();
             store.append(batch, None, Flush::Synced)?;
@@ -94,7 +96,7 @@ pub fn conditional<S: EventStore>(task: &Task) -> Result<Outcome> {
     let (mut latencies, mut busy) = (Latencies::default(), Duration::ZERO);
     let mut source = Source::new(0, 1);
     while busy.as_secs_f64() < task.seconds {
-        let prepared: Vec<_> = (0..1000)
+        let prepared: Vec<_> = (0..STRETCH_EVENTS)
             .flat_map(|_| source.take(1))
             .map(|event| {
                 let unique: Vec<&str> = event.tags.iter().take(1).map(String::as_str).collect();
