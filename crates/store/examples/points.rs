@@ -146,18 +146,32 @@ fn load(timer: &Timer<'_>, store: &Store, keyspace: ropewalk_store::Keyspace, ro
     let (mut put, mut flush, mut compact, mut next) = (0, 0, 0, 0);
     while next < rows {
         let memtable = Memtable::new();
-        let ((), nanos) = timer.time(|| {
-            while next < rows && (next % 1024 != 0 || memtable.bytes() < MEMTABLE_BYTES) {
-                let at = (next as usize * 104) % (values.len() - 100);
-                memtable.put(&key(next * 2), values.get(at..at + 100), Seq(next + 1));
-                next += 1;
-            }
-        });
-        put += nanos;
+        let mut slices = Vec::new();
+        while next < rows && memtable.bytes() < MEMTABLE_BYTES {
+            let end = (next + 1000).min(rows);
+            let ((), nanos) = timer.time(|| {
+                while next < end {
+                    let at = (next as usize * 104) % (values.len() - 100);
+                    memtable.put(&key(next * 2), values.get(at..at + 100), Seq(next + 1));
+                    next += 1;
+                }
+            });
+            put += nanos;
+            slices.push(nanos);
+        }
         if next <= 1_000_000 {
             let count = memtable.len() as u64;
             let first = next - count;
-            println!("memtable put, {count} rows: {:>9.1} ns", nanos as f64 / count as f64);
+            let mean = slices.iter().sum::<u64>() as f64 / count as f64;
+            // The second half of the slices: a memtable that is at least half full.
+            let mut full = slices.split_off(slices.len() / 2);
+            full.sort_unstable();
+            let per = |i: usize| full.get(i).copied().unwrap_or(0) as f64 / 1000.0;
+            let (median, best) = (per(full.len() / 2), per(0));
+            println!(
+                "{:<44} {mean:>8.1} ns, median {median:>8.1}, best {best:>8.1}",
+                format!("memtable put, {count} rows")
+            );
             let random = SeededRandom::new(3);
             timer.per("memtable get", READS, |slice| {
                 for _ in 0..slice {

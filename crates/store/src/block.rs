@@ -33,8 +33,8 @@ use ropewalk_base::{Decoder, Seq, crc32c, put_u32, put_u64, put_varint, varint_l
 use crate::search::count_before;
 
 pub(crate) const HEADER_BYTES: usize = 16;
-/// Key and value together; keeps every offset of a block below 2^31.
-pub(crate) const ENTRY_BYTES_MAX: u64 = 1 << 30;
+/// Bytes that a key and its value may have together: 1 GiB, which keeps every offset of a block below 2^31.
+pub const ENTRY_BYTES_MAX: u64 = 1 << 30;
 
 const WIDE: u8 = 1;
 const VERSIONS: u8 = 2;

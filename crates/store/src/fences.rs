@@ -9,15 +9,18 @@
 //! 1. Heads ascend. Of several equal heads all but the first are ambiguous, that is, have a tail.
 //! 2. The model only narrows the search; what it says is checked against the heads.
 
+use std::cmp::Ordering;
+
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u64};
 use ropewalk_learned::{ERROR_DEFAULT, Model};
 
 use crate::block::head;
+use crate::prefix::Prefix;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Fences {
     /// Leading bytes that all keys of the run share.
-    shared: Vec<u8>,
+    shared: Prefix,
     heads: Vec<u64>,
     /// Head of the last key.
     last: u64,
@@ -102,9 +105,9 @@ impl FenceBuilder {
 }
 
 /// The bytes that all keys between these two share, and the head of the last.
-fn ends(min_key: &[u8], max_key: &[u8]) -> (Vec<u8>, u64) {
+fn ends(min_key: &[u8], max_key: &[u8]) -> (Prefix, u64) {
     let (shared, rest) = max_key.split_at_checked(crate::block::shared(min_key, max_key)).unwrap_or_default();
-    (shared.to_vec(), head(rest))
+    (Prefix::new(shared), head(rest))
 }
 
 impl Fences {
@@ -130,10 +133,10 @@ impl Fences {
     /// The block that holds `key`, if any does. A key just outside the run may be sent to its first or last block.
     #[inline]
     pub(crate) fn locate(&self, key: &[u8]) -> Place {
-        let rest = match key.split_at_checked(self.shared.len()) {
-            Some((front, rest)) if front == self.shared => rest,
-            _ if key < self.shared.as_slice() => return Place::Before,
-            _ => return Place::After,
+        let rest = match self.shared.cut(key) {
+            Ok(rest) => rest,
+            Err(Ordering::Less) => return Place::Before,
+            Err(_) => return Place::After,
         };
         let target = head(rest);
         match self.heads.first() {

@@ -3,7 +3,8 @@
 
 use ropewalk_base::Seq;
 
-use crate::memtable::{Memtable, Record};
+use crate::memtable::Memtable;
+use crate::tree::Record;
 
 /// Records copied by a seek: a point read through a cursor should not copy much.
 const FIRST_BATCH: usize = 16;

@@ -113,7 +113,8 @@ pub(crate) enum Probe {
     Skip,
     /// Before anything else: the key is hardly expected here.
     Early(u64),
-    /// After the block was asked for, so that both misses of the cache overlap.
+    /// After the fences were searched: the filter's line arrives meanwhile. (Asking for the block before the filter, too,
+    /// gained nothing on hits and cost 70 % on misses at 10M rows.)
     Late(u64),
 }
 
@@ -365,12 +366,8 @@ impl Run {
             filter.prefetch(hash);
         }
         let Place::Block(mut index) = self.footer.fences.locate(key) else { return Ok(None) };
-        if let Probe::Late(hash) = probe {
-            // One line is enough to start the address translation, which takes longest.
-            self.prefetch_block(index, 1);
-            if !self.may_contain(hash) {
-                return Ok(None);
-            }
+        if matches!(probe, Probe::Late(hash) if !self.may_contain(hash)) {
+            return Ok(None);
         }
         self.prefetch_block(index, SEARCH_LINES);
         loop {

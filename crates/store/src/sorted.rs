@@ -1,8 +1,10 @@
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use ropewalk_base::Seq;
 
 use crate::block::{head, shared};
+use crate::prefix::Prefix;
 use crate::run::Run;
 
 /// Runs whose key ranges are disjoint, in key order: one flush in level 0, or one whole level below.
@@ -12,7 +14,7 @@ pub(crate) struct Sorted {
     pub(crate) group: u64,
     pub(crate) runs: Vec<Arc<Run>>,
     /// First keys of the runs, cut like the fences of a run.
-    shared: Vec<u8>,
+    shared: Prefix,
     heads: Vec<u64>,
     pub(crate) max_seq: Seq,
     pub(crate) has_ranges: bool,
@@ -24,7 +26,7 @@ impl Sorted {
         runs.sort_by(|a, b| a.start().cmp(b.start()));
         let (first, last) =
             (runs.first().map_or(&[][..], |r| r.start()), runs.last().map_or(&[][..], |r| r.start()));
-        let shared = first.get(..shared(first, last)).unwrap_or_default().to_vec();
+        let shared = Prefix::new(first.get(..shared(first, last)).unwrap_or_default());
         let heads = runs.iter().map(|r| head(r.start().get(shared.len()..).unwrap_or_default())).collect();
         let max_seq = runs.iter().map(|r| r.footer.max_seq).max().unwrap_or_default();
         let has_ranges = runs.iter().any(|r| !r.footer.ranges.is_empty());
@@ -41,12 +43,13 @@ impl Sorted {
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
         if self.runs.len() <= 1 {
-            return self.runs.first().filter(|r| r.start() <= key).map(|_| 0);
+            // The run itself knows best.
+            return self.runs.first().map(|_| 0);
         }
-        let rest = match key.split_at_checked(self.shared.len()) {
-            Some((front, rest)) if front == self.shared => rest,
-            _ if key < self.shared.as_slice() => return None,
-            _ => return self.runs.len().checked_sub(1),
+        let rest = match self.shared.cut(key) {
+            Ok(rest) => rest,
+            Err(Ordering::Less) => return None,
+            Err(_) => return self.runs.len().checked_sub(1),
         };
         let target = head(rest);
         let mut after = self.heads.iter().map(|&h| usize::from(h <= target)).sum::<usize>();

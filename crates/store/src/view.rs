@@ -76,7 +76,7 @@ impl StoreView {
                         _ => hash64(run.filtered(key)),
                     };
                     hashed = Some((ignored, hash));
-                    // Where the key is likely to be, its block is fetched while the filter is asked.
+                    // Where the key is likely to be, the fences are searched while the filter's line arrives.
                     if left == 0 { Probe::Late(hash) } else { Probe::Early(hash) }
                 }
             };
