@@ -48,7 +48,7 @@ impl Core {
         });
         self.write_bytes.store(self.versions.current().bytes(), Ordering::Relaxed);
         let keep_from = Lsn(lsn.0.saturating_sub(self.options.log_retention_bytes));
-        self.log.trim(keep_from)?;
+        self.log.trim(keep_from).inspect_err(|error| self.fail(error))?;
         Ok(true)
     }
 

@@ -148,11 +148,18 @@ impl Core {
     }
 
     /// Freezes what is in memory now, so that a flush writes out everything committed before the call.
-    pub(crate) fn freeze_now(&self) {
+    ///
+    /// # Errors
+    /// The engine has stopped: memory may hold commits that the log refused, and they must never reach a run.
+    pub(crate) fn freeze_now(&self) -> Result<(), EngineError> {
         let sequencer = self.sequencer.lock();
+        if let Some(error) = self.stopped() {
+            return Err(error);
+        }
         if self.versions.current().active.bytes() > 0 {
             self.freeze(&sequencer);
         }
+        Ok(())
     }
 
     pub(crate) fn wake_background(&self) {
@@ -281,12 +288,12 @@ impl Stage for Commits {
         let version = core.versions.current();
         let mut outcomes = Vec::with_capacity(requests.len());
         for mut request in requests {
-            let before = sequencer.last;
             let outcome = match core.stopped() {
                 Some(error) => Err(error.into()),
                 None => Self::sequence_one(core, sequencer, &version, &mut request),
             };
-            if sequencer.last != before {
+            if outcome.is_ok() {
+                // Also for an idempotent retry: what it repeats may not be as durable yet as the retry asks.
                 ticket.need(request.durability);
             }
             outcomes.push(outcome);
@@ -326,9 +333,6 @@ impl Stage for Commits {
 
     fn settle(&self, ticket: Ticket) -> bool {
         let core = &*self.0;
-        let Some(last) = ticket.last else {
-            return core.failed.get().is_none();
-        };
         if core.failed.get().is_some() {
             return false;
         }
@@ -351,8 +355,10 @@ impl Stage for Commits {
                 core.background_work.notify_all();
             }
         }
-        core.versions.publish(last);
-        core.wake_watchers();
+        if let Some(last) = ticket.last {
+            core.versions.publish(last);
+            core.wake_watchers();
+        }
         true
     }
 

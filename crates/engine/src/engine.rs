@@ -252,7 +252,7 @@ impl Engine {
     /// # Errors
     /// The flush failed; nothing is lost and it is tried again.
     pub fn checkpoint(&self) -> Result<(), EngineError> {
-        self.core.freeze_now();
+        self.core.freeze_now()?;
         if self.core.options.background == Background::Manual {
             while self.core.flush_oldest()? {}
             return Ok(());

@@ -50,6 +50,12 @@ impl ChangeFeed {
     /// [`EngineError::FeedTrimmed`] when the log no longer holds it; damage.
     #[allow(clippy::should_implement_trait)] // the change borrows from the feed
     pub fn next(&mut self) -> Result<Option<Change<'_>>, EngineError> {
+        let core = self.core.clone();
+        // After a failed sync nobody knows what the unsynced end of the log holds.
+        self.read_next().map_err(|error| core.stopped().unwrap_or(error))
+    }
+
+    fn read_next(&mut self) -> Result<Option<Change<'_>>, EngineError> {
         if self.next > self.core.versions.visible() {
             return Ok(None);
         }
