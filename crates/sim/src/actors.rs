@@ -176,7 +176,7 @@ impl World {
                 ensure!(Some(&found) == early.as_ref(), "expected the early answer {early:?}, got {found:?}");
                 self.counts.refusals += 1;
             }
-            Answer::Failed(class, text) => {
+            Answer::Failed(class, text, _) => {
                 ensure!(self.excused(class), "failed without a reason: {text} ({class:?})");
             }
             answer @ Answer::Committed { .. } => {

@@ -38,11 +38,13 @@ pub struct Settings {
     pub steps: u64,
     /// Plants the bug: in every boot one sync answers Ok and does nothing.
     pub plant_lost_sync: bool,
+    /// Keeps the whole trace, not only its end.
+    pub whole_trace: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { boots: 6, steps: 160, plant_lost_sync: false }
+        Self { boots: 6, steps: 160, plant_lost_sync: false, whole_trace: false }
     }
 }
 
@@ -62,6 +64,9 @@ pub struct Run {
 /// Runs one seed.
 pub fn run(seed: u64, settings: &Settings) -> Run {
     let mut world = World::new(seed, seed ^ 0xd15c);
+    if settings.whole_trace {
+        world.trace_lines = usize::MAX / 4;
+    }
     let result = guarded(&mut world, |world| live(world, settings));
     finish(world, result)
 }

@@ -64,9 +64,7 @@ impl World {
             ));
         }
         let durability = self.durability();
-        let list: Vec<String> =
-            writes.iter().map(|(keyspace, write)| format!("{keyspace} {write}")).collect();
-        self.note(format!("submit {durability:?}: {}", list.join(", ")));
+        self.note(format!("submit {durability:?}: {}", list(&writes)));
         let keys = KeysAsk {
             since: 0,
             isolation: Isolation::ReadCommitted,
@@ -150,7 +148,15 @@ impl World {
         let key = words::key(&self.dice);
         self.mark();
         let result = open.transaction.get(keyspace, &key);
-        let Some(found) = self.allow("transaction get", result)? else { return Ok(()) };
+        let own = open.own(keyspace.id(), &key).is_some();
+        let Some(found) = self.allow("transaction get", result)? else {
+            // A read that failed saw nothing, but the transaction has noted it.
+            let end = Some([key.as_slice(), &[0]].concat());
+            if !own {
+                open.ranges_read.push((keyspace.id(), key.clone(), end, Some(key)));
+            }
+            return Ok(());
+        };
         let at = open.transaction.snapshot().seq().0;
         let expected = match open.own(keyspace.id(), &key) {
             Some(own) => own,
@@ -162,7 +168,7 @@ impl World {
             "transaction at {at} reads {}: expected {wanted:?}, got {got:?}",
             show(&key)
         );
-        if open.own(keyspace.id(), &key).is_none() {
+        if !own {
             open.keys_read.push((keyspace.id(), key));
         }
         Ok(())
@@ -175,7 +181,10 @@ impl World {
         let limit = if self.dice.one_in(2) { self.dice.between(1, 6) as usize } else { usize::MAX };
         self.mark();
         let result = open.transaction.range(keyspace, &start, end.as_deref(), limit);
-        let Some(found) = self.allow("transaction range", result)? else { return Ok(()) };
+        let Some(found) = self.allow("transaction range", result)? else {
+            open.ranges_read.push((keyspace.id(), start.clone(), end, Some(start)));
+            return Ok(());
+        };
         let at = open.transaction.snapshot().seq().0;
         let id = keyspace.id();
         let mut expected: std::collections::BTreeMap<Vec<u8>, Vec<u8>> =
@@ -247,10 +256,11 @@ impl World {
         let writes: Vec<(u16, Write)> = last.into_iter().map(|((id, _), write)| (id, write)).collect();
         let durability = self.durability();
         self.note(format!(
-            "commit the transaction of {since}: {} reads, {} writes, {} appends, {durability:?}",
-            keys_read.len() + ranges_read.len(),
-            writes.len(),
-            appends.len()
+            "commit the {isolation:?} transaction of {since}: {} keys and {} ranges read, {} appends, {durability:?}: {}",
+            keys_read.len(),
+            ranges_read.len(),
+            appends.len(),
+            list(&writes)
         ));
         let visible = self.visible();
         let early = appends.iter_mut().find_map(|append| self.oracle.look_ahead(append, visible));
@@ -275,4 +285,9 @@ impl World {
         );
         self.settle_after(&ask, durability, answer, early, time)
     }
+}
+
+fn list(writes: &[(u16, Write)]) -> String {
+    let shown: Vec<String> = writes.iter().map(|(keyspace, write)| format!("{keyspace} {write}")).collect();
+    shown.join(", ")
 }

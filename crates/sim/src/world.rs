@@ -14,7 +14,7 @@ use ropewalk::{
     AppendCondition, Background, Class, Compression, Database, Durability, Env, Error, Event, EventsError,
     FilterPolicy, Keyspace, KeyspaceOptions, Options, PendingAppend,
 };
-use ropewalk_engine::CommitHandle;
+use ropewalk_engine::{CommitHandle, EngineError};
 use ropewalk_vfs::{Clock, FaultyVfs, ManualClock, SeededRandom};
 
 use crate::dice::Dice;
@@ -44,9 +44,14 @@ pub(crate) use ensure;
 /// What the database said to a transaction.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Committed { seq: u64, outcomes: Vec<(u64, u64)>, time: Option<i64> },
+    Committed {
+        seq: u64,
+        outcomes: Vec<(u64, u64)>,
+        time: Option<i64>,
+    },
     Refused(Refusal),
-    Failed(Class, String),
+    /// Class, text, and whether it is the answer of an engine that has stopped.
+    Failed(Class, String, bool),
 }
 
 impl From<Error> for Answer {
@@ -62,7 +67,14 @@ impl From<Error> for Answer {
                 Self::Refused(Refusal::Idempotency { first: first.0, last: last.0 })
             }
             Error::KeyConflict(_) => Self::Refused(Refusal::Keys),
-            other => Self::Failed(other.class(), other.to_string()),
+            other => {
+                let engine = match &other {
+                    Error::Engine(error) | Error::Events(EventsError::Engine(error)) => Some(error),
+                    _ => None,
+                };
+                let stopped = matches!(engine, Some(EngineError::Stopped { .. }));
+                Self::Failed(other.class(), other.to_string(), stopped)
+            }
         }
     }
 }
@@ -172,13 +184,12 @@ pub(crate) struct World {
     faults_before: u64,
     pub(crate) counts: Counts,
     trace: Vec<String>,
+    /// Lines of trace that are kept for a report.
+    pub(crate) trace_lines: usize,
     hash: u64,
     pub(crate) options: Options,
     pub(crate) env: Env,
 }
-
-/// Lines of trace that are kept for a report.
-const TRACE_LINES: usize = 60;
 
 impl World {
     pub(crate) fn new(seed: u64, disk_seed: u64) -> Self {
@@ -208,6 +219,7 @@ impl World {
             faults_before: 0,
             counts: Counts::default(),
             trace: Vec::new(),
+            trace_lines: 60,
             hash: 0xcbf2_9ce4_8422_2325,
             options,
             env,
@@ -219,8 +231,8 @@ impl World {
         for byte in line.bytes() {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
-        if self.trace.len() >= 2 * TRACE_LINES {
-            self.trace.drain(..TRACE_LINES);
+        if self.trace.len() >= 2 * self.trace_lines {
+            self.trace.drain(..self.trace_lines);
         }
         self.trace.push(line);
     }
@@ -230,7 +242,7 @@ impl World {
     }
 
     pub(crate) fn tail(&self) -> &[String] {
-        self.trace.get(self.trace.len().saturating_sub(TRACE_LINES)..).unwrap_or(&[])
+        self.trace.get(self.trace.len().saturating_sub(self.trace_lines)..).unwrap_or(&[])
     }
 
     pub(crate) fn boot(&mut self) -> &mut Boot {
@@ -313,11 +325,10 @@ impl World {
                 self.counts.refusals += 1;
             }
             (Answer::Refused(Refusal::Keys), Expect::CommitOrRefuseKeys) => self.counts.refusals += 1,
-            (Answer::Failed(class, text), expect) => {
+            (Answer::Failed(class, text, stopped), expect) => {
                 ensure!(self.excused(class), "failed without a reason: {text} ({class:?})");
-                if (self.stopped() || self.vfs.is_off())
-                    && matches!(expect, Expect::Commit | Expect::CommitOrRefuseKeys)
-                {
+                // Sequenced before the engine stopped, or not: a crash decides. Any other failure wrote nothing.
+                if stopped && matches!(expect, Expect::Commit | Expect::CommitOrRefuseKeys) {
                     self.oracle.apply(ask, time);
                 }
             }

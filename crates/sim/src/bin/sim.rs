@@ -27,7 +27,7 @@ struct Arguments {
     /// Longest boot, in steps.
     #[arg(long, default_value_t = Settings::default().steps)]
     steps: u64,
-    /// Print the end of the trace also when nothing is wrong.
+    /// Print the whole trace, also when nothing is wrong.
     #[arg(long)]
     trace: bool,
     /// Let one sync of every boot do nothing. The run succeeds if that is found.
@@ -85,7 +85,7 @@ fn exhaust_all(arguments: &Arguments, seeds: std::ops::Range<u64>, steps: u64) -
 
 fn run_all(arguments: &Arguments, seeds: std::ops::Range<u64>) -> (u64, u64) {
     let Arguments { boots, steps, plant_lost_sync, .. } = *arguments;
-    let settings = Settings { boots, steps, plant_lost_sync };
+    let settings = Settings { boots, steps, plant_lost_sync, whole_trace: arguments.trace };
     let (mut passed, mut failed, mut total) = (0, 0, Counts::default());
     for seed in seeds {
         let run = run(seed, &settings);

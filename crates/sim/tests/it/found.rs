@@ -2,10 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use ropewalk::{Background, Database, Durability, Env, Event, KeyspaceOptions, Options, Query};
+use ropewalk::{
+    AppendOptions, Background, Database, Durability, Env, Event, KeyspaceOptions, Options, Query,
+};
 use ropewalk_engine::{KvBatch, Operation};
-use ropewalk_vfs::{FaultyVfs, ManualClock, SeededRandom};
+use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, SeededRandom};
 
 const DIR: &str = "/data/db";
 
@@ -84,5 +87,46 @@ fn the_writes_of_one_commit_apply_in_order() {
         let snapshot = db.snapshot();
         assert!(snapshot.get(keyspace, b"b").unwrap().is_none(), "reopened {reopened}");
         assert_eq!(&*snapshot.get(keyspace, b"bb").unwrap().unwrap(), b"after");
+    }
+}
+
+/// A stopped engine still made a checkpoint, of commits that the log had refused; then the database did not open.
+#[test]
+fn a_checkpoint_after_a_failure_does_not_keep_what_the_log_refused() {
+    for failed in [DiskOp::Write, DiskOp::Sync] {
+        let machine = Machine::new(1);
+        let db = machine.open();
+        let store = db.events("s").unwrap();
+        store.append(&[Event::new("A")], None).unwrap();
+        machine.disk.fail(failed, 0);
+        store.append(&[Event::new("B")], None).unwrap_err();
+        store.append(&[Event::new("C")], None).unwrap_err();
+        db.checkpoint().unwrap_err();
+        db.compact().unwrap_err();
+        machine.disk.crash();
+        let count = machine.open().events("s").unwrap().count(&Query::all()).unwrap();
+        assert!((1..=2).contains(&count), "{failed:?}: {count} events");
+    }
+}
+
+/// An idempotent retry was answered as durable while the commit that it found was not synced yet.
+#[test]
+fn an_idempotent_retry_is_as_durable_as_it_asks() {
+    let interval = Duration::from_secs(3600);
+    for seed in 0..20 {
+        let machine = Machine::new(seed);
+        let db = machine.open();
+        let store = db.events("s").unwrap();
+        let append = |durability| {
+            let idempotency_key = Some("request".to_owned());
+            store.append_with(
+                &[Event::new("A")],
+                AppendOptions { idempotency_key, durability, ..Default::default() },
+            )
+        };
+        append(Durability::Async { interval }).unwrap();
+        append(Durability::Sync).unwrap();
+        machine.disk.crash();
+        assert_eq!(machine.open().events("s").unwrap().count(&Query::all()).unwrap(), 1, "disk seed {seed}");
     }
 }
