@@ -41,3 +41,11 @@ fn a_sync_that_does_nothing_is_found() {
     let (seed, bug) = found.expect("a lost sync is found within 300 seeds");
     println!("seed {seed}: {bug}");
 }
+
+#[test]
+fn a_killed_process_loses_nothing() {
+    let kill =
+        std::process::Command::new(env!("CARGO_BIN_EXE_kill")).args(["--rounds", "5"]).output().unwrap();
+    let said = String::from_utf8_lossy(&kill.stdout);
+    assert!(kill.status.success() && said.ends_with("5 passed, 0 failed\n"), "{said}");
+}
