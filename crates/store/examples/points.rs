@@ -98,6 +98,7 @@ fn main() {
     });
     println!("copied into another keyspace, sorted: {:>9.1} ns per row", nanos as f64 / rows as f64);
     reads(&timer, &store, unfiltered, rows, ", no filter");
+    drop(cursor);
     drop(view);
     for keyspace in store.stats().keyspaces {
         let ratio = keyspace.file_bytes as f64 / keyspace.raw_bytes as f64;

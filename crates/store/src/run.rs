@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use ropewalk_base::{Seq, crc32c};
 use ropewalk_vfs::{Env, File, Mapping, OpenMode};
 
@@ -118,6 +119,9 @@ pub(crate) enum Probe {
     Late(u64),
 }
 
+/// Walked blocks that stay mapped behind a walk: 2 MiB at 4 KiB.
+const RELEASE_BLOCKS: usize = 512;
+
 pub(crate) struct Run {
     pub(crate) id: u64,
     pub(crate) path: PathBuf,
@@ -129,6 +133,8 @@ pub(crate) struct Run {
     mapping: Option<Mapping>,
     /// One bit per block whose checksum was seen to match; `None` when this process wrote the file.
     verified: Option<Box<[AtomicU64]>>,
+    /// Blocks that walks have gone over and that are still mapped, as far as they adjoin: first and last.
+    walked: Mutex<(usize, usize)>,
     files: Arc<Files>,
     doomed: AtomicBool,
 }
@@ -225,7 +231,8 @@ impl Run {
         };
         files.run_bytes.fetch_add(bytes, Ordering::Relaxed);
         let doomed = AtomicBool::new(false);
-        Ok(Self { id, path, bytes, footer, file, mapping, verified, files: files.clone(), doomed })
+        let (walked, files) = (Mutex::default(), files.clone());
+        Ok(Self { id, path, bytes, footer, file, mapping, verified, walked, files, doomed })
     }
 
     /// The file goes when the last reference goes; or stays, when the manifest names it.
@@ -394,8 +401,26 @@ impl Run {
         }
     }
 
+    /// Notes that a cursor walked over the blocks from `low` to `high`. Once adjoining walks, of one cursor or many, have
+    /// covered [`RELEASE_BLOCKS`], their mapped pages are let go, so that reading a large store piece by piece does not
+    /// make all of it resident.
+    pub(crate) fn walked(&self, low: usize, high: usize) {
+        if low == high || self.mapping.is_none() {
+            return;
+        }
+        let mut walked = self.walked.lock();
+        let adjoins = low <= walked.1 + 1 && walked.0 <= high + 1;
+        *walked = if adjoins { (low.min(walked.0), high.max(walked.1)) } else { (low, high) };
+        let (from, to) = *walked;
+        if to - from >= RELEASE_BLOCKS {
+            *walked = (high, high);
+            drop(walked);
+            self.release(from, to);
+        }
+    }
+
     /// Lets go of the mapped pages of blocks `from .. to`.
-    pub(crate) fn release(&self, from: usize, to: usize) {
+    fn release(&self, from: usize, to: usize) {
         let at = |index| self.footer.block_at(index).map(|(at, _)| at as usize);
         if let (Some(mapping), Some(start), Some(end)) = (&self.mapping, at(from), at(to)) {
             mapping.release(start, end.saturating_sub(start));

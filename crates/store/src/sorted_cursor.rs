@@ -11,9 +11,8 @@ use crate::fences::Place;
 use crate::run::{BlockRef, Run, SEARCH_LINES};
 use crate::sorted::Sorted;
 
-/// A walk lets go of mapped pages behind it in stretches of this many blocks (2 MiB at 4 KiB), so that scanning a
-/// large store does not make all of it resident.
-const RELEASE_BLOCKS: usize = 512;
+/// A cursor reports what it walked in stretches of this many blocks, so that a long walk lets go of what is behind it.
+const REPORT_BLOCKS: usize = 512;
 
 pub(crate) struct SortedCursor<'a> {
     sorted: &'a Sorted,
@@ -35,6 +34,15 @@ pub(crate) struct SortedCursor<'a> {
     valid: bool,
     /// Where the current walk entered the run.
     walked_from: usize,
+}
+
+impl Drop for SortedCursor<'_> {
+    fn drop(&mut self) {
+        // The next cursor may go on here: many short walks are one long one.
+        if let Some(current) = self.sorted.runs.get(self.run) {
+            current.walked(self.walked_from.min(self.block), self.walked_from.max(self.block));
+        }
+    }
 }
 
 impl<'a> SortedCursor<'a> {
@@ -240,7 +248,7 @@ impl<'a> SortedCursor<'a> {
     }
 
     fn load(&mut self, run: usize, block: usize) -> Result<(), StoreError> {
-        self.release_behind(run, block);
+        self.report_walk(run, block);
         (self.run, self.block, self.loaded, self.key_of_block) = (run, block, None, false);
         if let Some(current) = self.current() {
             let bytes = current.block(block)?;
@@ -253,16 +261,12 @@ impl<'a> SortedCursor<'a> {
         Ok(())
     }
 
-    /// Lets go of what a long walk has left behind, before it goes on to `block` of `run`.
-    fn release_behind(&mut self, run: usize, block: usize) {
-        let walked = self.walked_from.abs_diff(self.block);
+    /// Reports a finished stretch of the walk, before it goes on to `block` of `run`.
+    fn report_walk(&mut self, run: usize, block: usize) {
         let steady = run == self.run && block.abs_diff(self.block) == 1;
-        if !steady || walked >= RELEASE_BLOCKS {
-            if walked >= RELEASE_BLOCKS / 2
-                && let Some(current) = self.current()
-            {
-                let (low, high) = (self.walked_from.min(self.block), self.walked_from.max(self.block));
-                current.release(low, high);
+        if !steady || self.walked_from.abs_diff(self.block) >= REPORT_BLOCKS {
+            if let Some(current) = self.current() {
+                current.walked(self.walked_from.min(self.block), self.walked_from.max(self.block));
             }
             self.walked_from = block;
         }
