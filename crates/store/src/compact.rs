@@ -19,10 +19,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::StoreError;
+use crate::files::Files;
 use crate::gc::{Gc, Snapshots};
 use crate::options::{FilterPolicy, Keyspace, StoreOptions};
 use crate::ranges::RangeSet;
-use crate::run::{Files, Run};
+use crate::run::Run;
 use crate::scan::SourceScanner;
 use crate::view::{KeyspaceView, StoreView};
 use crate::writer::{NewRun, RunWriter};

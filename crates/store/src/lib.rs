@@ -15,10 +15,12 @@
 //! Not here: durability of single commits (the log), isolation (the engine), what keys mean (the models).
 
 mod block;
+mod block_builder;
 mod compact;
 mod cursor;
 mod error;
 mod fences;
+mod files;
 mod filter;
 mod footer;
 mod gc;

@@ -111,11 +111,11 @@ pub enum ReadMode {
 /// How a store works. The defaults suit a database of one to a hundred gigabytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// A run is closed when it reaches this size, in bytes.
+    /// A run is closed when it reaches this size, in bytes; at least 1.
     pub run_bytes: u64,
-    /// Compaction starts when a keyspace has more unmerged flushes than this.
+    /// Compaction starts when a keyspace has more unmerged flushes than this; at least 1.
     pub l0_runs_max: usize,
-    /// Each level may hold this many times the bytes of the one above it.
+    /// Each level may hold this many times the bytes of the one above it; at least 2.
     pub fanout: u64,
     /// Bound of the cache of decoded blocks, in bytes. Mapped uncompressed blocks do not use it.
     pub cache_bytes: u64,
@@ -123,6 +123,21 @@ pub struct StoreOptions {
     pub read_mode: ReadMode,
     /// Find blocks through the models of the runs; false searches fences by halving, to measure what models are worth.
     pub learned_index: bool,
+}
+
+impl StoreOptions {
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        let least = [
+            ("run_bytes", self.run_bytes, 1),
+            ("l0_runs_max", self.l0_runs_max as u64, 1),
+            ("fanout", self.fanout, 2),
+        ];
+        match least.into_iter().find(|&(_, value, least)| value < least) {
+            Some((name, value, 1)) => Err(StoreError::Option { name, value, what: "must be at least 1" }),
+            Some((name, value, _)) => Err(StoreError::Option { name, value, what: "must be at least 2" }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Default for StoreOptions {

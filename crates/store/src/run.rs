@@ -14,66 +14,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use ropewalk_base::{Seq, crc32c};
-use ropewalk_vfs::{Env, File, Mapping, OpenMode};
+use ropewalk_vfs::{File, Mapping, OpenMode};
 
 use crate::StoreError;
 use crate::block::{self, Block, Damage};
 use crate::fences::Place;
+use crate::files::Files;
 use crate::footer::{Footer, TRAILER_BYTES, Trailer, TrailerError};
-use crate::options::{Compression, KeyspaceOptions, ReadMode, StoreOptions};
+use crate::options::{Compression, KeyspaceOptions};
 use crate::prefetch::prefetch;
 use crate::value::{Entry, Value};
 
 /// Bytes in front of a block of a compressed run: CRC-32C of what follows, then the raw length (0: stored as it is).
 pub(crate) const ENVELOPE_BYTES: usize = 8;
-
-#[derive(Clone)]
-pub(crate) struct BlockBytes;
-
-impl quick_cache::Weighter<(u64, u32), Arc<Vec<u8>>> for BlockBytes {
-    fn weight(&self, _: &(u64, u32), block: &Arc<Vec<u8>>) -> u64 {
-        block.len() as u64 + 64
-    }
-}
-
-pub(crate) type Cache = quick_cache::sync::Cache<(u64, u32), Arc<Vec<u8>>, BlockBytes>;
-
-/// What all runs of a store share.
-pub(crate) struct Files {
-    pub(crate) env: Env,
-    pub(crate) dir: PathBuf,
-    pub(crate) options: StoreOptions,
-    pub(crate) cache: Cache,
-    pub(crate) next_file: AtomicU64,
-    /// Bytes of all open runs, for the choice of the read mode.
-    run_bytes: AtomicU64,
-    mapped_bytes_max: u64,
-}
-
-impl Files {
-    pub(crate) fn new(env: &Env, dir: &Path, options: StoreOptions) -> Self {
-        let mapped_bytes_max = match options.read_mode {
-            ReadMode::Map => u64::MAX,
-            ReadMode::Pread => 0,
-            ReadMode::Auto => env.vfs.physical_memory().map_or(0, |bytes| bytes / 2),
-        };
-        let items = (options.cache_bytes / 4096).max(16) as usize;
-        let cache = Cache::with_weighter(items, options.cache_bytes, BlockBytes);
-        Self {
-            env: env.clone(),
-            dir: dir.to_owned(),
-            options,
-            cache,
-            next_file: AtomicU64::new(1),
-            run_bytes: AtomicU64::new(0),
-            mapped_bytes_max,
-        }
-    }
-
-    pub(crate) fn path(&self, id: u64) -> PathBuf {
-        self.dir.join(format!("{id:016x}.run"))
-    }
-}
 
 /// The bytes of one block.
 #[derive(Clone)]
@@ -141,7 +94,7 @@ pub(crate) struct Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.files.run_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.files.remove_run(self.bytes);
         if self.doomed.load(Ordering::Acquire) {
             // Nothing depends on it: what cannot be removed now is an orphan for the next open.
             let _ = self.files.env.vfs.remove(&self.path);
@@ -223,13 +176,12 @@ impl Run {
         if !files.options.learned_index {
             footer.fences.drop_model();
         }
-        let total = files.run_bytes.load(Ordering::Relaxed) + bytes;
-        let mapping = if total <= files.mapped_bytes_max && footer.options.compression == Compression::None {
-            file.map().map_err(StoreError::io("map", &path))?
+        // Compressed blocks are unpacked into the cache; mapping them would keep both.
+        let mapping = if files.add_run(bytes) && footer.options.compression == Compression::None {
+            file.map().map_err(StoreError::io("map", &path)).inspect_err(|_| files.remove_run(bytes))?
         } else {
             None
         };
-        files.run_bytes.fetch_add(bytes, Ordering::Relaxed);
         let doomed = AtomicBool::new(false);
         let (walked, files) = (Mutex::default(), files.clone());
         Ok(Self { id, path, bytes, footer, file, mapping, verified, walked, files, doomed })

@@ -14,7 +14,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -23,11 +22,12 @@ use ropewalk_vfs::Env;
 
 use crate::StoreError;
 use crate::compact::{Job, Plan};
+use crate::files::Files;
 use crate::gc::{Gc, Snapshots};
 use crate::manifest::{self, Checkpoint, Manifest, ManifestKeyspace, ManifestRun};
 use crate::memtable::Memtable;
 use crate::options::{FilterPolicy, Keyspace, KeyspaceOptions, StoreOptions};
-use crate::run::{Files, Run};
+use crate::run::Run;
 use crate::sorted::Sorted;
 use crate::view::{KeyspaceView, StoreView};
 use crate::writer::{NewRun, RunWriter};
@@ -87,8 +87,9 @@ impl Store {
     /// manifest and the footers of the runs only.
     ///
     /// # Errors
-    /// Manifest or runs are damaged, missing, foreign or from the future; I/O errors.
+    /// Manifest or runs are damaged, missing, foreign or from the future; options out of range; I/O errors.
     pub fn open(env: &Env, dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {
+        options.check()?;
         env.vfs.create_dir_all(dir).map_err(StoreError::io("create", dir))?;
         let files = Arc::new(Files::new(env, dir, options));
         let names = env.vfs.list(dir).map_err(StoreError::io("list", dir))?;
@@ -100,7 +101,7 @@ impl Store {
             }
             None => Manifest::default(),
         };
-        files.next_file.store(manifest.next_file.max(1), Ordering::Relaxed);
+        files.set_next_id(manifest.next_file.max(1));
         let mut known = BTreeSet::new();
         let mut keyspaces = Vec::new();
         let mut next_group = 1;
@@ -265,7 +266,7 @@ impl Store {
         });
         let manifest = Manifest {
             checkpoint: checkpoint.clone(),
-            next_file: self.files.next_file.load(Ordering::Relaxed),
+            next_file: self.files.next_id(),
             keyspaces: keyspaces.collect(),
         };
         manifest.write(&*self.files.env.vfs, &self.files.dir)

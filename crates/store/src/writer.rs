@@ -5,19 +5,20 @@
 //! A new run belongs to nobody until it is installed: dropping it, or the writer, removes its file.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ropewalk_base::{Seq, crc32c, hash64, put_u32};
 use ropewalk_vfs::{File, OpenMode};
 
 use crate::StoreError;
-use crate::block::{BlockBuilder, ENTRY_BYTES_MAX};
+use crate::block::ENTRY_BYTES_MAX;
+use crate::block_builder::BlockBuilder;
 use crate::fences::FenceBuilder;
+use crate::files::Files;
 use crate::filter::Filter;
 use crate::footer::{Footer, put_trailer};
 use crate::options::{Compression, Keyspace, KeyspaceOptions};
 use crate::ranges::RangeSet;
-use crate::run::{ENVELOPE_BYTES, Files, Run};
+use crate::run::{ENVELOPE_BYTES, Run};
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// A block that compression does not shrink below this share is stored as it is: reading it is then free of charge.
@@ -218,7 +219,7 @@ impl Build {
         lower: Option<Vec<u8>>,
         first_key: &[u8],
     ) -> Result<Self, StoreError> {
-        let id = files.next_file.fetch_add(1, Ordering::Relaxed);
+        let id = files.take_id();
         let path = files.path(id);
         let file = files.env.vfs.open(&path, OpenMode::CreateNew).map_err(StoreError::io("create", &path))?;
         let mut fences = FenceBuilder::default();

@@ -111,6 +111,15 @@ fn a_checkpoint_and_the_options_of_keyspaces_survive() {
 #[test]
 fn options_out_of_range_and_unknown_keyspaces_are_refused() {
     let env = Env::memory();
+    let dir = Path::new(DIR);
+    for (name, options) in [
+        ("fanout", StoreOptions { fanout: 1, ..StoreOptions::default() }),
+        ("run_bytes", StoreOptions { run_bytes: 0, ..StoreOptions::default() }),
+        ("l0_runs_max", StoreOptions { l0_runs_max: 0, ..StoreOptions::default() }),
+    ] {
+        let error = Store::open(&env, dir, options).unwrap_err();
+        assert!(matches!(error, StoreError::Option { name: found, .. } if found == name), "{error}");
+    }
     let store = open(&env);
     let options = KeyspaceOptions { block_bytes: 100, ..KeyspaceOptions::default() };
     assert!(matches!(store.keyspace("a", options), Err(StoreError::Option { name: "block_bytes", .. })));
