@@ -251,6 +251,7 @@ impl<'a> SortedCursor<'a> {
         self.report_walk(run, block);
         (self.run, self.block, self.loaded, self.key_of_block) = (run, block, None, false);
         if let Some(current) = self.current() {
+            current.prefetch_block(block, SEARCH_LINES);
             let bytes = current.block(block)?;
             // A walk is likely to go on; a new page is what a processor does not foresee.
             current.prefetch_block(block + 1, SEARCH_LINES);
