@@ -136,9 +136,9 @@ fn every_format_opens_and_goes_on() {
             .data("{\"order\":3}")
             .metadata("channel", "web");
         let options = AppendOptions { idempotency_key: Some("place-3".into()), ..Default::default() };
-        assert_eq!(orders.append_with(&[again.clone()], options).unwrap().last.0, 4);
+        assert_eq!(orders.append_with(std::slice::from_ref(&again), options).unwrap().last.0, 4);
         let guard = AppendCondition::none_match(Query::from_tags(["order:3"]));
-        assert!(orders.append(&[again.clone()], Some(guard)).unwrap_err().is_conflict());
+        assert!(orders.append(std::slice::from_ref(&again), Some(guard)).unwrap_err().is_conflict());
         assert_eq!(orders.append(&[again], None).unwrap().last.0, 42);
     }
 }

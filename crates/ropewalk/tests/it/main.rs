@@ -1,4 +1,5 @@
 //! Behaviour of the facade.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)] // clippy.toml allows it in test functions, not in their helpers
 
 mod changes;
 mod fixtures;

@@ -112,11 +112,15 @@ fn a_condition_and_a_read_guard_one_commit() {
 #[test]
 fn a_transaction_that_only_read_touches_no_log() {
     let (db, keys) = open();
-    let mut tx = db.begin();
-    tx.get(keys, b"a").unwrap();
     let before = db.stats().log.appended_bytes;
-    assert_eq!(tx.commit().unwrap(), None);
-    assert_eq!(db.stats().log.appended_bytes, before);
+    for _ in 0..100 {
+        let mut tx = db.begin();
+        tx.get(keys, b"a").unwrap();
+        assert_eq!(tx.commit().unwrap(), None);
+    }
+    // The commits of `open` may still get their mark of a sync from behind: 32 bytes, once.
+    let grown = db.stats().log.appended_bytes - before;
+    assert!(grown <= 32, "100 transactions that only read took {grown} bytes of log");
 }
 
 #[test]
