@@ -89,7 +89,8 @@ impl OrderedStore for Store {
     type Reader<'a> = Reader;
 
     fn create(dir: &Path) -> Result<Self> {
-        open(dir, Options::new())
+        // The peers keep no log of what their files hold; ours would be kept for readers of the change feed.
+        open(dir, Options::new().log_retention(0))
     }
 
     fn load(&mut self, rows: Rows) -> Result<()> {
