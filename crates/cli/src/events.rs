@@ -15,7 +15,7 @@ pub(crate) const COLUMNS: &[&str] =
     &["position", "seq", "time", "type", "tags", "id", "metadata", "data", "data_encoding"];
 
 pub(crate) fn row(event: SequencedEvent) -> Vec<Cell> {
-    let SequencedEvent { position, seq, time_micros, event } = event;
+    let SequencedEvent { position, seq, time_micros, event, tracking: _ } = event;
     let (data, encoding) = payload(&event.data);
     vec![
         position.0.into(),
@@ -47,6 +47,7 @@ pub(crate) fn append(context: &Context, append: Append) -> Result {
     let options = AppendOptions {
         conditions,
         tracking: append.tracking,
+        repeat_by_id: false,
         idempotency_key: append.key,
         durability: append.durability.0,
     };

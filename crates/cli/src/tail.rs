@@ -196,7 +196,8 @@ fn rows(change: &Change<'_>, filter: &Filter<'_>) -> Result<Vec<Vec<Cell>>> {
                     let (position, event) = event.map_err(|error| damaged(change, store, &error))?;
                     if filter.item.matches(event.event_type(), event.tags()) {
                         let (seq, time_micros) = (change.seq, change.time_micros);
-                        let event = SequencedEvent { position, seq, time_micros, event: event.to_event() };
+                        let event = event.to_event();
+                        let event = SequencedEvent { position, seq, time_micros, event, tracking: None };
                         rows.push(event_row(store, event));
                     }
                 }

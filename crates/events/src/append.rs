@@ -5,20 +5,25 @@ use std::sync::atomic::Ordering;
 
 use ropewalk_base::{Position, Seq, hash64, put_bytes};
 use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+use uuid::Uuid;
 
 use crate::codec::{SectionHead, put_body, put_section};
 use crate::error::EventsError;
 use crate::model::{EVENTS, EventsModel, MetaKey, StoreState};
+use crate::read::Scan;
 use crate::search::{POSITION_MAX, STORES_MAX, StoreRead};
-use crate::types::{AppendCondition, Event, NAME_BYTES_MAX, Tracking};
+use crate::types::{AppendCondition, Event, NAME_BYTES_MAX, ReadOptions, Tracking};
 
 /// What an append may ask for beside its events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AppendOptions {
     /// All must hold, each with its own `after`.
     pub conditions: Vec<AppendCondition>,
-    /// Stored with the events; must rise per source.
+    /// Stored with the events; must rise per source. An append that has it needs no events.
     pub tracking: Option<Tracking>,
+    /// A retry is told by the events' ids: where a condition fails, and the first events that it finds are exactly
+    /// those of the append, by id and in order, nothing is written and the answer is their positions.
+    pub repeat_by_id: bool,
     /// A second append with the same key and the same events writes nothing and answers the first one's positions.
     /// 1 to 255 bytes, per store.
     pub idempotency_key: Option<String>,
@@ -36,9 +41,9 @@ impl AppendOptions {
 /// Where the events went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
-    /// Position of the first event.
+    /// Position of the first event; zero when there was none.
     pub first: Position,
-    /// Position of the last event.
+    /// Position of the last event; zero when there was none.
     pub last: Position,
     /// The commit.
     pub seq: Seq,
@@ -49,6 +54,22 @@ pub(crate) fn check_name(kind: &'static str, name: &str) -> Result<(), EventsErr
         return Err(EventsError::InvalidName { kind, name: name.chars().take(64).collect() });
     }
     Ok(())
+}
+
+fn put_bodies(events: &[Event], tracking: Option<&Tracking>) -> Vec<u8> {
+    let mut bodies = Vec::with_capacity(events.iter().map(|e| e.data.len() + 64).sum());
+    let mut body = Vec::new();
+    for event in events {
+        body.clear();
+        put_body(&mut body, event, tracking);
+        put_bytes(&mut bodies, &body);
+    }
+    bodies
+}
+
+/// An append without events has no positions.
+fn outcome(first: u64, last: u64) -> Outcome {
+    if last < first { (0, 0) } else { (first, last) }
 }
 
 /// An append, checked and encoded by the caller's thread, on its way to the sequencer.
@@ -64,6 +85,10 @@ pub struct AppendOperation {
     checked: Vec<u64>,
     tracking: Option<Tracking>,
     idempotency: Option<(String, u64)>,
+    /// The events' ids, if a retry is to be told by them and all have one.
+    ids: Option<Vec<Uuid>>,
+    /// What the append was found to repeat.
+    repeats: Option<Outcome>,
 }
 
 impl AppendOperation {
@@ -74,18 +99,14 @@ impl AppendOperation {
         events: &[Event],
         options: AppendOptions,
     ) -> Result<Self, EventsError> {
-        if events.is_empty() {
+        if events.is_empty() && options.tracking.is_none() {
             return Err(EventsError::EmptyAppend);
         }
         check_name("event store", store)?;
-        let mut bodies = Vec::with_capacity(events.iter().map(|e| e.data.len() + 64).sum());
-        let mut body = Vec::new();
         for (ordinal, event) in events.iter().enumerate() {
             event.check(ordinal)?;
-            body.clear();
-            put_body(&mut body, event);
-            put_bytes(&mut bodies, &body);
         }
+        let bodies = put_bodies(events, options.tracking.as_ref());
         for condition in &options.conditions {
             condition.fail_if_events_match.check()?;
         }
@@ -95,10 +116,14 @@ impl AppendOperation {
         let idempotency = match options.idempotency_key {
             Some(key) => {
                 check_name("idempotency key", &key)?;
-                Some((key, hash64(&bodies)))
+                // Over the events alone: a retry may come with other tracking.
+                let plain = options.tracking.is_some().then(|| put_bodies(events, None));
+                Some((key, hash64(plain.as_ref().unwrap_or(&bodies))))
             }
             None => None,
         };
+        let ids =
+            options.repeat_by_id.then(|| events.iter().map(|event| event.id).collect::<Option<Vec<_>>>());
         let state = model.find(store);
         let checked = options.conditions.iter().map(|c| c.after.map_or(0, |p| p.0)).collect();
         Ok(Self {
@@ -111,6 +136,8 @@ impl AppendOperation {
             checked,
             tracking: options.tracking,
             idempotency,
+            ids: ids.flatten().filter(|ids| !ids.is_empty()),
+            repeats: None,
         })
     }
 
@@ -128,24 +155,53 @@ impl AppendOperation {
         }
         let read = StoreRead::new(visible, self.model.place(state.id));
         let head = read.head()?;
-        self.check_conditions(&read, head)?;
+        self.repeats = self.check_conditions(&read, head)?;
         for checked in &mut self.checked {
             *checked = (*checked).max(head);
         }
         Ok(())
     }
 
-    fn check_conditions(&self, read: &StoreRead<'_>, head: u64) -> Result<(), EventsError> {
+    /// Refuses the append if a condition fails, unless the append repeats what fails it.
+    fn check_conditions(&self, read: &StoreRead<'_>, head: u64) -> Result<Option<Outcome>, EventsError> {
         for (ordinal, (condition, after)) in self.conditions.iter().zip(&self.checked).enumerate() {
             if let Some((position, item)) = read.first_match(&condition.fail_if_events_match, *after, head)? {
+                if let Some(repeated) = self.repeated(read, condition, head)? {
+                    return Ok(Some(repeated));
+                }
                 let position = Position(position);
                 return Err(EventsError::AppendConditionFailed { condition: ordinal, position, item });
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// First and last position of the first matches of `condition`, if they are the events of this append.
+    fn repeated(
+        &self,
+        read: &StoreRead<'_>,
+        condition: &AppendCondition,
+        head: u64,
+    ) -> Result<Option<Outcome>, EventsError> {
+        let Some(ids) = &self.ids else { return Ok(None) };
+        let options = ReadOptions { after: condition.after, ..ReadOptions::default() };
+        let mut scan = Scan::new(read, &condition.fail_if_events_match, &options, head);
+        let mut found: Option<Outcome> = None;
+        for id in ids {
+            match scan.next()? {
+                Some(event) if event.id() == Some(*id) => {
+                    found = Some((found.map_or(event.position.0, |(first, _)| first), event.position.0));
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(found)
     }
 
     fn decide(&mut self, latest: ReadView<'_>) -> Result<Verdict, EventsError> {
+        if let Some(repeated) = self.repeats {
+            return Ok(Verdict::Done(repeated));
+        }
         if self.state.is_none() {
             self.state = self.model.find(&self.store);
         }
@@ -162,7 +218,7 @@ impl AppendOperation {
                 let mut next = || numbers.next().unwrap_or(0);
                 let (first, last, seen) = (next(), next(), next());
                 if seen == *fingerprint {
-                    return Ok(Verdict::Done((first, last)));
+                    return Ok(Verdict::Done(outcome(first, last)));
                 }
                 let (first, last) = (Position(first), Position(last));
                 return Err(EventsError::IdempotencyMismatch { key: key.clone(), first, last });
@@ -171,6 +227,12 @@ impl AppendOperation {
         let sequenced = state.sequenced.load(Ordering::Acquire);
         if sequenced + self.count as u64 > POSITION_MAX {
             return Err(EventsError::Exhausted { what: "the 2^40 - 1 positions of this store" });
+        }
+        if self.checked.iter().any(|after| *after < sequenced) {
+            let read = StoreRead::new(latest, self.model.place(state.id));
+            if let Some(repeated) = self.check_conditions(&read, sequenced)? {
+                return Ok(Verdict::Done(repeated));
+            }
         }
         if let Some(tracking) = &self.tracking {
             let key = MetaKey::Tracking(state.id, &tracking.source).encode();
@@ -181,10 +243,6 @@ impl AppendOperation {
                     return Err(EventsError::TrackingConflict { source_name, position, stored });
                 }
             }
-        }
-        if self.checked.iter().any(|after| *after < sequenced) {
-            let read = StoreRead::new(latest, self.model.place(state.id));
-            self.check_conditions(&read, sequenced)?;
         }
         Ok(Verdict::Write)
     }
@@ -219,6 +277,6 @@ impl Operation for AppendOperation {
             count: self.count,
         };
         put_section(out, &head, &self.bodies);
-        (sequenced + 1, sequenced + self.count as u64)
+        outcome(sequenced + 1, sequenced + self.count as u64)
     }
 }

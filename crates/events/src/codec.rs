@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! event value (run and memory):  seq u64 | time i64 | body
-//! body:     type str | tags varint, each str | flags u8 (1 id, 2 metadata) | [id 16] | [entries varint, each str str] | data (the rest)
+//! body:     type str | tags varint, each str | flags u8 (1 id, 2 metadata, 4 tracking) | [id 16]
+//!           | [entries varint, each str str] | [source str, position varint] | data (the rest)
 //! section:  store u32 | flags u8 (1 creates the store, 2 tracking, 4 idempotency key) | first position u64
 //!           | [name str] | [source str, position varint] | [key str, fingerprint u64] | events varint, each: bytes(body)
 //! ```
@@ -16,18 +17,20 @@ use crate::types::{Event, Tracking};
 
 const HAS_ID: u8 = 1;
 const HAS_METADATA: u8 = 2;
+const HAS_TRACKING: u8 = 4;
 
 /// Bytes of an event value before the body.
 pub(crate) const VALUE_HEADER: usize = 16;
 
-pub(crate) fn put_body(out: &mut Vec<u8>, event: &Event) {
+pub(crate) fn put_body(out: &mut Vec<u8>, event: &Event, tracking: Option<&Tracking>) {
     put_bytes(out, event.event_type.as_bytes());
     put_varint(out, event.tags.len() as u64);
     for tag in &event.tags {
         put_bytes(out, tag.as_bytes());
     }
     let flags = if event.id.is_some() { HAS_ID } else { 0 }
-        | if event.metadata.is_empty() { 0 } else { HAS_METADATA };
+        | if event.metadata.is_empty() { 0 } else { HAS_METADATA }
+        | if tracking.is_some() { HAS_TRACKING } else { 0 };
     out.push(flags);
     if let Some(id) = &event.id {
         out.extend_from_slice(id.as_bytes());
@@ -38,6 +41,10 @@ pub(crate) fn put_body(out: &mut Vec<u8>, event: &Event) {
             put_bytes(out, key.as_bytes());
             put_bytes(out, value.as_bytes());
         }
+    }
+    if let Some(tracking) = tracking {
+        put_bytes(out, tracking.source.as_bytes());
+        put_varint(out, tracking.position);
     }
     out.extend_from_slice(&event.data);
 }
@@ -51,6 +58,7 @@ pub struct BodyRef<'a> {
     id: Option<Uuid>,
     metadata_count: usize,
     metadata: Decoder<'a>,
+    tracking: Option<(&'a [u8], u64)>,
     data: &'a [u8],
 }
 
@@ -65,7 +73,7 @@ impl<'a> BodyRef<'a> {
             decoder.bytes("tag")?;
         }
         let flags = decoder.u8("event flags")?;
-        if flags & !(HAS_ID | HAS_METADATA) != 0 {
+        if flags & !(HAS_ID | HAS_METADATA | HAS_TRACKING) != 0 {
             return Err(DecodeError { what: "known event flags", offset: decoder.offset() - 1 });
         }
         let id = if flags & HAS_ID != 0 { Some(Uuid::from_bytes(decoder.array("event id")?)) } else { None };
@@ -79,23 +87,27 @@ impl<'a> BodyRef<'a> {
             decoder.bytes("metadata key")?;
             decoder.bytes("metadata value")?;
         }
+        let tracking = if flags & HAS_TRACKING != 0 {
+            Some((decoder.bytes("tracking source")?, decoder.varint("tracking position")?))
+        } else {
+            None
+        };
         let data = decoder.rest();
         // Almost every head is plain ASCII, lengths included, and then all its strings are: one look instead of one each.
         let (head, _) = body.split_at(body.len() - data.len());
         if !head.is_ascii() {
-            Self::check_text(body, tag_count, tags, metadata_count, metadata)?;
+            Self::check_text(body, (tag_count, tags), (metadata_count, metadata), tracking)?;
         }
         let event_type = Decoder::new(body).str("event type")?;
-        Ok(Self { event_type, tag_count, tags, id, metadata_count, metadata, data })
+        Ok(Self { event_type, tag_count, tags, id, metadata_count, metadata, tracking, data })
     }
 
     #[cold]
     fn check_text(
         body: &[u8],
-        tag_count: usize,
-        mut tags: Decoder<'_>,
-        metadata_count: usize,
-        mut metadata: Decoder<'_>,
+        (tag_count, mut tags): (usize, Decoder<'_>),
+        (metadata_count, mut metadata): (usize, Decoder<'_>),
+        tracking: Option<(&[u8], u64)>,
     ) -> Result<(), DecodeError> {
         Decoder::new(body).str("event type")?;
         for _ in 0..tag_count {
@@ -103,6 +115,9 @@ impl<'a> BodyRef<'a> {
         }
         for _ in 0..2 * metadata_count {
             metadata.str("metadata")?;
+        }
+        if tracking.is_some_and(|(source, _)| std::str::from_utf8(source).is_err()) {
+            return Err(DecodeError { what: "a tracking source in UTF-8", offset: metadata.offset() });
         }
         Ok(())
     }
@@ -131,6 +146,11 @@ impl<'a> BodyRef<'a> {
             let key = decoder.str("metadata key").unwrap_or_default();
             (key, decoder.str("metadata value").unwrap_or_default())
         })
+    }
+
+    /// The upstream source and position that were stored with the append.
+    pub fn tracking(&self) -> Option<(&'a str, u64)> {
+        self.tracking.map(|(source, position)| (std::str::from_utf8(source).unwrap_or_default(), position))
     }
 
     /// The payload.
@@ -180,8 +200,14 @@ impl<'a> SequencedEventRef<'a> {
 
     /// An owned copy.
     pub fn to_owned(&self) -> SequencedEvent {
-        let event = self.body.to_event();
-        SequencedEvent { position: self.position, seq: self.seq, time_micros: self.time_micros, event }
+        let tracking = self.body.tracking();
+        SequencedEvent {
+            position: self.position,
+            seq: self.seq,
+            time_micros: self.time_micros,
+            event: self.body.to_event(),
+            tracking: tracking.map(|(source, position)| Tracking { source: source.to_owned(), position }),
+        }
     }
 }
 
@@ -204,6 +230,8 @@ pub struct SequencedEvent {
     pub time_micros: i64,
     /// The event as appended.
     pub event: Event,
+    /// What the append said of its upstream source.
+    pub tracking: Option<Tracking>,
 }
 
 const CREATES: u8 = 1;
@@ -339,12 +367,20 @@ mod tests {
             })
     }
 
+    fn any_tracking() -> impl Strategy<Value = Option<Tracking>> {
+        prop::option::of(
+            (".{1,4}", any::<u64>()).prop_map(|(source, position)| Tracking { source, position }),
+        )
+    }
+
     proptest! {
         #[test]
-        fn events_round_trip(event in any_event()) {
+        fn events_round_trip(event in any_event(), tracking in any_tracking()) {
             let mut body = Vec::new();
-            put_body(&mut body, &event);
-            prop_assert_eq!(BodyRef::decode(&body).unwrap().to_event(), event);
+            put_body(&mut body, &event, tracking.as_ref());
+            let decoded = BodyRef::decode(&body).unwrap();
+            prop_assert_eq!(decoded.to_event(), event);
+            prop_assert_eq!(decoded.tracking(), tracking.as_ref().map(|t| (t.source.as_str(), t.position)));
         }
 
         #[test]
@@ -368,14 +404,18 @@ mod tests {
         assert!(!section(STORES_MAX + 1, 1, 1));
         assert!(!section(1, 0, 1) && !section(1, POSITION_MAX, 2) && !section(1, u64::MAX, 1));
         assert!(BodyRef::decode(b"\x01A\x00\x00xy").is_ok());
-        assert!(BodyRef::decode(b"\x01A\x00\x04xy").is_err());
+        assert!(BodyRef::decode(b"\x01A\x00\x08xy").is_err());
     }
 
     #[test]
     fn golden_bytes() {
         let event = Event::new("A").tag("t:1").data(*b"xy").metadata("k", "v");
         let mut body = Vec::new();
-        put_body(&mut body, &event);
+        let upstream = Tracking { source: "u".into(), position: 300 };
+        put_body(&mut body, &event, Some(&upstream));
+        assert_eq!(body, b"\x01A\x01\x03t:1\x06\x01\x01k\x01v\x01u\xac\x02xy");
+        body.clear();
+        put_body(&mut body, &event, None);
         assert_eq!(body, b"\x01A\x01\x03t:1\x02\x01\x01k\x01vxy");
         let mut bodies = Vec::new();
         put_bytes(&mut bodies, &body);

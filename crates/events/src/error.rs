@@ -36,7 +36,7 @@ pub enum EventsError {
         last: Position,
     },
     /// Nothing to append.
-    #[error("an append needs at least one event")]
+    #[error("an append needs at least one event, or tracking")]
     EmptyAppend,
     /// One of the events breaks a limit.
     #[error("event {ordinal} of the append: {what}")]

@@ -115,7 +115,8 @@ impl World {
             Tracking { position: (stored + self.dice.below(6)).saturating_sub(2), source }
         });
         let idempotency_key = self.dice.one_in(8).then(|| format!("request {}", self.dice.below(30)));
-        (name, AppendOptions { conditions, tracking, idempotency_key, durability: self.durability() })
+        let durability = self.durability();
+        (name, AppendOptions { conditions, tracking, repeat_by_id: false, idempotency_key, durability })
     }
 
     fn append_ask(&mut self) -> AppendAsk {
@@ -139,7 +140,7 @@ impl World {
     }
 
     fn describe(ask: &AppendAsk) -> String {
-        let AppendOptions { conditions, tracking, idempotency_key, durability } = &ask.options;
+        let AppendOptions { conditions, tracking, idempotency_key, durability, .. } = &ask.options;
         format!(
             "{} events to {} conditions {conditions:?} tracking {tracking:?} key {idempotency_key:?} {durability:?}",
             ask.events.len(),

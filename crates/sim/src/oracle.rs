@@ -259,13 +259,16 @@ impl Oracle {
                 Expect::Refuse(Refusal::Idempotency { first, last })
             });
         }
+        if let Some(refusal) = self.failing_condition(ask, ask.looked, self.head(&ask.store, u64::MAX)) {
+            return Some(Expect::Refuse(refusal));
+        }
         if let Some(tracking) = &ask.options.tracking
             && let Some(stored) = self.tracking(&ask.store, &tracking.source, u64::MAX)
             && tracking.position <= stored
         {
             return Some(Expect::Refuse(Refusal::Tracking { stored }));
         }
-        self.failing_condition(ask, ask.looked, self.head(&ask.store, u64::MAX)).map(Expect::Refuse)
+        None
     }
 
     fn decide_keys(&self, ask: &KeysAsk) -> Expect {

@@ -9,6 +9,7 @@ mod model;
 mod probes;
 mod reopening;
 mod subscriptions;
+mod tracking;
 mod transactions;
 
 use std::path::Path;
