@@ -281,7 +281,9 @@ impl<'b> Block<'b> {
         let tail = rest.get(8..).unwrap_or_default();
         let order = |index: usize| -> Result<(Ordering, Ordering), Damage> {
             let parts = self.entry(index)?;
-            let by_key = parts.tail.cmp(tail).then(parts.rest.cmp(&rest.len()));
+            let by_tail =
+                if tail.is_empty() && parts.tail.is_empty() { Ordering::Equal } else { parts.tail.cmp(tail) };
+            let by_key = by_tail.then(parts.rest.cmp(&rest.len()));
             Ok((by_key, by_key.then_with(|| Reverse(self.seq(index)).cmp(&Reverse(at)))))
         };
         // Usually the first candidate decides.

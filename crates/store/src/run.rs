@@ -325,10 +325,10 @@ impl Run {
             filter.prefetch(hash);
         }
         let Place::Block(mut index) = self.footer.fences.locate(key) else { return Ok(None) };
+        self.prefetch_block(index, SEARCH_LINES);
         if matches!(probe, Probe::Late(hash) if !self.may_contain(hash)) {
             return Ok(None);
         }
-        self.prefetch_block(index, SEARCH_LINES);
         loop {
             let bytes = self.block(index)?;
             let block = Block::parse(&bytes).map_err(|e| self.corrupt(index, e))?;
@@ -371,7 +371,7 @@ impl Run {
         }
     }
 
-    /// Lets go of the mapped pages of blocks `from .. to`.
+    /// Lets go of the mapped pages of blocks `from .. to` and of what shares their huge pages.
     fn release(&self, from: usize, to: usize) {
         let at = |index| self.footer.block_at(index).map(|(at, _)| at as usize);
         if let (Some(mapping), Some(start), Some(end)) = (&self.mapping, at(from), at(to)) {

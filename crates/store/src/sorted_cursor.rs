@@ -8,11 +8,15 @@ use ropewalk_base::Seq;
 use crate::StoreError;
 use crate::block::{Block, Layout};
 use crate::fences::Place;
+use crate::prefetch::prefetch;
 use crate::run::{BlockRef, Run, SEARCH_LINES};
 use crate::sorted::Sorted;
 
 /// A cursor reports what it walked in stretches of this many blocks, so that a long walk lets go of what is behind it.
 const REPORT_BLOCKS: usize = 512;
+/// A walk asks for the value that comes as many entries later, and for as many lines of the next block's first values.
+const AHEAD_ENTRIES: usize = 5;
+const AHEAD_LINES: usize = 8;
 
 pub(crate) struct SortedCursor<'a> {
     sorted: &'a Sorted,
@@ -239,6 +243,10 @@ impl<'a> SortedCursor<'a> {
         self.valid = true;
         match (read, self.current()) {
             (Ok(place), _) => {
+                // A walk reads values faster than they arrive: ask for one that comes soon.
+                if let Some((at, len)) = place {
+                    prefetch(bytes, at + AHEAD_ENTRIES * len, 1);
+                }
                 self.place = place;
                 Ok(())
             }
@@ -254,7 +262,7 @@ impl<'a> SortedCursor<'a> {
             current.prefetch_block(block, SEARCH_LINES);
             let bytes = current.block(block)?;
             // A walk is likely to go on; a new page is what a processor does not foresee.
-            current.prefetch_block(block + 1, SEARCH_LINES);
+            current.prefetch_block(block + 1, SEARCH_LINES + AHEAD_LINES);
             let layout = Layout::parse(&bytes).map_err(|e| current.corrupt(block, e))?;
             self.plain = layout.single_versions() && current.footer.max_seq <= self.at;
             self.loaded = Some((bytes, layout));

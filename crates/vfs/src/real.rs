@@ -13,6 +13,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{Clock, File, LockGuard, Mapping, MappingKind, OpenMode, Random, Vfs};
 
+/// What the kernel maps at once where it can.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// `std::fs` with `fdatasync`.
 #[derive(Debug, Clone, Copy)]
 pub struct RealVfs;
@@ -140,13 +142,14 @@ impl Mapping {
         }
     }
 
-    /// Lets go of the pages of `range` in this process; they stay in the page cache and come back when touched.
+    /// Lets go of the pages of the range and of what shares a huge page with it, in this process; they stay in the page
+    /// cache and come back when touched.
     /// Keeps the resident size of a long scan bounded.
     pub fn release(&self, offset: usize, len: usize) {
         if let MappingKind::Mapped(map) = &self.0 {
-            // Whole pages inside the range only, so that neighbours keep theirs.
-            let start = offset.next_multiple_of(4096);
-            let end = (offset + len).min(map.len()) & !4095;
+            // Whole huge pages: letting go of a part would split the mapping of the rest into small pages.
+            let start = offset & !(HUGE_PAGE_BYTES - 1);
+            let end = (offset + len).next_multiple_of(HUGE_PAGE_BYTES).min(map.len());
             if start < end {
                 // SAFETY: a shared read-only file mapping reads back the same bytes after MADV_DONTNEED.
                 let _ = unsafe {
