@@ -28,6 +28,7 @@ use crate::pipeline::Stage;
 use crate::record;
 use crate::sync::{AtomicU64, Ordering};
 use crate::version::{End, Generation, ReadView, Version, Versions};
+use crate::watch::Watch;
 
 /// Everything the engine's parts share.
 pub(crate) struct Core {
@@ -43,10 +44,8 @@ pub(crate) struct Core {
     failed: OnceLock<Arc<str>>,
     /// Bytes in memtables, refreshed with each group and flush.
     pub(crate) write_bytes: AtomicU64,
-    /// Change feeds and subscriptions sleep here; a publish wakes them only when there are any.
-    pub(crate) watch: Mutex<()>,
-    pub(crate) watch_changed: Condvar,
-    pub(crate) watchers: AtomicU64,
+    /// Change feeds and subscriptions wait here; a publish wakes them only when there are any.
+    pub(crate) watch: Watch,
     pub(crate) background: Mutex<BackgroundState>,
     pub(crate) background_work: Condvar,
     pub(crate) room: Condvar,
@@ -103,9 +102,7 @@ impl Core {
             }),
             failed: OnceLock::new(),
             write_bytes: AtomicU64::new(write_bytes),
-            watch: Mutex::new(()),
-            watch_changed: Condvar::new(),
-            watchers: AtomicU64::new(0),
+            watch: Watch::default(),
             background: Mutex::default(),
             background_work: Condvar::new(),
             room: Condvar::new(),
@@ -119,15 +116,10 @@ impl Core {
     /// Stops the engine for good (invariant 3).
     pub(crate) fn fail(&self, cause: &dyn std::fmt::Display) {
         let _ = self.failed.set(cause.to_string().into());
-        self.wake_watchers();
+        // Setting the cause is no sequentially consistent write, which `wake_all` asks for.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.watch.wake_all();
         self.room.notify_all();
-    }
-
-    fn wake_watchers(&self) {
-        if self.watchers.load(Ordering::SeqCst) > 0 {
-            drop(self.watch.lock());
-            self.watch_changed.notify_all();
-        }
     }
 
     pub(crate) fn stopped(&self) -> Option<EngineError> {
@@ -357,7 +349,7 @@ impl Stage for Commits {
         }
         if let Some(last) = ticket.last {
             core.versions.publish(last);
-            core.wake_watchers();
+            core.watch.wake_all();
         }
         true
     }

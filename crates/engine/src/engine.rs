@@ -229,6 +229,12 @@ impl Engine {
         self.core.versions.visible() >= seq
     }
 
+    /// A future for the newest visible commit once that lies beyond `seq`. Costs nothing while it waits, and a commit
+    /// that nobody waits for one atomic load.
+    pub fn visible_beyond(&self, seq: Seq) -> VisibleBeyond {
+        VisibleBeyond { core: self.core.clone(), seq, ticket: None }
+    }
+
     /// Every commit from `from` on, in order.
     ///
     /// # Errors
@@ -388,17 +394,54 @@ pub(crate) fn lock(env: &Env, dir: &Path) -> Result<Box<dyn LockGuard>, EngineEr
 impl Core {
     pub(crate) fn wait_published(&self, seq: Seq, timeout: Duration) {
         let deadline = self.env.clock.monotonic_nanos() + timeout.as_nanos() as u64;
-        let mut guard = self.watch.lock();
-        while self.versions.visible() < seq && self.stopped().is_none() {
+        let done = || self.versions.visible() >= seq || self.stopped().is_some();
+        while !done() {
             let left = deadline.saturating_sub(self.env.clock.monotonic_nanos());
             if left == 0 {
                 return;
             }
-            self.watchers.fetch_add(1, Ordering::SeqCst);
-            if self.versions.visible() < seq {
-                self.watch_changed.wait_for(&mut guard, Duration::from_nanos(left));
-            }
-            self.watchers.fetch_sub(1, Ordering::SeqCst);
+            self.watch.sleep(Duration::from_nanos(left), done);
+        }
+    }
+}
+
+/// Resolves when there are commits beyond a number, or to the failure that stopped the engine. See [`Engine::visible_beyond`].
+pub struct VisibleBeyond {
+    core: Arc<Core>,
+    seq: Seq,
+    /// Place of the waker in the engine's list.
+    ticket: Option<u64>,
+}
+
+impl VisibleBeyond {
+    fn look(&self) -> Poll<Result<Seq, EngineError>> {
+        let visible = self.core.versions.visible();
+        match self.core.stopped() {
+            _ if visible > self.seq => Poll::Ready(Ok(visible)),
+            Some(error) => Poll::Ready(Err(error)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Future for VisibleBeyond {
+    type Output = Result<Seq, EngineError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Poll::Ready(result) = this.look() {
+            return Poll::Ready(result);
+        }
+        this.core.watch.leave(&mut this.ticket, context.waker());
+        // A commit may have become visible between the look and the waker.
+        this.look()
+    }
+}
+
+impl Drop for VisibleBeyond {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.core.watch.forget(ticket);
         }
     }
 }

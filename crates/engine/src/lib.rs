@@ -19,9 +19,10 @@ mod record;
 mod salvage;
 mod sync;
 mod version;
+mod watch;
 
 pub use commit::Committed;
-pub use engine::{CommitHandle, Engine, EngineReport, EngineStats, TRANSACTION_BYTES_MAX};
+pub use engine::{CommitHandle, Engine, EngineReport, EngineStats, TRANSACTION_BYTES_MAX, VisibleBeyond};
 pub use error::{CommitError, EngineError, Rejection};
 pub use feed::{Change, ChangeFeed};
 pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};

@@ -180,6 +180,8 @@ pub struct SequencedEventRef<'a> {
     /// Commit time, microseconds since 1970 UTC.
     pub time_micros: i64,
     body: BodyRef<'a>,
+    /// The stored bytes of all of it.
+    value: &'a [u8],
 }
 
 impl<'a> SequencedEventRef<'a> {
@@ -195,7 +197,18 @@ impl<'a> SequencedEventRef<'a> {
             seq: Seq(number(seq)),
             time_micros: number(time) as i64,
             body: BodyRef::decode(body)?,
+            value,
         })
+    }
+
+    /// The event as it is stored; an [`crate::EventBatch`] keeps these.
+    pub(crate) fn value(&self) -> &'a [u8] {
+        self.value
+    }
+
+    /// Bytes of the event as it is stored: a little more than its texts and data together.
+    pub fn stored_bytes(&self) -> usize {
+        self.value.len()
     }
 
     /// An owned copy.

@@ -4,7 +4,9 @@
 //! `store` for the calls, `postings` and `search` for how queries cost only what they return, `append` for how a
 //! condition is decided in the commit order.
 
+mod admin;
 mod append;
+mod batch;
 mod codec;
 mod decide;
 mod error;
@@ -20,6 +22,7 @@ mod subscribe;
 mod types;
 
 pub use append::{AppendOperation, AppendOptions, Appended};
+pub use batch::EventBatch;
 pub use codec::{AppendSection, BodyRef, SequencedEvent, SequencedEventRef};
 pub use decide::{Decision, DecisionError, FnProjection, Projection, RetryPolicy, any, counter, projection};
 pub use error::EventsError;

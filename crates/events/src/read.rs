@@ -1,5 +1,7 @@
 //! Reading: streams whose memory is one batch, at one snapshot, in either direction.
 
+use std::ops::ControlFlow;
+
 use ropewalk_base::Position;
 use ropewalk_engine::Snapshot;
 
@@ -113,6 +115,22 @@ impl EventReader {
         max: usize,
         mut visit: impl FnMut(&SequencedEventRef<'_>),
     ) -> Result<usize, EventsError> {
+        self.visit_while(max, |event| {
+            visit(event);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`EventReader::visit`], and ends early, after the event for which `visit` says so; the next call goes on behind
+    /// it. [`EventReader::ended`] tells an early end from the end.
+    ///
+    /// # Errors
+    /// A posting or an event is damaged.
+    pub fn visit_while(
+        &mut self,
+        max: usize,
+        mut visit: impl FnMut(&SequencedEventRef<'_>) -> ControlFlow<()>,
+    ) -> Result<usize, EventsError> {
         let Some(place) = self.place.filter(|_| !self.done && max > 0) else { return Ok(0) };
         // A long read should not hold memtables and runs that the engine could drop.
         self.snapshot.repin();
@@ -126,8 +144,11 @@ impl EventReader {
                 break;
             };
             last = Some(event.position);
-            visit(&event);
+            let flow = visit(&event);
             visited += 1;
+            if flow.is_break() {
+                break;
+            }
         }
         if let Some(last) = last {
             let limit = self.options.limit.map(|limit| limit - visited as u64);
@@ -139,6 +160,11 @@ impl EventReader {
             }
         }
         Ok(visited)
+    }
+
+    /// True once everything was visited.
+    pub fn ended(&self) -> bool {
+        self.done || self.place.is_none() || self.options.limit == Some(0)
     }
 
     /// Up to `max` further events, owned. Empty at the end.

@@ -156,6 +156,12 @@ impl Database {
         self.engine.seq()
     }
 
+    /// A future for the newest visible commit once that lies beyond `seq`; resolves to the failure if the engine stops.
+    /// Needs no thread and no polling.
+    pub fn visible_beyond(&self, seq: Seq) -> engine::VisibleBeyond {
+        self.engine.visible_beyond(seq)
+    }
+
     /// What the engine does and holds.
     pub fn stats(&self) -> EngineStats {
         self.engine.stats()

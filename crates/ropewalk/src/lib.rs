@@ -30,12 +30,13 @@ pub use options::Options;
 pub use ropewalk_base::{Lsn, Position, Seq};
 pub use ropewalk_engine::{
     Background, Committed, Compression, Damage as LogDamage, Durability, EngineError, EngineReport,
-    EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite, ReadMode, Value,
+    EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite, ReadMode, Value, VisibleBeyond,
 };
 pub use ropewalk_events::{
     AppendCondition, AppendOptions, AppendSection, Appended, Decision, DecisionError, Delivery, Event,
-    EventReader, EventStore, EventsError, PendingAppend, Projection, Query, QueryItem, ReadOptions,
-    RetryPolicy, Scan, SequencedEvent, SequencedEventRef, Subscription, Tracking, any, counter, projection,
+    EventBatch, EventReader, EventStore, EventsError, PendingAppend, Projection, Query, QueryItem,
+    ReadOptions, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, Subscription, Tracking, any, counter,
+    projection,
 };
 pub use ropewalk_vfs::Env;
 pub use transaction::Transaction;

@@ -1,0 +1,113 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::{Code, WireError};
+
+/// What somebody may do with a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Right {
+    /// Read events, follow them, see counts and tracking positions.
+    Read,
+    /// Append events.
+    Append,
+    /// Everything, creating and deleting the store included. On all stores: users, tokens and the server itself.
+    Admin,
+}
+
+impl Right {
+    /// Its name in settings and messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Append => "append",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// Stands for every store, present and future.
+pub(crate) const ALL_STORES: &str = "*";
+
+/// Rights by store; `*` is every store.
+pub(crate) type Roles = BTreeMap<String, Vec<Right>>;
+
+/// Who asks, and what they may do. Cheap to clone; made by [`crate::Access::authenticate`].
+#[derive(Debug, Clone)]
+pub struct Caller {
+    name: Arc<str>,
+    roles: Arc<Roles>,
+}
+
+impl Caller {
+    pub(crate) fn new(name: &str, roles: Arc<Roles>) -> Self {
+        Self { name: name.into(), roles }
+    }
+
+    /// A caller without a name who may do everything.
+    pub fn everybody() -> Self {
+        Self::new("", Arc::new(Roles::from([(ALL_STORES.to_owned(), vec![Right::Admin])])))
+    }
+
+    /// The user's or token's name; empty for nobody in particular.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// True when the caller has `right` on `store`, or with `None` on every store.
+    pub fn may(&self, right: Right, store: Option<&str>) -> bool {
+        let has = |store: &str| {
+            self.roles
+                .get(store)
+                .is_some_and(|rights| rights.iter().any(|held| *held == right || *held == Right::Admin))
+        };
+        has(ALL_STORES) || store.is_some_and(has)
+    }
+
+    /// Refuses what the caller may not do.
+    ///
+    /// # Errors
+    /// [`Code::PermissionDenied`].
+    pub fn check(&self, right: Right, store: Option<&str>) -> Result<(), WireError> {
+        if self.may(right, store) {
+            return Ok(());
+        }
+        let place = store.map_or("all stores".to_owned(), |store| format!("store {store:?}"));
+        let who = if self.name.is_empty() { "nobody" } else { &self.name };
+        Err(WireError::new(
+            Code::PermissionDenied,
+            format!("{who} lacks the right {:?} on {place}", right.as_str()),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(roles: &[(&str, Right)]) -> Caller {
+        let mut all = Roles::new();
+        for (store, right) in roles {
+            all.entry((*store).to_owned()).or_default().push(*right);
+        }
+        Caller::new("ann", Arc::new(all))
+    }
+
+    #[test]
+    fn rights_are_per_store_and_admin_is_all_of_them() {
+        let ann = caller(&[("a", Right::Read), ("b", Right::Admin)]);
+        assert!(ann.may(Right::Read, Some("a")) && !ann.may(Right::Append, Some("a")));
+        assert!(ann.may(Right::Append, Some("b")) && ann.may(Right::Read, Some("b")));
+        assert!(!ann.may(Right::Read, None) && !ann.may(Right::Read, Some("c")));
+        let refused = ann.check(Right::Append, Some("a")).unwrap_err();
+        assert_eq!(refused.code, Code::PermissionDenied);
+        assert_eq!(refused.message, "ann lacks the right \"append\" on store \"a\"");
+    }
+
+    #[test]
+    fn a_star_is_every_store() {
+        let all = caller(&[("*", Right::Append)]);
+        assert!(all.may(Right::Append, Some("x")) && all.may(Right::Append, None));
+        assert!(!all.may(Right::Read, Some("x")) && !all.may(Right::Admin, None));
+        assert!(Caller::everybody().may(Right::Admin, None));
+    }
+}

@@ -1,0 +1,27 @@
+//! What every protocol of the server shares.
+//!
+//!   http, grpc, … ─▶ Caller (who) ─▶ Service: right? limit? ─▶ Database
+//!                                       └─▶ Reading, Following: streams in batches; Metrics; Stop
+//!
+//! A protocol decodes its requests, calls [`Service`], and encodes what comes back; it holds no state of the database and
+//! makes no decision about access, limits or errors. Read `service` for the calls, `access` for who may do what,
+//! `reading` and `follow` for streams, `error` for the codes that clients may rely on.
+#![deny(missing_docs)]
+
+mod access;
+mod error;
+mod follow;
+mod limits;
+mod metrics;
+mod reading;
+mod service;
+mod stop;
+
+pub use access::{Access, Caller, Credentials, Right};
+pub use error::{Code, Conflict, WireError};
+pub use follow::{EncodedBatch, Followed, Following, Frame};
+pub use limits::{Limits, ServiceSettings};
+pub use metrics::{Metrics, RequestTimer};
+pub use reading::Reading;
+pub use service::{Service, StoreInfo};
+pub use stop::Stop;

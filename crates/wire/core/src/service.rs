@@ -1,0 +1,343 @@
+//! The operations that protocols offer: each checks the caller's right and the limits, then does its work.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use ropewalk::{
+    AppendOptions, Appended, Database, EngineStats, Event, EventStore, Position, Query, ReadOptions,
+    SequencedEvent,
+};
+use tokio::sync::Semaphore;
+
+use crate::access::{Access, Caller, Right};
+use crate::error::WireError;
+use crate::follow::Following;
+use crate::limits::{Limits, ServiceSettings};
+use crate::metrics::Metrics;
+use crate::reading::{INLINE, Reading, off_thread};
+use crate::stop::Stop;
+
+/// The database as protocols see it. Cheap to clone.
+#[derive(Clone)]
+pub struct Service(Arc<Shared>);
+
+struct Shared {
+    db: Database,
+    access: Access,
+    metrics: Arc<Metrics>,
+    stop: Stop,
+    limits: Limits,
+    default_store: String,
+    reads: Arc<Semaphore>,
+    long_reads: Arc<Semaphore>,
+    subscriptions: Arc<Semaphore>,
+}
+
+/// An event store as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreInfo {
+    /// Its name.
+    pub name: String,
+    /// Its last position, which is also the number of its events.
+    pub head: Option<Position>,
+}
+
+/// Holds the place of an append on its way.
+struct InFlight<'a> {
+    metrics: &'a Metrics,
+    bytes: u64,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.metrics.appends_in_flight.fetch_sub(1, Relaxed);
+        self.metrics.append_bytes_in_flight.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+impl Service {
+    /// Offers `db`.
+    ///
+    /// # Errors
+    /// What is stored about users cannot be read; a default store whose name is not allowed.
+    pub fn new(db: Database, settings: ServiceSettings) -> Result<Self, WireError> {
+        let ServiceSettings { limits, insecure: _, default_store } = settings;
+        db.events(&default_store)?.create()?;
+        Ok(Self(Arc::new(Shared {
+            access: Access::default(),
+            metrics: Arc::default(),
+            stop: Stop::new(),
+            reads: Arc::new(Semaphore::new(limits.reads.min(Semaphore::MAX_PERMITS))),
+            long_reads: Arc::new(Semaphore::new(limits.long_reads.clamp(1, Semaphore::MAX_PERMITS))),
+            subscriptions: Arc::new(Semaphore::new(limits.subscriptions.min(Semaphore::MAX_PERMITS))),
+            limits,
+            default_store,
+            db,
+        })))
+    }
+
+    /// The database underneath.
+    pub fn database(&self) -> &Database {
+        &self.0.db
+    }
+
+    /// Users and tokens.
+    pub fn access(&self) -> &Access {
+        &self.0.access
+    }
+
+    /// What is counted.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// The shutdown signal.
+    pub fn stop(&self) -> &Stop {
+        &self.0.stop
+    }
+
+    /// What is taken at once.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// The store that protocols without store names use.
+    pub fn default_store(&self) -> &str {
+        &self.0.default_store
+    }
+
+    fn begin(&self, caller: &Caller, right: Right, store: Option<&str>) -> Result<(), WireError> {
+        if self.0.stop.stopping() {
+            return Err(WireError::stopping());
+        }
+        caller.check(right, store)
+    }
+
+    fn existing(&self, caller: &Caller, right: Right, store: &str) -> Result<EventStore, WireError> {
+        self.begin(caller, right, Some(store))?;
+        Ok(self.0.db.existing_events(store)?)
+    }
+
+    fn enter_append(&self, bytes: usize) -> Result<InFlight<'_>, WireError> {
+        let (limits, metrics) = (&self.0.limits, &*self.0.metrics);
+        let count = metrics.appends_in_flight.fetch_add(1, Relaxed);
+        let before = metrics.append_bytes_in_flight.fetch_add(bytes as u64, Relaxed);
+        let entered = InFlight { metrics, bytes: bytes as u64 };
+        // An append larger than the limit may go alone.
+        let full = before > 0 && before + bytes as u64 > limits.append_bytes_in_flight as u64;
+        if count >= limits.appends_in_flight as u64 || full {
+            return Err(WireError::exhausted("too many appends are on their way"));
+        }
+        Ok(entered)
+    }
+
+    /// Appends `events` atomically; answers when they are as durable as asked. A store comes into being with its first
+    /// append.
+    ///
+    /// # Errors
+    /// [`crate::Code::ConditionFailed`] with the conflict, and the other codes of appends; [`crate::Code::TooLarge`];
+    /// [`crate::Code::ResourceExhausted`] when too many appends are on their way.
+    pub async fn append(
+        &self,
+        caller: &Caller,
+        store: &str,
+        events: &[Event],
+        options: AppendOptions,
+    ) -> Result<Appended, WireError> {
+        self.begin(caller, Right::Append, Some(store))?;
+        let limits = &self.0.limits;
+        if events.len() > limits.append_events {
+            return Err(WireError::too_large("events in one append", events.len(), limits.append_events));
+        }
+        let bytes: usize = events.iter().map(event_bytes).sum();
+        if bytes > limits.request_bytes {
+            return Err(WireError::too_large("bytes in one append", bytes, limits.request_bytes));
+        }
+        let _in_flight = self.enter_append(bytes)?;
+        let store = self.0.db.events(store)?;
+        let appended = store.submit(events, options)?.await?;
+        self.0.metrics.events_appended.fetch_add(events.len() as u64, Relaxed);
+        Ok(appended)
+    }
+
+    /// Opens a read of the matching events at this moment.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`]; an invalid query; [`crate::Code::ResourceExhausted`].
+    pub fn read(
+        &self,
+        caller: &Caller,
+        store: &str,
+        query: Query,
+        options: ReadOptions,
+    ) -> Result<Reading, WireError> {
+        let store = self.existing(caller, Right::Read, store)?;
+        let permit = self.0.reads.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| WireError::exhausted("too many reads are open"))?;
+        let reader = store.read(&query, options)?;
+        self.0.metrics.reads.fetch_add(1, Relaxed);
+        let (turns, metrics) = (self.0.long_reads.clone(), self.0.metrics.clone());
+        Ok(Reading { reader, turns, metrics, long: false, _permit: permit })
+    }
+
+    /// The newest matching event.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`]; an invalid query.
+    pub async fn last(
+        &self,
+        caller: &Caller,
+        store: &str,
+        query: &Query,
+    ) -> Result<Option<SequencedEvent>, WireError> {
+        Ok(self.existing(caller, Right::Read, store)?.read_last(query)?)
+    }
+
+    /// Number of matching events.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`]; an invalid query.
+    pub async fn count(&self, caller: &Caller, store: &str, query: &Query) -> Result<u64, WireError> {
+        let store = self.existing(caller, Right::Read, store)?;
+        let head = store.head()?.unwrap_or(Position::ZERO);
+        if query.is_all() {
+            return Ok(head.0);
+        }
+        let until = Instant::now() + INLINE;
+        let mut count = Count { at: Position::ZERO, found: 0, ended: false };
+        count.go_on(&store, query, head, Some(until))?;
+        if !count.ended {
+            off_thread(&self.0.long_reads, || count.go_on(&store, query, head, None)).await?;
+        }
+        Ok(count.found)
+    }
+
+    /// True when an event after `after` matches.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`]; an invalid query.
+    pub async fn exists(
+        &self,
+        caller: &Caller,
+        store: &str,
+        query: &Query,
+        after: Option<Position>,
+    ) -> Result<bool, WireError> {
+        Ok(self.existing(caller, Right::Read, store)?.exists(query, after)?)
+    }
+
+    /// The last position; `None` for an empty store.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`].
+    pub async fn head(&self, caller: &Caller, store: &str) -> Result<Option<Position>, WireError> {
+        Ok(self.existing(caller, Right::Read, store)?.head()?)
+    }
+
+    /// Highest upstream position stored for `source`.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`] for an unknown store.
+    pub async fn tracking(
+        &self,
+        caller: &Caller,
+        store: &str,
+        source: &str,
+    ) -> Result<Option<u64>, WireError> {
+        Ok(self.existing(caller, Right::Read, store)?.tracking(source)?)
+    }
+
+    /// Follows the matching events from after `after` (`None`: from the first) for ever.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`]; an invalid query; [`crate::Code::ResourceExhausted`].
+    pub fn follow(
+        &self,
+        caller: &Caller,
+        store: &str,
+        query: Query,
+        after: Option<Position>,
+    ) -> Result<Following, WireError> {
+        let store = self.existing(caller, Right::Read, store)?;
+        let permit = self.0.subscriptions.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| WireError::exhausted("too many subscriptions are open"))?;
+        // Refuses an invalid query before the stream begins.
+        store.subscribe(&query, after)?;
+        Ok(Following::new(self.clone(), store, query, after.unwrap_or(Position::ZERO), permit))
+    }
+
+    /// The stores that the caller may read, by name.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn stores(&self, caller: &Caller) -> Result<Vec<StoreInfo>, WireError> {
+        let names = self.0.db.event_stores();
+        let mut stores = Vec::new();
+        for name in names.into_iter().filter(|name| caller.may(Right::Read, Some(name))) {
+            let head = self.0.db.events(&name)?.head()?;
+            stores.push(StoreInfo { name, head });
+        }
+        Ok(stores)
+    }
+
+    /// Creates an empty store; false when it was there.
+    ///
+    /// # Errors
+    /// A name that is not allowed.
+    pub async fn create_store(&self, caller: &Caller, name: &str) -> Result<bool, WireError> {
+        self.begin(caller, Right::Admin, Some(name))?;
+        let store = self.0.db.events(name)?;
+        off_thread(&self.0.long_reads, || Ok(store.create()?)).await
+    }
+
+    /// What the engine does and holds.
+    ///
+    /// # Errors
+    /// [`crate::Code::PermissionDenied`].
+    pub fn stats(&self, caller: &Caller) -> Result<EngineStats, WireError> {
+        caller.check(Right::Read, None)?;
+        Ok(self.0.db.stats())
+    }
+}
+
+/// About what an event takes in a log record.
+fn event_bytes(event: &Event) -> usize {
+    let tags: usize = event.tags.iter().map(|tag| tag.len() + 2).sum();
+    let metadata: usize = event.metadata.iter().map(|(key, value)| key.len() + value.len() + 4).sum();
+    event.event_type.len() + event.data.len() + tags + metadata + 24
+}
+
+/// A count that can be interrupted. Events never change, so counting on at a later snapshot up to the same head is the
+/// same count.
+struct Count {
+    at: Position,
+    found: u64,
+    ended: bool,
+}
+
+impl Count {
+    fn go_on(
+        &mut self,
+        store: &EventStore,
+        query: &Query,
+        head: Position,
+        until: Option<Instant>,
+    ) -> Result<(), WireError> {
+        let options = ReadOptions::default().after(self.at).before(head.next());
+        store.scan(query, options, |scan| {
+            loop {
+                let Some(position) = scan.next_position()? else {
+                    self.ended = true;
+                    return Ok(());
+                };
+                self.at = position;
+                self.found += 1;
+                if self.found.is_multiple_of(256) && until.is_some_and(|until| Instant::now() > until) {
+                    return Ok(());
+                }
+            }
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,25 @@
+//! Behaviour of what the protocols share.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
+
+mod operations;
+
+use ropewalk::{AppendOptions, Database, Event};
+use ropewalk_wire::{Caller, Service, ServiceSettings};
+
+pub fn service() -> Service {
+    Service::new(Database::in_memory().unwrap(), ServiceSettings::default()).unwrap()
+}
+
+pub fn everybody() -> Caller {
+    Caller::everybody()
+}
+
+pub fn event(event_type: &str, tags: &[&str]) -> Event {
+    tags.iter().fold(Event::new(event_type), |event, tag| event.tag(*tag))
+}
+
+/// Appends without conditions to the default store.
+pub async fn append(service: &Service, events: &[Event]) -> u64 {
+    let appended = service.append(&everybody(), "default", events, AppendOptions::default()).await;
+    appended.unwrap().last.0
+}

@@ -1,0 +1,91 @@
+//! Append, read, count and the rest: what they answer and what they refuse.
+
+use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query, ReadOptions};
+use ropewalk_wire::{Code, Conflict};
+
+use crate::{append, event, everybody, service};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_appended_is_read_in_batches() {
+    let service = service();
+    let events: Vec<Event> = (0..1000).map(|i| event(if i % 2 == 0 { "A" } else { "B" }, &[])).collect();
+    assert_eq!(append(&service, &events).await, 1000);
+    for (max_events, max_bytes, expected) in [(300, usize::MAX, 300), (usize::MAX, 1000, 0), (1, 0, 1)] {
+        let query = Query::from_types(["A"]);
+        let mut reading = service.read(&everybody(), "default", query, ReadOptions::default()).unwrap();
+        assert_eq!(reading.head(), Some(Position(1000)));
+        let (mut seen, mut more) = (Vec::new(), true);
+        while more {
+            let before = seen.len();
+            more = reading.next(max_events, max_bytes, |event| seen.push(event.position.0)).await.unwrap();
+            if more && expected > 0 {
+                assert_eq!(seen.len() - before, expected);
+            }
+        }
+        assert_eq!(seen, (0..500).map(|i| 2 * i + 1).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conflict_says_where() {
+    let service = service();
+    append(&service, &[event("A", &["t:1"]), event("B", &["t:2"])]).await;
+    let query = Query::from_types(["C"]).or(ropewalk::QueryItem::new(["B"], ["t:2"]));
+    let options = AppendOptions::condition(AppendCondition::none_match(query));
+    let error = service.append(&everybody(), "default", &[event("B", &["t:2"])], options).await.unwrap_err();
+    assert_eq!(error.code, Code::ConditionFailed);
+    let place = Conflict { condition: 0, position: Position(2), item: Some(1) };
+    assert_eq!(error.conflict, Some(place));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_heads_and_the_last_event() {
+    let service = service();
+    let everybody = everybody();
+    assert_eq!(service.head(&everybody, "default").await.unwrap(), None);
+    let events: Vec<Event> = (0..2000).map(|i| event("A", &[if i % 4 == 0 { "x" } else { "y" }])).collect();
+    append(&service, &events).await;
+    let tagged = Query::from_tags(["x"]);
+    assert_eq!(service.count(&everybody, "default", &tagged).await.unwrap(), 500);
+    assert_eq!(service.count(&everybody, "default", &Query::all()).await.unwrap(), 2000);
+    assert_eq!(service.head(&everybody, "default").await.unwrap(), Some(Position(2000)));
+    let last = service.last(&everybody, "default", &tagged).await.unwrap().unwrap();
+    assert_eq!(last.position, Position(1997));
+    let exists = |after| service.exists(&everybody, "default", &tagged, Some(Position(after)));
+    assert!(exists(1996).await.unwrap() && !exists(1997).await.unwrap());
+    assert_eq!(service.tracking(&everybody, "default", "up").await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stores_are_created_listed_and_missed() {
+    let service = service();
+    let everybody = everybody();
+    let missing = service.head(&everybody, "orders").await.unwrap_err();
+    assert_eq!(
+        (missing.code, missing.message.as_str()),
+        (Code::NotFound, "there is no event store \"orders\"")
+    );
+    assert!(service.create_store(&everybody, "orders").await.unwrap());
+    assert!(!service.create_store(&everybody, "orders").await.unwrap());
+    assert_eq!(service.head(&everybody, "orders").await.unwrap(), None);
+    append(&service, &[event("A", &[])]).await;
+    let listed = service.stores(&everybody).unwrap();
+    let listed: Vec<_> = listed.iter().map(|s| (s.name.as_str(), s.head)).collect();
+    assert_eq!(listed, [("default", Some(Position(1))), ("orders", None)]);
+    let refused = service.create_store(&everybody, "a\nb").await.unwrap_err();
+    assert_eq!(refused.code, Code::InvalidArgument);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopping_service_takes_nothing_new() {
+    let service = service();
+    append(&service, &[event("A", &[])]).await;
+    let mut open = service.read(&everybody(), "default", Query::all(), ReadOptions::default()).unwrap();
+    service.stop().begin();
+    let refused = service.append(&everybody(), "default", &[event("A", &[])], AppendOptions::default()).await;
+    assert_eq!(refused.unwrap_err().code, Code::Stopping);
+    // What was begun goes on.
+    let mut seen = 0;
+    assert!(!open.next(10, 1 << 20, |_| seen += 1).await.unwrap());
+    assert_eq!(seen, 1);
+}
