@@ -62,10 +62,10 @@ impl Service {
     /// # Errors
     /// What is stored about users cannot be read; a default store whose name is not allowed.
     pub fn new(db: Database, settings: ServiceSettings) -> Result<Self, WireError> {
-        let ServiceSettings { limits, insecure: _, default_store } = settings;
+        let ServiceSettings { limits, insecure, default_store } = settings;
         db.events(&default_store)?.create()?;
         Ok(Self(Arc::new(Shared {
-            access: Access::default(),
+            access: Access::open(db.clone(), insecure)?,
             metrics: Arc::default(),
             stop: Stop::new(),
             reads: Arc::new(Semaphore::new(limits.reads.min(Semaphore::MAX_PERMITS))),

@@ -1,10 +1,14 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, WireError};
 
 /// What somebody may do with a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Right {
     /// Read events, follow them, see counts and tracking positions.
     Read,
@@ -25,32 +29,50 @@ impl Right {
     }
 }
 
+impl FromStr for Right {
+    type Err = WireError;
+
+    fn from_str(name: &str) -> Result<Self, WireError> {
+        let found = [Self::Read, Self::Append, Self::Admin].into_iter().find(|right| right.as_str() == name);
+        found.ok_or_else(|| {
+            WireError::invalid(format!("unknown right {name:?}; there are read, append, admin"))
+        })
+    }
+}
+
 /// Stands for every store, present and future.
-pub(crate) const ALL_STORES: &str = "*";
+const ALL_STORES: &str = "*";
 
 /// Rights by store; `*` is every store.
-pub(crate) type Roles = BTreeMap<String, Vec<Right>>;
+pub type Roles = BTreeMap<String, BTreeSet<Right>>;
 
 /// Who asks, and what they may do. Cheap to clone; made by [`crate::Access::authenticate`].
 #[derive(Debug, Clone)]
 pub struct Caller {
     name: Arc<str>,
+    /// A user, not a token.
+    user: bool,
     roles: Arc<Roles>,
 }
 
 impl Caller {
-    pub(crate) fn new(name: &str, roles: Arc<Roles>) -> Self {
-        Self { name: name.into(), roles }
+    pub(super) fn new(name: &str, user: bool, roles: Arc<Roles>) -> Self {
+        Self { name: name.into(), user, roles }
     }
 
     /// A caller without a name who may do everything.
     pub fn everybody() -> Self {
-        Self::new("", Arc::new(Roles::from([(ALL_STORES.to_owned(), vec![Right::Admin])])))
+        Self::new("", false, Arc::new(Roles::from([(ALL_STORES.to_owned(), BTreeSet::from([Right::Admin]))])))
     }
 
     /// The user's or token's name; empty for nobody in particular.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// True for the user `name`; a token that is called so is another.
+    pub(super) fn is_user(&self, name: &str) -> bool {
+        self.user && *self.name == *name
     }
 
     /// True when the caller has `right` on `store`, or with `None` on every store.
@@ -87,9 +109,9 @@ mod tests {
     fn caller(roles: &[(&str, Right)]) -> Caller {
         let mut all = Roles::new();
         for (store, right) in roles {
-            all.entry((*store).to_owned()).or_default().push(*right);
+            all.entry((*store).to_owned()).or_default().insert(*right);
         }
-        Caller::new("ann", Arc::new(all))
+        Caller::new("ann", true, Arc::new(all))
     }
 
     #[test]

@@ -1,12 +1,41 @@
-//! Who may do what.
+//! Who may do what: users, API tokens, and the check of what a client shows.
+//!
+//!   Basic user:password ─▶ recently right? ─no─▶ throttled? ─▶ a turn ─▶ PBKDF2 off the async threads ─▶ Caller
+//!   Bearer rw_…         ─▶ SHA-256 ─▶ known, not expired? ─▶ Caller
+//!
+//! While there is neither a user nor a token the server is open: everybody may do everything. The first one closes it.
+//!
+//! Invariants
+//! 1. The database is the truth (`records`); what is in memory is read from it after every change.
+//! 2. No secret is stored, only what checks it. Comparisons of secrets take the same time wherever they differ.
+//! 3. A password was right "recently" only for the peer that showed it, for a minute, and while the user is unchanged.
+//!
+//! A caller keeps its rights until it asks again: a subscription that is open when its user is dropped goes on.
 
 mod caller;
+mod manage;
+mod recent;
+mod records;
+mod scram;
+mod throttle;
 
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Instant;
 
-pub use caller::{Caller, Right};
+use ropewalk::{Database, Keyspace, KeyspaceOptions};
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+
+pub use caller::{Caller, Right, Roles};
+pub use manage::{TokenInfo, UserInfo};
+pub use scram::ScramVerifier;
 
 use crate::error::{Code, WireError};
+use recent::Recent;
+use records::{TokenRecord, UserRecord};
+use throttle::{Attempt, Throttle};
 
 /// What a client shows to say who it is.
 #[derive(Clone, Copy)]
@@ -24,25 +53,192 @@ pub enum Credentials<'a> {
     Token(&'a str),
 }
 
-/// Users, tokens, and the check of credentials.
+/// Users, tokens, and the check of credentials. Cheap to clone.
+#[derive(Clone)]
+pub struct Access(Arc<Shared>);
+
+struct Shared {
+    db: Database,
+    keyspace: Keyspace,
+    insecure: bool,
+    known: RwLock<Arc<Known>>,
+    /// Held while users or tokens change.
+    changing: Mutex<()>,
+    throttle: Throttle,
+    recent: Recent,
+    /// Password checks at the same time: they take a processor each.
+    checks: Semaphore,
+}
+
 #[derive(Default)]
-pub struct Access {}
+struct Known {
+    users: BTreeMap<String, User>,
+    tokens: HashMap<Vec<u8>, Token>,
+}
+
+struct User {
+    record: UserRecord,
+    caller: Caller,
+}
+
+struct Token {
+    id: String,
+    record: TokenRecord,
+    caller: Caller,
+}
+
+impl Known {
+    fn load(db: &Database, keyspace: Keyspace) -> Result<Self, WireError> {
+        let (users, tokens) = records::load(db, keyspace)?;
+        let users = users.into_iter().map(|(name, record)| {
+            let caller = Caller::new(&name, true, Arc::new(record.roles.clone()));
+            (name, User { record, caller })
+        });
+        let tokens = tokens.into_iter().map(|(id, record)| {
+            let caller = Caller::new(&record.name, false, Arc::new(record.roles.clone()));
+            (record.hash.clone(), Token { id, record, caller })
+        });
+        Ok(Self { users: users.collect(), tokens: tokens.collect() })
+    }
+}
 
 impl Access {
-    /// Who the caller is. While there is neither a user nor a token, everybody may do everything.
+    /// The users and tokens of `db`. `insecure`: callers without credentials may do everything, although users or tokens
+    /// exist.
     ///
     /// # Errors
-    /// [`Code::Unauthenticated`].
+    /// What is stored cannot be read.
+    pub fn open(db: Database, insecure: bool) -> Result<Self, WireError> {
+        let keyspace = db.keyspace(records::KEYSPACE, KeyspaceOptions::default())?;
+        let known = Known::load(&db, keyspace)?;
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        Ok(Self(Arc::new(Shared {
+            db,
+            keyspace,
+            insecure,
+            known: RwLock::new(Arc::new(known)),
+            changing: Mutex::new(()),
+            throttle: Throttle::default(),
+            recent: Recent::new()?,
+            checks: Semaphore::new(processors),
+        })))
+    }
+
+    fn known(&self) -> Arc<Known> {
+        self.0.known.read().unwrap_or_else(|held| held.into_inner()).clone()
+    }
+
+    /// True while there is neither a user nor a token.
+    pub fn is_open(&self) -> bool {
+        let known = self.known();
+        known.users.is_empty() && known.tokens.is_empty()
+    }
+
+    /// Who the caller is. `peer` is the address at the other end of the connection, never one from a header.
+    ///
+    /// # Errors
+    /// [`Code::Unauthenticated`]; [`Code::ResourceExhausted`] with a pause after too many wrong passwords.
     pub async fn authenticate(
         &self,
         credentials: Credentials<'_>,
-        _peer: Option<IpAddr>,
+        peer: Option<IpAddr>,
     ) -> Result<Caller, WireError> {
+        let known = self.known();
+        if known.users.is_empty() && known.tokens.is_empty() {
+            return Ok(Caller::everybody());
+        }
         match credentials {
-            Credentials::None => Ok(Caller::everybody()),
-            Credentials::Password { .. } | Credentials::Token(_) => {
-                Err(WireError::new(Code::Unauthenticated, "unknown user, wrong password, or unknown token"))
+            Credentials::None if self.0.insecure => Ok(Caller::everybody()),
+            Credentials::None => Err(WireError::new(Code::Unauthenticated, "credentials are needed")),
+            Credentials::Token(token) => self.check_token(&known, token),
+            Credentials::Password { user, password } => self.check_password(user, password, peer).await,
+        }
+    }
+
+    fn check_token(&self, known: &Known, token: &str) -> Result<Caller, WireError> {
+        // Whoever can choose the hash that is looked up knows the token, so the look-up's time tells nothing.
+        let found = known.tokens.get(Sha256::digest(token.as_bytes()).as_slice());
+        let found = found.ok_or_else(|| WireError::new(Code::Unauthenticated, "the token is not known"))?;
+        if found.record.expires_micros.is_some_and(|expires| expires <= self.now_micros()) {
+            return Err(WireError::new(Code::Unauthenticated, "the token has expired"));
+        }
+        Ok(found.caller.clone())
+    }
+
+    async fn check_password(
+        &self,
+        user: &str,
+        password: &str,
+        peer: Option<IpAddr>,
+    ) -> Result<Caller, WireError> {
+        let shown = self.0.recent.key(user, password, peer);
+        if let Some(caller) = self.recently_right(user, &shown) {
+            return Ok(caller);
+        }
+        let attempt = Attempt::new(user, peer);
+        self.not_throttled(&attempt)?;
+        let _turn = self.0.checks.acquire().await.ok();
+        // While this one waited, another request may have checked the same password, or found it wrong.
+        if let Some(caller) = self.recently_right(user, &shown) {
+            return Ok(caller);
+        }
+        self.not_throttled(&attempt)?;
+        let known = self.known();
+        let found = known.users.get(user);
+        let verifier = found.map_or_else(ScramVerifier::nobody, |user| user.record.scram.clone());
+        let (checked, password) = (verifier.clone(), password.to_owned());
+        let right = tokio::task::spawn_blocking(move || checked.matches(&password)).await;
+        let right = right.map_err(|error| WireError::ours(Code::Internal, &error))?;
+        match found.filter(|_| right) {
+            Some(user) => {
+                self.0.throttle.succeeded(&attempt);
+                self.0.recent.remember(shown, &verifier, Instant::now());
+                Ok(user.caller.clone())
+            }
+            None => {
+                self.0.throttle.failed(&attempt, Instant::now());
+                tracing::warn!(user, ?peer, "wrong user or password");
+                Err(WireError::new(Code::Unauthenticated, "unknown user or wrong password"))
             }
         }
+    }
+
+    fn recently_right(&self, user: &str, shown: &recent::Shown) -> Option<Caller> {
+        let known = self.known();
+        let found = known.users.get(user)?;
+        self.0.recent.knows(shown, &found.record.scram, Instant::now()).then(|| found.caller.clone())
+    }
+
+    fn not_throttled(&self, attempt: &Attempt) -> Result<(), WireError> {
+        match self.0.throttle.pause(attempt, Instant::now()) {
+            Some(pause) => Err(WireError::exhausted("too many wrong passwords").retry_after(pause)),
+            None => Ok(()),
+        }
+    }
+
+    fn now_micros(&self) -> i64 {
+        self.0.db.engine().env().clock.wall_micros()
+    }
+}
+
+/// Bytes that nobody can guess.
+fn random<const N: usize>() -> Result<[u8; N], WireError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| WireError::ours(Code::Internal, &error))?;
+    Ok(bytes)
+}
+
+mod base64_bytes {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        STANDARD.decode(String::deserialize(from)?).map_err(D::Error::custom)
     }
 }

@@ -1,6 +1,7 @@
 //! Behaviour of what the protocols share.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
+mod access;
 mod operations;
 
 use ropewalk::{AppendOptions, Database, Event};

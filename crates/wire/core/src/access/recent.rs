@@ -1,0 +1,98 @@
+//! Passwords that were right a moment ago, so that Basic authentication of every request does not cost milliseconds each.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+
+use crate::error::WireError;
+
+use super::ScramVerifier;
+
+const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+const ENTRIES_MAX: usize = 1_024;
+
+/// User, password and peer, hashed with a key that only this process has.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Shown([u8; 32]);
+
+struct Entry {
+    /// The verifier that the password matched; another one means that the user was changed since.
+    stored_key: Vec<u8>,
+    until: Instant,
+}
+
+pub(super) struct Recent {
+    secret: [u8; 32],
+    entries: Mutex<HashMap<Shown, Entry>>,
+}
+
+impl Recent {
+    pub(super) fn new() -> Result<Self, WireError> {
+        Ok(Self { secret: super::random()?, entries: Mutex::default() })
+    }
+
+    pub(super) fn key(&self, user: &str, password: &str, peer: Option<IpAddr>) -> Shown {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("HMAC takes keys of any length");
+        // Lengths keep the parts apart.
+        mac.update(&(user.len() as u64).to_le_bytes());
+        mac.update(user.as_bytes());
+        mac.update(&(password.len() as u64).to_le_bytes());
+        mac.update(password.as_bytes());
+        if let Some(peer) = peer {
+            mac.update(peer.to_string().as_bytes());
+        }
+        Shown(mac.finalize().into_bytes().into())
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<Shown, Entry>> {
+        self.entries.lock().unwrap_or_else(|held| held.into_inner())
+    }
+
+    pub(super) fn remember(&self, shown: Shown, verifier: &ScramVerifier, now: Instant) {
+        let mut entries = self.entries();
+        if entries.len() >= ENTRIES_MAX {
+            entries.retain(|_, entry| entry.until > now);
+        }
+        if entries.len() >= ENTRIES_MAX {
+            entries.clear();
+        }
+        let entry = Entry { stored_key: verifier.stored_key.clone(), until: now + REMEMBERED_FOR };
+        entries.insert(shown, entry);
+    }
+
+    pub(super) fn knows(&self, shown: &Shown, verifier: &ScramVerifier, now: Instant) -> bool {
+        let entries = self.entries();
+        let Some(entry) = entries.get(shown).filter(|entry| entry.until > now) else { return false };
+        entry.stored_key.ct_eq(&verifier.stored_key).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remembers_for_a_minute_the_same_peer_and_the_same_user() {
+        let (recent, now) = (Recent::new().unwrap(), Instant::now());
+        let verifier = |key: u8| ScramVerifier { stored_key: vec![key; 32], ..ScramVerifier::nobody() };
+        let home = Some(IpAddr::from([127, 0, 0, 1]));
+        let shown = recent.key("ann", "secret", home);
+        recent.remember(shown.clone(), &verifier(1), now);
+        assert!(recent.knows(&shown, &verifier(1), now));
+        assert!(!recent.knows(&shown, &verifier(2), now));
+        assert!(!recent.knows(&shown, &verifier(1), now + REMEMBERED_FOR));
+        for other in [recent.key("ann", "secret", None), recent.key("anns", "ecret", home)] {
+            assert!(!recent.knows(&other, &verifier(1), now));
+        }
+        for i in 0..2 * ENTRIES_MAX {
+            recent.remember(recent.key(&i.to_string(), "", None), &verifier(1), now);
+        }
+        assert!(recent.entries().len() <= ENTRIES_MAX);
+    }
+}

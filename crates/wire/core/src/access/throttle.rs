@@ -1,0 +1,173 @@
+//! Guessing passwords is slow: after a few failures each further attempt has to wait, ever longer.
+//!
+//! Counted are failures of (user, peer), of the peer, and of the user; each has its number of free failures, then a pause
+//! that doubles up to a minute. A success forgives the pair. Fifteen quiet minutes forgive everything. The table is
+//! bounded: when it is full the older half goes.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+const ENTRIES_MAX: usize = 16 << 10;
+const FORGIVEN_AFTER: Duration = Duration::from_secs(15 * 60);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Longer names belong to nobody; cut, so that entries stay small.
+const NAME_CHARS_MAX: usize = 64;
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Pair(String, Option<IpAddr>),
+    Peer(IpAddr),
+    User(String),
+}
+
+impl Key {
+    /// Failures without consequence: typing errors for a pair, an office behind one address for a peer; and so many for a
+    /// user that shutting somebody out takes an army.
+    fn free(&self) -> u32 {
+        match self {
+            Self::Pair(..) => 5,
+            Self::Peer(_) => 50,
+            Self::User(_) => 500,
+        }
+    }
+}
+
+struct Entry {
+    failures: u32,
+    last: Instant,
+    blocked_until: Instant,
+}
+
+#[derive(Default)]
+pub(crate) struct Throttle(Mutex<HashMap<Key, Entry>>);
+
+/// One attempt's keys.
+pub(crate) struct Attempt(Vec<Key>);
+
+impl Attempt {
+    pub(crate) fn new(user: &str, peer: Option<IpAddr>) -> Self {
+        let user: String = user.chars().take(NAME_CHARS_MAX).collect();
+        // Whoever has one IPv6 address usually has all of its /64.
+        let peer = peer.map(|peer| match peer.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+            v4 => v4,
+        });
+        let mut keys = vec![Key::Pair(user.clone(), peer), Key::User(user)];
+        keys.extend(peer.map(Key::Peer));
+        Self(keys)
+    }
+}
+
+impl Throttle {
+    fn table(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
+        self.0.lock().unwrap_or_else(|held| held.into_inner())
+    }
+
+    /// How long the attempt has to wait; `None`: not at all.
+    pub(crate) fn pause(&self, attempt: &Attempt, now: Instant) -> Option<Duration> {
+        let table = self.table();
+        let until =
+            attempt.0.iter().filter_map(|key| table.get(key)).map(|entry| entry.blocked_until).max()?;
+        until.checked_duration_since(now).filter(|pause| !pause.is_zero())
+    }
+
+    pub(crate) fn failed(&self, attempt: &Attempt, now: Instant) {
+        let mut table = self.table();
+        if table.len() + attempt.0.len() > ENTRIES_MAX {
+            drop_older_half(&mut table);
+        }
+        for key in &attempt.0 {
+            let fresh = Entry { failures: 0, last: now, blocked_until: now };
+            let entry = table.entry(key.clone()).or_insert(fresh);
+            if now.duration_since(entry.last) > FORGIVEN_AFTER {
+                entry.failures = 0;
+            }
+            entry.failures = entry.failures.saturating_add(1);
+            entry.last = now;
+            if let Some(over) = entry.failures.checked_sub(key.free()) {
+                entry.blocked_until = now + Duration::from_secs(1 << over.min(6)).min(PAUSE_MAX);
+            }
+        }
+    }
+
+    pub(crate) fn succeeded(&self, attempt: &Attempt) {
+        let mut table = self.table();
+        for key in attempt.0.iter().filter(|key| matches!(key, Key::Pair(..))) {
+            table.remove(key);
+        }
+    }
+}
+
+fn drop_older_half(table: &mut HashMap<Key, Entry>) {
+    let mut times: Vec<Instant> = table.values().map(|entry| entry.last).collect();
+    let middle = times.len() / 2;
+    let median = *times.select_nth_unstable(middle).1;
+    table.retain(|_, entry| entry.last > median);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([10, 0, 0, last]))
+    }
+
+    #[test]
+    fn pauses_begin_after_five_failures_and_double_to_a_minute() {
+        let (throttle, now) = (Throttle::default(), Instant::now());
+        let attempt = Attempt::new("ann", peer(1));
+        for _ in 0..4 {
+            throttle.failed(&attempt, now);
+            assert_eq!(throttle.pause(&attempt, now), None);
+        }
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            throttle.failed(&attempt, now);
+            pauses.push(throttle.pause(&attempt, now).unwrap().as_secs());
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(throttle.pause(&attempt, now + PAUSE_MAX), None);
+        // Another peer's ann and this peer's bob are free.
+        assert_eq!(throttle.pause(&Attempt::new("ann", peer(2)), now), None);
+        assert_eq!(throttle.pause(&Attempt::new("bob", peer(1)), now), None);
+        throttle.succeeded(&attempt);
+        assert_eq!(throttle.pause(&attempt, now), None);
+    }
+
+    #[test]
+    fn a_peer_that_tries_many_names_is_slowed_down_too() {
+        let (throttle, now) = (Throttle::default(), Instant::now());
+        for i in 0..50 {
+            throttle.failed(&Attempt::new(&format!("user{i}"), peer(1)), now);
+        }
+        assert!(throttle.pause(&Attempt::new("fresh", peer(1)), now).is_some());
+        assert!(throttle.pause(&Attempt::new("fresh", peer(2)), now).is_none());
+        assert!(throttle.pause(&Attempt::new("fresh", peer(1)), now + FORGIVEN_AFTER).is_none());
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let (throttle, mut now) = (Throttle::default(), Instant::now());
+        for i in 0..2 * ENTRIES_MAX {
+            now += Duration::from_micros(1);
+            throttle.failed(&Attempt::new(&format!("{i}{}", "x".repeat(9999)), None), now);
+        }
+        let table = throttle.table();
+        assert!(table.len() <= ENTRIES_MAX);
+        assert!(table.keys().all(|key| !matches!(key, Key::User(name) if name.len() > NAME_CHARS_MAX)));
+    }
+
+    #[test]
+    fn a_network_of_one_owner_is_one_peer() {
+        let (throttle, now) = (Throttle::default(), Instant::now());
+        let address = |last: u16| Some(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, last]));
+        for i in 0..5 {
+            throttle.failed(&Attempt::new("ann", address(i)), now);
+        }
+        assert!(throttle.pause(&Attempt::new("ann", address(99)), now).is_some());
+    }
+}
