@@ -211,6 +211,10 @@ impl AppendOperation {
             }
             return Ok(Verdict::Write);
         };
+        if state.is_deleted() {
+            // What this append was decided on is gone. Whoever tries again begins a new store.
+            return Err(EventsError::UnknownStore { name: self.store.clone() });
+        }
         if let Some((key, fingerprint)) = &self.idempotency {
             let stored = latest.get(self.model.meta(), &MetaKey::Idempotency(state.id, key).encode())?;
             if let Some(stored) = stored {

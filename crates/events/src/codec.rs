@@ -4,7 +4,7 @@
 //! event value (run and memory):  seq u64 | time i64 | body
 //! body:     type str | tags varint, each str | flags u8 (1 id, 2 metadata, 4 tracking) | [id 16]
 //!           | [entries varint, each str str] | [source str, position varint] | data (the rest)
-//! section:  store u32 | flags u8 (1 creates the store, 2 tracking, 4 idempotency key) | first position u64
+//! section:  store u32 | flags u8 (1 creates the store, 2 tracking, 4 idempotency key, 8 deletes the store) | first position u64
 //!           | [name str] | [source str, position varint] | [key str, fingerprint u64] | events varint, each: bytes(body)
 //! ```
 //! Numbers are little-endian; `str` and `bytes` are a varint length and that many bytes.
@@ -250,8 +250,10 @@ pub struct SequencedEvent {
 const CREATES: u8 = 1;
 const TRACKS: u8 = 2;
 const IDEMPOTENT: u8 = 4;
+/// Alone: the store and everything in it are gone.
+const DELETES: u8 = 8;
 
-/// What an append writes into the commit record.
+/// What an append, or the creation or deletion of a store, writes into the commit record.
 #[derive(Debug, Clone)]
 pub struct AppendSection<'a> {
     /// Number of the store.
@@ -260,6 +262,8 @@ pub struct AppendSection<'a> {
     pub first: Position,
     /// Name of the store, when this append creates it.
     pub creates: Option<&'a str>,
+    /// The store is deleted; nothing else is in the section.
+    pub deletes: bool,
     /// Upstream source and position.
     pub tracking: Option<(&'a str, u64)>,
     /// Idempotency key and fingerprint of the events.
@@ -302,6 +306,14 @@ pub(crate) fn put_section(out: &mut Vec<u8>, head: &SectionHead<'_>, bodies: &[u
     out.extend_from_slice(bodies);
 }
 
+/// The section that deletes a store whose last position is `last`.
+pub(crate) fn put_deletion(out: &mut Vec<u8>, store: u32, last: u64) {
+    put_u32(out, store);
+    out.push(DELETES);
+    put_u64(out, last + 1);
+    put_varint(out, 0);
+}
+
 impl<'a> AppendSection<'a> {
     /// Reads a section of the events model.
     ///
@@ -311,7 +323,8 @@ impl<'a> AppendSection<'a> {
         let mut decoder = Decoder::new(section);
         let store = decoder.u32("store")?;
         let flags = decoder.u8("append flags")?;
-        if flags & !(CREATES | TRACKS | IDEMPOTENT) != 0 {
+        let deletes = flags == DELETES;
+        if !deletes && flags & !(CREATES | TRACKS | IDEMPOTENT) != 0 {
             return Err(DecodeError { what: "known append flags", offset: 4 });
         }
         let first = Position(decoder.u64("first position")?);
@@ -332,7 +345,10 @@ impl<'a> AppendSection<'a> {
         if first == Position::ZERO || store > STORES_MAX || end.is_none_or(|end| end > POSITION_MAX + 1) {
             return Err(DecodeError { what: "a store number and positions within the limits", offset });
         }
-        Ok(Self { store, first, creates, tracking, idempotency, count, events: decoder })
+        if deletes && count > 0 {
+            return Err(DecodeError { what: "no events in a deletion", offset });
+        }
+        Ok(Self { store, first, creates, deletes, tracking, idempotency, count, events: decoder })
     }
 
     /// Number of events.
@@ -340,7 +356,7 @@ impl<'a> AppendSection<'a> {
         self.count
     }
 
-    /// True for a section that only creates a store or moves a tracking position.
+    /// True for a section that only creates or deletes a store or moves a tracking position.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -416,6 +432,12 @@ mod tests {
         assert!(section(1, 1, 1) && section(STORES_MAX, POSITION_MAX, 1) && section(1, POSITION_MAX + 1, 0));
         assert!(!section(STORES_MAX + 1, 1, 1));
         assert!(!section(1, 0, 1) && !section(1, POSITION_MAX, 2) && !section(1, u64::MAX, 1));
+        let mut deletion = Vec::new();
+        put_deletion(&mut deletion, 5, 8);
+        assert_eq!(deletion, b"\x05\0\0\0\x08\x09\0\0\0\0\0\0\0\0");
+        assert!(AppendSection::decode(&deletion).is_ok_and(|section| section.deletes && section.is_empty()));
+        deletion[4] |= CREATES;
+        assert!(AppendSection::decode(&deletion).is_err());
         assert!(BodyRef::decode(b"\x01A\x00\x00xy").is_ok());
         assert!(BodyRef::decode(b"\x01A\x00\x08xy").is_err());
     }

@@ -42,6 +42,8 @@ impl Hasher for TermHasher {
 pub(crate) struct EventMemory {
     arena: Arena,
     stores: RwLock<HashMap<u32, Arc<StoreMemory>>>,
+    /// Stores deleted in this generation, and the commits that did it.
+    deleted: RwLock<Vec<(u32, Seq)>>,
     bytes: AtomicU64,
 }
 
@@ -114,6 +116,19 @@ impl EventMemory {
         let mut all: Vec<_> = self.stores.read().iter().map(|(id, memory)| (*id, memory.clone())).collect();
         all.sort_by_key(|(id, _)| *id);
         all
+    }
+
+    /// Notes that a store was deleted. Called by the sequencer only.
+    pub(crate) fn delete(&self, store: u32, seq: Seq) {
+        self.deleted.write().push((store, seq));
+        self.bytes.fetch_add(64, Ordering::Relaxed);
+    }
+
+    /// Stores deleted in this generation, in the order of their numbers.
+    pub(crate) fn deleted(&self) -> Vec<(u32, Seq)> {
+        let mut deleted = self.deleted.read().clone();
+        deleted.sort_unstable();
+        deleted
     }
 
     /// Adds the events of one commit. Called by the sequencer only.

@@ -1,8 +1,9 @@
 //! The events model: catalog of stores, apply, flush, verify.
 //!
-//! Keyspaces: `events` (key: store and position, value: event), `events.postings` (see `postings`), and `events.meta`:
+//! Keyspaces: `events` (key: store and position, value: event), `events.terms` (see `postings`), and `events.meta`:
 //! ```text
 //! 's' name          → store number u32          the catalog
+//! 'd' store         → name                      deleted stores: their numbers are never given again
 //! 't' store source  → tracking position u64     highest so far
 //! 'i' store key     → first u64 | last u64 | fingerprint u64     idempotency keys
 //! ```
@@ -23,8 +24,8 @@ use ropewalk_store::{NewRun, Store};
 use crate::codec::{AppendSection, SequencedEventRef};
 use crate::error::EventsError;
 use crate::memory::EventMemory;
-use crate::postings::{CHUNK_POSITIONS, put_chunk};
-use crate::search::{Place, StoreRead, Values, event_key};
+use crate::postings::{self, CHUNK_POSITIONS, POSITION_BYTES, put_chunk};
+use crate::search::{self, Place, StoreRead, Values, event_key};
 use crate::types::Query;
 
 /// Number of the events model in commit records.
@@ -37,6 +38,19 @@ pub(crate) struct StoreState {
     pub(crate) name: String,
     /// Last position given out, pending commits included. Written by the sequencer.
     pub(crate) sequenced: AtomicU64,
+    /// The commit that deleted it, `u64::MAX` for none. Written by the sequencer.
+    deleted: AtomicU64,
+}
+
+impl StoreState {
+    /// True once a commit that deletes it was sequenced.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Acquire) != u64::MAX
+    }
+
+    fn is_there_at(&self, seq: Seq) -> bool {
+        self.deleted.load(Ordering::Acquire) > seq.0
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -55,13 +69,15 @@ pub struct EventsModel {
 
 #[derive(Default)]
 struct Catalog {
-    by_name: HashMap<String, Arc<StoreState>>,
+    /// Oldest first: all but the last are deleted, and there for readers with older snapshots.
+    by_name: HashMap<String, Vec<Arc<StoreState>>>,
     by_id: HashMap<u32, Arc<StoreState>>,
     last_id: u32,
 }
 
 pub(crate) enum MetaKey<'a> {
     Store(&'a str),
+    Deleted(u32),
     Tracking(u32, &'a str),
     Idempotency(u32, &'a str),
 }
@@ -70,6 +86,7 @@ impl MetaKey<'_> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Store(name) => [b"s", name.as_bytes()].concat(),
+            Self::Deleted(id) => [b"d", &id.to_be_bytes()[..]].concat(),
             Self::Tracking(id, source) => [b"t", &id.to_be_bytes()[..], source.as_bytes()].concat(),
             Self::Idempotency(id, key) => [b"i", &id.to_be_bytes()[..], key.as_bytes()].concat(),
         }
@@ -95,8 +112,14 @@ impl EventsModel {
         Place { store, slot: self.slot, events, postings }
     }
 
+    /// The store `name` in the newest state, pending commits included.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<StoreState>> {
-        self.catalog.read().by_name.get(name).cloned()
+        self.catalog.read().by_name.get(name)?.last().filter(|state| !state.is_deleted()).cloned()
+    }
+
+    /// The store `name` that a reader at `seq` sees.
+    pub(crate) fn find_at(&self, name: &str, seq: Seq) -> Option<Arc<StoreState>> {
+        self.catalog.read().by_name.get(name)?.iter().find(|state| state.is_there_at(seq)).cloned()
     }
 
     /// The number that the next new store gets.
@@ -104,25 +127,51 @@ impl EventsModel {
         self.catalog.read().last_id + 1
     }
 
-    /// Name and number of every store, by name.
-    pub fn stores(&self) -> Vec<(String, u32)> {
-        let mut all: Vec<_> = self.catalog.read().by_name.values().map(|s| (s.name.clone(), s.id)).collect();
+    /// Name and number of every store that a reader at `seq` sees, by name.
+    pub fn stores_at(&self, seq: Seq) -> Vec<(String, u32)> {
+        let catalog = self.catalog.read();
+        let there = catalog.by_name.values().filter_map(|same| same.iter().find(|s| s.is_there_at(seq)));
+        let mut all: Vec<_> = there.map(|state| (state.name.clone(), state.id)).collect();
         all.sort();
         all
     }
 
-    /// The name of store number `id`.
+    /// The name of store number `id`, deleted or not.
     pub fn store_name(&self, id: u32) -> Option<String> {
         self.catalog.read().by_id.get(&id).map(|s| s.name.clone())
     }
 
     fn learn(&self, name: &str, id: u32, sequenced: u64) -> Arc<StoreState> {
-        let state = Arc::new(StoreState { id, name: name.to_owned(), sequenced: AtomicU64::new(sequenced) });
+        let state = self.know(name, id, sequenced, Seq::MAX);
+        self.catalog.write().by_name.entry(name.to_owned()).or_default().push(state.clone());
+        state
+    }
+
+    fn know(&self, name: &str, id: u32, sequenced: u64, deleted: Seq) -> Arc<StoreState> {
+        let (sequenced, deleted) = (AtomicU64::new(sequenced), AtomicU64::new(deleted.0));
+        let state = Arc::new(StoreState { id, name: name.to_owned(), sequenced, deleted });
         let mut catalog = self.catalog.write();
-        catalog.by_name.insert(name.to_owned(), state.clone());
         catalog.by_id.insert(id, state.clone());
         catalog.last_id = catalog.last_id.max(id);
         state
+    }
+
+    /// Applies the deletion of store number `id`. Its events and postings go with the flush of the generation.
+    fn delete(&self, apply: &Apply<'_>, id: u32) -> Result<(), DecodeError> {
+        let state = self.catalog.read().by_id.get(&id).cloned();
+        let state = state.ok_or(DecodeError { what: "a store that was created before", offset: 0 })?;
+        let meta = self.meta();
+        apply.put(meta, &MetaKey::Store(&state.name).encode(), None);
+        apply.put(meta, &MetaKey::Deleted(id).encode(), Some(state.name.as_bytes()));
+        for first in [MetaKey::Tracking(id, ""), MetaKey::Idempotency(id, "")] {
+            let start = first.encode();
+            // The number is at most 2^24 - 1, so there is always a next prefix.
+            let end = ropewalk_base::keys::prefix_end(&start).unwrap_or_default();
+            apply.delete_range(meta, &start, &end);
+        }
+        apply.memory::<EventMemory>().delete(id, apply.seq);
+        state.deleted.store(apply.seq.0, Ordering::Release);
+        Ok(())
     }
 }
 
@@ -143,17 +192,24 @@ impl Model for EventsModel {
     }
 
     fn open(&self, store: &Store) -> Result<(), EngineError> {
+        if store.stats().keyspaces.iter().any(|keyspace| keyspace.name == "events.postings") {
+            let what = "its postings have keys without store numbers, as development versions before 0.1.0 wrote them";
+            return Err(EngineError::Damaged { model: "events", what: what.into() });
+        }
         let plain = KeyspaceOptions {
             compression: Compression::None,
             filter: FilterPolicy::None,
             ..Default::default()
         };
         // Most look-ups in postings are for tags that do not exist yet (unique names), so filters pay on every level.
-        let prefixed =
-            KeyspaceOptions { filter: FilterPolicy::All, filter_ignores_last: 8, ..Default::default() };
+        let prefixed = KeyspaceOptions {
+            filter: FilterPolicy::All,
+            filter_ignores_last: POSITION_BYTES,
+            ..Default::default()
+        };
         let found = Keyspaces {
             events: store.keyspace("events", plain)?,
-            postings: store.keyspace("events.postings", prefixed)?,
+            postings: store.keyspace("events.terms", prefixed)?,
             meta: store.keyspace("events.meta", KeyspaceOptions::default())?,
         };
         let _ = self.keyspaces.set(found);
@@ -173,6 +229,16 @@ impl Model for EventsModel {
             self.learn(name, id, head);
             cursor.next()?;
         }
+        cursor.seek(b"d")?;
+        while cursor.valid() {
+            let Some((b'd', id)) = cursor.key().split_first() else { break };
+            let damaged =
+                || EngineError::Damaged { model: "events", what: "entry of a deleted store".into() };
+            let id = u32::from_be_bytes(id.try_into().map_err(|_| damaged())?);
+            let name = std::str::from_utf8(cursor.value()).map_err(|_| damaged())?;
+            self.know(name, id, 0, Seq::ZERO);
+            cursor.next()?;
+        }
         Ok(())
     }
 
@@ -183,6 +249,9 @@ impl Model for EventsModel {
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
         let append = AppendSection::decode(section)?;
         let id = append.store;
+        if append.deletes {
+            return self.delete(apply, id);
+        }
         if let Some(name) = append.creates {
             self.learn(name, id, 0);
             apply.put(self.meta(), &MetaKey::Store(name).encode(), Some(&id.to_le_bytes()));
@@ -212,15 +281,27 @@ impl Model for EventsModel {
         Ok(())
     }
 
-    fn flush(&self, memory: &dyn Memory, store: &Store, _: &[Seq]) -> Result<Vec<NewRun>, EngineError> {
-        // Events and postings never change, and readers bound them by position: they carry no version.
+    fn flush(
+        &self,
+        memory: &dyn Memory,
+        store: &Store,
+        snapshots: &[Seq],
+    ) -> Result<Vec<NewRun>, EngineError> {
+        // Events and postings never change, and readers bound them by position: they carry no version. A deletion does,
+        // so that older snapshots still see the store; merging drops what no snapshot sees.
         let Some(memory) = memory.as_any().downcast_ref::<EventMemory>() else { return Ok(Vec::new()) };
-        let stores = memory.all_stores();
-        if stores.is_empty() {
+        let (mut stores, deleted) = (memory.all_stores(), memory.deleted());
+        let gone = |id: u32| deleted.iter().any(|(d, seq)| *d == id && snapshots.iter().all(|s| s >= seq));
+        stores.retain(|(id, _)| !gone(*id));
+        if stores.is_empty() && deleted.is_empty() {
             return Ok(Vec::new());
         }
         let Keyspaces { events, postings, .. } = self.keyspaces();
         let mut writer = store.writer(events)?;
+        for (id, seq) in &deleted {
+            let (start, end) = search::store_range(*id);
+            writer.add_range_tombstone(&start, &end, *seq)?;
+        }
         for (id, part) in &stores {
             for position in part.first..=part.last().unwrap_or(0) {
                 let value = memory.value(part, position).expect("every position of a memory has its value");
@@ -228,13 +309,13 @@ impl Model for EventsModel {
             }
         }
         let mut runs = writer.finish()?;
-        runs.extend(flush_postings(memory, &stores, store, postings)?);
+        runs.extend(flush_postings(memory, &stores, &deleted, (store, postings))?);
         Ok(runs)
     }
 
     fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
         let mut violations = Vec::new();
-        for (name, id) in self.stores() {
+        for (name, id) in self.stores_at(read.at()) {
             let read = StoreRead::new(read, self.place(id));
             verify_store(&read, &name, &mut violations).map_err(to_engine)?;
         }
@@ -246,8 +327,8 @@ impl Model for EventsModel {
 fn flush_postings(
     memory: &EventMemory,
     stores: &[(u32, Arc<crate::memory::StoreMemory>)],
-    store: &Store,
-    postings: Keyspace,
+    deleted: &[(u32, Seq)],
+    (store, keyspace): (&Store, Keyspace),
 ) -> Result<Vec<NewRun>, EngineError> {
     let mut chunks: Vec<([u8; 16], std::ops::Range<usize>)> = Vec::new();
     let mut values = Vec::new();
@@ -265,7 +346,11 @@ fn flush_postings(
         })?;
     }
     chunks.sort_by_key(|(key, _)| *key);
-    let mut writer = store.writer(postings)?;
+    let mut writer = store.writer(keyspace)?;
+    for (id, seq) in deleted {
+        let (start, end) = postings::store_range(*id);
+        writer.add_range_tombstone(&start, &end, *seq)?;
+    }
     for (key, range) in chunks {
         writer.add(&key, Seq::ZERO, values.get(range))?;
     }

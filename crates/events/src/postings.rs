@@ -2,12 +2,12 @@
 //!
 //! In runs a posting is a list of chunks of at most [`CHUNK_POSITIONS`] positions:
 //! ```text
-//! key:    hash u64 big-endian | first position of the chunk u64 big-endian
+//! key:    store (24 bits) | hash (64 bits) | first position of the chunk (40 bits), as one u128 big-endian
 //! value:  name bytes | positions varint | gaps to the previous position, varint each (the first position is in the key)
 //! hash = XXH3-64 of (store u32 little-endian | kind u8: 1 type, 2 tag | name)
 //! ```
-//! The hash makes keys of equal length that spread evenly; the name in the value keeps the answer exact when two terms
-//! share a hash. Runs hold lower positions than any memory, older memories lower ones than newer ones, so a term's whole
+//! The hash makes keys of equal length that spread evenly within their store; the name in the value keeps the answer exact
+//! when two terms share a hash. All keys of a store lie together, so that one range delete drops them. Runs hold lower positions than any memory, older memories lower ones than newer ones, so a term's whole
 //! posting is: chunks of the runs, then each generation, oldest first.
 
 use ropewalk_base::{DecodeError, Decoder, hash64, put_bytes, put_varint};
@@ -15,7 +15,7 @@ use ropewalk_engine::{Cursor, Keyspace};
 
 use crate::error::EventsError;
 use crate::memory::{EventMemory, StoreMemory};
-use crate::search::Source;
+use crate::search::{POSITION_MAX, STORES_MAX, Source};
 
 /// Positions per chunk: small enough that a seek decodes little, large enough that the key is no burden.
 pub(crate) const CHUNK_POSITIONS: usize = 256;
@@ -31,6 +31,7 @@ pub(crate) enum Kind {
 /// A type or tag of one store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Term<'a> {
+    store: u32,
     pub(crate) hash: u64,
     pub(crate) kind: Kind,
     pub(crate) name: &'a [u8],
@@ -59,22 +60,39 @@ impl<'a> Term<'a> {
                 hash64(&long)
             }
         };
-        Self { hash, kind, name }
+        Self { store, hash, kind, name }
     }
 
-    pub(crate) fn prefix(&self) -> [u8; 8] {
-        self.hash.to_be_bytes()
+    /// What the keys of all its chunks begin with: store and hash.
+    fn prefix(&self) -> u128 {
+        u128::from(self.store) << 64 | u128::from(self.hash)
+    }
+
+    /// The same, as the first bytes of the key.
+    pub(crate) fn prefix_bytes(&self) -> [u8; 11] {
+        self.key(0).first_chunk().copied().unwrap_or_default()
     }
 
     pub(crate) fn key(&self, first: u64) -> [u8; 16] {
-        (u128::from(self.hash) << 64 | u128::from(first)).to_be_bytes()
+        (self.prefix() << POSITION_BITS | u128::from(first.min(POSITION_MAX))).to_be_bytes()
     }
 }
 
-/// Hash and first position of a chunk's key.
-pub(crate) fn split_key(key: &[u8]) -> Option<(u64, u64)> {
+/// Bits of a chunk's key that hold its first position; their bytes are those that the filters leave out.
+const POSITION_BITS: u32 = 40;
+pub(crate) const POSITION_BYTES: u8 = 5;
+
+/// Prefix and first position of a chunk's key.
+pub(crate) fn split_key(key: &[u8]) -> Option<(u128, u64)> {
     let both = u128::from_be_bytes(key.try_into().ok()?);
-    Some(((both >> 64) as u64, both as u64))
+    Some((both >> POSITION_BITS, both as u64 & POSITION_MAX))
+}
+
+/// The range of keys that holds all postings of a store.
+pub(crate) fn store_range(store: u32) -> (Vec<u8>, Vec<u8>) {
+    let first = |store: u32| (u128::from(store) << 104).to_be_bytes().to_vec();
+    let end = if store < STORES_MAX { first(store + 1) } else { vec![0xff; 17] };
+    (first(store), end)
 }
 
 pub(crate) fn put_chunk(out: &mut Vec<u8>, name: &[u8], positions: &[u64]) {
@@ -136,7 +154,7 @@ impl<'s> TermCursor<'s> {
         memories: &[Source<'s>],
         read: ropewalk_engine::ReadView<'s>,
     ) -> Self {
-        let in_runs = runs_end > 1 && read.runs().may_contain_prefix(postings, &term.prefix());
+        let in_runs = runs_end > 1 && read.runs().may_contain_prefix(postings, &term.prefix_bytes());
         let runs = in_runs.then(|| read.runs().cursor(postings, read.at()));
         Self {
             term,
@@ -251,16 +269,16 @@ impl<'s> TermCursor<'s> {
         }
     }
 
-    /// Decodes the chunk under the run cursor into `next`. `None`: the cursor left the term's hash.
+    /// Decodes the chunk under the run cursor into `next`. `None`: the cursor left the term's keys.
     fn decode_here(&mut self) -> Result<Option<bool>, EventsError> {
         let Some(runs) = &self.runs else { return Ok(None) };
         if !runs.valid() {
             return Ok(None);
         }
-        let Some((hash, first)) = split_key(runs.key()) else {
+        let Some((prefix, first)) = split_key(runs.key()) else {
             return Err(self.damaged("key of a chunk is not 16 bytes"));
         };
-        if hash != self.term.hash {
+        if prefix != self.term.prefix() {
             return Ok(None);
         }
         self.next.clear();
@@ -274,7 +292,8 @@ impl<'s> TermCursor<'s> {
         let Some(runs) = &mut self.runs else { return Ok(false) };
         // The chunk that begins at or before the target may still reach it.
         runs.seek_for_prev(&key)?;
-        let inside = runs.valid() && split_key(runs.key()).is_some_and(|(hash, _)| hash == self.term.hash);
+        let own = self.term.prefix();
+        let inside = runs.valid() && split_key(runs.key()).is_some_and(|(prefix, _)| prefix == own);
         if !inside {
             runs.seek(&self.term.key(0))?;
         }
@@ -393,7 +412,16 @@ mod tests {
     fn golden_bytes() {
         let term = Term::new(1, Kind::Tag, b"course:c1");
         assert_eq!(term.hash, hash64(b"\x01\0\0\0\x02course:c1"));
-        assert_eq!(split_key(&term.key(7)), Some((term.hash, 7)));
+        assert_eq!(split_key(&term.key(7)), Some((term.prefix(), 7)));
+        let mut key = vec![0, 0, 1];
+        key.extend_from_slice(&term.hash.to_be_bytes());
+        assert_eq!(term.prefix_bytes(), *key);
+        key.extend_from_slice(&[0, 0, 0, 0, 7]);
+        assert_eq!(term.key(7), *key);
+        let (start, end) = store_range(1);
+        assert!(start <= key && key < end && end < Term::new(2, Kind::Type, b"").key(1).to_vec());
+        let last = Term::new(STORES_MAX, Kind::Tag, b"t").key(POSITION_MAX).to_vec();
+        assert!(last < store_range(STORES_MAX).1);
         let mut value = Vec::new();
         put_chunk(&mut value, b"t", &[5, 6, 306]);
         assert_eq!(value, [1, b't', 3, 1, 0xac, 2]);

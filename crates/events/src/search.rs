@@ -28,6 +28,12 @@ pub(crate) fn event_key(store: u32, position: u64) -> [u8; 8] {
     (u64::from(store) << 40 | position.min(POSITION_MAX)).to_be_bytes()
 }
 
+/// The range of keys that holds all events of a store.
+pub(crate) fn store_range(store: u32) -> (Vec<u8>, Vec<u8>) {
+    let end = if store < STORES_MAX { event_key(store + 1, 0).to_vec() } else { vec![0xff; 9] };
+    (event_key(store, 0).to_vec(), end)
+}
+
 /// Store and position of an event's key.
 pub(crate) fn split_event_key(key: &[u8]) -> Option<(u32, u64)> {
     let both = u64::from_be_bytes(key.try_into().ok()?);
@@ -73,7 +79,7 @@ impl<'s> StoreRead<'s> {
                 return Ok(head);
             }
         }
-        let Some(last) = self.last_in_runs()? else { return Ok(0) };
+        let Some(last) = self.last_in_runs(seq)? else { return Ok(0) };
         if seq == Seq::MAX || self.event_seq(last)? <= seq {
             return Ok(last);
         }
@@ -91,8 +97,8 @@ impl<'s> StoreRead<'s> {
         Ok(values.get(position)?.seq)
     }
 
-    fn last_in_runs(&self) -> Result<Option<u64>, EventsError> {
-        let mut cursor = self.read.runs().cursor(self.place.events, Seq::MAX);
+    fn last_in_runs(&self, seq: Seq) -> Result<Option<u64>, EventsError> {
+        let mut cursor = self.read.runs().cursor(self.place.events, seq);
         cursor.seek_for_prev(&event_key(self.place.store, POSITION_MAX))?;
         if !cursor.valid() {
             return Ok(None);
@@ -289,12 +295,13 @@ impl<'s> Values<'s> {
         let walking = position.abs_diff(self.last) <= STEPS_MAX;
         self.last = position;
         if !walking {
-            let entry = self.read.runs().get(self.events, &event_key(self.store, position), Seq::MAX)?;
+            let entry =
+                self.read.runs().get(self.events, &event_key(self.store, position), self.read.at())?;
             self.found = entry.and_then(|entry| entry.value);
             return self.found.as_deref().ok_or_else(missing);
         }
         let gap = position.abs_diff(self.at);
-        let cursor = self.cursor.get_or_insert_with(|| self.read.runs().cursor(self.events, Seq::MAX));
+        let cursor = self.cursor.get_or_insert_with(|| self.read.runs().cursor(self.events, self.read.at()));
         if self.at == 0 || gap > STEPS_MAX {
             cursor.seek(&event_key(self.store, position))?;
         } else {

@@ -15,7 +15,8 @@ use crate::search::{Place, StoreRead};
 use crate::subscribe::Subscription;
 use crate::types::{AppendCondition, Event, Query, ReadOptions};
 
-/// A named event store. Cheap to clone; any number of threads may use it at once. It comes into being with its first append.
+/// A named event store. Cheap to clone; any number of threads may use it at once. It comes into being with its first
+/// append or with [`EventStore::create`]; after [`EventStore::delete`] it is as if it had never been.
 #[derive(Clone)]
 pub struct EventStore {
     pub(crate) engine: Arc<Engine>,
@@ -67,8 +68,14 @@ impl EventStore {
         &self.name
     }
 
-    fn place(&self) -> Option<Place> {
-        self.model.find(&self.name).map(|state| self.model.place(state.id))
+    fn place(&self, snapshot: &Snapshot) -> Option<Place> {
+        let state = self.model.find_at(&self.name, snapshot.seq())?;
+        Some(self.model.place(state.id))
+    }
+
+    /// The number of the store: another one when it was deleted and came into being anew. `None` while it is not there.
+    pub fn id(&self) -> Option<u32> {
+        self.model.find_at(&self.name, self.engine.seq()).map(|state| state.id)
     }
 
     /// Appends `events` atomically unless `condition` finds a match, and returns their positions.
@@ -145,7 +152,8 @@ impl EventStore {
         query: &Query,
         options: ReadOptions,
     ) -> Result<EventReader, EventsError> {
-        EventReader::new(snapshot, self.place(), query.clone(), options)
+        let place = self.place(&snapshot);
+        EventReader::new(snapshot, place, query.clone(), options)
     }
 
     /// Runs `look` on a scan of the matching events, read in place: the fastest way through many events.
@@ -161,7 +169,7 @@ impl EventStore {
         query.check()?;
         let snapshot = self.engine.snapshot();
         // A store that does not exist reads as store 0, which never holds anything.
-        let place = self.place().unwrap_or(self.model.place(0));
+        let place = self.place(&snapshot).unwrap_or(self.model.place(0));
         let store = StoreRead::new(snapshot.read(), place);
         let head = store.head()?;
         look(&mut Scan::new(&store, query, &options, head))
@@ -206,8 +214,8 @@ impl EventStore {
     /// # Errors
     /// Damage.
     pub fn head(&self) -> Result<Option<Position>, EventsError> {
-        let Some(place) = self.place() else { return Ok(None) };
         let snapshot = self.engine.snapshot();
+        let Some(place) = self.place(&snapshot) else { return Ok(None) };
         let head = StoreRead::new(snapshot.read(), place).head()?;
         Ok((head > 0).then_some(Position(head)))
     }
@@ -217,8 +225,8 @@ impl EventStore {
     /// # Errors
     /// Damage.
     pub fn tracking(&self, source: &str) -> Result<Option<u64>, EventsError> {
-        let Some(state) = self.model.find(&self.name) else { return Ok(None) };
         let snapshot = self.engine.snapshot();
+        let Some(state) = self.model.find_at(&self.name, snapshot.seq()) else { return Ok(None) };
         let stored = snapshot.read().get(self.model.meta(), &MetaKey::Tracking(state.id, source).encode())?;
         Ok(stored.map(|value| (*value).try_into().map_or(u64::MAX, u64::from_le_bytes)))
     }

@@ -73,15 +73,16 @@ impl Database {
     /// # Errors
     /// [`crate::Class::NotFound`].
     pub fn existing_events(&self, name: &str) -> Result<EventStore, Error> {
-        if !self.events.stores().iter().any(|(known, _)| known == name) {
+        let store = self.events(name)?;
+        if store.id().is_none() {
             return Err(ropewalk_events::EventsError::UnknownStore { name: name.to_owned() }.into());
         }
-        self.events(name)
+        Ok(store)
     }
 
     /// Names of all event stores, sorted.
     pub fn event_stores(&self) -> Vec<String> {
-        self.events.stores().into_iter().map(|(name, _)| name).collect()
+        self.events.stores_at(self.engine.seq()).into_iter().map(|(name, _)| name).collect()
     }
 
     /// Finds or creates an ordered keyspace. The name `events` and names that begin with `events.` are the event stores' own.

@@ -171,7 +171,10 @@ impl goldenscript::Runner for Runner {
                 Ok(stored.map_or("nothing".to_owned(), |position| position.to_string()))
             }
             "stores" => {
-                let stores = self.db.as_ref().unwrap().model.stores();
+                let stores = {
+                    let db = self.db.as_ref().unwrap();
+                    db.model.stores_at(db.engine.seq())
+                };
                 Ok(stores.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join("\n"))
             }
             "snapshot" => {

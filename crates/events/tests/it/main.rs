@@ -4,6 +4,7 @@
 mod bad_input;
 mod concurrency;
 mod decisions;
+mod deleting;
 mod golden;
 mod model;
 mod probes;

@@ -11,6 +11,7 @@ use crate::{Db, positions, read};
 enum Step {
     Append { store: usize, events: Vec<(usize, Vec<usize>)>, condition: Option<(Query, Option<u64>)> },
     Read { store: usize, query: Query, options: ReadOptions },
+    Delete { store: usize },
     Checkpoint,
     Background,
     Compact,
@@ -49,6 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(store, events, condition)| Step::Append { store, events, condition }),
         6 => (0..2_usize, query(), read_options())
             .prop_map(|(store, query, options)| Step::Read { store, query, options }),
+        1 => (0..2_usize).prop_map(|store| Step::Delete { store }),
         1 => Just(Step::Checkpoint),
         1 => Just(Step::Background),
         1 => Just(Step::Compact),
@@ -120,6 +122,10 @@ proptest! {
                     prop_assert_eq!(handle.read_last(&query).unwrap().map(|e| e.position.0), all.last().copied());
                     let after = options.after.unwrap_or_default();
                     prop_assert_eq!(handle.exists(&query, Some(after)).unwrap(), all.iter().any(|p| *p > after.0));
+                }
+                Step::Delete { store } => {
+                    db.store(&format!("s{store}")).delete().unwrap();
+                    model[store].clear();
                 }
                 Step::Checkpoint => db.engine.checkpoint().unwrap(),
                 Step::Background => { db.engine.background_step().unwrap(); }

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use ropewalk::{
-    AppendOptions, Appended, Database, EngineStats, Event, EventStore, Position, Query, ReadOptions,
-    SequencedEvent,
+    AppendOptions, Appended, Database, EngineStats, Event, EventStore, EventsError, Position, Query,
+    ReadOptions, SequencedEvent,
 };
 use tokio::sync::Semaphore;
 
@@ -289,6 +289,17 @@ impl Service {
         self.begin(caller, Right::Admin, Some(name))?;
         let store = self.0.db.events(name)?;
         off_thread(&self.0.long_reads, || Ok(store.create()?)).await
+    }
+
+    /// Deletes a store with everything in it.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`].
+    pub async fn delete_store(&self, caller: &Caller, name: &str) -> Result<(), WireError> {
+        let store = self.existing(caller, Right::Admin, name)?;
+        let deleted = off_thread(&self.0.long_reads, || store.delete()).await?;
+        let missing = || EventsError::UnknownStore { name: name.to_owned() };
+        if deleted { Ok(()) } else { Err(missing().into()) }
     }
 
     /// What the engine does and holds.

@@ -72,6 +72,10 @@ async fn stores_are_created_listed_and_missed() {
     let listed = service.stores(&everybody).unwrap();
     let listed: Vec<_> = listed.iter().map(|s| (s.name.as_str(), s.head)).collect();
     assert_eq!(listed, [("default", Some(Position(1))), ("orders", None)]);
+    service.delete_store(&everybody, "orders").await.unwrap();
+    let missing = service.delete_store(&everybody, "orders").await.unwrap_err();
+    assert_eq!(missing.code, Code::NotFound);
+    assert_eq!(service.stores(&everybody).unwrap().len(), 1);
     let refused = service.create_store(&everybody, "a\nb").await.unwrap_err();
     assert_eq!(refused.code, Code::InvalidArgument);
 }
