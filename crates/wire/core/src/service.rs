@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::access::{Access, Caller, Right};
 use crate::error::WireError;
+use crate::feed::Hub;
 use crate::follow::Following;
 use crate::limits::{Limits, ServiceSettings};
 use crate::metrics::Metrics;
@@ -32,6 +33,7 @@ struct Shared {
     reads: Arc<Semaphore>,
     long_reads: Arc<Semaphore>,
     subscriptions: Arc<Semaphore>,
+    hub: Hub,
 }
 
 /// An event store as listed.
@@ -71,6 +73,7 @@ impl Service {
             reads: Arc::new(Semaphore::new(limits.reads.min(Semaphore::MAX_PERMITS))),
             long_reads: Arc::new(Semaphore::new(limits.long_reads.clamp(1, Semaphore::MAX_PERMITS))),
             subscriptions: Arc::new(Semaphore::new(limits.subscriptions.min(Semaphore::MAX_PERMITS))),
+            hub: Hub::default(),
             limits,
             default_store,
             db,
@@ -105,6 +108,10 @@ impl Service {
     /// The store that protocols without store names use.
     pub fn default_store(&self) -> &str {
         &self.0.default_store
+    }
+
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.0.hub
     }
 
     fn begin(&self, caller: &Caller, right: Right, store: Option<&str>) -> Result<(), WireError> {
@@ -264,7 +271,9 @@ impl Service {
         let permit = permit.map_err(|_| WireError::exhausted("too many subscriptions are open"))?;
         // Refuses an invalid query before the stream begins.
         store.subscribe(&query, after)?;
-        Ok(Following::new(self.clone(), store, query, after.unwrap_or(Position::ZERO), permit))
+        let missing = || EventsError::UnknownStore { name: store.name().to_owned() };
+        let id = store.id().ok_or_else(missing)?;
+        Ok(Following::new(self.clone(), (store, id), query, after.unwrap_or(Position::ZERO), permit))
     }
 
     /// The stores that the caller may read, by name.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod access;
+mod following;
 mod operations;
 
 use ropewalk::{AppendOptions, Database, Event};
