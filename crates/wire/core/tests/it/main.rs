@@ -3,6 +3,7 @@
 
 mod access;
 mod following;
+mod limits;
 mod operations;
 
 use ropewalk::{AppendOptions, Database, Event};
