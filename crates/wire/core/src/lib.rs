@@ -10,7 +10,6 @@
 
 mod access;
 mod error;
-mod feed;
 mod follow;
 mod limits;
 mod metrics;

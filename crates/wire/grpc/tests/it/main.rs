@@ -1,1 +1,0 @@
-//! The gRPC services over real sockets.

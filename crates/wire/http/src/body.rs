@@ -1,0 +1,210 @@
+//! Request bodies: JSON only, bounded in bytes before and after inflating, bounded in time.
+//!
+//!   headers ─▶ type, encoding, announced length ─▶ bytes (≤ limit, in time) ─▶ inflate (≤ limit) ─▶ UTF-8 ─▶ parse
+//!
+//! Each arrow refuses on its own, as early as it can: a body of the wrong type or an announced length over the limit is
+//! never read. Inflating and parsing of large bodies leave the async threads.
+
+use std::io::Read;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING,
+};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use flate2::read::MultiGzDecoder;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use ropewalk_wire::Code;
+use serde::Deserialize;
+
+use crate::App;
+use crate::problem::{Problem, Refusal};
+
+/// Bodies from this size on are inflated and parsed on a thread where that may take its time.
+const INLINE_BYTES_MAX: usize = 256 << 10;
+/// Largest window of a zstd body, as a power of two: 8 MiB, what RFC 8878 asks every decoder to have.
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+
+/// The body of a request: JSON by its headers, UTF-8 for certain, not parsed yet.
+pub(crate) struct JsonText(Bytes);
+
+impl JsonText {
+    /// Parses the body and makes of it what `build` makes of it.
+    pub(crate) async fn parse<T: Send + 'static>(
+        self,
+        build: impl FnOnce(&str) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let long = self.0.len() > INLINE_BYTES_MAX;
+        off_thread_if(long, move || {
+            let text = std::str::from_utf8(&self.0).map_err(|error| {
+                Problem::invalid(format!("the body is not UTF-8: byte {} is invalid", error.valid_up_to()))
+            })?;
+            build(text)
+        })
+        .await
+    }
+}
+
+/// Parses JSON; an error says what, line and column.
+pub(crate) fn from_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
+    serde_json::from_str(text).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => Problem::invalid(error.to_string()),
+        _ => Problem::invalid(format!("the body is not JSON: {error}")),
+    })
+}
+
+async fn off_thread_if<T: Send + 'static>(
+    long: bool,
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    if !long {
+        return work();
+    }
+    let joined = tokio::task::spawn_blocking(work).await;
+    joined.unwrap_or_else(|_| Err(Problem::new(Code::Internal, "the request could not be worked on")))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Identity,
+    Gzip,
+    Zstd,
+}
+
+/// A refusal of the body. A wrong encoding says which are right.
+pub(crate) enum BodyProblem {
+    Encoding(Problem),
+    Other(Problem),
+}
+
+impl From<Problem> for BodyProblem {
+    fn from(problem: Problem) -> Self {
+        Self::Other(problem)
+    }
+}
+
+impl IntoResponse for BodyProblem {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Other(problem) => problem.into_response(),
+            Self::Encoding(problem) => {
+                let mut response = problem.into_response();
+                response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, zstd"));
+                response
+            }
+        }
+    }
+}
+
+impl FromRequest<App> for JsonText {
+    type Rejection = BodyProblem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, BodyProblem> {
+        check_type(request.headers())?;
+        let encoding = encoding(request.headers()).map_err(BodyProblem::Encoding)?;
+        let bytes_max = app.service.limits().request_bytes;
+        let announced =
+            request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        if announced.is_some_and(|bytes: u64| bytes > bytes_max as u64) {
+            return Err(too_large(bytes_max).into());
+        }
+        let read = read(request.into_body(), bytes_max);
+        let bytes = tokio::time::timeout(app.service.limits().request_time, read).await.map_err(|_| {
+            Problem::refused(Refusal::SlowRequest, "the body did not arrive within the time limit")
+        })??;
+        if encoding == Encoding::Identity {
+            return Ok(Self(bytes));
+        }
+        let inflated = off_thread_if(true, move || inflate(encoding, &bytes, bytes_max)).await?;
+        Ok(Self(inflated.into()))
+    }
+}
+
+/// Says that a request has no body, and refuses it if it has one.
+pub(crate) struct NoBody;
+
+impl FromRequestParts<App> for NoBody {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
+        let length = parts.headers.get(CONTENT_LENGTH);
+        if length.is_some_and(|length| length != "0") || parts.headers.contains_key(TRANSFER_ENCODING) {
+            return Err(Problem::invalid("this request takes no body"));
+        }
+        Ok(Self)
+    }
+}
+
+fn too_large(bytes_max: usize) -> Problem {
+    Problem::new(Code::TooLarge, format!("the body is over the limit of {bytes_max} bytes"))
+}
+
+fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let refuse = |what: &str| {
+        let detail = format!("Content-Type is {what}; application/json is needed");
+        Err(Problem::refused(Refusal::MediaType, detail))
+    };
+    let Some(value) = headers.get(CONTENT_TYPE) else { return refuse("missing") };
+    let Ok(text) = value.to_str() else { return refuse("not a text") };
+    let mut parts = text.split(';').map(str::trim);
+    let json = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"));
+    let utf8 = parts.all(|parameter| match parameter.split_once('=') {
+        Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
+            value.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")
+        }
+        _ => true,
+    });
+    if json && utf8 { Ok(()) } else { refuse(&format!("{text:?}")) }
+}
+
+fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
+    let mut found = Encoding::Identity;
+    for value in headers.get_all(CONTENT_ENCODING) {
+        let text = value.to_str().unwrap_or("?");
+        let next = match text.trim().to_ascii_lowercase().as_str() {
+            "" | "identity" => continue,
+            "gzip" | "x-gzip" => Encoding::Gzip,
+            "zstd" => Encoding::Zstd,
+            _ => Encoding::Identity,
+        };
+        if next == Encoding::Identity || found != Encoding::Identity {
+            let detail = format!("Content-Encoding {text:?}; one of gzip and zstd is possible");
+            return Err(Problem::refused(Refusal::MediaType, detail));
+        }
+        found = next;
+    }
+    Ok(found)
+}
+
+async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+    match Limited::new(body, bytes_max).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
+        Err(error) => Err(Problem::invalid(format!("the body could not be read: {error}"))),
+    }
+}
+
+fn inflate(encoding: Encoding, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, Problem> {
+    let failed = |error: std::io::Error| Problem::invalid(format!("the body could not be inflated: {error}"));
+    let mut inflated = Vec::new();
+    let most = bytes_max as u64 + 1;
+    match encoding {
+        Encoding::Identity => inflated.extend_from_slice(bytes),
+        Encoding::Gzip => {
+            MultiGzDecoder::new(bytes).take(most).read_to_end(&mut inflated).map_err(failed)?;
+        }
+        Encoding::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(failed)?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(failed)?;
+            decoder.take(most).read_to_end(&mut inflated).map_err(failed)?;
+        }
+    }
+    if inflated.len() > bytes_max {
+        let detail = format!("the inflated body is over the limit of {bytes_max} bytes");
+        return Err(Problem::new(Code::TooLarge, detail));
+    }
+    Ok(inflated)
+}

@@ -1,0 +1,193 @@
+//! Events as JSON, written straight from the stored bytes: no tree, no copy in between.
+//!
+//!   SequencedEventRef ─▶ {"position":7,"seq":9,"recorded_at":"…","type":"…","tags":[…],"data":…} in the buffer that is sent
+//!
+//! `data` is the client's own JSON as it is spelled (numbers, key order, duplicates) when the payload is valid JSON; any
+//! other payload stands in `data_base64`. A payload is looked at once, never parsed into values. Only white space
+//! between its tokens may change: line breaks become spaces, because NDJSON and SSE end a record there (inside a JSON
+//! string a raw line break cannot stand), and white space around the value goes.
+
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ropewalk::SequencedEventRef;
+use serde::de::IgnoredAny;
+
+/// Writes one event as a JSON object without line breaks.
+pub(crate) fn put_event(out: &mut Vec<u8>, event: &SequencedEventRef<'_>) {
+    out.extend_from_slice(b"{\"position\":");
+    put_number(out, event.position.0);
+    out.extend_from_slice(b",\"seq\":");
+    put_number(out, event.seq.0);
+    out.extend_from_slice(b",\"recorded_at\":\"");
+    put_time(out, event.time_micros);
+    out.extend_from_slice(b"\",\"type\":");
+    put_string(out, event.event_type());
+    put_tags(out, event.tags());
+    if let Some(id) = event.id() {
+        out.extend_from_slice(b",\"id\":\"");
+        out.extend_from_slice(id.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()).as_bytes());
+        out.push(b'"');
+    }
+    let metadata = event.metadata();
+    if metadata.len() > 0 {
+        out.extend_from_slice(b",\"metadata\":{");
+        for (ordinal, (key, value)) in metadata.enumerate() {
+            if ordinal > 0 {
+                out.push(b',');
+            }
+            put_string(out, key);
+            out.push(b':');
+            put_string(out, value);
+        }
+        out.push(b'}');
+    }
+    if let Some((source, position)) = event.tracking() {
+        out.extend_from_slice(b",\"tracking\":{\"source\":");
+        put_string(out, source);
+        out.extend_from_slice(b",\"position\":");
+        put_number(out, position);
+        out.push(b'}');
+    }
+    put_data(out, event.data());
+    out.push(b'}');
+}
+
+/// Writes one event as the compatible `GET /read` answers it: the payload is a text.
+pub(crate) fn put_plain_event(out: &mut Vec<u8>, event: &SequencedEventRef<'_>) {
+    out.extend_from_slice(b"{\"position\":");
+    put_number(out, event.position.0);
+    out.extend_from_slice(b",\"type\":");
+    put_string(out, event.event_type());
+    put_tags(out, event.tags());
+    match std::str::from_utf8(event.data()) {
+        Ok(text) => {
+            out.extend_from_slice(b",\"data\":");
+            put_string(out, text);
+        }
+        Err(_) => put_base64(out, event.data()),
+    }
+    out.push(b'}');
+}
+
+fn put_tags<'a>(out: &mut Vec<u8>, tags: impl Iterator<Item = &'a str>) {
+    out.extend_from_slice(b",\"tags\":[");
+    for (ordinal, tag) in tags.enumerate() {
+        if ordinal > 0 {
+            out.push(b',');
+        }
+        put_string(out, tag);
+    }
+    out.push(b']');
+}
+
+fn put_data(out: &mut Vec<u8>, data: &[u8]) {
+    if data.is_empty() {
+        return;
+    }
+    let Some(json) = as_json(data) else { return put_base64(out, data) };
+    out.extend_from_slice(b",\"data\":");
+    let start = out.len();
+    out.extend_from_slice(json.as_bytes());
+    if json.contains(['\n', '\r']) {
+        for byte in out.iter_mut().skip(start).filter(|byte| matches!(byte, b'\n' | b'\r')) {
+            *byte = b' ';
+        }
+    }
+}
+
+fn put_base64(out: &mut Vec<u8>, data: &[u8]) {
+    out.extend_from_slice(b",\"data_base64\":\"");
+    out.extend_from_slice(STANDARD.encode(data).as_bytes());
+    out.push(b'"');
+}
+
+/// The payload as JSON text, without the white space around it, if it is valid JSON.
+fn as_json(data: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(data).ok()?.trim_ascii();
+    serde_json::from_str::<IgnoredAny>(text).is_ok().then_some(text)
+}
+
+pub(crate) fn put_number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a Vec takes every write");
+}
+
+/// Writes microseconds since 1970 as RFC 3339 in UTC, always with six decimals.
+///
+/// Days to civil date after Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+fn put_time(out: &mut Vec<u8>, micros: i64) {
+    let (seconds, fraction) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (second / 3_600, second / 60 % 60);
+    let mut text = Text(out);
+    let second = second % 60;
+    write!(text, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:06}Z")
+        .expect("a Vec takes every write");
+}
+
+/// `fmt::Write` onto bytes.
+struct Text<'a>(&'a mut Vec<u8>);
+
+impl std::fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(micros: i64) -> String {
+        let mut out = Vec::new();
+        put_time(&mut out, micros);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn data(bytes: &[u8]) -> String {
+        let mut out = Vec::new();
+        put_data(&mut out, bytes);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn times_are_rfc_3339() {
+        assert_eq!(time(0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(time(1_709_164_800_000_001), "2024-02-29T00:00:00.000001Z");
+        assert_eq!(time(1_798_761_599_999_999), "2026-12-31T23:59:59.999999Z");
+        assert_eq!(time(-1), "1969-12-31T23:59:59.999999Z");
+        assert_eq!(time(4_107_542_400_000_000), "2100-03-01T00:00:00.000000Z");
+        time(i64::MIN);
+        time(i64::MAX);
+    }
+
+    #[test]
+    fn json_stays_as_it_is_spelled_and_the_rest_is_base64() {
+        assert_eq!(data(b""), "");
+        assert_eq!(
+            data(br#"{"b":1.50,"a":12345678901234567890123}"#),
+            r#","data":{"b":1.50,"a":12345678901234567890123}"#
+        );
+        assert_eq!(data(b"{\n \"a\":\r\n\"x\\n\"}"), ",\"data\":{  \"a\":  \"x\\n\"}");
+        assert_eq!(data(b"null"), ",\"data\":null");
+        assert_eq!(data(b"hello"), ",\"data_base64\":\"aGVsbG8=\"");
+        assert_eq!(data(b" 1\n"), ",\"data\":1");
+        assert_eq!(data(b"\"\xff\""), ",\"data_base64\":\"Iv8i\"");
+        assert_eq!(data(&[b'['; 100_000]).len(), ",\"data_base64\":\"\"".len() + 133_336);
+    }
+}

@@ -1,0 +1,316 @@
+//! The events of a store: append, read, and the questions that need no events back.
+
+use axum::Json;
+use axum::extract::{Extension, RawQuery, State};
+use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use ropewalk::{Position, Query, QueryItem, ReadOptions};
+use ropewalk_wire::Caller;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::body::{JsonText, from_json};
+use crate::json::{
+    AppendIn, AppendedOut, AskIn, CountOut, EventsOut, ExistsIn, ExistsOut, HeadOut, LastOut, QueryIn, ReadIn,
+};
+use crate::params::Params;
+use crate::path::StoreName;
+use crate::problem::Problem;
+use crate::stream::{self, Form, NDJSON};
+use crate::{App, accept};
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(append, get_events))
+        .routes(routes!(query_events))
+        .routes(routes!(last, get_last))
+        .routes(routes!(count, get_count))
+        .routes(routes!(exists, get_exists))
+        .routes(routes!(head))
+}
+
+/// Appends events together or not at all.
+///
+/// Conditions make it conditional: it fails with 409 when an event that matches one of them is there. Answered when it
+/// is durable. With an idempotency key a repetition is safe: it writes nothing and gets the first answer.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/events", operation_id = "append", tag = "events",
+    params(StoreName, ("idempotency-key" = Option<String>, Header, description = "The same as the field of the body.")),
+    request_body = AppendIn<'static>,
+    responses(
+        (status = 200, description = "Appended.", body = AppendedOut),
+        (status = 409, description = "A condition failed, or the tracking position does not rise. Nothing was written.", body = crate::problem::ProblemBody, content_type = "application/problem+json"),
+        (status = 422, description = "The idempotency key was used for other events. Nothing was written.", body = crate::problem::ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn append(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    StoreName { store }: StoreName,
+    headers: HeaderMap,
+    body: JsonText,
+) -> Result<Json<AppendedOut>, Problem> {
+    let (events, mut options) = body.parse(|text| from_json::<AppendIn<'_>>(text)?.into_parts()).await?;
+    if let Some(key) = headers.get("idempotency-key") {
+        let key = key.to_str().map_err(|_| Problem::invalid("the header Idempotency-Key is not a text"))?;
+        if options.idempotency_key.as_deref().is_some_and(|other| other != key) {
+            return Err(Problem::invalid("the header Idempotency-Key and the field idempotency_key differ"));
+        }
+        options.idempotency_key = Some(key.to_owned());
+    }
+    let appended = app.service.append(&caller, &store, &events, options).await?;
+    let position = |position: Position| (position.0 > 0).then_some(position.0);
+    Ok(Json(AppendedOut {
+        first: position(appended.first),
+        last: position(appended.last),
+        seq: appended.seq.0,
+    }))
+}
+
+/// Matching events at this moment, as JSON or, with `Accept: application/x-ndjson`, one per line.
+///
+/// The answer is a stream: a client may read a store of any size in little memory. It shows one moment, whatever is
+/// appended meanwhile.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/events", operation_id = "read", tag = "events",
+    params(
+        StoreName,
+        ("query" = Option<String>, Query, description = "A query as JSON: `{\"items\":[{\"types\":[\"A\"],\"tags\":[\"x\"]}]}`."),
+        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
+        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+        ("from" = Option<u64>, Query, description = "First position to look at, inclusive, in the direction of reading."),
+        ("after" = Option<u64>, Query, description = "Only events after this position."),
+        ("before" = Option<u64>, Query, description = "Only events before this position."),
+        ("backwards" = Option<bool>, Query, description = "Newest first."),
+        ("limit" = Option<u64>, Query, description = "At most so many events."),
+    ),
+    responses(
+        (status = 200, description = "Matching events.",
+            headers(("ropewalk-head" = u64, description = "Last position of the store at this moment; 0 when it is empty.")),
+            content((EventsOut = "application/json"), (String = "application/x-ndjson"))),
+        (status = 406, description = "There is JSON and NDJSON.", body = crate::problem::ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn get_events(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    StoreName { store }: StoreName,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let form = form(&headers)?;
+    let mut params = Params::parse(query.as_deref())?;
+    let query = query_of(&mut params)?;
+    let options = ReadOptions {
+        from: params.number("from")?.map(Position),
+        after: params.number("after")?.map(Position),
+        before: params.number("before")?.map(Position),
+        backwards: params.flag("backwards")?,
+        limit: params.number("limit")?,
+    };
+    params.finish()?;
+    stream::answer(app.service.read(&caller, &store, query, options)?, form).await
+}
+
+/// Matching events, asked for by a body: for queries that are too long for an address.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/events:query", operation_id = "query", tag = "events",
+    params(StoreName),
+    request_body = ReadIn,
+    responses(
+        (status = 200, description = "Matching events.",
+            headers(("ropewalk-head" = u64, description = "Last position of the store at this moment; 0 when it is empty.")),
+            content((EventsOut = "application/json"), (String = "application/x-ndjson"))),
+        (status = 406, description = "There is JSON and NDJSON.", body = crate::problem::ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn query_events(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    StoreName { store }: StoreName,
+    headers: HeaderMap,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let form = form(&headers)?;
+    let (query, options) = body.parse(|text| Ok(from_json::<ReadIn>(text)?.into_parts())).await?;
+    stream::answer(app.service.read(&caller, &store, query, options)?, form).await
+}
+
+/// The newest matching event. Its cost does not grow with the store.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/events:last", operation_id = "get_last", tag = "events",
+    params(
+        StoreName,
+        ("query" = Option<String>, Query, description = "A query as JSON."),
+        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
+        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+    ),
+    responses((status = 200, description = "The event, or null.", body = LastOut)),
+)]
+async fn get_last(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    StoreName { store }: StoreName,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let query = only_query(query.as_deref())?;
+    stream::newest(app.service.read(&caller, &store, query, ReadOptions::backwards().limit(1))?).await
+}
+
+/// The newest matching event, asked for by a body.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/events:last", operation_id = "last", tag = "events",
+    params(StoreName),
+    request_body = AskIn,
+    responses((status = 200, description = "The event, or null.", body = LastOut)),
+)]
+async fn last(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    StoreName { store }: StoreName,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.into())).await?;
+    stream::newest(app.service.read(&caller, &store, query, ReadOptions::backwards().limit(1))?).await
+}
+
+/// The number of matching events. The events themselves are not read.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/events:count", operation_id = "get_count", tag = "events",
+    params(
+        StoreName,
+        ("query" = Option<String>, Query, description = "A query as JSON."),
+        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
+        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+    ),
+    responses((status = 200, description = "Counted.", body = CountOut)),
+)]
+async fn get_count(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    StoreName { store }: StoreName,
+    RawQuery(query): RawQuery,
+) -> Result<Json<CountOut>, Problem> {
+    let query = only_query(query.as_deref())?;
+    Ok(Json(CountOut { count: app.service.count(&caller, &store, &query).await? }))
+}
+
+/// The number of matching events, asked for by a body.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/events:count", operation_id = "count", tag = "events",
+    params(StoreName),
+    request_body = AskIn,
+    responses((status = 200, description = "Counted.", body = CountOut)),
+)]
+async fn count(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    StoreName { store }: StoreName,
+    body: JsonText,
+) -> Result<Json<CountOut>, Problem> {
+    let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.into())).await?;
+    Ok(Json(CountOut { count: app.service.count(&caller, &store, &query).await? }))
+}
+
+/// Whether an event matches. Stops at the first.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/events:exists", operation_id = "get_exists", tag = "events",
+    params(
+        StoreName,
+        ("query" = Option<String>, Query, description = "A query as JSON."),
+        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
+        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+        ("after" = Option<u64>, Query, description = "Only events after this position."),
+    ),
+    responses((status = 200, description = "Looked.", body = ExistsOut)),
+)]
+async fn get_exists(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    StoreName { store }: StoreName,
+    RawQuery(query): RawQuery,
+) -> Result<Json<ExistsOut>, Problem> {
+    let mut params = Params::parse(query.as_deref())?;
+    let query = query_of(&mut params)?;
+    let after = params.number("after")?.map(Position);
+    params.finish()?;
+    Ok(Json(ExistsOut { exists: app.service.exists(&caller, &store, &query, after).await? }))
+}
+
+/// Whether an event matches, asked for by a body.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/events:exists", operation_id = "exists", tag = "events",
+    params(StoreName),
+    request_body = ExistsIn,
+    responses((status = 200, description = "Looked.", body = ExistsOut)),
+)]
+async fn exists(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    StoreName { store }: StoreName,
+    body: JsonText,
+) -> Result<Json<ExistsOut>, Problem> {
+    let build = |text: &str| {
+        let asked: ExistsIn = from_json(text)?;
+        Ok((Query::from(asked.query), asked.after.map(Position)))
+    };
+    let (query, after) = body.parse(build).await?;
+    Ok(Json(ExistsOut { exists: app.service.exists(&caller, &store, &query, after).await? }))
+}
+
+/// The last position of the store. With `If-None-Match` it answers 304 as long as nothing was appended.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/head", operation_id = "head", tag = "events",
+    params(StoreName, ("if-none-match" = Option<String>, Header, description = "The `ETag` of an earlier answer.")),
+    responses(
+        (status = 200, description = "The last position.", body = HeadOut,
+            headers(("etag" = String, description = "Changes with every append."))),
+        (status = 304, description = "Nothing was appended since."),
+    ),
+)]
+async fn head(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    StoreName { store }: StoreName,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let head = app.service.head(&caller, &store).await?.map(|head| head.0);
+    let tag = format!("\"{}\"", head.unwrap_or(0));
+    let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let same = known.flat_map(|list| list.split(',')).any(|known| {
+        let known = known.trim();
+        known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag
+    });
+    let mut response =
+        if same { StatusCode::NOT_MODIFIED.into_response() } else { Json(HeadOut { head }).into_response() };
+    let fields = response.headers_mut();
+    fields.insert(ETAG, HeaderValue::from_str(&tag).expect("a number in quotes is a header value"));
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    Ok(response)
+}
+
+fn form(headers: &HeaderMap) -> Result<Form, Problem> {
+    let chosen = accept::choose(headers, &["application/json", NDJSON])?;
+    Ok(if chosen == NDJSON { Form::Lines } else { Form::Object })
+}
+
+/// The query of `query=<json>`, or of `type=` and `tag=`, which make one item.
+pub(crate) fn query_of(params: &mut Params) -> Result<Query, Problem> {
+    let query: Option<QueryIn> = params.json("query")?;
+    let (types, tags) = (params.all("type"), params.all("tag"));
+    let item = !types.is_empty() || !tags.is_empty();
+    match query {
+        Some(_) if item => Err(Problem::invalid("the parameter query excludes type and tag")),
+        Some(query) => Ok(query.into()),
+        None if item => Ok(Query::from_items([QueryItem { types, tags }])),
+        None => Ok(Query::all()),
+    }
+}
+
+fn only_query(text: Option<&str>) -> Result<Query, Problem> {
+    let mut params = Params::parse(text)?;
+    let query = query_of(&mut params)?;
+    params.finish()?;
+    Ok(query)
+}

@@ -1,0 +1,106 @@
+//! What surrounds every route: time limit, compression, metrics, and the answers where there is no route.
+
+use axum::Json;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{Extensions, HeaderMap, Method, StatusCode, Uri, Version};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use ropewalk_wire::{Code, WireError};
+use tower_http::compression::predicate::{Predicate, SizeAbove};
+use tower_http::compression::{CompressionLayer, CompressionLevel};
+
+use crate::App;
+use crate::problem::{Problem, Refusal};
+
+/// Answers below this size are sent as they are: compression would cost more than it saves.
+const COMPRESS_BYTES_MIN: u16 = 1_024;
+
+/// Marks an answer that must leave byte by byte as it is produced: a compressor would hold it back.
+#[derive(Clone, Copy)]
+pub(crate) struct Live;
+
+type NotLive = fn(StatusCode, Version, &HeaderMap, &Extensions) -> bool;
+
+pub(crate) fn compression() -> CompressionLayer<impl Predicate> {
+    let not_live: NotLive = |_, _, _, extensions| extensions.get::<Live>().is_none();
+    CompressionLayer::new()
+        .quality(CompressionLevel::Fastest)
+        .compress_when(SizeAbove::new(COMPRESS_BYTES_MIN).and(not_live))
+}
+
+/// Ends requests that take too long. Reading the body has a limit of its own, so all of it has twice the time; a stream
+/// is past this once it begins.
+pub(crate) async fn limit_time(State(app): State<App>, request: Request, next: Next) -> Response {
+    let most = 2 * app.service.limits().request_time;
+    match tokio::time::timeout(most, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let detail = "the request took too long; if it was an append, it may still have happened";
+            Problem::new(Code::Timeout, detail).into_response()
+        }
+    }
+}
+
+/// Counts and times each request under the name of its operation.
+pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let timer = app.service.metrics().request("http", operation(request.method(), path));
+    let response = next.run(request).await;
+    let outcome = response.extensions().get::<Code>().map_or(Ok(()), |code| Err(*code));
+    timer.done(outcome);
+    response
+}
+
+/// Names for metrics, few and fixed.
+fn operation(method: &Method, path: &str) -> &'static str {
+    let Some(rest) = path.strip_prefix("/v1/stores") else {
+        return match (method.as_str(), path) {
+            ("POST", "/append") => "compatible_append",
+            ("GET" | "HEAD", "/read") => "compatible_read",
+            ("POST", "/read") => "compatible_count",
+            ("POST", "/cleanup") => "compatible_cleanup",
+            (_, "/v1/stats") => "stats",
+            (_, "") => "no_route",
+            _ => "other",
+        };
+    };
+    match (method.as_str(), rest.strip_prefix("/{store}").unwrap_or("list")) {
+        ("POST", "/events") => "append",
+        ("GET" | "HEAD", "/events") | ("POST", "/events:query") => "read",
+        (_, "/events:last") => "last",
+        (_, "/events:count") => "count",
+        (_, "/events:exists") => "exists",
+        (_, "/head") => "head",
+        (_, "/subscribe") => "subscribe",
+        (_, "/tracking/{source}") => "tracking",
+        (_, "list") => "list_stores",
+        ("PUT", "") => "create_store",
+        ("DELETE", "") => "delete_store",
+        (_, "") => "store",
+        _ => "other",
+    }
+}
+
+/// Liveness: the process answers.
+pub(crate) async fn health() -> Json<serde_json::Value> {
+    Json(serde_json::json!({ "status": "ok" }))
+}
+
+/// Readiness: requests are taken.
+pub(crate) async fn ready(State(app): State<App>) -> Result<Json<serde_json::Value>, Problem> {
+    if app.service.stop().stopping() {
+        return Err(WireError::stopping().into());
+    }
+    Ok(Json(serde_json::json!({ "status": "ready" })))
+}
+
+pub(crate) async fn no_route(uri: Uri) -> Problem {
+    Problem::refused(
+        Refusal::NoRoute,
+        format!("there is no path {:?}; /openapi.json has them all", uri.path()),
+    )
+}
+
+pub(crate) async fn other_methods(method: Method, uri: Uri) -> Problem {
+    Problem::refused(Refusal::Method, format!("{method} is not possible at {:?}; see Allow", uri.path()))
+}

@@ -1,0 +1,77 @@
+//! HTTP of the server: the product API under `/v1`, its OpenAPI document, and two compatible surfaces.
+//!
+//!   CORS ─▶ header limit ─▶ metrics ─▶ compression ─▶ who calls ─▶ time limit ─▶ route ─▶ Service
+//!
+//! Read `events` for the routes of the event store, `stream` and `encode` for how results leave, `subscribe` for live
+//! streams, `body` for what may come in, `problem` for errors, `compatible` for the surfaces of others.
+//!
+//! Nothing here holds state of the database or decides about access: that is [`ropewalk_wire`]'s. The listener (TLS,
+//! connections, header time) is the server's; it passes the peer's address as
+//! [`axum::extract::ConnectInfo`]`<`[`std::net::SocketAddr`]`>`.
+#![deny(missing_docs)]
+
+mod accept;
+mod auth;
+mod body;
+mod compatible;
+mod encode;
+mod events;
+mod json;
+mod layers;
+mod openapi;
+mod params;
+mod path;
+mod problem;
+mod settings;
+mod stores;
+mod stream;
+mod subscribe;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::HeaderName;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use ropewalk_wire::Service;
+pub use settings::{Cors, HttpSettings, InvalidOrigin};
+
+/// Header of reads: the last position of the store at the moment of the read; 0 when it was empty.
+pub(crate) const HEAD: HeaderName = HeaderName::from_static("ropewalk-head");
+
+/// What every handler has at hand.
+#[derive(Clone)]
+pub(crate) struct App {
+    pub(crate) service: Service,
+    pub(crate) settings: Arc<HttpSettings>,
+}
+
+/// Everything that HTTP offers, over `service`.
+pub fn router(service: Service, settings: HttpSettings) -> Router {
+    let app = App { service, settings: Arc::new(settings) };
+    let (api, _) = openapi::routes(app.settings.dev).split_for_parts();
+    let open = Router::new()
+        .route("/health", get(layers::health))
+        .route("/ready", get(layers::ready))
+        .route("/openapi.json", get(openapi::document));
+    let cors = app.settings.cors.layer();
+    let router = api
+        .fallback(layers::no_route)
+        .layer(from_fn_with_state(app.clone(), layers::limit_time))
+        .layer(from_fn_with_state(app.clone(), auth::authenticate))
+        .merge(open)
+        .method_not_allowed_fallback(layers::other_methods)
+        .layer(layers::compression())
+        .layer(from_fn_with_state(app.clone(), layers::measure))
+        .layer(from_fn_with_state(app.clone(), auth::limit_headers));
+    let router = match cors {
+        Some(cors) => router.layer(cors),
+        None => router,
+    };
+    router.with_state(app)
+}
+
+/// The OpenAPI document as it is served at `/openapi.json` and kept in `docs/openapi.json`.
+pub fn openapi_json() -> String {
+    openapi::json()
+}

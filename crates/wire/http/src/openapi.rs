@@ -1,0 +1,109 @@
+//! The OpenAPI document: generated from the handlers, so that it cannot say what the code does not do.
+//!
+//! Every operation under `/v1` and of the compatible surfaces can be refused in the same ways; those answers are added
+//! here once instead of forty times there.
+
+use std::sync::LazyLock;
+
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa::{OpenApi, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::problem::ProblemBody;
+use crate::{App, compatible, events, stores, subscribe};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Ropewalk",
+        description = "Events with conditions, streams and subscriptions over HTTP. Errors are problem+json with a stable `code`.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
+    ),
+    tags(
+        (name = "events", description = "Append, read and follow the events of a store."),
+        (name = "stores", description = "The stores of the database."),
+        (name = "compatible", description = "Surfaces that others defined: the DCB k6 suite and the web app of go-crablet. `/cleanup` is there only with the setting `dev`."),
+    ),
+    components(schemas(ProblemBody)),
+)]
+struct Document;
+
+/// Every route with its description.
+pub(crate) fn routes(dev: bool) -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .merge(events::routes())
+        .merge(subscribe::routes())
+        .merge(stores::routes())
+        .merge(compatible::routes(dev))
+}
+
+/// What any operation can answer: status and when.
+const REFUSALS: [(&str, &str); 13] = [
+    ("400", "The request breaks a rule: `invalid_argument`."),
+    ("401", "Unknown user, wrong password, unknown or expired token: `unauthenticated`."),
+    ("403", "The caller may not do this: `permission_denied`."),
+    ("404", "There is no such store: `not_found`."),
+    ("408", "The body came too slowly: `request_timeout`."),
+    ("413", "Over a limit of bytes or events: `too_large`."),
+    (
+        "415",
+        "The body is not application/json, or its encoding is not gzip or zstd: `unsupported_media_type`.",
+    ),
+    (
+        "429",
+        "Too much at once, or too many failed logins: `resource_exhausted`. `Retry-After` says when to try again.",
+    ),
+    ("431", "The headers are over the limit: `headers_too_large`."),
+    ("500", "An error of ours: `internal`, `io` or `corrupt`. The server's log says more."),
+    ("503", "The server is stopping: `stopping`. `Retry-After` says when to try again."),
+    ("504", "The answer took too long; an append may have happened: `timeout`."),
+    ("405", "This path has other methods: `method_not_allowed`."),
+];
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten()
+}
+
+fn build() -> utoipa::openapi::OpenApi {
+    let mut document = routes(true).into_openapi();
+    let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemBody::name()))).build();
+    for item in document.paths.paths.values_mut() {
+        for operation in operations(item) {
+            for (status, description) in REFUSALS {
+                let response = ResponseBuilder::new()
+                    .description(description)
+                    .content("application/problem+json", problem.clone())
+                    .build();
+                operation.responses.responses.entry(status.to_owned()).or_insert(RefOr::T(response));
+            }
+        }
+    }
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("password", SecurityScheme::Http(Http::new(HttpAuthScheme::Basic)));
+    components.add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    let none: [&str; 0] = [];
+    document.security = Some(vec![
+        SecurityRequirement::default(),
+        SecurityRequirement::new("password", none),
+        SecurityRequirement::new("token", none),
+    ]);
+    document
+}
+
+static TEXT: LazyLock<String> = LazyLock::new(|| {
+    let mut text = build().to_pretty_json().expect("the document is plain data");
+    text.push('\n');
+    text
+});
+
+pub(crate) fn json() -> String {
+    TEXT.clone()
+}
+
+pub(crate) async fn document() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], TEXT.as_str())
+}

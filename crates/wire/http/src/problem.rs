@@ -1,0 +1,184 @@
+//! Errors as `application/problem+json` (RFC 9457), with codes that never change.
+//!
+//! `code` is what a program looks at, `detail` is for people. Codes of the database are those of [`ropewalk_wire::Code`];
+//! the few that only HTTP knows (a wrong content type, say) stand in [`Refusal`]. What is an error of ours or of the
+//! machine reaches the client without its inner detail.
+
+use axum::Json;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use ropewalk_wire::{Code, WireError};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What HTTP itself refuses, before the database is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    NoRoute,
+    Method,
+    NotAcceptable,
+    SlowRequest,
+    MediaType,
+    Headers,
+}
+
+impl Refusal {
+    fn parts(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::NoRoute => (StatusCode::NOT_FOUND, "no_such_route", "There is nothing at this path"),
+            Self::Method => {
+                (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This path has other methods")
+            }
+            Self::NotAcceptable => {
+                (StatusCode::NOT_ACCEPTABLE, "not_acceptable", "No such form of the answer")
+            }
+            Self::SlowRequest => {
+                (StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request came too slowly")
+            }
+            Self::MediaType => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "The body is of another type")
+            }
+            Self::Headers => (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "headers_too_large",
+                "The headers are over the limit",
+            ),
+        }
+    }
+}
+
+/// Status and title of a code of the database.
+fn status(code: Code) -> (StatusCode, &'static str) {
+    match code {
+        Code::InvalidArgument => (StatusCode::BAD_REQUEST, "The request breaks a rule"),
+        Code::Unauthenticated => (StatusCode::UNAUTHORIZED, "Who are you?"),
+        Code::PermissionDenied => (StatusCode::FORBIDDEN, "You may not do this"),
+        Code::NotFound => (StatusCode::NOT_FOUND, "There is no such thing"),
+        Code::AlreadyExists => (StatusCode::CONFLICT, "It is there already"),
+        Code::ConditionFailed => (StatusCode::CONFLICT, "An event matches the append condition"),
+        Code::TrackingConflict => (StatusCode::CONFLICT, "The tracking position does not rise"),
+        Code::KeyConflict => (StatusCode::CONFLICT, "Another commit changed what was read"),
+        Code::IdempotencyMismatch => {
+            (StatusCode::UNPROCESSABLE_ENTITY, "The idempotency key was used for other events")
+        }
+        Code::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The request is over a limit"),
+        Code::ResourceExhausted => (StatusCode::TOO_MANY_REQUESTS, "Too much at once; try again later"),
+        Code::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "The server is stopping"),
+        Code::Timeout => (StatusCode::GATEWAY_TIMEOUT, "The answer took too long"),
+        Code::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "Stored bytes are damaged"),
+        Code::Io => (StatusCode::INTERNAL_SERVER_ERROR, "The operating system refused"),
+        Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "An error of ours"),
+    }
+}
+
+/// An error as HTTP answers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    /// For the metrics.
+    counted_as: Code,
+    body: Box<ProblemBody>,
+    retry_after_seconds: Option<u64>,
+}
+
+/// The body of every error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemBody {
+    /// `urn:ropewalk:problem:` and the code.
+    #[serde(rename = "type")]
+    #[schema(example = "urn:ropewalk:problem:condition_failed")]
+    kind: String,
+    /// The code in words.
+    title: &'static str,
+    /// The status of the answer.
+    #[schema(example = 409)]
+    status: u16,
+    /// What is wrong, where, and what to do.
+    detail: String,
+    /// Stable name of what happened.
+    #[schema(example = "condition_failed")]
+    code: &'static str,
+    /// Which condition failed, and because of which event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conflict: Option<ConflictBody>,
+}
+
+/// Which condition failed, and because of which event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Conflict)]
+pub(crate) struct ConflictBody {
+    /// Which of the conditions, from 0.
+    condition: usize,
+    /// The first matching event.
+    position: u64,
+    /// Which item of the condition's query matches, from 0; null for a query that means all events.
+    item: Option<usize>,
+}
+
+impl Problem {
+    pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
+        let (status, title) = status(code);
+        Self::build((status, code.as_str(), title), code, detail.into())
+    }
+
+    pub(crate) fn refused(refusal: Refusal, detail: impl Into<String>) -> Self {
+        Self::build(refusal.parts(), Code::InvalidArgument, detail.into())
+    }
+
+    fn build(parts: (StatusCode, &'static str, &'static str), counted_as: Code, detail: String) -> Self {
+        let (status, code, title) = parts;
+        let kind = format!("urn:ropewalk:problem:{code}");
+        let body = ProblemBody { kind, title, status: status.as_u16(), detail, code, conflict: None };
+        Self { status, counted_as, body: Box::new(body), retry_after_seconds: None }
+    }
+
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, detail)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn detail(&self) -> &str {
+        &self.body.detail
+    }
+
+    /// The body, for streams whose status is long sent.
+    pub(crate) fn body(&self) -> &ProblemBody {
+        &self.body
+    }
+}
+
+impl From<WireError> for Problem {
+    fn from(error: WireError) -> Self {
+        let mut problem = Self::new(error.code, error.message);
+        problem.retry_after_seconds =
+            error.retry_after.map(|after| after.as_secs_f64().ceil().max(1.0) as u64);
+        problem.body.conflict = error.conflict.map(|conflict| ConflictBody {
+            condition: conflict.condition,
+            position: conflict.position.0,
+            item: conflict.item,
+        });
+        problem
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body)).into_response();
+        response.extensions_mut().insert(self.counted_as);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.append(
+                WWW_AUTHENTICATE,
+                HeaderValue::from_static("Basic realm=\"ropewalk\", charset=\"UTF-8\""),
+            );
+            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"ropewalk\""));
+        }
+        response
+    }
+}

@@ -1,0 +1,104 @@
+//! Who may call. What users and tokens are is told in `ropewalk-wire`; here is how HTTP carries them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ropewalk_wire::{Caller, Right, Roles};
+use serde_json::json;
+
+use crate::client::{Reply, Server};
+
+/// A server with a user who reads store `s`, and a token that may append there.
+async fn closed() -> (Server, String) {
+    let server = Server::start().await;
+    server.append("s", json!([{ "type": "A" }])).await;
+    let (access, admin) = (server.service.access(), Caller::everybody());
+    let roles = |right| Roles::from([("s".to_owned(), [right].into())]);
+    access.create_user(&admin, "ann", "correct horse", roles(Right::Read)).await.unwrap();
+    let (_, token) = access.create_token(&admin, "writer", roles(Right::Append), None).await.unwrap();
+    (server, token)
+}
+
+fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+}
+
+async fn get(server: &Server, path: &str, authorization: &str) -> Reply {
+    server.request("GET", path, &[("authorization", authorization)], b"").await
+}
+
+async fn append(server: &Server, authorization: &str) -> Reply {
+    let headers = [("content-type", "application/json"), ("authorization", authorization)];
+    server.request("POST", "/v1/stores/s/events", &headers, br#"{"events":[{"type":"A"}]}"#).await
+}
+
+#[tokio::test]
+async fn users_and_tokens_may_what_their_roles_say() {
+    let (server, token) = closed().await;
+    let (ann, token) = (basic("ann", "correct horse"), format!("Bearer {token}"));
+    get(&server, "/v1/stores/s/head", &ann).await.ok();
+    append(&server, &ann).await.refused(403, "permission_denied");
+    append(&server, &token).await.ok();
+    get(&server, "/v1/stores/s/head", &token).await.refused(403, "permission_denied");
+    get(&server, "/v1/stores/s/subscribe", &token).await.refused(403, "permission_denied");
+    get(&server, "/v1/stores/other/head", &ann).await.refused(403, "permission_denied");
+    get(&server, "/v1/stats", &ann).await.refused(403, "permission_denied");
+    server
+        .request("DELETE", "/v1/stores/s", &[("authorization", &ann)], b"")
+        .await
+        .refused(403, "permission_denied");
+    let listed = get(&server, "/v1/stores", &ann).await.ok();
+    assert_eq!(listed["stores"].as_array().unwrap().len(), 1);
+    // The compatible surfaces are no way around.
+    server.get("/read?query=%7B%7D").await.refused(401, "unauthenticated");
+    get(&server, "/read?query=%7B%7D", &ann).await.refused(403, "permission_denied");
+    server.post("/append", json!({ "events": { "type": "A" } })).await.refused(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn what_is_no_login_is_refused() {
+    let (server, token) = closed().await;
+    let wrong = [
+        "Digest x",
+        "Basic !",
+        "Basic YW5u",
+        "Bearer rw_unknown",
+        "Bearer",
+        &token,
+        "",
+        &basic("ann", "x"),
+        &basic("eve", "x"),
+    ];
+    for value in wrong {
+        let reply = get(&server, "/v1/stores", value).await;
+        reply.refused(401, "unauthenticated");
+        let ways = || reply.headers.iter().filter(|(name, _)| name == "www-authenticate").map(|(_, way)| way);
+        assert!(ways().any(|way| way.starts_with("Basic ")) && ways().any(|way| way.starts_with("Bearer")));
+    }
+    server.get("/v1/stores").await.refused(401, "unauthenticated");
+    server.get("/v1/nothing").await.refused(401, "unauthenticated");
+    let twice = [("authorization", "Bearer a"), ("authorization", "Bearer b")];
+    server.request("GET", "/v1/stores", &twice, b"").await.refused(401, "unauthenticated");
+    // These say that the process lives, to whoever asks.
+    for path in ["/health", "/ready", "/openapi.json"] {
+        assert_eq!(get(&server, path, "Bearer rw_unknown").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn guessing_is_slowed_down_by_the_connection_and_not_by_a_header() {
+    let (server, _) = closed().await;
+    let mut statuses = Vec::new();
+    for n in 0..50 {
+        let guess = basic("ann", "wrong");
+        let forwarded = format!("10.0.0.{n}");
+        let headers =
+            [("authorization", guess.as_str()), ("x-forwarded-for", &forwarded), ("forwarded", &forwarded)];
+        let reply = server.request("GET", "/v1/stores", &headers, b"").await;
+        statuses.push(reply.status);
+        if reply.status == 429 {
+            assert!(reply.header("retry-after").is_some());
+            break;
+        }
+    }
+    assert_eq!(statuses.last(), Some(&429), "{statuses:?}");
+}

@@ -1,0 +1,13 @@
+//! The HTTP surface over real sockets.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
+
+mod access;
+mod append;
+mod bodies;
+mod client;
+mod compatible;
+mod document;
+mod reads;
+mod stores;
+mod subscriptions;
+mod surroundings;

@@ -1,0 +1,192 @@
+//! Reads and questions.
+
+use serde_json::{Value, json};
+
+use crate::client::Server;
+
+const EVENTS: &str = "/v1/stores/s/events";
+
+fn positions(read: &Value) -> Vec<u64> {
+    read["events"].as_array().unwrap().iter().map(|event| event["position"].as_u64().unwrap()).collect()
+}
+
+async fn filled() -> Server {
+    let server = Server::start().await;
+    let event = |n: u64| json!({ "type": if n.is_multiple_of(2) { "Even" } else { "Odd" }, "tags": [format!("mod3:{}", n % 3), "all"], "data": n });
+    server.append("s", (1..=10).map(event).collect()).await;
+    server
+}
+
+#[tokio::test]
+async fn queries_by_address_and_by_body_are_the_same() {
+    let server = filled().await;
+    let cases = [
+        ("", json!({}), vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
+        ("?type=Even", json!({ "query": { "items": [{ "types": ["Even"] }] } }), vec![2, 4, 6, 8, 10]),
+        (
+            "?type=Even&type=Odd&tag=mod3:0",
+            json!({ "query": { "items": [{ "types": ["Even", "Odd"], "tags": ["mod3:0"] }] } }),
+            vec![3, 6, 9],
+        ),
+        (
+            "?tag=mod3:0&tag=all&backwards=true&limit=2",
+            json!({ "query": { "items": [{ "tags": ["mod3:0", "all"], "types": null }] }, "backwards": true, "limit": 2 }),
+            vec![9, 6],
+        ),
+        ("?from=4&before=8", json!({ "from": 4, "before": 8 }), vec![4, 5, 6, 7]),
+        ("?after=4&limit=1", json!({ "after": 4, "limit": 1 }), vec![5]),
+        ("?from=4&backwards", json!({ "from": 4, "backwards": true }), vec![4, 3, 2, 1]),
+        ("?limit=0", json!({ "limit": 0 }), vec![]),
+        (
+            "?query=%7B%22items%22%3A%5B%7B%22types%22%3A%5B%22Odd%22%5D%7D%5D%7D&limit=1",
+            json!({ "query": { "items": [{ "types": ["Odd"] }] }, "limit": 1 }),
+            vec![1],
+        ),
+    ];
+    for (address, body, expected) in cases {
+        let got = server.get(&format!("{EVENTS}{address}")).await;
+        assert_eq!(got.header("ropewalk-head"), Some("10"));
+        assert_eq!(got.header("content-type"), Some("application/json"));
+        let got = got.ok();
+        let posted = server.post("/v1/stores/s/events:query", &body).await.ok();
+        assert_eq!(got, posted, "{address}");
+        assert_eq!((got["head"].as_u64(), positions(&got)), (Some(10), expected), "{address}");
+    }
+}
+
+#[tokio::test]
+async fn lines_when_the_client_asks_for_them() {
+    let server = filled().await;
+    for (method, path, body) in [("GET", EVENTS, ""), ("POST", "/v1/stores/s/events:query", "{}")] {
+        let headers = [("accept", "application/x-ndjson"), ("content-type", "application/json")];
+        let reply = server.request(method, path, &headers, body.as_bytes()).await;
+        assert_eq!(reply.header("content-type"), Some("application/x-ndjson"));
+        assert_eq!(reply.header("ropewalk-head"), Some("10"));
+        let lines: Vec<Value> =
+            reply.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 10);
+        assert!(lines.iter().enumerate().all(|(n, line)| line["position"] == n as u64 + 1));
+    }
+    server.request("GET", EVENTS, &[("accept", "text/html")], b"").await.refused(406, "not_acceptable");
+}
+
+#[tokio::test]
+async fn questions_without_events() {
+    let server = filled().await;
+    let even = json!({ "query": { "items": [{ "types": ["Even"] }] } });
+    for reply in [
+        server.get("/v1/stores/s/events:last?type=Even").await,
+        server.post("/v1/stores/s/events:last", &even).await,
+    ] {
+        assert_eq!(reply.ok()["event"]["position"], 10);
+    }
+    assert_eq!(server.get("/v1/stores/s/events:last?type=None").await.ok(), json!({ "event": null }));
+    for reply in [
+        server.get("/v1/stores/s/events:count?type=Even").await,
+        server.post("/v1/stores/s/events:count", &even).await,
+    ] {
+        assert_eq!(reply.ok(), json!({ "count": 5 }));
+    }
+    assert_eq!(server.get("/v1/stores/s/events:count").await.ok(), json!({ "count": 10 }));
+    for (after, exists) in [(9, true), (10, false)] {
+        let got = server.get(&format!("/v1/stores/s/events:exists?type=Even&after={after}")).await.ok();
+        let body = json!({ "query": even["query"], "after": after });
+        let posted = server.post("/v1/stores/s/events:exists", body).await.ok();
+        assert_eq!((got, posted), (json!({ "exists": exists }), json!({ "exists": exists })));
+    }
+}
+
+#[tokio::test]
+async fn the_head_has_an_etag() {
+    let server = Server::start().await;
+    server.request("PUT", "/v1/stores/s", &[], b"").await;
+    let empty = server.get("/v1/stores/s/head").await;
+    assert_eq!(empty.header("etag"), Some("\"0\""));
+    assert_eq!(empty.ok(), json!({ "head": null }));
+    server.append("s", json!([{ "type": "A" }])).await;
+    let reply = server.get("/v1/stores/s/head").await;
+    assert_eq!((reply.header("etag"), reply.header("cache-control")), (Some("\"1\""), Some("no-cache")));
+    assert_eq!(reply.ok(), json!({ "head": 1 }));
+    for known in ["\"1\"", "W/\"1\"", "\"0\", \"1\"", "*"] {
+        let same = server.request("GET", "/v1/stores/s/head", &[("if-none-match", known)], b"").await;
+        assert_eq!((same.status, same.body.len(), same.header("etag")), (304, 0, Some("\"1\"")), "{known}");
+    }
+    server.append("s", json!([{ "type": "A" }])).await;
+    let changed = server.request("GET", "/v1/stores/s/head", &[("if-none-match", "\"1\"")], b"").await;
+    assert_eq!(changed.ok(), json!({ "head": 2 }));
+    let head = server.request("HEAD", "/v1/stores/s/head", &[], b"").await;
+    assert_eq!((head.status, head.header("etag"), head.body.len()), (200, Some("\"2\""), 0));
+}
+
+#[tokio::test]
+async fn bad_parameters_are_refused_by_name() {
+    let server = filled().await;
+    let wrong = [
+        ("events?typo=1", "\"typo\""),
+        ("events?limit=-1", "\"limit\""),
+        ("events?limit=1&limit=2", "2 times"),
+        ("events?from=x", "\"from\""),
+        ("events?backwards=maybe", "\"backwards\""),
+        ("events?query=%7B", "\"query\""),
+        ("events?query=%7B%22item%22%3A1%7D", "unknown field `item`"),
+        ("events?query=%7B%7D&type=A", "excludes"),
+        ("events?tag=%FF", "UTF-8"),
+        ("events?type=", "empty"),
+        ("events:count?after=1", "\"after\""),
+        ("events:last?limit=1", "\"limit\""),
+        ("subscribe?format=xml", "\"format\""),
+        ("subscribe?after=x", "\"after\""),
+        ("subscribe?limit=1", "\"limit\""),
+    ];
+    for (path, expected) in wrong {
+        let reply = server.get(&format!("/v1/stores/s/{path}")).await;
+        reply.refused(400, "invalid_argument");
+        assert!(reply.detail().contains(expected), "{path}: {}", reply.detail());
+    }
+}
+
+#[tokio::test]
+async fn unknown_stores_are_not_found() {
+    let server = Server::start().await;
+    for path in [
+        "",
+        "/events",
+        "/events:last",
+        "/events:count",
+        "/events:exists",
+        "/head",
+        "/subscribe",
+        "/tracking/x",
+    ] {
+        server.get(&format!("/v1/stores/none{path}")).await.refused(404, "not_found");
+    }
+    server.post("/v1/stores/none/events:query", "{}").await.refused(404, "not_found");
+    server
+        .post("/v1/stores/%00/events", json!({ "events": [{ "type": "A" }] }))
+        .await
+        .refused(400, "invalid_argument");
+    server.get("/v1/stores/%FF/head").await.refused(400, "invalid_argument");
+}
+
+#[tokio::test]
+async fn a_large_result_is_a_stream_and_complete() {
+    let server = Server::start().await;
+    let data = "x".repeat(1_000);
+    for _ in 0..20 {
+        let events: Vec<Value> =
+            (0..250).map(|n| json!({ "type": "Big", "data": { "n": n, "text": data } })).collect();
+        server.append("s", events.into()).await;
+    }
+    let reply = server.get(EVENTS).await;
+    assert_eq!(reply.header("transfer-encoding"), Some("chunked"));
+    assert_eq!(positions(&reply.ok()), (1..=5_000).collect::<Vec<_>>());
+    // A reader that takes its time and then leaves holds nothing up.
+    let mut slow = server.follow(EVENTS, &[("accept", "application/x-ndjson")]).await;
+    for n in 1..=100 {
+        assert_eq!(slow.line().await.unwrap()["position"], n);
+    }
+    server.append("s", json!([{ "type": "A" }])).await;
+    for n in 101..=5_000 {
+        assert_eq!(slow.line().await.unwrap()["position"], n, "the snapshot of its beginning");
+    }
+}

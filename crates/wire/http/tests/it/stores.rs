@@ -1,0 +1,43 @@
+//! Stores and figures.
+
+use serde_json::{Value, json};
+
+use crate::client::Server;
+
+#[tokio::test]
+async fn stores_are_created_listed_and_looked_at() {
+    let server = Server::start().await;
+    let created = server.request("PUT", "/v1/stores/a%20b", &[], b"").await;
+    assert_eq!((created.status, created.json()), (201, json!({ "name": "a b", "head": null, "events": 0 })));
+    server.append("a%20b", json!([{ "type": "A" }, { "type": "A" }])).await;
+    server.append("c", json!([{ "type": "A" }])).await;
+    let again = server.request("PUT", "/v1/stores/a%20b", &[], b"").await;
+    assert_eq!(again.ok(), json!({ "name": "a b", "head": 2, "events": 2 }));
+    assert_eq!(server.get("/v1/stores/c").await.ok(), json!({ "name": "c", "head": 1, "events": 1 }));
+    let listed = server.get("/v1/stores").await.ok();
+    let names: Vec<&Value> =
+        listed["stores"].as_array().unwrap().iter().map(|store| &store["name"]).collect();
+    assert_eq!(names, ["a b", "c", "default"]);
+    server.request("PUT", "/v1/stores/x%0A", &[], b"").await.refused(400, "invalid_argument");
+    server.request("PUT", "/v1/stores/x", &[], b"{}").await.refused(400, "invalid_argument");
+}
+
+#[tokio::test]
+async fn the_engine_says_what_it_holds() {
+    let server = Server::start().await;
+    server.append("s", json!([{ "type": "A" }])).await;
+    let stats = server.get("/v1/stats").await.ok();
+    assert!(stats["seq"].as_u64().unwrap() > 0 && stats["log"]["syncs"].as_u64().unwrap() > 0, "{stats}");
+    assert!(stats["keyspaces"].is_array());
+}
+
+#[tokio::test]
+async fn a_deleted_store_is_gone_and_its_name_begins_anew() {
+    let server = Server::start().await;
+    server.append("s", json!([{ "type": "A" }, { "type": "A" }])).await;
+    let deleted = server.request("DELETE", "/v1/stores/s", &[], b"").await;
+    assert_eq!((deleted.status, deleted.body.len()), (204, 0));
+    server.get("/v1/stores/s").await.refused(404, "not_found");
+    server.request("DELETE", "/v1/stores/s", &[], b"").await.refused(404, "not_found");
+    assert_eq!(server.append("s", json!([{ "type": "B" }])).await["first"], 1);
+}
