@@ -18,6 +18,7 @@ pub mod counting;
 pub mod dataset;
 pub mod event_store;
 pub mod events_plan;
+pub mod figures;
 pub mod harness;
 pub mod kernel_plan;
 pub mod machine;

@@ -11,11 +11,11 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
 use ropewalk_bench::counting::CountingAllocator;
 use ropewalk_bench::harness::Harness;
-use ropewalk_bench::plan::{Plan, is_below};
+use ropewalk_bench::plan::Plan;
 use ropewalk_bench::report::{OURS, Report};
 use ropewalk_bench::table::Style;
 use ropewalk_bench::worker::Task;
-use ropewalk_bench::{events_plan, kernel_plan, opossum_plan, probe, table};
+use ropewalk_bench::{events_plan, figures, kernel_plan, opossum_plan, probe, table};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -58,6 +58,15 @@ enum Command {
         /// Only these rows, or the rows below them.
         #[arg(long, value_name = "ROW")]
         only: Vec<String>,
+    },
+    /// Fills the tables of a page from stored results.
+    Figures {
+        /// The page.
+        #[arg(default_value = "README.md")]
+        page: PathBuf,
+        /// Where the results lie.
+        #[arg(long, default_value = "bench/results")]
+        results: PathBuf,
     },
     /// Measures the disk: 4 KiB pwrite + fdatasync.
     Probe {
@@ -119,11 +128,14 @@ fn main() -> Result<ExitCode> {
             Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::Show { file, markdown, only } => {
-            let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-            let mut report: Report =
-                serde_json::from_str(&text).with_context(|| format!("{} is no result", file.display()))?;
-            report.rows.retain(|row| only.is_empty() || only.iter().any(|only| is_below(&row.id, only)));
+            let mut report = Report::read(&file)?;
+            report.retain(&only);
             println!("{}", table::render(&report, if markdown { Style::Markdown } else { Style::Terminal }));
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Figures { page, results } => {
+            let text = fs::read_to_string(&page).with_context(|| format!("reading {}", page.display()))?;
+            fs::write(&page, figures::fill(&text, |name| figures::stored(&results, name))?)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Probe { dir } => {

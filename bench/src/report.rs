@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use std::path::Path;
+
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
-use crate::plan::{Better, Row};
+use crate::plan::{Better, Row, is_below};
 use crate::probe::Probe;
 use crate::worker::Figure;
 
@@ -28,6 +31,22 @@ pub struct Report {
     pub notes: Vec<String>,
     /// The rows.
     pub rows: Vec<RowResult>,
+}
+
+impl Report {
+    /// Reads a stored result.
+    ///
+    /// # Errors
+    /// The file is not there, or is no result.
+    pub fn read(file: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        serde_json::from_str(&text).with_context(|| format!("{} is no result", file.display()))
+    }
+
+    /// Keeps the rows that are one of `only` or lie below one; all if `only` is empty.
+    pub fn retain<S: AsRef<str>>(&mut self, only: &[S]) {
+        self.rows.retain(|row| only.is_empty() || only.iter().any(|only| is_below(&row.id, only.as_ref())));
+    }
 }
 
 /// One row of the result.

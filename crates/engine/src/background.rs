@@ -12,6 +12,7 @@ use ropewalk_store::{Checkpoint, CompactStep, Edit};
 
 use crate::commit::Core;
 use crate::error::EngineError;
+use crate::options::Room;
 use crate::sync::Ordering;
 use crate::version::Version;
 
@@ -176,31 +177,48 @@ impl Core {
         }
     }
 
-    /// Back-pressure: free below three quarters of the write budget, then ever longer pauses, and at the end a wait for
-    /// the next flush, which is an error when flushing fails.
-    pub(crate) fn admit(&self, threads: bool) -> Result<(), EngineError> {
+    /// What [`Core::admit`] would do now.
+    pub(crate) fn room(&self) -> Room {
         let max = self.options.write_bytes_max();
         let bytes = self.write_bytes.load(Ordering::Relaxed);
         let soft = max / 4 * 3;
         if bytes < soft {
-            return Ok(());
+            Room::Free
+        } else if bytes < max {
+            Room::Tight(Duration::from_nanos((bytes - soft) * 1_000_000 / (max - soft)))
+        } else {
+            Room::Spent
         }
-        if !threads {
-            return self.background_step().map(|_| ());
-        }
-        if bytes < max {
-            let nanos = (bytes - soft) * 1_000_000 / (max - soft);
-            self.env.clock.sleep(Duration::from_nanos(nanos));
-            return Ok(());
+    }
+
+    /// Why there is no room.
+    pub(crate) fn busy(&self) -> EngineError {
+        let (bytes, max) = (self.write_bytes.load(Ordering::Relaxed), self.options.write_bytes_max());
+        let failed = self.background.lock().flush_error.as_ref().map(ToString::to_string);
+        let cause = failed.unwrap_or_else(|| "flushing does not keep up".to_owned());
+        EngineError::Busy { bytes, max, cause: cause.into() }
+    }
+
+    /// Back-pressure: free below three quarters of the write budget, then ever longer pauses, and at the end a wait for
+    /// the next flush, which is an error when flushing fails.
+    pub(crate) fn admit(&self, threads: bool) -> Result<(), EngineError> {
+        match self.room() {
+            Room::Free => return Ok(()),
+            _ if !threads => return self.background_step().map(|_| ()),
+            Room::Tight(pause) => {
+                self.env.clock.sleep(pause);
+                return Ok(());
+            }
+            Room::Spent => {}
         }
         let mut background = self.background.lock();
-        while self.write_bytes.load(Ordering::Relaxed) >= max {
+        while self.room() == Room::Spent {
             if let Some(error) = self.stopped() {
                 return Err(error);
             }
-            if let Some(error) = &background.flush_error {
-                let bytes = self.write_bytes.load(Ordering::Relaxed);
-                return Err(EngineError::Busy { bytes, max, cause: error.to_string().into() });
+            if background.flush_error.is_some() {
+                drop(background);
+                return Err(self.busy());
             }
             self.background_work.notify_all();
             self.room.wait_for(&mut background, Duration::from_millis(100));

@@ -19,7 +19,7 @@ use crate::error::{CommitError, EngineError};
 use crate::feed::ChangeFeed;
 use crate::kv::KvModel;
 use crate::model::{Model, Operation};
-use crate::options::{Background, Durability, EngineOptions};
+use crate::options::{Background, Durability, EngineOptions, Room};
 use crate::pipeline::{Handle, Pipeline};
 use crate::record;
 use crate::sync::Ordering;
@@ -155,10 +155,8 @@ impl Engine {
         spawn("rope-sync", Box::new(move || syncer.run_async_sync()));
     }
 
-    fn request(
-        &self,
-        operations: Vec<Box<dyn Operation>>,
-    ) -> Result<(Vec<Box<dyn Operation>>, usize), EngineError> {
+    /// Bytes that the operations may take in a record, if that is allowed.
+    fn measure(&self, operations: &[Box<dyn Operation>]) -> Result<usize, EngineError> {
         if let Some(error) = self.core.stopped() {
             return Err(error);
         }
@@ -168,8 +166,11 @@ impl Engine {
         if bytes as u64 > max {
             return Err(EngineError::TooLarge { bytes: bytes as u64, max });
         }
-        self.core.admit(self.core.options.background == Background::Threads)?;
-        Ok((operations, bytes))
+        Ok(bytes)
+    }
+
+    fn admit(&self) -> Result<(), EngineError> {
+        self.core.admit(self.core.options.background == Background::Threads)
     }
 
     /// Commits `operations` as one transaction and returns when it is as durable as asked.
@@ -183,11 +184,13 @@ impl Engine {
         operations: Vec<Box<dyn Operation>>,
         durability: Durability,
     ) -> Result<Committed, CommitError> {
-        let (operations, bytes) = self.request(operations)?;
+        let bytes = self.measure(&operations)?;
+        self.admit()?;
         self.pipeline.commit(Request { operations, durability }, bytes)
     }
 
-    /// Queues a transaction and returns a handle to wait on or await. Blocks only while the queue is full.
+    /// Queues a transaction and returns a handle to wait on or await. Blocks while the memory budget is tight or spent, or
+    /// the queue is full.
     ///
     /// # Errors
     /// As [`Engine::commit`], for what is known before the transaction is queued.
@@ -196,8 +199,32 @@ impl Engine {
         operations: Vec<Box<dyn Operation>>,
         durability: Durability,
     ) -> Result<CommitHandle, CommitError> {
-        let (operations, bytes) = self.request(operations)?;
+        let bytes = self.measure(&operations)?;
+        self.admit()?;
         Ok(CommitHandle(self.pipeline.submit(Request { operations, durability }, bytes)))
+    }
+
+    /// As [`Engine::submit`], and never blocks, for callers that must not: they look at [`Engine::room`] first and pause
+    /// in their own way.
+    ///
+    /// # Errors
+    /// [`EngineError::Busy`] while the memory budget is spent or the queue is full; as [`Engine::commit`].
+    pub fn try_submit(
+        &self,
+        operations: Vec<Box<dyn Operation>>,
+        durability: Durability,
+    ) -> Result<CommitHandle, CommitError> {
+        let bytes = self.measure(&operations)?;
+        let handle = match self.core.room() {
+            Room::Spent => None,
+            _ => self.pipeline.try_submit(Request { operations, durability }, bytes),
+        };
+        Ok(CommitHandle(handle.ok_or_else(|| self.core.busy())?))
+    }
+
+    /// How much room the memory budget leaves for writes. One atomic load.
+    pub fn room(&self) -> Room {
+        self.core.room()
     }
 
     /// With [`Background::Manual`]: sequences and settles everything submitted.

@@ -27,7 +27,7 @@ pub use error::{CommitError, EngineError, Rejection};
 pub use feed::{Change, ChangeFeed};
 pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};
 pub use model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
-pub use options::{Background, Durability, EngineOptions};
+pub use options::{Background, Durability, EngineOptions, Room};
 pub use record::RecordBody;
 pub use ropewalk_log::{Cut, Damage, LogError, LogOptions, LogStats, Recovery};
 pub use ropewalk_store::{

@@ -18,6 +18,17 @@ pub enum Durability {
     },
 }
 
+/// How much room the memory budget leaves for writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Enough.
+    Free,
+    /// Flushing is slower than the writers: each should pause so long before its next commit.
+    Tight(Duration),
+    /// None: commits wait for the next flush.
+    Spent,
+}
+
 /// Who flushes, compacts and syncs in the background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Background {

@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, WakeWord};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, WakeWord};
 
 /// A group this large is settled before more is taken, so that one group's latency stays bounded.
 const GROUP_BYTES_MAX: usize = 8 << 20;
@@ -69,6 +69,12 @@ struct Queue<S: Stage> {
     leading: bool,
     /// Threads waiting for room.
     blocked: usize,
+}
+
+impl<S: Stage> Queue<S> {
+    fn is_full(&self) -> bool {
+        self.leading && (self.pending.len() >= QUEUE_LEN_MAX || self.bytes >= QUEUE_BYTES_MAX)
+    }
 }
 
 /// The queue and the two stages. Shared by every committer.
@@ -134,6 +140,19 @@ impl<S: Stage> Pipeline<S> {
         handle
     }
 
+    /// As [`Pipeline::submit`], and never blocks: `None` while the queue is full.
+    pub(crate) fn try_submit(self: &Arc<Self>, request: S::Request, bytes: usize) -> Option<Handle<S>> {
+        let queue = self.queue.lock();
+        if queue.is_full() {
+            return None;
+        }
+        let (handle, lead) = self.push(queue, request, bytes);
+        if lead {
+            self.hand_over();
+        }
+        Some(handle)
+    }
+
     fn hand_over(&self) {
         self.queue.lock().leading = false;
         if self.served.load(Ordering::Acquire) {
@@ -156,13 +175,22 @@ impl<S: Stage> Pipeline<S> {
     }
 
     fn enqueue(self: &Arc<Self>, request: S::Request, bytes: usize) -> (Handle<S>, bool) {
-        let slot = Arc::new(Slot { done: AtomicBool::new(false), outcome: Mutex::new(None) });
         let mut queue = self.queue.lock();
-        while queue.leading && (queue.pending.len() >= QUEUE_LEN_MAX || queue.bytes >= QUEUE_BYTES_MAX) {
+        while queue.is_full() {
             queue.blocked += 1;
             self.room.wait(&mut queue);
             queue.blocked -= 1;
         }
+        self.push(queue, request, bytes)
+    }
+
+    fn push(
+        self: &Arc<Self>,
+        mut queue: MutexGuard<'_, Queue<S>>,
+        request: S::Request,
+        bytes: usize,
+    ) -> (Handle<S>, bool) {
+        let slot = Arc::new(Slot { done: AtomicBool::new(false), outcome: Mutex::new(None) });
         queue.pending.push(Entry { request, bytes, slot: slot.clone() });
         queue.bytes += bytes;
         let lead = !queue.leading;

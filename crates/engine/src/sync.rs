@@ -1,13 +1,13 @@
 //! The locks and atomics of the commit pipeline, so that the model checker can take their place (`--cfg shuttle`).
 
 #[cfg(not(shuttle))]
-pub(crate) use real::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, WakeWord};
+pub(crate) use real::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, WakeWord};
 #[cfg(shuttle)]
-pub(crate) use tested::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, WakeWord};
+pub(crate) use tested::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, WakeWord};
 
 #[cfg(not(shuttle))]
 mod real {
-    pub(crate) use parking_lot::{Condvar, Mutex};
+    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
     use std::sync::atomic::AtomicU32;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

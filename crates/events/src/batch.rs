@@ -38,15 +38,17 @@ impl EventBatch {
         self.bytes.len()
     }
 
+    /// The event at `index`, read in place.
+    pub fn get(&self, index: usize) -> Option<SequencedEventRef<'_>> {
+        let (position, end) = *self.ends.get(index)?;
+        let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |(_, end)| *end);
+        let event = SequencedEventRef::decode(position, self.bytes.get(start..end)?);
+        Some(event.expect("pushed bytes are those of a decoded event"))
+    }
+
     /// The events, read in place.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = SequencedEventRef<'_>> + ExactSizeIterator {
-        (0..self.ends.len()).map(|index| {
-            let start =
-                index.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |(_, end)| *end);
-            let (position, end) = self.ends.get(index).copied().unwrap_or_default();
-            let value = self.bytes.get(start..end).unwrap_or_default();
-            SequencedEventRef::decode(position, value).expect("pushed bytes are those of a decoded event")
-        })
+        (0..self.ends.len()).map(|index| self.get(index).expect("the index is below the length"))
     }
 
     /// Gives back what was reserved and not used.

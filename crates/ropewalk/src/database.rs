@@ -163,6 +163,11 @@ impl Database {
         self.engine.visible_beyond(seq)
     }
 
+    /// How much room the memory budget leaves for writes.
+    pub fn room(&self) -> engine::Room {
+        self.engine.room()
+    }
+
     /// What the engine does and holds.
     pub fn stats(&self) -> EngineStats {
         self.engine.stats()

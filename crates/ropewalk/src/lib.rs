@@ -30,7 +30,7 @@ pub use options::Options;
 pub use ropewalk_base::{Lsn, Position, Seq};
 pub use ropewalk_engine::{
     Background, Committed, Compression, Damage as LogDamage, Durability, EngineError, EngineReport,
-    EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite, ReadMode, Value, VisibleBeyond,
+    EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite, ReadMode, Room, Value, VisibleBeyond,
 };
 pub use ropewalk_events::{
     AppendCondition, AppendOptions, AppendSection, Appended, Decision, DecisionError, Delivery, Event,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ropewalk_base::Seq;
 use ropewalk_engine::{
     Background, CommitError, Durability, Engine, EngineError, EngineOptions, Keyspace, KeyspaceOptions,
-    KvBatch,
+    KvBatch, Room,
 };
 use ropewalk_vfs::{DiskOp, FaultyVfs};
 use ropewalk_vfs::{Env, ManualClock};
@@ -228,4 +228,33 @@ fn a_transaction_over_the_limit_is_refused_before_anything_happens() {
     let refused = put(&engine, keys, b"k", &value, Durability::Sync).unwrap_err();
     assert!(matches!(refused, CommitError::Engine(EngineError::TooLarge { .. })), "{refused}");
     assert_eq!(engine.seq(), Seq::ZERO);
+}
+
+#[test]
+fn try_submit_says_busy_where_submit_would_wait() {
+    let (disk, clock) = (FaultyVfs::new(1), Arc::default());
+    let engine = open(&env(&disk, &clock), manual()).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let submit = |n: u64| {
+        let mut batch = KvBatch::new();
+        batch.put(keys, &n.to_be_bytes(), &[7; 4096]);
+        engine.try_submit(vec![Box::new(batch)], Durability::Sync)
+    };
+    let (mut written, mut tight) = (0, false);
+    let refused = loop {
+        tight |= matches!(engine.room(), Room::Tight(_));
+        match submit(written) {
+            Ok(mut handle) => {
+                engine.drive();
+                handle.try_take().unwrap().unwrap();
+                written += 1;
+            }
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, CommitError::Engine(EngineError::Busy { .. })), "{refused}");
+    assert!(tight && engine.room() == Room::Spent && written > 50);
+    while engine.background_step().unwrap() {}
+    assert_eq!(engine.room(), Room::Free);
+    submit(written).unwrap();
 }

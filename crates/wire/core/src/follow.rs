@@ -1,14 +1,23 @@
-//! Live subscriptions.
+//! Subscriptions: first what is there, then what comes, each event once and in order, for ever.
+//!
+//!   [position after] ─▶ catch up: own batches from the store ─▶ CaughtUp ─▶ live: shared batches of the group ─▶ …
+//!                              ▲                                                          │ slower than the writers
+//!                              └────────────────────────── FellBehind ◀───────────────────┘
+//!
+//! A subscription is a position and nothing else: whatever happens it can go on by reading from there. See `feed` for the
+//! live side.
 
+use core::ops::ControlFlow;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use ropewalk::{EventBatch, EventStore, Position, Query, ReadOptions, Seq, SequencedEventRef};
+use ropewalk::{EventBatch, EventReader, EventStore, Position, Query, ReadOptions, SequencedEventRef};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::WireError;
+use crate::feed::{Member, News, still_there};
 use crate::service::Service;
 
 /// Events of one batch, and bytes of them as stored.
@@ -37,7 +46,7 @@ pub struct EncodedBatch {
 }
 
 impl EncodedBatch {
-    fn new(events: EventBatch) -> Self {
+    pub(crate) fn new(events: EventBatch) -> Self {
         Self { events, frames: Default::default() }
     }
 
@@ -54,6 +63,29 @@ impl EncodedBatch {
             None => encode(self),
         }
     }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.events.bytes()
+    }
+
+    /// A batch of the events at these indexes.
+    pub(crate) fn pick(&self, indexes: &[usize]) -> Self {
+        let mut events = EventBatch::new();
+        indexes.iter().filter_map(|at| self.events.get(*at)).for_each(|event| events.push(&event));
+        events.shrink();
+        Self::new(events)
+    }
+}
+
+/// Reads the next batch.
+pub(crate) fn fill(reader: &mut EventReader) -> Result<EventBatch, WireError> {
+    let mut batch = EventBatch::new();
+    reader.visit_while(BATCH_EVENTS, |event| {
+        batch.push(event);
+        if batch.bytes() < BATCH_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    batch.shrink();
+    Ok(batch)
 }
 
 /// What a subscription delivers.
@@ -78,69 +110,75 @@ pub enum Followed {
 pub struct Following {
     service: Service,
     store: EventStore,
-    query: Query,
+    /// The store's number when the subscription began.
+    id: u32,
+    query: Arc<Query>,
+    /// Everything up to here was delivered, is in `ready`, or does not match.
     after: Position,
-    seen: Seq,
+    /// Caught up, and said so.
     live: bool,
-    started: bool,
     ready: VecDeque<Followed>,
+    member: Option<Member>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Following {
     pub(crate) fn new(
         service: Service,
-        store: EventStore,
+        (store, id): (EventStore, u32),
         query: Query,
         after: Position,
         permit: OwnedSemaphorePermit,
     ) -> Self {
         service.metrics().subscriptions.fetch_add(1, Relaxed);
-        let (seen, ready) = (Seq::ZERO, VecDeque::new());
-        Self { service, store, query, after, seen, live: false, started: false, ready, _permit: permit }
+        let (query, ready) = (Arc::new(query), VecDeque::new());
+        Self { service, store, id, query, after, live: false, ready, member: None, _permit: permit }
     }
 
-    /// Waits for what comes next.
+    /// Waits for what comes next. Nothing is lost when the wait is given up: the next call goes on.
     ///
     /// # Errors
-    /// [`crate::Code::Stopping`] when the server shuts down; damage; the engine stopped.
+    /// [`crate::Code::Stopping`] when the server shuts down; [`crate::Code::NotFound`] when the store is deleted; damage;
+    /// the engine stopped.
     pub async fn next(&mut self) -> Result<Followed, WireError> {
-        let stop = self.service.stop().clone();
         loop {
             if let Some(followed) = self.ready.pop_front() {
+                if let Followed::Events(batch) = &followed {
+                    let events = batch.events().len() as u64;
+                    self.service.metrics().events_delivered.fetch_add(events, Relaxed);
+                }
                 return Ok(followed);
             }
-            if stop.stopping() {
+            if self.service.stop().stopping() {
                 return Err(WireError::stopping());
             }
-            self.fetch()?;
-            if !self.ready.is_empty() {
+            if !self.live {
+                self.catch_up()?;
                 continue;
             }
-            let news = self.service.database().visible_beyond(self.seen);
-            tokio::select! {
-                news = news => drop(news?),
-                () = stop.wait() => return Err(WireError::stopping()),
+            let member = match &self.member {
+                Some(member) => member,
+                None => {
+                    let hub = self.service.hub();
+                    self.member.insert(hub.join(&self.service, &self.store, self.id, &self.query)?)
+                }
+            };
+            match member.news(self.after).await? {
+                News::Batch(to, batch) => {
+                    self.after = to;
+                    self.ready.push_back(Followed::Events(batch));
+                }
+                News::Behind => self.catch_up()?,
             }
         }
     }
 
-    fn fetch(&mut self) -> Result<(), WireError> {
-        let seq = self.service.database().seq();
-        if self.started && seq == self.seen {
-            return Ok(());
-        }
+    /// Reads the next batch from the store.
+    fn catch_up(&mut self) -> Result<(), WireError> {
         let mut reader = self.store.read(&self.query, ReadOptions::default().after(self.after))?;
         let head = reader.head().unwrap_or(Position::ZERO);
-        let mut batch = EventBatch::new();
-        reader.visit_while(BATCH_EVENTS, |event| {
-            batch.push(event);
-            if batch.bytes() < BATCH_BYTES {
-                core::ops::ControlFlow::Continue(())
-            } else {
-                core::ops::ControlFlow::Break(())
-            }
-        })?;
+        let batch = fill(&mut reader)?;
+        still_there(&self.store, self.id)?;
         let more = !reader.ended();
         if more && self.live {
             self.live = false;
@@ -148,17 +186,13 @@ impl Following {
         }
         let last = batch.iter().next_back().map(|event| event.position);
         if !batch.is_empty() {
-            self.service.metrics().events_delivered.fetch_add(batch.len() as u64, Relaxed);
             self.ready.push_back(Followed::Events(Arc::new(EncodedBatch::new(batch))));
         }
-        self.started = true;
         if more {
             self.after = last.unwrap_or(self.after);
-            self.seen = Seq::ZERO;
             return Ok(());
         }
         self.after = head.max(self.after);
-        self.seen = seq;
         if !self.live {
             self.live = true;
             self.ready.push_back(Followed::CaughtUp { head });

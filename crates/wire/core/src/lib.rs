@@ -10,6 +10,7 @@
 
 mod access;
 mod error;
+mod feed;
 mod follow;
 mod limits;
 mod metrics;

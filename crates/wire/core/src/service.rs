@@ -1,17 +1,19 @@
 //! The operations that protocols offer: each checks the caller's right and the limits, then does its work.
 
+use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use ropewalk::{
     AppendOptions, Appended, Database, EngineStats, Event, EventStore, EventsError, Position, Query,
-    ReadOptions, SequencedEvent,
+    ReadOptions, Room, SequencedEvent,
 };
 use tokio::sync::Semaphore;
 
 use crate::access::{Access, Caller, Right};
 use crate::error::WireError;
+use crate::feed::Hub;
 use crate::follow::Following;
 use crate::limits::{Limits, ServiceSettings};
 use crate::metrics::Metrics;
@@ -32,6 +34,7 @@ struct Shared {
     reads: Arc<Semaphore>,
     long_reads: Arc<Semaphore>,
     subscriptions: Arc<Semaphore>,
+    hub: Hub,
 }
 
 /// An event store as listed.
@@ -42,6 +45,13 @@ pub struct StoreInfo {
     /// Its last position, which is also the number of its events.
     pub head: Option<Position>,
 }
+
+/// Types and tags of an append's conditions that are looked up on the caller's thread; each costs about a microsecond.
+const INLINE_TERMS_MAX: usize = 500;
+/// How long an append waits for a flush before it is answered with a pause to make.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How often it looks.
+const ROOM_LOOK: Duration = Duration::from_millis(10);
 
 /// Holds the place of an append on its way.
 struct InFlight<'a> {
@@ -71,6 +81,7 @@ impl Service {
             reads: Arc::new(Semaphore::new(limits.reads.min(Semaphore::MAX_PERMITS))),
             long_reads: Arc::new(Semaphore::new(limits.long_reads.clamp(1, Semaphore::MAX_PERMITS))),
             subscriptions: Arc::new(Semaphore::new(limits.subscriptions.min(Semaphore::MAX_PERMITS))),
+            hub: Hub::default(),
             limits,
             default_store,
             db,
@@ -105,6 +116,10 @@ impl Service {
     /// The store that protocols without store names use.
     pub fn default_store(&self) -> &str {
         &self.0.default_store
+    }
+
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.0.hub
     }
 
     fn begin(&self, caller: &Caller, right: Right, store: Option<&str>) -> Result<(), WireError> {
@@ -155,10 +170,37 @@ impl Service {
             return Err(WireError::too_large("bytes in one append", bytes, limits.request_bytes));
         }
         let _in_flight = self.enter_append(bytes)?;
+        self.room().await?;
         let store = self.0.db.events(store)?;
-        let appended = store.submit(events, options)?.await?;
+        let terms: usize = options.conditions.iter().map(|c| terms(&c.fail_if_events_match)).sum();
+        let pending = if terms > INLINE_TERMS_MAX {
+            off_thread(&self.0.long_reads, || store.try_submit(events, options)).await?
+        } else {
+            store.try_submit(events, options)?
+        };
+        let appended = pending.await?;
         self.0.metrics.events_appended.fetch_add(events.len() as u64, Relaxed);
         Ok(appended)
+    }
+
+    /// Waits a moment while the memory budget is tight; the engine's own wait would hold an async thread.
+    async fn room(&self) -> Result<(), WireError> {
+        let until = Instant::now() + ROOM_WAIT_MAX;
+        loop {
+            match self.0.db.room() {
+                Room::Free => return Ok(()),
+                Room::Tight(pause) => {
+                    tokio::time::sleep(pause).await;
+                    return Ok(());
+                }
+                Room::Spent if Instant::now() >= until => {
+                    return Err(WireError::exhausted(
+                        "the memory budget is spent and flushing does not keep up",
+                    ));
+                }
+                Room::Spent => tokio::time::sleep(ROOM_LOOK).await,
+            }
+        }
     }
 
     /// Opens a read of the matching events at this moment.
@@ -264,7 +306,9 @@ impl Service {
         let permit = permit.map_err(|_| WireError::exhausted("too many subscriptions are open"))?;
         // Refuses an invalid query before the stream begins.
         store.subscribe(&query, after)?;
-        Ok(Following::new(self.clone(), store, query, after.unwrap_or(Position::ZERO), permit))
+        let missing = || EventsError::UnknownStore { name: store.name().to_owned() };
+        let id = store.id().ok_or_else(missing)?;
+        Ok(Following::new(self.clone(), (store, id), query, after.unwrap_or(Position::ZERO), permit))
     }
 
     /// The stores that the caller may read, by name.
@@ -310,6 +354,10 @@ impl Service {
         caller.check(Right::Read, None)?;
         Ok(self.0.db.stats())
     }
+}
+
+fn terms(query: &Query) -> usize {
+    query.items.iter().map(|item| item.types.len() + item.tags.len()).sum()
 }
 
 /// About what an event takes in a log record.

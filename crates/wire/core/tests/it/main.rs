@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod access;
+mod following;
+mod limits;
 mod operations;
 
 use ropewalk::{AppendOptions, Database, Event};

@@ -1,0 +1,297 @@
+//! Events on the wire: written once, from where the store keeps them into the bytes of a protobuf message.
+//!
+//!   SequencedEventRef (in place) ─▶ FrameWriter ─▶ Frame (message bytes) ─▶ Codec ─▶ HTTP/2
+//!
+//! Both protocols put the same fields at the same numbers, so one writer serves both; ours adds commit and time.
+//! ```text
+//! message        1 events*: SequencedEvent │ 2 head (of a read)
+//! SequencedEvent 1 position │ 2 event │ 3 tracking{1 source, 2 position} │ 4 seq │ 5 recorded_at_micros (ours)
+//! Event          1 type │ 2 tags* │ 3 data │ 4 id as text │ 5 metadata*{1 key, 2 value}
+//! ```
+//! Invariants
+//! 1. The bytes are those that prost would write (checked by tests): minimal varints, default values left out.
+//! 2. A frame stays below [`FRAME_BYTES_MAX`] unless it holds a single event.
+
+use core::marker::PhantomData;
+
+use bytes::{BufMut, Bytes};
+use ropewalk::{Position, SequencedEventRef};
+use tonic::Status;
+use tonic::codec::{BufferSettings, EncodeBuf, Encoder};
+use tonic_prost::ProstDecoder;
+
+/// Clients refuse messages over 4 MiB unless told otherwise; the rest is room for the head.
+pub(crate) const FRAME_BYTES_MAX: usize = (4 << 20) - 1024;
+
+/// The encoded message of a response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame(pub(crate) Bytes);
+
+impl Frame {
+    /// A message of one number, which may be zero.
+    pub(crate) fn signal(field: u8, position: Position) -> Self {
+        let mut bytes = vec![field << 3];
+        put_varint(&mut bytes, position.0);
+        Self(bytes.into())
+    }
+}
+
+/// Which fields an event shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// `umadb.v1`.
+    Umadb,
+    /// `ropewalk.events.v1`.
+    Events,
+}
+
+/// What a message of a read says in its field `head`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Head {
+    /// Nothing.
+    Absent,
+    /// This position; zero is left out.
+    At(Position),
+    /// The position of the message's last event.
+    LastEvent,
+}
+
+/// Collects events into frames.
+pub(crate) struct FrameWriter {
+    dialect: Dialect,
+    head: Head,
+    ready: Vec<Frame>,
+    bytes: Vec<u8>,
+    last: Position,
+}
+
+impl FrameWriter {
+    pub(crate) fn new(dialect: Dialect, head: Head) -> Self {
+        Self { dialect, head, ready: Vec::new(), bytes: Vec::new(), last: Position::ZERO }
+    }
+
+    pub(crate) fn push(&mut self, event: &SequencedEventRef<'_>) {
+        let sizes = Sizes::new(self.dialect, event);
+        let bytes = 1 + varint_len(sizes.sequenced) + sizes.sequenced;
+        if !self.bytes.is_empty() && self.bytes.len() + bytes > FRAME_BYTES_MAX {
+            self.close();
+        }
+        put_length(&mut self.bytes, 1, sizes.sequenced);
+        put_sequenced(&mut self.bytes, self.dialect, event, &sizes);
+        self.last = event.position;
+    }
+
+    fn close(&mut self) {
+        match self.head {
+            Head::At(head) => put_number(&mut self.bytes, 2, head.0),
+            Head::LastEvent => put_number(&mut self.bytes, 2, self.last.0),
+            Head::Absent => {}
+        }
+        // The next frame of this writer will be about as large.
+        let next = Vec::with_capacity(self.bytes.len());
+        self.ready.push(Frame(std::mem::replace(&mut self.bytes, next).into()));
+    }
+
+    /// The frames; none if there was no event.
+    pub(crate) fn finish(mut self) -> Vec<Frame> {
+        if !self.bytes.is_empty() {
+            self.close();
+        }
+        self.ready
+    }
+
+    /// A message without events.
+    pub(crate) fn empty(head: Option<Position>) -> Frame {
+        let mut bytes = Vec::new();
+        put_number(&mut bytes, 2, head.map_or(0, |head| head.0));
+        Frame(bytes.into())
+    }
+}
+
+/// Lengths of the nested messages, which protobuf writes before them.
+struct Sizes {
+    event: usize,
+    tracking: usize,
+    sequenced: usize,
+}
+
+impl Sizes {
+    fn new(dialect: Dialect, event: &SequencedEventRef<'_>) -> Self {
+        let tags: usize = event.tags().map(|tag| field_len(tag.len())).sum();
+        let metadata: usize = event.metadata().map(|(k, v)| field_len(entry_len(k, v))).sum();
+        let id = if event.id().is_some() { field_len(UUID_TEXT) } else { 0 };
+        let body = text_len(event.event_type().len()) + tags + text_len(event.data().len()) + id + metadata;
+        let tracking = event.tracking().map_or(0, |(source, at)| text_len(source.len()) + number_len(at));
+        let commit = match dialect {
+            Dialect::Umadb => 0,
+            Dialect::Events => number_len(event.seq.0) + number_len(event.time_micros as u64),
+        };
+        let nested = if event.tracking().is_some() { field_len(tracking) } else { 0 };
+        let sequenced = number_len(event.position.0) + field_len(body) + nested + commit;
+        Self { event: body, tracking, sequenced }
+    }
+}
+
+fn put_sequenced(out: &mut Vec<u8>, dialect: Dialect, event: &SequencedEventRef<'_>, sizes: &Sizes) {
+    put_number(out, 1, event.position.0);
+    put_length(out, 2, sizes.event);
+    put_event(out, event);
+    if let Some((source, position)) = event.tracking() {
+        put_length(out, 3, sizes.tracking);
+        put_text(out, 1, source.as_bytes());
+        put_number(out, 2, position);
+    }
+    if dialect == Dialect::Events {
+        put_number(out, 4, event.seq.0);
+        put_number(out, 5, event.time_micros as u64);
+    }
+}
+
+/// Length of a UUID as text.
+const UUID_TEXT: usize = uuid::fmt::Hyphenated::LENGTH;
+
+fn put_event(out: &mut Vec<u8>, event: &SequencedEventRef<'_>) {
+    put_text(out, 1, event.event_type().as_bytes());
+    for tag in event.tags() {
+        put_bytes(out, 2, tag.as_bytes());
+    }
+    put_text(out, 3, event.data());
+    if let Some(id) = event.id() {
+        let mut text = [0; UUID_TEXT];
+        put_bytes(out, 4, id.hyphenated().encode_lower(&mut text).as_bytes());
+    }
+    for (key, value) in event.metadata() {
+        put_length(out, 5, entry_len(key, value));
+        put_text(out, 1, key.as_bytes());
+        put_text(out, 2, value.as_bytes());
+    }
+}
+
+fn entry_len(key: &str, value: &str) -> usize {
+    text_len(key.len()) + text_len(value.len())
+}
+
+fn varint_len(value: usize) -> usize {
+    number_len(value as u64).max(2) - 1
+}
+
+/// Length of a number with its field number; zero is left out.
+fn number_len(value: u64) -> usize {
+    if value == 0 { 0 } else { 1 + (64 - value.leading_zeros() as usize).div_ceil(7) }
+}
+
+/// Length of a field of `len` bytes with its field number and length.
+fn field_len(len: usize) -> usize {
+    1 + varint_len(len) + len
+}
+
+/// The same for a field that is left out when empty.
+fn text_len(len: usize) -> usize {
+    if len == 0 { 0 } else { field_len(len) }
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+pub(crate) fn put_number(out: &mut Vec<u8>, field: u8, value: u64) {
+    if value != 0 {
+        out.push(field << 3);
+        put_varint(out, value);
+    }
+}
+
+fn put_length(out: &mut Vec<u8>, field: u8, len: usize) {
+    out.push(field << 3 | 2);
+    put_varint(out, len as u64);
+}
+
+fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    put_length(out, field, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+fn put_text(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        put_bytes(out, field, bytes);
+    }
+}
+
+/// What a response can be: a frame, or any message of prost.
+pub(crate) trait Encode: Send + 'static {
+    /// Bytes to reserve for a response whose size is not known yet.
+    const RESERVE: usize;
+    /// Writes the message.
+    ///
+    /// # Errors
+    /// None in practice: the buffer grows.
+    fn encode(self, out: &mut EncodeBuf<'_>) -> Result<(), Status>;
+}
+
+impl Encode for Frame {
+    const RESERVE: usize = 0;
+
+    fn encode(self, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.reserve(self.0.len());
+        out.put_slice(&self.0);
+        Ok(())
+    }
+}
+
+impl<T: prost::Message + 'static> Encode for T {
+    // Answers of calls without events are a few numbers.
+    const RESERVE: usize = 64;
+
+    fn encode(self, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        prost::Message::encode(&self, out).map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+/// Requests by prost, responses by [`Encode`].
+pub(crate) struct Codec<E, D>(PhantomData<fn(E) -> D>);
+
+impl<E, D> Default for Codec<E, D> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+/// Bytes reserved for a request before its length is known; most are small.
+const REQUEST_RESERVE: usize = 1024;
+/// Small messages that are ready together go out together, up to this many bytes.
+const TOGETHER_BYTES: usize = 32 << 10;
+
+impl<E: Encode, D: prost::Message + Default + Send + 'static> tonic::codec::Codec for Codec<E, D> {
+    type Encode = E;
+    type Decode = D;
+    type Encoder = FrameEncoder<E>;
+    type Decoder = ProstDecoder<D>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        FrameEncoder(PhantomData)
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstDecoder::new(BufferSettings::new(REQUEST_RESERVE, TOGETHER_BYTES))
+    }
+}
+
+/// Writes responses.
+pub(crate) struct FrameEncoder<E>(PhantomData<fn(E)>);
+
+impl<E: Encode> Encoder for FrameEncoder<E> {
+    type Item = E;
+    type Error = Status;
+
+    fn encode(&mut self, item: E, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        item.encode(out)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(E::RESERVE, TOGETHER_BYTES)
+    }
+}

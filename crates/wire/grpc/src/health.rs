@@ -1,0 +1,27 @@
+use ropewalk_wire::Service;
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::server::health_reporter;
+
+/// The names under which health is asked for; the empty one is the server.
+const NAMES: [&str; 3] = ["", "umadb.v1.DCB", "ropewalk.events.v1.Events"];
+
+/// `grpc.health.v1.Health`: serving until the server stops, then not serving; and watches end with that.
+pub(crate) async fn health(service: &Service) -> HealthServer<impl Health + use<>> {
+    let (mut reporter, server) = health_reporter();
+    for name in NAMES {
+        reporter.set_service_status(name, ServingStatus::Serving).await;
+    }
+    let stop = service.stop().clone();
+    tokio::spawn(async move {
+        stop.wait().await;
+        for name in NAMES {
+            reporter.set_service_status(name, ServingStatus::NotServing).await;
+        }
+        for name in NAMES {
+            // Watches that are open see the last status and end.
+            reporter.clear_service_status(name).await;
+        }
+    });
+    server
+}

@@ -1,0 +1,55 @@
+//! gRPC: the protocol of UmaDB, so that its clients work unchanged, and our own for what it cannot say.
+//!
+//!   connection ─▶ serve (HTTP/2 settings) ─▶ routes ─┬─▶ umadb.v1.DCB, umadb.UmaDBService (its older path)
+//!                                                    ├─▶ ropewalk.events.v1.Events
+//!                                                    └─▶ grpc.health.v1, grpc.reflection.v1 and v1alpha
+//!
+//! Read `umadb` and `events` for what the calls mean, `frame` for how events reach the wire with one copy, `status` for
+//! what a failed call carries, `request` for who asks and of which store. docs/grpc.md is the page for users.
+#![deny(missing_docs)]
+
+mod alias;
+mod convert;
+mod events;
+mod frame;
+mod health;
+mod request;
+mod routes;
+mod status;
+mod streams;
+mod umadb;
+
+pub use routes::{GrpcSettings, routes, serve};
+
+/// Messages and clients of both protocols, as generated from the files in `proto/`.
+#[allow(missing_docs, clippy::pedantic, clippy::nursery, unreachable_pub)] // generated
+pub mod proto {
+    /// `umadb.v1`.
+    pub mod umadb {
+        /// `umadb.v1`.
+        pub mod v1 {
+            tonic::include_proto!("umadb.v1");
+        }
+    }
+    /// `ropewalk.events.v1`.
+    pub mod ropewalk {
+        /// `ropewalk.events.v1`.
+        pub mod events {
+            /// `ropewalk.events.v1`.
+            pub mod v1 {
+                tonic::include_proto!("ropewalk.events.v1");
+            }
+        }
+    }
+}
+
+/// Servers whose event-bearing answers are frames.
+#[allow(missing_docs, unreachable_pub, dead_code, clippy::upper_case_acronyms)] // generated
+mod server {
+    pub(crate) mod umadb {
+        include!(concat!(env!("OUT_DIR"), "/umadb.v1.DCB.rs"));
+    }
+    pub(crate) mod events {
+        include!(concat!(env!("OUT_DIR"), "/ropewalk.events.v1.Events.rs"));
+    }
+}

@@ -1,0 +1,64 @@
+//! One call: who asks, how long it may take, and its row in the metrics.
+
+use core::future::Future;
+use std::net::IpAddr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ropewalk_wire::{Caller, Code, Credentials, Service, WireError};
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status};
+
+use crate::status::ToStatus;
+
+/// A protocol of this crate: its name in the metrics, and its errors.
+#[derive(Clone, Copy)]
+pub(crate) struct Protocol {
+    pub(crate) name: &'static str,
+    pub(crate) status: ToStatus,
+}
+
+/// Who sent `request`, from its header `authorization: Bearer TOKEN` or `Basic USER:PASSWORD`.
+pub(crate) async fn caller<T>(service: &Service, request: &Request<T>) -> Result<Caller, WireError> {
+    let peer = request.remote_addr().map(|address| address.ip());
+    authenticate(service, request.metadata(), peer).await
+}
+
+async fn authenticate(
+    service: &Service,
+    metadata: &MetadataMap,
+    peer: Option<IpAddr>,
+) -> Result<Caller, WireError> {
+    let Some(header) = metadata.get("authorization") else {
+        return service.access().authenticate(Credentials::None, peer).await;
+    };
+    let malformed =
+        || WireError::new(Code::Unauthenticated, "authorization must be `Bearer TOKEN` or `Basic …`");
+    let (scheme, value) = header.to_str().ok().and_then(|h| h.split_once(' ')).ok_or_else(malformed)?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return service.access().authenticate(Credentials::Token(value), peer).await;
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return Err(malformed());
+    }
+    let pair = STANDARD.decode(value).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let pair = pair.ok_or_else(malformed)?;
+    let (user, password) = pair.split_once(':').ok_or_else(malformed)?;
+    service.access().authenticate(Credentials::Password { user, password }, peer).await
+}
+
+/// Runs a call with one answer.
+pub(crate) async fn unary<R>(
+    service: &Service,
+    protocol: Protocol,
+    operation: &'static str,
+    work: impl Future<Output = Result<R, WireError>>,
+) -> Result<Response<R>, Status> {
+    let timer = service.metrics().request(protocol.name, operation);
+    let limit = service.limits().request_time;
+    let result = tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(WireError::new(Code::Timeout, format!("no answer within {} ms", limit.as_millis())))
+    });
+    timer.done(result.as_ref().map(drop).map_err(|error| error.code));
+    result.map(Response::new).map_err(|error| (protocol.status)(&error))
+}

@@ -1,0 +1,179 @@
+//! What a failed call carries. Each protocol has its table from [`Code`] to gRPC's codes, and its own details.
+//!
+//! ```text
+//! umadb.v1            details = ErrorResponse{message, error_type}, as they are; without them (stopping, timeout) the
+//!                     clients look at gRPC's code
+//! ropewalk.events.v1  details = google.rpc.Status{code, message, [Error]}; Error.code is the stable name
+//! ```
+//! A pause before trying again goes into `grpc-retry-pushback-ms`, which gRPC's own retry policies honour.
+
+use bytes::Bytes;
+use prost::Message;
+use ropewalk_wire::{Code, WireError};
+use tonic::metadata::MetadataMap;
+use tonic::{Code as Grpc, Status};
+
+use crate::proto::ropewalk::events::v1::{Conflict, Error};
+use crate::proto::umadb::v1::ErrorResponse;
+use crate::proto::umadb::v1::error_response::ErrorType;
+
+/// A protocol's way to say what went wrong.
+pub(crate) type ToStatus = fn(&WireError) -> Status;
+
+fn grpc(code: Code) -> Grpc {
+    match code {
+        Code::InvalidArgument | Code::TooLarge => Grpc::InvalidArgument,
+        Code::Unauthenticated => Grpc::Unauthenticated,
+        Code::PermissionDenied => Grpc::PermissionDenied,
+        Code::NotFound => Grpc::NotFound,
+        Code::AlreadyExists => Grpc::AlreadyExists,
+        Code::ConditionFailed | Code::TrackingConflict | Code::IdempotencyMismatch => {
+            Grpc::FailedPrecondition
+        }
+        Code::KeyConflict => Grpc::Aborted,
+        Code::ResourceExhausted => Grpc::ResourceExhausted,
+        Code::Stopping => Grpc::Unavailable,
+        Code::Corrupt => Grpc::DataLoss,
+        Code::Io | Code::Internal => Grpc::Internal,
+        Code::Timeout => Grpc::DeadlineExceeded,
+    }
+}
+
+fn with_pause(error: &WireError, mut status: Status) -> Status {
+    if let Some(pause) = error.retry_after {
+        let mut metadata = MetadataMap::new();
+        metadata.insert("grpc-retry-pushback-ms", (pause.as_millis() as u64).into());
+        *status.metadata_mut() = metadata;
+    }
+    status
+}
+
+/// For `umadb.v1`. The words at the beginning are those that its clients and their users know.
+pub(crate) fn umadb(error: &WireError) -> Status {
+    let (kind, words) = match error.code {
+        Code::ConditionFailed | Code::IdempotencyMismatch | Code::KeyConflict => {
+            (ErrorType::Integrity, "integrity error: condition failed: ")
+        }
+        Code::TrackingConflict => (
+            ErrorType::Integrity,
+            "integrity error: condition failed: non-increasing tracking position for source: ",
+        ),
+        Code::Unauthenticated | Code::PermissionDenied => {
+            (ErrorType::Authentication, "authentication error: ")
+        }
+        Code::InvalidArgument | Code::TooLarge | Code::NotFound | Code::AlreadyExists => {
+            (ErrorType::InvalidArgument, "invalid argument: ")
+        }
+        Code::Corrupt => (ErrorType::Corruption, "corruption detected: "),
+        Code::Internal => (ErrorType::Internal, "internal error: "),
+        Code::Io | Code::ResourceExhausted => (ErrorType::Io, "io error: "),
+        Code::Stopping | Code::Timeout => {
+            return with_pause(error, Status::new(grpc(error.code), &*error.message));
+        }
+    };
+    with_pause(error, umadb_status(grpc(error.code), kind, format!("{words}{}", error.message)))
+}
+
+fn umadb_status(code: Grpc, kind: ErrorType, message: String) -> Status {
+    // A conflict between transactions has no code of its own there.
+    let code = if code == Grpc::Aborted { Grpc::FailedPrecondition } else { code };
+    let details = ErrorResponse { message: message.clone(), error_type: kind.into() };
+    Status::with_details(code, message, details.encode_to_vec().into())
+}
+
+/// An event's id that is not a UUID: UmaDB takes it for damage, and so do its clients.
+pub(crate) fn umadb_bad_uuid(ordinal: usize) -> Status {
+    let message = format!("deserialization error: event {ordinal}: the uuid does not parse");
+    umadb_status(Grpc::DataLoss, ErrorType::Corruption, message)
+}
+
+/// `google.rpc.Status`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    pub(crate) code: i32,
+    #[prost(string, tag = "2")]
+    pub(crate) message: String,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) details: Vec<prost_types::Any>,
+}
+
+/// For `ropewalk.events.v1`.
+pub(crate) fn events(error: &WireError) -> Status {
+    let code = grpc(error.code);
+    let conflict = error.conflict.map(|conflict| Conflict {
+        condition: number(conflict.condition),
+        position: conflict.position.0,
+        item: conflict.item.map(number),
+    });
+    let detail = Error {
+        code: error.code.as_str().to_owned(),
+        message: error.message.clone(),
+        conflict,
+        retry_after_millis: error.retry_after.map(|pause| pause.as_millis() as u64),
+    };
+    let any = prost_types::Any {
+        type_url: "type.googleapis.com/ropewalk.events.v1.Error".to_owned(),
+        value: detail.encode_to_vec(),
+    };
+    let details = RpcStatus { code: code as i32, message: error.message.clone(), details: vec![any] };
+    let details = Bytes::from(details.encode_to_vec());
+    with_pause(error, Status::with_details(code, &*error.message, details))
+}
+
+fn number(ordinal: usize) -> u32 {
+    u32::try_from(ordinal).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ropewalk::Position;
+
+    #[test]
+    fn every_code_has_its_row() {
+        let expected = [
+            (Code::InvalidArgument, Grpc::InvalidArgument, Some(ErrorType::InvalidArgument)),
+            (Code::Unauthenticated, Grpc::Unauthenticated, Some(ErrorType::Authentication)),
+            (Code::PermissionDenied, Grpc::PermissionDenied, Some(ErrorType::Authentication)),
+            (Code::NotFound, Grpc::NotFound, Some(ErrorType::InvalidArgument)),
+            (Code::AlreadyExists, Grpc::AlreadyExists, Some(ErrorType::InvalidArgument)),
+            (Code::ConditionFailed, Grpc::FailedPrecondition, Some(ErrorType::Integrity)),
+            (Code::TrackingConflict, Grpc::FailedPrecondition, Some(ErrorType::Integrity)),
+            (Code::IdempotencyMismatch, Grpc::FailedPrecondition, Some(ErrorType::Integrity)),
+            (Code::KeyConflict, Grpc::FailedPrecondition, Some(ErrorType::Integrity)),
+            (Code::TooLarge, Grpc::InvalidArgument, Some(ErrorType::InvalidArgument)),
+            (Code::ResourceExhausted, Grpc::ResourceExhausted, Some(ErrorType::Io)),
+            (Code::Stopping, Grpc::Unavailable, None),
+            (Code::Corrupt, Grpc::DataLoss, Some(ErrorType::Corruption)),
+            (Code::Io, Grpc::Internal, Some(ErrorType::Io)),
+            (Code::Internal, Grpc::Internal, Some(ErrorType::Internal)),
+            (Code::Timeout, Grpc::DeadlineExceeded, None),
+        ];
+        assert_eq!(expected.len(), Code::ALL.len());
+        for (code, grpc, kind) in expected {
+            let status = umadb(&WireError::new(code, "why"));
+            assert_eq!(status.code(), grpc, "{code}");
+            assert!(status.message().ends_with("why"));
+            let found = (!status.details().is_empty()).then(|| {
+                let details = ErrorResponse::decode(status.details()).unwrap();
+                assert_eq!(details.message, status.message());
+                details.error_type()
+            });
+            assert_eq!(found, kind, "{code}");
+        }
+    }
+
+    #[test]
+    fn our_details_say_where_and_when() {
+        let mut error = WireError::exhausted("full");
+        error.conflict = Some(ropewalk_wire::Conflict { condition: 2, position: Position(9), item: Some(1) });
+        let status = events(&error);
+        assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "1000");
+        let rpc = RpcStatus::decode(status.details()).unwrap();
+        assert_eq!((rpc.code, rpc.message.as_str()), (Grpc::ResourceExhausted as i32, "full"));
+        let detail = Error::decode(&*rpc.details[0].value).unwrap();
+        assert_eq!((detail.code.as_str(), detail.retry_after_millis), ("resource_exhausted", Some(1000)));
+        assert_eq!(detail.conflict, Some(Conflict { condition: 2, position: 9, item: Some(1) }));
+    }
+}
