@@ -152,3 +152,64 @@ fn an_append_prepared_before_is_refused_or_comes_before() {
     assert_eq!(store.count(&tagged("t")).unwrap(), head);
     assert_eq!(positions(&store, &tagged("t"), ReadOptions::default()), (1..=head).collect::<Vec<_>>());
 }
+
+/// Appends, flushes, deletes, begins anew, merges; answers how many of the numbered steps were acknowledged.
+fn story(env: &Env) -> Result<u32, (u32, EventsError)> {
+    let model = std::sync::Arc::new(ropewalk_events::EventsModel::new(1));
+    let options = ropewalk_engine::EngineOptions {
+        background: ropewalk_engine::Background::Manual,
+        ..Default::default()
+    };
+    let done = std::cell::Cell::new(0);
+    let run = || -> Result<(), EventsError> {
+        let engine = ropewalk_engine::Engine::open(env, "/db".as_ref(), options, vec![model.clone()])?;
+        let engine = std::sync::Arc::new(engine);
+        let step = |result: Result<(), EventsError>| result.map(|()| done.set(done.get() + 1));
+        let store = ropewalk_events::EventStore::new(engine.clone(), model, "s")?;
+        step(store.append(&[event("Old", &["t"]), event("Old", &["t"])], None).map(drop))?;
+        step(engine.checkpoint().map_err(Into::into))?;
+        step(store.append(&[event("Old", &["t"])], None).map(drop))?;
+        step(store.delete().map(|_| ()))?;
+        step(store.append(&[event("New", &["t"])], None).map(drop))?;
+        step(engine.checkpoint().map_err(Into::into))?;
+        step(engine.compact().map_err(Into::into))
+    };
+    run().map(|()| done.get()).map_err(|error| (done.get(), error))
+}
+
+#[test]
+fn a_power_cut_at_any_operation_leaves_all_of_it_or_nothing() {
+    let mut cuts = 0;
+    loop {
+        let disk = ropewalk_vfs::FaultyVfs::new(cuts);
+        let env = Env { vfs: std::sync::Arc::new(disk.clone()), ..Env::memory() };
+        disk.crash_at(cuts);
+        let outcome = story(&env);
+        let acknowledged = match &outcome {
+            Ok(steps) => *steps,
+            Err((steps, _)) => *steps,
+        };
+        disk.crash();
+        let db = Db::manual(&env);
+        let store = db.store("s");
+        let found = crate::read(&store, &tagged("t"), ReadOptions::default());
+        let kinds: Vec<&str> = found.iter().map(|event| event.event.event_type.as_str()).collect();
+        // After each acknowledged step: what must be there, and what the next one may have made of it.
+        let states: [&[&str]; 5] = [&[], &["Old", "Old"], &["Old", "Old", "Old"], &[], &["New"]];
+        let at = [0, 1, 1, 2, 3, 4, 4, 4][acknowledged as usize];
+        let expected = &states[at..(at + 2).min(5)];
+        assert!(expected.contains(&kinds.as_slice()), "cut {cuts}, {acknowledged} steps: {kinds:?}");
+        assert_eq!(store.head().unwrap().map_or(0, |head| head.0), kinds.len() as u64, "cut {cuts}");
+        assert!(db.engine.verify().unwrap().violations.is_empty(), "cut {cuts}");
+        // The next store of the name never gets a number that was used.
+        store.delete().unwrap();
+        let last = (1..=2).rev().find(|id| db.model.store_name(*id).is_some()).unwrap_or(0);
+        store.create().unwrap();
+        assert!(store.id().unwrap() > last, "cut {cuts}");
+        if outcome.is_ok() {
+            break;
+        }
+        cuts += 1;
+    }
+    assert!(cuts > 20, "the story does something: {cuts}");
+}
