@@ -1,0 +1,231 @@
+//! One connection, from its first byte to its last: TLS, who is there, HTTP/1 or HTTP/2, all waits bounded.
+//!
+//! ```text
+//! accepted ─▶ room? ─▶ patience ─▶ TLS ─▶ HTTP ─▶ request + who is there ─▶ router of the protocol
+//!               └─ no: turned away at once
+//! ```
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use ropewalk_wire::Caller;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+use crate::listen::{Accepted, Listener};
+use crate::patient::Patient;
+use crate::settings::Limits;
+
+/// Requests at a time on one HTTP/2 connection; UmaDB's figure, so that its clients see no difference.
+const STREAMS: u32 = 1024;
+/// Flow control windows of HTTP/2, of a stream and of a connection: UmaDB's figures.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 8 << 20;
+/// An HTTP/2 peer that says nothing is pinged this often, and given up when it does not answer for that long.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Headers of one HTTP/1 request.
+const HEADERS: usize = 128;
+/// What a plain HTTP client reads when there is no room for another connection.
+const NO_ROOM: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// What a port speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1 and HTTP/2, over TCP or the local socket.
+    Http,
+    /// HTTP/2 alone.
+    #[expect(dead_code, reason = "the gRPC services join in a later commit")]
+    Grpc,
+}
+
+impl Protocol {
+    /// Names to offer in a TLS handshake, best first.
+    pub(crate) fn alpn(self) -> &'static [&'static str] {
+        match self {
+            Self::Http => &["h2", "http/1.1"],
+            Self::Grpc => &["h2"],
+        }
+    }
+}
+
+/// One port and what answers there.
+pub(crate) struct Port {
+    pub(crate) protocol: Protocol,
+    pub(crate) listener: Listener,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) router: Router,
+    pub(crate) room: Arc<Room>,
+}
+
+/// What all ports share: the bound on connections, and the way to end them.
+pub(crate) struct Room {
+    limits: Limits,
+    places: Arc<Semaphore>,
+    graceful: GracefulShutdown,
+}
+
+impl Room {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let places = Arc::new(Semaphore::new(limits.connections as usize));
+        Self { limits, places, graceful: GracefulShutdown::new() }
+    }
+
+    /// Tells every connection to end with the request that it is in, and waits until all have. To be called when no port
+    /// accepts any more.
+    pub(crate) async fn drain(room: Arc<Self>) {
+        if let Some(room) = Arc::into_inner(room) {
+            room.graceful.shutdown().await;
+        }
+    }
+}
+
+impl Port {
+    /// Accepts connections for as long as it is polled.
+    pub(crate) async fn serve(self) {
+        let builder = Arc::new(self.builder());
+        loop {
+            let accepted = self.listener.accept().await;
+            let Ok(place) = self.room.places.clone().try_acquire_owned() else {
+                tracing::warn!(connections = self.room.limits.connections, "no room for another connection");
+                if self.tls.is_none() && self.protocol == Protocol::Http {
+                    tokio::spawn(turn_away(accepted));
+                }
+                continue;
+            };
+            let limits = &self.room.limits;
+            let connection = Connection {
+                builder: builder.clone(),
+                router: self.router.clone(),
+                watcher: self.room.graceful.watcher(),
+                opening_time: limits.header_time.0,
+                stall_time: limits.stall_time.0,
+                _place: place,
+            };
+            tokio::spawn(connection.serve(accepted, self.tls.clone()));
+        }
+    }
+
+    fn builder(&self) -> auto::Builder<TokioExecutor> {
+        let limits = &self.room.limits;
+        let header_bytes = usize::try_from(limits.header_bytes.0).unwrap_or(usize::MAX);
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.header_time.0)
+            .max_headers(HEADERS)
+            .max_buf_size(header_bytes.max(8 << 10));
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
+            .max_concurrent_streams(STREAMS)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT);
+        match self.protocol {
+            Protocol::Http => builder,
+            Protocol::Grpc => builder.http2_only(),
+        }
+    }
+}
+
+async fn turn_away(accepted: Accepted) {
+    // The client may be gone; there is nothing to do about it.
+    let _ = match accepted {
+        Accepted::Tcp(mut stream, _) => stream.write_all(NO_ROOM).await,
+        Accepted::Local(mut stream) => stream.write_all(NO_ROOM).await,
+    };
+}
+
+struct Connection {
+    builder: Arc<auto::Builder<TokioExecutor>>,
+    router: Router,
+    watcher: Watcher,
+    opening_time: Duration,
+    stall_time: Duration,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Who is at the other end.
+#[derive(Debug, Clone, Copy)]
+enum Peer {
+    Remote(SocketAddr),
+    /// The user who owns the database directory, who could as well open its files: no password is asked for.
+    Owner,
+}
+
+impl Connection {
+    async fn serve(self, accepted: Accepted, tls: Option<TlsAcceptor>) {
+        match (accepted, tls) {
+            (Accepted::Tcp(stream, peer), None) => self.speak(stream, Peer::Remote(peer)).await,
+            (Accepted::Tcp(stream, peer), Some(tls)) => {
+                match tokio::time::timeout(self.opening_time, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => self.speak(stream, Peer::Remote(peer)).await,
+                    Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
+                    Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
+                }
+            }
+            (Accepted::Local(stream), _) => self.speak(stream, Peer::Owner).await,
+        }
+    }
+
+    async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S, peer: Peer) {
+        let Self { builder, router, watcher, opening_time, stall_time, _place } = self;
+        let stream = TokioIo::new(Patient::new(stream, opening_time, stall_time));
+        let service = service_fn(move |request| answer(router.clone(), request, peer));
+        let connection = builder.serve_connection(stream, service).into_owned();
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(?peer, error = %error, "connection ended");
+        }
+    }
+}
+
+/// Hands a request to the router, together with who sent it, and records it.
+async fn answer(
+    router: Router,
+    request: Request<Incoming>,
+    peer: Peer,
+) -> Result<Response<Body>, Infallible> {
+    let started = Instant::now();
+    let mut request = request.map(Body::new);
+    match peer {
+        Peer::Remote(address) => {
+            request.extensions_mut().insert(ConnectInfo(address));
+        }
+        Peer::Owner => {
+            request.extensions_mut().insert(Caller::everybody());
+        }
+    }
+    let told = tracing::enabled!(target: "ropewalk::access", tracing::Level::DEBUG)
+        .then(|| (request.method().clone(), request.uri().path().to_owned()));
+    let response = router.oneshot(request).await?;
+    if let Some((method, path)) = told {
+        let (status, micros) = (response.status().as_u16(), started.elapsed().as_micros());
+        match peer {
+            Peer::Remote(peer) => {
+                tracing::debug!(target: "ropewalk::access", %method, path, status, micros = micros as u64, %peer, "request");
+            }
+            Peer::Owner => {
+                tracing::debug!(target: "ropewalk::access", %method, path, status, micros = micros as u64, peer = "local", "request");
+            }
+        }
+    }
+    Ok(response)
+}

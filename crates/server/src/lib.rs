@@ -1,0 +1,29 @@
+//! The Ropewalk server: every protocol over one database, each on its own port.
+//!
+//! ```text
+//! settings ─▶ server ─┬▶ listen ─▶ connection ─▶ HTTP: ropewalk-http      ─┐
+//!                     │   tls      patient    ─▶ gRPC: ropewalk-grpc      ─┴▶ ropewalk-wire ─▶ Database
+//!                     └▶ signals, notify (systemd), logs
+//! ```
+//! Read `settings` for what can be chosen, `server` for the life of the process, `connection` for what a client meets.
+#![deny(missing_docs)]
+
+mod connection;
+mod listen;
+mod logs;
+mod notify;
+mod operations;
+mod patient;
+mod server;
+mod settings;
+mod tls;
+mod units;
+
+pub use listen::{SOCKET_NAME, short as with_short_socket_path};
+pub use server::{Address, ServeError, serve};
+pub use settings::{
+    DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat, Memory, Origin,
+    Settings, SettingsError, Sources, Stop, Tls, keys, schema,
+};
+pub use tls::{Certificates, TlsError};
+pub use units::{ByteSize, Listen, Period};

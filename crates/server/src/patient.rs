@@ -1,0 +1,167 @@
+//! A stream that waits for its peer, but not for ever.
+//!
+//! Three waits are bounded: until a new connection has said what it wants (its first bytes), while we write and the peer
+//! takes nothing, and, through hyper, between and inside the headers of requests. A peer that is gone without a word is
+//! found by TCP keep-alive and, over HTTP/2, by pings.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// Bytes that tell the protocols of one port apart: the preface of HTTP/2.
+const OPENING_BYTES: usize = 24;
+
+/// The stream.
+pub(crate) struct Patient<S> {
+    stream: S,
+    /// Until the peer has opened: the end of our patience, and how much it sent.
+    opening: Option<(Pin<Box<Sleep>>, usize)>,
+    /// While a write waits: the end of our patience.
+    stalled: Option<Pin<Box<Sleep>>>,
+    stall_time: Duration,
+}
+
+impl<S> Patient<S> {
+    /// Waits `opening_time` for the first bytes and `stall_time` for every write.
+    pub(crate) fn new(stream: S, opening_time: Duration, stall_time: Duration) -> Self {
+        let opening = Some((Box::pin(sleep(opening_time)), 0));
+        Self { stream, opening, stalled: None, stall_time }
+    }
+
+    /// Turns a wait that has lasted too long into an error.
+    fn bounded<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            self.opening = None;
+            return written;
+        }
+        let stall_time = self.stall_time;
+        let stalled = self
+            .stalled
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + stall_time)));
+        match stalled.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(timed_out("the peer takes no answer"))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+fn timed_out(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, what)
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = out.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, out);
+        let Some((patience, bytes)) = &mut self.opening else { return read };
+        *bytes += out.filled().len() - before;
+        if *bytes >= OPENING_BYTES {
+            self.opening = None;
+        } else if read.is_pending() && patience.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(timed_out("the peer does not say what it wants")));
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.bounded(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.bounded(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if self.stalled.is_none() && flushed.is_ready() {
+            return flushed; // a flush of nothing says nothing about the peer
+        }
+        self.bounded(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let closed = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.bounded(cx, closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    const SHORT: Duration = Duration::from_secs(5);
+    const LONG: Duration = Duration::from_secs(100);
+
+    fn pair() -> (Patient<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
+        let (ours, theirs) = tokio::io::duplex(64);
+        (Patient::new(ours, SHORT, SHORT), theirs)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_at_the_beginning_ends() {
+        let (mut ours, mut theirs) = pair();
+        theirs.write_all(b"PRI").await.unwrap();
+        let mut bytes = [0; 64];
+        assert_eq!(ours.read(&mut bytes).await.unwrap(), 3);
+        assert_eq!(ours.read(&mut bytes).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn once_opened_a_peer_may_be_silent() {
+        let (mut ours, mut theirs) = pair();
+        theirs.write_all(&[b'x'; OPENING_BYTES]).await.unwrap();
+        let mut bytes = [0; 64];
+        assert_eq!(ours.read(&mut bytes).await.unwrap(), OPENING_BYTES);
+        assert!(tokio::time::timeout(LONG, ours.read(&mut bytes)).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_short_request_that_was_answered_has_opened() {
+        let (mut ours, mut theirs) = pair();
+        theirs.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut bytes = [0; 64];
+        assert_eq!(ours.read(&mut bytes).await.unwrap(), 18);
+        ours.write_all(b"ok").await.unwrap();
+        assert!(tokio::time::timeout(LONG, ours.read(&mut bytes)).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_takes_nothing_is_given_up() {
+        let (mut ours, mut theirs) = pair();
+        ours.write_all(&[0; 64]).await.unwrap();
+        assert_eq!(ours.write(&[0; 64]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let (mut ours, _theirs) = pair();
+        let slow = tokio::spawn(async move {
+            for _ in 0..4 {
+                tokio::time::sleep(SHORT / 2).await;
+                let mut bytes = [0; 64];
+                theirs.read_exact(&mut bytes).await.unwrap();
+            }
+        });
+        drop(ours.write_all(&[0; 64]).await);
+        slow.abort();
+    }
+}

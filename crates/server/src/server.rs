@@ -1,0 +1,391 @@
+//! From settings to a running server, and to its end.
+//!
+//! ```text
+//! settings ─▶ database ─▶ certificates ─▶ may this be reached? ─▶ ports ─▶ ready ─▶ … ─▶ stop
+//! stop: no new connection ─▶ streams end, requests finish (bounded time) ─▶ sync and close
+//! ```
+//! SIGTERM and SIGINT stop; a second one stops at once, without waiting for requests. SIGHUP reads the certificates again.
+//! What was acknowledged as durable is durable whichever way the process ends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use ropewalk::{Database, Options};
+use ropewalk_wire::{Service, ServiceSettings, WireError};
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_rustls::TlsAcceptor;
+
+use crate::connection::{Port, Protocol, Room};
+use crate::listen::{Listener, LocalSocket};
+use crate::notify::ServiceManager;
+use crate::settings::{Effective, Settings, SettingsError};
+use crate::tls::{Certificates, TlsError};
+
+/// How often the certificate's files are looked at.
+const CERTIFICATE_LOOK: Duration = Duration::from_secs(2);
+/// Least memory, the engine's own bound.
+const MEMORY_MIN: u64 = 1 << 20;
+
+/// Why there is no server, or no longer one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// A setting.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A certificate or key.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The database does not open, or did not close.
+    #[error(transparent)]
+    Database(#[from] ropewalk::Error),
+    /// The service could not be set up.
+    #[error(transparent)]
+    Service(#[from] WireError),
+    /// Others could reach the server, and nothing would stop them.
+    #[error("{what}")]
+    Exposed {
+        /// Which address, and what is missing.
+        what: String,
+    },
+    /// The system refused.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried, and where.
+        what: String,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+/// A place where the server can be reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Address {
+    /// `http`, `grpc` or `socket`.
+    pub protocol: &'static str,
+    /// IP and port, or the path of the local socket.
+    pub address: String,
+    /// True when only TLS is spoken there.
+    pub tls: bool,
+}
+
+/// What the ready file holds.
+#[derive(Serialize)]
+struct Ready<'a> {
+    pid: u32,
+    dir: &'a Path,
+    listening: &'a [Address],
+}
+
+/// Serves until a signal ends it. `listening` hears the addresses once everything is served; with `ready_file` they are
+/// written there as JSON, too.
+///
+/// # Errors
+/// [`ServeError`]: why nothing was served, or that the last sync failed.
+pub fn serve(
+    effective: &Effective,
+    ready_file: Option<&Path>,
+    listening: &mut dyn FnMut(&[Address]),
+) -> Result<(), ServeError> {
+    let settings = &effective.settings;
+    crate::logs::start(&settings.log)?;
+    for name in &effective.unknown_variables {
+        tracing::warn!(name, "an environment variable looks like a setting and is none");
+    }
+    raise_descriptor_limit();
+    check(settings)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| ServeError::Io { what: "start threads".to_owned(), source })?;
+    let db = Options::new().memory_budget(settings.memory.0.0).open(&settings.dir.0)?;
+    let done = runtime.block_on(async {
+        let running = Running::start(settings, db.clone())?;
+        if let Some(path) = ready_file {
+            write_ready(path, settings, &running.addresses)?;
+        }
+        listening(&running.addresses);
+        running.until_told().await
+    });
+    // Whatever still runs has had its time.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    let closed = db.close();
+    if let Some(path) = ready_file {
+        // Nobody may take a file from before for a server that runs.
+        let _ = std::fs::remove_file(path);
+    }
+    done?;
+    closed?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// What types cannot say about settings.
+fn check(settings: &Settings) -> Result<(), SettingsError> {
+    let refuse = |place: &str, what: &str| {
+        Err(SettingsError::Invalid { place: place.to_owned(), what: what.to_owned() })
+    };
+    if settings.memory.0.0 < MEMORY_MIN {
+        return refuse("memory", "is below the least, 1MiB");
+    }
+    if settings.limits.connections == 0 {
+        return refuse("limits.connections", "must be at least 1");
+    }
+    if settings.tls.cert.is_some() != settings.tls.key.is_some() {
+        return refuse("tls", "cert and key belong together; one of them is missing");
+    }
+    if settings.dev_tls && settings.tls.cert.is_some() {
+        return refuse("dev_tls", "makes a certificate, and tls.cert names another; take one of them out");
+    }
+    let addresses = [settings.http.listen.address(), settings.grpc.listen.address()];
+    if addresses.iter().flatten().next().is_none() && !settings.socket.0 {
+        return refuse("http.listen", "every port is off; there would be nothing to serve");
+    }
+    Ok(())
+}
+
+/// Lets the process have as many connections as the system allows it.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::warn!(%error, "the limit of open files cannot be raised");
+    }
+}
+
+fn write_ready(path: &Path, settings: &Settings, listening: &[Address]) -> Result<(), ServeError> {
+    let ready = Ready { pid: std::process::id(), dir: &settings.dir.0, listening };
+    let mut json = serde_json::to_vec(&ready).expect("plain data");
+    json.push(b'\n');
+    // Whoever waits for the file never sees half of it.
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    std::fs::write(&beside, json)
+        .and_then(|()| std::fs::rename(&beside, path))
+        .map_err(|source| ServeError::Io { what: format!("write {}", path.display()), source })
+}
+
+struct Running {
+    service: Service,
+    room: Arc<Room>,
+    accepting: tokio::task::JoinSet<()>,
+    addresses: Vec<Address>,
+    certificates: Option<Certificates>,
+    drain_time: Duration,
+    signals: Signals,
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+/// What a signal asks for.
+enum Asked {
+    Stop(&'static str),
+    Reload,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.terminate.recv() => Asked::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => Asked::Stop("SIGINT"),
+            _ = self.hangup.recv() => Asked::Reload,
+        }
+    }
+
+    /// The next signal to stop.
+    async fn stop(&mut self) -> &'static str {
+        loop {
+            if let Asked::Stop(name) = self.next().await {
+                return name;
+            }
+        }
+    }
+}
+
+impl Running {
+    fn start(settings: &Settings, db: Database) -> Result<Self, ServeError> {
+        let signals = Signals::new()
+            .map_err(|source| ServeError::Io { what: "listen to signals".to_owned(), source })?;
+        let limits = ropewalk_wire::Limits {
+            request_bytes: usize::try_from(settings.limits.request_bytes.0).unwrap_or(usize::MAX),
+            request_time: settings.limits.request_time.0,
+            ..ropewalk_wire::Limits::default()
+        };
+        let service_settings =
+            ServiceSettings { limits, insecure: settings.insecure, ..ServiceSettings::default() };
+        let service = Service::new(db, service_settings)?;
+        let certificates = certificates(settings)?;
+        refuse_exposed(settings, &service)?;
+        let mut running = Self {
+            service,
+            room: Arc::new(Room::new(settings.limits.clone())),
+            accepting: tokio::task::JoinSet::new(),
+            addresses: Vec::new(),
+            certificates,
+            drain_time: settings.stop.drain_time.0,
+            signals,
+        };
+        let http = http(&running.service, settings)?;
+
+        if settings.socket.0 {
+            running.listen_local(&settings.dir.0, http.clone())?;
+        }
+        if let Some(address) = settings.http.listen.address() {
+            running.listen("http", Protocol::Http, address, http)?;
+        }
+        Ok(running)
+    }
+
+    fn listen(
+        &mut self,
+        name: &'static str,
+        protocol: Protocol,
+        address: SocketAddr,
+        router: Router,
+    ) -> Result<(), ServeError> {
+        let failed = |source| ServeError::Io { what: format!("listen on {address} for {name}"), source };
+        let listener = Listener::tcp(address).map_err(failed)?;
+        let config = self.certificates.as_ref().map(|c| c.server_config(protocol.alpn())).transpose()?;
+        self.serve(name, protocol, listener, config.map(TlsAcceptor::from), router).map_err(failed)
+    }
+
+    /// The local socket. A directory that cannot hold one (a file system without sockets) is served without.
+    fn listen_local(&mut self, dir: &Path, router: Router) -> Result<(), ServeError> {
+        let bound = LocalSocket::bind(dir).map(Listener::Local);
+        match bound.and_then(|listener| self.serve("socket", Protocol::Http, listener, None, router)) {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::warn!(%error, dir = %dir.display(), "no local socket; other commands cannot connect")
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(
+        &mut self,
+        name: &'static str,
+        protocol: Protocol,
+        listener: Listener,
+        tls: Option<TlsAcceptor>,
+        router: Router,
+    ) -> io::Result<()> {
+        let address = Address { protocol: name, address: listener.address()?, tls: tls.is_some() };
+        tracing::info!(protocol = name, address = address.address, tls = address.tls, "listening");
+        self.addresses.push(address);
+        let room = self.room.clone();
+        self.accepting.spawn(Port { protocol, listener, tls, router, room }.serve());
+        Ok(())
+    }
+
+    /// Serves until a signal, then stops.
+    async fn until_told(mut self) -> Result<(), ServeError> {
+        let manager = ServiceManager::from_environment();
+        manager.ready();
+        tracing::info!(pid = std::process::id(), "ready");
+        let signal = self.serve_on(&manager).await;
+        tracing::info!(signal, drain_time = ?self.drain_time, "stopping");
+        manager.stopping();
+        let Self { service, room, mut accepting, drain_time, mut signals, .. } = self;
+        // Ports close with their tasks; what waits in their queues is refused by the system.
+        accepting.shutdown().await;
+        service.stop().begin();
+        tokio::select! {
+            () = Room::drain(room) => {}
+            () = tokio::time::sleep(drain_time) => tracing::warn!("some requests did not end in time"),
+            signal = signals.stop() => tracing::warn!(signal, "stopping at once"),
+        }
+        Ok(())
+    }
+
+    /// Does what is to be done while serving; answers the signal that ends it.
+    async fn serve_on(&mut self, manager: &ServiceManager) -> &'static str {
+        let mut look = tokio::time::interval(CERTIFICATE_LOOK);
+        let mut beat =
+            tokio::time::interval(manager.watchdog_interval().unwrap_or(Duration::from_secs(3600)));
+        let mut known = self.certificates.as_ref().map(Certificates::state);
+        loop {
+            let reload = tokio::select! {
+                asked = self.signals.next() => match asked {
+                    Asked::Stop(signal) => return signal,
+                    Asked::Reload => true,
+                },
+                _ = look.tick() => self.certificates.as_ref().map(Certificates::state) != known,
+                _ = beat.tick() => {
+                    manager.alive();
+                    false
+                }
+            };
+            if let Some(certificates) = self.certificates.as_ref().filter(|_| reload) {
+                known = Some(certificates.state());
+                match certificates.reload() {
+                    Ok(()) => tracing::info!(path = %certificates.path().display(), "certificate read again"),
+                    Err(error) => {
+                        tracing::error!(%error, "the new certificate is of no use; the one before stays")
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn certificates(settings: &Settings) -> Result<Option<Certificates>, TlsError> {
+    match (&settings.tls.cert, &settings.tls.key) {
+        (Some(cert), Some(key)) => Certificates::load(cert, key).map(Some),
+        _ if settings.dev_tls => Certificates::for_development(&settings.dir.0.join("tls")).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Refuses an address that others can reach unless passwords are asked for and cannot be overheard.
+fn refuse_exposed(settings: &Settings, service: &Service) -> Result<(), ServeError> {
+    let places = [("http.listen", settings.http.listen), ("grpc.listen", settings.grpc.listen)];
+    let mut reachable = places.iter().filter_map(|(name, listen)| Some((name, listen.address()?)));
+    let Some((name, address)) = reachable.find(|(_, address)| !address.ip().is_loopback()) else {
+        return Ok(());
+    };
+    if settings.insecure {
+        tracing::warn!(%address, "insecure: whoever reaches this address may do everything");
+        return Ok(());
+    }
+    let mut missing = Vec::new();
+    if service.access().is_open() {
+        missing.push("there is no user (`ropewalk user add NAME`)");
+    }
+    if settings.tls.cert.is_none() && !settings.dev_tls {
+        missing.push("there is no TLS (tls.cert and tls.key, or dev_tls)");
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let what = format!(
+        "{name} = {address} can be reached by others, but {}; --insecure serves it all the same",
+        missing.join(" and ")
+    );
+    Err(ServeError::Exposed { what })
+}
+
+/// The routes of the HTTP port and the local socket.
+fn http(service: &Service, settings: &Settings) -> Result<Router, ServeError> {
+    let _ = settings;
+    Ok(crate::operations::router(service.clone()))
+}
