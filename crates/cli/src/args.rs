@@ -10,6 +10,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use crate::output::Mode;
+use crate::serve::Serve;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -34,7 +35,7 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
     /// Database directory [default: $ROPEWALK_AT, else ./ropewalk.db]
     #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::DirPath)]
@@ -74,6 +75,8 @@ pub(crate) enum Command {
     /// Bring events in from elsewhere; interrupted, it goes on where it stopped, repeated, it brings only what is new
     #[command(subcommand)]
     Import(Import),
+    /// Serve the database to others: HTTP and gRPC, each on its own port, until SIGTERM or SIGINT
+    Serve(Serve),
     /// Print what the engine holds and has done
     Stats,
     /// Read every byte and check every checksum and invariant

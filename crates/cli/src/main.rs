@@ -17,6 +17,7 @@ mod inspect;
 mod maintain;
 mod manual;
 mod output;
+mod serve;
 mod tail;
 
 use std::process::ExitCode;
@@ -35,8 +36,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result {
-    let explicit_at = arguments.global.at.clone();
-    let context = Context::new(arguments.global);
+    let global = arguments.global;
+    let context = Context::new(global.clone());
     match arguments.command {
         Command::Init => maintain::init(&context),
         Command::Append(append) => events::append(&context, append),
@@ -48,13 +49,14 @@ fn run(arguments: Arguments) -> Result {
         Command::Tail(tail) => tail::tail(&context, &tail),
         Command::Import(Import::Git { path, reference }) => import::git(&context, &path, &reference),
         Command::Import(Import::Ndjson { file, source }) => import::ndjson(&context, &file, source),
+        Command::Serve(serve) => serve::serve(global, serve),
         Command::Stats => inspect::stats(&context),
         Command::Verify => inspect::verify(&context),
         Command::Recover { yes } => maintain::recover(&context, yes),
         Command::Checkpoint => maintain::checkpoint(&context),
         Command::Compact => maintain::compact(&context),
         Command::Bench { arguments } => bench::bench(&arguments),
-        Command::Demo(arguments) => demo::demo(explicit_at, &arguments),
+        Command::Demo(arguments) => demo::demo(global.at, &arguments),
         Command::Man { dir } => manual::man(dir.as_deref()),
         Command::Completions { shell } => manual::completions(shell),
         Command::DemoWriter { threads } => demo::writer(&context, threads),

@@ -131,7 +131,7 @@ pub struct Limits {
     pub header_bytes: ByteSize,
     /// Time for a TLS handshake, for the headers of a request, and between two requests of a connection
     pub header_time: Period,
-    /// Time without a byte in which a client neither sends the body it began nor takes the answer it asked for
+    /// Time in which a client may take nothing of the answer it asked for
     pub stall_time: Period,
     /// Bytes of one request's body
     pub request_bytes: ByteSize,

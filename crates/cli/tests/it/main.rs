@@ -1,11 +1,12 @@
 //! The real binary, run in directories of its own.
-#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // clippy.toml allows it in test functions, not in their helpers
 
 mod commands;
 mod damage;
 mod demo;
 mod importing;
 mod locking;
+mod serving;
 mod tailing;
 
 use std::io::Write;

@@ -1,0 +1,177 @@
+//! The server as a real process: starting, refusing, stopping.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
+
+use crate::{Answer, Place, rows};
+
+/// A running server, ended with the value.
+pub(crate) struct Server {
+    child: Child,
+    addresses: Vec<(String, String)>,
+}
+
+impl Server {
+    /// Serves `ropewalk.db` of the place on free ports.
+    pub(crate) fn start(place: &Place, arguments: &[&str]) -> Self {
+        let ports = ["serve", "--http-listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0"];
+        let mut command = place.command(&[&ports[..], arguments].concat());
+        let log = std::fs::File::create(place.path().join("server.log")).unwrap();
+        command.args(["--ready-file", "ready.json"]).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let mut addresses = Vec::new();
+        while !addresses.iter().any(|(name, _)| name == "http") {
+            let Some(line) = lines.next() else {
+                panic!("no server: {}", std::fs::read_to_string(place.path().join("server.log")).unwrap())
+            };
+            let words: Vec<_> = line.split(' ').collect();
+            assert_eq!((words.len(), words[0]), (3, "listening"), "{line}");
+            addresses.push((words[1].to_owned(), words[2].to_owned()));
+        }
+        Self { child, addresses }
+    }
+
+    pub(crate) fn address(&self, protocol: &str) -> &str {
+        &self.addresses.iter().find(|(name, _)| name == protocol).unwrap().1
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address("http"))
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = std::process::Command::new("kill").args(["-s", name, &id]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Tells it to stop and answers its exit code.
+    pub(crate) fn stop(mut self) -> i32 {
+        self.signal("TERM");
+        self.child.wait().unwrap().code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One GET over a stream, with the whole answer.
+fn get(mut stream: impl std::io::Read + std::io::Write, path: &str) -> String {
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn refused(answer: &Answer, code: i32, words: &[&str]) {
+    assert_eq!(answer.code, code, "{answer:?}");
+    for word in words {
+        assert!(answer.err.contains(word), "{word:?} is missing in {:?}", answer.err);
+    }
+}
+
+#[test]
+fn a_server_needs_no_settings_says_where_it_is_and_stops_when_told() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let ready: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(place.path().join("ready.json")).unwrap()).unwrap();
+    let listed = ready["listening"].as_array().unwrap();
+    let http = listed.iter().find(|place| place["protocol"] == "http").unwrap();
+    assert_eq!((&http["address"], &http["tls"]), (&server.address("http").into(), &false.into()));
+    assert_eq!(ready["pid"], server.child.id());
+    let over_tcp = get(TcpStream::connect(server.address("http")).unwrap(), "/metrics");
+    assert!(over_tcp.starts_with("HTTP/1.1 200") && over_tcp.contains("ropewalk_"), "{over_tcp}");
+    let socket = place.path().join("ropewalk.db/ropewalk.sock");
+    assert!(get(UnixStream::connect(&socket).unwrap(), "/metrics").starts_with("HTTP/1.1 200"));
+    assert_eq!(server.stop(), 0);
+    assert!(!socket.exists() && !place.path().join("ready.json").exists());
+    place.ok(&["verify"]);
+}
+
+#[test]
+fn a_server_that_was_killed_starts_again() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    server.signal("KILL");
+    drop(server);
+    assert!(place.path().join("ropewalk.db/ropewalk.sock").exists(), "a stale socket is left");
+    // A command alone finds the directory free although the socket is there.
+    place.ok(&["append", "--type", "A"]);
+    let server = Server::start(&place, &[]);
+    let socket = UnixStream::connect(place.path().join("ropewalk.db/ropewalk.sock")).unwrap();
+    assert!(get(socket, "/metrics").starts_with("HTTP/1.1 200"));
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn settings_come_from_flag_environment_file_and_default_in_this_order() {
+    let place = Place::new();
+    std::fs::write(
+        place.path().join("ropewalk.toml"),
+        "memory = \"64MiB\"\n[log]\nlevel = \"warn\"\nformat = \"json\"\n[http]\nlisten = \"off\"\n",
+    )
+    .unwrap();
+    let mut command = place.command(&["serve", "--check", "--http-listen", "[::1]:0"]);
+    command.env("ROPEWALK_LOG_LEVEL", "debug").env("ROPEWALK_HTTP_LISTEN", "127.0.0.1:1");
+    let checked = rows(&String::from_utf8(command.output().unwrap().stdout).unwrap());
+    let row = |name: &str| {
+        let row = checked.iter().find(|row| row["setting"] == name).unwrap();
+        (row["value"].as_str().unwrap().to_owned(), row["from"].as_str().unwrap().to_owned())
+    };
+    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    assert_eq!(row("http.listen"), pair("[::1]:0", "--http-listen"));
+    assert_eq!(row("log.level"), pair("debug", "ROPEWALK_LOG_LEVEL"));
+    assert_eq!(row("log.format"), pair("json", "ropewalk.toml"));
+    assert_eq!(row("memory"), pair("64MiB", "ropewalk.toml"));
+    assert_eq!(row("grpc.listen"), pair("127.0.0.1:50051", "default"));
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "--check makes nothing");
+}
+
+#[test]
+fn wrong_settings_are_refused_where_they_stand() {
+    let place = Place::new();
+    std::fs::write(place.path().join("bad.toml"), "[http]\nlisten = \"127.0.0.1:0\"\nport = 1\n").unwrap();
+    refused(&place.run(&["serve", "--config", "bad.toml"]), 2, &["bad.toml, line 3", "port"]);
+    refused(&place.run(&["serve", "--config", "none.toml"]), 3, &["none.toml"]);
+    refused(&place.run(&["serve", "--http-listen", "here"]), 2, &["--http-listen", "here"]);
+    refused(
+        &place.run(&["serve", "--http-listen", "off", "--grpc-listen", "off", "--socket=false"]),
+        2,
+        &["off"],
+    );
+    refused(&place.run(&["serve", "a.db", "--at", "b.db"]), 2, &["--at"]);
+    refused(&place.run(&["serve", "--tls-cert", "c.pem"]), 2, &["tls", "key"]);
+    refused(&place.run(&["serve", "--tls-cert", "c.pem", "--tls-key", "k.pem"]), 2, &["c.pem"]);
+    refused(&place.run(&["serve", "--colour", "red"]), 2, &["--colour"]);
+}
+
+#[test]
+fn an_address_that_others_reach_needs_users_and_tls_or_the_word() {
+    let place = Place::new();
+    let answer = place.run(&["serve", "--http-listen", "0.0.0.0:0"]);
+    refused(&answer, 2, &["http.listen = 0.0.0.0:0", "no user", "no TLS", "--insecure"]);
+    let answer = place.run(&["serve", "--http-listen", "0.0.0.0:0", "--dev-tls"]);
+    refused(&answer, 2, &["no user"]);
+    assert!(!answer.err.contains("no TLS"), "{answer:?}");
+    let server = Server::start(&place, &["--insecure", "--grpc-listen", "0.0.0.0:0"]);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn a_held_directory_and_a_taken_port_are_said() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    refused(&place.run(&["serve", "--http-listen", "127.0.0.1:0"]), 5, &["ropewalk.db", "in use", "pid"]);
+    let taken = server.address("http").to_owned();
+    refused(&place.run(&["serve", "other.db", "--http-listen", &taken]), 7, &["listen on", &taken]);
+    assert_eq!(server.stop(), 0);
+}
