@@ -1,6 +1,6 @@
 //! The server as a real process: starting, refusing, stopping.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
@@ -36,10 +36,6 @@ impl Server {
 
     pub(crate) fn address(&self, protocol: &str) -> &str {
         &self.addresses.iter().find(|(name, _)| name == protocol).unwrap().1
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address("http"))
     }
 
     /// Sends a signal by its name.
