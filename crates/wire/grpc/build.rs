@@ -75,5 +75,6 @@ fn events() -> Service {
         .method(frames(package, "Subscribe", "SubscribeRequest"))
         .method(unary(package, "ListStores", "ListStoresRequest", "ListStoresResponse"))
         .method(unary(package, "CreateStore", "CreateStoreRequest", "CreateStoreResponse"))
+        .method(unary(package, "DeleteStore", "DeleteStoreRequest", "DeleteStoreResponse"))
         .build()
 }

@@ -224,4 +224,15 @@ impl events_server::Events for Events {
         })
         .await
     }
+
+    async fn delete_store(
+        &self,
+        request: Request<proto::DeleteStoreRequest>,
+    ) -> Result<Response<proto::DeleteStoreResponse>, Status> {
+        self.call("delete_store", request, async |caller, message: proto::DeleteStoreRequest| {
+            self.0.delete_store(&caller, &message.store).await?;
+            Ok(proto::DeleteStoreResponse {})
+        })
+        .await
+    }
 }

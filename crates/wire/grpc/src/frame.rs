@@ -17,8 +17,7 @@ use core::marker::PhantomData;
 use bytes::{BufMut, Bytes};
 use ropewalk::{Position, SequencedEventRef};
 use tonic::Status;
-use tonic::codec::{BufferSettings, EncodeBuf, Encoder};
-use tonic_prost::ProstDecoder;
+use tonic::codec::{BufferSettings, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 /// Clients refuse messages over 4 MiB unless told otherwise; the rest is room for the head.
 pub(crate) const FRAME_BYTES_MAX: usize = (4 << 20) - 1024;
@@ -269,14 +268,31 @@ impl<E: Encode, D: prost::Message + Default + Send + 'static> tonic::codec::Code
     type Encode = E;
     type Decode = D;
     type Encoder = FrameEncoder<E>;
-    type Decoder = ProstDecoder<D>;
+    type Decoder = MessageDecoder<D>;
 
     fn encoder(&mut self) -> Self::Encoder {
         FrameEncoder(PhantomData)
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstDecoder::new(BufferSettings::new(REQUEST_RESERVE, TOGETHER_BYTES))
+        MessageDecoder(PhantomData)
+    }
+}
+
+/// Reads requests.
+pub(crate) struct MessageDecoder<D>(PhantomData<fn() -> D>);
+
+impl<D: prost::Message + Default> Decoder for MessageDecoder<D> {
+    type Item = D;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<D>, Status> {
+        let malformed = |error| Status::invalid_argument(format!("the request is not its message: {error}"));
+        D::decode(from).map(Some).map_err(malformed)
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(REQUEST_RESERVE, TOGETHER_BYTES)
     }
 }
 
@@ -293,5 +309,146 @@ impl<E: Encode> Encoder for FrameEncoder<E> {
 
     fn buffer_settings(&self) -> BufferSettings {
         BufferSettings::new(E::RESERVE, TOGETHER_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::ropewalk::events::v1 as ours;
+    use crate::proto::umadb::v1 as umadb;
+    use prost::Message;
+    use ropewalk::{AppendOptions, Database, Event, Query, ReadOptions, Tracking};
+    use uuid::Uuid;
+
+    fn entries<T>(event: &Event, entry: impl Fn(String, String) -> T) -> Vec<T> {
+        event.metadata.iter().map(|(k, v)| entry(k.clone(), v.clone())).collect()
+    }
+
+    fn id(event: &Event) -> String {
+        event.id.map(|id| id.to_string()).unwrap_or_default()
+    }
+
+    fn as_umadb(event: &SequencedEventRef<'_>) -> umadb::SequencedEvent {
+        let own = event.to_owned().event;
+        umadb::SequencedEvent {
+            position: event.position.0,
+            tracking_info: event
+                .tracking()
+                .map(|(source, position)| umadb::TrackingInfo { source: source.to_owned(), position }),
+            event: Some(umadb::Event {
+                uuid: id(&own),
+                metadata: entries(&own, |key, value| umadb::MetadataEntry { key, value }),
+                event_type: own.event_type,
+                tags: own.tags,
+                data: own.data,
+            }),
+        }
+    }
+
+    fn as_ours(event: &SequencedEventRef<'_>) -> ours::SequencedEvent {
+        let own = event.to_owned().event;
+        ours::SequencedEvent {
+            position: event.position.0,
+            tracking: event
+                .tracking()
+                .map(|(source, position)| ours::UpstreamPosition { source: source.to_owned(), position }),
+            seq: event.seq.0,
+            recorded_at_micros: event.time_micros,
+            event: Some(ours::Event {
+                id: id(&own),
+                metadata: entries(&own, |key, value| ours::MetadataEntry { key, value }),
+                r#type: own.event_type,
+                tags: own.tags,
+                data: own.data,
+            }),
+        }
+    }
+
+    /// Events of every shape, around the lengths at which a varint grows.
+    fn database() -> Database {
+        let db = Database::in_memory().unwrap();
+        let store = db.events("s").unwrap();
+        let track = |source: &str, position| AppendOptions {
+            tracking: Some(Tracking { source: source.to_owned(), position }),
+            ..AppendOptions::default()
+        };
+        let mut events = vec![
+            Event::new("A"),
+            Event::new("Ünïcode").tag("tag:1").tag("größe:ß").data(*b"xy").id(Uuid::from_u128(7)),
+            Event::new("M").metadata("", "").metadata("k", "").metadata("ü", "v".repeat(200)),
+        ];
+        for len in [0, 1, 126, 127, 128, 129, 16_383, 16_384, 70_000] {
+            events.push(Event::new("L").tag("t".repeat(len.clamp(1, 60_000))).data(vec![7; len]));
+        }
+        store.append(&events, None).unwrap();
+        store.append_with(&events, track("source", 300)).unwrap();
+        store.append_with(&events, track("zero", 0)).unwrap();
+        db
+    }
+
+    fn each(db: &Database, visit: impl FnMut(&SequencedEventRef<'_>)) {
+        let store = db.events("s").unwrap();
+        let mut reader = store.read(&Query::all(), ReadOptions::default()).unwrap();
+        assert_eq!(reader.visit(1000, visit).unwrap(), 36);
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_prost() {
+        let db = database();
+        for head in [Head::Absent, Head::At(Position::ZERO), Head::At(Position(300)), Head::LastEvent] {
+            let mut writers =
+                [FrameWriter::new(Dialect::Umadb, head), FrameWriter::new(Dialect::Events, head)];
+            let (mut uma, mut own) = (umadb::ReadResponse::default(), ours::ReadResponse::default());
+            each(&db, |event| {
+                writers.iter_mut().for_each(|writer| writer.push(event));
+                uma.events.push(as_umadb(event));
+                own.events.push(as_ours(event));
+            });
+            let head = match head {
+                Head::Absent => 0,
+                Head::At(position) => position.0,
+                Head::LastEvent => 36,
+            };
+            uma.head = Some(head).filter(|head| *head > 0);
+            own.head = head;
+            let [a, b] = writers.map(|writer| writer.finish());
+            assert_eq!(a, [Frame(uma.encode_to_vec().into())]);
+            assert_eq!(b, [Frame(own.encode_to_vec().into())]);
+        }
+    }
+
+    #[test]
+    fn a_frame_without_events_is_a_message_too() {
+        let decode = |frame: Frame| ours::SubscribeResponse::decode(frame.0).unwrap();
+        assert_eq!(umadb::ReadResponse::decode(FrameWriter::empty(None).0).unwrap().head, None);
+        assert_eq!(
+            umadb::ReadResponse::decode(FrameWriter::empty(Some(Position(9))).0).unwrap().head,
+            Some(9)
+        );
+        assert_eq!(decode(Frame::signal(2, Position::ZERO)).caught_up, Some(0));
+        assert_eq!(decode(Frame::signal(3, Position(1 << 40))).fell_behind, Some(1 << 40));
+        assert!(FrameWriter::new(Dialect::Umadb, Head::LastEvent).finish().is_empty());
+    }
+
+    #[test]
+    fn frames_are_split_below_the_limit() {
+        let db = Database::in_memory().unwrap();
+        let store = db.events("s").unwrap();
+        let sizes = [1 << 20, 2 << 20, 3 << 20, 5 << 20, 10, 20];
+        for size in sizes {
+            store.append(&[Event::new("A").data(vec![7; size])], None).unwrap();
+        }
+        let mut writer = FrameWriter::new(Dialect::Umadb, Head::LastEvent);
+        let mut reader = store.read(&Query::all(), ReadOptions::default()).unwrap();
+        reader.visit(100, |event| writer.push(event)).unwrap();
+        let frames = writer.finish();
+        let messages: Vec<_> =
+            frames.iter().map(|frame| umadb::ReadResponse::decode(frame.0.clone()).unwrap()).collect();
+        let counts: Vec<_> = messages.iter().map(|m| (m.events.len(), m.head)).collect();
+        assert_eq!(counts, [(2, Some(2)), (1, Some(3)), (1, Some(4)), (2, Some(6))]);
+        for (frame, message) in frames.iter().zip(&messages) {
+            assert!(frame.0.len() <= 4 << 20 || message.events.len() == 1);
+        }
     }
 }

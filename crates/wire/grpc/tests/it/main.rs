@@ -1,1 +1,75 @@
-//! The gRPC services over real sockets.
+//! The gRPC services over real sockets: a client per test, a database in memory, a port of its own.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
+
+mod access;
+mod ending;
+mod events;
+mod health;
+mod limits;
+mod umadb;
+
+use core::time::Duration;
+use std::future::Future;
+
+use ropewalk::Database;
+use ropewalk_grpc::GrpcSettings;
+use ropewalk_grpc::proto::ropewalk::events::v1::events_client::EventsClient;
+use ropewalk_grpc::proto::umadb::v1::dcb_client::DcbClient;
+use ropewalk_wire::{Limits, Service, ServiceSettings};
+use tokio::task::JoinHandle;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Endpoint};
+
+/// A server with a client's connection to it.
+pub struct Server {
+    pub service: Service,
+    pub channel: Channel,
+    pub address: String,
+    serving: JoinHandle<()>,
+}
+
+impl Server {
+    pub async fn start() -> Self {
+        Self::with(Limits::default()).await
+    }
+
+    pub async fn with(limits: Limits) -> Self {
+        let settings = ServiceSettings { limits, ..ServiceSettings::default() };
+        let service = Service::new(Database::in_memory().unwrap(), settings).unwrap();
+        let connections = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = format!("http://{}", connections.local_addr().unwrap());
+        let serving = ropewalk_grpc::serve(service.clone(), GrpcSettings::default(), connections);
+        let serving = tokio::spawn(async move { serving.await.unwrap() });
+        let channel = Endpoint::from_shared(address.clone()).unwrap().connect().await.unwrap();
+        Self { service, channel, address, serving }
+    }
+
+    pub fn umadb(&self) -> DcbClient<Channel> {
+        DcbClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX)
+    }
+
+    pub fn events(&self) -> EventsClient<Channel> {
+        EventsClient::new(self.channel.clone())
+    }
+
+    /// The server ends by itself once it was told to stop.
+    pub async fn ended(self) {
+        drop(self.channel);
+        within(self.serving).await.unwrap();
+    }
+}
+
+/// Ends a test that hangs.
+pub async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), work).await.expect("must not hang")
+}
+
+/// Waits until `done`.
+pub async fn until(mut done: impl FnMut() -> bool) {
+    within(async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+}
