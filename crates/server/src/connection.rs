@@ -23,6 +23,7 @@ use ropewalk_wire::Caller;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
+use tonic::transport::server::TcpConnectInfo;
 use tower::ServiceExt as _;
 
 use crate::listen::{Accepted, Listener};
@@ -49,7 +50,6 @@ pub(crate) enum Protocol {
     /// HTTP/1.1 and HTTP/2, over TCP or the local socket.
     Http,
     /// HTTP/2 alone.
-    #[expect(dead_code, reason = "the gRPC services join in a later commit")]
     Grpc,
 }
 
@@ -207,7 +207,9 @@ async fn answer(
     let mut request = request.map(Body::new);
     match peer {
         Peer::Remote(address) => {
+            // Each of the two libraries looks for its own type.
             request.extensions_mut().insert(ConnectInfo(address));
+            request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr: Some(address) });
         }
         Peer::Owner => {
             request.extensions_mut().insert(Caller::everybody());

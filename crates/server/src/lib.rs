@@ -12,7 +12,6 @@ mod connection;
 mod listen;
 mod logs;
 mod notify;
-mod operations;
 mod patient;
 mod server;
 mod settings;

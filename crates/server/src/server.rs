@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use axum::Router;
 use ropewalk::{Database, Options};
+use ropewalk_grpc::GrpcSettings;
+use ropewalk_http::{Cors, HttpSettings};
 use ropewalk_wire::{Service, ServiceSettings, WireError};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -105,7 +107,7 @@ pub fn serve(
         .map_err(|source| ServeError::Io { what: "start threads".to_owned(), source })?;
     let db = Options::new().memory_budget(settings.memory.0.0).open(&settings.dir.0)?;
     let done = runtime.block_on(async {
-        let running = Running::start(settings, db.clone())?;
+        let running = Running::start(settings, db.clone()).await?;
         if let Some(path) = ready_file {
             write_ready(path, settings, &running.addresses)?;
         }
@@ -223,7 +225,7 @@ impl Signals {
 }
 
 impl Running {
-    fn start(settings: &Settings, db: Database) -> Result<Self, ServeError> {
+    async fn start(settings: &Settings, db: Database) -> Result<Self, ServeError> {
         let signals = Signals::new()
             .map_err(|source| ServeError::Io { what: "listen to signals".to_owned(), source })?;
         let limits = ropewalk_wire::Limits {
@@ -247,11 +249,15 @@ impl Running {
         };
         let http = http(&running.service, settings)?;
 
+        let grpc = ropewalk_grpc::routes(&running.service, &GrpcSettings::default()).await.into_axum_router();
         if settings.socket.0 {
             running.listen_local(&settings.dir.0, http.clone())?;
         }
         if let Some(address) = settings.http.listen.address() {
             running.listen("http", Protocol::Http, address, http)?;
+        }
+        if let Some(address) = settings.grpc.listen.address() {
+            running.listen("grpc", Protocol::Grpc, address, grpc)?;
         }
         Ok(running)
     }
@@ -386,6 +392,13 @@ fn refuse_exposed(settings: &Settings, service: &Service) -> Result<(), ServeErr
 
 /// The routes of the HTTP port and the local socket.
 fn http(service: &Service, settings: &Settings) -> Result<Router, ServeError> {
-    let _ = settings;
-    Ok(crate::operations::router(service.clone()))
+    let invalid = |what: String| SettingsError::Invalid { place: "http.cors".to_owned(), what };
+    let header_bytes = usize::try_from(settings.limits.header_bytes.0).unwrap_or(usize::MAX);
+    let http = HttpSettings {
+        dev: settings.dev,
+        cors: Cors::origins(&settings.http.cors).map_err(|error| invalid(error.to_string()))?,
+        header_bytes_max: header_bytes,
+        ..HttpSettings::default()
+    };
+    Ok(ropewalk_http::router(service.clone(), http))
 }

@@ -1,11 +1,12 @@
 //! What surrounds every route: time limit, compression, metrics, and the answers where there is no route.
 
-use axum::Json;
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{Extensions, HeaderMap, Method, StatusCode, Uri, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use ropewalk_wire::{Code, WireError};
+use axum::{Extension, Json};
+use ropewalk_wire::{Caller, Code, Right, WireError};
 use tower_http::compression::predicate::{Predicate, SizeAbove};
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 
@@ -84,6 +85,16 @@ fn operation(method: &Method, path: &str) -> &'static str {
 /// Liveness: the process answers.
 pub(crate) async fn health() -> Json<serde_json::Value> {
     Json(serde_json::json!({ "status": "ok" }))
+}
+
+/// Everything counted, in the text format of Prometheus. Names stores, so it needs the right to read all of them.
+pub(crate) async fn metrics(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<impl IntoResponse, Problem> {
+    caller.check(Right::Read, None)?;
+    let text = app.service.metrics().render(app.service.database());
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 
 /// Readiness: requests are taken.

@@ -52,10 +52,12 @@ pub fn router(service: Service, settings: HttpSettings) -> Router {
     let (api, _) = openapi::routes(app.settings.dev).split_for_parts();
     let open = Router::new()
         .route("/health", get(layers::health))
+        .route("/live", get(layers::health))
         .route("/ready", get(layers::ready))
         .route("/openapi.json", get(openapi::document));
     let cors = app.settings.cors.layer();
     let router = api
+        .route("/metrics", get(layers::metrics))
         .fallback(layers::no_route)
         .layer(from_fn_with_state(app.clone(), layers::limit_time))
         .layer(from_fn_with_state(app.clone(), auth::authenticate))
