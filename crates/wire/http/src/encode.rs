@@ -11,17 +11,28 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ropewalk::SequencedEventRef;
+use ropewalk::{BodyRef, Position, Seq, SequencedEventRef};
 use serde::de::IgnoredAny;
 
 /// Writes one event as a JSON object without line breaks.
 pub(crate) fn put_event(out: &mut Vec<u8>, event: &SequencedEventRef<'_>) {
+    put_event_of(out, event.position, event.seq, event.time_micros, event);
+}
+
+/// The same from the parts of a commit.
+pub(crate) fn put_event_of(
+    out: &mut Vec<u8>,
+    position: Position,
+    seq: Seq,
+    time_micros: i64,
+    event: &BodyRef<'_>,
+) {
     out.extend_from_slice(b"{\"position\":");
-    put_number(out, event.position.0);
+    put_number(out, position.0);
     out.extend_from_slice(b",\"seq\":");
-    put_number(out, event.seq.0);
+    put_number(out, seq.0);
     out.extend_from_slice(b",\"recorded_at\":\"");
-    put_time(out, event.time_micros);
+    put_time(out, time_micros);
     out.extend_from_slice(b"\",\"type\":");
     put_string(out, event.event_type());
     put_tags(out, event.tags());
@@ -66,7 +77,7 @@ pub(crate) fn put_plain_event(out: &mut Vec<u8>, event: &SequencedEventRef<'_>) 
             out.extend_from_slice(b",\"data\":");
             put_string(out, text);
         }
-        Err(_) => put_base64(out, event.data()),
+        Err(_) => put_base64(out, "data_base64", event.data()),
     }
     out.push(b'}');
 }
@@ -86,7 +97,7 @@ fn put_data(out: &mut Vec<u8>, data: &[u8]) {
     if data.is_empty() {
         return;
     }
-    let Some(json) = as_json(data) else { return put_base64(out, data) };
+    let Some(json) = as_json(data) else { return put_base64(out, "data_base64", data) };
     out.extend_from_slice(b",\"data\":");
     let start = out.len();
     out.extend_from_slice(json.as_bytes());
@@ -97,8 +108,11 @@ fn put_data(out: &mut Vec<u8>, data: &[u8]) {
     }
 }
 
-fn put_base64(out: &mut Vec<u8>, data: &[u8]) {
-    out.extend_from_slice(b",\"data_base64\":\"");
+/// Writes a field whose value is bytes.
+pub(crate) fn put_base64(out: &mut Vec<u8>, name: &str, data: &[u8]) {
+    out.push(b',');
+    put_string(out, name);
+    out.extend_from_slice(b":\"");
     out.extend_from_slice(STANDARD.encode(data).as_bytes());
     out.push(b'"');
 }
@@ -117,10 +131,17 @@ pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("a Vec takes every write");
 }
 
+/// A time as a text of its own.
+pub(crate) fn time(micros: i64) -> String {
+    let mut out = Vec::new();
+    put_time(&mut out, micros);
+    String::from_utf8(out).unwrap_or_default()
+}
+
 /// Writes microseconds since 1970 as RFC 3339 in UTC, always with six decimals.
 ///
 /// Days to civil date after Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
-fn put_time(out: &mut Vec<u8>, micros: i64) {
+pub(crate) fn put_time(out: &mut Vec<u8>, micros: i64) {
     let (seconds, fraction) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let shifted = days + 719_468;
@@ -152,12 +173,6 @@ impl std::fmt::Write for Text<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn time(micros: i64) -> String {
-        let mut out = Vec::new();
-        put_time(&mut out, micros);
-        String::from_utf8(out).unwrap()
-    }
 
     fn data(bytes: &[u8]) -> String {
         let mut out = Vec::new();

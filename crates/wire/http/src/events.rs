@@ -15,7 +15,7 @@ use crate::json::{
     AppendIn, AppendedOut, AskIn, CountOut, EventsOut, ExistsIn, ExistsOut, HeadOut, LastOut, QueryIn, ReadIn,
 };
 use crate::params::Params;
-use crate::path::StoreName;
+use crate::path::{Named, StoreName};
 use crate::problem::Problem;
 use crate::stream::{self, Form, NDJSON};
 use crate::{App, accept};
@@ -47,7 +47,7 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
 async fn append(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     headers: HeaderMap,
     body: JsonText,
 ) -> Result<Json<AppendedOut>, Problem> {
@@ -95,7 +95,7 @@ async fn append(
 async fn get_events(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
@@ -128,7 +128,7 @@ async fn get_events(
 async fn query_events(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     headers: HeaderMap,
     body: JsonText,
 ) -> Result<Response, Problem> {
@@ -151,7 +151,7 @@ async fn query_events(
 async fn get_last(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let query = only_query(query.as_deref())?;
@@ -168,7 +168,7 @@ async fn get_last(
 async fn last(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     body: JsonText,
 ) -> Result<Response, Problem> {
     let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.into())).await?;
@@ -189,7 +189,7 @@ async fn last(
 async fn get_count(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<CountOut>, Problem> {
     let query = only_query(query.as_deref())?;
@@ -206,7 +206,7 @@ async fn get_count(
 async fn count(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     body: JsonText,
 ) -> Result<Json<CountOut>, Problem> {
     let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.into())).await?;
@@ -228,7 +228,7 @@ async fn count(
 async fn get_exists(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<ExistsOut>, Problem> {
     let mut params = Params::parse(query.as_deref())?;
@@ -248,7 +248,7 @@ async fn get_exists(
 async fn exists(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     body: JsonText,
 ) -> Result<Json<ExistsOut>, Problem> {
     let build = |text: &str| {
@@ -272,7 +272,7 @@ async fn exists(
 async fn head(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let head = app.service.head(&caller, &store).await?.map(|head| head.0);

@@ -61,6 +61,8 @@ fn operation(method: &Method, path: &str) -> &'static str {
             ("POST", "/read") => "compatible_count",
             ("POST", "/cleanup") => "compatible_cleanup",
             (_, "/v1/stats") => "stats",
+            (_, "/v1/changes") => "changes",
+            (_, path) if path.starts_with("/v1/users") || path.starts_with("/v1/tokens") => "access",
             (_, "") => "no_route",
             _ => "other",
         };

@@ -13,6 +13,7 @@
 mod accept;
 mod auth;
 mod body;
+mod changes;
 mod compatible;
 mod encode;
 mod events;
@@ -26,6 +27,7 @@ mod settings;
 mod stores;
 mod stream;
 mod subscribe;
+mod users;
 
 use std::sync::Arc;
 

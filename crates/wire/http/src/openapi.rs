@@ -14,7 +14,7 @@ use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::problem::ProblemBody;
-use crate::{App, compatible, events, stores, subscribe};
+use crate::{App, changes, compatible, events, stores, subscribe, users};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -26,6 +26,7 @@ use crate::{App, compatible, events, stores, subscribe};
     tags(
         (name = "events", description = "Append, read and follow the events of a store."),
         (name = "stores", description = "The stores of the database."),
+        (name = "access", description = "Users, API tokens and what they may do."),
         (name = "compatible", description = "Surfaces that others defined: the DCB k6 suite and the web app of go-crablet. `/cleanup` is there only with the setting `dev`."),
     ),
     components(schemas(ProblemBody)),
@@ -38,6 +39,8 @@ pub(crate) fn routes(dev: bool) -> OpenApiRouter<App> {
         .merge(events::routes())
         .merge(subscribe::routes())
         .merge(stores::routes())
+        .merge(changes::routes())
+        .merge(users::routes())
         .merge(compatible::routes(dev))
 }
 

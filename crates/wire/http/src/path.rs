@@ -8,6 +8,18 @@ use utoipa::IntoParams;
 
 use crate::problem::Problem;
 
+/// The parts of the path that have names, as `T` has them.
+pub(crate) struct Named<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<T>::from_request_parts(parts, state).await;
+        path.map(|Path(names)| Self(names)).map_err(|rejection| Problem::invalid(rejection.body_text()))
+    }
+}
+
 /// `{store}`.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
@@ -24,28 +36,4 @@ pub(crate) struct StoreAndSource {
     pub(crate) store: String,
     /// Name of the upstream source.
     pub(crate) source: String,
-}
-
-async fn named<T: DeserializeOwned + Send, S: Send + Sync>(
-    parts: &mut Parts,
-    state: &S,
-) -> Result<T, Problem> {
-    let path = Path::<T>::from_request_parts(parts, state).await;
-    path.map(|Path(names)| names).map_err(|rejection| Problem::invalid(rejection.body_text()))
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for StoreName {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        named(parts, state).await
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for StoreAndSource {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        named(parts, state).await
-    }
 }

@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 use crate::App;
 use crate::body::NoBody;
 use crate::json::TrackingOut;
-use crate::path::{StoreAndSource, StoreName};
+use crate::path::{Named, StoreAndSource, StoreName};
 use crate::problem::Problem;
 
 pub(crate) fn routes() -> OpenApiRouter<App> {
@@ -82,7 +82,7 @@ async fn list(
 async fn create(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     NoBody: NoBody,
 ) -> Result<(StatusCode, Json<StoreOut>), Problem> {
     if app.service.create_store(&caller, &store).await? {
@@ -101,7 +101,7 @@ async fn create(
 async fn look(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
 ) -> Result<Json<StoreOut>, Problem> {
     let head = app.service.head(&caller, &store).await?;
     Ok(Json(StoreOut::new(store, head)))
@@ -116,7 +116,7 @@ async fn look(
 async fn delete(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_store(&caller, &store).await?;
@@ -132,7 +132,7 @@ async fn delete(
 async fn tracking(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreAndSource { store, source }: StoreAndSource,
+    Named(StoreAndSource { store, source }): Named<StoreAndSource>,
 ) -> Result<Json<TrackingOut>, Problem> {
     let position = app.service.tracking(&caller, &store, &source).await?;
     Ok(Json(TrackingOut { source, position }))

@@ -32,7 +32,7 @@ use crate::encode::{put_event, put_number};
 use crate::events::query_of;
 use crate::layers::Live;
 use crate::params::Params;
-use crate::path::StoreName;
+use crate::path::{Named, StoreName};
 use crate::problem::Problem;
 use crate::stream::NDJSON;
 use crate::{App, accept};
@@ -69,7 +69,7 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
 async fn subscribe(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    StoreName { store }: StoreName,
+    Named(StoreName { store }): Named<StoreName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {

@@ -4,6 +4,7 @@
 mod access;
 mod append;
 mod bodies;
+mod changes;
 mod client;
 mod compatible;
 mod document;
@@ -11,3 +12,4 @@ mod reads;
 mod stores;
 mod subscriptions;
 mod surroundings;
+mod users;

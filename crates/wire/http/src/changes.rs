@@ -1,0 +1,251 @@
+//! The change feed: every commit of the database in order, whatever store or keyspace it wrote. What `ropewalk tail`
+//! shows, and what a copy of the database elsewhere would read.
+//!
+//! One line is one commit, so a reader that breaks off goes on after the last whole line. The log is read where
+//! blocking is allowed; a follower that has everything waits without a thread.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Extension, RawQuery, State};
+use axum::http::HeaderValue;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use ropewalk::{Change, ChangeFeed, ChangedPart, Database, EngineError, Error, KvWrite, Seq};
+use ropewalk_wire::{Caller, Code, Right, Stop, WireError};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::App;
+use crate::encode::{put_base64, put_event_of, put_number, put_string, put_time};
+use crate::layers::Live;
+use crate::params::Params;
+use crate::problem::Problem;
+use crate::stream::NDJSON;
+
+/// Bytes of one chunk, about.
+const CHUNK_BYTES: usize = 64 << 10;
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(changes))
+}
+
+/// Every commit in order, one per line. Needs the right `admin` on every store.
+///
+/// A line is `{"seq":9,"recorded_at":"…","appends":[{"store":"s","events":[…]}],"writes":[{"keyspace":3,"change":"put",
+/// "key_base64":"…"}]}`; a commit that deleted a store has `"deleted":true` in its part. With `follow=true` the stream
+/// goes on with each new commit, and shows heartbeats (`{"control":"heartbeat"}`) while there is none.
+#[utoipa::path(
+    get, path = "/v1/changes", operation_id = "changes", tag = "stores",
+    params(
+        ("from" = Option<u64>, Query, description = "First commit. 404 when the log no longer holds it."),
+        ("last" = Option<u64>, Query, description = "Instead of `from`: the newest so many commits, as far as the log holds them."),
+        ("limit" = Option<u64>, Query, description = "Ends after so many commits."),
+        ("follow" = Option<bool>, Query, description = "Goes on with new commits."),
+    ),
+    responses((status = 200, description = "Commits from the first that the log holds, or as asked.", body = String, content_type = "application/x-ndjson")),
+)]
+async fn changes(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    caller.check(Right::Admin, None)?;
+    let mut params = Params::parse(query.as_deref())?;
+    let (from, last) = (params.number("from")?, params.number("last")?);
+    let (limit, follow) = (params.number("limit")?, params.flag("follow")?);
+    params.finish()?;
+    if from.is_some() && last.is_some() {
+        return Err(Problem::invalid("the parameter from excludes last"));
+    }
+    let db = app.service.database().clone();
+    let newest = db.seq();
+    let first = match (from, last) {
+        (Some(from), _) => from,
+        (None, Some(last)) => (newest.0 + 1).saturating_sub(last),
+        (None, None) => 1,
+    };
+    let first = Seq(first.max(1));
+    let stop = app.service.stop().clone();
+    let end = if follow { None } else { Some(newest) };
+    let feed = Feed {
+        feed: db.changes(first).map_err(WireError::from)?,
+        exactly: from.is_some(),
+        db,
+        end,
+        left: limit.unwrap_or(u64::MAX),
+    };
+    let (feed, begin) = feed.chunk().await?;
+    Ok(respond(feed, begin, stop, app.settings.heartbeat))
+}
+
+/// A place in the feed, and where it ends.
+struct Feed {
+    db: Database,
+    feed: ChangeFeed,
+    /// What the log no longer holds is an error; otherwise the feed begins with what it holds.
+    exactly: bool,
+    /// Last commit; `None`: the feed goes on for ever.
+    end: Option<Seq>,
+    /// Commits until the end.
+    left: u64,
+}
+
+impl Feed {
+    fn ended(&self) -> bool {
+        self.left == 0 || self.end.is_some_and(|end| self.feed.next_seq() > end)
+    }
+
+    /// Reads what is there, up to a chunk.
+    async fn chunk(mut self) -> Result<(Self, Vec<u8>), WireError> {
+        let read = tokio::task::spawn_blocking(move || {
+            let mut out = Vec::new();
+            while !self.ended() && out.len() < CHUNK_BYTES && self.one(&mut out)? {}
+            Ok((self, out))
+        });
+        read.await
+            .unwrap_or_else(|_| Err(WireError::new(Code::Internal, "the change feed could not be read")))
+    }
+
+    fn one(&mut self, out: &mut Vec<u8>) -> Result<bool, WireError> {
+        match self.feed.next(Duration::ZERO) {
+            Ok(Some(change)) => put_change(out, &change)?,
+            Ok(None) => return Ok(false),
+            Err(Error::Engine(EngineError::FeedTrimmed { oldest, .. })) if !self.exactly => {
+                self.feed = self.db.changes(oldest)?;
+                return Ok(true);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.left -= 1;
+        // From here on a gap would be one in what was told.
+        self.exactly = true;
+        Ok(true)
+    }
+}
+
+fn respond(feed: Feed, begin: Vec<u8>, stop: Stop, heartbeat: Duration) -> Response {
+    let live = feed.end.is_none();
+    let rest = stream::unfold(Some(feed), move |feed| {
+        let stop = stop.clone();
+        async move {
+            let mut feed = feed?;
+            loop {
+                let out;
+                (feed, out) = match feed.chunk().await {
+                    Ok(read) => read,
+                    Err(error) => return Some((broken(error), None)),
+                };
+                if !out.is_empty() {
+                    return Some((out.into(), Some(feed)));
+                }
+                if feed.ended() {
+                    return None;
+                }
+                let seen = Seq(feed.feed.next_seq().0.saturating_sub(1));
+                tokio::select! {
+                    news = feed.db.visible_beyond(seen) => {
+                        if let Err(error) = news {
+                            return Some((broken(error.into()), None));
+                        }
+                    }
+                    () = stop.wait() => return Some((broken(WireError::stopping()), None)),
+                    () = tokio::time::sleep(heartbeat) => {
+                        return Some((Bytes::from_static(b"{\"control\":\"heartbeat\"}\n"), Some(feed)));
+                    }
+                }
+            }
+        }
+    });
+    let begin = stream::iter((!begin.is_empty()).then(|| Bytes::from(begin)));
+    let body = Body::from_stream(begin.chain(rest).map(Ok::<_, std::convert::Infallible>));
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static(NDJSON)),
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+    ];
+    let mut response = (headers, body).into_response();
+    if live {
+        response.extensions_mut().insert(Live);
+    }
+    response
+}
+
+/// The last line of a feed that cannot go on.
+fn broken(error: WireError) -> Bytes {
+    let problem = serde_json::to_string(Problem::from(error).body()).unwrap_or_default();
+    format!("{{\"control\":\"error\",\"problem\":{problem}}}\n").into()
+}
+
+fn put_change(out: &mut Vec<u8>, change: &Change<'_>) -> Result<(), WireError> {
+    out.extend_from_slice(b"{\"seq\":");
+    put_number(out, change.seq.0);
+    out.extend_from_slice(b",\"recorded_at\":\"");
+    put_time(out, change.time_micros);
+    out.extend_from_slice(b"\",\"appends\":[");
+    let mut separate = Separate::default();
+    for part in &change.parts {
+        let ChangedPart::Events { store, append } = part else { continue };
+        separate.before(out);
+        out.extend_from_slice(b"{\"store\":");
+        put_string(out, store);
+        if append.deletes {
+            out.extend_from_slice(b",\"deleted\":true");
+        }
+        if let Some((source, position)) = append.tracking {
+            out.extend_from_slice(b",\"tracking\":{\"source\":");
+            put_string(out, source);
+            out.extend_from_slice(b",\"position\":");
+            put_number(out, position);
+            out.push(b'}');
+        }
+        out.extend_from_slice(b",\"events\":[");
+        let mut separate = Separate::default();
+        for event in append.events() {
+            let (position, event) = event.map_err(|error| damaged(change, &error))?;
+            separate.before(out);
+            put_event_of(out, position, change.seq, change.time_micros, &event);
+        }
+        out.extend_from_slice(b"]}");
+    }
+    out.extend_from_slice(b"],\"writes\":[");
+    let mut separate = Separate::default();
+    for part in &change.parts {
+        let ChangedPart::Keys(writes) = part else { continue };
+        for (keyspace, write) in writes {
+            separate.before(out);
+            out.extend_from_slice(b"{\"keyspace\":");
+            put_number(out, u64::from(keyspace.id()));
+            let (name, key, end) = match write {
+                KvWrite::Put(key, _) => ("put", key, None),
+                KvWrite::Delete(key) => ("delete", key, None),
+                KvWrite::DeleteRange(start, end) => ("delete_range", start, Some(end)),
+            };
+            out.extend_from_slice(b",\"change\":");
+            put_string(out, name);
+            put_base64(out, "key_base64", key);
+            if let Some(end) = end {
+                put_base64(out, "end_base64", end);
+            }
+            out.push(b'}');
+        }
+    }
+    out.extend_from_slice(b"]}\n");
+    Ok(())
+}
+
+/// Commas between, not before.
+#[derive(Default)]
+struct Separate(bool);
+
+impl Separate {
+    fn before(&mut self, out: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.0, true) {
+            out.push(b',');
+        }
+    }
+}
+
+fn damaged(change: &Change<'_>, error: &dyn std::error::Error) -> WireError {
+    WireError::new(Code::Corrupt, format!("commit {}: {error}", change.seq))
+}

@@ -1,0 +1,86 @@
+//! The change feed.
+
+use std::time::Duration;
+
+use ropewalk_http::HttpSettings;
+use ropewalk_wire::{Caller, Limits, Right, Roles};
+use serde_json::{Value, json};
+
+use crate::client::Server;
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn commits_come_in_order_and_whole() {
+    let server = Server::start().await;
+    let first = server.append("s", json!([{ "type": "A", "data": 1 }, { "type": "B" }])).await["seq"]
+        .as_u64()
+        .unwrap();
+    server.append("t", json!([{ "type": "C", "data_base64": "/w==" }])).await;
+    let reply = server.get(&format!("/v1/changes?from={first}")).await;
+    assert_eq!(reply.header("content-type"), Some("application/x-ndjson"));
+    let commits = lines(reply.text());
+    assert_eq!(commits.iter().map(|c| c["seq"].as_u64().unwrap()).collect::<Vec<_>>(), [first, first + 1]);
+    let events = server.get("/v1/stores/s/events").await.ok()["events"].clone();
+    assert_eq!(commits[0]["appends"], json!([{ "store": "s", "events": events }]));
+    assert_eq!(commits[1]["appends"][0]["events"][0]["data_base64"], "/w==");
+
+    let newest = lines(server.get("/v1/changes?last=1").await.text());
+    assert_eq!(newest, commits[1..]);
+    let limited = lines(server.get(&format!("/v1/changes?from={first}&limit=1")).await.text());
+    assert_eq!(limited, commits[..1]);
+    assert!(lines(server.get("/v1/changes").await.text()).ends_with(&commits));
+    assert_eq!(server.get(&format!("/v1/changes?from={}", first + 2)).await.text(), "");
+    server.get("/v1/changes?from=1&last=1").await.refused(400, "invalid_argument");
+    server.get("/v1/changes?since=1").await.refused(400, "invalid_argument");
+
+    server.request("DELETE", "/v1/stores/t", &[], b"").await;
+    let deleted = lines(server.get("/v1/changes?last=1").await.text());
+    assert_eq!(deleted[0]["appends"][0]["deleted"], true);
+}
+
+#[tokio::test]
+async fn a_follower_sees_new_commits_heartbeats_and_the_stop() {
+    let settings = HttpSettings { heartbeat: Duration::from_millis(20), ..HttpSettings::default() };
+    let server = Server::with(Limits::default(), settings).await;
+    let mut feed = server.follow("/v1/changes?follow=true&last=0", &[("accept-encoding", "gzip")]).await;
+    let next = async |feed: &mut crate::client::Stream| {
+        loop {
+            let line = feed.line().await.unwrap();
+            if line["control"] != "heartbeat" {
+                return line;
+            }
+        }
+    };
+    assert_eq!(feed.line().await.unwrap(), json!({ "control": "heartbeat" }));
+    for n in 1..=3 {
+        server.append("s", json!([{ "type": "A" }])).await;
+        assert_eq!(next(&mut feed).await["appends"][0]["events"][0]["position"], n);
+    }
+    server.service.stop().begin();
+    assert_eq!(next(&mut feed).await["problem"]["code"], "stopping");
+    assert!(feed.line().await.is_none());
+}
+
+#[tokio::test]
+async fn it_is_for_administrators_and_shows_no_values() {
+    let server = Server::start().await;
+    let (access, admin) = (server.service.access(), Caller::everybody());
+    let roles = |right| Roles::from([("*".to_owned(), [right].into())]);
+    let (_, reader) = access.create_token(&admin, "reader", roles(Right::Read), None).await.unwrap();
+    let (_, chief) = access.create_token(&admin, "chief", roles(Right::Admin), None).await.unwrap();
+    let get = async |token: &str| {
+        let bearer = format!("Bearer {token}");
+        server.request("GET", "/v1/changes", &[("authorization", &bearer)], b"").await
+    };
+    get(&reader).await.refused(403, "permission_denied");
+    let commits = lines(get(&chief).await.text());
+    let writes = commits.iter().flat_map(|commit| commit["writes"].as_array().unwrap());
+    assert!(writes.clone().count() >= 2);
+    for write in writes {
+        let fields: Vec<&String> = write.as_object().unwrap().keys().collect();
+        assert_eq!(fields, ["change", "key_base64", "keyspace"]);
+    }
+}
