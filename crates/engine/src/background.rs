@@ -191,12 +191,11 @@ impl Core {
         }
     }
 
-    /// Why there is no room.
-    pub(crate) fn busy(&self) -> EngineError {
+    /// There is no room: because of `cause`, unless flushing fails.
+    pub(crate) fn busy(&self, cause: &str) -> EngineError {
         let (bytes, max) = (self.write_bytes.load(Ordering::Relaxed), self.options.write_bytes_max());
         let failed = self.background.lock().flush_error.as_ref().map(ToString::to_string);
-        let cause = failed.unwrap_or_else(|| "flushing does not keep up".to_owned());
-        EngineError::Busy { bytes, max, cause: cause.into() }
+        EngineError::Busy { bytes, max, cause: failed.as_deref().unwrap_or(cause).into() }
     }
 
     /// Back-pressure: free below three quarters of the write budget, then ever longer pauses, and at the end a wait for
@@ -218,7 +217,7 @@ impl Core {
             }
             if background.flush_error.is_some() {
                 drop(background);
-                return Err(self.busy());
+                return Err(self.busy("flushing does not keep up"));
             }
             self.background_work.notify_all();
             self.room.wait_for(&mut background, Duration::from_millis(100));

@@ -205,21 +205,18 @@ impl Engine {
     }
 
     /// As [`Engine::submit`], and never blocks, for callers that must not: they look at [`Engine::room`] first and pause
-    /// in their own way.
+    /// in their own way. What is submitted in spite of a spent budget is taken.
     ///
     /// # Errors
-    /// [`EngineError::Busy`] while the memory budget is spent or the queue is full; as [`Engine::commit`].
+    /// [`EngineError::Busy`] while the queue is full; as [`Engine::commit`].
     pub fn try_submit(
         &self,
         operations: Vec<Box<dyn Operation>>,
         durability: Durability,
     ) -> Result<CommitHandle, CommitError> {
         let bytes = self.measure(&operations)?;
-        let handle = match self.core.room() {
-            Room::Spent => None,
-            _ => self.pipeline.try_submit(Request { operations, durability }, bytes),
-        };
-        Ok(CommitHandle(handle.ok_or_else(|| self.core.busy())?))
+        let handle = self.pipeline.try_submit(Request { operations, durability }, bytes);
+        Ok(CommitHandle(handle.ok_or_else(|| self.core.busy("too many commits are queued"))?))
     }
 
     /// How much room the memory budget leaves for writes. One atomic load.

@@ -118,10 +118,11 @@ impl EventStore {
         Ok(PendingAppend(self.engine.submit(vec![Box::new(operation)], durability)?))
     }
 
-    /// As [`EventStore::submit`], and never waits for room: for callers that must not block. Conditions are looked up here.
+    /// As [`EventStore::submit`], and never waits for room: for callers that must not block, and that look at the engine's
+    /// room themselves. Conditions are looked up here.
     ///
     /// # Errors
-    /// [`ropewalk_engine::EngineError::Busy`] while the memory budget is spent or the queue is full; as
+    /// [`ropewalk_engine::EngineError::Busy`] while the queue is full; as
     /// [`EventStore::append_with`], for what is known before it is queued.
     pub fn try_submit(&self, events: &[Event], options: AppendOptions) -> Result<PendingAppend, EventsError> {
         let durability = options.durability;

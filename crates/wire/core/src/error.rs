@@ -191,7 +191,7 @@ impl From<Error> for WireError {
             (_, Class::Conflict) => Code::KeyConflict,
             (_, Class::Busy) => {
                 tracing::warn!(%error, "the engine is out of room");
-                return Self::exhausted("the memory budget is spent and flushing does not keep up");
+                return Self::exhausted("the engine has no room for more writes now");
             }
             (_, Class::Corrupt) => return Self::ours(Code::Corrupt, &error),
             (_, Class::Io) => return Self::ours(Code::Io, &error),

@@ -370,3 +370,62 @@ impl Index {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ropewalk::{Database, Event};
+
+    use super::*;
+
+    fn subsets<'a>(names: &[&'a str]) -> Vec<Vec<&'a str>> {
+        let chosen = |bits: usize| {
+            let named = names.iter().enumerate().filter(move |(at, _)| bits >> at & 1 == 1);
+            named.map(|(_, name)| *name).collect()
+        };
+        (0..1 << names.len()).map(chosen).collect()
+    }
+
+    /// Every query of up to two items over two types and two tags, and every event over three of each.
+    #[test]
+    fn the_index_misses_no_group_that_matches_and_forgets_those_that_left() {
+        let db = Database::in_memory().unwrap();
+        let store = db.events("s").unwrap();
+        for tags in subsets(&["x", "y", "z"]) {
+            for event_type in ["A", "B", "C"] {
+                let event = tags.iter().fold(Event::new(event_type), |event, tag| event.tag(*tag));
+                store.append(&[event], None).unwrap();
+            }
+        }
+        let events = fill(&mut store.read(&Query::all(), ReadOptions::default()).unwrap()).unwrap();
+        let mut items = Vec::new();
+        for types in subsets(&["A", "B"]) {
+            let tags = subsets(&["x", "y"]).into_iter();
+            items.extend(tags.map(|tags| QueryItem::new(types.clone(), tags)));
+        }
+        items.retain(|item| !item.types.is_empty() || !item.tags.is_empty());
+        let mut queries = vec![Query::all()];
+        for (at, item) in items.iter().enumerate() {
+            queries.push(Query::from_items([item.clone()]));
+            let pairs = items[at..].iter().map(|other| Query::from_items([item.clone(), other.clone()]));
+            queries.extend(pairs);
+        }
+        let groups: Vec<Arc<Group>> = queries.into_iter().map(group).collect();
+        let mut index = Index::default();
+        groups.iter().for_each(|group| index.add(group));
+        for event in events.iter() {
+            let mut found = Vec::new();
+            index.candidates(&event, |group| found.push(Arc::as_ptr(group)));
+            for group in &groups {
+                let matches = group.query.matches(event.event_type(), event.tags());
+                assert!(!matches || found.contains(&Arc::as_ptr(group)), "{:?}", group.query);
+            }
+        }
+        groups.iter().for_each(|group| index.remove(group));
+        assert!(index.all.is_empty() && index.by_tag.is_empty() && index.by_type.is_empty());
+    }
+
+    fn group(query: Query) -> Arc<Group> {
+        let live = Live { covered_from: Position::ZERO, batches: VecDeque::new(), ended: None };
+        Arc::new(Group { query: Arc::new(query), live: Mutex::new(live), news: Notify::new() })
+    }
+}

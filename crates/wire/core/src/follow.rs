@@ -11,6 +11,7 @@ use core::ops::ControlFlow;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use bytes::Bytes;
 use ropewalk::{EventBatch, EventReader, EventStore, Position, Query, ReadOptions, SequencedEventRef};
@@ -18,6 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::WireError;
 use crate::feed::{Member, News, still_there};
+use crate::reading::{INLINE, off_thread};
 use crate::service::Service;
 
 /// Events of one batch, and bytes of them as stored.
@@ -117,6 +119,8 @@ pub struct Following {
     after: Position,
     /// Caught up, and said so.
     live: bool,
+    /// The last batch read from the store took long.
+    long: bool,
     ready: VecDeque<Followed>,
     member: Option<Member>,
     _permit: OwnedSemaphorePermit,
@@ -132,7 +136,18 @@ impl Following {
     ) -> Self {
         service.metrics().subscriptions.fetch_add(1, Relaxed);
         let (query, ready) = (Arc::new(query), VecDeque::new());
-        Self { service, store, id, query, after, live: false, ready, member: None, _permit: permit }
+        Self {
+            service,
+            store,
+            id,
+            query,
+            after,
+            live: false,
+            long: false,
+            ready,
+            member: None,
+            _permit: permit,
+        }
     }
 
     /// Waits for what comes next. Nothing is lost when the wait is given up: the next call goes on.
@@ -153,7 +168,7 @@ impl Following {
                 return Err(WireError::stopping());
             }
             if !self.live {
-                self.catch_up()?;
+                self.catch_up().await?;
                 continue;
             }
             let member = match &self.member {
@@ -168,16 +183,23 @@ impl Following {
                     self.after = to;
                     self.ready.push_back(Followed::Events(batch));
                 }
-                News::Behind => self.catch_up()?,
+                News::Behind => self.catch_up().await?,
             }
         }
     }
 
-    /// Reads the next batch from the store.
-    fn catch_up(&mut self) -> Result<(), WireError> {
-        let mut reader = self.store.read(&self.query, ReadOptions::default().after(self.after))?;
+    /// Reads the next batch from the store. Changes nothing before its last wait.
+    async fn catch_up(&mut self) -> Result<(), WireError> {
+        let read = || -> Result<_, WireError> {
+            let started = Instant::now();
+            let mut reader = self.store.read(&self.query, ReadOptions::default().after(self.after))?;
+            let batch = fill(&mut reader)?;
+            Ok((reader, batch, started.elapsed() > INLINE))
+        };
+        let read = if self.long { off_thread(self.service.long_reads(), read).await } else { read() };
+        let (reader, batch, long) = read?;
+        self.long = long;
         let head = reader.head().unwrap_or(Position::ZERO);
-        let batch = fill(&mut reader)?;
         still_there(&self.store, self.id)?;
         let more = !reader.ended();
         if more && self.live {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ropewalk::{
     AppendOptions, Appended, Database, EngineStats, Event, EventStore, EventsError, Position, Query,
-    ReadOptions, Room, SequencedEvent,
+    QueryItem, ReadOptions, Room, SequencedEvent,
 };
 use tokio::sync::Semaphore;
 
@@ -46,8 +46,11 @@ pub struct StoreInfo {
     pub head: Option<Position>,
 }
 
-/// Types and tags of an append's conditions that are looked up on the caller's thread; each costs about a microsecond.
+/// Types and tags of one query that are looked up on the caller's thread; each costs about a microsecond.
 const INLINE_TERMS_MAX: usize = 500;
+/// Positions in which an intersection that finds nothing is looked for on the caller's thread: at worst about a
+/// millisecond.
+const INLINE_POSITIONS_MAX: u64 = 200_000;
 /// How long an append waits for a flush before it is answered with a pause to make.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How often it looks.
@@ -118,6 +121,10 @@ impl Service {
         &self.0.default_store
     }
 
+    pub(crate) fn long_reads(&self) -> &Semaphore {
+        &self.0.long_reads
+    }
+
     pub(crate) fn hub(&self) -> &Hub {
         &self.0.hub
     }
@@ -172,8 +179,11 @@ impl Service {
         let _in_flight = self.enter_append(bytes)?;
         self.room().await?;
         let store = self.0.db.events(store)?;
-        let terms: usize = options.conditions.iter().map(|c| terms(&c.fail_if_events_match)).sum();
-        let pending = if terms > INLINE_TERMS_MAX {
+        let mut long = false;
+        for condition in &options.conditions {
+            long |= may_be_long(&store, &condition.fail_if_events_match, condition.after)?;
+        }
+        let pending = if long {
             off_thread(&self.0.long_reads, || store.try_submit(events, options)).await?
         } else {
             store.try_submit(events, options)?
@@ -233,7 +243,11 @@ impl Service {
         store: &str,
         query: &Query,
     ) -> Result<Option<SequencedEvent>, WireError> {
-        Ok(self.existing(caller, Right::Read, store)?.read_last(query)?)
+        let store = self.existing(caller, Right::Read, store)?;
+        if may_be_long(&store, query, None)? {
+            return Ok(off_thread(&self.0.long_reads, || store.read_last(query)).await?);
+        }
+        Ok(store.read_last(query)?)
     }
 
     /// Number of matching events.
@@ -266,7 +280,11 @@ impl Service {
         query: &Query,
         after: Option<Position>,
     ) -> Result<bool, WireError> {
-        Ok(self.existing(caller, Right::Read, store)?.exists(query, after)?)
+        let store = self.existing(caller, Right::Read, store)?;
+        if may_be_long(&store, query, after)? {
+            return Ok(off_thread(&self.0.long_reads, || store.exists(query, after)).await?);
+        }
+        Ok(store.exists(query, after)?)
     }
 
     /// The last position; `None` for an empty store.
@@ -356,8 +374,19 @@ impl Service {
     }
 }
 
-fn terms(query: &Query) -> usize {
-    query.items.iter().map(|item| item.types.len() + item.tags.len()).sum()
+/// True when the first match of `query` after `after` may take long to find, or not to find: many terms, or terms that
+/// must meet somewhere in many positions.
+fn may_be_long(store: &EventStore, query: &Query, after: Option<Position>) -> Result<bool, WireError> {
+    let terms: usize = query.items.iter().map(|item| item.types.len() + item.tags.len()).sum();
+    let meets = |item: &QueryItem| item.tags.len() + usize::from(!item.types.is_empty()) > 1;
+    if terms > INLINE_TERMS_MAX {
+        return Ok(true);
+    }
+    if !query.items.iter().any(meets) {
+        return Ok(false);
+    }
+    let head = store.head()?.map_or(0, |head| head.0);
+    Ok(head.saturating_sub(after.map_or(0, |after| after.0)) > INLINE_POSITIONS_MAX)
 }
 
 /// About what an event takes in a log record.
