@@ -8,6 +8,7 @@ mod changes;
 mod client;
 mod compatible;
 mod document;
+mod manual;
 mod reads;
 mod stores;
 mod subscriptions;
