@@ -1,8 +1,8 @@
 //! gRPC: the protocol of UmaDB, so that its clients work unchanged, and our own for what it cannot say.
 //!
-//!   connection ─▶ serve (HTTP/2 settings) ─▶ routes ─┬─▶ umadb.v1.DCB, umadb.UmaDBService (its older path)
-//!                                                    ├─▶ ropewalk.events.v1.Events
-//!                                                    └─▶ grpc.health.v1, grpc.reflection.v1 and v1alpha
+//!   routes ─┬─▶ umadb.v1.DCB, umadb.UmaDBService (its older path)
+//!           ├─▶ ropewalk.events.v1.Events
+//!           └─▶ grpc.health.v1, grpc.reflection.v1 and v1alpha
 //!
 //! Read `umadb` and `events` for what the calls mean, `frame` for how events reach the wire with one copy, `status` for
 //! what a failed call carries, `request` for who asks and of which store. docs/grpc.md is the page for users.
@@ -19,7 +19,7 @@ mod status;
 mod streams;
 mod umadb;
 
-pub use routes::{GrpcSettings, routes, serve};
+pub use routes::{GrpcSettings, routes};
 
 /// Messages and clients of both protocols, as generated from the files in `proto/`.
 #[allow(missing_docs, clippy::pedantic, clippy::nursery, unreachable_pub)] // generated

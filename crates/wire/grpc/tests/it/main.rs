@@ -38,7 +38,11 @@ impl Server {
         let service = Service::new(Database::in_memory().unwrap(), settings).unwrap();
         let connections = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = format!("http://{}", connections.local_addr().unwrap());
-        let serving = ropewalk_grpc::serve(service.clone(), GrpcSettings::default(), connections);
+        let routes = ropewalk_grpc::routes(&service, &GrpcSettings::default()).await;
+        let stop = service.stop().clone();
+        let serving = tonic::transport::Server::builder()
+            .add_routes(routes)
+            .serve_with_incoming_shutdown(connections, async move { stop.wait().await });
         let serving = tokio::spawn(async move { serving.await.unwrap() });
         let channel = Endpoint::from_shared(address.clone()).unwrap().connect().await.unwrap();
         Self { service, channel, address, serving }

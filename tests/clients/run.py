@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Runs the tests of UmaDB's clients against `ropewalk serve`. README.md beside this file says which.
+
+    run.py [--binary PATH]      default: $CARGO_TARGET_DIR/debug/ropewalk, or target/debug/ropewalk
+
+Prints one line `test result: ok. N passed; M failed; …` for each suite and ends with 0 if nothing failed.
+"""
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+
+from servers import Server  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target")).resolve()
+PLACE = TARGET / "clients"
+#: Longest time of one suite, seconds; only to end a hang.
+PATIENCE = 600
+#: The port that UmaDB's tests name.
+ADDRESS = "127.0.0.1:50051"
+
+
+def environment():
+    """The interpreter of a virtual environment that holds what requirements.txt pins."""
+    requirements = HERE / "requirements.txt"
+    seen = f"{sys.version}\n{requirements.read_text()}".encode()
+    home = PLACE / f"venv-{hashlib.sha256(seen).hexdigest()[:12]}"
+    python = home / "bin" / "python"
+    done = home / "done"
+    if not done.exists():
+        print(f"installing {requirements.name} into {home}", flush=True)
+        shutil.rmtree(home, ignore_errors=True)
+        venv.create(home, with_pip=True)
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        subprocess.run([*pip, "--requirement", requirements], check=True)
+        done.touch()
+    return python
+
+
+def umadb_sources(python):
+    """The unpacked source distribution of the client, which has its tests."""
+    pinned = re.search(r"^umadb==(.+)$", (HERE / "requirements.txt").read_text(), re.MULTILINE).group(1)
+    tree = PLACE / f"umadb-{pinned}"
+    if not tree.exists():
+        print(f"fetching the sources of umadb {pinned}", flush=True)
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+        source = ["--no-binary", ":all:", f"umadb=={pinned}", "--dest", PLACE]
+        subprocess.run([*pip, *source], check=True)
+        with tarfile.open(PLACE / f"umadb-{pinned}.tar.gz") as archive:
+            archive.extractall(PLACE / "unpacked", filter="data")
+        (PLACE / "unpacked" / f"umadb-{pinned}").rename(tree)
+    return tree
+
+
+def stand_in(tree, binary):
+    """Where some tests look for UmaDB's server, a script that starts ours with the same arguments."""
+    script = tree / "target" / "debug" / "umadb"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(
+        "#!/bin/sh\n"
+        "# umadb --db-path PATH --listen ADDRESS\n"
+        'exec "' + str(binary) + '" serve "$2" --grpc-listen "$4" --http-listen off\n'
+    )
+    script.chmod(0o755)
+
+
+def suite(name, python, arguments, cwd, env):
+    """Runs one suite and prints its result in the form of cargo; answers whether it passed."""
+    print(f"\n==> {name}", flush=True)
+    run = subprocess.run(
+        [python, "-m", "unittest", "--verbose", *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+    )
+    print(run.stdout, flush=True)
+    ran = re.search(r"^Ran (\d+) tests?", run.stdout, re.MULTILINE)
+    counts = {key: int(n) for key, n in re.findall(r"(failures|errors|skipped)=(\d+)", run.stdout)}
+    bad = counts.get("failures", 0) + counts.get("errors", 0)
+    if ran is None or (run.returncode != 0 and bad == 0):
+        bad += 1  # it did not get as far as its own count
+    skipped = counts.get("skipped", 0)
+    good = max(int(ran.group(1)) - bad - skipped, 0) if ran else 0
+    word = "FAILED" if bad else "ok"
+    print(f"test result: {word}. {good} passed; {bad} failed; {skipped} ignored; {name}", flush=True)
+    return not bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--binary", type=Path, default=TARGET / "debug" / "ropewalk")
+    binary = parser.parse_args().binary.resolve()
+    if not binary.exists():
+        sys.exit(f"{binary} is not there: cargo build -p ropewalk-cli")
+    PLACE.mkdir(parents=True, exist_ok=True)
+    python = environment()
+    tree = umadb_sources(python)
+    stand_in(tree, binary)
+    tests = tree / "umadb-python"
+    results = []
+    with Server(binary, ADDRESS):
+        names = [f"tests.test_umadb.{case}" for case in ("TestBasicUsage", "TestUmaDbClient")]
+        results.append(suite("UmaDB's Python tests", python, names, tests, {"TEST_BENCHMARK_NUM_ITERS": "1"}))
+    names = ["tests.test_umadb.TestHealthCheckServerShutdown"]
+    results.append(suite("UmaDB's Python tests that start a server", python, names, tests, {}))
+    own = {"ROPEWALK_BINARY": str(binary)}
+    results.append(suite("recorder tests of eventsourcing", python, ["test_recorders"], HERE, own))
+    sys.exit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Starts and stops `ropewalk serve`."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+#: Time for a server to start or to stop, seconds; only to end a hang.
+PATIENCE = 60
+
+
+class Server:
+    """A server on a directory of its own; `url` is its gRPC port."""
+
+    def __init__(self, binary, listen="127.0.0.1:0"):
+        self._directory = tempfile.TemporaryDirectory(prefix="ropewalk-clients-")
+        place = Path(self._directory.name)
+        ready = place / "ready.json"
+        self._log = open(place / "log", "w+")
+        command = [binary, "serve", str(place / "db"), "--grpc-listen", listen, "--http-listen", "off"]
+        self._process = subprocess.Popen(
+            [*command, "--ready-file", str(ready)], stdout=self._log, stderr=subprocess.STDOUT
+        )
+        end = time.monotonic() + PATIENCE
+        while not ready.exists():
+            if self._process.poll() is not None or time.monotonic() > end:
+                self._process.kill()
+                self._process.wait()
+                self._log.seek(0)
+                raise RuntimeError(f"the server does not start:\n{self._log.read()}")
+            time.sleep(0.01)
+        places = json.loads(ready.read_text())["listening"]
+        self.url = next(f"http://{p['address']}" for p in places if p["protocol"] == "grpc")
+
+    def stop(self):
+        """Stops the server as a service manager would, and says whether it ended well."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(timeout=PATIENCE) == 0
+        finally:
+            self._process.kill()
+            self._log.close()
+            self._directory.cleanup()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def binary():
+    """The server that is tested."""
+    return os.environ["ROPEWALK_BINARY"]
