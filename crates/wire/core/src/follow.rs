@@ -17,6 +17,7 @@ use bytes::Bytes;
 use ropewalk::{EventBatch, EventReader, EventStore, Position, Query, ReadOptions, SequencedEventRef};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::access::{Caller, Right};
 use crate::error::WireError;
 use crate::feed::{Member, News, still_there};
 use crate::reading::{INLINE, off_thread};
@@ -111,6 +112,9 @@ pub enum Followed {
 /// An open subscription. See [`Service::follow`].
 pub struct Following {
     service: Service,
+    caller: Caller,
+    /// Changes of users and tokens when the caller was looked at last; `u64::MAX`: not yet.
+    access_seen: u64,
     store: EventStore,
     /// The store's number when the subscription began.
     id: u32,
@@ -129,6 +133,7 @@ pub struct Following {
 impl Following {
     pub(crate) fn new(
         service: Service,
+        caller: Caller,
         (store, id): (EventStore, u32),
         query: Query,
         after: Position,
@@ -138,6 +143,8 @@ impl Following {
         let (query, ready) = (Arc::new(query), VecDeque::new());
         Self {
             service,
+            caller,
+            access_seen: u64::MAX,
             store,
             id,
             query,
@@ -153,12 +160,15 @@ impl Following {
     /// Waits for what comes next. Nothing is lost when the wait is given up: the next call goes on.
     ///
     /// # Errors
-    /// [`crate::Code::Stopping`] when the server shuts down; [`crate::Code::NotFound`] when the store is deleted; damage;
-    /// the engine stopped.
+    /// [`crate::Code::Stopping`] when the server shuts down; [`crate::Code::NotFound`] when the store is deleted;
+    /// [`crate::Code::Unauthenticated`] or [`crate::Code::PermissionDenied`] when the caller may read no more; damage; the
+    /// engine stopped.
     pub async fn next(&mut self) -> Result<Followed, WireError> {
         loop {
             if let Some(followed) = self.ready.pop_front() {
                 if let Followed::Events(batch) = &followed {
+                    self.service.access().still(&mut self.caller, &mut self.access_seen)?;
+                    self.caller.check(Right::Read, Some(self.store.name()))?;
                     let events = batch.events().len() as u64;
                     self.service.metrics().events_delivered.fetch_add(events, Relaxed);
                 }

@@ -326,7 +326,14 @@ impl Service {
         store.subscribe(&query, after)?;
         let missing = || EventsError::UnknownStore { name: store.name().to_owned() };
         let id = store.id().ok_or_else(missing)?;
-        Ok(Following::new(self.clone(), (store, id), query, after.unwrap_or(Position::ZERO), permit))
+        Ok(Following::new(
+            self.clone(),
+            caller.clone(),
+            (store, id),
+            query,
+            after.unwrap_or(Position::ZERO),
+            permit,
+        ))
     }
 
     /// The stores that the caller may read, by name.

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -46,23 +46,54 @@ const ALL_STORES: &str = "*";
 /// Rights by store; `*` is every store.
 pub type Roles = BTreeMap<String, BTreeSet<Right>>;
 
+/// By what somebody was let in, so that it can be looked at again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Identity {
+    /// Whoever can open the directory itself: the embedding program, the local socket.
+    Trusted,
+    /// Nobody in particular, while the server is open.
+    Anonymous,
+    /// The user of the caller's name.
+    User,
+    /// A token.
+    Token { id: Arc<str>, expires_micros: Option<i64> },
+}
+
 /// Who asks, and what they may do. Cheap to clone; made by [`crate::Access::authenticate`].
 #[derive(Debug, Clone)]
 pub struct Caller {
     name: Arc<str>,
-    /// A user, not a token.
-    user: bool,
+    identity: Identity,
     roles: Arc<Roles>,
 }
 
+static ALL_RIGHTS: LazyLock<(Arc<str>, Arc<Roles>)> = LazyLock::new(|| {
+    let roles = Roles::from([(ALL_STORES.to_owned(), BTreeSet::from([Right::Admin]))]);
+    ("".into(), Arc::new(roles))
+});
+
 impl Caller {
-    pub(super) fn new(name: &str, user: bool, roles: Arc<Roles>) -> Self {
-        Self { name: name.into(), user, roles }
+    pub(super) fn new(name: &str, identity: Identity, roles: &Roles) -> Self {
+        Self { name: name.into(), identity, roles: Arc::new(roles.clone()) }
     }
 
-    /// A caller without a name who may do everything.
+    fn with_all_rights(identity: Identity) -> Self {
+        let (name, roles) = ALL_RIGHTS.clone();
+        Self { name, identity, roles }
+    }
+
+    /// A caller without a name who may do everything, whatever users there are: for whoever can open the directory itself.
     pub fn everybody() -> Self {
-        Self::new("", false, Arc::new(Roles::from([(ALL_STORES.to_owned(), BTreeSet::from([Right::Admin]))])))
+        Self::with_all_rights(Identity::Trusted)
+    }
+
+    /// The same, while the server is open.
+    pub(super) fn anonymous() -> Self {
+        Self::with_all_rights(Identity::Anonymous)
+    }
+
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// The user's or token's name; empty for nobody in particular.
@@ -72,7 +103,7 @@ impl Caller {
 
     /// True for the user `name`; a token that is called so is another.
     pub(super) fn is_user(&self, name: &str) -> bool {
-        self.user && *self.name == *name
+        self.identity == Identity::User && *self.name == *name
     }
 
     /// True when the caller has `right` on `store`, or with `None` on every store.
@@ -111,7 +142,7 @@ mod tests {
         for (store, right) in roles {
             all.entry((*store).to_owned()).or_default().insert(*right);
         }
-        Caller::new("ann", true, Arc::new(all))
+        Caller::new("ann", Identity::User, &all)
     }
 
     #[test]

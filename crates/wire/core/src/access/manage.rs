@@ -276,6 +276,7 @@ impl Access {
             tx.commit()?;
             let known = Known::load(&this.0.db, this.0.keyspace)?;
             *this.0.known.write().unwrap_or_else(|held| held.into_inner()) = Arc::new(known);
+            this.0.changes.fetch_add(1, Ordering::Release);
             Ok(())
         });
         changed.await.map_err(|error| WireError::ours(Code::Internal, &error))?

@@ -10,7 +10,8 @@
 //! 2. No secret is stored, only what checks it. Comparisons of secrets take the same time wherever they differ.
 //! 3. A password was right "recently" only for the peer that showed it, for a minute, and while the user is unchanged.
 //!
-//! A caller keeps its rights until it asks again: a subscription that is open when its user is dropped goes on.
+//! Streams outlive the check at their beginning, so a subscription looks again before it delivers ([`Access::still`]): it
+//! ends with its user, its token or its right.
 
 mod caller;
 mod manage;
@@ -21,6 +22,7 @@ mod throttle;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
@@ -33,6 +35,7 @@ pub use manage::{TokenInfo, UserInfo};
 pub use scram::ScramVerifier;
 
 use crate::error::{Code, WireError};
+use caller::Identity;
 use recent::Recent;
 use records::{TokenRecord, UserRecord};
 use throttle::{Attempt, Throttle};
@@ -62,6 +65,8 @@ struct Shared {
     keyspace: Keyspace,
     insecure: bool,
     known: RwLock<Arc<Known>>,
+    /// Counts changes of `known`.
+    changes: AtomicU64,
     /// Held while users or tokens change.
     changing: Mutex<()>,
     throttle: Throttle,
@@ -91,11 +96,12 @@ impl Known {
     fn load(db: &Database, keyspace: Keyspace) -> Result<Self, WireError> {
         let (users, tokens) = records::load(db, keyspace)?;
         let users = users.into_iter().map(|(name, record)| {
-            let caller = Caller::new(&name, true, Arc::new(record.roles.clone()));
+            let caller = Caller::new(&name, Identity::User, &record.roles);
             (name, User { record, caller })
         });
         let tokens = tokens.into_iter().map(|(id, record)| {
-            let caller = Caller::new(&record.name, false, Arc::new(record.roles.clone()));
+            let identity = Identity::Token { id: id.as_str().into(), expires_micros: record.expires_micros };
+            let caller = Caller::new(&record.name, identity, &record.roles);
             (record.hash.clone(), Token { id, record, caller })
         });
         Ok(Self { users: users.collect(), tokens: tokens.collect() })
@@ -117,6 +123,7 @@ impl Access {
             keyspace,
             insecure,
             known: RwLock::new(Arc::new(known)),
+            changes: AtomicU64::new(0),
             changing: Mutex::new(()),
             throttle: Throttle::default(),
             recent: Recent::new()?,
@@ -145,10 +152,10 @@ impl Access {
     ) -> Result<Caller, WireError> {
         let known = self.known();
         if known.users.is_empty() && known.tokens.is_empty() {
-            return Ok(Caller::everybody());
+            return Ok(Caller::anonymous());
         }
         match credentials {
-            Credentials::None if self.0.insecure => Ok(Caller::everybody()),
+            Credentials::None if self.0.insecure => Ok(Caller::anonymous()),
             Credentials::None => Err(WireError::new(Code::Unauthenticated, "credentials are needed")),
             Credentials::Token(token) => self.check_token(&known, token),
             Credentials::Password { user, password } => self.check_password(user, password, peer).await,
@@ -159,10 +166,44 @@ impl Access {
         // Whoever can choose the hash that is looked up knows the token, so the look-up's time tells nothing.
         let found = known.tokens.get(Sha256::digest(token.as_bytes()).as_slice());
         let found = found.ok_or_else(|| WireError::new(Code::Unauthenticated, "the token is not known"))?;
-        if found.record.expires_micros.is_some_and(|expires| expires <= self.now_micros()) {
+        self.not_expired(found.record.expires_micros)?;
+        Ok(found.caller.clone())
+    }
+
+    fn not_expired(&self, expires_micros: Option<i64>) -> Result<(), WireError> {
+        if expires_micros.is_some_and(|expires| expires <= self.now_micros()) {
             return Err(WireError::new(Code::Unauthenticated, "the token has expired"));
         }
-        Ok(found.caller.clone())
+        Ok(())
+    }
+
+    /// Looks again at a caller who was let in when the count of changes was `seen`; brings both up to date. One atomic
+    /// load when nothing changed.
+    ///
+    /// # Errors
+    /// [`Code::Unauthenticated`] when the user or token is gone, or the server is open no more.
+    pub(crate) fn still(&self, caller: &mut Caller, seen: &mut u64) -> Result<(), WireError> {
+        if let Identity::Token { expires_micros, .. } = caller.identity() {
+            self.not_expired(*expires_micros)?;
+        }
+        let changes = self.0.changes.load(Ordering::Acquire);
+        if changes == *seen {
+            return Ok(());
+        }
+        let known = self.known();
+        let open = self.0.insecure || known.users.is_empty() && known.tokens.is_empty();
+        let now = match caller.identity() {
+            Identity::Trusted => Some(caller.clone()),
+            Identity::Anonymous => open.then(|| caller.clone()),
+            Identity::User => known.users.get(caller.name()).map(|user| user.caller.clone()),
+            Identity::Token { id, .. } => {
+                known.tokens.values().find(|token| *token.id == **id).map(|token| token.caller.clone())
+            }
+        };
+        *caller =
+            now.ok_or_else(|| WireError::new(Code::Unauthenticated, "the credentials were withdrawn"))?;
+        *seen = changes;
+        Ok(())
     }
 
     async fn check_password(

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ropewalk::{AppendOptions, Database, Query, ReadOptions};
-use ropewalk_wire::{Access, Caller, Code, Credentials, Right, Roles, Service, ServiceSettings, WireError};
+use ropewalk_wire::{
+    Access, Caller, Code, Credentials, Followed, Right, Roles, Service, ServiceSettings, WireError,
+};
 
 use crate::{event, everybody, service};
 
@@ -142,4 +144,44 @@ async fn insecure_lets_strangers_in_but_not_liars() {
     access.create_user(&everybody(), "ann", "right", Roles::new()).await.unwrap();
     assert!(access.authenticate(Credentials::None, None).await.unwrap().may(Right::Admin, None));
     assert_eq!(login(access, "ann", "wrong").await.unwrap_err().code, Code::Unauthenticated);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_ends_with_its_user_its_token_or_its_right() {
+    let service = service();
+    let (access, root) = (service.access(), everybody());
+    let read = roles("default", &[Right::Read]);
+    let stranger = access.authenticate(Credentials::None, None).await.unwrap();
+    let follow = |caller: &Caller| service.follow(caller, "default", Query::all(), None).unwrap();
+    let mut anonymous = follow(&stranger);
+    for name in ["ann", "bob", "eve"] {
+        access.create_user(&root, name, "secret", read.clone()).await.unwrap();
+    }
+    let now = service.database().engine().env().clock.wall_micros();
+    let (dropped, secret) = access.create_token(&root, "t", read.clone(), None).await.unwrap();
+    let (_, short) = access.create_token(&root, "s", read, Some(now + 200_000)).await.unwrap();
+    let mut followers = vec![follow(&root)];
+    for name in ["ann", "bob", "eve"] {
+        followers.push(follow(&login(access, name, "secret").await.unwrap()));
+    }
+    for token in [&secret, &short] {
+        followers.push(follow(&access.authenticate(Credentials::Token(token), None).await.unwrap()));
+    }
+    for following in followers.iter_mut().chain([&mut anonymous]) {
+        assert!(matches!(following.next().await.unwrap(), Followed::CaughtUp { .. }));
+    }
+    access.drop_user(&root, "ann").await.unwrap();
+    access.revoke(&root, "bob", "default", Right::Read).await.unwrap();
+    access.drop_token(&root, &dropped.id).await.unwrap();
+    while service.database().engine().env().clock.wall_micros() <= now + 200_000 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    crate::append(&service, &[event("A", &[])]).await;
+    let mut codes = Vec::new();
+    for following in followers.iter_mut().chain([&mut anonymous]) {
+        codes.push(following.next().await.err().map(|error| error.code));
+    }
+    let (gone, denied) = (Some(Code::Unauthenticated), Some(Code::PermissionDenied));
+    // root, ann, bob, eve, dropped token, expired token, anonymous
+    assert_eq!(codes, [None, gone, denied, None, gone, gone, gone]);
 }
