@@ -21,6 +21,7 @@ use ropewalk_wire::Code;
 use serde::Deserialize;
 
 use crate::App;
+use crate::json::Object;
 use crate::problem::{Problem, Refusal};
 
 /// Bodies from this size on are inflated and parsed on a thread where that may take its time.
@@ -48,11 +49,13 @@ impl JsonText {
     }
 }
 
-/// Parses JSON; an error says what, line and column.
+/// Parses a JSON object; an error says what, line and column.
 pub(crate) fn from_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
-    serde_json::from_str(text).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => Problem::invalid(error.to_string()),
-        _ => Problem::invalid(format!("the body is not JSON: {error}")),
+    serde_json::from_str::<Object<T>>(text).map(|Object(parsed)| parsed).map_err(|error| {
+        match error.classify() {
+            serde_json::error::Category::Data => Problem::invalid(error.to_string()),
+            _ => Problem::invalid(format!("the body is not JSON: {error}")),
+        }
     })
 }
 

@@ -21,7 +21,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query, ReadOptions};
 use ropewalk_wire::{Caller, Code};
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
@@ -31,7 +31,7 @@ use uuid::Uuid;
 
 use crate::App;
 use crate::body::{JsonText, from_json};
-use crate::json::QueryIn;
+use crate::json::{Object, QueryIn};
 use crate::params::Params;
 use crate::problem::Problem;
 use crate::stream::{self, Form};
@@ -103,8 +103,12 @@ impl<'de> Deserialize<'de> for OneOrMany {
                 PlainEvent::deserialize(MapAccessDeserializer::new(map)).map(OneOrMany::One)
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<OneOrMany, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(seq)).map(OneOrMany::Many)
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<OneOrMany, A::Error> {
+                let mut events = Vec::new();
+                while let Some(Object(event)) = seq.next_element()? {
+                    events.push(event);
+                }
+                Ok(OneOrMany::Many(events))
             }
         }
 
@@ -144,7 +148,8 @@ impl<'de> Deserialize<'de> for After {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[schema(as = PlainAppendCondition)]
 struct PlainCondition {
-    fail_if_events_match: QueryIn,
+    #[schema(value_type = QueryIn)]
+    fail_if_events_match: Object<QueryIn>,
     /// Events up to this position are ignored; also as a text of digits.
     #[schema(value_type = Option<u64>)]
     after: Option<After>,
@@ -156,7 +161,8 @@ struct PlainCondition {
 #[schema(as = PlainAppendRequest)]
 struct PlainAppend {
     events: OneOrMany,
-    condition: Option<PlainCondition>,
+    #[schema(value_type = Option<PlainCondition>)]
+    condition: Option<Object<PlainCondition>>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -172,7 +178,8 @@ struct PlainAppended {
 #[serde(deny_unknown_fields)]
 #[schema(as = PlainReadRequest)]
 struct PlainRead {
-    query: QueryIn,
+    #[schema(value_type = QueryIn)]
+    query: Object<QueryIn>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -225,8 +232,8 @@ async fn append(
     let (events, options) = body
         .parse(|text| {
             let append: PlainAppend = from_json(text)?;
-            let condition = append.condition.map(|condition| AppendCondition {
-                fail_if_events_match: condition.fail_if_events_match.into(),
+            let condition = append.condition.map(|Object(condition)| AppendCondition {
+                fail_if_events_match: condition.fail_if_events_match.0.into(),
                 after: condition.after.map(|After(position)| position),
             });
             let options = AppendOptions { conditions: condition.into_iter().collect(), ..Default::default() };
@@ -287,7 +294,7 @@ async fn count(
 ) -> Result<Json<PlainCount>, Problem> {
     let start = Instant::now();
     let store = store(&app, &headers)?;
-    let query: Query = body.parse(|text| Ok(from_json::<PlainRead>(text)?.query.into())).await?;
+    let query: Query = body.parse(|text| Ok(from_json::<PlainRead>(text)?.query.0.into())).await?;
     let count = app.service.count(&caller, &store, &query).await?;
     let last = if count > 0 { app.service.last(&caller, &store, &query).await? } else { None };
     Ok(Json(PlainCount {

@@ -171,7 +171,7 @@ async fn last(
     Named(StoreName { store }): Named<StoreName>,
     body: JsonText,
 ) -> Result<Response, Problem> {
-    let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.into())).await?;
+    let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.0.into())).await?;
     stream::newest(app.service.read(&caller, &store, query, ReadOptions::backwards().limit(1))?).await
 }
 
@@ -209,7 +209,7 @@ async fn count(
     Named(StoreName { store }): Named<StoreName>,
     body: JsonText,
 ) -> Result<Json<CountOut>, Problem> {
-    let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.into())).await?;
+    let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.0.into())).await?;
     Ok(Json(CountOut { count: app.service.count(&caller, &store, &query).await? }))
 }
 
@@ -253,7 +253,7 @@ async fn exists(
 ) -> Result<Json<ExistsOut>, Problem> {
     let build = |text: &str| {
         let asked: ExistsIn = from_json(text)?;
-        Ok((Query::from(asked.query), asked.after.map(Position)))
+        Ok((Query::from(asked.query.0), asked.after.map(Position)))
     };
     let (query, after) = body.parse(build).await?;
     Ok(Json(ExistsOut { exists: app.service.exists(&caller, &store, &query, after).await? }))

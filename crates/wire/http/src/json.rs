@@ -4,12 +4,14 @@
 //! become an append without a condition. Payloads pass through as raw text and are never taken apart.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ropewalk::{
     AppendCondition, AppendOptions, Durability, Event, Position, Query, QueryItem, ReadOptions, Tracking,
 };
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -17,6 +19,30 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::problem::Problem;
+
+/// An object with the fields of `T`. (What serde derives would take an array of the fields' values as well.)
+#[derive(Debug, Default)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
 
 /// An event to append. `data` and `data_base64` exclude each other; without both the payload is empty.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -126,17 +152,18 @@ impl<'de> Deserialize<'de> for Metadata {
 }
 
 /// A query: events that match any of the items; no items means every event.
-#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Query)]
 pub(crate) struct QueryIn {
     /// The items, combined with OR.
     #[serde(default)]
-    pub(crate) items: Vec<QueryItemIn>,
+    #[schema(value_type = Vec<QueryItemIn>)]
+    pub(crate) items: Vec<Object<QueryItemIn>>,
 }
 
 /// One item: any of the types (none = every type) AND all of the tags.
-#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = QueryItem)]
 pub(crate) struct QueryItemIn {
@@ -157,7 +184,8 @@ fn maybe<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
 
 impl From<QueryIn> for Query {
     fn from(query: QueryIn) -> Self {
-        Self::from_items(query.items.into_iter().map(|item| QueryItem { types: item.types, tags: item.tags }))
+        let item = |Object(item): Object<QueryItemIn>| QueryItem { types: item.types, tags: item.tags };
+        Self::from_items(query.items.into_iter().map(item))
     }
 }
 
@@ -166,7 +194,8 @@ impl From<QueryIn> for Query {
 #[serde(deny_unknown_fields)]
 #[schema(as = AppendCondition)]
 pub(crate) struct ConditionIn {
-    fail_if_events_match: QueryIn,
+    #[schema(value_type = QueryIn)]
+    fail_if_events_match: Object<QueryIn>,
     /// Events up to and including this position are ignored. Absent: any event counts.
     after: Option<u64>,
 }
@@ -213,11 +242,14 @@ impl<'de> Deserialize<'de> for DurabilityIn {
 pub(crate) struct AppendIn<'a> {
     /// Appended together, in this order, or not at all. At least one, unless there is `tracking`.
     #[serde(borrow, default)]
-    events: Vec<EventIn<'a>>,
+    #[schema(value_type = Vec<EventIn<'a>>)]
+    events: Vec<Object<EventIn<'a>>>,
     /// All must hold, each with its own `after`.
     #[serde(default)]
-    conditions: Vec<ConditionIn>,
-    tracking: Option<TrackingIn>,
+    #[schema(value_type = Vec<ConditionIn>)]
+    conditions: Vec<Object<ConditionIn>>,
+    #[schema(value_type = Option<TrackingIn>)]
+    tracking: Option<Object<TrackingIn>>,
     /// A second append with the same key and the same events writes nothing and answers the first one's positions. The
     /// header `Idempotency-Key` says the same.
     #[schema(min_length = 1, max_length = 255)]
@@ -236,14 +268,15 @@ pub(crate) struct AppendIn<'a> {
 impl AppendIn<'_> {
     pub(crate) fn into_parts(self) -> Result<(Vec<Event>, AppendOptions), Problem> {
         let events = self.events.into_iter().enumerate();
-        let events = events.map(|(ordinal, event)| event.into_event(ordinal)).collect::<Result<_, _>>()?;
-        let condition = |condition: ConditionIn| AppendCondition {
-            fail_if_events_match: condition.fail_if_events_match.into(),
+        let events =
+            events.map(|(ordinal, Object(event))| event.into_event(ordinal)).collect::<Result<_, _>>()?;
+        let condition = |Object(condition): Object<ConditionIn>| AppendCondition {
+            fail_if_events_match: condition.fail_if_events_match.0.into(),
             after: condition.after.map(Position),
         };
         let options = AppendOptions {
             conditions: self.conditions.into_iter().map(condition).collect(),
-            tracking: self.tracking.map(|t| Tracking { source: t.source, position: t.position }),
+            tracking: self.tracking.map(|Object(t)| Tracking { source: t.source, position: t.position }),
             idempotency_key: self.idempotency_key,
             repeat_by_id: self.repeat_by_id,
             durability: self.durability.0,
@@ -259,7 +292,8 @@ impl AppendIn<'_> {
 pub(crate) struct ReadIn {
     /// Absent: every event.
     #[serde(default)]
-    query: QueryIn,
+    #[schema(value_type = QueryIn)]
+    query: Object<QueryIn>,
     /// First position to look at, inclusive, in the direction of reading.
     from: Option<u64>,
     /// Only events after this position.
@@ -282,7 +316,7 @@ impl ReadIn {
             backwards: self.backwards,
             limit: self.limit,
         };
-        (self.query.into(), options)
+        (self.query.0.into(), options)
     }
 }
 
@@ -293,7 +327,8 @@ impl ReadIn {
 pub(crate) struct AskIn {
     /// Absent: every event.
     #[serde(default)]
-    pub(crate) query: QueryIn,
+    #[schema(value_type = QueryIn)]
+    pub(crate) query: Object<QueryIn>,
 }
 
 /// Whether there are matching events after a position.
@@ -303,7 +338,8 @@ pub(crate) struct AskIn {
 pub(crate) struct ExistsIn {
     /// Absent: every event.
     #[serde(default)]
-    pub(crate) query: QueryIn,
+    #[schema(value_type = QueryIn)]
+    pub(crate) query: Object<QueryIn>,
     /// Only events after this position.
     pub(crate) after: Option<u64>,
 }

@@ -3,6 +3,7 @@
 
 use serde::de::DeserializeOwned;
 
+use crate::json::Object;
 use crate::problem::Problem;
 
 /// The parameters of a request that nobody has asked for yet.
@@ -52,11 +53,11 @@ impl Params {
         }
     }
 
-    /// A value that is itself JSON.
+    /// A value that is itself a JSON object.
     pub(crate) fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Problem> {
         let Some(text) = self.one(name)? else { return Ok(None) };
         let refuse = |error| Problem::invalid(format!("parameter {name:?}: {error}"));
-        serde_json::from_str(&text).map(Some).map_err(refuse)
+        serde_json::from_str::<Object<T>>(&text).map(|Object(parsed)| Some(parsed)).map_err(refuse)
     }
 
     /// Refuses what is left.

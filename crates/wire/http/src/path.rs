@@ -25,6 +25,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T
 #[into_params(parameter_in = Path)]
 pub(crate) struct StoreName {
     /// Name of the store: 1 to 255 bytes without control characters.
+    #[param(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     pub(crate) store: String,
 }
 
@@ -33,6 +34,7 @@ pub(crate) struct StoreName {
 #[into_params(parameter_in = Path)]
 pub(crate) struct StoreAndSource {
     /// Name of the store: 1 to 255 bytes without control characters.
+    #[param(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     pub(crate) store: String,
     /// Name of the upstream source.
     pub(crate) source: String,

@@ -47,13 +47,15 @@ async fn other_types_are_refused() {
 #[tokio::test]
 async fn what_is_not_json_is_refused_with_its_place() {
     let server = Server::start().await;
-    let wrong: [(&[u8], &str); 7] = [
+    let wrong: [(&[u8], &str); 9] = [
         (b"", "line 1 column 0"),
         (b"{", "line 1 column 1"),
         (b"{\n  \"events\": [}\n", "line 2 column 14"),
         (b"{\"events\":[{\"type\":\"A\"}]} x", "line 1 column 27"),
         (b"{\"events\":[{\"type\":\"\xff\"}]}", "byte 20"),
-        (b"[]", "line 1"),
+        (b"[]", "expected an object at line 1"),
+        (b"{\"events\":[[\"A\",[]]]}", "expected an object at line 1"),
+        (b"{\"events\":[],\"conditions\":[[{}]]}", "expected an object at line 1"),
         (b"{\"events\":[{\"type\":\"A\",\"type\":\"B\"}]}", "duplicate field `type`"),
     ];
     for (body, expected) in wrong {
