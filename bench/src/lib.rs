@@ -33,6 +33,7 @@ pub mod random;
 pub mod report;
 pub mod rows;
 pub mod table;
+pub mod wire_plan;
 pub mod worker;
 
 #[cfg(test)]

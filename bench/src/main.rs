@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 
 mod ours;
+mod wire;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use ropewalk_bench::plan::Plan;
 use ropewalk_bench::report::{OURS, Report};
 use ropewalk_bench::table::Style;
 use ropewalk_bench::worker::Task;
-use ropewalk_bench::{events_plan, figures, kernel_plan, opossum_plan, probe, table};
+use ropewalk_bench::{events_plan, figures, kernel_plan, opossum_plan, probe, table, wire_plan};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -74,10 +75,13 @@ enum Command {
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
+    /// Names the servers that can be measured here.
+    #[command(hide = true)]
+    List,
     /// One measurement; prints one line of JSON.
     #[command(hide = true)]
     Worker {
-        /// Which system: `ours`.
+        /// Which system: `ours`, or a server.
         system: String,
         #[command(flatten)]
         task: Task,
@@ -88,6 +92,7 @@ enum Command {
 enum Name {
     Kernel,
     EventsEmbedded,
+    EventsWire,
     Opossum,
 }
 
@@ -96,8 +101,14 @@ impl Name {
         match self {
             Name::Kernel => kernel_plan::plan(quick),
             Name::EventsEmbedded => events_plan::plan(quick),
+            Name::EventsWire => wire_plan::plan(quick),
             Name::Opossum => opossum_plan::plan(quick),
         }
+    }
+
+    /// True when the peers are servers, which this program starts and measures as it does ours.
+    fn of_servers(self) -> bool {
+        matches!(self, Name::EventsWire)
     }
 
     /// The machine of the report that the rows name.
@@ -117,7 +128,8 @@ fn main() -> Result<ExitCode> {
             let ours = std::env::current_exe().context("finding this program")?;
             let beside = ours.parent().unwrap_or(Path::new(".")).to_path_buf();
             let data = data.unwrap_or_else(|| beside.join("bench-data"));
-            let harness = Harness { data, rivals: beside.join("ropewalk-rivals"), ours, quick };
+            let rivals = if name.of_servers() { ours.clone() } else { beside.join("ropewalk-rivals") };
+            let harness = Harness { data, rivals, ours, quick };
             let report = harness.run(&plan, name.report_machine(), &mut |line| eprintln!("{line}"))?;
             println!("{}", table::render(&report, Style::Terminal));
             if let Some(file) = json {
@@ -142,9 +154,18 @@ fn main() -> Result<ExitCode> {
             println!("{}", serde_json::to_string(&probe::run(&dir, std::time::Duration::from_secs(3))?)?);
             Ok(ExitCode::SUCCESS)
         }
+        Command::List => {
+            wire::peers().iter().for_each(|peer| println!("{peer}"));
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Worker { system, task } => {
-            ensure!(system == OURS, "{system} is not in this program");
-            println!("{}", serde_json::to_string(&ours::measure(&task)?)?);
+            let outcome = if task.group.is_of_servers() {
+                wire::measure(&system, &task)?
+            } else {
+                ensure!(system == OURS, "{system} is not in this program");
+                ours::measure(&task)?
+            };
+            println!("{}", serde_json::to_string(&outcome)?);
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -33,6 +33,26 @@ pub enum Group {
     Opossum,
     /// The rows of the Opossum report over `--rows` preloaded events.
     OpossumAt,
+    /// Appends of `--batch` events to a server by `--threads` clients.
+    WireAppend,
+    /// The same under conditions that hold.
+    WireConditional,
+    /// Read, decide, and append under the condition that what was read is all.
+    WireDecide,
+    /// Ingest of `--rows` events into a server, `--batch` at a time, and reads over them.
+    WireQueries,
+    /// From an append to the client that follows.
+    WireSubscribe,
+    /// `--rows` subscriptions that have nothing to do, `--batch` different ones.
+    WireIdle,
+}
+
+impl Group {
+    /// True when the system under measurement is a server of its own.
+    pub fn is_of_servers(self) -> bool {
+        use Group::{WireAppend, WireConditional, WireDecide, WireIdle, WireQueries, WireSubscribe};
+        matches!(self, WireAppend | WireConditional | WireDecide | WireQueries | WireSubscribe | WireIdle)
+    }
 }
 
 /// One measurement.

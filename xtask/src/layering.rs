@@ -99,7 +99,7 @@ const ROWS: &[Row] = &[
     row("ropewalk-python", Role::Outer, &["ropewalk"]),
     row("ropewalk-testkit", Role::Tool, &[]),
     row("ropewalk-sim", Role::Tool, &["ropewalk-testkit"]),
-    row("ropewalk-bench", Role::Tool, &["ropewalk-testkit"]),
+    row("ropewalk-bench", Role::Tool, &["ropewalk-grpc", "ropewalk-testkit"]),
     row("ropewalk-rivals", Role::Outer, &["ropewalk-base", "ropewalk-bench"]),
     row("ropewalk-fuzz", Role::Tool, &["ropewalk-testkit"]),
     row("xtask", Role::Outer, &[]),

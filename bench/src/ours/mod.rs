@@ -3,7 +3,7 @@
 mod events;
 mod rows;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use ropewalk_bench::worker::{Group, Outcome, Task};
 use ropewalk_bench::{append, commit, opossum, ordered, queries};
 
@@ -20,5 +20,6 @@ pub(crate) fn measure(task: &Task) -> Result<Outcome> {
         Group::Reopen => queries::reopen::<events::Store>(task),
         Group::Opossum => opossum::run::<events::Store>(task),
         Group::OpossumAt => opossum::run_at::<events::Store>(task),
+        group => bail!("{group:?} measures a server"),
     }
 }
