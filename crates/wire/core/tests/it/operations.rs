@@ -1,6 +1,6 @@
 //! Append, read, count and the rest: what they answer and what they refuse.
 
-use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query, ReadOptions};
+use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query, QueryItem, ReadOptions};
 use ropewalk_wire::{Code, Conflict};
 
 use crate::{append, event, everybody, service};
@@ -30,7 +30,7 @@ async fn what_was_appended_is_read_in_batches() {
 async fn a_conflict_says_where() {
     let service = service();
     append(&service, &[event("A", &["t:1"]), event("B", &["t:2"])]).await;
-    let query = Query::from_types(["C"]).or(ropewalk::QueryItem::new(["B"], ["t:2"]));
+    let query = Query::from_types(["C"]).or(QueryItem::new(["B"], ["t:2"]));
     let options = AppendOptions::condition(AppendCondition::none_match(query));
     let error = service.append(&everybody(), "default", &[event("B", &["t:2"])], options).await.unwrap_err();
     assert_eq!(error.code, Code::ConditionFailed);
@@ -92,4 +92,58 @@ async fn a_stopping_service_takes_nothing_new() {
     let mut seen = 0;
     assert!(!open.next(10, 1 << 20, |_| seen += 1).await.unwrap());
     assert_eq!(seen, 1);
+}
+
+/// Enough that a batch takes longer than an async thread may be kept.
+async fn long_reads_give_the_same_answers() {
+    let service = service();
+    let events: Vec<Event> = (0..10_000).map(|i| event("A", &[if i % 2 == 0 { "x" } else { "y" }])).collect();
+    for _ in 0..4 {
+        append(&service, &events).await;
+    }
+    let everybody = everybody();
+    let both = Query::from_items([QueryItem::new(["A"], ["x"]), QueryItem::new(["A"], ["y"])]);
+    assert_eq!(service.count(&everybody, "default", &both).await.unwrap(), 40_000);
+    let read = async |query: Query, options: ReadOptions, max_events| {
+        let mut reading = service.read(&everybody, "default", query, options).unwrap();
+        let (mut seen, mut more) = (Vec::new(), true);
+        while more {
+            more = reading.next(max_events, usize::MAX, |event| seen.push(event.position.0)).await.unwrap();
+        }
+        seen
+    };
+    let all: Vec<u64> = (1..=40_000).collect();
+    assert_eq!(read(Query::all(), ReadOptions::default(), usize::MAX).await, all);
+    let many = (0..20).map(|_| read(both.clone(), ReadOptions::backwards().limit(39_999), 15_000));
+    let mut backwards: Vec<u64> = all[1..].to_vec();
+    backwards.reverse();
+    for seen in futures(many).await {
+        assert_eq!(seen, backwards);
+    }
+}
+
+/// Runs all of them at once.
+async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut all: Vec<_> = all.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|context| {
+        for (future, done) in all.iter_mut().filter(|(_, done)| done.is_none()) {
+            if let std::task::Poll::Ready(value) = future.as_mut().poll(context) {
+                *done = Some(value);
+            }
+        }
+        let ready = all.iter().all(|(_, done)| done.is_some());
+        if ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    all.into_iter().filter_map(|(_, done)| done).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_reads_leave_the_async_threads() {
+    long_reads_give_the_same_answers().await;
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn long_reads_work_with_one_thread() {
+    long_reads_give_the_same_answers().await;
 }
