@@ -9,6 +9,7 @@ use ropewalk::{AppendCondition, Durability, Position, Query, QueryItem, ReadOpti
 use serde::Deserialize;
 use uuid::Uuid;
 
+use crate::access::{Token, User};
 use crate::output::Mode;
 use crate::serve::Serve;
 
@@ -21,7 +22,8 @@ Exit codes:
   4  conflict: a condition, a tracking position or a key stands against it; nothing was written
   5  busy: another process has the database open, or the memory budget is spent
   6  damaged or foreign bytes, or a format from the future
-  7  the operating system refused
+  7  the operating system refused, or no server can be reached
+  8  the server wants a password or a token, or its user lacks the right
 
 Everything but the data goes to standard error. The whole manual: docs/cli.md, or `ropewalk man`.";
 
@@ -37,8 +39,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// Database directory [default: $ROPEWALK_AT, else ./ropewalk.db]
-    #[arg(long, global = true, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    /// Database directory, or http[s]://[USER@]HOST[:PORT] of a server [default: $ROPEWALK_AT, else ./ropewalk.db]
+    #[arg(long, global = true, value_name = "PATH|URL", value_hint = ValueHint::DirPath)]
     pub(crate) at: Option<PathBuf>,
     /// Event store inside the database [default: default]
     #[arg(long, global = true, value_name = "NAME")]
@@ -52,6 +54,12 @@ pub(crate) struct Global {
     /// Seconds to wait while another process has the database open
     #[arg(long, global = true, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) wait: Duration,
+    /// API token for the server of --at; better kept in the variable, which other users cannot see
+    #[arg(long, global = true, value_name = "TOKEN", env = "ROPEWALK_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// Trust the certificates in this PEM file instead of the system's
+    #[arg(long, global = true, value_name = "FILE", env = "ROPEWALK_CA", value_hint = ValueHint::FilePath)]
+    pub(crate) ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -77,6 +85,12 @@ pub(crate) enum Command {
     Import(Import),
     /// Serve the database to others: HTTP and gRPC, each on its own port, until SIGTERM or SIGINT
     Serve(Serve),
+    /// Manage the users that a server lets in
+    #[command(subcommand)]
+    User(User),
+    /// Manage API tokens
+    #[command(subcommand)]
+    Token(Token),
     /// Print what the engine holds and has done
     Stats,
     /// Read every byte and check every checksum and invariant

@@ -2,13 +2,16 @@
 
 use std::io::{self, BufWriter, Stdout};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ropewalk::{Class, Database, EventStore, Options};
+use ropewalk::{Class, Database, EngineError, Options};
 
 use crate::args::Global;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{Cell, Mode, Report};
+use crate::place::Place;
+use crate::remote::{Endpoint, Remote, Secrets, Url, is_served};
 
 /// How often a busy database is tried again.
 const RETRY: Duration = Duration::from_millis(20);
@@ -18,6 +21,9 @@ const RETRY: Duration = Duration::from_millis(20);
 pub(crate) struct Context {
     /// The database directory.
     pub(crate) at: PathBuf,
+    /// The server, when --at names one.
+    url: Option<Url>,
+    secrets: Secrets,
     /// The store, when one was named.
     pub(crate) store: Option<String>,
     mode: Option<Mode>,
@@ -26,15 +32,59 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(global: Global) -> Self {
+    pub(crate) fn new(global: Global) -> Result<Self> {
         let at = global.at.or_else(|| std::env::var_os("ROPEWALK_AT").map(PathBuf::from));
-        Self {
-            at: at.unwrap_or_else(|| "ropewalk.db".into()),
+        let at = at.unwrap_or_else(|| "ropewalk.db".into());
+        let url = at.to_str().filter(|text| Url::is_meant(text)).map(Url::parse).transpose();
+        let url = url.map_err(|what| Failure::invalid(format!("--at {}: {what}", at.display())))?;
+        Ok(Self {
+            at,
+            url,
+            secrets: Secrets { token: global.token, ca: global.ca },
             store: global.store,
             mode: global.mode,
             memory: global.memory,
             wait: global.wait,
+        })
+    }
+
+    /// The place as it was named, without secrets.
+    pub(crate) fn shown(&self) -> String {
+        self.url.as_ref().map_or_else(|| self.at.display().to_string(), Url::shown)
+    }
+
+    /// Refuses a server where a command works on the files themselves.
+    pub(crate) fn needs_directory(&self) -> Result {
+        if self.url.is_none() {
+            return Ok(());
         }
+        let what = format!("this command works on a database directory, and {} is a server", self.shown());
+        Err(Failure::new(Exit::Invalid, what, "Run it where the files are, with --at DIRECTORY"))
+    }
+
+    /// The database: the server that --at names; or the directory, or the server that holds it.
+    pub(crate) fn place(&self) -> Result<Place> {
+        if let Some(url) = &self.url {
+            return self.connect(Endpoint::Url(url.clone()));
+        }
+        self.must_exist()?;
+        let deadline = Instant::now() + self.wait;
+        loop {
+            match self.options().open(&self.at) {
+                Ok(db) => return Ok(Place::Here(db)),
+                Err(ropewalk::Error::Engine(EngineError::Locked { .. })) if is_served(&self.at) => {
+                    return self.connect(Endpoint::Local(self.at.clone()));
+                }
+                Err(error) if error.class() == Class::Busy && Instant::now() < deadline => {
+                    std::thread::sleep(RETRY);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn connect(&self, endpoint: Endpoint) -> Result<Place> {
+        Ok(Place::There(Rc::new(Remote::connect(endpoint, self.secrets.clone())?)))
     }
 
     pub(crate) fn store_name(&self) -> &str {
@@ -77,6 +127,7 @@ impl Context {
 
     /// Refuses where there is no database.
     pub(crate) fn must_exist(&self) -> Result {
+        self.needs_directory()?;
         if self.exists() {
             return Ok(());
         }
@@ -104,6 +155,7 @@ impl Context {
         &self,
         work: impl Fn(Options) -> std::result::Result<T, ropewalk::Error>,
     ) -> Result<T> {
+        self.needs_directory()?;
         let deadline = Instant::now() + self.wait;
         loop {
             match work(self.options()) {
@@ -121,25 +173,6 @@ impl Context {
             Some(bytes) => options.memory_budget(bytes),
             None => options,
         }
-    }
-
-    /// The store that the command reads, which must exist.
-    pub(crate) fn existing_store(&self, db: &Database) -> Result<EventStore> {
-        db.existing_events(self.store_name()).map_err(|error| {
-            let known = db.event_stores();
-            if error.class() != Class::NotFound {
-                return error.into();
-            }
-            let what = match known.as_slice() {
-                [] => format!("{error}; the database in {} has none yet", self.at.display()),
-                known => format!("{error}; there are: {}", known.join(", ")),
-            };
-            Failure::new(
-                Exit::NotFound,
-                what,
-                "--store NAME chooses one; a store comes into being with its first append",
-            )
-        })
     }
 }
 

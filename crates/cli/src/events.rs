@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use ropewalk::{AppendOptions, Event, ReadOptions, SequencedEvent};
+use ropewalk::{AppendOptions, Event, SequencedEvent};
 
 use crate::args::{Append, Read, Select};
 use crate::context::Context;
@@ -51,11 +51,9 @@ pub(crate) fn append(context: &Context, append: Append) -> Result {
         idempotency_key: append.key,
         durability: append.durability.0,
     };
-    let db = context.open()?;
-    let store = db.events(context.store_name())?;
-    let appended = store.append_with(&[event], options)?;
-    // What `buffered` and `async` left unsynced is synced here; its failure must not go unheard.
-    db.close()?;
+    let place = context.place()?;
+    let appended = place.store(context)?.append(&[event], options)?;
+    place.close()?;
     let cells = vec![context.store_name().into(), appended.last.0.into(), appended.seq.0.into()];
     context.print_row(&["store", "position", "seq"], cells)
 }
@@ -72,20 +70,15 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
 }
 
 pub(crate) fn read(context: &Context, read: &Read) -> Result {
-    let db = context.open()?;
-    let store = context.existing_store(&db)?;
-    let events = store.read(&read.select.query(), read.options())?;
+    let store = context.place()?.existing_store(context)?;
     let mut report = context.report(COLUMNS)?;
-    for event in events {
-        report.row(row(event?))?;
-    }
+    store.read(&read.select.query(), read.options(), |event| Ok(report.row(row(event))?))?;
     Ok(report.finish()?)
 }
 
 pub(crate) fn last(context: &Context, select: &Select) -> Result {
-    let db = context.open()?;
-    let store = context.existing_store(&db)?;
-    match store.read_last(&select.query())? {
+    let store = context.place()?.existing_store(context)?;
+    match store.last(&select.query())? {
         Some(event) => context.print_row(COLUMNS, row(event)),
         None => {
             Err(Failure::new(Exit::NotFound, format!("no event of store {:?} matches", store.name()), ""))
@@ -94,27 +87,19 @@ pub(crate) fn last(context: &Context, select: &Select) -> Result {
 }
 
 pub(crate) fn count(context: &Context, select: &Select) -> Result {
-    let db = context.open()?;
-    let store = context.existing_store(&db)?;
+    let store = context.place()?.existing_store(context)?;
     context.print_number(&["count"], store.count(&select.query())?)
 }
 
 pub(crate) fn head(context: &Context) -> Result {
-    let db = context.open()?;
-    let store = context.existing_store(&db)?;
-    context.print_number(&["position"], store.head()?.map_or(0, |head| head.0))
+    let store = context.place()?.existing_store(context)?;
+    context.print_number(&["position"], store.events()?)
 }
 
 pub(crate) fn stores(context: &Context) -> Result {
-    let db = context.open()?;
     let mut report = context.report(&["store", "events", "newest"])?;
-    for name in db.event_stores() {
-        let store = db.existing_events(&name)?;
-        let newest = store.scan(&Default::default(), ReadOptions::backwards().limit(1), |scan| {
-            Ok(scan.next()?.map(|event| event.time_micros))
-        })?;
-        let events = store.head()?.map_or(0, |head| head.0);
-        report.row(vec![name.into(), events.into(), newest.map_or(Cell::None, time)])?;
+    for store in context.place()?.stores()? {
+        report.row(vec![store.name.into(), store.events.into(), store.newest.map_or(Cell::None, time)])?;
     }
     Ok(report.finish()?)
 }

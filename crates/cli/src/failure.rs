@@ -16,7 +16,15 @@ pub(crate) enum Exit {
     Busy = 5,
     Corrupt = 6,
     Io = 7,
+    Denied = 8,
 }
+
+/// What to do after a conflict, whoever found it.
+pub(crate) const CONDITION_TODO: &str =
+    "Nothing was written; look again, decide again, and append with the new position";
+pub(crate) const TRACKING_TODO: &str =
+    "Nothing was written; what this position stands for was appended before";
+pub(crate) const CONFLICT_TODO: &str = "Nothing was written; read again and retry";
 
 impl From<Class> for Exit {
     fn from(class: Class) -> Self {
@@ -58,6 +66,31 @@ impl Failure {
         Self::new(exit, format!("{doing} {}: {error}", path.display()), "")
     }
 
+    /// An error of a server, by its stable code. A plain refusal reads the same wherever the files are.
+    pub(crate) fn from_code(code: &str, detail: String, server: &str) -> Self {
+        let (exit, todo) = match code {
+            "condition_failed" => (Exit::Conflict, CONDITION_TODO),
+            "tracking_conflict" => (Exit::Conflict, TRACKING_TODO),
+            "key_conflict" => (Exit::Conflict, CONFLICT_TODO),
+            "already_exists" => (Exit::Conflict, ""),
+            "invalid_argument" | "idempotency_mismatch" | "too_large" => (Exit::Invalid, ""),
+            "not_found" => (Exit::NotFound, ""),
+            "unauthenticated" => (
+                Exit::Denied,
+                "--at https://USER@HOST asks for a password; a token comes from ROPEWALK_TOKEN or --token",
+            ),
+            "permission_denied" => (Exit::Denied, "An administrator can grant it: `ropewalk user grant`"),
+            "resource_exhausted" | "stopping" | "timeout" | "request_timeout" => {
+                (Exit::Busy, "Try again in a moment")
+            }
+            "corrupt" => (Exit::Corrupt, "The server's log says where"),
+            "io" => (Exit::Io, "The server's log says more"),
+            _ => (Exit::Internal, "The server's log says more"),
+        };
+        let ours = matches!(exit, Exit::Internal | Exit::Io | Exit::Corrupt);
+        Self::new(exit, if ours { format!("{server}: {detail}") } else { detail }, todo)
+    }
+
     /// Puts `place` in front of the message.
     pub(crate) fn at(self, place: &str) -> Self {
         match self {
@@ -83,13 +116,9 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let class = error.class();
         let todo = match (&error, class) {
-            (Error::Events(EventsError::AppendConditionFailed { .. }), _) => {
-                "Nothing was written; look again, decide again, and append with the new position"
-            }
-            (Error::Events(EventsError::TrackingConflict { .. }), _) => {
-                "Nothing was written; what this position stands for was appended before"
-            }
-            (_, Class::Conflict) => "Nothing was written; read again and retry",
+            (Error::Events(EventsError::AppendConditionFailed { .. }), _) => CONDITION_TODO,
+            (Error::Events(EventsError::TrackingConflict { .. }), _) => TRACKING_TODO,
+            (_, Class::Conflict) => CONFLICT_TODO,
             (_, Class::Busy) => "--wait SECONDS waits longer",
             (_, Class::Corrupt) => {
                 "Nothing was changed; `ropewalk recover` says what can be saved of a damaged log, a damaged run needs a backup"

@@ -6,6 +6,7 @@
 //! story from beginning to end.
 #![allow(clippy::print_stderr)] // a command speaks
 
+mod access;
 mod args;
 mod bench;
 mod context;
@@ -17,6 +18,9 @@ mod inspect;
 mod maintain;
 mod manual;
 mod output;
+mod place;
+mod remote;
+mod secret;
 mod serve;
 mod tail;
 
@@ -37,7 +41,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> Result {
     let global = arguments.global;
-    let context = Context::new(global.clone());
+    let context = Context::new(global.clone())?;
     match arguments.command {
         Command::Init => maintain::init(&context),
         Command::Append(append) => events::append(&context, append),
@@ -50,6 +54,8 @@ fn run(arguments: Arguments) -> Result {
         Command::Import(Import::Git { path, reference }) => import::git(&context, &path, &reference),
         Command::Import(Import::Ndjson { file, source }) => import::ndjson(&context, &file, source),
         Command::Serve(serve) => serve::serve(global, serve),
+        Command::User(user) => access::user(&context, user),
+        Command::Token(token) => access::token(&context, token),
         Command::Stats => inspect::stats(&context),
         Command::Verify => inspect::verify(&context),
         Command::Recover { yes } => maintain::recover(&context, yes),

@@ -117,7 +117,8 @@ pub(crate) fn serve(global: Global, serve: Serve) -> Result {
         std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     let sources = Sources { flags, environment: environment.collect(), file: serve.config };
     let effective = Effective::resolve(&sources)?;
-    let context = Context::new(global);
+    let context = Context::new(global)?;
+    context.needs_directory()?;
     if serve.check {
         let mut report = context.report(&["setting", "value", "from"])?;
         for (name, value, origin) in effective.rows() {

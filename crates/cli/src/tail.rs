@@ -52,7 +52,7 @@ pub(crate) fn tail(context: &Context, arguments: &Tail) -> Result {
         match context.open() {
             Ok(db) => {
                 if !arguments.follow && context.store.is_some() {
-                    context.existing_store(&db)?;
+                    crate::place::Place::Here(db.clone()).existing_store(context)?;
                 }
                 next = Some(print_from(&db, next, &filter, &mut printer)?);
                 if !arguments.follow {

@@ -11,6 +11,7 @@ use super::{rate, took};
 use crate::failure::Result;
 use crate::import::{Progress, Repository, import_repository};
 use crate::output::thousands;
+use crate::place::Store;
 
 /// An imported repository.
 pub(super) struct Imported {
@@ -45,7 +46,7 @@ pub(super) fn import(story: &mut Story, db: &Database, more: &[PathBuf]) -> Resu
 fn import_one(story: &mut Story, db: &Database, path: &Path, repository: &Repository) -> Result<Imported> {
     let full = crate::context::canonical(path)?;
     let name = repository.name.clone();
-    let store = db.events(&format!("git {name}"))?;
+    let store = Store::Here(db.events(&format!("git {name}"))?);
     let first = import_repository(&store, repository, &Progress::stderr())?;
     story.say(&format!(
         "{}: {} commits became {} events in {} ({} events/s), each append synced to disk{}.",

@@ -22,13 +22,12 @@ use std::thread::JoinHandle;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ropewalk::{
-    AppendCondition, AppendOptions, Event, EventStore, PendingAppend, Query, QueryItem, Tracking,
-};
+use ropewalk::{AppendCondition, AppendOptions, Event, Query, QueryItem, Tracking};
 use serde_json::json;
 
 use super::{Imported, Progress};
 use crate::failure::{Exit, Failure, Result};
+use crate::place::{Pending, Store};
 
 /// Appends on their way at a time: enough to fill every group commit, little enough to forget.
 const PENDING_MAX: usize = 512;
@@ -187,14 +186,14 @@ fn lossy(bytes: &[u8]) -> String {
 }
 
 /// Imports what the store does not have yet.
-pub(crate) fn import(store: &EventStore, repository: &Repository, progress: &Progress) -> Result<Imported> {
+pub(crate) fn import(store: &Store, repository: &Repository, progress: &Progress) -> Result<Imported> {
     let mut imported = Imported::default();
     let mut missing = repository.commits()?;
     let all = missing.len() as u64;
-    if store.head()?.is_some() {
+    if store.is_used()? {
         let mut kept = Vec::new();
         for sha in missing {
-            if !store.exists(&authored(&sha), None)? {
+            if !store.exists(&authored(&sha))? {
                 kept.push(sha);
             }
         }
@@ -220,8 +219,8 @@ pub(crate) fn import(store: &EventStore, repository: &Repository, progress: &Pro
     ]))?;
     git.feed(missing);
     let mut commits = Commits { git, ahead: None };
-    let mut pending: VecDeque<(u64, PendingAppend)> = VecDeque::new();
-    let settle = |imported: &mut Imported, (events, append): (u64, PendingAppend)| -> Result {
+    let mut pending: VecDeque<(u64, Pending)> = VecDeque::new();
+    let settle = |imported: &mut Imported, (events, append): (u64, Pending)| -> Result {
         append.wait()?;
         imported.items += 1;
         imported.events += events;
@@ -238,7 +237,7 @@ pub(crate) fn import(store: &EventStore, repository: &Repository, progress: &Pro
         };
         let append = store
             .submit(&events, options)
-            .map_err(|error| Failure::from(error).at(&format!("git commit {}", commit.sha)))?;
+            .map_err(|failure| failure.at(&format!("git commit {}", commit.sha)))?;
         pending.push_back((events.len() as u64, append));
         if pending.len() == PENDING_MAX {
             settle(&mut imported, pending.pop_front().expect("the queue is full"))?;

@@ -12,6 +12,7 @@ use crate::failure::Result;
 use crate::output::Cell;
 
 pub(crate) use git::{Repository, import as import_repository};
+pub(crate) use ndjson::Entries;
 pub(crate) use progress::Progress;
 
 /// What an import did.
@@ -50,18 +51,18 @@ impl Imported {
 
 pub(crate) fn git(context: &Context, path: &Path, reference: &str) -> Result {
     let repository = Repository::find(path, reference)?;
-    let db = context.open()?;
-    let store = db.events(context.store_name())?;
+    let place = context.place()?;
+    let store = place.store(context)?;
     let imported = git::import(&store, &repository, &Progress::stderr())?;
-    db.close()?;
+    place.close()?;
     imported.print(context, &repository.source)
 }
 
 pub(crate) fn ndjson(context: &Context, file: &Path, source: Option<String>) -> Result {
     let input = ndjson::Input::open(file, source)?;
-    let db = context.open()?;
-    let store = db.events(context.store_name())?;
+    let place = context.place()?;
+    let store = place.store(context)?;
     let (imported, source) = ndjson::import(&store, input, &Progress::stderr())?;
-    db.close()?;
+    place.close()?;
     imported.print(context, &source)
 }

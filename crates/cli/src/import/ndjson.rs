@@ -10,7 +10,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ropewalk::{AppendOptions, Event, EventStore, Tracking};
+use ropewalk::{AppendOptions, Event, Tracking};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::{Imported, Progress};
 use crate::context::canonical;
 use crate::failure::{Failure, Result};
+use crate::place::Store;
 
 /// Lines of one append, at most, …
 const BATCH_LINES: u64 = 1000;
@@ -80,7 +81,7 @@ impl Line<'_> {
 
 /// A JSON object of texts, in its own order, duplicates kept: the store refuses them and says so.
 #[derive(Default)]
-struct Entries(Vec<(String, String)>);
+pub(crate) struct Entries(pub(crate) Vec<(String, String)>);
 
 impl<'de> Deserialize<'de> for Entries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -129,11 +130,7 @@ impl Input {
 }
 
 /// Imports the lines that the store does not have yet; answers the name of the source too.
-pub(super) fn import(
-    store: &EventStore,
-    mut input: Input,
-    progress: &Progress,
-) -> Result<(Imported, String)> {
+pub(super) fn import(store: &Store, mut input: Input, progress: &Progress) -> Result<(Imported, String)> {
     let mut imported = Imported::default();
     let name = input.source.clone().unwrap_or_else(|| "-".to_owned());
     let known = match &input.source {
@@ -196,20 +193,14 @@ impl Batch {
     }
 
     /// Appends what was gathered up to line `last`.
-    fn append(
-        &mut self,
-        store: &EventStore,
-        source: Option<&str>,
-        last: u64,
-        imported: &mut Imported,
-    ) -> Result {
+    fn append(&mut self, store: &Store, source: Option<&str>, last: u64, imported: &mut Imported) -> Result {
         if self.events.is_empty() {
             return Ok(());
         }
         let tracking = source.map(|source| Tracking { source: source.to_owned(), position: last });
         store
-            .append_with(&self.events, AppendOptions { tracking, ..AppendOptions::default() })
-            .map_err(|error| Failure::from(error).at(&format!("lines {} to {last}", self.first)))?;
+            .append(&self.events, AppendOptions { tracking, ..AppendOptions::default() })
+            .map_err(|failure| failure.at(&format!("lines {} to {last}", self.first)))?;
         imported.items += self.events.len() as u64;
         imported.events += self.events.len() as u64;
         self.events.clear();

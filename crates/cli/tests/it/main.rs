@@ -6,6 +6,7 @@ mod damage;
 mod demo;
 mod importing;
 mod locking;
+mod remote;
 mod serving;
 mod tailing;
 
@@ -42,7 +43,11 @@ impl Place {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
-        command.args(arguments).current_dir(self.path()).env_remove("ROPEWALK_AT");
+        command
+            .args(arguments)
+            .current_dir(self.path())
+            .env_remove("ROPEWALK_AT")
+            .env_remove("ROPEWALK_TOKEN");
         command
     }
 

@@ -23,7 +23,7 @@ impl Server {
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let mut addresses = Vec::new();
-        while !addresses.iter().any(|(name, _)| name == "http") {
+        while !addresses.iter().any(|(name, _)| name == "grpc") {
             let Some(line) = lines.next() else {
                 panic!("no server: {}", std::fs::read_to_string(place.path().join("server.log")).unwrap())
             };
@@ -36,6 +36,10 @@ impl Server {
 
     pub(crate) fn address(&self, protocol: &str) -> &str {
         &self.addresses.iter().find(|(name, _)| name == protocol).unwrap().1
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address("http"))
     }
 
     /// Sends a signal by its name.

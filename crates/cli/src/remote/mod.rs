@@ -1,0 +1,112 @@
+//! A database behind a server: the questions of the commands, asked over HTTP.
+//!
+//! ```text
+//! --at URL, or a directory that a server holds ─▶ endpoint ─▶ client ─▶ Remote ─▶ the same rows as from files
+//! ```
+
+mod access;
+mod client;
+mod endpoint;
+mod problem;
+mod shape;
+
+use hyper::Method;
+use ropewalk::{AppendOptions, Appended, Event, Position, Query, ReadOptions, Seq, SequencedEvent};
+
+use self::client::Client;
+pub(crate) use self::endpoint::{Endpoint, Secrets, Url, is_served};
+use self::shape::{
+    AppendBody, AppendedAnswer, Count, EventLine, Exists, Head, QueryBody, ReadBody, StoresAnswer,
+    TrackingAnswer,
+};
+use crate::failure::Result;
+use crate::place::Listed;
+
+/// No body.
+const NOTHING: Option<&()> = None;
+
+/// A server, connected.
+pub(crate) struct Remote {
+    client: Client,
+}
+
+impl Remote {
+    pub(crate) fn connect(endpoint: Endpoint, secrets: Secrets) -> Result<Self> {
+        Ok(Self { client: Client::connect(endpoint, secrets)? })
+    }
+
+    pub(crate) fn append(&self, store: &str, events: &[Event], options: &AppendOptions) -> Result<Appended> {
+        let body = AppendBody::new(events, options);
+        let answer: AppendedAnswer = self.client.ask(Method::POST, &path(store, "events"), Some(&body))?;
+        let position = |position: Option<u64>| Position(position.unwrap_or_default());
+        Ok(Appended { first: position(answer.first), last: position(answer.last), seq: Seq(answer.seq) })
+    }
+
+    pub(crate) fn read(
+        &self,
+        store: &str,
+        query: &Query,
+        options: ReadOptions,
+        mut visit: impl FnMut(SequencedEvent) -> Result,
+    ) -> Result {
+        let body = ReadBody::new(query, options);
+        self.client.lines(Method::POST, &path(store, "events:query"), Some(&body), |line: EventLine| {
+            visit(line.event()?)
+        })
+    }
+
+    pub(crate) fn last(&self, store: &str, query: &Query) -> Result<Option<SequencedEvent>> {
+        let mut last = None;
+        self.read(store, query, ReadOptions::backwards().limit(1), |event| {
+            last = Some(event);
+            Ok(())
+        })?;
+        Ok(last)
+    }
+
+    pub(crate) fn count(&self, store: &str, query: &Query) -> Result<u64> {
+        let body = QueryBody::new(query);
+        Ok(self.client.ask::<Count>(Method::POST, &path(store, "events:count"), Some(&body))?.count)
+    }
+
+    pub(crate) fn exists(&self, store: &str, query: &Query) -> Result<bool> {
+        let body = QueryBody::new(query);
+        Ok(self.client.ask::<Exists>(Method::POST, &path(store, "events:exists"), Some(&body))?.exists)
+    }
+
+    pub(crate) fn head(&self, store: &str) -> Result<Option<Position>> {
+        let head: Head = self.client.ask(Method::GET, &path(store, "head"), NOTHING)?;
+        Ok(head.head.map(Position))
+    }
+
+    pub(crate) fn tracking(&self, store: &str, source: &str) -> Result<Option<u64>> {
+        let path = path(store, &format!("tracking/{}", encode(source)));
+        Ok(self.client.ask::<TrackingAnswer>(Method::GET, &path, NOTHING)?.position)
+    }
+
+    pub(crate) fn stores(&self) -> Result<Vec<Listed>> {
+        let answer: StoresAnswer = self.client.ask(Method::GET, "/v1/stores", NOTHING)?;
+        let listed = answer.stores.into_iter().map(|store| {
+            let newest = self.last(&store.name, &Query::all())?.map(|event| event.time_micros);
+            Ok(Listed { name: store.name, events: store.events, newest })
+        });
+        listed.collect()
+    }
+}
+
+fn path(store: &str, rest: &str) -> String {
+    format!("/v1/stores/{}/{rest}", encode(store))
+}
+
+/// A name as one segment of a path.
+fn encode(name: &str) -> String {
+    let mut out = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}

@@ -1,0 +1,221 @@
+//! The JSON of the HTTP API, as this client sends and reads it. Payloads travel as base64: every byte arrives as it is.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ropewalk::{
+    AppendCondition, AppendOptions, Durability, Event, Position, Query, ReadOptions, Seq, SequencedEvent,
+    Tracking,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use crate::failure::{Exit, Failure, Result};
+use crate::import::Entries;
+
+#[derive(Serialize)]
+struct EventBody<'a> {
+    #[serde(rename = "type")]
+    event_type: &'a str,
+    tags: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Uuid>,
+    metadata: &'a [(String, String)],
+}
+
+#[derive(Serialize)]
+pub(super) struct QueryShape<'a> {
+    items: Vec<ItemShape<'a>>,
+}
+
+#[derive(Serialize)]
+struct ItemShape<'a> {
+    types: &'a [String],
+    tags: &'a [String],
+}
+
+impl<'a> QueryShape<'a> {
+    fn new(query: &'a Query) -> Self {
+        Self {
+            items: query
+                .items
+                .iter()
+                .map(|item| ItemShape { types: &item.types, tags: &item.tags })
+                .collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ConditionShape<'a> {
+    fail_if_events_match: QueryShape<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct TrackingShape<'a> {
+    source: &'a str,
+    position: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct AppendBody<'a> {
+    events: Vec<EventBody<'a>>,
+    conditions: Vec<ConditionShape<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tracking: Option<TrackingShape<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<&'a str>,
+    repeat_by_id: bool,
+    durability: String,
+}
+
+impl<'a> AppendBody<'a> {
+    pub(super) fn new(events: &'a [Event], options: &'a AppendOptions) -> Self {
+        let event = |event: &'a Event| EventBody {
+            event_type: &event.event_type,
+            tags: &event.tags,
+            data_base64: (!event.data.is_empty()).then(|| STANDARD.encode(&event.data)),
+            id: event.id,
+            metadata: &event.metadata,
+        };
+        let condition = |condition: &'a AppendCondition| ConditionShape {
+            fail_if_events_match: QueryShape::new(&condition.fail_if_events_match),
+            after: condition.after.map(|after| after.0),
+        };
+        let tracking =
+            |Tracking { source, position }: &'a Tracking| TrackingShape { source, position: *position };
+        Self {
+            events: events.iter().map(event).collect(),
+            conditions: options.conditions.iter().map(condition).collect(),
+            tracking: options.tracking.as_ref().map(tracking),
+            idempotency_key: options.idempotency_key.as_deref(),
+            repeat_by_id: options.repeat_by_id,
+            durability: match options.durability {
+                Durability::Sync => "sync".to_owned(),
+                Durability::Buffered => "buffered".to_owned(),
+                Durability::Async { interval } => format!("async:{}", interval.as_millis()),
+            },
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct AppendedAnswer {
+    pub(super) first: Option<u64>,
+    pub(super) last: Option<u64>,
+    pub(super) seq: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct ReadBody<'a> {
+    query: QueryShape<'a>,
+    from: Option<u64>,
+    after: Option<u64>,
+    before: Option<u64>,
+    backwards: bool,
+    limit: Option<u64>,
+}
+
+impl<'a> ReadBody<'a> {
+    pub(super) fn new(query: &'a Query, options: ReadOptions) -> Self {
+        let number = |position: Option<Position>| position.map(|position| position.0);
+        Self {
+            query: QueryShape::new(query),
+            from: number(options.from),
+            after: number(options.after),
+            before: number(options.before),
+            backwards: options.backwards,
+            limit: options.limit,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct QueryBody<'a> {
+    query: QueryShape<'a>,
+}
+
+impl<'a> QueryBody<'a> {
+    pub(super) fn new(query: &'a Query) -> Self {
+        Self { query: QueryShape::new(query) }
+    }
+}
+
+/// An event as the API shows it.
+#[derive(Deserialize)]
+pub(super) struct EventLine {
+    position: u64,
+    seq: u64,
+    recorded_at: String,
+    #[serde(rename = "type")]
+    event_type: String,
+    tags: Vec<String>,
+    id: Option<Uuid>,
+    #[serde(default)]
+    metadata: Entries,
+    data: Option<Box<RawValue>>,
+    data_base64: Option<String>,
+}
+
+impl EventLine {
+    pub(super) fn event(self) -> Result<SequencedEvent> {
+        let strange = |error: &dyn std::fmt::Display| {
+            Failure::new(Exit::Internal, format!("the server's event {}: {error}", self.position), "")
+        };
+        let time: jiff::Timestamp = self.recorded_at.parse().map_err(|error| strange(&error))?;
+        let data = match (self.data, self.data_base64) {
+            (_, Some(text)) => STANDARD.decode(text).map_err(|error| strange(&error))?,
+            (Some(json), None) => json.get().as_bytes().to_vec(),
+            (None, None) => Vec::new(),
+        };
+        Ok(SequencedEvent {
+            position: Position(self.position),
+            seq: Seq(self.seq),
+            time_micros: time.as_microsecond(),
+            event: Event {
+                event_type: self.event_type,
+                tags: self.tags,
+                data,
+                id: self.id,
+                metadata: self.metadata.0,
+            },
+            // No command shows it.
+            tracking: None,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Count {
+    pub(super) count: u64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Exists {
+    pub(super) exists: bool,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Head {
+    pub(super) head: Option<u64>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct TrackingAnswer {
+    pub(super) position: Option<u64>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct StoresAnswer {
+    pub(super) stores: Vec<StoreShape>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct StoreShape {
+    pub(super) name: String,
+    pub(super) events: u64,
+}
