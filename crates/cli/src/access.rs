@@ -77,7 +77,7 @@ pub(crate) enum Token {
         roles: Vec<Role>,
         /// How long it is good for, such as 90d or 12h [default: for ever]
         #[arg(long, value_name = "TIME", value_parser = lifetime)]
-        expires: Option<i64>,
+        expires: Option<u32>,
     },
     /// List the tokens, without their secrets
     List,
@@ -88,19 +88,19 @@ pub(crate) enum Token {
     },
 }
 
-/// `90d` as microseconds.
-fn lifetime(text: &str) -> Result<i64, String> {
+/// `90d` as seconds.
+fn lifetime(text: &str) -> Result<u32, String> {
     let wrong = || format!("{text:?} is no time such as 90d, 12h, 30m or 60s");
     let unit = text.chars().next_back().ok_or_else(wrong)?;
-    let seconds = match unit {
+    let seconds: u32 = match unit {
         'd' => 86_400,
         'h' => 3600,
         'm' => 60,
         's' => 1,
         _ => return Err(wrong()),
     };
-    let number: i64 = text.trim_end_matches(unit).parse().map_err(|_| wrong())?;
-    number.checked_mul(seconds * 1_000_000).filter(|micros| *micros > 0).ok_or_else(wrong)
+    let number: u32 = text.strip_suffix(unit).and_then(|number| number.parse().ok()).ok_or_else(wrong)?;
+    number.checked_mul(seconds).filter(|seconds| *seconds > 0).ok_or_else(wrong)
 }
 
 fn roles(list: Vec<Role>) -> Roles {
@@ -153,9 +153,7 @@ pub(crate) fn token(context: &Context, token: Token) -> Result {
     let access = Administration::open(context)?;
     match token {
         Token::Add { name, roles: list, expires } => {
-            let now = jiff::Timestamp::now().as_microsecond();
-            let (info, token) =
-                access.create_token(&name, roles(list), expires.map(|life| now.saturating_add(life)))?;
+            let (info, token) = access.create_token(&name, roles(list), expires)?;
             let expires = info.expires_micros.map_or(Cell::None, time);
             context.print_row(
                 &["id", "name", "expires", "token"],
@@ -238,7 +236,7 @@ impl Administration {
             Self::Here { access, caller, runtime, .. } => {
                 Ok(runtime.block_on(access.grant(caller, name, &role.store, role.right))?)
             }
-            Self::There(remote) => remote.change_role(name, "grant", role),
+            Self::There(remote) => remote.grant(name, role),
         }
     }
 
@@ -247,7 +245,7 @@ impl Administration {
             Self::Here { access, caller, runtime, .. } => {
                 Ok(runtime.block_on(access.revoke(caller, name, &role.store, role.right))?)
             }
-            Self::There(remote) => remote.change_role(name, "revoke", role),
+            Self::There(remote) => remote.revoke(name, role),
         }
     }
 
@@ -260,9 +258,11 @@ impl Administration {
         }
     }
 
-    fn create_token(&self, name: &str, roles: Roles, expires: Option<i64>) -> Result<(TokenInfo, String)> {
+    fn create_token(&self, name: &str, roles: Roles, expires: Option<u32>) -> Result<(TokenInfo, String)> {
         match self {
             Self::Here { access, caller, runtime, .. } => {
+                let now = jiff::Timestamp::now().as_microsecond();
+                let expires = expires.map(|seconds| now.saturating_add(i64::from(seconds) * 1_000_000));
                 Ok(runtime.block_on(access.create_token(caller, name, roles, expires))?)
             }
             Self::There(remote) => remote.create_token(name, &roles, expires),
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(role("read").unwrap(), Role { right: Right::Read, store: "*".into() });
         assert_eq!(role("append:a:b").unwrap(), Role { right: Right::Append, store: "a:b".into() });
         assert!(role("write").is_err() && role("read:").is_err());
-        assert_eq!(lifetime("2m").unwrap(), 120_000_000);
+        assert_eq!(lifetime("2m").unwrap(), 120);
         for wrong in ["", "d", "0d", "-1d", "1y", "1", "9999999999999d"] {
             assert!(lifetime(wrong).is_err(), "{wrong}");
         }

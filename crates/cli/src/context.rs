@@ -14,7 +14,7 @@ use crate::place::Place;
 use crate::remote::{Endpoint, Remote, Secrets, Url, is_served};
 
 /// How often a busy database is tried again.
-const RETRY: Duration = Duration::from_millis(20);
+pub(crate) const RETRY: Duration = Duration::from_millis(20);
 
 /// The global options, with their defaults filled in.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub(crate) struct Context {
     pub(crate) store: Option<String>,
     mode: Option<Mode>,
     memory: Option<u64>,
-    wait: Duration,
+    pub(crate) wait: Duration,
 }
 
 impl Context {

@@ -2,12 +2,14 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
-use ropewalk_server::{Effective, Key, ServeError, SettingsError, Sources};
+use ropewalk::Class;
+use ropewalk_server::{Address, Effective, Key, ServeError, SettingsError, Sources};
 
 use crate::args::Global;
-use crate::context::Context;
+use crate::context::{Context, RETRY};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Cell;
 
@@ -127,15 +129,25 @@ pub(crate) fn serve(global: Global, serve: Serve) -> Result {
         }
         return Ok(report.finish()?);
     }
-    ropewalk_server::serve(&effective, serve.ready_file.as_deref(), &mut |addresses| {
-        let mut out = std::io::stdout().lock();
-        for place in addresses {
-            // Who started the server may not read what it says.
-            let _ = writeln!(out, "listening {} {}", place.protocol, place.address);
+    let deadline = Instant::now() + context.wait;
+    loop {
+        match ropewalk_server::serve(&effective, serve.ready_file.as_deref(), &mut announce) {
+            // A command that has the directory for a moment, such as `tail -f`, will let go of it.
+            Err(ServeError::Database(error)) if error.class() == Class::Busy && Instant::now() < deadline => {
+                std::thread::sleep(RETRY);
+            }
+            result => return Ok(result?),
         }
-        let _ = out.flush();
-    })?;
-    Ok(())
+    }
+}
+
+/// Says where the server can be reached. Who started it may not read what it says.
+fn announce(addresses: &[Address]) {
+    let mut out = std::io::stdout().lock();
+    for place in addresses {
+        let _ = writeln!(out, "listening {} {}", place.protocol, place.address);
+    }
+    let _ = out.flush();
 }
 
 impl From<SettingsError> for Failure {

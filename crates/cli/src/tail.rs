@@ -1,8 +1,8 @@
 //! The change feed: every commit in order, whatever store it wrote to.
 //!
-//! One process owns a database, so following means taking turns: print what is there, let go, and look again when the
-//! files of the log have changed. Nothing is skipped, because the feed resumes by commit number; a process that holds
-//! the database for long is waited for.
+//! A server tells it as a stream. Without one, a single process owns a database, so following means taking turns: print
+//! what is there, let go, and look again when the files of the log have changed. Nothing is skipped, because the feed
+//! resumes by commit number, whoever tells it; a process that holds the database for long is waited for.
 
 use std::io::Write;
 use std::path::Path;
@@ -15,6 +15,8 @@ use crate::context::Context;
 use crate::events;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{Cell, Mode, Report, payload, thousands, time};
+use crate::place::Place;
+use crate::remote::Remote;
 
 /// Commits printed when nobody says from where.
 const DEFAULT_COMMITS: u64 = 10;
@@ -49,19 +51,32 @@ pub(crate) fn tail(context: &Context, arguments: &Tail) -> Result {
     let mut next = arguments.from.map(Seq);
     let mut told = false;
     loop {
-        match context.open() {
-            Ok(db) => {
+        match context.place() {
+            Ok(place) => {
                 if !arguments.follow && context.store.is_some() {
-                    crate::place::Place::Here(db.clone()).existing_store(context)?;
+                    place.existing_store(context)?;
                 }
-                next = Some(print_from(&db, next, &filter, &mut printer)?);
-                if !arguments.follow {
-                    return printer.finish();
-                }
-                printer.flush()?;
-                let written = let_go(db, &context.at)?;
+                let written = match place {
+                    Place::Here(db) => {
+                        next = Some(print_from(&db, next, &filter, &mut printer)?);
+                        if !arguments.follow {
+                            return printer.finish();
+                        }
+                        printer.flush()?;
+                        Some(let_go(db, &context.at)?)
+                    }
+                    Place::There(remote) => {
+                        let ended = print_remote(&remote, &mut next, arguments.follow, &filter, &mut printer);
+                        if !arguments.follow {
+                            return ended.and_then(|()| printer.finish());
+                        }
+                        goes_on(context, ended)?;
+                        None
+                    }
+                };
                 told = false;
-                while state_of_log(&context.at) == written {
+                std::thread::sleep(LOOK);
+                while written.as_ref().is_some_and(|written| state_of_log(&context.at) == *written) {
                     std::thread::sleep(LOOK);
                 }
             }
@@ -76,10 +91,38 @@ pub(crate) fn tail(context: &Context, arguments: &Tail) -> Result {
     }
 }
 
+/// A server that lets go of the directory is no end: another, or we ourselves, will open it.
+fn goes_on(context: &Context, ended: Result) -> Result {
+    match ended {
+        Err(Failure::Said { exit: Exit::Busy | Exit::Io, .. }) | Ok(())
+            if context.needs_directory().is_ok() =>
+        {
+            Ok(())
+        }
+        Ok(()) => Err(Failure::new(Exit::Io, format!("{} ended the feed", context.shown()), "")),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Prints the commits that a server tells; `next` follows them.
+fn print_remote(
+    remote: &Remote,
+    next: &mut Option<Seq>,
+    follow: bool,
+    filter: &Filter<'_>,
+    printer: &mut Printer,
+) -> Result {
+    remote.changes(*next, DEFAULT_COMMITS, follow, |told| {
+        *next = Some(told.seq.next());
+        printer.told(told, filter)?;
+        if follow { printer.flush() } else { Ok(()) }
+    })
+}
+
 /// Prints the commits from `from` on and answers the number of the next one.
 fn print_from(db: &Database, from: Option<Seq>, filter: &Filter<'_>, printer: &mut Printer) -> Result<Seq> {
     let last_few = Seq((db.seq().0 + 1).saturating_sub(DEFAULT_COMMITS));
-    each_change(db, from.unwrap_or(last_few), from.is_some(), |change| printer.change(change, filter))
+    each_change(db, from.unwrap_or(last_few), from.is_some(), |change| printer.told(told(change)?, filter))
 }
 
 /// Visits the commits from `from` up to the newest and answers the number of the next one. Unless `exactly` from there,
@@ -132,8 +175,17 @@ struct Filter<'a> {
 }
 
 impl Filter<'_> {
-    fn is_open(&self) -> bool {
-        self.store.is_none() && self.item.types.is_empty() && self.item.tags.is_empty()
+    fn lets_through(&self, part: &ToldPart) -> bool {
+        let all = self.item.types.is_empty() && self.item.tags.is_empty();
+        let wants = |store: &str| self.store.is_none_or(|wanted| wanted == store);
+        match part {
+            ToldPart::Event { store, event } => {
+                let tags = event.event.tags.iter().map(String::as_str);
+                wants(store) && self.item.matches(&event.event.event_type, tags)
+            }
+            ToldPart::Deleted { store } => wants(store) && all,
+            ToldPart::Key { .. } | ToldPart::Other { .. } => self.store.is_none() && all,
+        }
     }
 }
 
@@ -151,15 +203,16 @@ impl Printer {
         })
     }
 
-    fn change(&mut self, change: &Change<'_>, filter: &Filter<'_>) -> Result {
+    fn told(&mut self, told: Told, filter: &Filter<'_>) -> Result {
         let mut headed = false;
-        for cells in rows(change, filter)? {
+        let (seq, time_micros) = (told.seq, told.time_micros);
+        for part in told.parts.into_iter().filter(|part| filter.lets_through(part)) {
+            let cells = row(seq, time_micros, part);
             match self {
                 Self::Rows(report) => report.row(cells)?,
                 Self::Lines(out) => {
                     if !std::mem::replace(&mut headed, true) {
-                        let at = time(change.time_micros).eyes();
-                        writeln!(out, "commit {}  {at}", thousands(change.seq.0))?;
+                        writeln!(out, "commit {}  {}", thousands(seq.0), time(time_micros).eyes())?;
                     }
                     let told = cells.iter().skip(2).map(Cell::eyes).filter(|text| !text.is_empty());
                     writeln!(out, "  {}", told.collect::<Vec<_>>().join("  "))?;
@@ -186,38 +239,74 @@ impl Printer {
     }
 }
 
-/// What the filter lets through of a commit, as rows.
-fn rows(change: &Change<'_>, filter: &Filter<'_>) -> Result<Vec<Vec<Cell>>> {
-    let mut rows = Vec::new();
+/// A commit as it is told, read here or sent by a server.
+pub(crate) struct Told {
+    pub(crate) seq: Seq,
+    pub(crate) time_micros: i64,
+    pub(crate) parts: Vec<ToldPart>,
+}
+
+/// One thing that a commit did.
+pub(crate) enum ToldPart {
+    Event {
+        store: String,
+        event: SequencedEvent,
+    },
+    Deleted {
+        store: String,
+    },
+    /// Without the value: a server keeps its secrets in a keyspace.
+    Key {
+        keyspace: u64,
+        change: String,
+        key: Vec<u8>,
+        end: Option<Vec<u8>>,
+    },
+    Other {
+        what: String,
+    },
+}
+
+fn told(change: &Change<'_>) -> Result<Told> {
+    let (seq, time_micros) = (change.seq, change.time_micros);
+    let mut parts = Vec::new();
     for part in &change.parts {
         match part {
-            ChangedPart::Events { store, append } if filter.store.is_none_or(|wanted| wanted == store) => {
+            ChangedPart::Events { store, append } => {
+                parts.extend(append.deletes.then(|| ToldPart::Deleted { store: store.clone() }));
                 for event in append.events() {
                     let (position, event) = event.map_err(|error| damaged(change, store, &error))?;
-                    if filter.item.matches(event.event_type(), event.tags()) {
-                        let (seq, time_micros) = (change.seq, change.time_micros);
-                        let event = event.to_event();
-                        let event = SequencedEvent { position, seq, time_micros, event, tracking: None };
-                        rows.push(event_row(store, event));
-                    }
+                    // No command shows what was tracked.
+                    let event = SequencedEvent {
+                        position,
+                        seq,
+                        time_micros,
+                        event: event.to_event(),
+                        tracking: None,
+                    };
+                    parts.push(ToldPart::Event { store: store.clone(), event });
                 }
             }
-            ChangedPart::Keys(writes) if filter.is_open() => {
-                rows.extend(writes.iter().map(|(keyspace, write)| key_row(change, keyspace.id(), write)));
-            }
-            ChangedPart::Other(model, bytes) if filter.is_open() => {
+            ChangedPart::Keys(writes) => parts.extend(writes.iter().map(|(keyspace, write)| {
+                let (change, key, end) = match write {
+                    KvWrite::Put(key, _) => ("put", key, None),
+                    KvWrite::Delete(key) => ("delete", key, None),
+                    KvWrite::DeleteRange(start, end) => ("delete_range", start, Some(end.to_vec())),
+                };
+                ToldPart::Key {
+                    keyspace: keyspace.id().into(),
+                    change: change.to_owned(),
+                    key: key.to_vec(),
+                    end,
+                }
+            })),
+            ChangedPart::Other(model, bytes) => {
                 let what = format!("{} bytes of model {}, unknown to this version", bytes.len(), model.0);
-                rows.push(padded(
-                    change,
-                    [Cell::None, what.into(), Cell::None, Cell::None],
-                    Cell::None,
-                    Cell::None,
-                ));
+                parts.push(ToldPart::Other { what });
             }
-            ChangedPart::Events { .. } | ChangedPart::Keys(_) | ChangedPart::Other(..) => {}
         }
     }
-    Ok(rows)
+    Ok(Told { seq, time_micros, parts })
 }
 
 /// Decodes everything that a commit wrote.
@@ -237,29 +326,28 @@ fn damaged(change: &Change<'_>, store: &str, error: &dyn std::error::Error) -> F
     Failure::new(Exit::Corrupt, what, "`ropewalk verify` checks everything")
 }
 
-fn event_row(store: &str, event: SequencedEvent) -> Vec<Cell> {
-    let mut cells = events::row(event).into_iter();
-    let (position, seq, time) = (cells.next(), cells.next(), cells.next());
-    let head = [seq, time, Some(store.into()), position].into_iter().flatten();
-    head.chain(cells).chain(std::iter::repeat_n(Cell::None, KEYS_COLUMNS)).collect()
-}
-
-fn key_row(change: &Change<'_>, keyspace: u16, write: &KvWrite<'_>) -> Vec<Cell> {
-    let (what, key, value) = match write {
-        KvWrite::Put(key, value) => ("put", *key, Some(*value)),
-        KvWrite::Delete(key) => ("delete", *key, None),
-        KvWrite::DeleteRange(start, end) => ("delete up to", *start, Some(*end)),
+/// A part as a row.
+fn row(seq: Seq, time_micros: i64, part: ToldPart) -> Vec<Cell> {
+    let (store, what) = match part {
+        ToldPart::Event { store, event } => {
+            let mut cells = events::row(event).into_iter();
+            let (position, seq, time) = (cells.next(), cells.next(), cells.next());
+            let head = [seq, time, Some(store.into()), position].into_iter().flatten();
+            return head.chain(cells).chain(std::iter::repeat_n(Cell::None, KEYS_COLUMNS)).collect();
+        }
+        ToldPart::Deleted { store } => (store.into(), [Cell::None, "deleted".into(), Cell::None, Cell::None]),
+        ToldPart::Other { what } => (Cell::None, [Cell::None, what.into(), Cell::None, Cell::None]),
+        ToldPart::Key { keyspace, change, key, end } => {
+            let (key, key_encoding) = payload(&key);
+            let (end, end_encoding) = end.map_or((Cell::None, Cell::None), |end| payload(&end));
+            let mut cells = vec![seq.0.into(), time(time_micros)];
+            cells.resize(COLUMNS.len() - KEYS_COLUMNS - 2, Cell::None);
+            cells.extend([end, end_encoding, keyspace.into(), change.into(), key, key_encoding]);
+            return cells;
+        }
     };
-    let (key, key_encoding) = payload(key);
-    let (data, encoding) = value.map_or((Cell::None, Cell::None), payload);
-    padded(change, [u64::from(keyspace).into(), what.into(), key, key_encoding], data, encoding)
-}
-
-/// A row without an event.
-fn padded(change: &Change<'_>, keys: [Cell; KEYS_COLUMNS], data: Cell, encoding: Cell) -> Vec<Cell> {
-    let mut cells = vec![change.seq.0.into(), time(change.time_micros)];
-    cells.resize(COLUMNS.len() - KEYS_COLUMNS - 2, Cell::None);
-    cells.extend([data, encoding]);
-    cells.extend(keys);
+    let mut cells = vec![seq.0.into(), time(time_micros), store];
+    cells.resize(COLUMNS.len() - KEYS_COLUMNS, Cell::None);
+    cells.extend(what);
     cells
 }

@@ -14,7 +14,6 @@ type RolesText = BTreeMap<String, BTreeSet<String>>;
 
 #[derive(Serialize)]
 struct NewUser<'a> {
-    name: &'a str,
     password: &'a str,
     roles: RolesText,
 }
@@ -25,17 +24,11 @@ struct NewPassword<'a> {
 }
 
 #[derive(Serialize)]
-struct Grant<'a> {
-    store: &'a str,
-    right: &'a str,
-}
-
-#[derive(Serialize)]
 struct NewToken<'a> {
     name: &'a str,
     roles: RolesText,
     #[serde(skip_serializing_if = "Option::is_none")]
-    expires_at: Option<String>,
+    expires_in_seconds: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -108,6 +101,10 @@ fn user_path(name: &str, rest: &str) -> String {
     format!("/v1/users/{}{rest}", encode(name))
 }
 
+fn role_path(name: &str, role: &Role) -> String {
+    user_path(name, &format!("/roles/{}/{}", encode(&role.store), role.right.as_str()))
+}
+
 impl Remote {
     pub(crate) fn users(&self) -> Result<Vec<UserInfo>> {
         let answer: Users = self.client.ask(Method::GET, "/v1/users", NOTHING)?;
@@ -124,18 +121,20 @@ impl Remote {
     }
 
     pub(crate) fn create_user(&self, name: &str, password: &str, roles: &Roles) -> Result {
-        let body = NewUser { name, password, roles: roles_out(roles) };
-        self.client.act(Method::POST, "/v1/users", Some(&body))
+        let body = NewUser { password, roles: roles_out(roles) };
+        self.client.act(Method::PUT, &user_path(name, ""), Some(&body))
     }
 
     pub(crate) fn set_password(&self, name: &str, password: &str) -> Result {
         self.client.act(Method::PUT, &user_path(name, "/password"), Some(&NewPassword { password }))
     }
 
-    /// Grants or revokes.
-    pub(crate) fn change_role(&self, name: &str, verb: &str, role: &Role) -> Result {
-        let body = Grant { store: &role.store, right: role.right.as_str() };
-        self.client.act(Method::POST, &user_path(name, &format!("/{verb}")), Some(&body))
+    pub(crate) fn grant(&self, name: &str, role: &Role) -> Result {
+        self.client.act(Method::PUT, &role_path(name, role), NOTHING)
+    }
+
+    pub(crate) fn revoke(&self, name: &str, role: &Role) -> Result {
+        self.client.act(Method::DELETE, &role_path(name, role), NOTHING)
     }
 
     pub(crate) fn drop_user(&self, name: &str) -> Result {
@@ -146,11 +145,9 @@ impl Remote {
         &self,
         name: &str,
         roles: &Roles,
-        expires_micros: Option<i64>,
+        expires_in_seconds: Option<u32>,
     ) -> Result<(TokenInfo, String)> {
-        let expires = expires_micros.and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
-        let body =
-            NewToken { name, roles: roles_out(roles), expires_at: expires.map(|time| time.to_string()) };
+        let body = NewToken { name, roles: roles_out(roles), expires_in_seconds };
         let created: Created = self.client.ask(Method::POST, "/v1/tokens", Some(&body))?;
         Ok((created.info.info()?, created.token))
     }

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
 use super::endpoint::{Endpoint, Secrets};
-use super::problem;
+use super::problem::{self, Line};
 use crate::failure::{Exit, Failure, Result};
 
 /// How long to wait for a connection.
@@ -86,7 +86,7 @@ impl Client {
         drained.map(drop).map_err(|error| self.endpoint.unreachable(&error))
     }
 
-    /// Asks for lines of JSON, and visits each as it comes until `visit` answers false or they end.
+    /// Asks for lines of JSON and visits each as it comes.
     pub(crate) fn lines<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -104,11 +104,11 @@ impl Client {
             if read == 0 {
                 return Ok(());
             }
-            // An empty line is a sign of life.
-            if !line.iter().all(u8::is_ascii_whitespace) {
-                visit(
-                    problem::line(&line).map_err(|error| error.unwrap_or_else(|what| self.strange(&what)))?,
-                )?;
+            match problem::line(&self.shown(), &line) {
+                Line::Value(value) => visit(value)?,
+                Line::Control => {}
+                Line::Ended(failure) => return Err(failure),
+                Line::Strange(error) => return Err(self.strange(&error)),
             }
         }
     }

@@ -16,11 +16,12 @@ use ropewalk::{AppendOptions, Appended, Event, Position, Query, ReadOptions, Seq
 use self::client::Client;
 pub(crate) use self::endpoint::{Endpoint, Secrets, Url, is_served};
 use self::shape::{
-    AppendBody, AppendedAnswer, Count, EventLine, Exists, Head, QueryBody, ReadBody, StoresAnswer,
-    TrackingAnswer,
+    AppendBody, AppendedAnswer, ChangeLine, Count, EventLine, Exists, Head, QueryBody, ReadBody,
+    StoresAnswer, TrackingAnswer,
 };
 use crate::failure::Result;
 use crate::place::Listed;
+use crate::tail::Told;
 
 /// No body.
 const NOTHING: Option<&()> = None;
@@ -91,6 +92,19 @@ impl Remote {
             Ok(Listed { name: store.name, events: store.events, newest })
         });
         listed.collect()
+    }
+
+    /// Commits in order: those from `from` on, or the last few; with `follow` for ever.
+    pub(crate) fn changes(
+        &self,
+        from: Option<Seq>,
+        last: u64,
+        follow: bool,
+        mut visit: impl FnMut(Told) -> Result,
+    ) -> Result {
+        let begin = from.map_or_else(|| format!("last={last}"), |from| format!("from={}", from.0));
+        let path = format!("/v1/changes?{begin}&follow={follow}");
+        self.client.lines(Method::GET, &path, NOTHING, |line: ChangeLine| visit(line.told()?))
     }
 }
 

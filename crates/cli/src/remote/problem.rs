@@ -16,7 +16,14 @@ struct Problem {
 /// A line of a stream that ends with an error.
 #[derive(Deserialize)]
 struct ErrorLine {
-    error: Problem,
+    problem: Problem,
+}
+
+/// A line that says something about the stream and not about what is in it.
+#[derive(Deserialize)]
+struct ControlLine {
+    #[serde(rename = "control")]
+    _control: String,
 }
 
 /// What an answer with an error status means here.
@@ -30,13 +37,25 @@ pub(super) fn failure(server: &str, status: StatusCode, body: &[u8]) -> Failure 
     }
 }
 
-/// Reads a line of a stream: what was asked for, or the error that ends it, or something strange.
-pub(super) fn line<T: DeserializeOwned>(line: &[u8]) -> Result<T, Result<Failure, serde_json::Error>> {
+/// What a line of a stream is.
+pub(super) enum Line<T> {
+    /// What was asked for.
+    Value(T),
+    /// Something about the stream, such as a sign of life.
+    Control,
+    /// The error that ends it.
+    Ended(Failure),
+    /// None of these.
+    Strange(serde_json::Error),
+}
+
+pub(super) fn line<T: DeserializeOwned>(server: &str, line: &[u8]) -> Line<T> {
     match serde_json::from_slice(line) {
-        Ok(value) => Ok(value),
+        Ok(value) => Line::Value(value),
         Err(strange) => match serde_json::from_slice::<ErrorLine>(line) {
-            Ok(ended) => Err(Ok(ended.error.failure("the server"))),
-            Err(_) => Err(Err(strange)),
+            Ok(ended) => Line::Ended(ended.problem.failure(server)),
+            Err(_) if serde_json::from_slice::<ControlLine>(line).is_ok() => Line::Control,
+            Err(_) => Line::Strange(strange),
         },
     }
 }

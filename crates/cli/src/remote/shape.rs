@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::failure::{Exit, Failure, Result};
 use crate::import::Entries;
+use crate::tail::{Told, ToldPart};
 
 #[derive(Serialize)]
 struct EventBody<'a> {
@@ -218,4 +219,52 @@ pub(super) struct StoresAnswer {
 pub(super) struct StoreShape {
     pub(super) name: String,
     pub(super) events: u64,
+}
+
+/// A commit of the change feed.
+#[derive(Deserialize)]
+pub(super) struct ChangeLine {
+    pub(super) seq: u64,
+    recorded_at: String,
+    appends: Vec<AppendPart>,
+    writes: Vec<WritePart>,
+}
+
+#[derive(Deserialize)]
+struct AppendPart {
+    store: String,
+    #[serde(default)]
+    deleted: bool,
+    events: Vec<EventLine>,
+}
+
+#[derive(Deserialize)]
+struct WritePart {
+    keyspace: u64,
+    change: String,
+    key_base64: String,
+    end_base64: Option<String>,
+}
+
+impl ChangeLine {
+    pub(super) fn told(self) -> Result<Told> {
+        let strange = |error: &dyn std::fmt::Display| {
+            Failure::new(Exit::Internal, format!("the server's commit {}: {error}", self.seq), "")
+        };
+        let time: jiff::Timestamp = self.recorded_at.parse().map_err(|error| strange(&error))?;
+        let bytes = |text: &str| STANDARD.decode(text).map_err(|error| strange(&error));
+        let mut parts = Vec::new();
+        for append in self.appends {
+            parts.extend(append.deleted.then(|| ToldPart::Deleted { store: append.store.clone() }));
+            for event in append.events {
+                parts.push(ToldPart::Event { store: append.store.clone(), event: event.event()? });
+            }
+        }
+        for write in self.writes {
+            let key = bytes(&write.key_base64)?;
+            let end = write.end_base64.as_deref().map(bytes).transpose()?;
+            parts.push(ToldPart::Key { keyspace: write.keyspace, change: write.change, key, end });
+        }
+        Ok(Told { seq: Seq(self.seq), time_micros: time.as_microsecond(), parts })
+    }
 }

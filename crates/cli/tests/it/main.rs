@@ -9,6 +9,7 @@ mod locking;
 mod remote;
 mod serving;
 mod tailing;
+mod tls;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

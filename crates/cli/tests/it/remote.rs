@@ -219,3 +219,42 @@ fn too_many_wrong_passwords_are_slowed_down() {
         (0..100).any(|_| with_password(&place, &["count", "--at", &at], "a wrong password").code == 5);
     assert!(slowed, "nobody may guess for ever");
 }
+
+#[test]
+fn tail_tells_the_same_and_follows_through_a_server_and_beyond_it() {
+    use std::io::{BufRead as _, BufReader};
+    let place = Place::with_database();
+    for store in ["a", "b", "a"] {
+        place.ok(&["append", "--store", store, "--type", "T", "--tag", "k:1", "--data", store]);
+    }
+    let asked = [
+        &["tail"][..],
+        &["tail", "--from", "2"],
+        &["tail", "--store", "a", "--mode", "table"],
+        &["tail", "--from", "4"],
+    ];
+    let in_files: Vec<_> = asked.iter().map(|arguments| place.ok(arguments)).collect();
+    let mut command = place.command(&["tail", "-f", "--wait", "60", "--type", "T", "--type", "U"]);
+    let mut follower =
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines().map(Result::unwrap);
+    for _ in 0..3 {
+        lines.next().unwrap();
+    }
+    let server = Server::start(&place, &["--wait", "60"]);
+    let url = server.url();
+    // The server's own store `default` is one commit more.
+    let through = |arguments: &[&str]| place.ok(&[arguments, &["--type", "T", "--at", &url]].concat());
+    assert_eq!(through(asked[0]), in_files[0]);
+    assert_eq!(through(asked[1]), in_files[1]);
+    assert_eq!(through(asked[2]), in_files[2]);
+    for n in 0..3 {
+        place.ok(&["append", "--type", "U", "--data", &n.to_string(), "--at", &url]);
+        assert_eq!(rows(&lines.next().unwrap())[0]["data"], n.to_string());
+    }
+    assert_eq!(server.stop(), 0);
+    place.ok(&["append", "--type", "U", "--data", "after", "--wait", "60"]);
+    assert_eq!(rows(&lines.next().unwrap())[0]["data"], "after");
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+}

@@ -50,8 +50,13 @@ impl Server {
     }
 
     /// Tells it to stop and answers its exit code.
-    pub(crate) fn stop(mut self) -> i32 {
+    pub(crate) fn stop(self) -> i32 {
         self.signal("TERM");
+        self.wait()
+    }
+
+    /// Its exit code, or -1 after a signal.
+    pub(crate) fn wait(mut self) -> i32 {
         self.child.wait().unwrap().code().unwrap_or(-1)
     }
 }
@@ -174,4 +179,97 @@ fn a_held_directory_and_a_taken_port_are_said() {
     let taken = server.address("http").to_owned();
     refused(&place.run(&["serve", "other.db", "--http-listen", &taken]), 7, &["listen on", &taken]);
     assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn what_was_acknowledged_before_a_signal_is_there_after_it() {
+    for signal in ["TERM", "INT", "KILL"] {
+        let place = Place::with_database();
+        let server = Server::start(&place, &[]);
+        let address = server.address("http").to_owned();
+        // Each writer appends until the server goes, and counts what was acknowledged.
+        let writers: Vec<_> = (0..8)
+            .map(|_| {
+                let address = address.clone();
+                std::thread::spawn(move || {
+                    let mut acknowledged = 0;
+                    let Ok(mut stream) = TcpStream::connect(address) else { return 0 };
+                    while append(&mut stream).is_some() {
+                        acknowledged += 1;
+                    }
+                    acknowledged
+                })
+            })
+            .collect();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        server.signal(signal);
+        let acknowledged: u64 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+        server.wait();
+        let count: u64 = place.ok(&["count", "--wait", "10"]).trim().parse().unwrap();
+        assert!(acknowledged > 0, "{signal}: nothing was appended before the signal");
+        assert!(count >= acknowledged, "{signal}: {acknowledged} were acknowledged, {count} are there");
+        place.ok(&["verify"]);
+    }
+}
+
+/// One append over a connection that is kept; `None` unless it was acknowledged.
+fn append(stream: &mut TcpStream) -> Option<()> {
+    use std::io::{Read as _, Write as _};
+    let body = r#"{"events":[{"type":"T"}]}"#;
+    let head = "POST /v1/stores/default/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).ok()?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"}") {
+        let mut bytes = [0; 1024];
+        let read = stream.read(&mut bytes).ok().filter(|read| *read > 0)?;
+        answer.extend_from_slice(&bytes[..read]);
+    }
+    answer.starts_with(b"HTTP/1.1 200").then_some(())
+}
+
+#[test]
+fn silence_and_half_requests_do_not_keep_a_place() {
+    use std::io::{Read as _, Write as _};
+    let place = Place::new();
+    let server = Server::start(&place, &["--limits-header-time", "300ms", "--limits-connections", "2"]);
+    let connect = || TcpStream::connect(server.address("http")).unwrap();
+    let mut silent = connect();
+    let mut slow = connect();
+    slow.write_all(b"GET /ready HTTP/1.1\r\nhos").unwrap();
+    // There is no room for a third until the two are given up.
+    let mut answer = String::new();
+    connect().read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after"), "{answer}");
+    let mut rest = Vec::new();
+    // Both end; how (with an answer, or a reset) does not matter.
+    let _ = silent.read_to_end(&mut rest);
+    let _ = slow.read_to_end(&mut rest);
+    while !get_again(&connect()) {}
+    assert_eq!(server.stop(), 0);
+}
+
+/// True when the server answers.
+fn get_again(mut stream: &TcpStream) -> bool {
+    use std::io::{Read as _, Write as _};
+    let mut answer = String::new();
+    let asked = stream.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+}
+
+#[test]
+fn a_server_without_descriptors_goes_on_and_recovers() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_ropewalk");
+    let mut command = std::process::Command::new("sh");
+    // Hard limit: the server cannot raise it.
+    let script = format!("ulimit -n 64; exec {program} serve --http-listen 127.0.0.1:0 --grpc-listen off");
+    command.args(["-c", &script]).current_dir(place.path()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let address = lines.find_map(|line| line.strip_prefix("listening http ").map(str::to_owned)).unwrap();
+    let held: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    drop(held);
+    assert!(get_again(&TcpStream::connect(&address).unwrap()));
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
