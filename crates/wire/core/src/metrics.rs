@@ -43,6 +43,8 @@ pub struct Metrics {
     pub(crate) events_appended: AtomicU64,
     pub(crate) events_read: AtomicU64,
     pub(crate) events_delivered: AtomicU64,
+    pub(crate) logins_failed: AtomicU64,
+    pub(crate) logins_throttled: AtomicU64,
     pub(crate) subscriptions: AtomicI64,
     pub(crate) reads: AtomicI64,
 }
@@ -117,6 +119,8 @@ impl Metrics {
         text.one("ropewalk_subscriptions", "gauge", "Live subscriptions.", gauge(&self.subscriptions));
         text.one("ropewalk_reads", "gauge", "Open reads.", gauge(&self.reads));
         let counted = [
+            ("ropewalk_logins_failed_total", "Wrong passwords and unknown tokens.", &self.logins_failed),
+            ("ropewalk_logins_throttled_total", "Logins that have to wait.", &self.logins_throttled),
             ("ropewalk_events_appended_total", "Events appended.", &self.events_appended),
             ("ropewalk_events_read_total", "Events read by queries.", &self.events_read),
             ("ropewalk_events_delivered_total", "Events handed to subscriptions.", &self.events_delivered),

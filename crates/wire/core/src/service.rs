@@ -77,9 +77,10 @@ impl Service {
     pub fn new(db: Database, settings: ServiceSettings) -> Result<Self, WireError> {
         let ServiceSettings { limits, insecure, default_store } = settings;
         db.events(&default_store)?.create()?;
+        let metrics = Arc::new(Metrics::default());
         Ok(Self(Arc::new(Shared {
-            access: Access::open(db.clone(), insecure)?,
-            metrics: Arc::default(),
+            access: Access::counted(db.clone(), insecure, metrics.clone())?,
+            metrics,
             stop: Stop::new(),
             reads: Arc::new(Semaphore::new(limits.reads.min(Semaphore::MAX_PERMITS))),
             long_reads: Arc::new(Semaphore::new(limits.long_reads.clamp(1, Semaphore::MAX_PERMITS))),

@@ -35,6 +35,7 @@ pub use manage::{TokenInfo, UserInfo};
 pub use scram::ScramVerifier;
 
 use crate::error::{Code, WireError};
+use crate::metrics::Metrics;
 use caller::Identity;
 use recent::Recent;
 use records::{TokenRecord, UserRecord};
@@ -64,6 +65,7 @@ struct Shared {
     db: Database,
     keyspace: Keyspace,
     insecure: bool,
+    metrics: Arc<Metrics>,
     known: RwLock<Arc<Known>>,
     /// Counts changes of `known`.
     changes: AtomicU64,
@@ -115,6 +117,11 @@ impl Access {
     /// # Errors
     /// What is stored cannot be read.
     pub fn open(db: Database, insecure: bool) -> Result<Self, WireError> {
+        Self::counted(db, insecure, Arc::default())
+    }
+
+    /// As [`Access::open`]; failed logins are counted in `metrics`.
+    pub(crate) fn counted(db: Database, insecure: bool, metrics: Arc<Metrics>) -> Result<Self, WireError> {
         let keyspace = db.keyspace(records::KEYSPACE, KeyspaceOptions::default())?;
         let known = Known::load(&db, keyspace)?;
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
@@ -122,6 +129,7 @@ impl Access {
             db,
             keyspace,
             insecure,
+            metrics,
             known: RwLock::new(Arc::new(known)),
             changes: AtomicU64::new(0),
             changing: Mutex::new(()),
@@ -165,7 +173,10 @@ impl Access {
     fn check_token(&self, known: &Known, token: &str) -> Result<Caller, WireError> {
         // Whoever can choose the hash that is looked up knows the token, so the look-up's time tells nothing.
         let found = known.tokens.get(Sha256::digest(token.as_bytes()).as_slice());
-        let found = found.ok_or_else(|| WireError::new(Code::Unauthenticated, "the token is not known"))?;
+        let found = found.ok_or_else(|| {
+            self.0.metrics.logins_failed.fetch_add(1, Ordering::Relaxed);
+            WireError::new(Code::Unauthenticated, "the token is not known")
+        })?;
         self.not_expired(found.record.expires_micros)?;
         Ok(found.caller.clone())
     }
@@ -238,6 +249,7 @@ impl Access {
             }
             None => {
                 self.0.throttle.failed(&attempt, Instant::now());
+                self.0.metrics.logins_failed.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(user, ?peer, "wrong user or password");
                 Err(WireError::new(Code::Unauthenticated, "unknown user or wrong password"))
             }
@@ -252,7 +264,10 @@ impl Access {
 
     fn not_throttled(&self, attempt: &Attempt) -> Result<(), WireError> {
         match self.0.throttle.pause(attempt, Instant::now()) {
-            Some(pause) => Err(WireError::exhausted("too many wrong passwords").retry_after(pause)),
+            Some(pause) => {
+                self.0.metrics.logins_throttled.fetch_add(1, Ordering::Relaxed);
+                Err(WireError::exhausted("too many wrong passwords").retry_after(pause))
+            }
             None => Ok(()),
         }
     }

@@ -144,6 +144,8 @@ async fn insecure_lets_strangers_in_but_not_liars() {
     access.create_user(&everybody(), "ann", "right", Roles::new()).await.unwrap();
     assert!(access.authenticate(Credentials::None, None).await.unwrap().may(Right::Admin, None));
     assert_eq!(login(access, "ann", "wrong").await.unwrap_err().code, Code::Unauthenticated);
+    let text = service.metrics().render(service.database());
+    assert!(text.contains("ropewalk_logins_failed_total 1\n"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
