@@ -5,6 +5,8 @@ use ropewalk::{Database, EngineStats, Seq};
 use crate::context::Context;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Cell;
+use crate::place::Place;
+use crate::remote::StatsAnswer;
 use crate::tail;
 
 /// Figures as rows: whose, which, how much, in what unit.
@@ -18,17 +20,67 @@ impl Figures {
 }
 
 pub(crate) fn stats(context: &Context) -> Result {
-    let db = context.open()?;
     let mut figures = Figures(Vec::new());
-    let stats = db.stats();
-    engine(&mut figures, &db, &stats);
-    events(&mut figures, &db)?;
-    keyspaces(&mut figures, &stats);
+    match context.place()? {
+        Place::Here(db) => {
+            let stats = db.stats();
+            engine(&mut figures, &db, &stats);
+            events(&mut figures, &Place::Here(db))?;
+            keyspaces(&mut figures, &stats);
+        }
+        Place::There(remote) => {
+            let stats = remote.stats()?;
+            served(&mut figures, &stats);
+            events(&mut figures, &Place::There(remote))?;
+            served_keyspaces(&mut figures, &stats);
+        }
+    }
     let mut report = context.report(&["part", "name", "value", "unit"])?;
     for cells in figures.0 {
         report.row(cells.into())?;
     }
     Ok(report.finish()?)
+}
+
+/// What a server says of its engine, under the same names.
+fn served(figures: &mut Figures, stats: &StatsAnswer) {
+    figures.add("engine", "newest commit", stats.seq, "");
+    figures.add("engine", "checkpointed commit", stats.checkpoint, "");
+    figures.add("engine", "memtables", stats.memtable_bytes, "bytes");
+    figures.add("engine", "memtables at most", stats.memtable_bytes_max, "bytes");
+    figures.add("engine", "memtables waiting for their flush", stats.memtables_frozen, "");
+    figures.add("engine", "snapshots", stats.snapshots, "");
+    if let Some(error) = &stats.flush_error {
+        figures.add("engine", "last flush failed", error.as_str(), "");
+    }
+    figures.add("log", "segments", stats.log.segments, "");
+    figures.add("log", "spare segments", stats.log.spare_segments, "");
+    figures.add("log", "appended since open", stats.log.appended_bytes, "bytes");
+    figures.add("log", "written since open", stats.log.written_bytes, "bytes");
+    figures.add("log", "syncs since open", stats.log.syncs, "");
+    figures.add("files", "cache", stats.cache_bytes, "bytes");
+    figures.add("files", "cache at most", stats.cache_bytes_max, "bytes");
+    figures.add("files", "memory of indexes, filters and cache", stats.run_memory_bytes, "bytes");
+}
+
+fn served_keyspaces(figures: &mut Figures, stats: &StatsAnswer) {
+    for keyspace in &stats.keyspaces {
+        let part = format!("keyspace {}", keyspace.name);
+        let mut add = |name: String, value: Cell, unit: &str| figures.add(&part, name, value, unit);
+        add("files".into(), keyspace.file_bytes.into(), "bytes");
+        if keyspace.file_bytes == 0 {
+            continue;
+        }
+        add("entries".into(), keyspace.entries.into(), "");
+        for (level, held) in keyspace.levels.iter().enumerate().filter(|(_, held)| held.runs > 0) {
+            add(format!("level {level} runs"), held.runs.into(), "");
+            add(format!("level {level}"), held.bytes.into(), "bytes");
+        }
+        add("keys and values".into(), keyspace.raw_bytes.into(), "bytes");
+        add("space amplification".into(), ratio(keyspace.file_bytes, keyspace.raw_bytes), "");
+        let written = keyspace.flushed_bytes + keyspace.compacted_bytes;
+        add("write amplification since open".into(), ratio(written, keyspace.flushed_bytes), "");
+    }
 }
 
 fn engine(figures: &mut Figures, db: &Database, stats: &EngineStats) {
@@ -56,10 +108,9 @@ fn engine(figures: &mut Figures, db: &Database, stats: &EngineStats) {
     figures.add("files", "memory of indexes, filters and cache", stats.store.memory_bytes, "bytes");
 }
 
-fn events(figures: &mut Figures, db: &Database) -> Result {
-    for name in db.event_stores() {
-        let head = db.existing_events(&name)?.head()?;
-        figures.add(&format!("events {name}"), "events", head.map_or(0, |head| head.0), "");
+fn events(figures: &mut Figures, place: &Place) -> Result {
+    for store in place.stores()? {
+        figures.add(&format!("events {}", store.name), "events", store.events, "");
     }
     Ok(())
 }

@@ -21,7 +21,8 @@ use crate::failure::{Exit, Failure, Result};
 /// How long to wait for a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 const JSON: &str = "application/json";
-const NDJSON: &str = "application/x-ndjson";
+/// Lines, every payload in base64: each byte arrives as it is.
+const NDJSON: &str = "application/x-ndjson; payload=base64";
 
 type Sender = SendRequest<Full<Bytes>>;
 

@@ -15,6 +15,7 @@ use ropewalk::{AppendOptions, Appended, Event, Position, Query, ReadOptions, Seq
 
 use self::client::Client;
 pub(crate) use self::endpoint::{Endpoint, Secrets, Url, is_served};
+pub(crate) use self::shape::StatsAnswer;
 use self::shape::{
     AppendBody, AppendedAnswer, ChangeLine, Count, EventLine, Exists, Head, QueryBody, ReadBody,
     StoresAnswer, TrackingAnswer,
@@ -92,6 +93,10 @@ impl Remote {
             Ok(Listed { name: store.name, events: store.events, newest })
         });
         listed.collect()
+    }
+
+    pub(crate) fn stats(&self) -> Result<StatsAnswer> {
+        self.client.ask(Method::GET, "/v1/stats", NOTHING)
     }
 
     /// Commits in order: those from `from` on, or the last few; with `follow` for ever.

@@ -7,7 +7,6 @@ use ropewalk::{
     Tracking,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::failure::{Exit, Failure, Result};
@@ -158,7 +157,6 @@ pub(super) struct EventLine {
     id: Option<Uuid>,
     #[serde(default)]
     metadata: Entries,
-    data: Option<Box<RawValue>>,
     data_base64: Option<String>,
 }
 
@@ -168,11 +166,8 @@ impl EventLine {
             Failure::new(Exit::Internal, format!("the server's event {}: {error}", self.position), "")
         };
         let time: jiff::Timestamp = self.recorded_at.parse().map_err(|error| strange(&error))?;
-        let data = match (self.data, self.data_base64) {
-            (_, Some(text)) => STANDARD.decode(text).map_err(|error| strange(&error))?,
-            (Some(json), None) => json.get().as_bytes().to_vec(),
-            (None, None) => Vec::new(),
-        };
+        let data = self.data_base64.map(|text| STANDARD.decode(text)).transpose();
+        let data = data.map_err(|error| strange(&error))?.unwrap_or_default();
         Ok(SequencedEvent {
             position: Position(self.position),
             seq: Seq(self.seq),
@@ -267,4 +262,47 @@ impl ChangeLine {
         }
         Ok(Told { seq: Seq(self.seq), time_micros: time.as_microsecond(), parts })
     }
+}
+
+/// What `/v1/stats` says.
+#[derive(Deserialize)]
+pub(crate) struct StatsAnswer {
+    pub(crate) seq: u64,
+    pub(crate) checkpoint: u64,
+    pub(crate) memtable_bytes: u64,
+    pub(crate) memtable_bytes_max: u64,
+    pub(crate) memtables_frozen: u64,
+    pub(crate) snapshots: u64,
+    pub(crate) flush_error: Option<String>,
+    pub(crate) log: LogAnswer,
+    pub(crate) cache_bytes: u64,
+    pub(crate) cache_bytes_max: u64,
+    pub(crate) run_memory_bytes: u64,
+    pub(crate) keyspaces: Vec<KeyspaceAnswer>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct LogAnswer {
+    pub(crate) appended_bytes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) syncs: u64,
+    pub(crate) segments: u64,
+    pub(crate) spare_segments: u64,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct KeyspaceAnswer {
+    pub(crate) name: String,
+    pub(crate) entries: u64,
+    pub(crate) raw_bytes: u64,
+    pub(crate) file_bytes: u64,
+    pub(crate) flushed_bytes: u64,
+    pub(crate) compacted_bytes: u64,
+    pub(crate) levels: Vec<LevelAnswer>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct LevelAnswer {
+    pub(crate) runs: u64,
+    pub(crate) bytes: u64,
 }

@@ -20,6 +20,7 @@ fn session(place: &Place, at: &[&str]) -> Vec<(i32, String, String)> {
         run(&["append", "--type", "A", "--key", "k"]),
         run(&["append", "--type", "B", "--key", "k"]),
         run(&["append", "--type", "T", "--data", "not JSON", "--store", "other/store é"]),
+        run(&["append", "--type", "Spaced", "--data", " { \"a\" :\n 1 }\n", "--store", "other/store é"]),
         run(&["append", "--type", ""]),
         run(&["append", "--type", "A", "--tag", "t", "--tag", "t"]),
         run(&["import", "ndjson", "lines.ndjson", "--source", "lines"]),
@@ -82,7 +83,7 @@ fn every_command_answers_the_same_over_a_url_a_socket_and_files() {
                     })
                     .collect()
             };
-            if ordinal == 13 {
+            if ordinal == 14 {
                 continue; // CSV shows the commit's number, which the server's own commits move
             }
             assert_eq!(
@@ -129,6 +130,12 @@ fn what_works_on_files_says_so_when_it_is_given_a_server() {
             &["database directory", &server.url()],
         );
     }
+    let stats = rows(&place.ok(&["stats", "--at", &server.url()]));
+    assert!(
+        stats.iter().any(|row| row["name"] == "newest commit" && row["value"].as_u64() > Some(0)),
+        "{stats:?}"
+    );
+    assert!(stats.iter().any(|row| row["part"] == "events default" && row["value"] == 0), "{stats:?}");
     // In a directory that is held they are refused like before: somebody has it.
     place.refused(&["verify", "--wait", "0"], 5, &["in use"]);
 }

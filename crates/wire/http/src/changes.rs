@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Extension, RawQuery, State};
-use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use ropewalk::{Change, ChangeFeed, ChangedPart, Database, EngineError, Error, KvWrite, Seq};
@@ -18,7 +18,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::App;
-use crate::encode::{put_base64, put_event_of, put_number, put_string, put_time};
+use crate::encode::{
+    EXACT, Payload, exact_asked, put_base64, put_event_of, put_number, put_string, put_time,
+};
 use crate::layers::Live;
 use crate::params::Params;
 use crate::problem::Problem;
@@ -49,6 +51,7 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
 async fn changes(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     caller.check(Right::Admin, None)?;
@@ -75,6 +78,7 @@ async fn changes(
         db,
         end,
         left: limit.unwrap_or(u64::MAX),
+        payload: if exact_asked(&headers) { Payload::Exact } else { Payload::Json },
     };
     let (feed, begin) = feed.chunk().await?;
     Ok(respond(feed, begin, stop, app.settings.heartbeat))
@@ -90,6 +94,7 @@ struct Feed {
     end: Option<Seq>,
     /// Commits until the end.
     left: u64,
+    payload: Payload,
 }
 
 impl Feed {
@@ -110,7 +115,7 @@ impl Feed {
 
     fn one(&mut self, out: &mut Vec<u8>) -> Result<bool, WireError> {
         match self.feed.next(Duration::ZERO) {
-            Ok(Some(change)) => put_change(out, &change)?,
+            Ok(Some(change)) => put_change(out, &change, self.payload)?,
             Ok(None) => return Ok(false),
             Err(Error::Engine(EngineError::FeedTrimmed { oldest, .. })) if !self.exactly => {
                 self.feed = self.db.changes(oldest)?;
@@ -126,7 +131,7 @@ impl Feed {
 }
 
 fn respond(feed: Feed, begin: Vec<u8>, stop: Stop, heartbeat: Duration) -> Response {
-    let live = feed.end.is_none();
+    let (live, payload) = (feed.end.is_none(), feed.payload);
     let rest = stream::unfold(Some(feed), move |feed| {
         let stop = stop.clone();
         async move {
@@ -161,7 +166,7 @@ fn respond(feed: Feed, begin: Vec<u8>, stop: Stop, heartbeat: Duration) -> Respo
     let begin = stream::iter((!begin.is_empty()).then(|| Bytes::from(begin)));
     let body = Body::from_stream(begin.chain(rest).map(Ok::<_, std::convert::Infallible>));
     let headers = [
-        (CONTENT_TYPE, HeaderValue::from_static(NDJSON)),
+        (CONTENT_TYPE, HeaderValue::from_static(if payload == Payload::Exact { EXACT } else { NDJSON })),
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
     let mut response = (headers, body).into_response();
@@ -177,7 +182,7 @@ fn broken(error: WireError) -> Bytes {
     format!("{{\"control\":\"error\",\"problem\":{problem}}}\n").into()
 }
 
-fn put_change(out: &mut Vec<u8>, change: &Change<'_>) -> Result<(), WireError> {
+fn put_change(out: &mut Vec<u8>, change: &Change<'_>, payload: Payload) -> Result<(), WireError> {
     out.extend_from_slice(b"{\"seq\":");
     put_number(out, change.seq.0);
     out.extend_from_slice(b",\"recorded_at\":\"");
@@ -204,7 +209,7 @@ fn put_change(out: &mut Vec<u8>, change: &Change<'_>) -> Result<(), WireError> {
         for event in append.events() {
             let (position, event) = event.map_err(|error| damaged(change, &error))?;
             separate.before(out);
-            put_event_of(out, position, change.seq, change.time_micros, &event);
+            put_event_of(out, position, change.seq, change.time_micros, &event, payload);
         }
         out.extend_from_slice(b"]}");
     }

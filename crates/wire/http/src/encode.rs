@@ -5,18 +5,43 @@
 //! `data` is the client's own JSON as it is spelled (numbers, key order, duplicates) when the payload is valid JSON; any
 //! other payload stands in `data_base64`. A payload is looked at once, never parsed into values. Only white space
 //! between its tokens may change: line breaks become spaces, because NDJSON and SSE end a record there (inside a JSON
-//! string a raw line break cannot stand), and white space around the value goes.
+//! string a raw line break cannot stand), and white space around the value goes. Whoever needs every byte asks for
+//! [`EXACT`].
 
 use std::fmt::Write as _;
 
+use axum::http::HeaderMap;
+use axum::http::header::ACCEPT;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ropewalk::{BodyRef, Position, Seq, SequencedEventRef};
 use serde::de::IgnoredAny;
 
+/// Media type of lines whose payloads are all base64.
+pub(crate) const EXACT: &str = "application/x-ndjson; payload=base64";
+
+/// True when the client asks for [`EXACT`].
+pub(crate) fn exact_asked(headers: &HeaderMap) -> bool {
+    headers.get_all(ACCEPT).iter().any(|value| value == EXACT)
+}
+
+/// How a payload is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Payload {
+    /// As JSON where it is JSON, else as base64.
+    Json,
+    /// As base64, so that every byte arrives.
+    Exact,
+}
+
 /// Writes one event as a JSON object without line breaks.
 pub(crate) fn put_event(out: &mut Vec<u8>, event: &SequencedEventRef<'_>) {
-    put_event_of(out, event.position, event.seq, event.time_micros, event);
+    put_event_of(out, event.position, event.seq, event.time_micros, event, Payload::Json);
+}
+
+/// The same with every byte of the payload.
+pub(crate) fn put_exact_event(out: &mut Vec<u8>, event: &SequencedEventRef<'_>) {
+    put_event_of(out, event.position, event.seq, event.time_micros, event, Payload::Exact);
 }
 
 /// The same from the parts of a commit.
@@ -26,6 +51,7 @@ pub(crate) fn put_event_of(
     seq: Seq,
     time_micros: i64,
     event: &BodyRef<'_>,
+    payload: Payload,
 ) {
     out.extend_from_slice(b"{\"position\":");
     put_number(out, position.0);
@@ -61,7 +87,11 @@ pub(crate) fn put_event_of(
         put_number(out, position);
         out.push(b'}');
     }
-    put_data(out, event.data());
+    match payload {
+        Payload::Json => put_data(out, event.data()),
+        Payload::Exact if event.data().is_empty() => {}
+        Payload::Exact => put_base64(out, "data_base64", event.data()),
+    }
     out.push(b'}');
 }
 

@@ -11,6 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::body::{JsonText, from_json};
+use crate::encode::exact_asked;
 use crate::json::{
     AppendIn, AppendedOut, AskIn, CountOut, EventsOut, ExistsIn, ExistsOut, HeadOut, LastOut, QueryIn, ReadIn,
 };
@@ -68,7 +69,9 @@ async fn append(
     }))
 }
 
-/// Matching events at this moment, as JSON or, with `Accept: application/x-ndjson`, one per line.
+/// Matching events at this moment, as JSON or, with `Accept: application/x-ndjson`, one per line. With
+/// `Accept: application/x-ndjson; payload=base64` every payload is base64: where it is JSON, white space between its
+/// tokens may change otherwise.
 ///
 /// The answer is a stream: a client may read a store of any size in little memory. It shows one moment, whatever is
 /// appended meanwhile.
@@ -292,7 +295,11 @@ async fn head(
 
 fn form(headers: &HeaderMap) -> Result<Form, Problem> {
     let chosen = accept::choose(headers, &["application/json", NDJSON])?;
-    Ok(if chosen == NDJSON { Form::Lines } else { Form::Object })
+    Ok(match chosen == NDJSON {
+        true if exact_asked(headers) => Form::ExactLines,
+        true => Form::Lines,
+        false => Form::Object,
+    })
 }
 
 /// The query of `query=<json>`, or of `type=` and `tag=`, which make one item.

@@ -17,7 +17,7 @@ use ropewalk::SequencedEventRef;
 use ropewalk_wire::{Reading, WireError};
 
 use crate::HEAD;
-use crate::encode::{put_event, put_number, put_plain_event};
+use crate::encode::{EXACT, put_event, put_exact_event, put_number, put_plain_event};
 use crate::problem::Problem;
 
 /// Most events and payload bytes of one chunk.
@@ -31,6 +31,8 @@ pub(crate) enum Form {
     Object,
     /// One event per line.
     Lines,
+    /// One event per line, every payload in base64.
+    ExactLines,
     /// `[…]`, the payloads as texts: the compatible `GET /read`.
     PlainArray,
 }
@@ -39,6 +41,7 @@ impl Form {
     fn content_type(self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Lines => NDJSON,
+            Self::ExactLines => EXACT,
             Self::Object | Self::PlainArray => "application/json",
         })
     }
@@ -64,12 +67,12 @@ impl Writer {
                 out.extend_from_slice(b",\"events\":[");
             }
             Form::PlainArray => out.push(b'['),
-            Form::Lines => {}
+            Form::Lines | Form::ExactLines => {}
         }
     }
 
     fn event(&mut self, out: &mut Vec<u8>, event: &SequencedEventRef<'_>) {
-        if self.written > 0 && self.form != Form::Lines {
+        if self.written > 0 && !matches!(self.form, Form::Lines | Form::ExactLines) {
             out.push(b',');
         }
         self.written += 1;
@@ -80,6 +83,10 @@ impl Writer {
                 put_event(out, event);
                 out.push(b'\n');
             }
+            Form::ExactLines => {
+                put_exact_event(out, event);
+                out.push(b'\n');
+            }
         }
     }
 
@@ -87,7 +94,7 @@ impl Writer {
         match self.form {
             Form::Object => out.extend_from_slice(b"]}"),
             Form::PlainArray => out.push(b']'),
-            Form::Lines => {}
+            Form::Lines | Form::ExactLines => {}
         }
     }
 }
