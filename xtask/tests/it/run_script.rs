@@ -22,6 +22,11 @@ fn run_test(cargo: &str) -> (String, bool) {
         script(&bin.join(tool), "#!/usr/bin/env bash\n");
     }
     script(&bin.join("rustc"), "#!/usr/bin/env bash\necho 'rustc 1.95.0 (pretended)'\n");
+    // The clients of others, whose runner is a Python script.
+    script(
+        &bin.join("python3"),
+        "#!/usr/bin/env bash\n[ \"$1\" = -c ] || echo 'test result: ok. 5 passed; 0 failed; 0 ignored; clients'\n",
+    );
     let target = dir.path().join("target");
     fs::create_dir_all(target.join("debug")).unwrap();
     script(&target.join("debug/ropewalk"), "#!/usr/bin/env bash\n[ \"$*\" = 'demo --once' ]\n");
@@ -42,8 +47,8 @@ const RESULT: &str =
 #[test]
 fn results_of_all_runners_are_summed() {
     let (last, ok) = run_test(&format!("[ \"$1\" != test ] || {{ echo '{RESULT}'; echo '{RESULT}'; }}"));
-    // Two lines from each of two runners, and six steps that pass as a whole.
-    assert_eq!((last.as_str(), ok), ("86 passed, 0 failed", true));
+    // Two lines from each of two runners, five tests of clients, and six steps that pass as a whole.
+    assert_eq!((last.as_str(), ok), ("91 passed, 0 failed", true));
 }
 
 #[test]
@@ -51,30 +56,30 @@ fn failed_tests_are_counted() {
     let failed = RESULT.replace("ok. 20 passed; 0", "FAILED. 17 passed; 3");
     let (last, ok) =
         run_test(&format!("[ \"$1\" != test ] || {{ echo '{failed}'; echo '{RESULT}'; exit 101; }}"));
-    assert_eq!((last.as_str(), ok), ("80 passed, 6 failed", false));
+    assert_eq!((last.as_str(), ok), ("85 passed, 6 failed", false));
 }
 
 #[test]
 fn a_compile_error_is_a_failure_even_without_a_result_line() {
     let (last, ok) = run_test("[ \"$1\" != test ] || { echo 'error: could not compile'; exit 101; }");
-    assert_eq!((last.as_str(), ok), ("6 passed, 2 failed", false));
+    assert_eq!((last.as_str(), ok), ("11 passed, 2 failed", false));
 }
 
 #[test]
 fn a_runner_that_ran_nothing_is_a_failure() {
     let (last, ok) = run_test("true");
-    assert_eq!((last.as_str(), ok), ("6 passed, 2 failed", false));
+    assert_eq!((last.as_str(), ok), ("11 passed, 2 failed", false));
 }
 
 #[test]
 fn a_runner_that_dies_after_good_results_is_a_failure() {
     let (last, ok) = run_test(&format!("[ \"$1\" != test ] || {{ echo '{RESULT}'; exit 134; }}"));
-    assert_eq!((last.as_str(), ok), ("46 passed, 2 failed", false));
+    assert_eq!((last.as_str(), ok), ("51 passed, 2 failed", false));
 }
 
 #[test]
 fn a_failing_check_is_a_failure() {
     let (last, ok) =
         run_test(&format!("[ \"$1\" != clippy ] || [ \"$2\" = --version ] || exit 1; echo '{RESULT}'"));
-    assert_eq!((last.as_str(), ok), ("45 passed, 1 failed", false));
+    assert_eq!((last.as_str(), ok), ("70 passed, 1 failed", false));
 }
