@@ -33,8 +33,8 @@ pub use ropewalk_engine::{
     EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite, ReadMode, Room, Value, VisibleBeyond,
 };
 pub use ropewalk_events::{
-    AppendCondition, AppendOptions, AppendSection, Appended, BodyRef, Decision, DecisionError, Delivery, Event,
-    EventBatch, EventReader, EventStore, EventsError, PendingAppend, Projection, Query, QueryItem,
+    AppendCondition, AppendOptions, AppendSection, Appended, BodyRef, Decision, DecisionError, Delivery,
+    Event, EventBatch, EventReader, EventStore, EventsError, PendingAppend, Projection, Query, QueryItem,
     ReadOptions, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, Subscription, Tracking, any, counter,
     projection,
 };
