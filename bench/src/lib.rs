@@ -15,6 +15,7 @@
 pub mod append;
 pub mod commit;
 pub mod counting;
+pub mod crablet_plan;
 pub mod dataset;
 pub mod event_store;
 pub mod events_plan;

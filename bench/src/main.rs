@@ -16,7 +16,9 @@ use ropewalk_bench::plan::Plan;
 use ropewalk_bench::report::{OURS, Report};
 use ropewalk_bench::table::Style;
 use ropewalk_bench::worker::Task;
-use ropewalk_bench::{events_plan, figures, kernel_plan, opossum_plan, probe, table, wire_plan};
+use ropewalk_bench::{
+    crablet_plan, events_plan, figures, kernel_plan, opossum_plan, probe, table, wire_plan,
+};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -90,6 +92,7 @@ enum Command {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
+    Crablet,
     Kernel,
     EventsEmbedded,
     EventsWire,
@@ -99,6 +102,7 @@ enum Name {
 impl Name {
     fn plan(self, quick: bool) -> Plan {
         match self {
+            Name::Crablet => crablet_plan::plan(quick),
             Name::Kernel => kernel_plan::plan(quick),
             Name::EventsEmbedded => events_plan::plan(quick),
             Name::EventsWire => wire_plan::plan(quick),
@@ -108,12 +112,16 @@ impl Name {
 
     /// True when the peers are servers, which this program starts and measures as it does ours.
     fn of_servers(self) -> bool {
-        matches!(self, Name::EventsWire)
+        matches!(self, Name::Crablet | Name::EventsWire)
     }
 
     /// The machine of the report that the rows name.
     fn report_machine(self) -> Option<&'static str> {
-        matches!(self, Name::Opossum).then_some(opossum_plan::MACHINE)
+        match self {
+            Name::Crablet => Some(crablet_plan::MACHINE),
+            Name::Opossum => Some(opossum_plan::MACHINE),
+            Name::Kernel | Name::EventsEmbedded | Name::EventsWire => None,
+        }
     }
 }
 

@@ -45,6 +45,18 @@ pub enum Group {
     WireSubscribe,
     /// `--rows` subscriptions that have nothing to do, `--batch` different ones.
     WireIdle,
+    /// Section 1 of the go-crablet report, by k6 for `--seconds`, as the others.
+    CrabletQuick,
+    /// Section 2.
+    CrabletAppend,
+    /// Section 2 without its pauses.
+    CrabletAppendBusy,
+    /// Section 3.
+    CrabletIsolation,
+    /// Section 4.
+    CrabletConcurrency,
+    /// Section 4 without its pauses.
+    CrabletConcurrencyBusy,
 }
 
 impl Group {
@@ -52,6 +64,22 @@ impl Group {
     pub fn is_of_servers(self) -> bool {
         use Group::{WireAppend, WireConditional, WireDecide, WireIdle, WireQueries, WireSubscribe};
         matches!(self, WireAppend | WireConditional | WireDecide | WireQueries | WireSubscribe | WireIdle)
+            || self.is_of_k6()
+    }
+
+    /// True when k6 drives the system.
+    pub fn is_of_k6(self) -> bool {
+        use Group::{CrabletAppend, CrabletAppendBusy, CrabletConcurrency, CrabletConcurrencyBusy};
+        use Group::{CrabletIsolation, CrabletQuick};
+        matches!(
+            self,
+            CrabletQuick
+                | CrabletAppend
+                | CrabletAppendBusy
+                | CrabletIsolation
+                | CrabletConcurrency
+                | CrabletConcurrencyBusy
+        )
     }
 }
 

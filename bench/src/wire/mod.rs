@@ -1,10 +1,14 @@
-//! `events-wire`: our server and UmaDB's, each a process of its own, driven by one and the same client.
+//! Servers under load, each a process of its own with an empty directory.
 //!
-//!   worker SYSTEM GROUP ─▶ servers (child process, own port) ◀─ gRPC ─ client (tokio, 2 workers) ─▶ figures, digests
+//!   worker SYSTEM GROUP ─▶ servers, postgres (child processes, own ports)
+//!                             ▲ gRPC: client (tokio, 2 workers) ─▶ figures, digests     `events-wire`
+//!                             ▲ HTTP: k6, our scripts           ─▶ figures              `crablet`
 
 mod appends;
 mod client;
+mod crablet;
 mod follow;
+mod postgres;
 mod reads;
 mod servers;
 
@@ -18,11 +22,21 @@ const CLIENT_THREADS: usize = 2;
 
 /// The peers that can be started here.
 pub(crate) fn peers() -> Vec<&'static str> {
-    if servers::umadb().is_ok() { vec![servers::UMADB] } else { Vec::new() }
+    let mut peers = Vec::new();
+    if servers::umadb().is_ok() {
+        peers.push(servers::UMADB);
+    }
+    if postgres::installed().is_ok() {
+        peers.push(postgres::CRABLET);
+    }
+    peers
 }
 
 /// Measures one task on one server.
 pub(crate) fn measure(system: &str, task: &Task) -> Result<Outcome> {
+    if task.group.is_of_k6() {
+        return crablet::run(system, task);
+    }
     let server = Server::start(system, &task.dir)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(CLIENT_THREADS).enable_all().build()?;

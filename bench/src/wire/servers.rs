@@ -22,6 +22,8 @@ pub(crate) struct Server {
     child: Child,
     /// Host and port of gRPC.
     pub(crate) grpc: String,
+    /// Host and port of HTTP; empty where the server does not speak it.
+    pub(crate) http: String,
 }
 
 impl Server {
@@ -37,7 +39,7 @@ impl Server {
     fn ours(dir: &Path) -> Result<Self> {
         let ready = dir.join("ready.json");
         let mut command = Command::new(beside("ropewalk")?);
-        command.arg("serve").arg(dir.join("data")).args(["--log-level=warn"]);
+        command.arg("serve").arg(dir.join("data")).args(["--dev", "--log-level=warn"]);
         command
             .args(["--http-listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0"])
             .arg("--ready-file")
@@ -45,8 +47,11 @@ impl Server {
         let mut child = spawn(&mut command, dir)?;
         let said = wait(&mut child, dir, || fs::read(&ready).ok())?;
         let said: Ready = serde_json::from_slice(&said).context("the file that says where we listen")?;
-        let grpc = said.listening.into_iter().find(|l| l.protocol == "grpc");
-        Ok(Self { child, grpc: grpc.context("it does not listen for gRPC")?.address })
+        let address = |protocol: &str| {
+            let listening = said.listening.iter().find(|listening| listening.protocol == protocol);
+            listening.map(|listening| listening.address.clone()).unwrap_or_default()
+        };
+        Ok(Self { child, grpc: address("grpc"), http: address("http") })
     }
 
     fn umadb(dir: &Path) -> Result<Self> {
@@ -57,7 +62,7 @@ impl Server {
         command.args(["--listen", &grpc, "--db-path"]).arg(data);
         let mut child = spawn(&mut command, dir)?;
         wait(&mut child, dir, || std::net::TcpStream::connect(&grpc).ok())?;
-        Ok(Self { child, grpc })
+        Ok(Self { child, grpc, http: String::new() })
     }
 
     /// Memory that the server holds, in MiB.
