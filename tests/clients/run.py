@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import venv
 from pathlib import Path
 
@@ -54,10 +53,10 @@ def umadb_sources(python):
     if not tree.exists():
         print(f"fetching the sources of umadb {pinned}", flush=True)
         pip = [python, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
-        source = ["--no-binary", ":all:", f"umadb=={pinned}", "--dest", PLACE]
+        # Only the client's own sources: what builds it comes as it is.
+        source = ["--no-binary", "umadb", f"umadb=={pinned}", "--dest", PLACE]
         subprocess.run([*pip, *source], check=True)
-        with tarfile.open(PLACE / f"umadb-{pinned}.tar.gz") as archive:
-            archive.extractall(PLACE / "unpacked", filter="data")
+        shutil.unpack_archive(PLACE / f"umadb-{pinned}.tar.gz", PLACE / "unpacked")
         (PLACE / "unpacked" / f"umadb-{pinned}").rename(tree)
     return tree
 
