@@ -10,6 +10,7 @@ use ropewalk_base::{DecodeError, Decoder, Seq, put_bytes};
 use ropewalk_store::{Keyspace, NewRun, Store};
 
 use crate::error::{EngineError, Rejection};
+use crate::kv_transaction::Guard;
 use crate::model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
 use crate::version::ReadView;
 
@@ -24,7 +25,7 @@ pub enum Isolation {
     Serializable,
     /// Keys written were not written by others since the snapshot.
     Snapshot,
-    /// No check.
+    /// No check but of what models rest their own rules on.
     ReadCommitted,
 }
 
@@ -65,6 +66,7 @@ pub struct KvBatch {
     isolation: Isolation,
     keys_read: Vec<(Keyspace, Vec<u8>)>,
     ranges_read: Vec<RangeRead>,
+    guards: Vec<Guard>,
     section: Vec<u8>,
     /// Offsets of the written keys within `section`, for the write-write check.
     written: Vec<(Keyspace, std::ops::Range<usize>)>,
@@ -90,6 +92,33 @@ impl KvBatch {
     /// Notes that the keys from `start` up to `end` were read.
     pub fn note_range(&mut self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>) {
         self.ranges_read.push(RangeRead { keyspace, start: start.to_vec(), end: end.map(<[u8]>::to_vec) });
+    }
+
+    pub(crate) fn guard(&mut self, guard: Guard) {
+        self.guards.push(guard);
+    }
+
+    fn check_guards(&self, latest: ReadView<'_>) -> Result<(), Rejection> {
+        for guard in &self.guards {
+            let (keyspace, key, seq) = match guard {
+                Guard::Unchanged(keyspace, key, since) => {
+                    (*keyspace, key, latest.changed(*keyspace, key, *since)?)
+                }
+                Guard::RangeUnchanged(keyspace, start, end, since) => {
+                    (*keyspace, start, latest.changed_in(*keyspace, start, end.as_deref(), *since)?)
+                }
+                Guard::Exists(keyspace, key) if latest.get(*keyspace, key)?.is_some() => {
+                    (*keyspace, key, None)
+                }
+                Guard::Exists(keyspace, key) => {
+                    (*keyspace, key, Some(latest.changed(*keyspace, key, Seq::ZERO)?.unwrap_or_default()))
+                }
+            };
+            if let Some(seq) = seq {
+                return Err(Self::conflict(keyspace, key, seq));
+            }
+        }
+        Ok(())
     }
 
     fn op(&mut self, keyspace: Keyspace, kind: u8, key: &[u8]) {
@@ -142,6 +171,7 @@ impl Operation for KvBatch {
         if let Some(bytes) = self.too_long {
             return Err(Box::new(KeyTooLong { bytes }));
         }
+        self.check_guards(latest)?;
         if self.isolation == Isolation::ReadCommitted {
             return Ok(Verdict::Write);
         }

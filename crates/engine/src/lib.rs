@@ -12,6 +12,7 @@ mod engine;
 mod error;
 mod feed;
 mod kv;
+mod kv_transaction;
 mod model;
 mod options;
 mod pipeline;
@@ -26,6 +27,7 @@ pub use engine::{CommitHandle, Engine, EngineReport, EngineStats, TRANSACTION_BY
 pub use error::{CommitError, EngineError, Rejection};
 pub use feed::{Change, ChangeFeed};
 pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};
+pub use kv_transaction::{KvMark, KvTransaction};
 pub use model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
 pub use options::{Background, Durability, EngineOptions, Room};
 pub use record::RecordBody;

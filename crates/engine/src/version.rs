@@ -149,8 +149,14 @@ impl<'a> ReadView<'a> {
     /// # Errors
     /// A block is damaged or unreadable.
     pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Value<'a>>, EngineError> {
-        let tables = self.memtables(keyspace);
-        Ok(ropewalk_store::get(&tables, &self.version.view, keyspace, key, self.at)?)
+        // The path of every point read: no list of memtables is made.
+        let version = self.version;
+        for generation in std::iter::once(&version.active).chain(&version.frozen) {
+            if let Some(entry) = generation.written(keyspace).and_then(|table| table.get(key, self.at)) {
+                return Ok(entry.value);
+            }
+        }
+        Ok(version.view.get(keyspace, key, self.at)?.and_then(|entry| entry.value))
     }
 
     /// A cursor over a keyspace, unpositioned.

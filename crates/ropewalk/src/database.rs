@@ -10,6 +10,7 @@ use ropewalk_engine::{
     ModelId, Value,
 };
 use ropewalk_events::{AppendSection, EVENTS, EventReader, EventStore, EventsModel, Query, ReadOptions};
+use ropewalk_tables::{Table, Tables, TablesAt, TablesModel};
 use ropewalk_vfs::Env;
 
 use crate::error::Error;
@@ -25,6 +26,7 @@ const EVENTS_SLOT: usize = 1;
 pub struct Database {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<EventsModel>,
+    pub(crate) tables: Tables,
 }
 
 impl Database {
@@ -56,8 +58,11 @@ impl Database {
             }
         }
         let events = Arc::new(EventsModel::new(EVENTS_SLOT));
-        let engine = Engine::open(&options.env, path, options.engine, vec![events.clone()])?;
-        Ok(Self { engine: Arc::new(engine), events })
+        let tables = Arc::new(TablesModel::default());
+        let engine = Engine::open(&options.env, path, options.engine, vec![events.clone(), tables.clone()])?;
+        let engine = Arc::new(engine);
+        let tables = Tables::new(engine.clone(), tables);
+        Ok(Self { engine, events, tables })
     }
 
     /// The event store `name`. It comes into being with its first append; until then it reads as empty.
@@ -85,12 +90,29 @@ impl Database {
         self.events.stores_at(self.engine.seq()).into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Finds or creates an ordered keyspace. The name `events` and names that begin with `events.` are the event stores' own.
+    /// The tables: names, definitions, indexes built beside running writers. Rows and definitions are written inside
+    /// transactions, see [`Transaction::tables`].
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// A prepared handle on the table `name`.
+    ///
+    /// # Errors
+    /// [`crate::Class::NotFound`].
+    pub fn table(&self, name: &str) -> Result<Table, Error> {
+        Ok(self.tables.table(name)?)
+    }
+
+    /// Finds or creates an ordered keyspace. The names `events` and `tables`, and names that begin with `events.` or
+    /// `tables.`, belong to the models.
     ///
     /// # Errors
     /// A reserved name; the manifest cannot be written.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, Error> {
-        if name.is_empty() || name == "events" || name.starts_with("events.") {
+        let owned =
+            |model: &str| name.strip_prefix(model).is_some_and(|n| n.is_empty() || n.starts_with('.'));
+        if name.is_empty() || owned("events") || owned("tables") {
             return Err(Error::Invalid(format!("keyspace name {name:?} is reserved")));
         }
         Ok(Keyspace(self.engine.keyspace(name, options)?))
@@ -104,6 +126,28 @@ impl Database {
     /// Begins a transaction with another isolation.
     pub fn begin_with(&self, isolation: engine::Isolation) -> Transaction {
         Transaction::new(self.clone(), isolation)
+    }
+
+    /// Runs `work` in a transaction and commits it; when another commit got there first, runs it again on the newest state,
+    /// at most `attempts` times. `work` must have no effect but on the transaction.
+    ///
+    /// # Errors
+    /// What `work` answers; the last conflict; what the commit meets.
+    pub fn transact<R>(
+        &self,
+        isolation: engine::Isolation,
+        attempts: usize,
+        mut work: impl FnMut(&mut Transaction) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut attempt = 1;
+        loop {
+            let mut transaction = self.begin_with(isolation);
+            let result = work(&mut transaction).and_then(|result| transaction.commit().map(|_| result));
+            match result {
+                Err(error) if error.is_conflict() && attempt < attempts => attempt += 1,
+                result => return result,
+            }
+        }
     }
 
     /// Writes one key, durable when it returns.
@@ -234,6 +278,16 @@ impl Snapshot {
     /// A cursor over the keyspace, in both directions.
     pub fn cursor(&self, keyspace: Keyspace) -> engine::Cursor<'_> {
         self.inner.read().cursor(keyspace.0)
+    }
+
+    /// The tables as of this snapshot.
+    pub fn tables(&self, database: &Database) -> TablesAt<'_> {
+        database.tables.at(&self.inner)
+    }
+
+    /// The engine's snapshot, for prepared reads such as [`ropewalk_tables::PointGet`].
+    pub fn engine(&self) -> &engine::Snapshot {
+        &self.inner
     }
 
     /// Matching events of a store as of this snapshot.

@@ -1,5 +1,6 @@
 use ropewalk_engine::{CommitError, EngineError, KeyConflict, LogError, StoreError};
 use ropewalk_events::EventsError;
+use ropewalk_tables::TablesError;
 
 /// What to do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,6 +28,9 @@ pub enum Error {
     /// The event store's.
     #[error(transparent)]
     Events(EventsError),
+    /// The tables'.
+    #[error(transparent)]
+    Tables(TablesError),
     /// A key that the transaction read or wrote was changed by another commit.
     #[error(transparent)]
     KeyConflict(KeyConflict),
@@ -49,6 +53,15 @@ impl From<EventsError> for Error {
         match error {
             EventsError::Engine(error) => Self::Engine(error),
             other => Self::Events(other),
+        }
+    }
+}
+
+impl From<TablesError> for Error {
+    fn from(error: TablesError) -> Self {
+        match error {
+            TablesError::Engine(error) => Self::Engine(error),
+            other => Self::Tables(other),
         }
     }
 }
@@ -96,6 +109,15 @@ impl Error {
                 EventsError::UnknownStore { .. } => Class::NotFound,
                 EventsError::Damaged { .. } => Class::Corrupt,
                 EventsError::Engine(error) => engine_class(error),
+                _ => Class::Invalid,
+            },
+            Self::Tables(error) => match error {
+                TablesError::Conflict { .. } => Class::Conflict,
+                TablesError::UnknownTable { .. }
+                | TablesError::UnknownColumn { .. }
+                | TablesError::UnknownIndex { .. } => Class::NotFound,
+                TablesError::Damaged { .. } => Class::Corrupt,
+                TablesError::Engine(error) => engine_class(error),
                 _ => Class::Invalid,
             },
             Self::Engine(error) => engine_class(error),

@@ -38,6 +38,10 @@ pub use ropewalk_events::{
     ReadOptions, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, Subscription, Tracking, any, counter,
     projection,
 };
+/// Typed tables: definitions, values, rows.
+pub mod tables {
+    pub use ropewalk_tables::*;
+}
 pub use ropewalk_vfs::Env;
 pub use transaction::Transaction;
 

@@ -3,53 +3,32 @@
 //! A transaction reads one snapshot and its own writes, keeps what it writes to itself, and at commit becomes one log
 //! record, checked in its place in the order. Nothing is applied before that, so rolling back is forgetting.
 
-use std::collections::BTreeMap;
-
-use ropewalk_engine::{Committed, Durability, Isolation, KvBatch, Operation};
+use ropewalk_engine::{Committed, Durability, Isolation, KvMark, KvTransaction, Operation};
 use ropewalk_events::{AppendOptions, Event, EventStore};
+use ropewalk_tables::{TablesState, TablesTx};
 
 use crate::database::{Database, Snapshot};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 
-type Writes = BTreeMap<(u16, Vec<u8>), Option<Vec<u8>>>;
-
 /// A transaction. Dropping it rolls it back.
 pub struct Transaction {
     db: Database,
-    snapshot: Snapshot,
-    isolation: Isolation,
-    writes: Writes,
-    keys_read: Vec<(Keyspace, Vec<u8>)>,
-    ranges_read: Vec<(Keyspace, Vec<u8>, Option<Vec<u8>>)>,
+    kv: KvTransaction,
+    tables: TablesState,
     appends: Vec<(EventStore, Vec<Event>, AppendOptions)>,
-    savepoints: Vec<(Writes, usize)>,
+    savepoints: Vec<(KvMark, usize)>,
 }
 
 impl Transaction {
     pub(crate) fn new(db: Database, isolation: Isolation) -> Self {
-        let snapshot = db.snapshot();
-        Self {
-            db,
-            snapshot,
-            isolation,
-            writes: Writes::new(),
-            keys_read: Vec::new(),
-            ranges_read: Vec::new(),
-            appends: Vec::new(),
-            savepoints: Vec::new(),
-        }
+        let kv = KvTransaction::new(db.engine.clone(), isolation);
+        Self { db, kv, tables: TablesState::default(), appends: Vec::new(), savepoints: Vec::new() }
     }
 
-    /// What the transaction reads. With [`Isolation::ReadCommitted`] each read sees the newest commit.
-    pub fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
-    }
-
-    fn refresh(&mut self) {
-        if self.isolation == Isolation::ReadCommitted {
-            self.snapshot = self.db.snapshot();
-        }
+    /// What the transaction reads. With [`Isolation::ReadCommitted`] each statement sees the newest commit.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { inner: self.kv.snapshot().clone() }
     }
 
     /// The value of `key`, own writes included.
@@ -57,12 +36,8 @@ impl Transaction {
     /// # Errors
     /// Damage.
     pub fn get(&mut self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.refresh();
-        if let Some(own) = self.writes.get(&(keyspace.id(), key.to_vec())) {
-            return Ok(own.clone());
-        }
-        self.keys_read.push((keyspace, key.to_vec()));
-        Ok(self.snapshot.get(keyspace, key)?.map(|value| value.to_vec()))
+        self.kv.begin_statement();
+        Ok(self.kv.get(keyspace.0, key)?)
     }
 
     /// Keys and values from `start` up to, not including, `end`, at most `limit`, own writes included.
@@ -76,48 +51,30 @@ impl Transaction {
         end: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
-        self.refresh();
-        self.ranges_read.push((keyspace, start.to_vec(), end.map(<[u8]>::to_vec)));
-        let inside = |key: &[u8]| end.is_none_or(|end| key < end);
-        let mut own = self
-            .writes
-            .range((keyspace.id(), start.to_vec())..)
-            .take_while(|((id, key), _)| *id == keyspace.id() && inside(key))
-            .peekable();
-        let mut cursor = self.snapshot.cursor(keyspace);
-        cursor.seek(start)?;
+        self.kv.begin_statement();
         let mut rows = Vec::new();
-        while rows.len() < limit {
-            let stored = (cursor.valid() && inside(cursor.key())).then(|| cursor.key());
-            match (own.peek(), stored) {
-                (None, None) => break,
-                (Some(((_, key), _)), stored) if stored.is_none_or(|stored| key.as_slice() <= stored) => {
-                    let same = stored == Some(key.as_slice());
-                    if let Some(((_, key), Some(value))) = own.next() {
-                        rows.push((key.clone(), value.clone()));
-                    }
-                    if same {
-                        cursor.next()?;
-                    }
-                }
-                (_, Some(key)) => {
-                    rows.push((key.to_vec(), cursor.value().to_vec()));
-                    cursor.next()?;
-                }
-                (Some(_), None) => {}
-            }
+        if limit > 0 {
+            self.kv.visit(keyspace.0, start, end, false, |key, value| {
+                rows.push((key.to_vec(), value.to_vec()));
+                rows.len() < limit
+            })?;
         }
         Ok(rows)
     }
 
     /// Writes `key`.
     pub fn put(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) {
-        self.writes.insert((keyspace.id(), key.to_vec()), Some(value.to_vec()));
+        self.kv.put(keyspace.0, key, value);
     }
 
     /// Deletes `key`.
     pub fn delete(&mut self, keyspace: Keyspace, key: &[u8]) {
-        self.writes.insert((keyspace.id(), key.to_vec()), None);
+        self.kv.delete(keyspace.0, key);
+    }
+
+    /// The tables within this transaction: rows and definitions, read and written.
+    pub fn tables(&mut self) -> TablesTx<'_> {
+        TablesTx::new(&self.db.tables, &mut self.kv, &mut self.tables)
     }
 
     /// Appends events to a store when the transaction commits; conditions, tracking and key as in
@@ -139,13 +96,14 @@ impl Transaction {
 
     /// Marks a place to roll back to. Savepoints nest.
     pub fn savepoint(&mut self) {
-        self.savepoints.push((self.writes.clone(), self.appends.len()));
+        self.savepoints.push((self.kv.mark(), self.appends.len()));
     }
 
     /// Takes back everything since the last savepoint, which is used up. False when there is none.
     pub fn rollback_to_savepoint(&mut self) -> bool {
-        let Some((writes, appends)) = self.savepoints.pop() else { return false };
-        self.writes = writes;
+        let Some((mark, appends)) = self.savepoints.pop() else { return false };
+        self.kv.rollback_to(mark);
+        self.tables.rolled_back();
         self.appends.truncate(appends);
         true
     }
@@ -171,26 +129,20 @@ impl Transaction {
         for (store, events, options) in &self.appends {
             operations.push(Box::new(store.operation(events, options.clone())?));
         }
-        if !self.writes.is_empty() || (!operations.is_empty() && self.isolation == Isolation::Serializable) {
-            let mut batch = KvBatch::validated(self.snapshot.seq(), self.isolation);
-            for (keyspace, key) in &self.keys_read {
-                batch.note_read(keyspace.0, key);
-            }
-            for (keyspace, start, end) in &self.ranges_read {
-                batch.note_range(keyspace.0, start, end.as_deref());
-            }
-            for ((keyspace, key), value) in &self.writes {
-                let keyspace = ropewalk_engine::Keyspace(*keyspace);
-                match value {
-                    Some(value) => batch.put(keyspace, key, value),
-                    None => batch.delete(keyspace, key),
-                }
-            }
-            operations.push(Box::new(batch));
+        let serializable = self.kv.isolation() == Isolation::Serializable;
+        if self.kv.has_writes() || (!operations.is_empty() && serializable) {
+            operations.extend(self.tables.operation());
+            operations.push(Box::new(self.kv.into_batch()));
         }
         if operations.is_empty() {
             return Ok(None);
         }
-        Ok(Some(self.db.engine.commit(operations, durability)?))
+        self.db.engine.commit(operations, durability).map(Some).map_err(|error| {
+            let error = Error::from(error);
+            match &error {
+                Error::KeyConflict(conflict) => self.db.tables.explain(conflict).map_or(error, Error::Tables),
+                _ => error,
+            }
+        })
     }
 }

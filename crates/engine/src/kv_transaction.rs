@@ -1,0 +1,329 @@
+//! A transaction over ordered keyspaces before it commits: one snapshot, private writes, what was read.
+//!
+//!   get, visit ─▶ own writes over the snapshot ─▶ noted as read        commit ─▶ [`KvBatch`]: writes, reads, guards
+//!
+//! Reads are noted under [`Isolation::Serializable`] only. A *guard* holds at every isolation: models put it on what their
+//! own rules rest on, such as the row that an index entry belongs to. Savepoints cut a journal of what writes replaced,
+//! so that they cost what is written after them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ropewalk_base::Seq;
+use ropewalk_store::Keyspace;
+
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::kv::{Isolation, KvBatch};
+use crate::version::Snapshot;
+
+type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// What must hold when the transaction commits, at every isolation.
+#[derive(Debug, Clone)]
+pub(crate) enum Guard {
+    /// Nobody else wrote the key after `since`.
+    Unchanged(Keyspace, Vec<u8>, Seq),
+    /// Nobody else wrote into the range after `since`.
+    RangeUnchanged(Keyspace, Vec<u8>, Option<Vec<u8>>, Seq),
+    /// The key is there.
+    Exists(Keyspace, Vec<u8>),
+}
+
+struct Undo {
+    keyspace: Keyspace,
+    key: Vec<u8>,
+    before: Option<Option<Vec<u8>>>,
+}
+
+/// A place to go back to.
+#[derive(Debug, Clone, Copy)]
+pub struct KvMark {
+    journal: usize,
+    guards: usize,
+    range_deletes: usize,
+}
+
+/// Private writes over a snapshot, and what was read of it. Dropping it forgets everything.
+pub struct KvTransaction {
+    engine: Arc<Engine>,
+    snapshot: Snapshot,
+    isolation: Isolation,
+    writes: BTreeMap<Keyspace, Writes>,
+    range_deletes: Vec<(Keyspace, Vec<u8>, Vec<u8>)>,
+    journal: Vec<Undo>,
+    keys_read: Vec<(Keyspace, Vec<u8>)>,
+    ranges_read: Vec<(Keyspace, Vec<u8>, Option<Vec<u8>>)>,
+    guards: Vec<Guard>,
+}
+
+impl KvTransaction {
+    /// Begins at the newest visible commit.
+    pub fn new(engine: Arc<Engine>, isolation: Isolation) -> Self {
+        let snapshot = engine.snapshot();
+        Self {
+            engine,
+            snapshot,
+            isolation,
+            writes: BTreeMap::new(),
+            range_deletes: Vec::new(),
+            journal: Vec::new(),
+            keys_read: Vec::new(),
+            ranges_read: Vec::new(),
+            guards: Vec::new(),
+        }
+    }
+
+    /// The engine it will commit to.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// What it reads.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// What it promises.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// True when something was written.
+    pub fn has_writes(&self) -> bool {
+        !self.range_deletes.is_empty() || self.writes.values().any(|writes| !writes.is_empty())
+    }
+
+    /// Begins a statement: with [`Isolation::ReadCommitted`] it reads the newest commit.
+    pub fn begin_statement(&mut self) {
+        if self.isolation == Isolation::ReadCommitted {
+            self.snapshot = self.engine.snapshot();
+        }
+    }
+
+    fn own(&self, keyspace: Keyspace, key: &[u8]) -> Option<&Option<Vec<u8>>> {
+        self.writes.get(&keyspace)?.get(key)
+    }
+
+    /// True when the transaction itself wrote or deleted the key.
+    pub fn wrote(&self, keyspace: Keyspace, key: &[u8]) -> bool {
+        self.own(keyspace, key).is_some()
+    }
+
+    /// The value of `key`, own writes included.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn get(&mut self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        if let Some(own) = self.own(keyspace, key) {
+            return Ok(own.clone());
+        }
+        self.note_read(keyspace, key);
+        Ok(self.snapshot.read().get(keyspace, key)?.map(|value| value.to_vec()))
+    }
+
+    /// The value of `key`, own writes included, which does not count as read: for what a guard or an own write of the key
+    /// holds on to anyway.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn peek(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        if let Some(own) = self.own(keyspace, key) {
+            return Ok(own.clone());
+        }
+        Ok(self.snapshot.read().get(keyspace, key)?.map(|value| value.to_vec()))
+    }
+
+    /// Notes that `key` was read some other way.
+    pub fn note_read(&mut self, keyspace: Keyspace, key: &[u8]) {
+        if self.isolation == Isolation::Serializable {
+            self.keys_read.push((keyspace, key.to_vec()));
+        }
+    }
+
+    /// Shows the keys from `start` up to, not including, `end` with their values, own writes included, until `each`
+    /// answers false. What was walked over counts as read, and no more.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn visit(
+        &mut self,
+        keyspace: Keyspace,
+        start: &[u8],
+        end: Option<&[u8]>,
+        backward: bool,
+        mut each: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EngineError> {
+        if end.is_some_and(|end| end <= start) {
+            return Ok(());
+        }
+        let inside = |key: &[u8]| start <= key && end.is_none_or(|end| key < end);
+        let mut stopped_at = None;
+        let mut cursor = self.snapshot.read().cursor(keyspace);
+        match (backward, end) {
+            (false, _) => cursor.seek(start)?,
+            (true, None) => cursor.last()?,
+            (true, Some(end)) => {
+                cursor.seek_for_prev(end)?;
+                if cursor.valid() && cursor.key() == end {
+                    cursor.prev()?;
+                }
+            }
+        }
+        let empty = Writes::new();
+        let own = self.writes.get(&keyspace).unwrap_or(&empty);
+        let bound = end.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let mut own = own.range::<[u8], _>((std::ops::Bound::Included(start), bound));
+        let mut pull = || if backward { own.next_back() } else { own.next() };
+        let mut next_own = pull();
+        loop {
+            let stored = (cursor.valid() && inside(cursor.key())).then(|| cursor.key());
+            let own_first = match (next_own, stored) {
+                (None, None) => break,
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (Some((own, _)), Some(stored)) if backward => own.as_slice() >= stored,
+                (Some((own, _)), Some(stored)) => own.as_slice() <= stored,
+            };
+            let goes_on = match next_own {
+                Some((key, value)) if own_first => {
+                    if stored == Some(key.as_slice()) {
+                        if backward { cursor.prev()? } else { cursor.next()? }
+                    }
+                    next_own = pull();
+                    let goes_on = value.as_ref().is_none_or(|value| each(key, value));
+                    if !goes_on {
+                        stopped_at = Some(key.clone());
+                    }
+                    goes_on
+                }
+                _ => {
+                    let goes_on = each(cursor.key(), cursor.value());
+                    if !goes_on {
+                        stopped_at = Some(cursor.key().to_vec());
+                    }
+                    if backward {
+                        cursor.prev()?
+                    } else {
+                        cursor.next()?
+                    }
+                    goes_on
+                }
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        if self.isolation == Isolation::Serializable {
+            let (from, to) = match (stopped_at, backward) {
+                (None, _) => (start.to_vec(), end.map(<[u8]>::to_vec)),
+                (Some(mut last), false) => {
+                    last.push(0);
+                    (start.to_vec(), Some(last))
+                }
+                (Some(last), true) => (last, end.map(<[u8]>::to_vec)),
+            };
+            self.ranges_read.push((keyspace, from, to));
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, keyspace: Keyspace, key: &[u8], value: Option<Vec<u8>>) {
+        let before = self.writes.entry(keyspace).or_default().insert(key.to_vec(), value);
+        self.journal.push(Undo { keyspace, key: key.to_vec(), before });
+    }
+
+    /// Writes `key`.
+    pub fn put(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) {
+        self.set(keyspace, key, Some(value.to_vec()));
+    }
+
+    /// Deletes `key`.
+    pub fn delete(&mut self, keyspace: Keyspace, key: &[u8]) {
+        self.set(keyspace, key, None);
+    }
+
+    /// Deletes the keys from `start` up to `end` when it commits. The transaction itself must not read that range any
+    /// more; own writes in it are dropped.
+    pub fn delete_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
+        if let Some(writes) = self.writes.get_mut(&keyspace) {
+            let mut inside = writes.split_off(start);
+            let mut behind = inside.split_off(end);
+            writes.append(&mut behind);
+            let undo = inside.into_iter().map(|(key, value)| Undo { keyspace, key, before: Some(value) });
+            self.journal.extend(undo);
+        }
+        self.range_deletes.push((keyspace, start.to_vec(), end.to_vec()));
+    }
+
+    /// At commit nobody else must have written `key` since the snapshot of this statement.
+    pub fn guard_key(&mut self, keyspace: Keyspace, key: &[u8]) {
+        self.guards.push(Guard::Unchanged(keyspace, key.to_vec(), self.snapshot.seq()));
+    }
+
+    /// At commit nobody else must have written into the range since the snapshot of this statement.
+    pub fn guard_range(&mut self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>) {
+        let end = end.map(<[u8]>::to_vec);
+        self.guards.push(Guard::RangeUnchanged(keyspace, start.to_vec(), end, self.snapshot.seq()));
+    }
+
+    /// At commit `key` must be there, unless the transaction wrote it itself.
+    pub fn guard_exists(&mut self, keyspace: Keyspace, key: &[u8]) {
+        self.guards.push(Guard::Exists(keyspace, key.to_vec()));
+    }
+
+    /// Marks a place to go back to.
+    pub fn mark(&self) -> KvMark {
+        KvMark {
+            journal: self.journal.len(),
+            guards: self.guards.len(),
+            range_deletes: self.range_deletes.len(),
+        }
+    }
+
+    /// Takes back every write since `mark`. What was read stays read.
+    pub fn rollback_to(&mut self, mark: KvMark) {
+        while self.journal.len() > mark.journal {
+            let Some(undo) = self.journal.pop() else { break };
+            let writes = self.writes.entry(undo.keyspace).or_default();
+            match undo.before {
+                Some(value) => writes.insert(undo.key, value),
+                None => writes.remove(&undo.key),
+            };
+        }
+        self.guards.truncate(mark.guards);
+        self.range_deletes.truncate(mark.range_deletes);
+    }
+
+    /// Writes, reads and guards as one operation.
+    pub fn into_batch(self) -> KvBatch {
+        let mut batch = KvBatch::validated(self.snapshot.seq(), self.isolation);
+        for (keyspace, key) in &self.keys_read {
+            batch.note_read(*keyspace, key);
+        }
+        for (keyspace, start, end) in &self.ranges_read {
+            batch.note_range(*keyspace, start, end.as_deref());
+        }
+        for guard in self.guards {
+            // What the transaction wrote itself is there by its own doing.
+            let own = |k: &Keyspace, key: &Vec<u8>| {
+                self.writes.get(k).and_then(|writes| writes.get(key)).is_some_and(Option::is_some)
+            };
+            if !matches!(&guard, Guard::Exists(k, key) if own(k, key)) {
+                batch.guard(guard);
+            }
+        }
+        for (keyspace, start, end) in &self.range_deletes {
+            batch.delete_range(*keyspace, start, end);
+        }
+        for (keyspace, writes) in &self.writes {
+            for (key, value) in writes {
+                match value {
+                    Some(value) => batch.put(*keyspace, key, value),
+                    None => batch.delete(*keyspace, key),
+                }
+            }
+        }
+        batch
+    }
+}

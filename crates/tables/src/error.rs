@@ -1,0 +1,183 @@
+use ropewalk_base::{DecodeError, Seq};
+use ropewalk_engine::{EngineError, StoreError};
+
+use crate::value::ValueError;
+
+/// What tables refuse or fail with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TablesError {
+    /// No such table.
+    #[error("there is no table {name:?}")]
+    UnknownTable {
+        /// The name asked for.
+        name: String,
+    },
+    /// No such column.
+    #[error("table {table:?} has no column {column:?}")]
+    UnknownColumn {
+        /// The table.
+        table: String,
+        /// The name asked for.
+        column: String,
+    },
+    /// No such index.
+    #[error("table {table:?} has no index {index:?}")]
+    UnknownIndex {
+        /// The table.
+        table: String,
+        /// The name asked for.
+        index: String,
+    },
+    /// The name is taken.
+    #[error("{kind} {name:?} exists already")]
+    Duplicate {
+        /// Table, column, index or constraint.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A definition that makes no sense or breaks a limit.
+    #[error("table {table:?}: {what}")]
+    Definition {
+        /// The table.
+        table: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Something else rests on what was to be dropped.
+    #[error("{what} cannot be dropped: {dependent} depends on it")]
+    Dependent {
+        /// What was to go.
+        what: String,
+        /// What needs it.
+        dependent: String,
+    },
+    /// A value does not fit its column.
+    #[error("table {table:?}, column {column:?}: the value {source}")]
+    Value {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// Why.
+        source: ValueError,
+    },
+    /// Too few or too many values.
+    #[error("table {table:?} takes {expected} values, {found} were given")]
+    Arity {
+        /// The table.
+        table: String,
+        /// How many it takes.
+        expected: usize,
+        /// How many came.
+        found: usize,
+    },
+    /// NULL into a NOT NULL column.
+    #[error("table {table:?}, column {column:?}: NULL is not allowed")]
+    NotNull {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// A row with the same key is there.
+    #[error("table {table:?}: a row with {key} exists already, {constraint:?} allows one")]
+    Unique {
+        /// The table.
+        table: String,
+        /// The primary key or unique index.
+        constraint: String,
+        /// Columns and values.
+        key: String,
+    },
+    /// A check does not hold.
+    #[error("table {table:?}: the row breaks check {constraint:?}")]
+    Check {
+        /// The table.
+        table: String,
+        /// The check.
+        constraint: String,
+    },
+    /// A row refers to one that is not there, or would be left so.
+    #[error("table {table:?}, foreign key {constraint:?}: {what}")]
+    ForeignKey {
+        /// The table that refers.
+        table: String,
+        /// The foreign key.
+        constraint: String,
+        /// Which row.
+        what: String,
+    },
+    /// A value was given for a column that is always generated.
+    #[error("table {table:?}, column {column:?}: its values are always generated")]
+    Generated {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// An expression could not be evaluated.
+    #[error("table {table:?}: {what}")]
+    Evaluation {
+        /// The table.
+        table: String,
+        /// What went wrong: overflow, division by zero.
+        what: String,
+    },
+    /// A key or row over the limits.
+    #[error("table {table:?}: {what} of {bytes} bytes exceeds the limit of {max}")]
+    TooLarge {
+        /// The table.
+        table: String,
+        /// Key or row.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Another commit got there first; nothing was written. Retry the transaction.
+    #[error("{what} was changed by commit {seq} while the transaction ran; retry")]
+    Conflict {
+        /// Table and key, or whose definition.
+        what: String,
+        /// The other commit.
+        seq: Seq,
+    },
+    /// An identity column has given out its last number.
+    #[error("the numbers of sequence {sequence} are used up")]
+    Exhausted {
+        /// Object number of the sequence.
+        sequence: u32,
+    },
+    /// Stored bytes passed their checksum and still make no sense.
+    #[error("tables, {place}: {what}")]
+    Damaged {
+        /// Where.
+        place: String,
+        /// What was expected.
+        what: String,
+    },
+    /// The engine's own.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl From<StoreError> for TablesError {
+    fn from(error: StoreError) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+impl TablesError {
+    pub(crate) fn damaged(place: impl Into<String>) -> impl FnOnce(DecodeError) -> Self {
+        let place = place.into();
+        move |error| Self::Damaged { place, what: error.to_string() }
+    }
+
+    /// True for [`TablesError::Conflict`]: the only error after which running the transaction again makes sense.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+}

@@ -1,0 +1,55 @@
+//! Ropewalk's tables: typed rows under a schema, with constraints and secondary indexes, inside the engine's transactions.
+//!
+//! ```text
+//! TableDef ─▶ ddl ─▶ catalog (a keyspace) ─▶ Schema ◀─ Table: a prepared handle
+//! values ─▶ write: defaults, checks, row, index entries, foreign keys ─▶ KvTransaction ─▶ one commit
+//! KeyRange ─▶ read: rows in place, from a transaction or a snapshot
+//! ```
+//!
+//! Read `types` and `value`, `key` and `row` for the bytes, `schema` for what a table is, then `write`.
+//!
+//! Not here: SQL, time zones and text forms of dates, collations (text is ordered by its bytes).
+#![deny(missing_docs)]
+
+mod build;
+mod catalog;
+mod ddl;
+mod define;
+mod error;
+mod expr;
+mod json;
+mod key;
+mod model;
+mod numeric;
+mod read;
+mod row;
+mod rowkey;
+mod schema;
+mod schema_codec;
+mod show;
+mod table;
+#[cfg(test)]
+mod testing;
+mod tx;
+mod types;
+mod value;
+mod verify;
+mod write;
+
+pub use define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, Identity, IndexDef, TableDef};
+pub use error::TablesError;
+pub use expr::{Binary, ColumnRef, Expr, Function, Unary};
+pub use json::{JSON_DEPTH_MAX, json_error};
+pub use key::KeyOrder;
+pub use model::{TABLES, Tables, TablesModel};
+pub use numeric::{Numeric, NumericError};
+pub use read::{KeyRange, TablesRead};
+pub use row::{OwnedRow, Row};
+pub use schema::{
+    COLUMNS_MAX, Check, Column, ForeignKey, INDEXES_MAX, Index, IndexColumn, KEY_BYTES_MAX, KEY_COLUMNS_MAX,
+    LAYOUTS_MAX, ROW_BYTES_MAX, Schema,
+};
+pub use table::{PointGet, PointRow, Table, TablesAt};
+pub use tx::{TablesState, TablesTx};
+pub use types::{NUMERIC_DIGITS_MAX, NumericLimits, Scalar, Type};
+pub use value::{Array, Value, ValueError};

@@ -1,0 +1,191 @@
+//! Tables as a model of the engine: its keyspaces, its sequences, and when a definition last changed.
+//!
+//! Rows and definitions are entries of keyspaces, so that the engine's transactions, snapshots and files serve them as they
+//! are. The model's own section of a commit record says only which tables' definitions the commit changes: it is how a
+//! prepared handle knows, without a look at the catalog, that its schema is still the newest.
+//!
+//! Sequences give out numbers that no rollback takes back. A block of them is reserved by a commit of its own, which lies in
+//! front of every commit that uses the numbers: what survives a crash never uses a number twice.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use ropewalk_base::{DecodeError, Decoder, Seq, put_varint};
+use ropewalk_engine::{
+    Apply, CommitError, Durability, Engine, EngineError, KvBatch, Memory, Model, ModelId, Operation, Outcome,
+    ReadView, Rejection, Verdict,
+};
+use ropewalk_store::{KeyspaceOptions, NewRun, Store};
+
+use crate::catalog::{Spaces, sequence_key};
+use crate::error::TablesError;
+
+/// Number of the tables model in commit records.
+pub const TABLES: ModelId = ModelId(4);
+
+/// The sequence that numbers tables, objects and sequences.
+const OBJECTS: u32 = 0;
+
+#[derive(Debug, Clone, Copy)]
+struct Sequence {
+    next: i64,
+    reserved: i64,
+}
+
+/// What the tables of one engine share.
+#[derive(Default)]
+pub struct TablesModel {
+    spaces: OnceLock<Spaces>,
+    /// The newest commit that changed a definition, pending commits included. Written by the sequencer.
+    last_ddl: AtomicU64,
+    sequences: Mutex<HashMap<u32, Sequence>>,
+}
+
+impl TablesModel {
+    pub(crate) fn spaces(&self) -> Spaces {
+        *self.spaces.get().expect("the engine opens a model before anything else")
+    }
+
+    #[inline]
+    pub(crate) fn last_ddl(&self) -> Seq {
+        Seq(self.last_ddl.load(Ordering::Acquire))
+    }
+
+    /// A number for a new table, object or sequence.
+    pub(crate) fn new_object(&self, engine: &Engine) -> Result<u32, TablesError> {
+        let number = self.next(engine, OBJECTS, 64)?;
+        u32::try_from(number).map_err(|_| TablesError::Exhausted { sequence: OBJECTS })
+    }
+
+    /// The next number of an identity column.
+    pub(crate) fn next_number(&self, engine: &Engine, sequence: u32) -> Result<i64, TablesError> {
+        self.next(engine, sequence, 1024)
+    }
+
+    fn next(&self, engine: &Engine, sequence: u32, block: i64) -> Result<i64, TablesError> {
+        let mut sequences = self.sequences.lock();
+        let catalog = self.spaces().catalog;
+        let key = sequence_key(sequence);
+        let state = match sequences.get_mut(&sequence) {
+            Some(state) => state,
+            None => {
+                let snapshot = engine.snapshot();
+                let stored = snapshot.read().get(catalog, &key)?;
+                let next = stored.map_or(Some(1), |bytes| (*bytes).try_into().ok().map(i64::from_le_bytes));
+                let next = next.ok_or_else(|| TablesError::Damaged {
+                    place: format!("sequence {sequence}"),
+                    what: "eight bytes".into(),
+                })?;
+                sequences.entry(sequence).or_insert(Sequence { next, reserved: next })
+            }
+        };
+        if state.next == state.reserved {
+            let reserved = state.next.checked_add(block).ok_or(TablesError::Exhausted { sequence })?;
+            let mut batch = KvBatch::new();
+            batch.put(catalog, &key, &reserved.to_le_bytes());
+            engine.commit(vec![Box::new(batch)], Durability::Buffered).map_err(|error| match error {
+                CommitError::Engine(error) => error,
+                CommitError::Rejected(reason) => EngineError::Stopped { cause: reason.to_string().into() },
+            })?;
+            state.reserved = reserved;
+        }
+        let number = state.next;
+        state.next += 1;
+        Ok(number)
+    }
+}
+
+/// The part of a commit that says whose definitions it changes.
+pub(crate) struct DdlOperation {
+    pub(crate) tables: Vec<u32>,
+}
+
+impl Operation for DdlOperation {
+    fn model(&self) -> ModelId {
+        TABLES
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.tables.len() * 5
+    }
+
+    fn validate(&mut self, _latest: ReadView<'_>) -> Result<Verdict, Rejection> {
+        Ok(Verdict::Write)
+    }
+
+    fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
+        self.tables.iter().for_each(|table| put_varint(out, u64::from(*table)));
+        (0, 0)
+    }
+}
+
+/// Rows live in the generation's own memtables, so the model's memory is empty.
+struct NoMemory;
+
+impl Memory for NoMemory {
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    fn as_any(&self) -> &dyn std::any::Any {
+        self
+    }
+}
+
+impl Model for TablesModel {
+    fn id(&self) -> ModelId {
+        TABLES
+    }
+
+    fn name(&self) -> &'static str {
+        "tables"
+    }
+
+    fn open(&self, store: &Store) -> Result<(), EngineError> {
+        let rows = store.keyspace("tables", KeyspaceOptions::default())?;
+        let catalog = store.keyspace("tables.catalog", KeyspaceOptions::default())?;
+        self.spaces.get_or_init(|| Spaces { rows, catalog });
+        Ok(())
+    }
+
+    fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn memory(&self) -> Box<dyn Memory> {
+        Box::new(NoMemory)
+    }
+
+    fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
+        let mut decoder = Decoder::new(section);
+        while !decoder.is_empty() {
+            decoder.varint("table")?;
+        }
+        self.last_ddl.store(apply.seq.0, Ordering::Release);
+        Ok(())
+    }
+
+    fn flush(&self, _: &dyn Memory, _: &Store, _: &[Seq]) -> Result<Vec<NewRun>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
+        crate::verify::verify(self.spaces(), read)
+    }
+}
+
+/// The tables of an engine. Cheap to clone.
+#[derive(Clone)]
+pub struct Tables {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) model: Arc<TablesModel>,
+}
+
+impl Tables {
+    /// The tables of an engine that has `model` registered.
+    pub fn new(engine: Arc<Engine>, model: Arc<TablesModel>) -> Self {
+        Self { engine, model }
+    }
+}

@@ -1,0 +1,259 @@
+//! Prepared handles: a table by its number, with the newest schema at hand.
+//!
+//! A snapshot may use the schema at hand when no definition changed between the commit it was loaded at and the snapshot,
+//! whichever is older: one comparison with the newest change of any definition. Otherwise the catalog is asked, as of the
+//! snapshot.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use ropewalk_base::Seq;
+use ropewalk_engine::{ReadView, Snapshot};
+
+use crate::catalog::{name_key, number, table_key};
+use crate::error::TablesError;
+use crate::model::{Tables, TablesModel};
+use crate::read::{KeyRange, TablesRead};
+use crate::row::Row;
+use crate::schema::{Parts, Schema};
+use crate::value::Value;
+
+struct Loaded {
+    schema: Arc<Schema>,
+    /// The snapshot it was loaded at.
+    at: Seq,
+}
+
+struct Inner {
+    id: u32,
+    name: String,
+    loaded: ArcSwapOption<Loaded>,
+}
+
+/// A prepared handle on a table. Cheap to clone; follows the table through every change and new name.
+#[derive(Clone)]
+pub struct Table(Arc<Inner>);
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table({} {:?})", self.0.id, self.0.name)
+    }
+}
+
+impl Table {
+    pub(crate) fn unloaded(id: u32, name: &str) -> Self {
+        Self(Arc::new(Inner { id, name: name.to_owned(), loaded: ArcSwapOption::empty() }))
+    }
+
+    /// The table's number, for life.
+    pub fn id(&self) -> u32 {
+        self.0.id
+    }
+
+    /// The name it was asked for by.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(crate) fn unknown(&self) -> TablesError {
+        TablesError::UnknownTable { name: self.0.name.clone() }
+    }
+
+    /// The schema as `read` sees it.
+    pub(crate) fn schema_at(
+        &self,
+        model: &TablesModel,
+        read: ReadView<'_>,
+    ) -> Result<Arc<Schema>, TablesError> {
+        let loaded = self.0.loaded.load();
+        let last = model.last_ddl();
+        if let Some(loaded) = &*loaded
+            && last <= loaded.at
+            && last <= read.at()
+        {
+            return Ok(loaded.schema.clone());
+        }
+        let stored =
+            read.get(model.spaces().catalog, &table_key(self.0.id))?.ok_or_else(|| self.unknown())?;
+        let parts =
+            Parts::decode(&stored).map_err(TablesError::damaged(format!("definition {}", self.0.id)))?;
+        let schema = match &*loaded {
+            Some(loaded) if loaded.schema.version() == parts.version => loaded.schema.clone(),
+            _ => Arc::new(Schema::new(parts)),
+        };
+        if loaded.as_ref().is_none_or(|loaded| loaded.at < read.at()) {
+            let newest = Loaded { schema: schema.clone(), at: read.at() };
+            self.0.loaded.store(Some(Arc::new(newest)));
+        }
+        Ok(schema)
+    }
+}
+
+/// The number of the table `name`.
+pub(crate) fn find(model: &TablesModel, read: ReadView<'_>, name: &str) -> Result<Option<u32>, TablesError> {
+    let Some(stored) = read.get(model.spaces().catalog, &name_key(name))? else { return Ok(None) };
+    let damaged =
+        || TablesError::Damaged { place: format!("name {name:?}"), what: "a table's number".into() };
+    number(&stored).map(Some).ok_or_else(damaged)
+}
+
+impl Tables {
+    /// A prepared handle on the table `name`.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`].
+    pub fn table(&self, name: &str) -> Result<Table, TablesError> {
+        let snapshot = self.engine.snapshot();
+        let id = find(&self.model, snapshot.read(), name)?;
+        let table =
+            Table::unloaded(id.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })?, name);
+        table.schema_at(&self.model, snapshot.read())?;
+        Ok(table)
+    }
+
+    /// Names of all tables, sorted.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn names(&self) -> Result<Vec<String>, TablesError> {
+        let snapshot = self.engine.snapshot();
+        let mut cursor = snapshot.read().cursor(self.model.spaces().catalog);
+        cursor.seek(b"n")?;
+        let mut names = Vec::new();
+        while cursor.valid() && cursor.key().first() == Some(&b'n') {
+            names.push(String::from_utf8_lossy(cursor.key().get(1..).unwrap_or_default()).into_owned());
+            cursor.next()?;
+        }
+        Ok(names)
+    }
+
+    /// The definition of a table as of `snapshot`.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`] when the snapshot does not know it.
+    pub fn schema(&self, snapshot: &Snapshot, table: &Table) -> Result<Arc<Schema>, TablesError> {
+        table.schema_at(&self.model, snapshot.read())
+    }
+
+    /// Reads the tables as of `snapshot`, beside any transaction.
+    pub fn at<'a>(&self, snapshot: &'a Snapshot) -> TablesAt<'a> {
+        TablesAt { tables: self.clone(), snapshot }
+    }
+
+    /// Prepares reads of single rows of `table` by their primary key.
+    pub fn point(&self, table: &Table) -> PointGet {
+        PointGet { model: self.model.clone(), table: table.clone(), schema: None, key: Vec::new() }
+    }
+}
+
+/// Reads of single rows by primary key: after the first one they look nothing up by name and allocate nothing.
+pub struct PointGet {
+    model: Arc<TablesModel>,
+    table: Table,
+    /// The schema used last, and the snapshot it is right for.
+    schema: Option<(Arc<Schema>, Seq)>,
+    key: Vec<u8>,
+}
+
+/// A row read by [`PointGet::get`], in place.
+pub struct PointRow<'a> {
+    schema: &'a Arc<Schema>,
+    key: &'a [u8],
+    value: ropewalk_engine::Value<'a>,
+}
+
+impl PointRow<'_> {
+    /// To read it.
+    pub fn row(&self) -> Row<'_> {
+        Row::new(self.schema, self.key, &self.value)
+    }
+}
+
+impl PointGet {
+    /// The row with this primary key.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`] when the snapshot does not know it; values that do not fit the key; damage.
+    pub fn get<'a>(
+        &'a mut self,
+        snapshot: &'a Snapshot,
+        key: &[Value<'_>],
+    ) -> Result<Option<PointRow<'a>>, TablesError> {
+        let read = snapshot.read();
+        let last = self.model.last_ddl();
+        let known = self.schema.as_ref().is_some_and(|(_, at)| last <= *at && last <= read.at());
+        if !known {
+            self.schema = Some((self.table.schema_at(&self.model, read)?, read.at()));
+        }
+        let Some((schema, _)) = &self.schema else { return Ok(None) };
+        crate::rowkey::put_row_key(schema, key, &mut self.key)?;
+        let found = read.get(self.model.spaces().rows, &self.key)?;
+        Ok(found.map(|value| PointRow { schema, key: &self.key, value }))
+    }
+}
+
+/// The tables at one snapshot.
+pub struct TablesAt<'a> {
+    tables: Tables,
+    snapshot: &'a Snapshot,
+}
+
+impl TablesRead for TablesAt<'_> {
+    fn begin(&mut self) {}
+
+    #[allow(private_interfaces)] // the trait is sealed
+    fn spaces(&self) -> crate::catalog::Spaces {
+        self.tables.model.spaces()
+    }
+
+    fn schema_of(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
+        table.schema_at(&self.tables.model, self.snapshot.read())
+    }
+
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
+        Ok(self.snapshot.read().get(self.spaces().rows, key)?.map(|value| value.to_vec()))
+    }
+
+    fn walk(
+        &mut self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        backward: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), TablesError> {
+        let mut cursor = self.snapshot.read().cursor(self.spaces().rows);
+        if !backward {
+            cursor.seek(start)?;
+        } else if let Some(end) = end {
+            cursor.seek_for_prev(end)?;
+            if cursor.key() == end {
+                cursor.prev()?;
+            }
+        } else {
+            cursor.last()?;
+        }
+        while cursor.valid()
+            && start <= cursor.key()
+            && end.is_none_or(|end| cursor.key() < end)
+            && each(cursor.key(), cursor.value())
+        {
+            if backward { cursor.prev()? } else { cursor.next()? }
+        }
+        Ok(())
+    }
+}
+
+impl TablesAt<'_> {
+    /// The rows of `range`, as owned copies, at most `limit`.
+    ///
+    /// # Errors
+    /// As [`TablesRead::scan`].
+    pub fn rows(
+        &mut self,
+        table: &Table,
+        range: &KeyRange<'_>,
+        limit: usize,
+    ) -> Result<Vec<crate::row::OwnedRow>, TablesError> {
+        self.collect(table, range, false, limit)
+    }
+}

@@ -1,0 +1,199 @@
+//! Tables inside a transaction: which schema it sees, and what guards the writes.
+//!
+//! A transaction that writes rows rests on the table's definition as it knows it, whatever its isolation: the definition is
+//! guarded, so that a commit after somebody else's CREATE INDEX cannot leave the index without its rows.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use ropewalk_engine::{Isolation, KeyConflict, KvTransaction, Operation};
+
+use crate::catalog::{Spaces, name_key, number, object_key, table_key};
+use crate::error::TablesError;
+use crate::model::{DdlOperation, Tables};
+use crate::read::TablesRead;
+use crate::schema::{Parts, Schema};
+use crate::table::{Table, find};
+
+/// What a transaction knows of tables beside its writes.
+#[derive(Default)]
+pub struct TablesState {
+    /// Tables whose definitions it changed.
+    ddl: BTreeSet<u32>,
+    /// Tables whose definitions are guarded.
+    guarded: BTreeSet<u32>,
+    schemas: HashMap<u32, Arc<Schema>>,
+}
+
+impl TablesState {
+    /// To be called after the transaction's writes were rolled back to a mark.
+    pub fn rolled_back(&mut self) {
+        self.guarded.clear();
+        self.schemas.clear();
+    }
+
+    /// What has to go into the commit beside the writes.
+    pub fn operation(&self) -> Option<Box<dyn Operation>> {
+        let tables: Vec<u32> = self.ddl.iter().copied().collect();
+        if tables.is_empty() { None } else { Some(Box::new(DdlOperation { tables })) }
+    }
+}
+
+/// The tables as one transaction reads and writes them.
+pub struct TablesTx<'a> {
+    pub(crate) tables: &'a Tables,
+    pub(crate) kv: &'a mut KvTransaction,
+    pub(crate) state: &'a mut TablesState,
+}
+
+impl<'a> TablesTx<'a> {
+    /// The tables within a transaction; `state` begins empty and stays with it.
+    pub fn new(tables: &'a Tables, kv: &'a mut KvTransaction, state: &'a mut TablesState) -> Self {
+        Self { tables, kv, state }
+    }
+
+    /// A handle on the table `name`, own definitions included.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`].
+    pub fn table(&mut self, name: &str) -> Result<Table, TablesError> {
+        self.begin();
+        let id = self.find(name)?.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })?;
+        Ok(Table::unloaded(id, name))
+    }
+
+    /// The number of the table `name`.
+    pub(crate) fn find(&mut self, name: &str) -> Result<Option<u32>, TablesError> {
+        let catalog = self.spaces().catalog;
+        if !self.kv.wrote(catalog, &name_key(name)) {
+            let found = find(&self.tables.model, self.kv.snapshot().read(), name)?;
+            self.kv.note_read(catalog, &name_key(name));
+            return Ok(found);
+        }
+        Ok(self.kv.get(catalog, &name_key(name))?.as_deref().and_then(number))
+    }
+
+    pub(crate) fn schema_by_id(&mut self, id: u32) -> Result<Arc<Schema>, TablesError> {
+        self.schema_of(&Table::unloaded(id, &format!("number {id}")))
+    }
+
+    /// Reads rest on the definition from here on.
+    pub(crate) fn guard_schema(&mut self, schema: &Schema) {
+        if !self.state.ddl.contains(&schema.id()) && self.state.guarded.insert(schema.id()) {
+            self.kv.guard_key(self.spaces().catalog, &table_key(schema.id()));
+        }
+    }
+
+    /// Writes a definition. Whoever wrote it since is met at commit.
+    pub(crate) fn put_parts(&mut self, mut parts: Parts, is_new: bool) -> Result<Arc<Schema>, TablesError> {
+        let catalog = self.spaces().catalog;
+        if !is_new {
+            parts.version += 1;
+            self.kv.guard_key(catalog, &table_key(parts.id));
+        }
+        parts.renew_layout().map_err(|what| TablesError::Definition { table: parts.name.clone(), what })?;
+        self.kv.put(catalog, &table_key(parts.id), &parts.encode());
+        for object in parts.objects() {
+            if is_new || !self.kv_has_object(object)? {
+                self.kv.put(catalog, &object_key(object), &parts.id.to_le_bytes());
+            }
+        }
+        let schema = Arc::new(Schema::new(parts));
+        self.state.ddl.insert(schema.id());
+        self.state.schemas.insert(schema.id(), schema.clone());
+        Ok(schema)
+    }
+
+    fn kv_has_object(&mut self, object: u32) -> Result<bool, TablesError> {
+        Ok(self.kv.peek(self.spaces().catalog, &object_key(object))?.is_some())
+    }
+
+    /// The definition is gone.
+    pub(crate) fn forget(&mut self, id: u32) {
+        self.state.ddl.insert(id);
+        self.state.schemas.remove(&id);
+    }
+
+    /// True when ranges that are read do not count by themselves.
+    pub(crate) fn guards_ranges(&self) -> bool {
+        self.kv.isolation() != Isolation::Serializable
+    }
+}
+
+impl TablesRead for TablesTx<'_> {
+    fn begin(&mut self) {
+        self.kv.begin_statement();
+        if self.kv.isolation() == Isolation::ReadCommitted {
+            // Somebody else's change may be visible by now; own ones are found in the own writes.
+            self.state.schemas.clear();
+        }
+    }
+
+    #[allow(private_interfaces)] // the trait is sealed
+    fn spaces(&self) -> Spaces {
+        self.tables.model.spaces()
+    }
+
+    fn schema_of(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
+        let id = table.id();
+        if let Some(schema) = self.state.schemas.get(&id) {
+            return Ok(schema.clone());
+        }
+        let catalog = self.spaces().catalog;
+        let schema = if self.state.ddl.contains(&id) {
+            let stored = self.kv.get(catalog, &table_key(id))?.ok_or_else(|| table.unknown())?;
+            let parts = Parts::decode(&stored).map_err(TablesError::damaged(format!("definition {id}")))?;
+            Arc::new(Schema::new(parts))
+        } else {
+            self.kv.note_read(catalog, &table_key(id));
+            table.schema_at(&self.tables.model, self.kv.snapshot().read())?
+        };
+        self.state.schemas.insert(id, schema.clone());
+        Ok(schema)
+    }
+
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
+        Ok(self.kv.get(self.spaces().rows, key)?)
+    }
+
+    fn walk(
+        &mut self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        backward: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), TablesError> {
+        Ok(self.kv.visit(self.spaces().rows, start, end, backward, each)?)
+    }
+}
+
+impl Tables {
+    /// Says in words what a conflict of the engine was about, if it was about tables.
+    pub fn explain(&self, conflict: &KeyConflict) -> Option<TablesError> {
+        let spaces = self.model.spaces();
+        let seq = conflict.seq;
+        let snapshot = self.engine.snapshot();
+        let schema = |id: u32| Table::unloaded(id, "").schema_at(&self.model, snapshot.read()).ok();
+        let what = if conflict.keyspace == spaces.catalog {
+            match conflict.key.split_first()? {
+                (b'n', name) => format!("the table name {:?}", String::from_utf8_lossy(name)),
+                (b't', id) => {
+                    let schema = schema(u32::from_be_bytes(id.try_into().ok()?));
+                    schema.map_or_else(
+                        || "a table".into(),
+                        |s| format!("the definition of table {:?}", s.name()),
+                    )
+                }
+                _ => "the catalog".into(),
+            }
+        } else if conflict.keyspace == spaces.rows {
+            let object = u32::from_be_bytes(*conflict.key.first_chunk()?);
+            let stored = snapshot.read().get(spaces.catalog, &object_key(object)).ok()?;
+            let schema = stored.and_then(|bytes| number(&bytes)).and_then(schema);
+            schema.map_or_else(|| "a table".into(), |schema| crate::show::any_key(&schema, &conflict.key))
+        } else {
+            return None;
+        };
+        Some(TablesError::Conflict { what, seq })
+    }
+}

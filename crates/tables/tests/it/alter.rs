@@ -1,0 +1,160 @@
+//! Definitions change inside transactions; rows that are there read through the newer definition.
+
+use ropewalk_engine::EngineOptions;
+use ropewalk_tables::{
+    Action, ColumnDef, DefaultValue, Expr, ForeignKeyDef, Identity, IndexDef, KeyRange, TableDef,
+    TablesError, TablesRead, Type, Value,
+};
+use ropewalk_vfs::Env;
+
+use crate::{Db, id, int, lines, people, person, text};
+
+#[test]
+fn columns_come_and_go_without_a_rewrite() {
+    let env = Env::memory();
+    let db = Db::open(&env, EngineOptions::default());
+    let table = db.create(people());
+    db.run(|t| t.insert_row(&table, &person(1, "Ann", 30))).unwrap();
+    db.run(|t| t.add_column("people", text("mail").default(DefaultValue::Value("none".into())))).unwrap();
+    db.run(|t| t.insert(&table, &[("id", 2_i64.into())])).unwrap();
+    assert_eq!(db.lines(&table), ["1 Ann 30 none", "2 NULL NULL none"]);
+    // A new default is for new rows; what older rows were given stays.
+    db.run(|t| t.set_default("people", "mail", DefaultValue::Value("later".into()))).unwrap();
+    db.run(|t| t.insert(&table, &[("id", 3_i64.into())])).unwrap();
+    db.run(|t| t.drop_column("people", "name")).unwrap();
+    db.run(|t| t.rename_column("people", "mail", "email")).unwrap();
+    // The same name again is another column.
+    db.run(|t| t.add_column("people", int("name").not_null().default(DefaultValue::Value(0_i64.into()))))
+        .unwrap();
+    db.run(|t| t.update(&table, &id(3), &[("email", Value::Null)])).unwrap();
+    let expected = ["1 30 none 0", "2 NULL none 0", "3 NULL NULL 0"];
+    assert_eq!(db.lines(&table), expected);
+    db.run(|t| t.rename_table("people", "folk")).unwrap();
+    assert!(matches!(db.tables.table("people"), Err(TablesError::UnknownTable { .. })));
+    assert_eq!(db.lines(&table), expected, "a handle follows its table");
+    db.engine.compact().unwrap();
+    drop(db);
+    let db = Db::open(&env, EngineOptions::default());
+    let table = db.tables.table("folk").unwrap();
+    assert_eq!(db.lines(&table), expected);
+    assert_eq!(db.tables.names().unwrap(), ["folk"]);
+    db.verify();
+}
+
+#[test]
+fn a_rolled_back_definition_leaves_nothing() {
+    let db = Db::memory();
+    let table = db.create(people());
+    db.run(|t| t.insert_row(&table, &person(1, "Ann", 30))).unwrap();
+    let mut tx = db.begin();
+    tx.t().add_column("people", int("extra")).unwrap();
+    let mark = tx.savepoint();
+    let other = tx.t().create_table(TableDef::new("other").column(int("a")).primary_key(["a"])).unwrap();
+    tx.t().insert(&other, &[("a", 1_i64.into())]).unwrap();
+    tx.t().truncate("people", false).unwrap();
+    assert!(lines(&mut tx.t(), &table).is_empty());
+    tx.t().insert_row(&table, &[9_i64.into(), "new".into(), Value::Null, Value::Null]).unwrap();
+    tx.t().create_index("people", IndexDef::on(["name"])).unwrap();
+    tx.t().drop_column("people", "age").unwrap();
+    assert_eq!(lines(&mut tx.t(), &table), ["9 new NULL"]);
+    tx.rollback_to(mark);
+    assert_eq!(lines(&mut tx.t(), &table), ["1 Ann 30 NULL"]);
+    assert!(tx.t().table("other").is_err());
+    assert!(matches!(tx.t().insert(&other, &[]), Err(TablesError::UnknownTable { .. })));
+    drop(tx);
+    assert_eq!(db.lines(&table), ["1 Ann 30"]);
+    assert_eq!(db.tables.names().unwrap(), ["people"]);
+    db.verify();
+}
+
+#[test]
+fn truncate_and_drop_leave_no_keys() {
+    let db = Db::memory();
+    let def = || {
+        TableDef::new("t")
+            .column(int("id").identity(Identity::Always))
+            .column(text("s"))
+            .primary_key(["id"])
+            .index(IndexDef::on(["s"]))
+    };
+    let table = db.create(def());
+    let fill = |n: usize| {
+        db.run(|t| (0..n).try_for_each(|_| t.insert(&table, &[("s", "x".into())]).map(|_| ()))).unwrap();
+    };
+    fill(100);
+    let old = db.engine.snapshot();
+    db.run(|t| {
+        t.insert(&table, &[("s", "lost".into())])?;
+        t.truncate("t", false)?;
+        assert_eq!(t.count(&table, &KeyRange::all())?, 0);
+        t.insert(&table, &[("s", "kept".into())])
+    })
+    .unwrap();
+    assert_eq!(db.lines(&table), ["102 kept"]);
+    assert_eq!(
+        db.tables.at(&old).count(&table, &KeyRange::all()).unwrap(),
+        100,
+        "an old snapshot keeps its rows"
+    );
+    db.verify();
+    db.run(|t| t.truncate("t", true)).unwrap();
+    fill(1);
+    assert_eq!(db.lines(&table), ["1 x"]);
+    db.verify();
+    db.run(|t| t.drop_table("t")).unwrap();
+    db.verify();
+    // The name is free, the number is not: the old handle does not see the new table.
+    let again = db.create(def());
+    assert_ne!(again.id(), table.id());
+    assert!(matches!(db.run(|t| t.insert(&table, &[])), Err(TablesError::UnknownTable { .. })));
+    drop(old);
+    db.engine.compact().unwrap();
+    let stats = db.engine.stats().store;
+    let rows = stats.keyspaces.iter().find(|k| k.name == "tables").unwrap();
+    assert_eq!(rows.entries, 0, "the rows of dropped tables are gone from the files");
+    db.verify();
+}
+
+#[test]
+fn what_others_need_cannot_be_dropped() {
+    let db = Db::memory();
+    db.create(people().unique(["name"]).check("adult", Expr::column("age").ge(18_i64)));
+    db.create(
+        TableDef::new("pets")
+            .column(int("id"))
+            .column(text("owner"))
+            .primary_key(["id"])
+            .foreign_key(ForeignKeyDef::new(["owner"], "people", ["name"]).on_delete(Action::Cascade)),
+    );
+    let dependent = |result: Result<(), TablesError>| {
+        assert!(matches!(result, Err(TablesError::Dependent { .. })), "{result:?}");
+    };
+    dependent(db.run(|t| t.drop_table("people")));
+    dependent(db.run(|t| t.truncate("people", false)));
+    dependent(db.run(|t| t.drop_column("people", "id")));
+    dependent(db.run(|t| t.drop_column("people", "age")));
+    dependent(db.run(|t| t.drop_column("people", "name")));
+    dependent(db.run(|t| t.drop_index("people", "people_name_key")));
+    dependent(db.run(|t| t.drop_index("pets", "pets_owner_idx")));
+    db.run(|t| t.drop_table("pets")).unwrap();
+    db.run(|t| t.drop_index("people", "people_name_key")).unwrap();
+    db.run(|t| t.drop_table("people")).unwrap();
+    assert!(db.tables.names().unwrap().is_empty());
+    db.verify();
+}
+
+#[test]
+fn a_column_that_needs_values_needs_an_empty_table() {
+    let db = Db::memory();
+    let table = db.create(people());
+    let add = |def: ColumnDef| db.run(|t| t.add_column("people", def));
+    add(int("a").not_null()).unwrap();
+    add(int("n").identity(Identity::ByDefault)).unwrap();
+    db.run(|t| t.insert(&table, &[("id", 1_i64.into()), ("a", 1_i64.into())])).unwrap();
+    assert!(matches!(add(int("b").not_null()), Err(TablesError::Definition { .. })));
+    assert!(matches!(add(int("c").identity(Identity::ByDefault)), Err(TablesError::Definition { .. })));
+    let uuid = ColumnDef::new("u", Type::UUID).default(DefaultValue::NewUuid);
+    assert!(matches!(add(uuid), Err(TablesError::Definition { .. })));
+    add(ColumnDef::new("t", Type::TIMESTAMP).not_null().default(DefaultValue::Now)).unwrap();
+    assert_eq!(db.lines(&table).len(), 1);
+}

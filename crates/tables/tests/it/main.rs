@@ -1,0 +1,171 @@
+//! Behaviour of tables.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
+
+mod alter;
+mod bad_input;
+mod concurrency;
+mod constraints;
+mod rows;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ropewalk_engine::{
+    Background, CommitError, Durability, Engine, EngineOptions, Isolation, KeyConflict, KvTransaction,
+};
+use ropewalk_tables::{
+    ColumnDef, KeyRange, OwnedRow, Row, Table, TableDef, Tables, TablesError, TablesModel, TablesRead,
+    TablesState, TablesTx, Type, Value,
+};
+use ropewalk_vfs::Env;
+
+/// An engine with the tables model.
+pub struct Db {
+    pub engine: Arc<Engine>,
+    pub tables: Tables,
+}
+
+/// A transaction as the facade makes it, without the other models.
+pub struct Tx {
+    tables: Tables,
+    kv: KvTransaction,
+    state: TablesState,
+}
+
+impl Db {
+    pub fn open(env: &Env, options: EngineOptions) -> Self {
+        let model = Arc::new(TablesModel::default());
+        let engine = Arc::new(Engine::open(env, Path::new("/db"), options, vec![model.clone()]).unwrap());
+        let tables = Tables::new(engine.clone(), model);
+        Self { engine, tables }
+    }
+
+    pub fn memory() -> Self {
+        Self::open(&Env::memory(), EngineOptions::default())
+    }
+
+    /// Background work only when asked, small memtables.
+    pub fn manual(env: &Env) -> Self {
+        let options = EngineOptions {
+            memory_budget: 1 << 19,
+            background: Background::Manual,
+            ..EngineOptions::default()
+        };
+        Self::open(env, options)
+    }
+
+    pub fn begin(&self) -> Tx {
+        self.begin_with(Isolation::Serializable)
+    }
+
+    pub fn begin_with(&self, isolation: Isolation) -> Tx {
+        let kv = KvTransaction::new(self.engine.clone(), isolation);
+        Tx { tables: self.tables.clone(), kv, state: TablesState::default() }
+    }
+
+    /// One transaction that commits.
+    pub fn run<R>(
+        &self,
+        work: impl FnOnce(&mut TablesTx<'_>) -> Result<R, TablesError>,
+    ) -> Result<R, TablesError> {
+        let mut tx = self.begin();
+        let result = work(&mut tx.t())?;
+        tx.commit()?;
+        Ok(result)
+    }
+
+    /// Again and again until no other commit gets in its way.
+    pub fn insist<R>(
+        &self,
+        isolation: Isolation,
+        mut work: impl FnMut(&mut TablesTx<'_>) -> Result<R, TablesError>,
+    ) -> Result<R, TablesError> {
+        loop {
+            let mut tx = self.begin_with(isolation);
+            let result = work(&mut tx.t()).and_then(|result| tx.commit().map(|()| result));
+            match result {
+                Err(error) if error.is_conflict() => {}
+                result => return result,
+            }
+        }
+    }
+
+    pub fn create(&self, def: TableDef) -> Table {
+        self.run(|t| t.create_table(def)).unwrap()
+    }
+
+    /// All rows as lines, newest commit.
+    pub fn lines(&self, table: &Table) -> Vec<String> {
+        let snapshot = self.engine.snapshot();
+        lines(&mut self.tables.at(&snapshot), table)
+    }
+
+    pub fn verify(&self) {
+        let report = self.engine.verify().unwrap();
+        assert_eq!(report.violations, Vec::<String>::new());
+    }
+}
+
+impl Tx {
+    pub fn t(&mut self) -> TablesTx<'_> {
+        TablesTx::new(&self.tables, &mut self.kv, &mut self.state)
+    }
+
+    pub fn savepoint(&self) -> ropewalk_engine::KvMark {
+        self.kv.mark()
+    }
+
+    pub fn rollback_to(&mut self, mark: ropewalk_engine::KvMark) {
+        self.kv.rollback_to(mark);
+        self.state.rolled_back();
+    }
+
+    pub fn commit(self) -> Result<(), TablesError> {
+        let mut operations: Vec<_> = self.state.operation().into_iter().collect();
+        if !self.kv.has_writes() {
+            return Ok(());
+        }
+        let engine = self.kv.engine().clone();
+        operations.push(Box::new(self.kv.into_batch()));
+        match engine.commit(operations, Durability::Sync) {
+            Ok(_) => Ok(()),
+            Err(CommitError::Engine(error)) => Err(error.into()),
+            Err(CommitError::Rejected(reason)) => {
+                Err(self.tables.explain(reason.downcast_ref::<KeyConflict>().unwrap()).unwrap())
+            }
+        }
+    }
+}
+
+pub fn line(row: Row<'_>) -> String {
+    row.values().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+pub fn shown(rows: &[OwnedRow]) -> Vec<String> {
+    rows.iter().map(|row| line(row.row())).collect()
+}
+
+pub fn lines(read: &mut impl TablesRead, table: &Table) -> Vec<String> {
+    shown(&read.collect(table, &KeyRange::all(), false, usize::MAX).unwrap())
+}
+
+pub fn int(name: &str) -> ColumnDef {
+    ColumnDef::new(name, Type::INT8)
+}
+
+pub fn text(name: &str) -> ColumnDef {
+    ColumnDef::new(name, Type::TEXT)
+}
+
+/// `people (id int8 primary key, name text, age int8)`
+pub fn people() -> TableDef {
+    TableDef::new("people").column(int("id")).column(text("name")).column(int("age")).primary_key(["id"])
+}
+
+pub fn person(id: i64, name: &'static str, age: i64) -> [Value<'static>; 3] {
+    [id.into(), name.into(), age.into()]
+}
+
+pub fn id(id: i64) -> [Value<'static>; 1] {
+    [id.into()]
+}
