@@ -25,6 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::TcpConnectInfo;
 use tower::ServiceExt as _;
+use tracing::Instrument as _;
 
 use crate::listen::{Accepted, Listener};
 use crate::patient::Patient;
@@ -217,7 +218,9 @@ async fn answer(
     }
     let told = tracing::enabled!(target: "ropewalk::access", tracing::Level::DEBUG)
         .then(|| (request.method().clone(), request.uri().path().to_owned()));
-    let response = router.oneshot(request).await?;
+    let span = crate::spans::begin(&request);
+    let response = router.oneshot(request).instrument(span.clone()).await?;
+    crate::spans::end(&span, &response);
     if let Some((method, path)) = told {
         let (status, micros) = (response.status().as_u16(), started.elapsed().as_micros());
         match peer {

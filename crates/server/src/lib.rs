@@ -15,6 +15,7 @@ mod notify;
 mod patient;
 mod server;
 mod settings;
+mod spans;
 mod tls;
 mod units;
 

@@ -95,16 +95,19 @@ pub fn serve(
     listening: &mut dyn FnMut(&[Address]),
 ) -> Result<(), ServeError> {
     let settings = &effective.settings;
-    crate::logs::start(&settings.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| ServeError::Io { what: "start threads".to_owned(), source })?;
+    let logs = {
+        let _inside = runtime.enter();
+        crate::logs::start(&settings.log)?
+    };
     for name in &effective.unknown_variables {
         tracing::warn!(name, "an environment variable looks like a setting and is none");
     }
     raise_descriptor_limit();
     check(settings)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|source| ServeError::Io { what: "start threads".to_owned(), source })?;
     let db = Options::new().memory_budget(settings.memory.0.0).open(&settings.dir.0)?;
     let done = runtime.block_on(async {
         let running = Running::start(settings, db.clone()).await?;
@@ -114,6 +117,7 @@ pub fn serve(
         listening(&running.addresses);
         running.until_told().await
     });
+    logs.finish();
     // Whatever still runs has had its time.
     runtime.shutdown_timeout(Duration::from_secs(1));
     let closed = db.close();

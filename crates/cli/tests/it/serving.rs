@@ -273,3 +273,23 @@ fn a_server_without_descriptors_goes_on_and_recovers() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+#[test]
+fn systemd_hears_ready_alive_and_stopping() {
+    let place = Place::new();
+    let manager = std::os::unix::net::UnixDatagram::bind(place.path().join("notify")).unwrap();
+    let mut command = place.command(&["serve", "--http-listen", "off", "--grpc-listen", "127.0.0.1:0"]);
+    command.env("NOTIFY_SOCKET", place.path().join("notify")).env("WATCHDOG_USEC", "100000");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let hear = || {
+        let mut bytes = [0; 64];
+        let read = manager.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..read].to_vec()).unwrap()
+    };
+    assert_eq!(hear(), "READY=1");
+    assert_eq!((hear(), hear()), ("WATCHDOG=1".to_owned(), "WATCHDOG=1".to_owned()));
+    let stop = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(stop.success());
+    while hear() != "STOPPING=1" {}
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

@@ -1,0 +1,87 @@
+//! Spans of requests, for whoever collects them. Nothing is built while nobody does: without the feature `otel`, or with no
+//! collector named, no subscriber is interested in their target.
+//!
+//! Names and attributes are those of Opossum, whose users have dashboards with them: `Append`, `Read`, `ReadLast`, with
+//! `db.operation`, `opossum.context` (the store) and `opossum.append.conflict`. Other requests are called by method and
+//! route. Made where requests arrive, so they say nothing of the number of events.
+
+use axum::body::Body;
+use axum::http::{Method, Request, Response};
+use tracing::Span;
+use tracing::field::Empty;
+
+/// Target of every span; log lines have others.
+pub(crate) const TARGET: &str = "ropewalk::spans";
+
+/// `grpc-status` of a failed condition.
+const FAILED_PRECONDITION: &str = "9";
+
+/// Begins the span of a request.
+pub(crate) fn begin(request: &Request<Body>) -> Span {
+    if !tracing::enabled!(target: TARGET, tracing::Level::TRACE) {
+        return Span::none();
+    }
+    let (method, path) = (request.method(), request.uri().path());
+    let (name, operation) = named(method, path);
+    let store =
+        request.headers().get("x-store").and_then(|name| name.to_str().ok()).or_else(|| store_of(path));
+    tracing::trace_span!(
+        target: TARGET,
+        "request",
+        otel.name = name,
+        otel.kind = "server",
+        db.operation = operation,
+        opossum.context = store.unwrap_or("default"),
+        opossum.append.conflict = Empty,
+        http.response.status_code = Empty,
+    )
+}
+
+/// Records how it was answered.
+pub(crate) fn end(span: &Span, response: &Response<Body>) {
+    if span.is_none() {
+        return;
+    }
+    let status = response.status().as_u16();
+    let refused = response.headers().get("grpc-status").is_some_and(|code| code == FAILED_PRECONDITION);
+    span.record("http.response.status_code", status);
+    span.record("opossum.append.conflict", status == 409 || refused);
+}
+
+/// Name of the span and of the operation.
+fn named(method: &Method, path: &str) -> (&'static str, &'static str) {
+    let last = path.rsplit('/').next().unwrap_or_default();
+    match (method.as_str(), last) {
+        ("POST", "events" | "append" | "Append") => ("Append", "append"),
+        ("POST", "events:query" | "Read") | ("GET", "events" | "read") => ("Read", "read"),
+        (_, "events:last" | "Last") => ("ReadLast", "read_last"),
+        ("GET", "subscribe") | (_, "Subscribe") => ("Subscribe", "subscribe"),
+        _ => ("Request", "other"),
+    }
+}
+
+/// `{store}` of `/v1/stores/{store}/…`, as it is spelled.
+fn store_of(path: &str) -> Option<&str> {
+    path.strip_prefix("/v1/stores/")?.split('/').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_have_the_names_that_dashboards_know() {
+        let name = |method: Method, path: &str| named(&method, path).0;
+        assert_eq!(name(Method::POST, "/v1/stores/a/events"), "Append");
+        assert_eq!(name(Method::POST, "/umadb.v1.DCB/Append"), "Append");
+        assert_eq!(name(Method::GET, "/v1/stores/a/events"), "Read");
+        assert_eq!(name(Method::POST, "/v1/stores/a/events:last"), "ReadLast");
+        assert_eq!(name(Method::GET, "/metrics"), "Request");
+        assert_eq!(store_of("/v1/stores/a/events"), Some("a"));
+    }
+
+    #[test]
+    fn without_a_collector_nothing_is_built() {
+        assert!(begin(&Request::new(Body::empty())).is_none());
+    }
+}
