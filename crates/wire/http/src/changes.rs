@@ -21,7 +21,6 @@ use crate::App;
 use crate::encode::{
     EXACT, Payload, exact_asked, put_base64, put_event_of, put_number, put_string, put_time,
 };
-use crate::layers::Live;
 use crate::params::Params;
 use crate::problem::Problem;
 use crate::stream::NDJSON;
@@ -131,7 +130,7 @@ impl Feed {
 }
 
 fn respond(feed: Feed, begin: Vec<u8>, stop: Stop, heartbeat: Duration) -> Response {
-    let (live, payload) = (feed.end.is_none(), feed.payload);
+    let payload = feed.payload;
     let rest = stream::unfold(Some(feed), move |feed| {
         let stop = stop.clone();
         async move {
@@ -169,11 +168,7 @@ fn respond(feed: Feed, begin: Vec<u8>, stop: Stop, heartbeat: Duration) -> Respo
         (CONTENT_TYPE, HeaderValue::from_static(if payload == Payload::Exact { EXACT } else { NDJSON })),
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
-    let mut response = (headers, body).into_response();
-    if live {
-        response.extensions_mut().insert(Live);
-    }
-    response
+    (headers, body).into_response()
 }
 
 /// The last line of a feed that cannot go on.

@@ -2,12 +2,12 @@
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{Extensions, HeaderMap, Method, StatusCode, Uri, Version};
+use axum::http::{Method, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use ropewalk_wire::{Caller, Code, Right, WireError};
-use tower_http::compression::predicate::{Predicate, SizeAbove};
+use tower_http::compression::predicate::SizeAbove;
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 
 use crate::App;
@@ -16,17 +16,10 @@ use crate::problem::{Problem, Refusal};
 /// Answers below this size are sent as they are: compression would cost more than it saves.
 const COMPRESS_BYTES_MIN: u16 = 1_024;
 
-/// Marks an answer that must leave byte by byte as it is produced: a compressor would hold it back.
-#[derive(Clone, Copy)]
-pub(crate) struct Live;
-
-type NotLive = fn(StatusCode, Version, &HeaderMap, &Extensions) -> bool;
-
-pub(crate) fn compression() -> CompressionLayer<impl Predicate> {
-    let not_live: NotLive = |_, _, _, extensions| extensions.get::<Live>().is_none();
+pub(crate) fn compression() -> CompressionLayer<SizeAbove> {
     CompressionLayer::new()
         .quality(CompressionLevel::Fastest)
-        .compress_when(SizeAbove::new(COMPRESS_BYTES_MIN).and(not_live))
+        .compress_when(SizeAbove::new(COMPRESS_BYTES_MIN))
 }
 
 /// Ends requests that take too long. Reading the body has a limit of its own, so all of it has twice the time; a stream

@@ -1,6 +1,6 @@
 //! HTTP of the server: the product API under `/v1`, its OpenAPI document, and two compatible surfaces.
 //!
-//!   CORS ─▶ header limit ─▶ metrics ─▶ compression ─▶ who calls ─▶ time limit ─▶ route ─▶ Service
+//!   CORS ─▶ header limit ─▶ metrics ─▶ who calls ─▶ time limit ─▶ compression ─▶ route ─▶ Service
 //!
 //! Read `events` for the routes of the event store, `stream` and `encode` for how results leave, `subscribe` for live
 //! streams, `body` for what may come in, `problem` for errors, `compatible` for the surfaces of others.
@@ -51,21 +51,24 @@ pub(crate) struct App {
 /// Everything that HTTP offers, over `service`.
 pub fn router(service: Service, settings: HttpSettings) -> Router {
     let app = App { service, settings: Arc::new(settings) };
-    let (api, _) = openapi::routes(app.settings.dev).split_for_parts();
+    let (finite, _) = openapi::finite(app.settings.dev).split_for_parts();
+    let (live, _) = openapi::live().split_for_parts();
     let open = Router::new()
         .route("/health", get(layers::health))
         .route("/live", get(layers::health))
         .route("/ready", get(layers::ready))
         .route("/openapi.json", get(openapi::document));
     let cors = app.settings.cors.layer();
-    let router = api
+    // A compressor would hold back what is live, and cost memory for each idle subscription.
+    let router = finite
         .route("/metrics", get(layers::metrics))
+        .layer(layers::compression())
+        .merge(live)
         .fallback(layers::no_route)
         .layer(from_fn_with_state(app.clone(), layers::limit_time))
         .layer(from_fn_with_state(app.clone(), auth::authenticate))
         .merge(open)
         .method_not_allowed_fallback(layers::other_methods)
-        .layer(layers::compression())
         .layer(from_fn_with_state(app.clone(), layers::measure))
         .layer(from_fn_with_state(app.clone(), auth::limit_headers));
     let router = match cors {

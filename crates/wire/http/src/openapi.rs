@@ -33,15 +33,18 @@ use crate::{App, changes, compatible, events, stores, subscribe, users};
 )]
 struct Document;
 
-/// Every route with its description.
-pub(crate) fn routes(dev: bool) -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(Document::openapi())
+/// Routes whose answers end, with their descriptions.
+pub(crate) fn finite(dev: bool) -> OpenApiRouter<App> {
+    OpenApiRouter::default()
         .merge(events::routes())
-        .merge(subscribe::routes())
         .merge(stores::routes())
-        .merge(changes::routes())
         .merge(users::routes())
         .merge(compatible::routes(dev))
+}
+
+/// Routes whose answers may go on for ever.
+pub(crate) fn live() -> OpenApiRouter<App> {
+    OpenApiRouter::default().merge(subscribe::routes()).merge(changes::routes())
 }
 
 /// What any operation can answer: status and when.
@@ -72,7 +75,8 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 }
 
 fn build() -> utoipa::openapi::OpenApi {
-    let mut document = routes(true).into_openapi();
+    let routes = OpenApiRouter::with_openapi(Document::openapi()).merge(finite(true)).merge(live());
+    let mut document = routes.into_openapi();
     let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemBody::name()))).build();
     for item in document.paths.paths.values_mut() {
         for operation in operations(item) {

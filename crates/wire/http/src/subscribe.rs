@@ -30,7 +30,6 @@ use utoipa_axum::routes;
 
 use crate::encode::{put_event, put_number};
 use crate::events::query_of;
-use crate::layers::Live;
 use crate::params::Params;
 use crate::path::{Named, StoreName};
 use crate::problem::Problem;
@@ -188,7 +187,6 @@ fn respond(following: Following, frames: Frames, heartbeat: Duration) -> Respons
         Some((Ok(frame), Some(following)))
     });
     let mut response = Body::from_stream(body).into_response();
-    response.extensions_mut().insert(Live);
     let headers = response.headers_mut();
     let kind = if frames == Frames::Sse { SSE } else { NDJSON };
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
