@@ -71,7 +71,9 @@ pub(crate) fn umadb(error: &WireError) -> Status {
             return with_pause(error, Status::new(grpc(error.code), &*error.message));
         }
     };
-    with_pause(error, umadb_status(grpc(error.code), kind, format!("{words}{}", error.message)))
+    // The k6 adapter of dcb.events knows a conflict by this word, with a capital.
+    let mark = if kind == ErrorType::Integrity { " [IntegrityError]" } else { "" };
+    with_pause(error, umadb_status(grpc(error.code), kind, format!("{words}{}{mark}", error.message)))
 }
 
 fn umadb_status(code: Grpc, kind: ErrorType, message: String) -> Status {
@@ -154,7 +156,8 @@ mod tests {
         for (code, grpc, kind) in expected {
             let status = umadb(&WireError::new(code, "why"));
             assert_eq!(status.code(), grpc, "{code}");
-            assert!(status.message().ends_with("why"));
+            assert!(status.message().contains("why"));
+            assert_eq!(status.message().contains("Integrity"), kind == Some(ErrorType::Integrity));
             let found = (!status.details().is_empty()).then(|| {
                 let details = ErrorResponse::decode(status.details()).unwrap();
                 assert_eq!(details.message, status.message());

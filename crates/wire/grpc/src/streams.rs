@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 
+use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use ropewalk::Position;
 use ropewalk_wire::{Code, Followed, Following, Frame as Slot, Reading, RequestTimer, Service, WireError};
@@ -141,18 +142,13 @@ impl Follow {
             Followed::Events(batch) if batch.events().len() <= self.plan.events => {
                 // One frame, written by the first subscription that sends this batch.
                 let slot = if dialect == Dialect::Umadb { Slot::Umadb } else { Slot::Grpc };
-                let frames = || frames(dialect, batch.events());
-                let mut whole = None;
-                let shared = batch.frame(slot, |_| {
-                    let mut written = frames();
-                    if written.len() > 1 {
-                        // Too large for one message; an empty slot says so.
-                        whole = Some(std::mem::take(&mut written));
-                    }
-                    written.pop().map(|frame| frame.0).unwrap_or_default()
+                let shared = batch.frame(slot, |batch| match &*frames(dialect, batch.events()) {
+                    [one] => one.0.clone(),
+                    // With a very large event there are several, and each subscription writes its own.
+                    _ => Bytes::new(),
                 });
                 if shared.is_empty() {
-                    self.ready.extend(whole.unwrap_or_else(frames));
+                    self.ready.extend(frames(dialect, batch.events()));
                 } else {
                     self.ready.push_back(Frame(shared));
                 }

@@ -169,6 +169,22 @@ async fn batches_are_clamped_and_split_below_four_mebibytes() {
 }
 
 #[tokio::test]
+async fn an_event_that_fills_a_message_comes_in_its_own() {
+    let server = Server::start().await;
+    let sized = |bytes| Event { data: vec![7; bytes], ..event("L", &[]) };
+    append(&server, plain(&[sized(900 << 10), sized(7 << 19), sized(1)])).await.unwrap();
+    let mut client = ropewalk_grpc::proto::umadb::v1::dcb_client::DcbClient::new(server.channel.clone());
+    // The first to send a batch and the next: the usual limit of a client holds for both.
+    for _ in 0..2 {
+        let mut stream = client.subscribe(SubscribeRequest::default()).await.unwrap().into_inner();
+        for expected in [1, 2, 3] {
+            let message = within(stream.message()).await.unwrap().unwrap();
+            assert_eq!(message.events.iter().map(|e| e.position).collect::<Vec<_>>(), [expected]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn conditions() {
     let server = Server::start().await;
     let unless = |query, after| AppendRequest {
