@@ -4,6 +4,7 @@
 mod commands;
 mod damage;
 mod demo;
+mod hostile;
 mod importing;
 mod locking;
 mod remote;

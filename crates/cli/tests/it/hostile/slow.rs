@@ -1,0 +1,108 @@
+//! Clients that stall or half exist hold neither memory nor others up.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use ropewalk_grpc::proto::umadb::v1 as proto;
+use serde_json::json;
+
+use super::calls::{Grpc, Http};
+use super::{ends_clean, resident_mib};
+use crate::Place;
+use crate::serving::Server;
+
+const EVENT_BYTES: usize = 64 << 10;
+/// 24 MiB in all: far more than the buffers of a connection.
+const EVENTS: u64 = 384;
+const SLOW: usize = 40;
+/// Whole answers for all of them would be 2 GiB.
+const GROWTH_MIB: u64 = 320;
+
+fn event(bytes: usize) -> proto::Event {
+    proto::Event { event_type: "Large".into(), data: vec![7; bytes], ..Default::default() }
+}
+
+fn append(grpc: &mut Grpc, events: Vec<proto::Event>) -> u64 {
+    let request = proto::AppendRequest { events, ..Default::default() };
+    grpc.runtime.block_on(grpc.client.append(request)).unwrap().into_inner().position
+}
+
+#[test]
+fn slow_readers_hold_neither_memory_nor_others() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let mut grpc = Grpc::connect(server.address("grpc"));
+    for _ in 0..EVENTS / 32 {
+        append(&mut grpc, vec![event(EVENT_BYTES); 32]);
+    }
+    let before = resident_mib(&place);
+    // They ask for everything, see the beginning, and stop reading.
+    let mut over_http = Vec::new();
+    for _ in 0..SLOW {
+        let mut stream = TcpStream::connect(server.address("http")).unwrap();
+        stream.write_all(b"GET /v1/stores/default/events HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0; 256]).unwrap();
+        over_http.push(stream);
+    }
+    let mut over_grpc = Vec::new();
+    for _ in 0..SLOW {
+        let mut reader = Grpc::connect(server.address("grpc"));
+        let answer = reader.runtime.block_on(reader.client.read(proto::ReadRequest::default())).unwrap();
+        over_grpc.push((reader, answer.into_inner()));
+    }
+    let mut follower = Grpc::connect(server.address("grpc"));
+    let request = proto::SubscribeRequest { after: Some(EVENTS), ..Default::default() };
+    let mut followed = follower.runtime.block_on(follower.client.subscribe(request)).unwrap().into_inner();
+    for i in 1..=500 {
+        assert_eq!(append(&mut grpc, vec![event(1000)]), EVENTS + i);
+    }
+    let grown = resident_mib(&place).saturating_sub(before);
+    assert!(grown < GROWTH_MIB, "{grown} MiB for {} slow readers", 2 * SLOW);
+    // One that goes on gets the snapshot it asked for; the follower gets everything, in order.
+    let (reader, mut stream) = over_grpc.pop().unwrap();
+    let mut seen = 0;
+    while let Some(message) = reader.runtime.block_on(stream.message()).unwrap() {
+        seen += message.events.len() as u64;
+    }
+    assert_eq!(seen, EVENTS);
+    let mut next = EVENTS + 1;
+    while next <= EVENTS + 500 {
+        for event in follower.runtime.block_on(followed.message()).unwrap().unwrap().events {
+            assert_eq!(event.position, next);
+            next += 1;
+        }
+    }
+    drop((over_http, over_grpc, followed, follower, grpc));
+    ends_clean(&place, server);
+}
+
+#[test]
+fn half_open_connections_hold_nobody_up() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let body = json!({ "events": [{ "type": "A", "tags": [], "data": 1 }] });
+    let beginnings: [&[u8]; 5] = [
+        b"",
+        b"GET /v1/stores HTTP/1.1\r\nho",
+        b"POST /v1/stores/default/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{\"ev",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"PRI * HT",
+    ];
+    let mut open = Vec::new();
+    for i in 0..300 {
+        for protocol in ["http", "grpc"] {
+            let mut stream = TcpStream::connect(server.address(protocol)).unwrap();
+            stream.write_all(beginnings[i % beginnings.len()]).unwrap();
+            open.push(stream);
+        }
+        let (status, answer) = Http::connect(server.address("http")).post("/v1/stores/default/events", &body);
+        assert_eq!((status / 100, answer["last"].as_u64()), (2, Some(i as u64 + 1)), "{answer}");
+    }
+    let mut grpc = Grpc::connect(server.address("grpc"));
+    assert_eq!(append(&mut grpc, vec![event(1)]), 301);
+    // Gone in the middle of an append: nothing of it is there.
+    drop(open);
+    assert_eq!(append(&mut grpc, vec![event(1)]), 302);
+    drop(grpc);
+    ends_clean(&place, server);
+}
