@@ -19,7 +19,7 @@ mod spans;
 mod tls;
 mod units;
 
-pub use listen::{SOCKET_NAME, short as with_short_socket_path};
+pub use listen::{SOCKET_NAME, connect_local};
 pub use server::{Address, ServeError, serve};
 pub use settings::{
     DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat, Memory, Origin,

@@ -16,6 +16,8 @@ use tokio::time::Instant;
 
 /// Name of the local socket in the database directory.
 pub const SOCKET_NAME: &str = "ropewalk.sock";
+/// Its name until it is private.
+const NEW_SOCKET_NAME: &str = "ropewalk.sock.new";
 /// Connections that the system holds for us until we accept them.
 const BACKLOG: i32 = 1024;
 /// A peer that answers nothing for this long is asked whether it is there, …
@@ -126,19 +128,24 @@ pub(crate) struct LocalSocket {
 }
 
 impl LocalSocket {
-    /// Listens in `dir`, which this process holds: what lies there from a process before is stale and goes.
+    /// Listens in `dir`, which this process holds: what lies there from a process before is stale and goes. The socket
+    /// gets its name only when nobody else may use it.
     ///
     /// # Errors
     /// The system's.
     pub(crate) fn bind(dir: &Path) -> io::Result<Self> {
-        let path = dir.join(SOCKET_NAME);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = short(dir, UnixListener::bind)?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-        Ok(Self { listener, path })
+        let listener = with_short_path(dir, |dir| {
+            let (new, path) = (dir.join(NEW_SOCKET_NAME), dir.join(SOCKET_NAME));
+            match std::fs::remove_file(&new) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let listener = UnixListener::bind(&new)?;
+            std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600))?;
+            std::fs::rename(&new, &path)?;
+            Ok(listener)
+        })?;
+        Ok(Self { listener, path: dir.join(SOCKET_NAME) })
     }
 }
 
@@ -149,18 +156,22 @@ impl Drop for LocalSocket {
     }
 }
 
-/// Does `work` with a path of the socket in `dir` that fits a socket address, however deep the directory lies.
+/// Connects to the server that holds `dir`.
 ///
 /// # Errors
-/// That of `work`, or the directory cannot be opened.
-pub fn short<T>(dir: &Path, work: impl FnOnce(PathBuf) -> io::Result<T>) -> io::Result<T> {
-    let path = dir.join(SOCKET_NAME);
-    if path.as_os_str().len() < SOCKET_PATH_BYTES {
-        return work(path);
+/// The system's: there is none, or the directory is another user's.
+pub fn connect_local(dir: &Path) -> io::Result<std::os::unix::net::UnixStream> {
+    with_short_path(dir, |dir| std::os::unix::net::UnixStream::connect(dir.join(SOCKET_NAME)))
+}
+
+/// Does `work` with a name of `dir` under which its sockets fit a socket address, however deep it lies.
+fn with_short_path<T>(dir: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    if dir.as_os_str().len() + 1 + NEW_SOCKET_NAME.len() < SOCKET_PATH_BYTES {
+        return work(dir);
     }
     // The system resolves a path through an open directory, which has a short name.
     let open = std::fs::File::open(dir)?;
-    work(format!("/proc/self/fd/{}/{SOCKET_NAME}", open.as_raw_fd()).into())
+    work(Path::new(&format!("/proc/self/fd/{}", open.as_raw_fd())))
 }
 
 #[cfg(test)]
@@ -174,11 +185,14 @@ mod tests {
         for dir in [dir.path(), deep.as_path()] {
             std::fs::create_dir_all(dir).unwrap();
             let path = dir.join(SOCKET_NAME);
-            drop(short(dir, std::os::unix::net::UnixListener::bind).unwrap());
+            drop(
+                with_short_path(dir, |dir| std::os::unix::net::UnixListener::bind(dir.join(SOCKET_NAME)))
+                    .unwrap(),
+            );
             assert!(path.exists(), "std leaves a stale socket behind");
             let socket = Listener::Local(LocalSocket::bind(dir).unwrap());
             assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-            let connected = short(dir, std::os::unix::net::UnixStream::connect).unwrap();
+            let connected = connect_local(dir).unwrap();
             assert!(matches!(socket.accept().await, Accepted::Local(_)));
             drop((socket, connected));
             assert!(!path.exists());

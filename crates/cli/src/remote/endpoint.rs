@@ -180,14 +180,14 @@ impl Endpoint {
 }
 
 fn connect_local(dir: &Path) -> std::io::Result<UnixStream> {
-    let stream = ropewalk_server::with_short_socket_path(dir, std::os::unix::net::UnixStream::connect)?;
+    let stream = ropewalk_server::connect_local(dir)?;
     stream.set_nonblocking(true)?;
     UnixStream::from_std(stream)
 }
 
 /// True when a server listens in the directory.
 pub(crate) fn is_served(dir: &Path) -> bool {
-    ropewalk_server::with_short_socket_path(dir, std::os::unix::net::UnixStream::connect).is_ok()
+    ropewalk_server::connect_local(dir).is_ok()
 }
 
 /// TLS 1.3 with the system's certificates, or those of one file.

@@ -293,3 +293,42 @@ fn systemd_hears_ready_alive_and_stopping() {
     while hear() != "STOPPING=1" {}
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
+
+#[test]
+fn requests_on_their_way_finish_and_a_second_signal_does_not_wait_for_them() {
+    use std::io::{Read as _, Write as _};
+    let body = r#"{"events":[{"type":"T"}]}"#;
+    let head = "POST /v1/stores/default/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n";
+    // A request that the server has begun to read: it has asked for the body.
+    let half = |server: &Server| {
+        let mut stream = TcpStream::connect(server.address("http")).unwrap();
+        write!(stream, "{head}content-length: {}\r\n\r\n", body.len()).unwrap();
+        let mut asked = [0; 25];
+        stream.read_exact(&mut asked).unwrap();
+        assert!(asked.starts_with(b"HTTP/1.1 100"), "{asked:?}");
+        stream
+    };
+    let stopping = |place: &Place| {
+        while !std::fs::read_to_string(place.path().join("server.log")).unwrap().contains("stopping") {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    };
+    let place = Place::new();
+    let server = Server::start(&place, &["--stop-drain-time", "1h"]);
+    let mut request = half(&server);
+    server.signal("TERM");
+    stopping(&place);
+    request.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    request.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") || answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert_eq!(server.wait(), 0);
+
+    let server = Server::start(&place, &["--stop-drain-time", "1h"]);
+    let request = half(&server);
+    server.signal("TERM");
+    stopping(&place);
+    server.signal("TERM");
+    assert_eq!(server.wait(), 0);
+    drop(request);
+}
