@@ -95,7 +95,7 @@ const ROWS: &[Row] = &[
     row("ropewalk-server", Role::Outer, &[
         "ropewalk", "ropewalk-wire", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
     ]),
-    row("ropewalk-cli", Role::Outer, &["ropewalk", "ropewalk-grpc", "ropewalk-wire", "ropewalk-grpc", "ropewalk-server", "ropewalk-bench"]),
+    row("ropewalk-cli", Role::Outer, &["ropewalk", "ropewalk-wire", "ropewalk-grpc", "ropewalk-server", "ropewalk-bench"]),
     row("ropewalk-python", Role::Outer, &["ropewalk"]),
     row("ropewalk-testkit", Role::Tool, &[]),
     row("ropewalk-sim", Role::Tool, &["ropewalk-testkit"]),
