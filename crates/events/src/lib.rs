@@ -28,7 +28,7 @@ pub use decide::{Decision, DecisionError, FnProjection, Projection, RetryPolicy,
 pub use error::EventsError;
 pub use model::{EVENTS, EventsModel};
 pub use read::{EventReader, Scan};
-pub use store::{EventStore, PendingAppend};
+pub use store::{EventStore, PendingAppend, StoreMark};
 pub use subscribe::{Delivery, Subscription};
 pub use types::{
     AppendCondition, Event, NAME_BYTES_MAX, QUERY_TERMS_MAX, Query, QueryItem, ReadOptions, TEXT_BYTES_MAX,

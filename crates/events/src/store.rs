@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ropewalk_base::Position;
 use ropewalk_engine::{CommitHandle, Engine, Snapshot};
@@ -9,7 +10,7 @@ use ropewalk_engine::{CommitHandle, Engine, Snapshot};
 use crate::append::{AppendOperation, AppendOptions, Appended, check_name};
 use crate::codec::{SequencedEvent, SequencedEventRef};
 use crate::error::EventsError;
-use crate::model::{EventsModel, MetaKey};
+use crate::model::{EventsModel, MetaKey, StoreState};
 use crate::read::{EventReader, Scan};
 use crate::search::{Place, StoreRead};
 use crate::subscribe::Subscription;
@@ -22,6 +23,22 @@ pub struct EventStore {
     pub(crate) engine: Arc<Engine>,
     pub(crate) model: Arc<EventsModel>,
     name: Arc<str>,
+}
+
+/// One store, until it is deleted. See [`EventStore::mark`].
+#[derive(Clone)]
+pub struct StoreMark(Arc<StoreState>);
+
+impl StoreMark {
+    /// The number of the store, which no other ever has.
+    pub fn id(&self) -> u32 {
+        self.0.id
+    }
+
+    /// True when the store has events behind `position`, be they not visible yet, or was deleted. Cost: two atomic loads.
+    pub fn moved(&self, position: Position) -> bool {
+        self.0.is_deleted() || self.0.sequenced.load(Ordering::Acquire) > position.0
+    }
 }
 
 /// An append on its way; [`PendingAppend::wait`] for it, or `.await` it.
@@ -76,6 +93,11 @@ impl EventStore {
     /// The number of the store: another one when it was deleted and came into being anew. `None` while it is not there.
     pub fn id(&self) -> Option<u32> {
         self.model.find_at(&self.name, self.engine.seq()).map(|state| state.id)
+    }
+
+    /// The store as it is there now, to be asked cheaply and often whether something came. `None` while it is not there.
+    pub fn mark(&self) -> Option<StoreMark> {
+        self.model.find_at(&self.name, self.engine.seq()).map(StoreMark)
     }
 
     /// Appends `events` atomically unless `condition` finds a match, and returns their positions.

@@ -35,8 +35,8 @@ pub use ropewalk_engine::{
 pub use ropewalk_events::{
     AppendCondition, AppendOptions, AppendSection, Appended, BodyRef, Decision, DecisionError, Delivery,
     Event, EventBatch, EventReader, EventStore, EventsError, PendingAppend, Projection, Query, QueryItem,
-    ReadOptions, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, Subscription, Tracking, any, counter,
-    projection,
+    ReadOptions, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, StoreMark, Subscription, Tracking,
+    any, counter, projection,
 };
 /// Typed tables: definitions, values, rows.
 pub mod tables {

@@ -4,8 +4,8 @@
 //!                              ▲                                                          │ slower than the writers
 //!                              └────────────────────────── FellBehind ◀───────────────────┘
 //!
-//! A subscription is a position and nothing else: whatever happens it can go on by reading from there. See `feed` for the
-//! live side.
+//! A subscription is a position and nothing else: whatever happens it can go on by reading from there. See `feed`
+//! and `hub` for the live side.
 
 use core::ops::ControlFlow;
 use std::collections::VecDeque;
@@ -14,12 +14,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use ropewalk::{EventBatch, EventReader, EventStore, Position, Query, ReadOptions, SequencedEventRef};
+use ropewalk::{
+    EventBatch, EventReader, EventStore, Position, Query, ReadOptions, SequencedEventRef, StoreMark,
+};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::access::{Caller, Right};
 use crate::error::WireError;
-use crate::feed::{Member, News, still_there};
+use crate::feed::{News, still_there};
+use crate::hub::Member;
 use crate::reading::{INLINE, off_thread};
 use crate::service::Service;
 
@@ -116,8 +119,8 @@ pub struct Following {
     /// Changes of users and tokens when the caller was looked at last; `u64::MAX`: not yet.
     access_seen: u64,
     store: EventStore,
-    /// The store's number when the subscription began.
-    id: u32,
+    /// The store as it was when the subscription began.
+    mark: StoreMark,
     query: Arc<Query>,
     /// Everything up to here was delivered, is in `ready`, or does not match.
     after: Position,
@@ -134,7 +137,7 @@ impl Following {
     pub(crate) fn new(
         service: Service,
         caller: Caller,
-        (store, id): (EventStore, u32),
+        (store, mark): (EventStore, StoreMark),
         query: Query,
         after: Position,
         permit: OwnedSemaphorePermit,
@@ -146,7 +149,7 @@ impl Following {
             caller,
             access_seen: u64::MAX,
             store,
-            id,
+            mark,
             query,
             after,
             live: false,
@@ -185,7 +188,7 @@ impl Following {
                 Some(member) => member,
                 None => {
                     let hub = self.service.hub();
-                    self.member.insert(hub.join(&self.service, &self.store, self.id, &self.query)?)
+                    self.member.insert(hub.join(&self.service, &self.store, &self.mark, &self.query)?)
                 }
             };
             match member.news(self.after).await? {
@@ -210,7 +213,7 @@ impl Following {
         let (reader, batch, long) = read?;
         self.long = long;
         let head = reader.head().unwrap_or(Position::ZERO);
-        still_there(&self.store, self.id)?;
+        still_there(&self.store, self.mark.id())?;
         let more = !reader.ended();
         if more && self.live {
             self.live = false;

@@ -12,6 +12,8 @@ mod access;
 mod error;
 mod feed;
 mod follow;
+mod hub;
+mod index;
 mod limits;
 mod metrics;
 mod reading;

@@ -13,8 +13,8 @@ use tokio::sync::Semaphore;
 
 use crate::access::{Access, Caller, Right};
 use crate::error::WireError;
-use crate::feed::Hub;
 use crate::follow::Following;
+use crate::hub::Hub;
 use crate::limits::{Limits, ServiceSettings};
 use crate::metrics::Metrics;
 use crate::reading::{INLINE, Reading, off_thread};
@@ -326,11 +326,11 @@ impl Service {
         // Refuses an invalid query before the stream begins.
         store.subscribe(&query, after)?;
         let missing = || EventsError::UnknownStore { name: store.name().to_owned() };
-        let id = store.id().ok_or_else(missing)?;
+        let mark = store.mark().ok_or_else(missing)?;
         Ok(Following::new(
             self.clone(),
             caller.clone(),
-            (store, id),
+            (store, mark),
             query,
             after.unwrap_or(Position::ZERO),
             permit,

@@ -264,3 +264,40 @@ async fn an_engine_that_stops_ends_them_and_nobody_left_lets_the_database_go() {
     });
     assert_eq!(ended.unwrap().err().unwrap().code, Code::Internal);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_stores_are_followed_at_once() {
+    let service = service();
+    let mut followers = Vec::new();
+    for i in 0..100_u64 {
+        let (service, name) = (service.clone(), format!("store{i}"));
+        service.create_store(&everybody(), &name).await.unwrap();
+        followers.push(tokio::spawn(async move {
+            let mut following = service.follow(&everybody(), &name, Query::all(), None).unwrap();
+            let mut seen = Vec::new();
+            while seen.len() < i as usize {
+                if let Followed::Events(batch) = next(&mut following).await {
+                    seen.extend(batch.events().map(|event| event.position.0));
+                }
+            }
+            assert_eq!(seen, (1..=i).collect::<Vec<_>>());
+        }));
+    }
+    for round in 0..100_u64 {
+        let stores: Vec<_> = (round + 1..100)
+            .map(|i| {
+                let service = service.clone();
+                tokio::spawn(async move {
+                    let (name, events) = (format!("store{i}"), [event("A", &[])]);
+                    service.append(&everybody(), &name, &events, Default::default()).await.unwrap();
+                })
+            })
+            .collect();
+        for store in stores {
+            store.await.unwrap();
+        }
+    }
+    for follower in followers {
+        follower.await.unwrap();
+    }
+}
