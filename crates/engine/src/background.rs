@@ -137,7 +137,7 @@ impl Core {
                         let visible = self.versions.visible();
                         if idle_at == visible && self.stopped().is_none() {
                             // No commit for half a second: the last one gets its witness. A failure stops the log.
-                            let _ = self.log.vouch();
+                            let _ = self.vouch();
                         }
                         idle_at = visible;
                         let mut background = self.background.lock();

@@ -154,6 +154,15 @@ impl Core {
         Ok(())
     }
 
+    /// Leaves the log's witness that its last commit was durable. Under the sequencer: the witness moves the log's tail,
+    /// and an append that had read the tail before would be refused as if a stranger wrote to the log.
+    pub(crate) fn vouch(&self) -> Result<(), EngineError> {
+        // What is not synced yet is synced before the lock, so that it is held for one small sync at most.
+        self.log.barrier()?;
+        let _sequencer = self.sequencer.lock();
+        Ok(self.log.vouch()?)
+    }
+
     pub(crate) fn wake_background(&self) {
         // Taking the lock orders this after a thread that looked and is about to sleep.
         drop(self.background.lock());

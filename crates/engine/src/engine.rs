@@ -383,7 +383,7 @@ impl Engine {
         self.pipeline.finish();
         let synced = match self.core.stopped() {
             Some(_) => Ok(()),
-            None => self.core.log.vouch().map_err(EngineError::from),
+            None => self.core.vouch(),
         };
         self.core.fail(&"it was closed");
         synced

@@ -254,3 +254,23 @@ fn room_says_what_submit_would_wait_for_and_try_submit_waits_for_nothing() {
     while engine.background_step().unwrap() {}
     assert_eq!(engine.room(), Room::Free);
 }
+
+/// The mark that the background leaves in an idle log moves the log's tail, which the next append expects where it was.
+#[test]
+fn a_commit_does_not_trip_over_the_mark_of_an_idle_log() {
+    std::thread::scope(|scope| {
+        // More threads than processors, so that the background is now early and now late.
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for round in 0..100 {
+                    let engine = open(&Env::memory(), EngineOptions::default()).unwrap();
+                    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+                    for n in 0..8 {
+                        let done = put(&engine, keys, b"k", &[n], Durability::Sync);
+                        assert!(done.is_ok(), "round {round}: {}", done.unwrap_err());
+                    }
+                }
+            });
+        }
+    });
+}
