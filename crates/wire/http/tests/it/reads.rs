@@ -71,6 +71,20 @@ async fn lines_when_the_client_asks_for_them() {
 }
 
 #[tokio::test]
+async fn every_byte_of_a_payload_arrives_when_it_is_asked_for() {
+    let server = Server::start().await;
+    let pretty = "ewogICJhIjogMQp9Cg=="; // an object over three lines, with a line break at its end
+    server.append("s", json!([{ "type": "A", "data_base64": pretty }, { "type": "B" }])).await;
+    assert_eq!(server.get(EVENTS).await.ok()["events"][0]["data"], json!({ "a": 1 }));
+    let exact = [("accept", "application/x-ndjson; payload=base64")];
+    for path in [EVENTS, "/v1/changes?last=1"] {
+        let reply = server.request("GET", path, &exact, b"").await;
+        assert_eq!(reply.header("content-type"), Some("application/x-ndjson; payload=base64"));
+        assert!(reply.text().contains(&format!("\"data_base64\":\"{pretty}\"")), "{}", reply.text());
+    }
+}
+
+#[tokio::test]
 async fn questions_without_events() {
     let server = filled().await;
     let even = json!({ "query": { "items": [{ "types": ["Even"] }] } });
