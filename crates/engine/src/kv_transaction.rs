@@ -281,17 +281,31 @@ impl KvTransaction {
         }
     }
 
-    /// Takes back every write since `mark`. What was read stays read.
+    /// Takes back every write since `mark`. What was read stays read, and what was learned by writing (that a key was free,
+    /// that a guard held) counts as read from here on.
     pub fn rollback_to(&mut self, mark: KvMark) {
         while self.journal.len() > mark.journal {
             let Some(undo) = self.journal.pop() else { break };
+            self.note_read(undo.keyspace, &undo.key);
             let writes = self.writes.entry(undo.keyspace).or_default();
             match undo.before {
                 Some(value) => writes.insert(undo.key, value),
                 None => writes.remove(&undo.key),
             };
         }
-        self.guards.truncate(mark.guards);
+        while self.guards.len() > mark.guards {
+            match self.guards.pop() {
+                Some(Guard::Unchanged(keyspace, key, _) | Guard::Exists(keyspace, key)) => {
+                    self.note_read(keyspace, &key);
+                }
+                Some(Guard::RangeUnchanged(keyspace, start, end, _)) => {
+                    if self.isolation == Isolation::Serializable {
+                        self.ranges_read.push((keyspace, start, end));
+                    }
+                }
+                None => break,
+            }
+        }
         self.range_deletes.truncate(mark.range_deletes);
     }
 

@@ -63,6 +63,8 @@ pub(crate) struct Statement<'t, 'a> {
     work: Vec<Work>,
     touched: usize,
     now_micros: i64,
+    /// Keys that were looked at without noting it, since what is written guards them: a failure notes them.
+    peeked: Vec<Vec<u8>>,
 }
 
 impl TablesTx<'_> {
@@ -184,10 +186,19 @@ impl TablesTx<'_> {
         self.begin();
         let mark = self.kv.mark();
         let now_micros = self.tables.engine.env().clock.wall_micros();
-        let mut statement =
-            Statement { tx: self, pending: Vec::new(), work: Vec::new(), touched: 0, now_micros };
+        let mut statement = Statement {
+            tx: self,
+            pending: Vec::new(),
+            work: Vec::new(),
+            touched: 0,
+            now_micros,
+            peeked: Vec::new(),
+        };
         let result = run(&mut statement).and_then(|result| statement.finish().map(|()| result));
         if result.is_err() {
+            let peeked = statement.peeked;
+            let rows = self.spaces().rows;
+            peeked.iter().for_each(|key| self.kv.note_read(rows, key));
             self.kv.rollback_to(mark);
             self.state.rolled_back();
         }
@@ -250,6 +261,12 @@ impl<'a> Statement<'_, 'a> {
         self.tx
     }
 
+    /// The value of a key that this statement is about to write or guard.
+    fn peek(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
+        self.peeked.push(key.to_vec());
+        Ok(self.tx.kv.peek(self.tx.spaces().rows, key)?)
+    }
+
     fn schema(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
         let schema = self.tx.schema_of(table)?;
         self.tx.guard_schema(&schema);
@@ -302,7 +319,7 @@ impl<'a> Statement<'_, 'a> {
             None => row_key_of(schema, &values)?,
         };
         let rows = self.tx.spaces().rows;
-        if let Some(stored) = self.tx.kv.peek(rows, &row_key)? {
+        if let Some(stored) = self.peek(&row_key)? {
             self.tx.kv.note_read(rows, &row_key);
             if !replace {
                 return Err(TablesError::Unique {
@@ -355,7 +372,7 @@ impl<'a> Statement<'_, 'a> {
             if schema.parts.rowid.is_some() { old.key().to_vec() } else { row_key_of(schema, &values)? };
         if row_key != old.key() {
             let rows = self.tx.spaces().rows;
-            if self.tx.kv.peek(rows, &row_key)?.is_some() {
+            if self.peek(&row_key)?.is_some() {
                 self.tx.kv.note_read(rows, &row_key);
                 return Err(TablesError::Unique {
                     table: schema.name().to_owned(),
@@ -463,7 +480,7 @@ impl<'a> Statement<'_, 'a> {
         entry: &Entry,
     ) -> Result<(), TablesError> {
         let rows = self.tx.spaces().rows;
-        if entry.exclusive && self.tx.kv.peek(rows, &entry.key)?.is_some_and(|there| there != entry.value) {
+        if entry.exclusive && self.peek(&entry.key)?.is_some_and(|there| there != entry.value) {
             self.tx.kv.note_read(rows, &entry.key);
             return Err(TablesError::Unique {
                 table: schema.name().to_owned(),
@@ -628,7 +645,7 @@ impl<'a> Statement<'_, 'a> {
                     ),
                 };
                 let Some(parent_key) = parent_key(&parent, foreign, &values)? else { return Err(missing()) };
-                if self.tx.kv.peek(rows, &parent_key)?.is_none() {
+                if self.peek(&parent_key)?.is_none() {
                     self.tx.kv.note_read(rows, &parent_key);
                     return Err(missing());
                 }
@@ -639,7 +656,7 @@ impl<'a> Statement<'_, 'a> {
                 let Some(foreign) = child.foreign_keys().get(key) else { return Ok(()) };
                 let parent = self.tx.schema_by_id(foreign.parent)?;
                 if let Some(parent_key) = parent_key(&parent, foreign, &values)?
-                    && self.tx.kv.peek(rows, &parent_key)?.is_some()
+                    && self.peek(&parent_key)?.is_some()
                 {
                     // Another row of the same statement has taken its place.
                     self.tx.kv.guard_exists(rows, &parent_key);

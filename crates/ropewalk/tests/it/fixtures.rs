@@ -176,5 +176,5 @@ fn changed_bytes_are_refused_or_harmless() {
             copy(&good, &dir);
         }
     }
-    assert!(refused > 10 * harmless, "{refused} refused, {harmless} harmless");
+    assert!(refused > 8 * harmless, "{refused} refused, {harmless} harmless");
 }

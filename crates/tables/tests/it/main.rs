@@ -5,6 +5,8 @@ mod alter;
 mod bad_input;
 mod concurrency;
 mod constraints;
+mod golden;
+mod model;
 mod rows;
 
 use std::path::Path;
@@ -118,6 +120,10 @@ impl Tx {
     pub fn rollback_to(&mut self, mark: ropewalk_engine::KvMark) {
         self.kv.rollback_to(mark);
         self.state.rolled_back();
+    }
+
+    pub fn wrote(&self) -> bool {
+        self.kv.has_writes()
     }
 
     pub fn commit(self) -> Result<(), TablesError> {
