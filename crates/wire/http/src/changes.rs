@@ -163,7 +163,8 @@ fn respond(feed: Feed, begin: Vec<u8>, stop: Stop, heartbeat: Duration) -> Respo
         }
     });
     let begin = stream::iter((!begin.is_empty()).then(|| Bytes::from(begin)));
-    let body = Body::from_stream(begin.chain(rest).map(Ok::<_, std::convert::Infallible>));
+    // Fused: who takes the stream may ask again after its end.
+    let body = Body::from_stream(begin.chain(rest).map(Ok::<_, std::convert::Infallible>).fuse());
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static(if payload == Payload::Exact { EXACT } else { NDJSON })),
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),

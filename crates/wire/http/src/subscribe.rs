@@ -22,7 +22,7 @@ use axum::extract::{Extension, RawQuery, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use ropewalk::Position;
 use ropewalk_wire::{Caller, EncodedBatch, Followed, Following, Frame, WireError};
 use utoipa_axum::router::OpenApiRouter;
@@ -186,7 +186,8 @@ fn respond(following: Following, frames: Frames, heartbeat: Duration) -> Respons
         };
         Some((Ok(frame), Some(following)))
     });
-    let mut response = Body::from_stream(body).into_response();
+    // Fused: who takes the stream may ask again after its end.
+    let mut response = Body::from_stream(body.fuse()).into_response();
     let headers = response.headers_mut();
     let kind = if frames == Frames::Sse { SSE } else { NDJSON };
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));

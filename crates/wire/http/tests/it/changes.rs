@@ -33,6 +33,9 @@ async fn commits_come_in_order_and_whole() {
     assert_eq!(limited, commits[..1]);
     assert!(lines(server.get("/v1/changes").await.text()).ends_with(&commits));
     assert_eq!(server.get(&format!("/v1/changes?from={}", first + 2)).await.text(), "");
+    // A client that takes compressed answers gets the same.
+    let gzip = [("accept-encoding", "gzip")];
+    assert_eq!(lines(server.request("GET", "/v1/changes?last=1", &gzip, b"").await.text()), newest);
     server.get("/v1/changes?from=1&last=1").await.refused(400, "invalid_argument");
     server.get("/v1/changes?since=1").await.refused(400, "invalid_argument");
 
