@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 use ropewalk_base::{Lsn, Seq};
-use ropewalk_log::{CommitLog, LogError, Record};
+use ropewalk_log::{CommitLog, Record};
 use ropewalk_store::Store;
 use ropewalk_vfs::Env;
 
@@ -314,14 +314,7 @@ impl Stage for Commits {
                 Record { seq: Seq(seq), payload }
             })
             .collect();
-        // Only the sequencer appends commits, but the background's mark of an idle log may come in between.
-        let mut tail = core.log.tail();
-        let mut appended = core.log.append(&records, tail);
-        while matches!(&appended, Err(LogError::Fenced { tail: moved }) if *moved > tail) {
-            tail = core.log.tail();
-            appended = core.log.append(&records, tail);
-        }
-        if let Err(error) = appended {
+        if let Err(error) = core.log.append(&records, core.log.tail()) {
             core.fail(&error);
             return outcomes;
         }

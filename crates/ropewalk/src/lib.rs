@@ -39,6 +39,30 @@ pub use ropewalk_events::{
     any, counter, projection,
 };
 /// Typed tables: definitions, values, rows.
+///
+/// ```
+/// use ropewalk::Database;
+/// use ropewalk::tables::{ColumnDef, KeyRange, TableDef, TablesRead, Type};
+///
+/// # fn main() -> Result<(), ropewalk::Error> {
+/// let db = Database::in_memory()?;
+/// let mut tx = db.begin();
+/// let users = tx.tables().create_table(
+///     TableDef::new("users")
+///         .column(ColumnDef::new("id", Type::INT8))
+///         .column(ColumnDef::new("name", Type::TEXT).not_null())
+///         .primary_key(["id"])
+///         .unique(["name"]),
+/// )?;
+/// tx.tables().insert(&users, &[("id", 1_i64.into()), ("name", "Ann".into())])?;
+/// assert!(tx.tables().insert(&users, &[("id", 2_i64.into()), ("name", "Ann".into())]).is_err());
+/// tx.commit()?;
+///
+/// let snapshot = db.snapshot();
+/// assert_eq!(snapshot.tables(&db).count(&users, &KeyRange::all())?, 1);
+/// # Ok(())
+/// # }
+/// ```
 pub mod tables {
     pub use ropewalk_tables::*;
 }

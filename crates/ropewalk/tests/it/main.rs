@@ -4,4 +4,5 @@
 mod changes;
 mod fixtures;
 mod opening;
+mod tables;
 mod transactions;

@@ -7,6 +7,7 @@ mod concurrency;
 mod constraints;
 mod golden;
 mod model;
+mod predecessor;
 mod rows;
 
 use std::path::Path;
@@ -48,12 +49,18 @@ impl Db {
 
     /// Background work only when asked, small memtables.
     pub fn manual(env: &Env) -> Self {
+        Self::try_open(env).unwrap()
+    }
+
+    pub fn try_open(env: &Env) -> Result<Self, ropewalk_engine::EngineError> {
+        let model = Arc::new(TablesModel::default());
         let options = EngineOptions {
             memory_budget: 1 << 19,
             background: Background::Manual,
             ..EngineOptions::default()
         };
-        Self::open(env, options)
+        let engine = Arc::new(Engine::open(env, Path::new("/db"), options, vec![model.clone()])?);
+        Ok(Self { tables: Tables::new(engine.clone(), model), engine })
     }
 
     pub fn begin(&self) -> Tx {
