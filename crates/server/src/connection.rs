@@ -15,12 +15,13 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use ropewalk_wire::Caller;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::TcpConnectInfo;
@@ -98,7 +99,7 @@ impl Room {
 impl Port {
     /// Accepts connections for as long as it is polled.
     pub(crate) async fn serve(self) {
-        let builder = Arc::new(self.builder());
+        let (http1, http2) = (Arc::new(self.http1()), Arc::new(self.http2()));
         loop {
             let accepted = self.listener.accept().await;
             let Ok(place) = self.room.places.clone().try_acquire_owned() else {
@@ -110,7 +111,9 @@ impl Port {
             };
             let limits = &self.room.limits;
             let connection = Connection {
-                builder: builder.clone(),
+                http1: http1.clone(),
+                http2: http2.clone(),
+                protocol: self.protocol,
                 router: self.router.clone(),
                 watcher: self.room.graceful.watcher(),
                 opening_time: limits.header_time.0,
@@ -121,30 +124,61 @@ impl Port {
         }
     }
 
-    fn builder(&self) -> auto::Builder<TokioExecutor> {
+    fn http1(&self) -> http1::Builder {
         let limits = &self.room.limits;
         let header_bytes = usize::try_from(limits.header_bytes.0).unwrap_or(usize::MAX);
-        let mut builder = auto::Builder::new(TokioExecutor::new());
+        let mut builder = http1::Builder::new();
         builder
-            .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.header_time.0)
             .max_headers(HEADERS)
             .max_buf_size(header_bytes.max(8 << 10));
         builder
-            .http2()
+    }
+
+    fn http2(&self) -> http2::Builder<TokioExecutor> {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
             .timer(TokioTimer::new())
-            .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
+            .max_header_list_size(u32::try_from(self.room.limits.header_bytes.0).unwrap_or(u32::MAX))
             .max_concurrent_streams(STREAMS)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
-        match self.protocol {
-            Protocol::Http => builder,
-            Protocol::Grpc => builder.http2_only(),
-        }
+        builder
     }
+}
+
+/// Version of HTTP that a connection speaks from its first byte to its last. A library could find out by itself, but
+/// reads the beginning apart to do so, and then keeps a buffer of twice the size for as long as the connection lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Http1,
+    Http2,
+}
+
+/// How a client of HTTP/2 without TLS begins (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+/// Between two looks at a beginning that has not come as a whole.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Looks at the first bytes without taking them; silence counts as HTTP/1, which has its own patience.
+async fn version_of(stream: &TcpStream, patience: Duration) -> Version {
+    let look = async {
+        let mut bytes = [0; PREFACE.len()];
+        loop {
+            let seen = stream.peek(&mut bytes).await.unwrap_or(0);
+            match bytes.get(..seen) {
+                Some(begin) if begin == PREFACE => return Version::Http2,
+                Some(begin) if !begin.is_empty() && PREFACE.starts_with(begin) => {
+                    tokio::time::sleep(LOOK).await
+                }
+                _ => return Version::Http1,
+            }
+        }
+    };
+    tokio::time::timeout(patience, look).await.unwrap_or(Version::Http1)
 }
 
 async fn turn_away(accepted: Accepted) {
@@ -156,7 +190,9 @@ async fn turn_away(accepted: Accepted) {
 }
 
 struct Connection {
-    builder: Arc<auto::Builder<TokioExecutor>>,
+    http1: Arc<http1::Builder>,
+    http2: Arc<http2::Builder<TokioExecutor>>,
+    protocol: Protocol,
     router: Router,
     watcher: Watcher,
     opening_time: Duration,
@@ -175,25 +211,46 @@ enum Peer {
 impl Connection {
     async fn serve(self, accepted: Accepted, tls: Option<TlsAcceptor>) {
         match (accepted, tls) {
-            (Accepted::Tcp(stream, peer), None) => self.speak(stream, Peer::Remote(peer)).await,
-            (Accepted::Tcp(stream, peer), Some(tls)) => {
-                match tokio::time::timeout(self.opening_time, tls.accept(stream)).await {
-                    Ok(Ok(stream)) => self.speak(stream, Peer::Remote(peer)).await,
-                    Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
-                    Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
-                }
+            (Accepted::Tcp(stream, peer), None) => {
+                let version = match self.protocol {
+                    Protocol::Http => version_of(&stream, self.opening_time).await,
+                    Protocol::Grpc => Version::Http2,
+                };
+                self.speak(stream, version, Peer::Remote(peer)).await;
             }
-            (Accepted::Local(stream), _) => self.speak(stream, Peer::Owner).await,
+            // A handshake needs much room, which a connection without TLS need not keep.
+            (Accepted::Tcp(stream, peer), Some(tls)) => Box::pin(self.serve_tls(stream, tls, peer)).await,
+            (Accepted::Local(stream), _) => self.speak(stream, Version::Http1, Peer::Owner).await,
         }
     }
 
-    async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S, peer: Peer) {
-        let Self { builder, router, watcher, opening_time, stall_time, _place } = self;
+    async fn serve_tls(self, stream: TcpStream, tls: TlsAcceptor, peer: SocketAddr) {
+        match tokio::time::timeout(self.opening_time, tls.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                let http2 = agreed || self.protocol == Protocol::Grpc;
+                let version = if http2 { Version::Http2 } else { Version::Http1 };
+                self.speak(stream, version, Peer::Remote(peer)).await;
+            }
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
+            Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
+        }
+    }
+
+    async fn speak<S>(self, stream: S, version: Version, peer: Peer)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { http1, http2, router, watcher, opening_time, stall_time, _place, .. } = self;
         let stream = TokioIo::new(Patient::new(stream, opening_time, stall_time));
         let service = service_fn(move |request| answer(router.clone(), request, peer));
-        let connection = builder.serve_connection(stream, service).into_owned();
-        if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(?peer, error = %error, "connection ended");
+        // Ten thousand idle connections are ten thousand of these: each is as large as its own kind and no larger.
+        let ended = match version {
+            Version::Http1 => Box::pin(watcher.watch(http1.serve_connection(stream, service))).await,
+            Version::Http2 => Box::pin(watcher.watch(http2.serve_connection(stream, service))).await,
+        };
+        if let Err(error) = ended {
+            tracing::debug!(?peer, %error, "connection ended");
         }
     }
 }
