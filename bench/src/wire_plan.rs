@@ -20,7 +20,14 @@ pub fn plan(quick: bool) -> Plan {
     let append = |group: Group, threads: usize, batch: usize, id: &str, what: &str| {
         let what = format!("{what}, {threads} client{}", if threads == 1 { "" } else { "s" });
         let row = Row::new(format!("{id}/c{threads}"), what, "ev/s", Higher, "append").durable("sync");
-        step(Task { threads, batch, seconds, ..Task::new(group) }, vec![row])
+        let cpu = Row::new(
+            format!("{id}/c{threads}/cpu"),
+            format!("{}: the server's processor time for each", row.what),
+            "µs",
+            Lower,
+            "cpu",
+        );
+        step(Task { threads, batch, seconds, ..Task::new(group) }, vec![row, cpu])
     };
     let mut steps = Vec::new();
     for clients in [1, 8, 32, 256] {

@@ -21,7 +21,9 @@ const WARM_UP: Duration = Duration::from_millis(200);
 
 /// One row, and whether all that was acknowledged is there and the condition does refuse.
 pub(crate) async fn run(server: &Server, task: &Task) -> Result<Outcome> {
+    let before = server.cpu()?;
     let total = drive(server, task).await?;
+    let cpu = server.cpu()? - before;
     let mut connection = Client::connect(&server.grpc).await?;
     connection.ensure_holds(total.requests * task.batch as u64).await?;
     if task.group != Group::WireAppend {
@@ -31,6 +33,7 @@ pub(crate) async fn run(server: &Server, task: &Task) -> Result<Outcome> {
     }
     let mut outcome = Outcome::default();
     outcome.figure("append", Figure::one(total.rate * task.batch as f64).with(&total.latencies));
+    outcome.figure("cpu", Figure::one(cpu.as_secs_f64() * 1e6 / total.requests as f64));
     Ok(outcome)
 }
 

@@ -65,6 +65,17 @@ impl Server {
         Ok(Self { child, grpc, http: String::new() })
     }
 
+    /// Processor time that the server has used.
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        /// What the kernel counts in on every platform that we know (`getconf CLK_TCK`).
+        const TICKS_PER_SECOND: u64 = 100;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // The name of the program, in brackets, may hold anything.
+        let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
+        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+        Ok(Duration::from_millis(ticks.sum::<Result<u64, _>>()? * 1000 / TICKS_PER_SECOND))
+    }
+
     /// Memory that the server holds, in MiB.
     pub(crate) fn resident_mib(&self) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
