@@ -34,3 +34,6 @@ pub use types::{
     AppendCondition, Event, NAME_BYTES_MAX, QUERY_TERMS_MAX, Query, QueryItem, ReadOptions, TEXT_BYTES_MAX,
     Tracking,
 };
+
+#[cfg(test)]
+mod collisions;

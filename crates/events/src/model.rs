@@ -351,8 +351,20 @@ fn flush_postings(
         let (start, end) = postings::store_range(*id);
         writer.add_range_tombstone(&start, &end, *seq)?;
     }
-    for (key, range) in chunks {
-        writer.add(&key, Seq::ZERO, values.get(range))?;
+    let mut shared = Vec::new();
+    for same_key in chunks.chunk_by(|(a, _), (b, _)| a == b) {
+        if let [(key, range)] = same_key {
+            writer.add(key, Seq::ZERO, values.get(range.clone()))?;
+            continue;
+        }
+        // Terms with one hash whose chunks begin at the same position share an entry.
+        shared.clear();
+        for (_, range) in same_key {
+            shared.extend_from_slice(values.get(range.clone()).unwrap_or_default());
+        }
+        if let Some((key, _)) = same_key.first() {
+            writer.add(key, Seq::ZERO, Some(&shared))?;
+        }
     }
     Ok(writer.finish()?)
 }
