@@ -304,7 +304,10 @@ impl TablesTx<'_> {
             return Err(invalid(&parts.name, what));
         }
         let unique = parent.key == parent_columns
-            || parent.indexes.iter().any(|i| i.unique && i.plain_columns().as_ref() == Some(&parent_columns));
+            || parent
+                .indexes
+                .iter()
+                .any(|i| i.unique && i.ready && i.plain_columns().as_ref() == Some(&parent_columns));
         if !unique {
             let what =
                 format!("{:?} is neither the primary key of {:?} nor unique", def.parent_columns, def.parent);

@@ -46,8 +46,8 @@ pub use numeric::{Numeric, NumericError};
 pub use read::{KeyRange, TablesRead};
 pub use row::{OwnedRow, Row};
 pub use schema::{
-    COLUMNS_MAX, Check, Column, ForeignKey, INDEXES_MAX, Index, IndexColumn, KEY_BYTES_MAX, KEY_COLUMNS_MAX,
-    LAYOUTS_MAX, ROW_BYTES_MAX, Schema,
+    COLUMNS_MAX, Check, Column, DEFINITION_BYTES_MAX, ForeignKey, INDEXES_MAX, Index, IndexColumn,
+    KEY_BYTES_MAX, KEY_COLUMNS_MAX, LAYOUTS_MAX, ROW_BYTES_MAX, Schema,
 };
 pub use table::{PointGet, PointRow, Table, TablesAt};
 pub use tx::{TablesState, TablesTx};

@@ -3,6 +3,8 @@
 //! Columns have an id for life, objects (rows, indexes, sequences) a number that is never given out again. `version` rises
 //! with every change and tells a cached schema from the one in the catalog.
 
+use std::collections::HashMap;
+
 use crate::define::{Action, DefaultValue, Identity};
 use crate::error::TablesError;
 use crate::expr::Expr;
@@ -19,6 +21,8 @@ pub const KEY_COLUMNS_MAX: usize = 32;
 pub const INDEXES_MAX: usize = 256;
 /// Changes of the columns of a table that its rows can tell apart.
 pub const LAYOUTS_MAX: usize = 10_000;
+/// Bytes of a table's definition, which grows with every change of its columns.
+pub const DEFINITION_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a primary key, and of the columns of an index entry, encoded.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
 /// Bytes of a row, encoded.
@@ -267,16 +271,20 @@ impl Schema {
             })
             .collect();
         let layouts: Vec<Layout> = parts.layouts.iter().cloned().map(Layout::new).collect();
-        let source = |layout: &Layout, (column, in_key): (&Column, &Option<usize>)| match in_key {
-            Some(ordinal) => Source::Key(*ordinal),
-            None => {
-                layout.columns.iter().position(|l| l.id == column.id).map_or(Source::Missing, Source::Layout)
-            }
-        };
         let sources = layouts
             .iter()
             .map(|layout| {
-                parts.columns.iter().zip(&key_sources).map(|column| source(layout, column)).collect()
+                // A map, since both lists may have COLUMNS_MAX columns and there may be many layouts.
+                let places: HashMap<u16, usize> =
+                    layout.columns.iter().enumerate().map(|(place, column)| (column.id, place)).collect();
+                let columns = parts.columns.iter().zip(&key_sources);
+                columns
+                    .map(|(column, in_key)| match (in_key, places.get(&column.id)) {
+                        (Some(ordinal), _) => Source::Key(*ordinal),
+                        (None, Some(place)) => Source::Layout(*place),
+                        (None, None) => Source::Missing,
+                    })
+                    .collect()
             })
             .collect();
         let newest = layouts.last().map(|l| l.columns.as_slice()).unwrap_or_default();

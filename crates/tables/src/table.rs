@@ -68,8 +68,7 @@ impl Table {
         let loaded = self.0.loaded.load();
         let last = model.last_ddl();
         if let Some(loaded) = &*loaded
-            && last <= loaded.at
-            && last <= read.at()
+            && (last <= loaded.at && last <= read.at() || loaded.at == read.at())
         {
             return Ok(loaded.schema.clone());
         }
@@ -181,7 +180,8 @@ impl PointGet {
     ) -> Result<Option<PointRow<'a>>, TablesError> {
         let read = snapshot.read();
         let last = self.model.last_ddl();
-        let known = self.schema.as_ref().is_some_and(|(_, at)| last <= *at && last <= read.at());
+        let known =
+            self.schema.as_ref().is_some_and(|(_, at)| last <= *at && last <= read.at() || *at == read.at());
         if !known {
             self.schema = Some((self.table.schema_at(&self.model, read)?, read.at()));
         }

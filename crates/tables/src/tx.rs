@@ -12,7 +12,7 @@ use crate::catalog::{Spaces, name_key, number, object_key, table_key};
 use crate::error::TablesError;
 use crate::model::{DdlOperation, Tables};
 use crate::read::TablesRead;
-use crate::schema::{Parts, Schema};
+use crate::schema::{DEFINITION_BYTES_MAX, Parts, Schema};
 use crate::table::{Table, find};
 
 /// What a transaction knows of tables beside its writes.
@@ -92,7 +92,15 @@ impl<'a> TablesTx<'a> {
             self.kv.guard_key(catalog, &table_key(parts.id));
         }
         parts.renew_layout().map_err(|what| TablesError::Definition { table: parts.name.clone(), what })?;
-        self.kv.put(catalog, &table_key(parts.id), &parts.encode());
+        let encoded = parts.encode();
+        if encoded.len() > DEFINITION_BYTES_MAX {
+            let what = format!(
+                "its definition of {} bytes exceeds the limit of {DEFINITION_BYTES_MAX}; fewer columns, or a copy without its past, fit",
+                encoded.len()
+            );
+            return Err(TablesError::Definition { table: parts.name, what });
+        }
+        self.kv.put(catalog, &table_key(parts.id), &encoded);
         for object in parts.objects() {
             if is_new || !self.kv_has_object(object)? {
                 self.kv.put(catalog, &object_key(object), &parts.id.to_le_bytes());

@@ -692,8 +692,10 @@ fn parent_key(
         return Ok(Some(key));
     }
     let columns = Some(&foreign.parent_columns);
-    let index =
-        parent.indexes().iter().find(|index| index.unique && index.plain_columns().as_ref() == columns);
+    let index = parent
+        .indexes()
+        .iter()
+        .find(|index| index.unique && index.ready && index.plain_columns().as_ref() == columns);
     index.map(|index| index_prefix(parent, index, values)).transpose()
 }
 

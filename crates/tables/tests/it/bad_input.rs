@@ -158,6 +158,17 @@ fn absurd_definitions_are_refused() {
     let key: Vec<String> = (0..33).map(|i| format!("c{i}")).collect();
     refused(key.iter().fold(TableDef::new("k"), |def, name| def.column(int(name))).primary_key(key.clone()));
     assert_eq!(db.tables.names().unwrap(), ["people"]);
+    // A definition remembers what its columns were; that has an end, too.
+    let wide = (0..1500).fold(TableDef::new("past"), |def, i| def.column(int(&format!("c{i}"))));
+    db.create(wide);
+    let mut tx = db.begin();
+    let failed = (0..1000).find_map(|i| {
+        let column = format!("c{i}");
+        tx.t().drop_column("past", &column).err()
+    });
+    assert!(failed.unwrap().to_string().contains("exceeds the limit of 1048576"));
+    drop(tx);
+    db.run(|t| t.drop_table("past")).unwrap();
     // At the limits it works.
     let wide = db.create((0..1600).fold(TableDef::new("wide"), |def, i| def.column(int(&format!("c{i}")))));
     db.run(|t| t.insert(&wide, &[("c1599", 5_i64.into())])).unwrap();
