@@ -115,7 +115,8 @@ impl Error {
                 TablesError::Conflict { .. } => Class::Conflict,
                 TablesError::UnknownTable { .. }
                 | TablesError::UnknownColumn { .. }
-                | TablesError::UnknownIndex { .. } => Class::NotFound,
+                | TablesError::UnknownIndex { .. }
+                | TablesError::UnknownConstraint { .. } => Class::NotFound,
                 TablesError::Damaged { .. } => Class::Corrupt,
                 TablesError::Engine(error) => engine_class(error),
                 _ => Class::Invalid,

@@ -12,6 +12,7 @@ use crate::define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, IndexDef, Ta
 use crate::error::TablesError;
 use crate::expr::{ColumnRef, Expr};
 use crate::read::{KeyRange, TablesRead};
+use crate::row::OwnedRow;
 use crate::rowkey::index_entry;
 use crate::schema::{
     COLUMNS_MAX, Check, Column, ForeignKey, INDEXES_MAX, Index, IndexColumn, KEY_COLUMNS_MAX, Parts, Schema,
@@ -25,11 +26,11 @@ use crate::write::now;
 /// Longest name, bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-fn invalid(table: &str, what: impl Into<String>) -> TablesError {
+pub(crate) fn invalid(table: &str, what: impl Into<String>) -> TablesError {
     TablesError::Definition { table: table.to_owned(), what: what.into() }
 }
 
-fn check_name(table: &str, kind: &str, name: &str) -> Result<(), TablesError> {
+pub(crate) fn check_name(table: &str, kind: &str, name: &str) -> Result<(), TablesError> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
         let cut: String = name.chars().take(64).collect();
         let what = format!(
@@ -72,7 +73,7 @@ fn bind(parts: &Parts, expr: &mut Expr) -> Result<Option<Type>, TablesError> {
 }
 
 /// A condition, bound: it must be true or false.
-fn bind_condition(parts: &Parts, expr: &mut Expr) -> Result<(), TablesError> {
+pub(crate) fn bind_condition(parts: &Parts, expr: &mut Expr) -> Result<(), TablesError> {
     match bind(parts, expr)? {
         None | Some(Type::BOOL) => Ok(()),
         Some(other) => Err(invalid(&parts.name, format!("a condition is bool, not {other}"))),
@@ -285,7 +286,11 @@ impl TablesTx<'_> {
         Ok(Index { object: self.new_object()?, name, columns, unique: def.unique, filter, ready })
     }
 
-    fn new_foreign_key(&mut self, parts: &mut Parts, def: ForeignKeyDef) -> Result<(), TablesError> {
+    pub(crate) fn new_foreign_key(
+        &mut self,
+        parts: &mut Parts,
+        def: ForeignKeyDef,
+    ) -> Result<(), TablesError> {
         let columns = column_ids(parts, &def.columns)?;
         let to_itself = def.parent == parts.name;
         let parent = if to_itself {
@@ -360,7 +365,7 @@ impl TablesTx<'_> {
         Ok(())
     }
 
-    fn known(&mut self, name: &str) -> Result<Arc<Schema>, TablesError> {
+    pub(crate) fn known(&mut self, name: &str) -> Result<Arc<Schema>, TablesError> {
         let id = self.find(name)?.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })?;
         self.schema_by_id(id)
     }
@@ -448,7 +453,7 @@ impl TablesTx<'_> {
         })
     }
 
-    fn alter(
+    pub(crate) fn alter(
         &mut self,
         table: &str,
         change: impl FnOnce(&mut Self, &Arc<Schema>, &mut Parts) -> Result<(), TablesError>,
@@ -647,17 +652,29 @@ impl TablesTx<'_> {
 
 impl crate::write::Statement<'_, '_> {
     fn create_index(&mut self, table: &str, def: IndexDef) -> Result<(), TablesError> {
+        let (schema, index) = self.tx().declare_index(table, def, true)?;
+        self.fill(&schema, &index)
+    }
+
+    /// Every row of the table, which at commit must have no others.
+    pub(crate) fn all_rows(&mut self, schema: &Arc<Schema>) -> Result<Vec<OwnedRow>, TablesError> {
         let tx = self.tx();
-        let (schema, index) = tx.declare_index(table, def, true)?;
-        tx.is_empty(&schema)?;
-        let mut entries = Vec::new();
-        let handle = Table::unloaded(schema.id(), table);
+        tx.is_empty(schema)?;
+        let mut rows = Vec::new();
+        let handle = Table::unloaded(schema.id(), schema.name());
         tx.scan_within(&handle, &KeyRange::all(), false, &mut |row| {
-            entries.extend(index_entry(&schema, &index, &row.values()?, row.key())?);
+            rows.push(row.to_owned());
             Ok(true)
         })?;
-        for entry in entries {
-            self.put_entry(&schema, &index, &entry)?;
+        Ok(rows)
+    }
+
+    /// Puts the entries of all rows.
+    pub(crate) fn fill(&mut self, schema: &Arc<Schema>, index: &Index) -> Result<(), TablesError> {
+        for row in self.all_rows(schema)? {
+            if let Some(entry) = index_entry(schema, index, &row.values()?, row.key())? {
+                self.put_entry(schema, index, &entry)?;
+            }
         }
         Ok(())
     }

@@ -29,6 +29,14 @@ pub enum TablesError {
         /// The name asked for.
         index: String,
     },
+    /// No such check or foreign key.
+    #[error("table {table:?} has no constraint {constraint:?}")]
+    UnknownConstraint {
+        /// The table.
+        table: String,
+        /// The name asked for.
+        constraint: String,
+    },
     /// The name is taken.
     #[error("{kind} {name:?} exists already")]
     Duplicate {

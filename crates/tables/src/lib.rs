@@ -13,6 +13,7 @@
 
 mod build;
 mod catalog;
+mod constraints;
 mod ddl;
 mod define;
 mod error;

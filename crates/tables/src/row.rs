@@ -235,10 +235,6 @@ impl<'a> Row<'a> {
     pub fn to_owned(self) -> OwnedRow {
         OwnedRow { schema: self.schema.clone(), key: self.key.into(), value: self.value.into() }
     }
-
-    pub(crate) fn key(&self) -> &'a [u8] {
-        self.key
-    }
 }
 
 impl std::fmt::Debug for Row<'_> {

@@ -156,6 +156,11 @@ impl ForeignKey {
         &self.name
     }
 
+    /// True when an action of the key may put NULL into the column.
+    pub(crate) fn sets_null(&self, column: u16) -> bool {
+        [self.on_delete, self.on_update].contains(&Action::SetNull) && self.columns.contains(&column)
+    }
+
     /// Number of the table it refers to.
     pub fn parent(&self) -> u32 {
         self.parent

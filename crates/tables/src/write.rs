@@ -261,6 +261,15 @@ impl<'a> Statement<'_, 'a> {
         self.tx
     }
 
+    /// At the end of the statement the row must have its parent.
+    pub(crate) fn expect_parent(&mut self, child: &Arc<Schema>, key: usize, values: &[Value<'_>]) {
+        let Some(foreign) = child.foreign_keys().get(key) else { return };
+        let values = columns_of(child, &foreign.columns, values);
+        if !any_null(&values) {
+            self.pending.push(Pending::NeedsParent { child: child.clone(), key, values });
+        }
+    }
+
     /// The value of a key that this statement is about to write or guard.
     fn peek(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
         self.peeked.push(key.to_vec());
@@ -712,7 +721,7 @@ pub(crate) fn parent_of(
     if any_null(&values) { Ok(None) } else { parent_key(parent, foreign, &values) }
 }
 
-fn check(schema: &Schema, values: &[Value<'_>]) -> Result<(), TablesError> {
+pub(crate) fn check(schema: &Schema, values: &[Value<'_>]) -> Result<(), TablesError> {
     let column = |id| {
         let place = schema.place_of(id).ok_or("a check reads a column that is gone")?;
         values.get(place).map(Value::borrowed).ok_or_else(|| "a row is short of a column".to_owned())

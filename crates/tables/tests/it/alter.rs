@@ -158,3 +158,66 @@ fn a_column_that_needs_values_needs_an_empty_table() {
     add(ColumnDef::new("t", Type::TIMESTAMP).not_null().default(DefaultValue::Now)).unwrap();
     assert_eq!(db.lines(&table).len(), 1);
 }
+
+#[test]
+fn rules_come_to_tables_with_rows_and_go() {
+    let db = Db::memory();
+    let table = db.create(people());
+    let pets = db.create(TableDef::new("pets").column(int("owner")));
+    db.run(|t| {
+        t.insert_row(&table, &person(1, "Ann", 30))?;
+        t.insert(&table, &[("id", 2_i64.into())])?;
+        t.insert_row(&pets, &[1_i64.into()])?;
+        t.insert_row(&pets, &[7_i64.into()])?;
+        t.insert_row(&pets, &[Value::Null])
+    })
+    .unwrap();
+    let adult = || Expr::column("age").ge(40_i64);
+    assert!(matches!(db.run(|t| t.add_check("people", "adult", adult())), Err(TablesError::Check { .. })));
+    let key = || ForeignKeyDef::new(["owner"], "people", ["id"]).named("owned").on_delete(Action::Cascade);
+    assert!(matches!(db.run(|t| t.add_foreign_key("pets", key())), Err(TablesError::ForeignKey { .. })));
+    assert!(matches!(db.run(|t| t.set_nullable("people", "age", false)), Err(TablesError::NotNull { .. })));
+    db.verify();
+    // What was in the way goes, in the same transaction.
+    db.run(|t| {
+        t.insert(&table, &[("id", 7_i64.into())])?;
+        t.add_foreign_key("pets", key())?;
+        t.update(&table, &id(1), &[("age", 50_i64.into())])?;
+        t.add_check("people", "adult", adult())?;
+        t.update(&table, &id(2), &[("age", 60_i64.into())])?;
+        t.update(&table, &id(7), &[("age", 70_i64.into())])?;
+        t.set_nullable("people", "age", false)
+    })
+    .unwrap();
+    db.verify();
+    assert!(matches!(
+        db.run(|t| t.insert(&table, &[("id", 3_i64.into())])),
+        Err(TablesError::NotNull { .. })
+    ));
+    assert!(matches!(db.run(|t| t.insert_row(&table, &person(3, "x", 1))), Err(TablesError::Check { .. })));
+    assert!(matches!(db.run(|t| t.insert_row(&pets, &[9_i64.into()])), Err(TablesError::ForeignKey { .. })));
+    db.run(|t| t.delete(&table, &id(7))).unwrap();
+    assert_eq!(db.lines(&pets), ["1", "NULL"]);
+    db.run(|t| {
+        t.drop_constraint("people", "adult")?;
+        t.drop_constraint("pets", "owned")?;
+        t.set_nullable("people", "age", true)
+    })
+    .unwrap();
+    assert!(matches!(
+        db.run(|t| t.drop_constraint("pets", "owned")),
+        Err(TablesError::UnknownConstraint { .. })
+    ));
+    assert!(matches!(db.run(|t| t.set_nullable("people", "id", true)), Err(TablesError::Definition { .. })));
+    db.run(|t| t.insert_row(&pets, &[9_i64.into()])).unwrap();
+    db.run(|t| t.insert(&table, &[("id", 3_i64.into())])).unwrap();
+    db.run(|t| t.drop_table("people")).unwrap();
+    db.verify();
+    // Others' rows while a rule is judged.
+    let mut tx = db.begin_with(ropewalk_engine::Isolation::ReadCommitted);
+    tx.t()
+        .add_check("pets", "none", Expr::column("owner").is_null().or(Expr::column("owner").gt(0_i64)))
+        .unwrap();
+    db.run(|t| t.insert_row(&pets, &[(-1_i64).into()])).unwrap();
+    assert!(tx.commit().unwrap_err().is_conflict());
+}
