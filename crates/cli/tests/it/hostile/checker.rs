@@ -248,3 +248,34 @@ fn no_committed_event_violates_its_condition() {
         check(seed);
     }
 }
+
+/// The checker itself: a log in which the same append lies twice, both times under the condition that it is the first.
+#[test]
+#[should_panic(expected = "accepted against its condition")]
+fn the_checker_notices_a_violated_condition() {
+    let place = Place::new();
+    let db = Database::open(place.path().join("ropewalk.db")).unwrap();
+    let store = db.events("default").unwrap();
+    let event = Event { kind: "type1".into(), tags: vec!["tag:1".into()], data: "1-0-0".into() };
+    for _ in 0..2 {
+        let data = serde_json::to_vec(&event.data).unwrap();
+        let twice = ropewalk::Event {
+            event_type: event.kind.clone(),
+            tags: event.tags.clone(),
+            data,
+            id: None,
+            metadata: Vec::new(),
+        };
+        store.append(&[twice], None).unwrap();
+    }
+    let log: Vec<_> =
+        store.read(&ropewalk::Query::all(), ReadOptions::default()).unwrap().map(Result::unwrap).collect();
+    let first = Condition { items: vec![Item { kinds: Vec::new(), tags: event.tags.clone() }], after: None };
+    let attempt = |last| Attempt {
+        events: vec![event.clone()],
+        condition: Some(first.clone()),
+        answer: Answer::Accepted(last),
+    };
+    assert_eq!(explained(&attempt(1), &log), 1);
+    explained(&attempt(2), &log);
+}
