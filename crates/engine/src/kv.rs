@@ -12,7 +12,7 @@ use ropewalk_store::{Keyspace, NewRun, Store};
 use crate::error::{EngineError, Rejection};
 use crate::kv_transaction::Guard;
 use crate::model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
-use crate::version::ReadView;
+use crate::version::{ReadView, Snapshot};
 
 /// Longest key, bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
@@ -67,6 +67,9 @@ pub struct KvBatch {
     keys_read: Vec<(Keyspace, Vec<u8>)>,
     ranges_read: Vec<RangeRead>,
     guards: Vec<Guard>,
+    /// Keeps the commits since what was read apart until the batch is judged: without a snapshot that has not seen them,
+    /// a flush may forget which commit wrote what.
+    pinned: Option<Snapshot>,
     section: Vec<u8>,
     /// Offsets of the written keys within `section`, for the write-write check.
     written: Vec<(Keyspace, std::ops::Range<usize>)>,
@@ -92,6 +95,10 @@ impl KvBatch {
     /// Notes that the keys from `start` up to `end` were read.
     pub fn note_range(&mut self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>) {
         self.ranges_read.push(RangeRead { keyspace, start: start.to_vec(), end: end.map(<[u8]>::to_vec) });
+    }
+
+    pub(crate) fn pin(&mut self, oldest: Snapshot) {
+        self.pinned = Some(oldest);
     }
 
     pub(crate) fn guard(&mut self, guard: Guard) {

@@ -55,6 +55,8 @@ pub struct KvTransaction {
     keys_read: Vec<(Keyspace, Vec<u8>)>,
     ranges_read: Vec<(Keyspace, Vec<u8>, Option<Vec<u8>>)>,
     guards: Vec<Guard>,
+    /// The snapshot of the first guard, when later statements read newer ones.
+    oldest: Option<Snapshot>,
 }
 
 impl KvTransaction {
@@ -71,6 +73,7 @@ impl KvTransaction {
             keys_read: Vec::new(),
             ranges_read: Vec::new(),
             guards: Vec::new(),
+            oldest: None,
         }
     }
 
@@ -97,7 +100,10 @@ impl KvTransaction {
     /// Begins a statement: with [`Isolation::ReadCommitted`] it reads the newest commit.
     pub fn begin_statement(&mut self) {
         if self.isolation == Isolation::ReadCommitted {
-            self.snapshot = self.engine.snapshot();
+            let earlier = std::mem::replace(&mut self.snapshot, self.engine.snapshot());
+            if self.oldest.is_none() && !self.guards.is_empty() {
+                self.oldest = Some(earlier);
+            }
         }
     }
 
@@ -338,6 +344,7 @@ impl KvTransaction {
                 }
             }
         }
+        batch.pin(self.oldest.unwrap_or(self.snapshot));
         batch
     }
 }

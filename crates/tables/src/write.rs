@@ -633,6 +633,8 @@ impl<'a> Statement<'_, 'a> {
                 *slot = value;
             }
         }
+        // A default may be the value that has just lost its parent: no change, and to be judged all the same.
+        self.expect_parent(&child, key, &values);
         self.replace(&child, &stored, values)?;
         Ok(())
     }

@@ -6,6 +6,7 @@ mod bad_input;
 mod concurrency;
 mod constraints;
 mod golden;
+mod invariants;
 mod model;
 mod predecessor;
 mod rows;
