@@ -57,6 +57,8 @@ pub struct KvTransaction {
     guards: Vec<Guard>,
     /// The snapshot of the first guard, when later statements read newer ones.
     oldest: Option<Snapshot>,
+    /// Statements read no newer commits any more.
+    stays: bool,
 }
 
 impl KvTransaction {
@@ -74,6 +76,7 @@ impl KvTransaction {
             ranges_read: Vec::new(),
             guards: Vec::new(),
             oldest: None,
+            stays: false,
         }
     }
 
@@ -99,12 +102,18 @@ impl KvTransaction {
 
     /// Begins a statement: with [`Isolation::ReadCommitted`] it reads the newest commit.
     pub fn begin_statement(&mut self) {
-        if self.isolation == Isolation::ReadCommitted {
+        if self.isolation == Isolation::ReadCommitted && !self.stays {
             let earlier = std::mem::replace(&mut self.snapshot, self.engine.snapshot());
             if self.oldest.is_none() && !self.guards.is_empty() {
                 self.oldest = Some(earlier);
             }
         }
+    }
+
+    /// From here on every statement reads the snapshot of this one: for models whose own writes, such as a changed
+    /// definition, make sense only of what was there with them.
+    pub fn stay(&mut self) {
+        self.stays = true;
     }
 
     fn own(&self, keyspace: Keyspace, key: &[u8]) -> Option<&Option<Vec<u8>>> {

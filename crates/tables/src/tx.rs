@@ -1,7 +1,8 @@
 //! Tables inside a transaction: which schema it sees, and what guards the writes.
 //!
 //! A transaction that writes rows rests on the table's definition as it knows it, whatever its isolation: the definition is
-//! guarded, so that a commit after somebody else's CREATE INDEX cannot leave the index without its rows.
+//! guarded, so that a commit after somebody else's CREATE INDEX cannot leave the index without its rows. A read committed
+//! transaction that changes a definition reads one snapshot from then on.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -79,7 +80,8 @@ impl<'a> TablesTx<'a> {
 
     /// Reads rest on the definition from here on.
     pub(crate) fn guard_schema(&mut self, schema: &Schema) {
-        if !self.state.ddl.contains(&schema.id()) && self.state.guarded.insert(schema.id()) {
+        // Also for a definition that it changed itself: that change may yet be rolled back.
+        if self.state.guarded.insert(schema.id()) {
             self.kv.guard_key(self.spaces().catalog, &table_key(schema.id()));
         }
     }
@@ -107,6 +109,8 @@ impl<'a> TablesTx<'a> {
             }
         }
         let schema = Arc::new(Schema::new(parts));
+        // Rows that others write under a newer definition could not be read through the own one.
+        self.kv.stay();
         self.state.ddl.insert(schema.id());
         self.state.schemas.insert(schema.id(), schema.clone());
         Ok(schema)
@@ -118,6 +122,7 @@ impl<'a> TablesTx<'a> {
 
     /// The definition is gone.
     pub(crate) fn forget(&mut self, id: u32) {
+        self.kv.stay();
         self.state.ddl.insert(id);
         self.state.schemas.remove(&id);
     }
