@@ -97,5 +97,7 @@ fn idle(name: &str, filters: &str) -> Vec<Row> {
         row("resident", "memory that the server needs for", "MiB", Lower),
         row("append", "append 1 event, 8 clients, beside", "ev/s", Higher).durable("sync"),
         row("kept", "rate of appends that is left beside", "%", Higher).durable("sync"),
+        row("cpu", "the server's processor time for each append beside", "µs", Lower),
+        row("cpu_without", "the same before and after", "µs", Lower),
     ]
 }

@@ -21,9 +21,7 @@ const WARM_UP: Duration = Duration::from_millis(200);
 
 /// One row, and whether all that was acknowledged is there and the condition does refuse.
 pub(crate) async fn run(server: &Server, task: &Task) -> Result<Outcome> {
-    let before = server.cpu()?;
     let total = drive(server, task).await?;
-    let cpu = server.cpu()? - before;
     let mut connection = Client::connect(&server.grpc).await?;
     connection.ensure_holds(total.requests * task.batch as u64).await?;
     if task.group != Group::WireAppend {
@@ -33,7 +31,7 @@ pub(crate) async fn run(server: &Server, task: &Task) -> Result<Outcome> {
     }
     let mut outcome = Outcome::default();
     outcome.figure("append", Figure::one(total.rate * task.batch as f64).with(&total.latencies));
-    outcome.figure("cpu", Figure::one(cpu.as_secs_f64() * 1e6 / total.requests as f64));
+    outcome.figure("cpu", Figure::one(total.cpu_us));
     Ok(outcome)
 }
 
@@ -44,6 +42,8 @@ pub(crate) struct Total {
     requests: u64,
     /// Requests per second.
     pub(crate) rate: f64,
+    /// Processor time of the server for each request, in microseconds.
+    pub(crate) cpu_us: f64,
 }
 
 /// `task.threads` clients send one request after the other for `task.seconds`, and a moment before to get warm.
@@ -54,13 +54,14 @@ pub(crate) async fn drive(server: &Server, task: &Task) -> Result<Total> {
         let writer = Writer { connection, number, batch: task.batch, requests: 0 };
         running.push(tokio::spawn(client(writer, barrier.clone(), task.clone())));
     }
-    let mut total = Total::default();
+    let (mut total, cpu) = (Total::default(), server.cpu()?);
     for client in running {
         let done = client.await.context("a client panicked")??;
         total.rate += done.latencies.count() as f64 / done.busy.as_secs_f64();
         total.requests += done.requests;
         total.latencies.merge(&done.latencies);
     }
+    total.cpu_us = (server.cpu()? - cpu).as_secs_f64() * 1e6 / total.requests as f64;
     Ok(total)
 }
 

@@ -67,7 +67,7 @@ pub(crate) async fn end_to_end(server: &Server, task: &Task) -> Result<Outcome> 
 /// is 1 when all ask for the same, otherwise each asks for a tag of its own.
 pub(crate) async fn idle(server: &Server, task: &Task) -> Result<Outcome> {
     let appending = Task { group: Group::WireAppend, batch: 1, ..task.clone() };
-    let before = drive(server, &appending).await?.rate;
+    let before = drive(server, &appending).await?;
     let resident = server.resident_mib()?;
     let head = Client::connect(&server.grpc).await?.head().await?;
     let subscriptions = task.rows as usize;
@@ -81,7 +81,7 @@ pub(crate) async fn idle(server: &Server, task: &Task) -> Result<Outcome> {
     }
     tokio::time::sleep(SETTLE).await;
     let grown = server.resident_mib()? - resident;
-    let with = drive(server, &appending).await?.rate;
+    let with = drive(server, &appending).await?;
     for tag in ["idle:all", "idle:0"] {
         let mut event = Dataset::new(1000).event(0);
         event.tags = vec![tag.to_owned()];
@@ -94,10 +94,12 @@ pub(crate) async fn idle(server: &Server, task: &Task) -> Result<Outcome> {
     );
     drop((streams, connections));
     tokio::time::sleep(SETTLE).await;
-    let without = f64::midpoint(before, drive(server, &appending).await?.rate);
+    let after = drive(server, &appending).await?;
     let mut outcome = Outcome::default();
     outcome.figure("resident", Figure::one(grown));
-    outcome.figure("append", Figure::one(with));
-    outcome.figure("kept", Figure::one(100.0 * with / without));
+    outcome.figure("append", Figure::one(with.rate));
+    outcome.figure("kept", Figure::one(100.0 * with.rate / f64::midpoint(before.rate, after.rate)));
+    outcome.figure("cpu", Figure::one(with.cpu_us));
+    outcome.figure("cpu_without", Figure::one(f64::midpoint(before.cpu_us, after.cpu_us)));
     Ok(outcome)
 }
