@@ -254,18 +254,24 @@ impl<'s> TermCursor<'s> {
         value(self.at)
     }
 
+    /// The mirror of [`Self::gallop_ge`].
     fn gallop_le(&mut self, target: u64) -> Option<u64> {
-        // The usual step backwards goes one down.
-        if let Some(below) = self.at.checked_sub(1)
-            && let (Some(&v), Some(&here)) = (self.loaded.get(below), self.loaded.get(self.at))
-            && v <= target
-            && target < here
-        {
-            self.at = below;
-            return Some(v);
+        let value = |i: usize| self.loaded.get(i).copied();
+        let here = value(self.at);
+        if here.is_some_and(|v| v <= target) && value(self.at + 1).is_none_or(|v| v > target) {
+            return here;
         }
-        self.at = self.loaded.partition_point(|v| *v <= target).checked_sub(1)?;
-        self.loaded.get(self.at).copied()
+        let near = here.is_some_and(|v| v > target);
+        let mut high = if near { self.at } else { self.loaded.len() };
+        let mut stride = 1;
+        while near && high.checked_sub(stride).and_then(value).is_some_and(|v| v > target) {
+            high -= stride;
+            stride *= 2;
+        }
+        let low = if near { high.saturating_sub(stride) } else { 0 };
+        let window = self.loaded.get(low..high)?;
+        self.at = (low + window.partition_point(|v| *v <= target)).checked_sub(1)?;
+        value(self.at)
     }
 
     fn damaged(&self, what: &str) -> EventsError {
