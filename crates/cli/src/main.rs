@@ -32,6 +32,10 @@ use crate::args::{Arguments, Command, Import};
 use crate::context::Context;
 use crate::failure::Result;
 
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
