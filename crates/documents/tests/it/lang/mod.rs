@@ -1,0 +1,20 @@
+//! The language: pure functions of documents.
+
+mod bad_bytes;
+mod order;
+mod values;
+
+use bson::{Bson, Document};
+use ropewalk_documents::lang::DocBuf;
+
+/// A document out of extended JSON: `{"a": {"$numberDecimal": "1.5"}}`.
+pub(super) fn json(text: &str) -> DocBuf {
+    let value: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+    let Bson::Document(doc) = Bson::try_from(value).unwrap() else { panic!("{text} is no document") };
+    buf(&doc)
+}
+
+/// A document of the crate `bson`, which is what drivers have.
+pub(super) fn buf(doc: &Document) -> DocBuf {
+    DocBuf::check(doc.to_vec().unwrap()).unwrap()
+}
