@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_log::{LocalLog, LogStats, Recovery};
-use ropewalk_store::{Keyspace, KeyspaceOptions, Store, StoreStats, VerifyReport};
+use ropewalk_store::{Edit, Keyspace, KeyspaceOptions, NewRun, RunWriter, Store, StoreStats, VerifyReport};
 use ropewalk_vfs::{Env, LockGuard};
 
 use crate::commit::{Commits, Committed, Core, Replayed, Request};
@@ -275,6 +275,32 @@ impl Engine {
         let keyspace = self.core.store.keyspace(name, options)?;
         self.core.refresh_view();
         Ok(keyspace)
+    }
+
+    /// A writer of sorted entries straight into runs, without log and memtables. `alone`: the keys lie in no other source.
+    /// What it returns takes effect with [`Engine::ingest`].
+    ///
+    /// # Errors
+    /// Unknown keyspace.
+    pub fn run_writer(&self, keyspace: Keyspace, alone: bool) -> Result<RunWriter, EngineError> {
+        let store = &self.core.store;
+        Ok(if alone { store.bottom_writer(keyspace)? } else { store.writer(keyspace)? })
+    }
+
+    /// Puts runs in force, atomically and durably, that no commit wrote. Their keys must be such that nobody reads or
+    /// writes them yet, and their versions zero: snapshots that are open may see them from now on. A commit that follows
+    /// makes them reachable; one that came before says what they are, in case a crash comes between.
+    ///
+    /// # Errors
+    /// The manifest cannot be written; the engine has stopped. Nothing is in force then.
+    pub fn ingest(&self, runs: Vec<NewRun>) -> Result<(), EngineError> {
+        if let Some(error) = self.core.stopped() {
+            return Err(error);
+        }
+        self.core.store.install(Edit { new_l0: runs, checkpoint: None })?;
+        self.core.refresh_view();
+        self.core.wake_background();
+        Ok(())
     }
 
     /// Writes everything committed so far out as runs and moves the checkpoint there.

@@ -33,8 +33,8 @@ pub use options::{Background, Durability, EngineOptions, Room};
 pub use record::RecordBody;
 pub use ropewalk_log::{Cut, Damage, LogError, LogOptions, LogStats, Recovery};
 pub use ropewalk_store::{
-    Compression, Cursor, FilterPolicy, Keyspace, KeyspaceOptions, ReadMode, StoreError, StoreOptions,
-    StoreStats, Value, VerifyReport,
+    Compression, Cursor, FilterPolicy, Keyspace, KeyspaceOptions, MANY, NewRun, ReadMode, RunWriter,
+    StoreError, StoreOptions, StoreStats, Value, VerifyReport,
 };
 pub use salvage::{inspect_log, salvage_log};
 pub use version::{Generation, ReadView, Snapshot};

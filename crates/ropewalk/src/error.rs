@@ -1,3 +1,4 @@
+use ropewalk_base::Seq;
 use ropewalk_engine::{CommitError, EngineError, KeyConflict, LogError, StoreError};
 use ropewalk_events::EventsError;
 use ropewalk_tables::TablesError;
@@ -122,6 +123,15 @@ impl Error {
                 _ => Class::Invalid,
             },
             Self::Engine(error) => engine_class(error),
+        }
+    }
+
+    /// The commit that got there first, where the error names it.
+    pub fn conflict_seq(&self) -> Option<Seq> {
+        match self {
+            Self::KeyConflict(conflict) => Some(conflict.seq),
+            Self::Tables(TablesError::Conflict { seq, .. }) => Some(*seq),
+            _ => None,
         }
     }
 

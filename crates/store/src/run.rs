@@ -321,14 +321,40 @@ impl Run {
         if matches!(probe, Probe::Early(hash) if !self.may_contain(hash)) {
             return Ok(None);
         }
-        if let (Probe::Late(hash), Some(filter)) = (probe, &self.footer.filter) {
-            filter.prefetch(hash);
+        if let Probe::Late(hash) = probe {
+            self.prefetch_filter(hash);
         }
-        let Place::Block(mut index) = self.footer.fences.locate(key) else { return Ok(None) };
-        self.prefetch_block(index, SEARCH_LINES);
+        let Some(index) = self.locate(key) else { return Ok(None) };
         if matches!(probe, Probe::Late(hash) if !self.may_contain(hash)) {
             return Ok(None);
         }
+        self.search(index, key, at)
+    }
+
+    /// Where `key` lies, and the cache lines of its block on their way; `None` outside of the run.
+    #[inline]
+    pub(crate) fn locate(&self, key: &[u8]) -> Option<usize> {
+        let Place::Block(index) = self.footer.fences.locate(key) else { return None };
+        self.prefetch_block(index, SEARCH_LINES);
+        Some(index)
+    }
+
+    /// Asks for the filter's cache line for `hash`.
+    #[inline]
+    pub(crate) fn prefetch_filter(&self, hash: u64) {
+        if let Some(filter) = &self.footer.filter {
+            filter.prefetch(hash);
+        }
+    }
+
+    /// The newest version of `key` that `at` sees, from block `index` on.
+    #[inline]
+    pub(crate) fn search(
+        &self,
+        mut index: usize,
+        key: &[u8],
+        at: Seq,
+    ) -> Result<Option<Entry<'_>>, StoreError> {
         loop {
             let bytes = self.block(index)?;
             let block = Block::parse(&bytes).map_err(|e| self.corrupt(index, e))?;

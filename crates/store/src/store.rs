@@ -172,6 +172,16 @@ impl Store {
         Ok(RunWriter::new(&self.files, keyspace, options, options.filter != FilterPolicy::None))
     }
 
+    /// As [`Store::writer`], for keys that lie in no other source, so that their runs are the lowest there: they carry a
+    /// filter only where the last level does.
+    ///
+    /// # Errors
+    /// Unknown keyspace.
+    pub fn bottom_writer(&self, keyspace: Keyspace) -> Result<RunWriter, StoreError> {
+        let options = self.view.load().keyspace(keyspace)?.options;
+        Ok(RunWriter::new(&self.files, keyspace, options, options.filter == FilterPolicy::All))
+    }
+
     /// Writes a memtable, which must not change meanwhile, into runs. Leaves out what no snapshot sees. `snapshots`:
     /// the live ones, ascending, the last being the newest visible commit; if there are none, every version is kept.
     ///

@@ -7,7 +7,7 @@
 //! no row is written without its entry. A batch of 2 conflicts with writers of its own rows only, and is tried again,
 //! smaller. An index whose building was cut off stays declared; building it again goes on from there.
 
-use ropewalk_engine::{CommitError, Durability, Isolation, KeyConflict, KvTransaction};
+use ropewalk_engine::{CommitError, Durability, Isolation, KeyConflict, KvTransaction, Operation};
 
 use crate::catalog::object_range;
 use crate::define::IndexDef;
@@ -32,15 +32,21 @@ impl Tables {
         let mut kv = KvTransaction::new(self.engine.clone(), Isolation::Serializable);
         let mut state = TablesState::default();
         let result = work(&mut TablesTx::new(self, &mut kv, &mut state))?;
-        let mut operations: Vec<_> = state.operation().into_iter().collect();
+        let mut operations: Vec<Box<dyn Operation>> = state.operation().into_iter().collect();
         if kv.has_writes() {
             operations.push(Box::new(kv.into_batch()));
         }
         if operations.is_empty() {
             return Ok(result);
         }
+        self.commit(operations)?;
+        Ok(result)
+    }
+
+    /// Commits durably, and says in words what stood in the way.
+    pub(crate) fn commit(&self, operations: Vec<Box<dyn Operation>>) -> Result<(), TablesError> {
         match self.engine.commit(operations, Durability::Sync) {
-            Ok(_) => Ok(result),
+            Ok(_) => Ok(()),
             Err(CommitError::Engine(error)) => Err(error.into()),
             Err(CommitError::Rejected(reason)) => Err(match reason.downcast::<KeyConflict>() {
                 Ok(conflict) => {
@@ -53,7 +59,8 @@ impl Tables {
         }
     }
 
-    fn insist<R>(
+    /// As `run`, again and again while others get in its way.
+    pub(crate) fn insist<R>(
         &self,
         work: impl Fn(&mut TablesTx<'_>) -> Result<R, TablesError>,
     ) -> Result<R, TablesError> {

@@ -3,6 +3,7 @@
 //! ```text
 //! tables.catalog   t table u32   definition            n name   table u32
 //!                  o object u32  table u32             s sequence u32   first number not reserved, i64
+//!                  l object u32  table u32: a load is filling the object, which belongs to no definition yet
 //! tables           object u32 | key                    rows and index entries, see `key`
 //! ```
 //! All numbers of keys are big-endian. Tables, row objects, index objects and sequences draw from one sequence (number 0).
@@ -27,6 +28,11 @@ pub(crate) fn table_key(id: u32) -> [u8; 5] {
 
 pub(crate) fn object_key(object: u32) -> [u8; 5] {
     numbered(b'o', object)
+}
+
+/// Objects that a load fills.
+pub(crate) fn loading_key(object: u32) -> [u8; 5] {
+    numbered(b'l', object)
 }
 
 pub(crate) fn sequence_key(sequence: u32) -> [u8; 5] {

@@ -101,7 +101,10 @@ impl TablesTx<'_> {
     }
 
     /// A statement that changes definitions: it happens as a whole or not at all.
-    fn ddl<R>(&mut self, run: impl FnOnce(&mut Self) -> Result<R, TablesError>) -> Result<R, TablesError> {
+    pub(crate) fn ddl<R>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<R, TablesError>,
+    ) -> Result<R, TablesError> {
         self.begin();
         let mark = self.kv.mark();
         let result = run(self);
@@ -379,7 +382,7 @@ impl TablesTx<'_> {
     }
 
     /// The objects' keys go when the transaction commits.
-    fn drop_objects(&mut self, objects: impl IntoIterator<Item = u32>) {
+    pub(crate) fn drop_objects(&mut self, objects: impl IntoIterator<Item = u32>) {
         let spaces = self.spaces();
         for object in objects {
             let (start, end) = object_range(object);
@@ -468,7 +471,7 @@ impl TablesTx<'_> {
     }
 
     /// True when the table has no row, and at commit it must have none.
-    fn is_empty(&mut self, schema: &Schema) -> Result<bool, TablesError> {
+    pub(crate) fn is_empty(&mut self, schema: &Schema) -> Result<bool, TablesError> {
         let (start, end) = object_range(schema.parts.rows);
         let end = end.as_ref().map(<[u8; 4]>::as_slice);
         let mut empty = true;

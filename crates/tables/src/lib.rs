@@ -4,6 +4,7 @@
 //! TableDef ─▶ ddl ─▶ catalog (a keyspace) ─▶ Schema ◀─ Table: a prepared handle
 //! values ─▶ write: defaults, checks, row, index entries, foreign keys ─▶ KvTransaction ─▶ one commit
 //! KeyRange ─▶ read: rows in place, from a transaction or a snapshot
+//! many rows ─▶ load: sorted straight into runs ─▶ one commit gives them to the table
 //! ```
 //!
 //! Read `types` and `value`, `key` and `row` for the bytes, `schema` for what a table is, then `write`.
@@ -20,6 +21,7 @@ mod error;
 mod expr;
 mod json;
 mod key;
+mod load;
 mod model;
 mod numeric;
 mod read;
@@ -28,6 +30,7 @@ mod rowkey;
 mod schema;
 mod schema_codec;
 mod show;
+mod sorter;
 mod table;
 #[cfg(test)]
 mod testing;
@@ -42,6 +45,7 @@ pub use error::TablesError;
 pub use expr::{Binary, ColumnRef, Expr, Function, Unary};
 pub use json::{JSON_DEPTH_MAX, json_error};
 pub use key::KeyOrder;
+pub use load::{Load, LoadOptions};
 pub use model::{TABLES, Tables, TablesModel};
 pub use numeric::{Numeric, NumericError};
 pub use read::{KeyRange, TablesRead};

@@ -143,6 +143,10 @@ pub trait TablesRead: sealed::Sealed {
     #[doc(hidden)]
     fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError>;
     #[doc(hidden)]
+    fn fetch_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, TablesError> {
+        keys.iter().map(|key| self.fetch(key)).collect()
+    }
+    #[doc(hidden)]
     fn walk(
         &mut self,
         start: &[u8],
@@ -183,12 +187,15 @@ pub trait TablesRead: sealed::Sealed {
     ) -> Result<Vec<Option<OwnedRow>>, TablesError> {
         self.begin();
         let schema = self.schema_of(table)?;
-        let one = |key: &&[Value<'_>]| {
-            let mut bytes = Vec::new();
-            put_row_key(&schema, key, &mut bytes)?;
-            Ok(self.fetch(&bytes)?.map(|value| OwnedRow::new(schema.clone(), bytes, value)))
+        let mut encoded = vec![Vec::new(); keys.len()];
+        for (key, bytes) in keys.iter().zip(&mut encoded) {
+            put_row_key(&schema, key, bytes)?;
+        }
+        let found = self.fetch_many(&encoded.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        let row = |(bytes, value): (Vec<u8>, Option<Vec<u8>>)| {
+            value.map(|value| OwnedRow::new(schema.clone(), bytes, value))
         };
-        keys.iter().map(one).collect()
+        Ok(encoded.into_iter().zip(found).map(row).collect())
     }
 
     /// Shows the rows of a range of the primary key in its order, or backward, until `each` answers false. Rows are read

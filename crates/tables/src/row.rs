@@ -70,40 +70,63 @@ impl Layout {
         Self { columns, places, null_bytes: usize::div_ceil(bits, 8), fixed_bytes, varying }
     }
 
-    /// Appends a row of layout number `number`; `values` are those of the layout's columns.
-    pub(crate) fn put(&self, number: usize, values: &[&Value<'_>], out: &mut Vec<u8>) {
-        let (mut nulls, mut fixed) = (vec![0_u8; self.null_bytes], Vec::with_capacity(self.fixed_bytes));
-        let (mut varying, mut ends) = (Vec::new(), Vec::with_capacity(self.varying));
-        for ((bit, place), value) in self.places.iter().zip(values) {
+    /// Appends a row of layout number `number`; `values` are those of the layout's columns. Allocates nothing of its own.
+    pub(crate) fn put<'v>(
+        &self,
+        number: usize,
+        values: impl Iterator<Item = &'v Value<'v>> + Clone,
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        if !self.put_ends(number, values.clone(), false, out) {
+            out.truncate(start);
+            self.put_ends(number, values, true, out);
+        }
+    }
+
+    /// As [`Layout::put`], with wide ends or not; false when narrow ones cannot say how long the row is.
+    fn put_ends<'v>(
+        &self,
+        number: usize,
+        values: impl Iterator<Item = &'v Value<'v>> + Clone,
+        wide: bool,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        put_varint(out, number as u64 * 2 + u64::from(wide));
+        let nulls_at = out.len();
+        let fixed_at = nulls_at + self.null_bytes;
+        out.resize(fixed_at, 0);
+        for ((bit, place), value) in self.places.iter().zip(values.clone()) {
             if let (Some(bit), true) = (bit, value.is_null())
-                && let Some(byte) = nulls.get_mut(bit / 8)
+                && let Some(byte) = out.get_mut(nulls_at + bit / 8)
             {
                 *byte |= 1 << (bit % 8);
             }
-            match place {
-                Place::Fixed(offset, width) => {
-                    value.put_row(&mut fixed);
-                    fixed.resize(offset + width, 0);
-                }
-                Place::Varying(_) => {
-                    value.put_row(&mut varying);
-                    ends.push(varying.len());
-                }
+            if let Place::Fixed(offset, width) = place {
+                value.put_row(out);
+                out.resize(fixed_at + offset + width, 0);
             }
         }
-        ends.pop();
-        let wide = varying.len() > usize::from(u16::MAX);
-        put_varint(out, number as u64 * 2 + u64::from(wide));
-        out.extend_from_slice(&nulls);
-        out.extend_from_slice(&fixed);
-        for end in ends {
-            if wide {
-                out.extend_from_slice(&(end as u32).to_le_bytes());
-            } else {
-                out.extend_from_slice(&(end as u16).to_le_bytes());
+        let (ends_at, size) = (out.len(), if wide { 4 } else { 2 });
+        let first = ends_at + self.varying.saturating_sub(1) * size;
+        out.resize(first, 0);
+        for ((_, place), value) in self.places.iter().zip(values) {
+            let Place::Varying(ordinal) = place else { continue };
+            value.put_row(out);
+            let end = out.len() - first;
+            if !wide && end > usize::from(u16::MAX) {
+                return false;
+            }
+            let at = ends_at + ordinal * size;
+            // The last end is the row's own, and has no place.
+            if at < first
+                && let (Some(slot), Some(bytes)) =
+                    (out.get_mut(at..at + size), (end as u32).to_le_bytes().get(..size))
+            {
+                slot.copy_from_slice(bytes);
             }
         }
-        out.extend_from_slice(&varying);
+        true
     }
 
     /// The bytes of column `index`, `None` for NULL. `body` is the row behind its first number.
@@ -320,7 +343,7 @@ mod tests {
 
     fn put(layout: &Layout, number: usize, values: &[Value<'_>]) -> Vec<u8> {
         let mut out = Vec::new();
-        layout.put(number, &values.iter().collect::<Vec<_>>(), &mut out);
+        layout.put(number, values.iter(), &mut out);
         out
     }
 

@@ -18,6 +18,17 @@ pub(crate) fn put_row_key(
     out: &mut Vec<u8>,
 ) -> Result<(), TablesError> {
     out.clear();
+    append_row_key(schema, values, out)
+}
+
+/// Appends the key of the row whose primary key has these values.
+#[inline]
+pub(crate) fn append_row_key(
+    schema: &Schema,
+    values: &[Value<'_>],
+    out: &mut Vec<u8>,
+) -> Result<(), TablesError> {
+    let start = out.len();
     out.extend_from_slice(&schema.parts.rows.to_be_bytes());
     if values.len() != schema.key_columns().len() || values.is_empty() {
         let (expected, found) = (schema.key_columns().len(), values.len());
@@ -26,7 +37,7 @@ pub(crate) fn put_row_key(
     for (place, value) in schema.key_columns().iter().zip(values) {
         put_key_column(schema, *place, value, out)?;
     }
-    check_length(schema, "key", out.len() - 4)
+    check_length(schema, "key", out.len() - start - 4)
 }
 
 pub(crate) fn check_length(schema: &Schema, what: &'static str, bytes: usize) -> Result<(), TablesError> {

@@ -384,7 +384,7 @@ impl Schema {
     /// Appends the row of `values`, one per column, in the newest layout.
     pub(crate) fn put_row(&self, values: &[Value<'_>], out: &mut Vec<u8>) {
         let Some(layout) = self.layouts.last() else { return };
-        let stored: Vec<&Value<'_>> = self.stored.iter().filter_map(|place| values.get(*place)).collect();
-        layout.put(self.layouts.len() - 1, &stored, out);
+        let stored = self.stored.iter().filter_map(|place| values.get(*place));
+        layout.put(self.layouts.len() - 1, stored, out);
     }
 }

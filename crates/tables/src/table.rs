@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use ropewalk_base::Seq;
-use ropewalk_engine::{ReadView, Snapshot};
+use ropewalk_engine::{MANY, ReadView, Snapshot};
 
 use crate::catalog::{name_key, number, table_key};
 use crate::error::TablesError;
 use crate::model::{Tables, TablesModel};
 use crate::read::{KeyRange, TablesRead};
 use crate::row::Row;
+use crate::rowkey::{append_row_key, put_row_key};
 use crate::schema::{Parts, Schema};
 use crate::value::Value;
 
@@ -179,16 +180,63 @@ impl PointGet {
         key: &[Value<'_>],
     ) -> Result<Option<PointRow<'a>>, TablesError> {
         let read = snapshot.read();
+        self.renew(read)?;
+        let Some((schema, _)) = &self.schema else { return Ok(None) };
+        put_row_key(schema, key, &mut self.key)?;
+        let found = read.get(self.model.spaces().rows, &self.key)?;
+        Ok(found.map(|value| PointRow { schema, key: &self.key, value }))
+    }
+
+    /// The rows with these primary keys to `each`, in the order asked for: number of the key, row. Lookups go side by side,
+    /// [`MANY`] at a time.
+    ///
+    /// # Errors
+    /// As [`PointGet::get`]; what `each` answers.
+    pub fn get_many(
+        &mut self,
+        snapshot: &Snapshot,
+        keys: &[&[Value<'_>]],
+        mut each: impl FnMut(usize, Option<Row<'_>>) -> Result<(), TablesError>,
+    ) -> Result<(), TablesError> {
+        let read = snapshot.read();
+        self.renew(read)?;
+        let Some((schema, _)) = &self.schema else { return Ok(()) };
+        for (batch, keys) in keys.chunks(MANY).enumerate() {
+            self.key.clear();
+            let mut ends = [0; MANY];
+            for (key, end) in keys.iter().zip(&mut ends) {
+                append_row_key(schema, key, &mut self.key)?;
+                *end = self.key.len();
+            }
+            let (mut encoded, mut start) = ([&[][..]; MANY], 0);
+            for (key, end) in encoded.iter_mut().zip(ends).take(keys.len()) {
+                *key = self.key.get(start..end).unwrap_or_default();
+                start = end;
+            }
+            let encoded = encoded.get(..keys.len()).unwrap_or_default();
+            let mut outcome = Ok(());
+            read.get_many(self.model.spaces().rows, encoded, |number, value| {
+                let row = encoded.get(number).zip(value.as_deref());
+                let row = row.map(|(key, value)| Row::new(schema, key, value));
+                if outcome.is_ok() {
+                    outcome = each(batch * MANY + number, row);
+                }
+            })?;
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the schema is the one that `read` sees.
+    #[inline]
+    fn renew(&mut self, read: ReadView<'_>) -> Result<(), TablesError> {
         let last = self.model.last_ddl();
         let known =
             self.schema.as_ref().is_some_and(|(_, at)| last <= *at && last <= read.at() || *at == read.at());
         if !known {
             self.schema = Some((self.table.schema_at(&self.model, read)?, read.at()));
         }
-        let Some((schema, _)) = &self.schema else { return Ok(None) };
-        crate::rowkey::put_row_key(schema, key, &mut self.key)?;
-        let found = read.get(self.model.spaces().rows, &self.key)?;
-        Ok(found.map(|value| PointRow { schema, key: &self.key, value }))
+        Ok(())
     }
 }
 
@@ -212,6 +260,14 @@ impl TablesRead for TablesAt<'_> {
 
     fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
         Ok(self.snapshot.read().get(self.spaces().rows, key)?.map(|value| value.to_vec()))
+    }
+
+    fn fetch_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, TablesError> {
+        let mut found = Vec::with_capacity(keys.len());
+        self.snapshot
+            .read()
+            .get_many(self.spaces().rows, keys, |_, value| found.push(value.map(|value| value.to_vec())))?;
+        Ok(found)
     }
 
     fn walk(

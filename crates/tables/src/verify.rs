@@ -19,7 +19,15 @@ const LINES_MAX: usize = 100;
 pub(crate) fn verify(spaces: Spaces, read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
     let mut lines = Vec::new();
     let schemas = schemas(spaces, read, &mut lines)?;
-    let objects: BTreeSet<u32> = schemas.values().flat_map(|schema| schema.parts.objects()).collect();
+    let mut objects: BTreeSet<u32> = schemas.values().flat_map(|schema| schema.parts.objects()).collect();
+    let mut cursor = read.cursor(spaces.catalog);
+    cursor.seek(b"l")?;
+    while cursor.valid()
+        && let Some((b'l', object)) = cursor.key().split_first()
+    {
+        objects.extend(object.first_chunk().copied().map(u32::from_be_bytes));
+        cursor.next()?;
+    }
     for schema in schemas.values() {
         rows(spaces, read, schema, &schemas, &mut lines)?;
     }

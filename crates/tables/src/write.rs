@@ -15,6 +15,7 @@ use ropewalk_engine::Isolation;
 
 use crate::define::{Action, DefaultValue, Identity};
 use crate::error::TablesError;
+use crate::model::Tables;
 use crate::read::{TablesRead, index_prefix};
 use crate::row::OwnedRow;
 use crate::rowkey::{Entry, check_length, entry_row, index_entry, numbered_key, put_row_key};
@@ -106,6 +107,21 @@ impl TablesTx<'_> {
                 statement.insert(&schema, named(&schema, row)?, false)?;
             }
             Ok(())
+        })
+    }
+
+    /// Inserts a row whose generated values were generated before.
+    pub(crate) fn take_row(&mut self, table: &Table, values: &[Value<'_>]) -> Result<(), TablesError> {
+        self.statement(|statement| {
+            let schema = statement.schema(table)?;
+            let (expected, found) = (schema.columns().len(), values.len());
+            if expected != found {
+                return Err(TablesError::Arity { table: schema.name().to_owned(), expected, found });
+            }
+            let columns = schema.columns().iter().zip(values);
+            let values = columns.map(|(column, value)| assigned(&schema, column, value.borrowed()));
+            let values = values.collect::<Result<_, _>>()?;
+            statement.insert_values(&schema, values, false).map(|_| ())
         })
     }
 
@@ -206,8 +222,55 @@ impl TablesTx<'_> {
     }
 }
 
+/// What a row gets in a column that is given no value.
+fn default(
+    tables: &Tables,
+    schema: &Schema,
+    column: &Column,
+    now_micros: i64,
+) -> Result<Value<'static>, TablesError> {
+    if let Some((_, sequence)) = column.identity {
+        let number = tables.model.next_number(&tables.engine, sequence)?;
+        return assigned(schema, column, Value::Int8(number));
+    }
+    let env = tables.engine.env();
+    let value = match &column.default {
+        DefaultValue::None => Value::Null,
+        DefaultValue::Value(value) => value.clone(),
+        DefaultValue::Now => now(column.ty, now_micros),
+        DefaultValue::NewUuid => {
+            let (high, low) = (env.random.next_u64(), env.random.next_u64());
+            let random =
+                uuid::Builder::from_random_bytes((u128::from(high) << 64 | u128::from(low)).to_be_bytes());
+            Value::Uuid(random.into_uuid().into_bytes())
+        }
+    };
+    assigned(schema, column, value)
+}
+
+/// The values of a row as its columns keep them, defaults in place of those not given.
+pub(crate) fn completed<'v>(
+    tables: &Tables,
+    schema: &Schema,
+    now_micros: i64,
+    given: Vec<Option<Value<'v>>>,
+) -> Result<Vec<Value<'v>>, TablesError> {
+    let mut values = Vec::with_capacity(given.len());
+    for (column, value) in schema.columns().iter().zip(given) {
+        values.push(match value {
+            Some(_) if matches!(column.identity, Some((Identity::Always, _))) => {
+                let (table, column) = (schema.name().to_owned(), column.name.clone());
+                return Err(TablesError::Generated { table, column });
+            }
+            Some(value) => assigned(schema, column, value)?,
+            None => default(tables, schema, column, now_micros)?,
+        });
+    }
+    Ok(values)
+}
+
 /// Places named values among the columns.
-fn named<'v>(
+pub(crate) fn named<'v>(
     schema: &Schema,
     values: &'v [(&str, Value<'_>)],
 ) -> Result<Vec<Option<Value<'v>>>, TablesError> {
@@ -283,24 +346,7 @@ impl<'a> Statement<'_, 'a> {
     }
 
     fn default(&self, schema: &Schema, column: &Column) -> Result<Value<'static>, TablesError> {
-        if let Some((_, sequence)) = column.identity {
-            let number = self.tx.tables.model.next_number(&self.tx.tables.engine, sequence)?;
-            return assigned(schema, column, Value::Int8(number));
-        }
-        let env = self.tx.tables.engine.env();
-        let value = match &column.default {
-            DefaultValue::None => Value::Null,
-            DefaultValue::Value(value) => value.clone(),
-            DefaultValue::Now => now(column.ty, self.now_micros),
-            DefaultValue::NewUuid => {
-                let (high, low) = (env.random.next_u64(), env.random.next_u64());
-                let random = uuid::Builder::from_random_bytes(
-                    (u128::from(high) << 64 | u128::from(low)).to_be_bytes(),
-                );
-                Value::Uuid(random.into_uuid().into_bytes())
-            }
-        };
-        assigned(schema, column, value)
+        default(self.tx.tables, schema, column, self.now_micros)
     }
 
     pub(crate) fn insert(
@@ -309,17 +355,17 @@ impl<'a> Statement<'_, 'a> {
         given: Vec<Option<Value<'_>>>,
         replace: bool,
     ) -> Result<OwnedRow, TablesError> {
-        let mut values = Vec::with_capacity(given.len());
-        for (column, value) in schema.columns().iter().zip(given) {
-            values.push(match value {
-                Some(_) if matches!(column.identity, Some((Identity::Always, _))) => {
-                    let (table, column) = (schema.name().to_owned(), column.name.clone());
-                    return Err(TablesError::Generated { table, column });
-                }
-                Some(value) => assigned(schema, column, value)?,
-                None => self.default(schema, column)?,
-            });
-        }
+        let values = completed(self.tx.tables, schema, self.now_micros, given)?;
+        self.insert_values(schema, values, replace)
+    }
+
+    /// Inserts a row whose values fit their columns.
+    fn insert_values(
+        &mut self,
+        schema: &Arc<Schema>,
+        values: Vec<Value<'_>>,
+        replace: bool,
+    ) -> Result<OwnedRow, TablesError> {
         let row_key = match schema.parts.rowid {
             Some(sequence) => {
                 let number = self.tx.tables.model.next_number(&self.tx.tables.engine, sequence)?;

@@ -7,6 +7,7 @@ mod concurrency;
 mod constraints;
 mod golden;
 mod invariants;
+mod load;
 mod model;
 mod predecessor;
 mod rows;

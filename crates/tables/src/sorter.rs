@@ -1,0 +1,223 @@
+//! Entries of one object on their way into runs: in the order of their keys, or sorted here, in memory of a bound.
+//!
+//! ```text
+//! add ─▶ buffer ─┬─ sorted so far and not small: stream ─▶ RunWriter          (one pass, no copy kept)
+//!                └─ otherwise: sort when the memory is full ─▶ a chunk of runs ─▶ the next chunk
+//! ```
+//! Chunks may overlap in their keys; a key of a later chunk is looked for in the earlier ones, which are in force by then.
+
+use ropewalk_base::Seq;
+use ropewalk_engine::{Engine, Keyspace, NewRun, RunWriter, Snapshot};
+
+use crate::error::TablesError;
+
+/// Entries that are looked at together: their cache lines arrive at the same time.
+const AHEAD: usize = 64;
+
+/// Why an entry was not taken.
+#[derive(Debug)]
+pub(crate) enum SortError {
+    /// The key, with its object, is there already.
+    Duplicate(Vec<u8>),
+    /// The store's own.
+    Tables(TablesError),
+}
+
+impl<E: Into<TablesError>> From<E> for SortError {
+    fn from(error: E) -> Self {
+        Self::Tables(error.into())
+    }
+}
+
+/// Where an entry lies in the buffer.
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    /// First bytes of the key, as a number in its order.
+    head: u64,
+    at: u32,
+    key: u16,
+}
+
+/// Where the runs go.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'e> {
+    pub(crate) engine: &'e Engine,
+    pub(crate) keyspace: Keyspace,
+    pub(crate) object: u32,
+}
+
+#[derive(Default)]
+pub(crate) struct Sorter {
+    /// Per entry: length of the value u32, key, value.
+    buffer: Vec<u8>,
+    items: Vec<Item>,
+    /// The buffer is in order and holds no key twice.
+    unsorted: bool,
+    last: Vec<u8>,
+    stream: Option<RunWriter>,
+    /// The stream met a key out of order: from here on there are chunks.
+    streamed: bool,
+    /// Earlier chunks are in force.
+    chunks: bool,
+    /// Object and key, put together.
+    full: Vec<u8>,
+}
+
+fn head(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => key.iter().enumerate().fold(0, |sum, (i, &b)| sum | u64::from(b) << (56 - 8 * i)),
+    }
+}
+
+impl Sorter {
+    /// Bytes of memory held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.buffer.len() + self.items.len() * size_of::<Item>()
+    }
+
+    /// True when everything is still in the buffer.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.stream.is_none() && !self.streamed && !self.chunks
+    }
+
+    /// True when it makes sense to write entries as they come.
+    pub(crate) fn may_stream(&self) -> bool {
+        !self.unsorted && self.is_whole()
+    }
+
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Adds an entry; `key` is without its object. While it streams, runs that are complete come back when a key breaks
+    /// the order.
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8], object: u32) -> Result<Vec<NewRun>, SortError> {
+        let mut complete = Vec::new();
+        if let Some(stream) = &mut self.stream {
+            match key.cmp(&self.last) {
+                std::cmp::Ordering::Greater => {
+                    self.last.clear();
+                    self.last.extend_from_slice(key);
+                    put_full(&mut self.full, object, key);
+                    stream.add(&self.full, Seq::ZERO, Some(value))?;
+                    return Ok(complete);
+                }
+                std::cmp::Ordering::Equal => {
+                    put_full(&mut self.full, object, key);
+                    return Err(SortError::Duplicate(self.full.clone()));
+                }
+                std::cmp::Ordering::Less => {
+                    self.streamed = true;
+                    complete = self.stream.take().map(RunWriter::finish).transpose()?.unwrap_or_default();
+                }
+            }
+        } else if !self.unsorted && !self.items.is_empty() && key <= self.last.as_slice() {
+            self.unsorted = true;
+        }
+        if !self.unsorted {
+            self.last.clear();
+            self.last.extend_from_slice(key);
+        }
+        let at = self.buffer.len() as u32;
+        self.items.push(Item { head: head(key), at, key: key.len() as u16 });
+        self.buffer.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        self.buffer.extend_from_slice(key);
+        self.buffer.extend_from_slice(value);
+        Ok(complete)
+    }
+
+    /// Writes what is buffered, which is in order, and goes on writing what comes.
+    pub(crate) fn stream(&mut self, target: Target<'_>) -> Result<(), SortError> {
+        let mut writer = target.engine.run_writer(target.keyspace, true)?;
+        self.write(target, &mut writer)?;
+        self.stream = Some(writer);
+        Ok(())
+    }
+
+    /// Sorts what is buffered and writes it as a chunk.
+    pub(crate) fn spill(&mut self, target: Target<'_>, last: bool) -> Result<Vec<NewRun>, SortError> {
+        if self.items.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.sort();
+        // A chunk among others is found through its filter.
+        let alone = last && self.is_whole();
+        let mut writer = target.engine.run_writer(target.keyspace, alone)?;
+        self.write(target, &mut writer)?;
+        self.chunks = true;
+        Ok(writer.finish()?)
+    }
+
+    /// The end: everything that is not in force yet.
+    pub(crate) fn finish(&mut self, target: Target<'_>) -> Result<Vec<NewRun>, SortError> {
+        match self.stream.take() {
+            Some(stream) => Ok(stream.finish()?),
+            None => self.spill(target, true),
+        }
+    }
+
+    /// Brings the buffer into order.
+    pub(crate) fn sort(&mut self) {
+        if std::mem::take(&mut self.unsorted) {
+            let buffer = &self.buffer;
+            self.items.sort_unstable_by(|a, b| {
+                a.head.cmp(&b.head).then_with(|| entry(buffer, *a).0.cmp(entry(buffer, *b).0))
+            });
+        }
+    }
+
+    /// Shows keys, with their object, and values in order; the buffer must be in order.
+    pub(crate) fn each(
+        &mut self,
+        object: u32,
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<(), SortError>,
+    ) -> Result<(), SortError> {
+        let mut before: Option<&[u8]> = None;
+        for items in self.items.chunks(AHEAD) {
+            // Sorted entries lie anywhere in the buffer: a first look at many loads them side by side.
+            let touched = items.iter().map(|item| self.buffer.get(item.at as usize).copied().unwrap_or(0));
+            std::hint::black_box(touched.fold(0_u8, u8::wrapping_add));
+            for item in items {
+                let (key, value) = entry(&self.buffer, *item);
+                put_full(&mut self.full, object, key);
+                if before == Some(key) {
+                    return Err(SortError::Duplicate(self.full.clone()));
+                }
+                before = Some(key);
+                each(&self.full, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, target: Target<'_>, writer: &mut RunWriter) -> Result<(), SortError> {
+        let earlier: Option<Snapshot> = (self.chunks || self.streamed).then(|| target.engine.snapshot());
+        self.each(target.object, |key, value| {
+            if let Some(earlier) = &earlier
+                && earlier.read().get(target.keyspace, key)?.is_some()
+            {
+                return Err(SortError::Duplicate(key.to_vec()));
+            }
+            Ok(writer.add(key, Seq::ZERO, Some(value))?)
+        })?;
+        // The memory of a stream's beginning is not needed again; a chunk's is filled anew.
+        self.items.clear();
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+fn put_full(full: &mut Vec<u8>, object: u32, key: &[u8]) {
+    full.clear();
+    full.extend_from_slice(&object.to_be_bytes());
+    full.extend_from_slice(key);
+}
+
+fn entry(buffer: &[u8], item: Item) -> (&[u8], &[u8]) {
+    let rest = buffer.get(item.at as usize..).unwrap_or_default();
+    let (len, rest) =
+        rest.split_first_chunk::<4>().map_or((0, rest), |(l, rest)| (u32::from_le_bytes(*l), rest));
+    let (key, rest) = rest.split_at_checked(usize::from(item.key)).unwrap_or_default();
+    (key, rest.get(..len as usize).unwrap_or_default())
+}

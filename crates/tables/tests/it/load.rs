@@ -1,0 +1,426 @@
+//! Bulk load: what is loaded is what single inserts would have written, and a load is there as a whole or not at all.
+
+use ropewalk_engine::Isolation;
+use ropewalk_tables::{
+    DefaultValue, Expr, ForeignKeyDef, Identity, IndexDef, KeyRange, LoadOptions, Table, TableDef,
+    TablesError, TablesRead, Value,
+};
+use ropewalk_vfs::{Env, FaultyVfs};
+
+use crate::{Db, id, int, lines, people, person, text};
+
+/// Everything through runs, in chunks of the smallest size there is.
+const IN_RUNS: LoadOptions = LoadOptions { log_bytes_max: 0, memory_bytes: Some(1 << 20) };
+
+/// `things (id int8 primary key, name text unique, kind int8, note text)`, two indexes.
+fn things() -> TableDef {
+    TableDef::new("things")
+        .column(int("id"))
+        .column(text("name").not_null())
+        .column(int("kind"))
+        .column(text("note").default(DefaultValue::Value("none".into())))
+        .primary_key(["id"])
+        .unique(["name"])
+        .index(IndexDef::on(["kind"]).filter(Expr::column("kind").gt(0_i64)))
+        .check("kinds", Expr::column("kind").lt(1000_i64))
+}
+
+fn thing(number: i64) -> [Value<'static>; 4] {
+    let kind = if number % 7 == 0 { Value::Null } else { (number % 5).into() };
+    [number.into(), format!("thing {number}").into(), kind, "n".repeat(1 + number as usize % 60).into()]
+}
+
+/// Numbers below `n`, each once, in no order.
+fn shuffled(n: i64) -> impl Iterator<Item = i64> {
+    (0..n).map(move |i| (i * 7919 + 13) % n)
+}
+
+fn load(
+    db: &Db,
+    table: &Table,
+    options: LoadOptions,
+    ids: impl Iterator<Item = i64>,
+) -> Result<u64, TablesError> {
+    let mut load = db.tables.load_with(table, options)?;
+    for number in ids {
+        load.row(&thing(number))?;
+    }
+    load.finish()
+}
+
+fn by_kind(db: &Db, table: &Table) -> Vec<i64> {
+    let snapshot = db.engine.snapshot();
+    let mut found = Vec::new();
+    let each = &mut |row: ropewalk_tables::Row<'_>| {
+        found.push(row.get(0)?.as_integer().unwrap());
+        Ok(true)
+    };
+    db.tables.at(&snapshot).scan_index(table, "things_kind_idx", &KeyRange::all(), false, each).unwrap();
+    found
+}
+
+/// Nothing is left of a load: no row, no object, no file.
+fn nothing_left(db: &Db) {
+    db.verify();
+    assert_eq!(db.tables.recover().unwrap(), 0);
+    db.engine.compact().unwrap();
+    let stats = db.engine.stats().store;
+    let rows = stats.keyspaces.iter().find(|keyspace| keyspace.name == "tables").unwrap();
+    assert_eq!((rows.entries, rows.file_bytes), (0, 0));
+}
+
+#[test]
+fn a_load_is_what_inserts_would_have_written() {
+    let expected = {
+        let db = Db::memory();
+        let table = db.create(things());
+        db.run(|t| shuffled(3001).try_for_each(|n| t.insert_row(&table, &thing(n)).map(|_| ()))).unwrap();
+        (db.lines(&table), by_kind(&db, &table))
+    };
+    assert_eq!(expected.0.len(), 3001);
+    for options in [LoadOptions::default(), IN_RUNS] {
+        for sorted in [true, false] {
+            let db = Db::memory();
+            let table = db.create(things());
+            let ids: Box<dyn Iterator<Item = i64>> =
+                if sorted { Box::new(0..3001) } else { Box::new(shuffled(3001)) };
+            assert_eq!(load(&db, &table, options, ids).unwrap(), 3001);
+            assert_eq!((db.lines(&table), by_kind(&db, &table)), expected, "{options:?} sorted {sorted}");
+            db.verify();
+            // The table is an ordinary one.
+            let twice = db.run(|t| t.insert_row(&table, &thing(17)).map(|_| ())).unwrap_err();
+            assert!(matches!(twice, TablesError::Unique { .. }), "{twice}");
+            assert!(db.run(|t| t.delete(&table, &id(17))).unwrap());
+            db.run(|t| t.insert_row(&table, &thing(17))).unwrap();
+            assert_eq!(db.lines(&table), expected.0);
+            db.engine.compact().unwrap();
+            db.verify();
+        }
+    }
+}
+
+#[test]
+fn a_load_over_its_memory_is_sorted_in_chunks() {
+    let env = Env::memory();
+    let db = Db::manual(&env);
+    let table = db.create(things());
+    // Sorted at first, then not: a stream and chunks after it.
+    let ids = (0..30_000).chain(shuffled(40_000).map(|n| n + 30_000));
+    assert_eq!(load(&db, &table, IN_RUNS, ids).unwrap(), 70_000);
+    let check = |db: &Db| {
+        let table = db.tables.table("things").unwrap();
+        let snapshot = db.engine.snapshot();
+        let mut read = db.tables.at(&snapshot);
+        let mut next = 0;
+        read.scan(&table, &KeyRange::all(), false, &mut |row| {
+            assert_eq!(row.values()?, thing(next), "row {next}");
+            next += 1;
+            Ok(true)
+        })
+        .unwrap();
+        assert_eq!(next, 70_000);
+        assert_eq!(read.collect(&table, &KeyRange::prefix(id(69_999)), false, 9).unwrap().len(), 1);
+    };
+    check(&db);
+    drop(db);
+    let db = Db::manual(&env);
+    check(&db);
+    while db.engine.background_step().unwrap() {}
+    check(&db);
+    db.verify();
+}
+
+#[test]
+fn a_broken_rule_leaves_nothing() {
+    type Break = (&'static str, fn(i64) -> Option<[Value<'static>; 4]>);
+    let breaks: [Break; 6] = [
+        ("things_pkey", |n| (n == 4999).then(|| thing(2))),
+        ("things_name_key", |n| (n == 4999).then(|| [n.into(), "thing 3".into(), Value::Null, Value::Null])),
+        ("kinds", |n| (n == 4000).then(|| [n.into(), "x".into(), 1000_i64.into(), Value::Null])),
+        ("name", |n| (n == 4000).then(|| [n.into(), Value::Null, Value::Null, Value::Null])),
+        ("kind", |n| (n == 4000).then(|| [n.into(), "x".into(), "no number".into(), Value::Null])),
+        ("id", |n| (n == 4000).then(|| [Value::Null, "x".into(), Value::Null, Value::Null])),
+    ];
+    for (what, broken) in breaks {
+        for options in [LoadOptions::default(), LoadOptions { log_bytes_max: 60_000, ..IN_RUNS }, IN_RUNS] {
+            let db = Db::manual(&Env::memory());
+            let table = db.create(things());
+            let attempt = || {
+                let mut load = db.tables.load_with(&table, options)?;
+                for n in 0..5000 {
+                    load.row(&broken(n).unwrap_or_else(|| thing(n)))?;
+                }
+                load.finish()
+            };
+            let error = attempt().unwrap_err();
+            assert!(error.to_string().contains(&format!("{what:?}")), "{what}: {error}");
+            nothing_left(&db);
+            assert_eq!(load(&db, &table, options, 0..100).unwrap(), 100);
+            assert_eq!(db.lines(&table).len(), 100);
+        }
+    }
+}
+
+#[test]
+fn after_an_error_a_load_is_over() {
+    let db = Db::memory();
+    let table = db.create(people());
+    let mut load = db.tables.load(&table).unwrap();
+    load.row(&person(1, "ann", 30)).unwrap();
+    assert!(matches!(load.row(&[1_i64.into()]), Err(TablesError::Arity { expected: 3, found: 1, .. })));
+    assert!(load.finish().unwrap_err().to_string().contains("failed before"));
+    let mut load = db.tables.load(&table).unwrap();
+    assert!(matches!(load.insert(&[("no", 1_i64.into())]), Err(TablesError::UnknownColumn { .. })));
+    assert!(load.finish().is_err());
+    assert_eq!(db.tables.load(&table).unwrap().finish().unwrap(), 0);
+    assert!(db.lines(&table).is_empty());
+}
+
+#[test]
+fn duplicates_are_found_across_chunks() {
+    for repeated in [0, 29_999, 30_001, 69_000] {
+        let db = Db::manual(&Env::memory());
+        let table = db.create(people());
+        let mut load = db.tables.load_with(&table, IN_RUNS).unwrap();
+        let mut attempt = || {
+            for n in (0..30_000).chain(shuffled(40_000).map(|n| n + 30_000)).chain([repeated]) {
+                load.row(&person(n, "somebody with a name of some length", n))?;
+            }
+            Ok(())
+        };
+        let result = attempt().and_then(|()| load.finish());
+        let error = result.unwrap_err();
+        let expected = format!("(id)=({repeated})");
+        assert!(matches!(&error, TablesError::Unique { key, .. } if *key == expected), "{error}");
+        nothing_left(&db);
+    }
+}
+
+#[test]
+fn defaults_identities_and_row_numbers() {
+    for options in [LoadOptions::default(), IN_RUNS] {
+        let db = Db::memory();
+        let def = TableDef::new("log").column(int("n").identity(Identity::Always)).column(text("what"));
+        let table = db.create(def.column(int("level").default(DefaultValue::Value(3_i64.into()))));
+        let mut load = db.tables.load_with(&table, options).unwrap();
+        load.insert(&[("what", "one".into())]).unwrap();
+        load.insert(&[("what", "two".into()), ("level", Value::Null)]).unwrap();
+        assert_eq!(load.finish().unwrap(), 2);
+        db.run(|t| t.insert(&table, &[("what", "three".into())])).unwrap();
+        assert_eq!(db.lines(&table), ["1 one 3", "2 two NULL", "3 three 3"]);
+        let mut load = db.tables.load_with(&table, options).unwrap();
+        assert!(matches!(load.insert(&[("n", 1_i64.into())]), Err(TablesError::Generated { .. })));
+    }
+}
+
+fn family(db: &Db) -> (Table, Table) {
+    let parents = db.create(TableDef::new("parents").column(int("id")).primary_key(["id"]));
+    let children = TableDef::new("children").column(int("id")).column(int("parent")).primary_key(["id"]);
+    let children =
+        db.create(children.foreign_key(ForeignKeyDef::new(["parent"], "parents", ["id"]).named("of")));
+    (parents, children)
+}
+
+#[test]
+fn parents_must_be_there_and_stay() {
+    for options in [LoadOptions::default(), IN_RUNS] {
+        // Few parents are held on to one by one, many as a range.
+        for many in [10, 5000] {
+            let db = Db::memory();
+            let (parents, children) = family(&db);
+            let mut load = db.tables.load(&parents).unwrap();
+            (0..many).for_each(|n| load.row(&id(n)).unwrap());
+            load.finish().unwrap();
+            let begin = || {
+                let mut load = db.tables.load_with(&children, options).unwrap();
+                for n in 0..many * 2 {
+                    let parent: Value<'_> = if n == 1 { Value::Null } else { (n % many).into() };
+                    load.row(&[n.into(), parent]).unwrap();
+                }
+                load
+            };
+            let mut load = begin();
+            load.row(&[(-1_i64).into(), many.into()]).unwrap();
+            let error = load.finish().unwrap_err();
+            assert!(error.to_string().contains("\"of\""), "{error}");
+            let load = begin();
+            db.run(|t| t.delete(&parents, &id(5))).unwrap();
+            let error = load.finish().unwrap_err();
+            assert!(error.is_conflict(), "{error}");
+            assert!(db.lines(&children).is_empty());
+            db.run(|t| t.insert_row(&parents, &id(5))).unwrap();
+            assert_eq!(begin().finish().unwrap() as i64, many * 2);
+            assert!(db.run(|t| t.delete(&parents, &id(5))).is_err());
+            db.verify();
+        }
+    }
+}
+
+#[test]
+fn who_writes_to_the_table_meanwhile_wins() {
+    for options in [LoadOptions::default(), IN_RUNS] {
+        let db = Db::memory();
+        let table = db.create(people());
+        let mut load = db.tables.load_with(&table, options).unwrap();
+        load.row(&person(1, "ann", 30)).unwrap();
+        db.run(|t| t.insert_row(&table, &person(2, "bob", 20))).unwrap();
+        let error = load.finish().unwrap_err();
+        assert!(error.is_conflict(), "{error}");
+        assert_eq!(db.lines(&table), ["2 bob 20"]);
+        db.run(|t| t.delete(&table, &id(2))).unwrap();
+        // Who has read that the table is empty does not miss the load, and a changed definition stops it.
+        let mut reader = db.begin();
+        assert_eq!(reader.t().count(&table, &KeyRange::all()).unwrap(), 0);
+        let mut load = db.tables.load_with(&table, options).unwrap();
+        load.row(&person(1, "ann", 30)).unwrap();
+        load.finish().unwrap();
+        reader.t().insert_row(&table, &person(9, "eve", 1)).unwrap();
+        assert!(reader.commit().unwrap_err().is_conflict());
+        db.run(|t| t.truncate("people", false)).unwrap();
+        let mut load = db.tables.load_with(&table, options).unwrap();
+        load.row(&person(1, "ann", 30)).unwrap();
+        db.run(|t| t.add_column("people", int("more"))).unwrap();
+        assert!(load.finish().unwrap_err().is_conflict());
+        db.verify();
+    }
+}
+
+#[test]
+fn readers_see_the_table_before_or_after() {
+    for isolation in [Isolation::Serializable, Isolation::Snapshot] {
+        let db = Db::memory();
+        let table = db.create(people());
+        let before = db.engine.snapshot();
+        let mut tx = db.begin_with(isolation);
+        assert_eq!(tx.t().count(&table, &KeyRange::all()).unwrap(), 0);
+        let mut load = db.tables.load_with(&table, IN_RUNS).unwrap();
+        for n in 0..30_000 {
+            load.row(&person(n, "somebody", n)).unwrap();
+            if n % 10_000 == 0 {
+                assert!(db.lines(&table).is_empty());
+            }
+        }
+        load.finish().unwrap();
+        let mut before = before;
+        before.repin();
+        assert!(lines(&mut db.tables.at(&before), &table).is_empty());
+        assert_eq!(tx.t().count(&table, &KeyRange::all()).unwrap(), 0);
+        let after = db.engine.snapshot();
+        assert_eq!(db.tables.at(&after).count(&table, &KeyRange::all()).unwrap(), 30_000);
+    }
+}
+
+/// A table that has rows, or refers to itself, takes more of them through the log.
+#[test]
+fn a_table_with_rows_takes_more() {
+    let db = Db::memory();
+    let table = db.create(things());
+    load(&db, &table, IN_RUNS, 0..100).unwrap();
+    assert_eq!(load(&db, &table, IN_RUNS, 100..3000).unwrap(), 2900);
+    assert_eq!(db.lines(&table).len(), 3000);
+    let error = load(&db, &table, IN_RUNS, [5000, 6000, 2].into_iter()).unwrap_err();
+    assert!(matches!(error, TablesError::Unique { .. }), "{error}");
+    assert_eq!(db.lines(&table).len(), 3000);
+    let tree = TableDef::new("tree").column(int("id")).column(int("up")).primary_key(["id"]);
+    let tree = db.create(tree.foreign_key(ForeignKeyDef::new(["up"], "tree", ["id"])));
+    let mut load = db.tables.load(&tree).unwrap();
+    load.row(&[1_i64.into(), Value::Null]).unwrap();
+    (2..3000_i64).for_each(|n| load.row(&[n.into(), (n / 2).into()]).unwrap());
+    assert_eq!(load.finish().unwrap(), 2999);
+    db.verify();
+}
+
+/// A crash at any step of the disk: all of the load, or none of it and nothing that is left over.
+#[test]
+fn a_crash_at_any_step_of_a_load() {
+    let steps = |disk: &FaultyVfs| -> Result<(), Box<dyn std::error::Error>> {
+        let db = Db::try_open(&disk_env(disk))?;
+        let table = db.run(|t| t.create_table(people()))?;
+        let mut load = db.tables.load_with(&table, IN_RUNS)?;
+        // Three chunks.
+        for n in shuffled(25_000) {
+            load.row(&person(n, "somebody with a name that takes some room, so that rows are few", n))?;
+        }
+        load.finish()?;
+        db.run(|t| t.insert_row(&table, &person(-1, "last", 0)))?;
+        Ok(())
+    };
+    let whole = FaultyVfs::new(1);
+    steps(&whole).unwrap();
+    let (mut none, mut all) = (0, 0);
+    // The steps of opening are tested elsewhere.
+    for operation in 30..=whole.operations() {
+        let disk = FaultyVfs::new(operation);
+        disk.crash_at(operation);
+        let done = steps(&disk).is_ok();
+        disk.crash();
+        disk.calm();
+        let db = Db::try_open(&disk_env(&disk)).unwrap();
+        db.tables.recover().unwrap();
+        let Ok(table) = db.tables.table("people") else { continue };
+        let snapshot = db.engine.snapshot();
+        let count = db.tables.at(&snapshot).count(&table, &KeyRange::all()).unwrap();
+        assert!([0, 25_000, 25_001].contains(&count), "{count} rows after a crash at operation {operation}");
+        assert!(!done || count == 25_001);
+        if count == 0 {
+            none += 1;
+            nothing_left(&db);
+        } else {
+            all += 1;
+            db.verify();
+        }
+    }
+    assert!(none > 3 && all > 0, "{none} without the load, {all} with it");
+}
+
+fn disk_env(disk: &FaultyVfs) -> Env {
+    Env { vfs: std::sync::Arc::new(disk.process()), ..Env::memory() }
+}
+
+/// Point reads of many keys at once, over memtables, several flushes and levels, with deletes and changes in between.
+#[test]
+fn many_keys_at_once_are_the_same_as_one_by_one() {
+    let env = Env::memory();
+    let db = Db::manual(&env);
+    let table = db.create(people());
+    load(&db, &db.create(things()), IN_RUNS, 0..1000).unwrap();
+    for round in 0..6_i64 {
+        db.run(|t| {
+            for n in (0..2000).filter(|n| n % (round + 2) == 0) {
+                t.upsert(&table, &[("id", n.into()), ("name", "x".into()), ("age", round.into())])?;
+            }
+            (0..100).try_for_each(|n| t.delete(&table, &id(n * 20 + round)).map(|_| ()))
+        })
+        .unwrap();
+        if round < 5 {
+            db.engine.checkpoint().unwrap();
+        }
+        if round == 2 {
+            db.engine.compact().unwrap();
+        }
+    }
+    let snapshot = db.engine.snapshot();
+    let keys: Vec<_> = (-5..2100_i64).rev().chain([7, 7, 7]).map(id).collect();
+    let keys: Vec<&[Value<'_>]> = keys.iter().map(<[_; 1]>::as_slice).collect();
+    let mut point = db.tables.point(&table);
+    let mut single = Vec::new();
+    for key in &keys {
+        let row = point.get(&snapshot, key).unwrap();
+        single.push(row.map(|row| row.row().to_owned()).map(|row| format!("{row:?}")));
+    }
+    assert!(single.iter().any(Option::is_none) && single.iter().flatten().count() > 500);
+    let mut many = vec![None; keys.len()];
+    let each = |number: usize, row: Option<ropewalk_tables::Row<'_>>| {
+        many[number] = row.map(|row| format!("{row:?}"));
+        Ok(())
+    };
+    point.get_many(&snapshot, &keys, each).unwrap();
+    assert_eq!(many, single);
+    let shown = |rows: Vec<Option<ropewalk_tables::OwnedRow>>| -> Vec<Option<String>> {
+        rows.into_iter().map(|row| row.map(|row| format!("{row:?}"))).collect()
+    };
+    assert_eq!(shown(db.tables.at(&snapshot).get_many(&table, &keys).unwrap()), single);
+    assert_eq!(shown(db.begin().t().get_many(&table, &keys).unwrap()), single);
+    let mut wrong = db.tables.point(&table);
+    assert!(wrong.get_many(&snapshot, &[&[]], |_, _| Ok(())).is_err());
+}
