@@ -13,16 +13,23 @@ PATIENCE = 60
 
 
 class Server:
-    """A server on a directory of its own; `url` is its gRPC port."""
+    """A server on a directory of its own; `url` is its gRPC port, `http` its HTTP port, if that is on.
 
-    def __init__(self, binary, listen="127.0.0.1:0"):
+    With `token`, an admin token of that name exists, and is needed: its secret is `token`."""
+
+    def __init__(self, binary, listen="127.0.0.1:0", http="off", token=None, options=()):
         self._directory = tempfile.TemporaryDirectory(prefix="ropewalk-clients-")
         place = Path(self._directory.name)
         ready = place / "ready.json"
         self._log = open(place / "log", "w+")
-        command = [binary, "serve", str(place / "db"), "--grpc-listen", listen, "--http-listen", "off"]
+        at = ["--at", str(place / "db")]
+        if token is not None:
+            subprocess.run([binary, *at, "init"], check=True, stdout=subprocess.DEVNULL)
+            add = [binary, *at, "--mode", "json", "token", "add", token, "--role", "admin"]
+            self.token = json.loads(subprocess.run(add, check=True, stdout=subprocess.PIPE).stdout)[0]["token"]
+        command = [binary, "serve", str(place / "db"), "--grpc-listen", listen, "--http-listen", http]
         self._process = subprocess.Popen(
-            [*command, "--ready-file", str(ready)], stdout=self._log, stderr=subprocess.STDOUT
+            [*command, "--ready-file", str(ready), *options], stdout=self._log, stderr=subprocess.STDOUT
         )
         end = time.monotonic() + PATIENCE
         while not ready.exists():
@@ -33,7 +40,8 @@ class Server:
                 raise RuntimeError(f"the server does not start:\n{self._log.read()}")
             time.sleep(0.01)
         places = json.loads(ready.read_text())["listening"]
-        self.url = next(f"http://{p['address']}" for p in places if p["protocol"] == "grpc")
+        urls = {place["protocol"]: f"http://{place['address']}" for place in places}
+        self.url, self.http = urls.get("grpc"), urls.get("http")
 
     def stop(self):
         """Stops the server as a service manager would, and says whether it ended well."""
