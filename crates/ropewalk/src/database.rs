@@ -10,6 +10,7 @@ use ropewalk_engine::{
     ModelId, Value,
 };
 use ropewalk_events::{AppendSection, EVENTS, EventReader, EventStore, EventsModel, Query, ReadOptions};
+use ropewalk_series::{SeriesAt, SeriesModel, SeriesStore};
 use ropewalk_tables::{Table, Tables, TablesAt, TablesModel};
 use ropewalk_vfs::Env;
 
@@ -20,6 +21,8 @@ use crate::transaction::Transaction;
 
 /// Slot of the events model among the engine's models (slot 0 is the keyspaces).
 const EVENTS_SLOT: usize = 1;
+/// Slot of the series model.
+const SERIES_SLOT: usize = 3;
 
 /// Longest wait for the commit that a transaction met, before it is tried again.
 const CONFLICT_WAIT: Duration = Duration::from_secs(1);
@@ -30,6 +33,7 @@ pub struct Database {
     pub(crate) engine: Arc<Engine>,
     pub(crate) events: Arc<EventsModel>,
     pub(crate) tables: Tables,
+    pub(crate) series: Arc<SeriesModel>,
 }
 
 impl Database {
@@ -62,11 +66,17 @@ impl Database {
         }
         let events = Arc::new(EventsModel::new(EVENTS_SLOT));
         let tables = Arc::new(TablesModel::default());
-        let engine = Engine::open(&options.env, path, options.engine, vec![events.clone(), tables.clone()])?;
+        let series = Arc::new(SeriesModel::new(SERIES_SLOT));
+        let engine = Engine::open(
+            &options.env,
+            path,
+            options.engine,
+            vec![events.clone(), tables.clone(), series.clone()],
+        )?;
         let engine = Arc::new(engine);
         let tables = Tables::new(engine.clone(), tables);
         tables.recover()?;
-        Ok(Self { engine, events, tables })
+        Ok(Self { engine, events, tables, series })
     }
 
     /// The event store `name`. It comes into being with its first append; until then it reads as empty.
@@ -108,15 +118,28 @@ impl Database {
         Ok(self.tables.table(name)?)
     }
 
-    /// Finds or creates an ordered keyspace. The names `events` and `tables`, and names that begin with `events.` or
-    /// `tables.`, belong to the models.
+    /// The series store `name`. It comes into being with its first append; until then it reads as empty.
+    ///
+    /// # Errors
+    /// A name that is empty, over 255 bytes or holds control characters.
+    pub fn series(&self, name: &str) -> Result<SeriesStore, Error> {
+        Ok(SeriesStore::new(self.engine.clone(), self.series.clone(), name)?)
+    }
+
+    /// Names of all series stores, sorted.
+    pub fn series_stores(&self) -> Vec<String> {
+        self.series.stores()
+    }
+
+    /// Finds or creates an ordered keyspace. The names `events`, `tables` and `series`, and names that begin with one of
+    /// them and a dot, belong to the models.
     ///
     /// # Errors
     /// A reserved name; the manifest cannot be written.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, Error> {
         let owned =
             |model: &str| name.strip_prefix(model).is_some_and(|n| n.is_empty() || n.starts_with('.'));
-        if name.is_empty() || owned("events") || owned("tables") {
+        if name.is_empty() || owned("events") || owned("tables") || owned("series") {
             return Err(Error::Invalid(format!("keyspace name {name:?} is reserved")));
         }
         Ok(Keyspace(self.engine.keyspace(name, options)?))
@@ -313,6 +336,11 @@ impl Snapshot {
     /// The engine's snapshot, for prepared reads such as [`ropewalk_tables::PointGet`].
     pub fn engine(&self) -> &engine::Snapshot {
         &self.inner
+    }
+
+    /// A series store as of this snapshot.
+    pub fn series(&self, store: &SeriesStore) -> SeriesAt<'_> {
+        store.at(&self.inner)
     }
 
     /// Matching events of a store as of this snapshot.

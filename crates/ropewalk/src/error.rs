@@ -1,6 +1,7 @@
 use ropewalk_base::Seq;
 use ropewalk_engine::{CommitError, EngineError, KeyConflict, LogError, StoreError};
 use ropewalk_events::EventsError;
+use ropewalk_series::SeriesError;
 use ropewalk_tables::TablesError;
 
 /// What to do about an error.
@@ -32,6 +33,9 @@ pub enum Error {
     /// The tables'.
     #[error(transparent)]
     Tables(TablesError),
+    /// The series store's.
+    #[error(transparent)]
+    Series(SeriesError),
     /// A key that the transaction read or wrote was changed by another commit.
     #[error(transparent)]
     KeyConflict(KeyConflict),
@@ -67,6 +71,15 @@ impl From<TablesError> for Error {
     }
 }
 
+impl From<SeriesError> for Error {
+    fn from(error: SeriesError) -> Self {
+        match error {
+            SeriesError::Engine(error) => Self::Engine(error),
+            other => Self::Series(other),
+        }
+    }
+}
+
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         Self::Engine(error.into())
@@ -87,9 +100,12 @@ impl From<CommitError> for Error {
                 Ok(error) => (*error).into(),
                 Err(reason) => match reason.downcast::<KeyConflict>() {
                     Ok(conflict) => Self::KeyConflict(*conflict),
-                    Err(reason) => match reason.downcast::<EngineError>() {
-                        Ok(engine) => Self::Engine(*engine),
-                        Err(other) => Self::Invalid(other.to_string()),
+                    Err(reason) => match reason.downcast::<SeriesError>() {
+                        Ok(error) => (*error).into(),
+                        Err(reason) => match reason.downcast::<EngineError>() {
+                            Ok(engine) => Self::Engine(*engine),
+                            Err(other) => Self::Invalid(other.to_string()),
+                        },
                     },
                 },
             },
@@ -120,6 +136,12 @@ impl Error {
                 | TablesError::UnknownConstraint { .. } => Class::NotFound,
                 TablesError::Damaged { .. } => Class::Corrupt,
                 TablesError::Engine(error) => engine_class(error),
+                _ => Class::Invalid,
+            },
+            Self::Series(error) => match error {
+                SeriesError::UnknownSeries { .. } => Class::NotFound,
+                SeriesError::Damaged { .. } => Class::Corrupt,
+                SeriesError::Engine(error) => engine_class(error),
                 _ => Class::Invalid,
             },
             Self::Engine(error) => engine_class(error),

@@ -38,6 +38,34 @@ pub use ropewalk_events::{
     ReadOptions, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, StoreMark, Subscription, Tracking,
     any, counter, projection,
 };
+/// Time series: labels, batches of samples, matchers, selections.
+///
+/// ```
+/// use ropewalk::Database;
+/// use ropewalk::series::{Labels, Matcher, SampleBatch, Samples};
+///
+/// # fn main() -> Result<(), ropewalk::Error> {
+/// let db = Database::in_memory()?;
+/// let metrics = db.series("metrics")?;
+/// let mut batch = SampleBatch::new();
+/// let up = Labels::new([("__name__", "up"), ("job", "api")])?;
+/// batch.series(&up).push(1_000, 1.0).push(16_000, 0.0);
+/// metrics.append(&batch)?;
+///
+/// let snapshot = db.snapshot();
+/// let at = snapshot.series(&metrics);
+/// let mut selection = at.select(&[Matcher::equal("job", "api")?], 0, 20_000)?;
+/// let mut samples = Samples::default();
+/// while selection.next().is_some() {
+///     selection.samples(&mut samples)?;
+/// }
+/// assert_eq!(samples.values, [1.0, 0.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub mod series {
+    pub use ropewalk_series::*;
+}
 /// Typed tables: definitions, values, rows.
 ///
 /// ```

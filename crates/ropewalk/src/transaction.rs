@@ -5,6 +5,7 @@
 
 use ropewalk_engine::{Committed, Durability, Isolation, KvMark, KvTransaction, Operation};
 use ropewalk_events::{AppendOptions, Event, EventStore};
+use ropewalk_series::{SampleBatch, SeriesStore};
 use ropewalk_tables::{TablesState, TablesTx};
 
 use crate::database::{Database, Snapshot};
@@ -17,13 +18,15 @@ pub struct Transaction {
     kv: KvTransaction,
     tables: TablesState,
     appends: Vec<(EventStore, Vec<Event>, AppendOptions)>,
-    savepoints: Vec<(KvMark, usize)>,
+    samples: Vec<(SeriesStore, SampleBatch)>,
+    savepoints: Vec<(KvMark, usize, usize)>,
 }
 
 impl Transaction {
     pub(crate) fn new(db: Database, isolation: Isolation) -> Self {
         let kv = KvTransaction::new(db.engine.clone(), isolation);
-        Self { db, kv, tables: TablesState::default(), appends: Vec::new(), savepoints: Vec::new() }
+        let tables = TablesState::default();
+        Self { db, kv, tables, appends: Vec::new(), samples: Vec::new(), savepoints: Vec::new() }
     }
 
     /// What the transaction reads. With [`Isolation::ReadCommitted`] each statement sees the newest commit.
@@ -94,17 +97,45 @@ impl Transaction {
         Ok(())
     }
 
+    /// Appends samples to a series store when the transaction commits. Refused at once is what can be known at once.
+    ///
+    /// # Errors
+    /// Labels over the limits; series that are not there; samples before the store's retention.
+    pub fn append_samples(&mut self, store: &SeriesStore, batch: &SampleBatch) -> Result<(), Error> {
+        // Prepared once to check it; prepared again at commit, together with what else goes to the same store.
+        store.operation(batch)?;
+        self.samples.push((store.clone(), batch.clone()));
+        Ok(())
+    }
+
+    /// What the commit appends to series stores: one operation for each store.
+    fn sample_operations(&self) -> Result<Vec<Box<dyn Operation>>, Error> {
+        let mut stores: Vec<(&SeriesStore, SampleBatch)> = Vec::new();
+        for (store, batch) in &self.samples {
+            match stores.iter_mut().find(|(other, _)| other.name() == store.name()) {
+                Some((_, all)) => all.extend(batch),
+                None => stores.push((store, batch.clone())),
+            }
+        }
+        let mut operations: Vec<Box<dyn Operation>> = Vec::new();
+        for (store, batch) in stores {
+            operations.push(Box::new(store.operation(&batch)?));
+        }
+        Ok(operations)
+    }
+
     /// Marks a place to roll back to. Savepoints nest.
     pub fn savepoint(&mut self) {
-        self.savepoints.push((self.kv.mark(), self.appends.len()));
+        self.savepoints.push((self.kv.mark(), self.appends.len(), self.samples.len()));
     }
 
     /// Takes back everything since the last savepoint, which is used up. False when there is none.
     pub fn rollback_to_savepoint(&mut self) -> bool {
-        let Some((mark, appends)) = self.savepoints.pop() else { return false };
+        let Some((mark, appends, samples)) = self.savepoints.pop() else { return false };
         self.kv.rollback_to(mark);
         self.tables.rolled_back();
         self.appends.truncate(appends);
+        self.samples.truncate(samples);
         true
     }
 
@@ -120,7 +151,8 @@ impl Transaction {
     }
 
     /// Commits: one log record, all or nothing. A transaction that wrote nothing touches no log and answers `None`.
-    /// The outcomes are those of the appends, in order: first and last position.
+    /// The outcomes are those of the appends, in order: first and last position; then, for each series store, how many
+    /// samples were written and how many series came into being.
     ///
     /// # Errors
     /// [`crate::Class::Conflict`] when a key, a range or a condition no longer holds: nothing was written.
@@ -129,6 +161,7 @@ impl Transaction {
         for (store, events, options) in &self.appends {
             operations.push(Box::new(store.operation(events, options.clone())?));
         }
+        operations.extend(self.sample_operations()?);
         let serializable = self.kv.isolation() == Isolation::Serializable;
         if self.kv.has_writes() || (!operations.is_empty() && serializable) {
             operations.extend(self.tables.operation());

@@ -4,5 +4,6 @@
 mod changes;
 mod fixtures;
 mod opening;
+mod series;
 mod tables;
 mod transactions;

@@ -1,0 +1,217 @@
+//! Settings, deletion, retention, and what takes the room.
+//!
+//! Each change is one commit, decided in the commit order like any other. A deletion hides samples at once; what it hides
+//! leaves the files with the flush that follows and the merges after it.
+
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+use ropewalk_base::Seq;
+use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+
+use crate::error::SeriesError;
+use crate::matcher::Matcher;
+use crate::model::{SERIES, SeriesModel, StoreState};
+use crate::section::{put_deletion, put_settings};
+use crate::select::SeriesAt;
+use crate::store::SeriesStore;
+use crate::stored::{base_of, partition_of};
+use crate::types::SeriesOptions;
+
+/// Changes the settings; creates the store if need be.
+struct SettingsOperation {
+    model: Arc<SeriesModel>,
+    store: String,
+    options: Option<SeriesOptions>,
+    floor: Option<i64>,
+}
+
+impl Operation for SettingsOperation {
+    fn model(&self) -> ModelId {
+        SERIES
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.store.len() + 64
+    }
+
+    fn validate(&mut self, _latest: ReadView<'_>) -> Result<Verdict, Rejection> {
+        if self.model.find(&self.store).is_none() && self.model.next_id().is_none() {
+            let what = "the 2^32 - 1 series stores of this engine";
+            return Err(Box::new(SeriesError::Exhausted { what }));
+        }
+        Ok(Verdict::Write)
+    }
+
+    fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
+        let state = self.model.find(&self.store);
+        let (id, options, floor) = match &state {
+            Some(state) => (state.id, state.options(), state.floor()),
+            None => (self.model.next_id().unwrap_or(u32::MAX), SeriesOptions::default(), i64::MIN),
+        };
+        let creates = state.is_none().then_some(self.store.as_str());
+        // A floor never sinks: what lies below it is gone.
+        let floor = self.floor.map_or(floor, |new| new.max(floor));
+        put_settings(out, (id, creates), self.options.unwrap_or(options), floor);
+        (0, 0)
+    }
+}
+
+/// Deletes samples of a store.
+struct DeleteOperation {
+    state: Arc<StoreState>,
+    from: i64,
+    to: i64,
+    ids: Option<RoaringBitmap>,
+    forget: bool,
+}
+
+impl Operation for DeleteOperation {
+    fn model(&self) -> ModelId {
+        SERIES
+    }
+
+    fn bytes_max(&self) -> usize {
+        64 + self.ids.as_ref().map_or(0, RoaringBitmap::serialized_size)
+    }
+
+    fn validate(&mut self, _latest: ReadView<'_>) -> Result<Verdict, Rejection> {
+        Ok(Verdict::Write)
+    }
+
+    fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
+        put_deletion(out, self.state.id, (self.from, self.to), self.ids.as_ref(), self.forget);
+        (0, 0)
+    }
+}
+
+impl SeriesStore {
+    fn run(&self, operations: Vec<Box<dyn Operation>>) -> Result<Seq, SeriesError> {
+        Ok(self.engine.commit(operations, Durability::Sync)?.seq)
+    }
+
+    /// Changes the settings, for batches that are prepared from now on; creates the store if there is none.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn configure(&self, options: SeriesOptions) -> Result<Seq, SeriesError> {
+        let (model, store) = (self.model.clone(), self.name().to_owned());
+        self.run(vec![Box::new(SettingsOperation { model, store, options: Some(options), floor: None })])
+    }
+
+    /// Deletes the samples from `from_ms` to `to_ms`, both inclusive, of the series for which all `matchers` hold; answers
+    /// how many series that are. With the whole of time the series go, too, and their numbers are not given again.
+    ///
+    /// Readers with older snapshots go on to see them. Cost: one small commit; the flush that follows rewrites the chunks
+    /// that are hit in part.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn delete(&self, matchers: &[Matcher], from_ms: i64, to_ms: i64) -> Result<u64, SeriesError> {
+        let snapshot = self.engine.snapshot();
+        let (Some(state), ids) = self.at(&snapshot).found(matchers) else { return Ok(0) };
+        if ids.is_empty() || from_ms > to_ms {
+            return Ok(0);
+        }
+        let (count, forget) = (ids.len(), from_ms == i64::MIN && to_ms == i64::MAX);
+        let ids = Some(ids);
+        self.run(vec![Box::new(DeleteOperation { state, from: from_ms, to: to_ms, ids, forget })])?;
+        Ok(count)
+    }
+
+    /// Drops the days that end before `before_ms`, of all series, and refuses samples of those days from now on. Answers
+    /// the first millisecond that is kept.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn drop_before(&self, before_ms: i64) -> Result<i64, SeriesError> {
+        let floor = base_of(partition_of(before_ms));
+        let Some(state) = self.model.find(self.name()) else { return Ok(floor) };
+        if floor <= state.floor() || floor > before_ms {
+            return Ok(state.floor());
+        }
+        let (model, store) = (self.model.clone(), self.name().to_owned());
+        let settings = SettingsOperation { model, store, options: None, floor: Some(floor) };
+        let delete = DeleteOperation { state, from: i64::MIN, to: floor - 1, ids: None, forget: false };
+        self.run(vec![Box::new(settings), Box::new(delete)])?;
+        Ok(floor)
+    }
+
+    /// The first millisecond for which samples are kept; `i64::MIN` without retention.
+    pub fn floor(&self) -> i64 {
+        self.model.find(self.name()).map_or(i64::MIN, |state| state.floor())
+    }
+}
+
+/// How many values a label has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelCount {
+    /// The label.
+    pub name: String,
+    /// Different values.
+    pub values: u64,
+    /// Series that have it.
+    pub series: u64,
+}
+
+/// How many series a label value has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueCount {
+    /// The label.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// Series that have it.
+    pub series: u64,
+}
+
+/// Who is to blame for the number of series.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cardinality {
+    /// Series in all.
+    pub series: u64,
+    /// Bytes of memory that names and postings take, roughly.
+    pub index_bytes: u64,
+    /// Labels with the most values.
+    pub labels: Vec<LabelCount>,
+    /// Metric names with the most series.
+    pub metrics: Vec<ValueCount>,
+    /// Label values with the most series.
+    pub values: Vec<ValueCount>,
+}
+
+impl SeriesAt<'_> {
+    /// The `top` labels, metrics and values that make the most series. Cost: every posting.
+    pub fn cardinality(&self, top: usize) -> Cardinality {
+        self.with_index(|index, ids| {
+            let mut all = Cardinality { series: ids.len(), index_bytes: index.bytes(), ..Default::default() };
+            index.census(ids, |name, value, series| {
+                match all.labels.last_mut().filter(|last| last.name == name) {
+                    Some(last) => {
+                        last.values += 1;
+                        last.series += series;
+                    }
+                    None => all.labels.push(LabelCount { name: name.to_owned(), values: 1, series }),
+                }
+                let count = || ValueCount { name: name.to_owned(), value: value.to_owned(), series };
+                keep_top(&mut all.values, top, series, count);
+                if name == crate::labels::METRIC_NAME {
+                    keep_top(&mut all.metrics, top, series, count);
+                }
+            });
+            all.labels.sort_by(|a, b| b.values.cmp(&a.values).then(a.name.cmp(&b.name)));
+            all.labels.truncate(top);
+            all
+        })
+        .unwrap_or_default()
+    }
+}
+
+/// Keeps the `top` largest counts, largest first; of equal ones the first that came.
+fn keep_top(all: &mut Vec<ValueCount>, top: usize, series: u64, count: impl FnOnce() -> ValueCount) {
+    let at = all.partition_point(|other| other.series >= series);
+    if at < top {
+        all.insert(at, count());
+        all.truncate(top);
+    }
+}

@@ -1,0 +1,323 @@
+//! Appending: what a client asks for, and its place in the commit order.
+//!
+//!   caller's thread: look every series up, sort, compress, encode ─▶ sequencer: look the unknown ones up again, give ids
+//!
+//! Almost everything is done before the sequencer; what is left there costs by new series, not by samples.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ropewalk_base::Seq;
+use ropewalk_engine::{ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+
+use crate::batch::{GroupRef, SampleBatch, Who, take_payload};
+use crate::error::SeriesError;
+use crate::index::Index;
+use crate::labels::{self, LabelsRef};
+use crate::model::{SERIES, SeriesModel, StoreState};
+use crate::read::SeriesReader;
+use crate::section::{GroupWriter, NewSeries, Target, put_samples};
+use crate::types::{Duplicates, Samples, SeriesId, SeriesOptions};
+
+/// A series that was unknown when the batch was prepared.
+struct Unknown {
+    labels: Box<[u8]>,
+    /// Found in the sequencer.
+    id: Option<u32>,
+}
+
+/// Samples that the sequencer must look for, because the store refuses duplicates.
+struct Check {
+    target: Target,
+    samples: Vec<(i64, u64)>,
+}
+
+/// An append, checked and encoded, on its way to the sequencer.
+pub struct AppendSamples {
+    model: Arc<SeriesModel>,
+    store: String,
+    state: Option<Arc<StoreState>>,
+    unknown: Vec<Unknown>,
+    /// Ids that the groups name: they must not be deleted meanwhile.
+    known: Vec<u32>,
+    checks: Vec<Check>,
+    groups: Vec<u8>,
+    samples: u64,
+    oldest: i64,
+}
+
+/// Sorts a group by time and leaves one sample for each. `None` when it is so already.
+fn sorted(group: &GroupRef<'_>, duplicates: Duplicates) -> Result<Option<(Vec<i64>, Vec<u64>)>, i64> {
+    if group.times.is_sorted_by(|a, b| a < b) {
+        return Ok(None);
+    }
+    let mut rows: Vec<(i64, u64)> = group.times.iter().copied().zip(group.bits.iter().copied()).collect();
+    rows.sort_by_key(|(time, _)| *time);
+    let mut conflict = None;
+    rows.dedup_by(|later, kept| {
+        let same = later.0 == kept.0;
+        if same && later.1 != kept.1 {
+            conflict = conflict.or(Some(later.0));
+            if duplicates != Duplicates::KeepFirst {
+                *kept = *later;
+            }
+        }
+        same
+    });
+    match conflict {
+        Some(time) if duplicates == Duplicates::Refuse => Err(time),
+        _ => Ok(Some(rows.into_iter().unzip())),
+    }
+}
+
+/// What the groups of a batch mean.
+struct Resolved {
+    targets: Vec<Target>,
+    unknown: Vec<Unknown>,
+    known: Vec<u32>,
+}
+
+fn resolve(batch: &SampleBatch, index: Option<&Index>, store: &str) -> Result<Resolved, SeriesError> {
+    let mut targets = Vec::with_capacity(batch.group_count());
+    let mut known = Vec::with_capacity(batch.group_count());
+    let mut unknown: Vec<Unknown> = Vec::new();
+    let mut ordinals: HashMap<&[u8], u32> = HashMap::new();
+    for group in batch.groups() {
+        let id = match group.who {
+            Who::Id(id) => match index.filter(|index| index.is_alive(id.0)) {
+                Some(_) => Some(id.0),
+                None => return Err(SeriesError::UnknownSeries { id, store: store.to_owned() }),
+            },
+            Who::Labels(start, end) => {
+                let bytes = batch.label_bytes(start, end);
+                let found = index.and_then(|index| index.find(bytes));
+                if found.is_none() {
+                    let next = unknown.len() as u32;
+                    let ordinal = *ordinals.entry(bytes).or_insert(next);
+                    if ordinal == next {
+                        labels::check(bytes)?;
+                        unknown.push(Unknown { labels: bytes.into(), id: None });
+                    }
+                    targets.push(Target::New(ordinal));
+                }
+                found
+            }
+        };
+        if let Some(id) = id {
+            known.push(id);
+            targets.push(Target::Known(id));
+        }
+    }
+    Ok(Resolved { targets, unknown, known })
+}
+
+/// True when no series has two groups.
+fn all_different(targets: &[Target]) -> bool {
+    let key = |target: &Target| match target {
+        Target::Known(id) => u64::from(*id),
+        Target::New(ordinal) => 1 << 32 | u64::from(*ordinal),
+    };
+    if targets.is_sorted_by(|a, b| key(a) < key(b)) {
+        return true;
+    }
+    let mut keys: Vec<u64> = targets.iter().map(key).collect();
+    keys.sort_unstable();
+    keys.is_sorted_by(|a, b| a < b)
+}
+
+impl AppendSamples {
+    /// Prepares an append to the store `store`.
+    ///
+    /// # Errors
+    /// Labels over the limits; a series id that is not there; samples before the store's retention; with
+    /// [`Duplicates::Refuse`], two values for one time within the batch.
+    pub(crate) fn new(
+        model: Arc<SeriesModel>,
+        store: &str,
+        batch: &SampleBatch,
+    ) -> Result<Self, SeriesError> {
+        let state = model.find(store);
+        let (options, floor) =
+            state.as_ref().map_or((SeriesOptions::default(), i64::MIN), |s| (s.options(), s.floor()));
+        let Resolved { targets, unknown, known } = {
+            let index = state.as_ref().map(|state| state.index.read());
+            resolve(batch, index.as_deref(), store)?
+        };
+        let mut append = Self {
+            model,
+            store: store.to_owned(),
+            state,
+            unknown,
+            known,
+            checks: Vec::new(),
+            groups: Vec::new(),
+            samples: 0,
+            oldest: i64::MAX,
+        };
+        // One group of several of a series must not overtake another.
+        let chunks = all_different(&targets);
+        let mut writer = GroupWriter::default();
+        writer.out.reserve(batch.len() * 10);
+        for (group, target) in batch.groups().zip(&targets) {
+            append.group(&mut writer, &group, (*target, chunks), (options.duplicates, floor))?;
+        }
+        append.groups = writer.out;
+        Ok(append)
+    }
+
+    fn group(
+        &mut self,
+        writer: &mut GroupWriter,
+        group: &GroupRef<'_>,
+        (target, chunks): (Target, bool),
+        (duplicates, floor): (Duplicates, i64),
+    ) -> Result<(), SeriesError> {
+        let sorted = sorted(group, duplicates)
+            .map_err(|time_ms| SeriesError::DuplicateSample { labels: self.name(target), time_ms })?;
+        let (times, bits) = match &sorted {
+            Some((times, bits)) => (times.as_slice(), bits.as_slice()),
+            None => (group.times, group.bits),
+        };
+        for (_, payload) in group.rich.iter() {
+            if let Ok((_, Ok(histogram))) = take_payload(payload) {
+                histogram.check()?;
+            }
+        }
+        let rich_times = group.rich.iter().map(|(time, _)| time);
+        if let Some(time_ms) = times.first().copied().into_iter().chain(rich_times).min() {
+            if time_ms < floor {
+                let labels = self.name(target);
+                return Err(SeriesError::OutOfRetention { labels, time_ms, floor_ms: floor });
+            }
+            self.oldest = self.oldest.min(time_ms);
+        }
+        writer.floats(target, times, bits, chunks);
+        writer.rich(target, group.rich.len(), group.rich.iter());
+        self.samples += (times.len() + group.rich.len()) as u64;
+        if duplicates == Duplicates::Refuse {
+            let samples = times.iter().copied().zip(bits.iter().copied()).collect();
+            self.checks.push(Check { target, samples });
+        }
+        Ok(())
+    }
+
+    /// The series of a group, for messages.
+    fn name(&self, target: Target) -> String {
+        match target {
+            Target::New(ordinal) => self
+                .unknown
+                .get(ordinal as usize)
+                .map_or_else(String::new, |unknown| LabelsRef(&unknown.labels).to_string()),
+            Target::Known(id) => {
+                let index = self.state.as_ref().map(|state| state.index.read());
+                let labels = index.as_ref().and_then(|index| index.labels(id));
+                labels.map_or_else(|| format!("{id}"), |labels| labels.to_string())
+            }
+        }
+    }
+
+    fn decide(&mut self, latest: ReadView<'_>) -> Result<(), SeriesError> {
+        if self.state.is_none() {
+            self.state = self.model.find(&self.store);
+        }
+        let Some(state) = self.state.clone() else {
+            let what = "the 2^32 - 1 series stores of this engine";
+            self.model.next_id().ok_or(SeriesError::Exhausted { what })?;
+            return self.check_room(0, 0, SeriesOptions::default());
+        };
+        {
+            let index = state.index.read();
+            if let Some(id) = self.known.iter().find(|id| !index.is_alive(**id)) {
+                return Err(SeriesError::UnknownSeries { id: SeriesId(*id), store: self.store.clone() });
+            }
+            for unknown in &mut self.unknown {
+                unknown.id = index.find(&unknown.labels);
+            }
+            self.check_room(index.len(), index.last(), state.options())?;
+        }
+        let floor_ms = state.floor();
+        if self.oldest < floor_ms {
+            let (labels, time_ms) = ("of the batch".to_owned(), self.oldest);
+            return Err(SeriesError::OutOfRetention { labels, time_ms, floor_ms });
+        }
+        self.check_duplicates(latest, &state)
+    }
+
+    fn check_room(&self, held: u64, last: u32, options: SeriesOptions) -> Result<(), SeriesError> {
+        let mut fresh = self.unknown.iter().filter(|u| u.id.is_none());
+        let new = fresh.clone().count() as u64;
+        let max = options.series_max;
+        if new > 0 && held + new > max {
+            let labels = fresh.next().map(|u| LabelsRef(&u.labels).to_string()).unwrap_or_default();
+            return Err(SeriesError::CardinalityLimit { store: self.store.clone(), new, held, max, labels });
+        }
+        if new > u64::from(u32::MAX - last) {
+            return Err(SeriesError::Exhausted { what: "the 2^32 - 1 series numbers of this store" });
+        }
+        Ok(())
+    }
+
+    fn check_duplicates(&self, latest: ReadView<'_>, state: &StoreState) -> Result<(), SeriesError> {
+        let mut found = Samples::default();
+        for check in &self.checks {
+            let id = match check.target {
+                Target::Known(id) => Some(id),
+                Target::New(ordinal) => self.unknown.get(ordinal as usize).and_then(|u| u.id),
+            };
+            let range = (check.samples.first(), check.samples.last());
+            let (Some(id), (Some((from, _)), Some((to, _)))) = (id, range) else { continue };
+            found.clear();
+            let place = self.model.place(state.id);
+            SeriesReader::new(latest, place, Duplicates::Refuse, (*from, *to))?.read(id, &mut found)?;
+            let mut there = found.bits().peekable();
+            for (time, bits) in &check.samples {
+                while there.peek().is_some_and(|(t, _)| t < time) {
+                    there.next();
+                }
+                if there.peek().is_some_and(|(t, b)| t == time && b != bits) {
+                    let labels = self.name(check.target);
+                    return Err(SeriesError::DuplicateSample { labels, time_ms: *time });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Operation for AppendSamples {
+    fn model(&self) -> ModelId {
+        SERIES
+    }
+
+    fn bytes_max(&self) -> usize {
+        let new: usize = self.unknown.iter().map(|u| u.labels.len() + 12).sum();
+        self.groups.len() + new + self.store.len() + 64
+    }
+
+    fn validate(&mut self, latest: ReadView<'_>) -> Result<Verdict, Rejection> {
+        self.decide(latest).map(|()| Verdict::Write).map_err(|error| Box::new(error) as Rejection)
+    }
+
+    fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
+        // Looked up again: an earlier part of the same transaction may have created the store or its series.
+        let state = self.state.take().or_else(|| self.model.find(&self.store));
+        let (store, last) = match &state {
+            Some(state) => {
+                let index = state.index.read();
+                for unknown in self.unknown.iter_mut().filter(|u| u.id.is_none()) {
+                    unknown.id = index.find(&unknown.labels);
+                }
+                (state.id, index.last())
+            }
+            None => (self.model.next_id().unwrap_or(u32::MAX), 0),
+        };
+        let creates = state.is_none().then_some(self.store.as_str());
+        let new = self.unknown.iter().map(|unknown| match unknown.id {
+            Some(id) => NewSeries::Known(id),
+            None => NewSeries::Created(&unknown.labels),
+        });
+        let created = new.clone().filter(|n| matches!(n, NewSeries::Created(_))).count();
+        put_samples(out, (store, creates), last.saturating_add(1), new, &self.groups);
+        (self.samples, created as u64)
+    }
+}

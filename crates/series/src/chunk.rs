@@ -1,0 +1,372 @@
+//! A chunk: consecutive samples of one series, compressed without loss.
+//!
+//! ```text
+//! u8 form     1: samples; 3: samples behind their aggregates
+//! varint      number of samples, 1 to 8192
+//! signed      first time, relative to a base that the place of the chunk gives
+//! varint      last time − first time
+//! [aggregates 48 bytes: sum, least, greatest, first, last as f64; resets u32, samples that count u32]
+//! u8 times    0: equal steps; 1: first step signed, then packed zigzag of the steps' differences
+//! u8 values   see `values`
+//! ```
+//! (`signed` is a zigzag varint; packed numbers are those of `pack`.) Times never fall; equal times are kept in the order in
+//! which they came. All differences wrap, so the whole range of `i64` is allowed.
+//!
+//! The aggregates leave staleness markers out.
+
+use ropewalk_base::{DecodeError, Decoder, put_u32, put_varint};
+
+use crate::pack::{pack, put_signed, take_signed, unpack, unzigzag, zigzag};
+use crate::values;
+
+/// Most samples that a chunk may hold: bounds what decoding a damaged chunk may allocate.
+pub(crate) const CHUNK_SAMPLES_MAX: usize = 8192;
+/// Samples from which on a chunk carries aggregates: they take 48 bytes.
+const AGGREGATES_FROM: usize = 480;
+
+const SAMPLES: u8 = 1;
+const WITH_AGGREGATES: u8 = 3;
+const EQUAL_STEPS: u8 = 0;
+const PACKED_STEPS: u8 = 1;
+
+/// Bits of the NaN that Prometheus writes when a series ends.
+pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
+
+/// What is known of a chunk's samples without reading them. Staleness markers do not count.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Aggregates {
+    /// Samples that are no staleness markers.
+    pub count: u32,
+    /// Their sum, added in order of time.
+    pub sum: f64,
+    /// The least; NaN only when all are NaN.
+    pub min: f64,
+    /// The greatest; NaN only when all are NaN.
+    pub max: f64,
+    /// The first.
+    pub first: f64,
+    /// The last.
+    pub last: f64,
+    /// How often a value lies below the one before.
+    pub resets: u32,
+}
+
+impl Aggregates {
+    /// Of the values of a chunk, as bits; `None` when all are staleness markers.
+    pub(crate) fn of(bits: &[u64]) -> Option<Self> {
+        let mut values = bits.iter().filter(|b| **b != STALE_BITS).map(|b| f64::from_bits(*b));
+        let first = values.next()?;
+        let mut all = Self { count: 1, sum: first, min: first, max: first, first, last: first, resets: 0 };
+        for value in values {
+            all.count += 1;
+            all.sum += value;
+            all.min = all.min.min(value);
+            all.max = all.max.max(value);
+            all.resets += u32::from(value < all.last);
+            all.last = value;
+        }
+        Some(all)
+    }
+
+    /// Of these samples and, behind them, the others.
+    pub(crate) fn and(self, behind: Self) -> Self {
+        Self {
+            count: self.count + behind.count,
+            sum: self.sum + behind.sum,
+            min: self.min.min(behind.min),
+            max: self.max.max(behind.max),
+            first: self.first,
+            last: behind.last,
+            resets: self.resets + behind.resets + u32::from(behind.first < self.last),
+        }
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        for value in [self.sum, self.min, self.max, self.first, self.last] {
+            out.extend_from_slice(&value.to_bits().to_le_bytes());
+        }
+        put_u32(out, self.resets);
+        put_u32(out, self.count);
+    }
+
+    fn take(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let mut float = || decoder.u64("aggregate").map(f64::from_bits);
+        let (sum, min, max, first, last) = (float()?, float()?, float()?, float()?, float()?);
+        let resets = decoder.u32("resets")?;
+        Ok(Self { count: decoder.u32("count")?, sum, min, max, first, last, resets })
+    }
+}
+
+/// The head of a chunk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChunkHead<'a> {
+    pub(crate) count: usize,
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+    pub(crate) aggregates: Option<Aggregates>,
+    columns: Decoder<'a>,
+}
+
+impl<'a> ChunkHead<'a> {
+    /// Reads the head of a chunk whose times are relative to `base`.
+    pub(crate) fn decode(bytes: &'a [u8], base: i64) -> Result<Self, DecodeError> {
+        let mut decoder = Decoder::new(bytes);
+        let form = decoder.u8("form of a chunk")?;
+        if form != SAMPLES && form != WITH_AGGREGATES {
+            return Err(DecodeError { what: "a known form of chunk", offset: 0 });
+        }
+        let offset = decoder.offset();
+        let count = decoder.varint("number of samples")?;
+        if count == 0 || count > CHUNK_SAMPLES_MAX as u64 {
+            return Err(DecodeError { what: "1 to 8192 samples", offset });
+        }
+        let first = base.wrapping_add(take_signed(&mut decoder, "first time")?);
+        let span = decoder.varint("span of times")?;
+        let last = first.wrapping_add(span as i64);
+        if last < first || (last.wrapping_sub(first)) as u64 != span {
+            return Err(DecodeError { what: "times that do not fall", offset });
+        }
+        let aggregates = if form == WITH_AGGREGATES { Some(Aggregates::take(&mut decoder)?) } else { None };
+        Ok(Self { count: count as usize, first, last, aggregates, columns: decoder })
+    }
+
+    /// Appends the samples. What was appended before an error stays.
+    pub(crate) fn samples(
+        &self,
+        times: &mut Vec<i64>,
+        bits: &mut Vec<u64>,
+        scratch: &mut Vec<u64>,
+    ) -> Result<(), DecodeError> {
+        let mut decoder = self.columns;
+        let offset = decoder.offset();
+        let start = times.len();
+        match decoder.u8("coding of times")? {
+            EQUAL_STEPS => self.equal_steps(offset, times)?,
+            PACKED_STEPS => self.packed_steps(&mut decoder, times, scratch)?,
+            _ => return Err(DecodeError { what: "a known coding of times", offset }),
+        }
+        let new = times.get(start..).unwrap_or_default();
+        if new.last() != Some(&self.last) || !new.is_sorted() {
+            return Err(DecodeError { what: "times that rise to the last", offset });
+        }
+        values::decode(&mut decoder, self.count, bits, scratch)?;
+        if !decoder.is_empty() {
+            return Err(DecodeError { what: "the end of the chunk", offset: decoder.offset() });
+        }
+        Ok(())
+    }
+
+    fn equal_steps(&self, offset: usize, times: &mut Vec<i64>) -> Result<(), DecodeError> {
+        let span = self.last.wrapping_sub(self.first) as u64;
+        let steps = (self.count as u64 - 1).max(1);
+        if !span.is_multiple_of(steps) || self.count == 1 && span != 0 {
+            return Err(DecodeError { what: "equal steps", offset });
+        }
+        let step = (span / steps) as i64;
+        times.extend((0..self.count as i64).map(|i| self.first.wrapping_add(i.wrapping_mul(step))));
+        Ok(())
+    }
+
+    fn packed_steps(
+        &self,
+        decoder: &mut Decoder<'_>,
+        times: &mut Vec<i64>,
+        scratch: &mut Vec<u64>,
+    ) -> Result<(), DecodeError> {
+        let mut step = take_signed(decoder, "first step")?;
+        scratch.clear();
+        unpack(decoder, self.count.saturating_sub(2), scratch)?;
+        let mut time = self.first;
+        times.push(time);
+        if self.count > 1 {
+            time = time.wrapping_add(step);
+            times.push(time);
+        }
+        times.extend(scratch.iter().map(|packed| {
+            step = step.wrapping_add(unzigzag(*packed));
+            time = time.wrapping_add(step);
+            time
+        }));
+        Ok(())
+    }
+}
+
+/// Scratch memory of encoding, reused from chunk to chunk.
+#[derive(Default)]
+pub(crate) struct ChunkEncoder {
+    steps: Vec<u64>,
+    values: values::ValueEncoder,
+}
+
+impl ChunkEncoder {
+    /// Appends a chunk. `times` never fall; both columns have the same length, 1 to [`CHUNK_SAMPLES_MAX`].
+    pub(crate) fn encode(&mut self, base: i64, times: &[i64], bits: &[u64], out: &mut Vec<u8>) {
+        debug_assert!(times.len() == bits.len() && times.len() <= CHUNK_SAMPLES_MAX);
+        debug_assert!(times.is_sorted());
+        let (Some(first), Some(last)) = (times.first().copied(), times.last().copied()) else { return };
+        let aggregates = if times.len() >= AGGREGATES_FROM { Aggregates::of(bits) } else { None };
+        out.push(if aggregates.is_some() { WITH_AGGREGATES } else { SAMPLES });
+        put_varint(out, times.len() as u64);
+        put_signed(out, first.wrapping_sub(base));
+        put_varint(out, last.wrapping_sub(first) as u64);
+        if let Some(aggregates) = aggregates {
+            aggregates.put(out);
+        }
+        self.encode_times(times, out);
+        self.values.encode(bits, out);
+    }
+
+    fn encode_times(&mut self, times: &[i64], out: &mut Vec<u8>) {
+        self.steps.clear();
+        let mut all_equal = true;
+        let mut pairs = times.iter().zip(times.iter().skip(1)).map(|(a, b)| b.wrapping_sub(*a));
+        let first_step = pairs.next().unwrap_or(0);
+        let mut before = first_step;
+        for step in pairs {
+            let change = step.wrapping_sub(before);
+            all_equal &= change == 0;
+            self.steps.push(zigzag(change));
+            before = step;
+        }
+        // A step that does not fit an i64 wraps; dividing the span would give another one.
+        if all_equal && first_step >= 0 {
+            out.push(EQUAL_STEPS);
+        } else {
+            out.push(PACKED_STEPS);
+            put_signed(out, first_step);
+            pack(&self.steps, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn encode(base: i64, times: &[i64], bits: &[u64]) -> Vec<u8> {
+        let mut out = Vec::new();
+        ChunkEncoder::default().encode(base, times, bits, &mut out);
+        out
+    }
+
+    fn decode(bytes: &[u8], base: i64) -> Result<(Vec<i64>, Vec<u64>), DecodeError> {
+        let (mut times, mut bits) = (Vec::new(), Vec::new());
+        ChunkHead::decode(bytes, base)?.samples(&mut times, &mut bits, &mut Vec::new())?;
+        Ok((times, bits))
+    }
+
+    pub(crate) fn any_times() -> impl Strategy<Value = Vec<i64>> {
+        let regular = (any::<i32>(), 0..100_000_i64, 1..300_usize)
+            .prop_map(|(first, step, n)| (0..n as i64).map(|i| i64::from(first) + i * step).collect());
+        let jitter =
+            (any::<i32>(), prop::collection::vec(14_990..15_010_i64, 0..300)).prop_map(|(first, steps)| {
+                let mut time = i64::from(first);
+                std::iter::once(time)
+                    .chain(steps.into_iter().map(|s| {
+                        time += s;
+                        time
+                    }))
+                    .collect()
+            });
+        let wild = prop::collection::vec(any::<i64>(), 1..40).prop_map(|mut times: Vec<i64>| {
+            times.sort_unstable();
+            times
+        });
+        let edges = prop::collection::vec(
+            prop::sample::select(vec![i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX]),
+            1..10,
+        )
+        .prop_map(|mut times: Vec<i64>| {
+            times.sort_unstable();
+            times
+        });
+        prop_oneof![regular, jitter, wild, edges]
+    }
+
+    #[test]
+    fn aggregates_of_parts_are_those_of_the_whole() {
+        let bits: Vec<u64> = [3.0, 5.0, 1.0, 1.0, 0.5, 9.0].map(f64::to_bits).to_vec();
+        for cut in 1..bits.len() {
+            let (a, b) = bits.split_at(cut);
+            let joined = Aggregates::of(a).unwrap().and(Aggregates::of(b).unwrap());
+            assert_eq!(joined, Aggregates::of(&bits).unwrap());
+        }
+    }
+
+    pub(crate) fn any_bits() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            any::<u64>(),
+            any::<f64>().prop_map(f64::to_bits),
+            (-1000..1000_i64).prop_map(|i| (i as f64).to_bits()),
+            (0..100_000_i64).prop_map(|i| (i as f64 / 1000.0).to_bits()),
+            prop::sample::select(vec![
+                STALE_BITS,
+                f64::NAN.to_bits(),
+                f64::INFINITY.to_bits(),
+                f64::NEG_INFINITY.to_bits(),
+                (-0.0_f64).to_bits(),
+                f64::MIN_POSITIVE.to_bits(),
+                1,
+                u64::MAX,
+                f64::MAX.to_bits(),
+                9_007_199_254_740_993_f64.to_bits(),
+            ]),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_round_trip(times in any_times(), pool in prop::collection::vec(any_bits(), 1..20), base: i64) {
+            let bits: Vec<u64> = times.iter().zip(pool.iter().cycle()).map(|(_, b)| *b).collect();
+            let bytes = encode(base, &times, &bits);
+            let head = ChunkHead::decode(&bytes, base).unwrap();
+            prop_assert_eq!((head.count, head.first, Some(&head.last)), (times.len(), times[0], times.last()));
+            prop_assert_eq!(decode(&bytes, base).unwrap(), (times, bits));
+        }
+
+        #[test]
+        fn any_bytes_decode_or_fail(mut bytes: Vec<u8>, form in 0..4_u8, base: i64) {
+            bytes.insert(0, form);
+            let _ = decode(&bytes, base);
+        }
+
+        #[test]
+        fn a_changed_byte_is_no_panic(times in any_times(), at: prop::sample::Index, to: u8) {
+            let bits: Vec<u64> = times.iter().map(|t| (*t as f64).to_bits()).collect();
+            let mut bytes = encode(0, &times, &bits);
+            let at = at.index(bytes.len());
+            bytes[at] = to;
+            let _ = decode(&bytes, 0);
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let one = |v: f64| v.to_bits();
+        // Equal steps, a constant: times 1000, 16000, 31000 relative to 1000.
+        let bytes = encode(1000, &[1000, 16_000, 31_000], &[one(1.0); 3]);
+        assert_eq!(bytes, [1, 3, 0, 0xb0, 0xea, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f]);
+        // Steps 10, 11, 10 and integers 5, 7, 9, 20.
+        let bytes = encode(0, &[0, 10, 21, 31], &[5.0, 7.0, 9.0, 20.0].map(one));
+        assert_eq!(hex(&bytes), "0104001f01140200060100000a010105008458");
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    #[test]
+    fn aggregates_leave_staleness_markers_out() {
+        let mut bits: Vec<u64> = (0..600).map(|i| f64::from(i % 300).to_bits()).collect();
+        bits[10] = STALE_BITS;
+        let times: Vec<i64> = (0..600).collect();
+        let bytes = encode(0, &times, &bits);
+        let found = ChunkHead::decode(&bytes, 0).unwrap().aggregates.unwrap();
+        let sum = 2.0 * (299.0 * 300.0 / 2.0) - 10.0;
+        let expected =
+            Aggregates { count: 599, sum, min: 0.0, max: 299.0, first: 0.0, last: 299.0, resets: 1 };
+        assert_eq!(found, expected);
+        assert!(Aggregates::of(&[STALE_BITS]).is_none());
+    }
+}

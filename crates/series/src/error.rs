@@ -1,0 +1,133 @@
+use ropewalk_engine::{CommitError, EngineError};
+
+use crate::types::SeriesId;
+
+/// What the series store refuses or fails with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SeriesError {
+    /// A label set breaks a rule or a limit.
+    #[error("labels {labels}: {what}")]
+    InvalidLabels {
+        /// The labels as far as they could be read, cut.
+        labels: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A matcher cannot be understood.
+    #[error("matcher {matcher}: {what}")]
+    InvalidMatcher {
+        /// The matcher.
+        matcher: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A native histogram breaks a rule.
+    #[error("histogram: {what}")]
+    InvalidHistogram {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Metadata or an exemplar breaks a limit.
+    #[error("{what}")]
+    Invalid {
+        /// What is wrong.
+        what: String,
+    },
+    /// A name is empty, too long or holds control characters.
+    #[error("series store {name:?}: 1 to 255 bytes without control characters are allowed")]
+    InvalidName {
+        /// The name, cut.
+        name: String,
+    },
+    /// The store refuses a second sample with another value at the same time. Nothing was written.
+    #[error("series {labels} has a sample with another value at {time_ms} ms already")]
+    DuplicateSample {
+        /// The series.
+        labels: String,
+        /// The time.
+        time_ms: i64,
+    },
+    /// The sample is older than the store keeps. Nothing was written.
+    #[error(
+        "sample at {time_ms} ms of series {labels} lies before {floor_ms} ms, where the store's retention ends"
+    )]
+    OutOfRetention {
+        /// The series.
+        labels: String,
+        /// Time of the sample.
+        time_ms: i64,
+        /// Oldest time that is kept.
+        floor_ms: i64,
+    },
+    /// The store holds as many series as it may. Nothing was written.
+    #[error(
+        "the batch has {new} new series, the store {store:?} holds {held} of at most {max}; first new one: {labels}"
+    )]
+    CardinalityLimit {
+        /// Name of the store.
+        store: String,
+        /// New series in the batch.
+        new: u64,
+        /// Series that are there.
+        held: u64,
+        /// The limit.
+        max: u64,
+        /// The first series that is new.
+        labels: String,
+    },
+    /// There is no such series in the store: it was deleted, or never there.
+    #[error("there is no series {id} in store {store:?}; resolve its labels again")]
+    UnknownSeries {
+        /// Its number.
+        id: SeriesId,
+        /// The store.
+        store: String,
+    },
+    /// The ids of series, 2^32 − 1 in a store, or stores, 2^32 − 1 in an engine, are used up.
+    #[error("{what} are used up")]
+    Exhausted {
+        /// Of what.
+        what: &'static str,
+    },
+    /// Something passed its checksum and still makes no sense.
+    #[error("{place}: {what}")]
+    Damaged {
+        /// Where.
+        place: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The engine's own.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl From<CommitError> for SeriesError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Engine(error) => Self::Engine(error),
+            CommitError::Rejected(reason) => match reason.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(reason) => match reason.downcast::<EngineError>() {
+                    Ok(engine) => Self::Engine(*engine),
+                    Err(other) => Self::Engine(EngineError::Stopped { cause: other.to_string().into() }),
+                },
+            },
+        }
+    }
+}
+
+impl From<ropewalk_engine::StoreError> for SeriesError {
+    fn from(error: ropewalk_engine::StoreError) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+/// For the engine, which knows no series.
+pub(crate) fn to_engine(error: SeriesError) -> EngineError {
+    match error {
+        SeriesError::Engine(error) => error,
+        other => EngineError::Damaged { model: "series", what: other.to_string().into() },
+    }
+}

@@ -1,0 +1,355 @@
+//! Which series a store has: label bytes to id, id to labels, and postings from each label value to the ids that have it.
+//!
+//!   label bytes ─▶ XXH3 ─▶ id     (compared byte by byte, so two sets with one hash stay two series)
+//!   name ─▶ value ─▶ ids          (values sorted: a prefix of a pattern is a range)
+//!
+//! It lives in memory, is written by the sequencer and built anew at open from the stored labels. Ids rise, so a snapshot
+//! is a bound on ids, and a deleted series stays here, for older snapshots, with the number of the commit that deleted it.
+
+use std::collections::btree_map::Range;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Bound;
+
+use roaring::RoaringBitmap;
+use ropewalk_base::{Arena, ArenaOffset, Seq, hash64};
+
+use crate::labels::LabelsRef;
+use crate::matcher::{Lookup, MatchOp, Matcher};
+
+/// The key is a hash already.
+#[derive(Default)]
+pub(crate) struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {}
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// Most label values of most systems belong to one series.
+enum Ids {
+    One(u32),
+    Many(RoaringBitmap),
+}
+
+impl Ids {
+    fn push(&mut self, id: u32) {
+        match self {
+            Self::One(one) => *self = Self::Many([*one, id].into_iter().collect()),
+            Self::Many(many) => {
+                many.insert(id);
+            }
+        }
+    }
+
+    fn add_to(&self, all: &mut RoaringBitmap) {
+        match self {
+            Self::One(one) => {
+                all.insert(*one);
+            }
+            Self::Many(many) => *all |= many,
+        }
+    }
+
+    fn meets(&self, ids: &RoaringBitmap) -> bool {
+        match self {
+            Self::One(one) => ids.contains(*one),
+            Self::Many(many) => !many.is_disjoint(ids),
+        }
+    }
+
+    fn common(&self, ids: &RoaringBitmap) -> u64 {
+        match self {
+            Self::One(one) => u64::from(ids.contains(*one)),
+            Self::Many(many) => many.intersection_len(ids),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::One(_) => 0,
+            Self::Many(many) => many.serialized_size() as u64,
+        }
+    }
+}
+
+type Values = BTreeMap<Box<str>, Ids>;
+
+/// Series of one store.
+#[derive(Default)]
+pub(crate) struct Index {
+    by_hash: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
+    /// Series whose hash another one has taken.
+    collided: HashMap<Box<[u8]>, u32>,
+    /// Place and length of the labels of id − 1; length 0 where there is no such series.
+    places: Vec<(u64, u32)>,
+    arena: Arena,
+    postings: BTreeMap<Box<str>, Values>,
+    alive: RoaringBitmap,
+    /// Deleted since open, with the commit.
+    died: HashMap<u32, Seq>,
+    last: u32,
+}
+
+impl Index {
+    /// The largest id that was ever given.
+    pub(crate) fn last(&self) -> u32 {
+        self.last
+    }
+
+    /// Ids up to here are never given again.
+    pub(crate) fn raise_last(&mut self, last: u32) {
+        self.last = self.last.max(last);
+    }
+
+    /// Series that are there in the newest state.
+    pub(crate) fn len(&self) -> u64 {
+        self.alive.len()
+    }
+
+    pub(crate) fn is_alive(&self, id: u32) -> bool {
+        self.alive.contains(id)
+    }
+
+    /// The labels of `id`, deleted or not.
+    pub(crate) fn labels(&self, id: u32) -> Option<LabelsRef<'_>> {
+        let (offset, len) = *self.places.get(id.checked_sub(1)? as usize)?;
+        let bytes = self.arena.get(ArenaOffset::from_bits(offset), len as usize)?;
+        (len > 0).then_some(LabelsRef(bytes))
+    }
+
+    /// The series with these labels in the newest state.
+    #[inline]
+    pub(crate) fn find(&self, labels: &[u8]) -> Option<u32> {
+        if let Some(id) = self.by_hash.get(&hash64(labels))
+            && self.labels(*id).is_some_and(|found| found.as_bytes() == labels)
+        {
+            return Some(*id);
+        }
+        if self.collided.is_empty() { None } else { self.collided.get(labels).copied() }
+    }
+
+    /// Adds a series. Called by the sequencer and at open.
+    pub(crate) fn insert(&mut self, id: u32, labels: &[u8]) {
+        let offset = self.arena.push(labels).to_bits();
+        let slot = id.saturating_sub(1) as usize;
+        if self.places.len() <= slot {
+            self.places.resize(slot + 1, (0, 0));
+        }
+        if let Some(place) = self.places.get_mut(slot) {
+            *place = (offset, labels.len() as u32);
+        }
+        match self.by_hash.entry(hash64(labels)) {
+            std::collections::hash_map::Entry::Vacant(free) => {
+                free.insert(id);
+            }
+            std::collections::hash_map::Entry::Occupied(_) => {
+                self.collided.insert(labels.into(), id);
+            }
+        }
+        for (name, value) in LabelsRef(labels).iter() {
+            let values = match self.postings.get_mut(name) {
+                Some(values) => values,
+                None => self.postings.entry(name.into()).or_default(),
+            };
+            match values.get_mut(value) {
+                Some(ids) => ids.push(id),
+                None => {
+                    values.insert(value.into(), Ids::One(id));
+                }
+            }
+        }
+        self.alive.insert(id);
+        self.last = self.last.max(id);
+    }
+
+    /// Deletes a series as of commit `seq`.
+    pub(crate) fn forget(&mut self, id: u32, seq: Seq) {
+        let Some(labels) = self.labels(id).map(|l| l.as_bytes().to_vec()) else { return };
+        if !self.alive.remove(id) {
+            return;
+        }
+        if self.by_hash.get(&hash64(&labels)) == Some(&id) {
+            self.by_hash.remove(&hash64(&labels));
+        } else {
+            self.collided.remove(&*labels);
+        }
+        self.died.insert(id, seq);
+    }
+
+    /// The series that a reader at `at` sees, among ids up to `head`.
+    pub(crate) fn all_at(&self, at: Seq, head: u32) -> RoaringBitmap {
+        let mut all = self.alive.clone();
+        all.extend(self.died.iter().filter(|(_, died)| **died > at).map(|(id, _)| *id));
+        if let Some(beyond) = head.checked_add(1) {
+            all.remove_range(beyond..);
+        }
+        all
+    }
+
+    /// The series for which all `matchers` hold.
+    pub(crate) fn select(&self, matchers: &[Matcher], at: Seq, head: u32) -> RoaringBitmap {
+        let mut found = self.all_at(at, head);
+        let is_text = |m: &&Matcher| matches!(m.op(), MatchOp::Equal);
+        // Cheap ones first: what they leave is what the others are asked about.
+        let ordered = matchers.iter().filter(is_text).chain(matchers.iter().filter(|m| !is_text(m)));
+        for matcher in ordered {
+            if found.is_empty() {
+                break;
+            }
+            let empty = matcher.matches_empty();
+            let negated = matches!(matcher.op(), MatchOp::NotEqual | MatchOp::NotRegex);
+            // Series without the label match the empty text: then those with a value that does not match are taken away.
+            let named = self.named(matcher, negated == empty, &found);
+            if empty {
+                found -= named;
+            } else {
+                found &= named;
+            }
+        }
+        found
+    }
+
+    /// Series with a value of the matcher's label that its test answers `expected`.
+    fn named(&self, matcher: &Matcher, expected: bool, among: &RoaringBitmap) -> RoaringBitmap {
+        let mut ids = RoaringBitmap::new();
+        let Some(values) = self.postings.get(matcher.name()) else { return ids };
+        match matcher.lookup() {
+            Lookup::Texts(texts) if expected => {
+                texts.iter().filter_map(|text| values.get(text.as_str())).for_each(|v| v.add_to(&mut ids));
+            }
+            Lookup::Prefix(prefix) if expected => {
+                let all = matcher.accepts_all();
+                for (_, v) in from_prefix(values, prefix).filter(|(value, _)| all || matcher.test(value)) {
+                    v.add_to(&mut ids);
+                }
+            }
+            _ => {
+                for (_, v) in values.iter().filter(|(value, _)| !matcher.test(value)) {
+                    v.add_to(&mut ids);
+                }
+            }
+        }
+        ids &= among;
+        ids
+    }
+
+    /// Names that occur among `ids`, sorted.
+    pub(crate) fn names(&self, ids: &RoaringBitmap) -> Vec<String> {
+        let occurs = |values: &Values| values.values().any(|v| v.meets(ids));
+        self.postings.iter().filter(|(_, v)| occurs(v)).map(|(name, _)| name.to_string()).collect()
+    }
+
+    /// Values of `name` that occur among `ids`, sorted, at most `limit`.
+    pub(crate) fn values(&self, name: &str, ids: &RoaringBitmap, limit: usize) -> Vec<String> {
+        let values = self.postings.get(name).into_iter().flatten();
+        values.filter(|(_, v)| v.meets(ids)).map(|(value, _)| value.to_string()).take(limit).collect()
+    }
+
+    /// For each name: how many values, and how many series have it; then the values themselves through `each`.
+    pub(crate) fn census(&self, ids: &RoaringBitmap, mut each: impl FnMut(&str, &str, u64)) {
+        for (name, values) in &self.postings {
+            for (value, v) in values {
+                let series = v.common(ids);
+                if series > 0 {
+                    each(name, value, series);
+                }
+            }
+        }
+    }
+
+    /// Bytes of memory, roughly.
+    pub(crate) fn bytes(&self) -> u64 {
+        let values =
+            |values: &Values| values.iter().map(|(v, ids)| 64 + v.len() as u64 + ids.bytes()).sum::<u64>();
+        self.arena.used()
+            + self.places.len() as u64 * 16
+            + self.by_hash.capacity() as u64 * 17
+            + self.postings.values().map(values).sum::<u64>()
+    }
+}
+
+fn from_prefix<'a>(values: &'a Values, prefix: &str) -> impl Iterator<Item = (&'a str, &'a Ids)> {
+    let range: Range<'a, Box<str>, Ids> = values.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+    let prefix = prefix.to_owned();
+    range.map(|(value, ids)| (&**value, ids)).take_while(move |(value, _)| value.starts_with(&prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::labels::Labels;
+
+    fn index() -> Index {
+        let mut index = Index::default();
+        for (id, pairs) in [
+            (1, [("__name__", "up"), ("job", "a"), ("env", "")]),
+            (2, [("__name__", "up"), ("job", "b"), ("env", "x")]),
+            (3, [("__name__", "up"), ("job", "ab"), ("env", "y")]),
+            (4, [("__name__", "down"), ("job", "a"), ("env", "x")]),
+        ] {
+            index.insert(id, Labels::new(pairs).unwrap().as_bytes());
+        }
+        index
+    }
+
+    fn select(index: &Index, matchers: &[(&str, MatchOp, &str)]) -> Vec<u32> {
+        let matchers: Vec<_> = matchers.iter().map(|(n, op, v)| Matcher::new(*n, *op, *v).unwrap()).collect();
+        index.select(&matchers, Seq::MAX, u32::MAX).iter().collect()
+    }
+
+    #[test]
+    fn matchers_select() {
+        use MatchOp::{Equal, NotEqual, NotRegex, Regex};
+        let index = index();
+        assert_eq!(select(&index, &[("__name__", Equal, "up")]), [1, 2, 3]);
+        assert_eq!(select(&index, &[("__name__", Equal, "up"), ("job", Regex, "a.*")]), [1, 3]);
+        assert_eq!(select(&index, &[("env", Equal, "")]), [1]);
+        assert_eq!(select(&index, &[("env", NotEqual, "")]), [2, 3, 4]);
+        assert_eq!(select(&index, &[("env", NotEqual, "x")]), [1, 3]);
+        assert_eq!(select(&index, &[("env", Regex, "x|")]), [1, 2, 4]);
+        assert_eq!(select(&index, &[("env", NotRegex, "x|")]), [3]);
+        assert_eq!(select(&index, &[("env", Regex, ".+")]), [2, 3, 4]);
+        assert_eq!(select(&index, &[("env", NotRegex, ".+")]), [1]);
+        assert_eq!(select(&index, &[("nosuch", Equal, "")]), [1, 2, 3, 4]);
+        assert_eq!(select(&index, &[("nosuch", NotEqual, "")]), [0_u32; 0]);
+        assert_eq!(select(&index, &[("job", NotRegex, "a|b"), ("__name__", Regex, "up|down")]), [3]);
+        assert_eq!(select(&index, &[]), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn snapshots_bound_what_is_seen() {
+        let mut index = index();
+        let labels = index.labels(2).unwrap().to_owned();
+        index.forget(2, Seq(9));
+        assert_eq!(index.find(labels.as_bytes()), None);
+        assert_eq!(index.all_at(Seq(8), 3).iter().collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(index.all_at(Seq(9), 3).iter().collect::<Vec<_>>(), [1, 3]);
+        index.insert(5, labels.as_bytes());
+        assert_eq!(index.find(labels.as_bytes()), Some(5));
+        let up = index.select(&[Matcher::equal("__name__", "up").unwrap()], Seq(8), 4);
+        assert_eq!(index.values("job", &up, 9), ["a", "ab", "b"]);
+        assert_eq!(index.names(&[1].into_iter().collect()), ["__name__", "job"]);
+    }
+
+    #[test]
+    fn one_hash_two_series() {
+        let mut index = index();
+        let (one, other) = (Labels::new([("a", "1")]).unwrap(), Labels::new([("a", "2")]).unwrap());
+        index.insert(5, one.as_bytes());
+        // As if both had the same hash.
+        index.by_hash.insert(hash64(other.as_bytes()), 5);
+        assert_eq!(index.find(other.as_bytes()), None);
+        index.insert(6, other.as_bytes());
+        assert_eq!((index.find(one.as_bytes()), index.find(other.as_bytes())), (Some(5), Some(6)));
+        index.forget(6, Seq(1));
+        assert_eq!((index.find(one.as_bytes()), index.find(other.as_bytes())), (Some(5), None));
+    }
+}

@@ -1,0 +1,46 @@
+//! Ropewalk's time series: samples of labelled series, in any order, exact at every snapshot.
+//!
+//!   SampleBatch ─▶ append (look up, compress) ─▶ commit ─▶ memory ─▶ flush ─▶ chunks in runs, by day and series
+//!   matchers ─▶ index (postings) ─▶ Selection ─▶ read: chunks and memory merged by time
+//!
+//! Read `types` and `labels` for the words, `store` for the calls, `memory` and `flush` for the life of a sample, `chunk`
+//! and `values` for how little it takes. An acknowledged sample is durable and visible.
+
+mod admin;
+mod append;
+mod batch;
+mod chunk;
+mod error;
+mod flush;
+mod histogram;
+mod index;
+mod labels;
+mod matcher;
+mod memory;
+mod model;
+mod pack;
+mod read;
+mod section;
+mod select;
+mod store;
+mod stored;
+mod types;
+mod values;
+mod verify;
+
+pub use admin::{Cardinality, LabelCount, ValueCount};
+pub use append::AppendSamples;
+pub use batch::{SampleBatch, SeriesSamples};
+pub use chunk::{Aggregates, STALE_BITS};
+pub use error::SeriesError;
+pub use histogram::{BUCKETS_MAX, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
+pub use labels::{
+    LABEL_NAME_BYTES_MAX, LABEL_SET_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, Labels, LabelsIter,
+    LabelsRef, METRIC_NAME,
+};
+pub use matcher::{MatchOp, Matcher};
+pub use model::{SERIES, SeriesModel};
+pub use select::{Selection, SeriesAt};
+pub use store::{PendingSamples, SeriesStore};
+pub use stored::PARTITION_MS;
+pub use types::{Appended, Duplicates, Samples, SeriesId, SeriesOptions};

@@ -1,0 +1,421 @@
+//! The samples of one series, as one reader sees them.
+//!
+//!   stored chunks ─┐
+//!   sealed chunks ─┼─▶ apart in time, as almost always: decode one behind the other
+//!   open samples ──┘   else: all samples with their commits, sorted, one left per time
+//!
+//! A reader at commit S sees what commits up to S wrote and not what deletions up to S took.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ropewalk_base::Seq;
+use ropewalk_engine::{Cursor, Keyspace, ReadView};
+
+use crate::batch::take_payload;
+use crate::chunk::{Aggregates, ChunkHead};
+use crate::error::SeriesError;
+use crate::memory::{Deletion, Sample, Sealed, SeriesMemory, StoreMemory};
+use crate::stored::{ChunkKey, damaged, each_chunk, each_rich, partition_of, partitions};
+use crate::types::{Duplicates, Samples};
+
+/// Where a store's samples are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) store: u32,
+    pub(crate) slot: usize,
+    pub(crate) chunks: Keyspace,
+}
+
+enum Source {
+    /// Range of `stored`.
+    Stored(ChunkKey, Range<usize>),
+    Sealed(Arc<Sealed>),
+    /// Range of `open`.
+    Open(Range<usize>),
+}
+
+struct Piece {
+    first: i64,
+    last: i64,
+    /// Which came first, among pieces of one commit.
+    ordinal: usize,
+    source: Source,
+}
+
+/// One sample among others of its time.
+struct Row {
+    time: i64,
+    seq: Seq,
+    /// In which order the samples of one commit came: piece, then place in it.
+    order: (usize, usize),
+    value: RowValue,
+}
+
+enum RowValue {
+    Bits(u64),
+    Payload(Range<usize>),
+}
+
+/// Reads series of one store, within one range of times, best in the order of their ids.
+pub(crate) struct SeriesReader<'a> {
+    place: Place,
+    at: Seq,
+    from: i64,
+    to: i64,
+    keep_first: bool,
+    /// Oldest first.
+    memories: Vec<Arc<StoreMemory>>,
+    deletions: Vec<Deletion>,
+    partitions: Vec<(i64, Cursor<'a>)>,
+    pieces: Vec<Piece>,
+    stored: Vec<u8>,
+    open: Vec<Sample>,
+    rows: Vec<Row>,
+    payloads: Vec<u8>,
+    times: Vec<i64>,
+    bits: Vec<u64>,
+    scratch: Vec<u64>,
+}
+
+impl<'a> SeriesReader<'a> {
+    /// A reader of the samples from `from` to `to`, both inclusive.
+    pub(crate) fn new(
+        read: ReadView<'a>,
+        place: Place,
+        duplicates: Duplicates,
+        (from, to): (i64, i64),
+    ) -> Result<Self, SeriesError> {
+        let mut memories: Vec<_> =
+            read.memories::<SeriesMemory>(place.slot).filter_map(|m| m.store(place.store)).collect();
+        memories.reverse();
+        let deletions = memories.iter().flat_map(|m| m.deletions(read.at())).collect();
+        let mut cursor = read.cursor(place.chunks);
+        let found = if from <= to {
+            partitions(&mut cursor, place.store, partition_of(from), partition_of(to))?
+        } else {
+            Vec::new()
+        };
+        let partitions = found.into_iter().map(|p| (p, read.cursor(place.chunks))).collect();
+        Ok(Self {
+            place,
+            at: read.at(),
+            from,
+            to,
+            keep_first: duplicates == Duplicates::KeepFirst,
+            memories,
+            deletions,
+            partitions,
+            pieces: Vec::new(),
+            stored: Vec::new(),
+            open: Vec::new(),
+            rows: Vec::new(),
+            payloads: Vec::new(),
+            times: Vec::new(),
+            bits: Vec::new(),
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Appends the samples of series `id` to `out`; answers how many.
+    pub(crate) fn read(&mut self, id: u32, out: &mut Samples) -> Result<usize, SeriesError> {
+        self.gather(id)?;
+        let deleted = self.deletions.iter().any(|d| d.covers(id));
+        if self.pieces.is_empty() && self.rows.is_empty() {
+            return Ok(0);
+        }
+        if self.rows.is_empty() && !deleted && self.in_order() {
+            self.concatenate()?;
+            return Ok(self.take_columns(out));
+        }
+        self.merge(id)?;
+        self.take_rows(out)
+    }
+
+    /// What the float samples of series `id` come to. Chunks that lie in the range as a whole and apart from everything else
+    /// are not decoded. `None` without samples, or with histograms among them.
+    pub(crate) fn aggregate(&mut self, id: u32) -> Result<Option<Aggregates>, SeriesError> {
+        self.gather(id)?;
+        let deleted = self.deletions.iter().any(|d| d.covers(id));
+        if self.rows.is_empty() && !deleted && self.in_order() {
+            let mut all: Option<Aggregates> = None;
+            for piece in &self.pieces {
+                let part = self.aggregate_piece(piece)?;
+                all = match (all, part) {
+                    (Some(all), Some(part)) => Some(all.and(part)),
+                    (all, part) => all.or(part),
+                };
+            }
+            return Ok(all);
+        }
+        self.merge(id)?;
+        let mut bits = Vec::with_capacity(self.rows.len());
+        for row in &self.rows {
+            match row.value {
+                RowValue::Bits(value) => bits.push(value),
+                RowValue::Payload(_) => return Ok(None),
+            }
+        }
+        Ok(Aggregates::of(&bits))
+    }
+
+    fn aggregate_piece(&self, piece: &Piece) -> Result<Option<Aggregates>, SeriesError> {
+        if let Source::Open(range) = &piece.source {
+            let open = self.open.get(range.clone()).unwrap_or_default();
+            let bits: Vec<u64> = open.iter().map(|s| s.bits).collect();
+            return Ok(Aggregates::of(&bits));
+        }
+        let (bytes, base) = place_of(&piece.source, &self.stored);
+        let (mut times, mut bits) = (Vec::new(), Vec::new());
+        let explain = |error| explain(&piece.source, self.place.store, &error);
+        let head = ChunkHead::decode(bytes, base).map_err(explain)?;
+        if self.from <= head.first && head.last <= self.to && head.aggregates.is_some() {
+            return Ok(head.aggregates);
+        }
+        head.samples(&mut times, &mut bits, &mut Vec::new()).map_err(explain)?;
+        let start = times.partition_point(|t| *t < self.from);
+        let end = times.partition_point(|t| *t <= self.to);
+        Ok(Aggregates::of(bits.get(start..end).unwrap_or_default()))
+    }
+
+    fn gather(&mut self, id: u32) -> Result<(), SeriesError> {
+        self.pieces.clear();
+        self.stored.clear();
+        self.open.clear();
+        self.rows.clear();
+        self.payloads.clear();
+        self.gather_stored(id)?;
+        self.gather_memory(id);
+        Ok(())
+    }
+
+    fn gather_stored(&mut self, id: u32) -> Result<(), SeriesError> {
+        let (from, to, store) = (self.from, self.to, self.place.store);
+        let Self { pieces, stored, rows, payloads, .. } = self;
+        for (partition, cursor) in &mut self.partitions {
+            each_chunk(cursor, store, *partition, id, |key, _, value| {
+                let bad = |error| damaged(&key.encode(store), &error);
+                if key.first() > to {
+                    return Ok(());
+                }
+                if key.rich {
+                    return each_rich(value, key.base(), |time, payload| {
+                        if from <= time && time <= to {
+                            push_payload(rows, payloads, time, key.seq, payload);
+                        }
+                    })
+                    .map_err(bad);
+                }
+                let head = ChunkHead::decode(value, key.base()).map_err(bad)?;
+                if head.last >= from {
+                    let start = stored.len();
+                    stored.extend_from_slice(value);
+                    let source = Source::Stored(key, start..stored.len());
+                    let ordinal = pieces.len();
+                    pieces.push(Piece { first: head.first, last: head.last, ordinal, source });
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn gather_memory(&mut self, id: u32) {
+        let (from, to, at) = (self.from, self.to, self.at);
+        let Self { pieces, open, rows, payloads, .. } = self;
+        for memory in &self.memories {
+            memory.with(id, |head| {
+                for sealed in &head.sealed {
+                    if sealed.seqs.0 <= at && sealed.first <= to && sealed.last >= from {
+                        let source = Source::Sealed(sealed.clone());
+                        let ordinal = pieces.len();
+                        pieces.push(Piece { first: sealed.first, last: sealed.last, ordinal, source });
+                    }
+                }
+                let start = open.len();
+                let seen = |s: &&Sample| s.seq <= at && from <= s.time && s.time <= to;
+                open.extend(head.open.iter().filter(seen));
+                let new = open.get(start..).unwrap_or_default();
+                let times = || new.iter().map(|s| s.time);
+                if let (Some(first), Some(last)) = (times().min(), times().max()) {
+                    let (ordinal, source) = (pieces.len(), Source::Open(start..open.len()));
+                    pieces.push(Piece { first, last, ordinal, source });
+                }
+                for sample in &head.rich {
+                    if sample.seq <= at && from <= sample.time && sample.time <= to {
+                        push_payload(rows, payloads, sample.time, sample.seq, &sample.payload);
+                    }
+                }
+            });
+        }
+    }
+
+    /// True when the pieces follow each other in time and nothing in them is to be left out.
+    fn in_order(&mut self) -> bool {
+        let at = self.at;
+        self.pieces.sort_by_key(|piece| piece.first);
+        self.pieces.is_sorted_by(|a, b| a.last < b.first)
+            && self.pieces.iter().all(|piece| match &piece.source {
+                Source::Stored(..) => true,
+                Source::Sealed(sealed) => sealed.rises && sealed.seqs.1 <= at,
+                Source::Open(range) => {
+                    let open = self.open.get(range.clone()).unwrap_or_default();
+                    open.is_sorted_by(|a, b| a.time < b.time)
+                }
+            })
+    }
+
+    /// Decodes piece behind piece.
+    fn concatenate(&mut self) -> Result<(), SeriesError> {
+        self.times.clear();
+        self.bits.clear();
+        for piece in &self.pieces {
+            match &piece.source {
+                Source::Open(range) => {
+                    let open = self.open.get(range.clone()).unwrap_or_default();
+                    self.times.extend(open.iter().map(|s| s.time));
+                    self.bits.extend(open.iter().map(|s| s.bits));
+                }
+                other => {
+                    let (bytes, base) = place_of(other, &self.stored);
+                    decode(bytes, base, (&mut self.times, &mut self.bits, &mut self.scratch))
+                        .map_err(|error| explain(other, self.place.store, &error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_columns(&mut self, out: &mut Samples) -> usize {
+        let start = self.times.partition_point(|t| *t < self.from);
+        let end = self.times.partition_point(|t| *t <= self.to);
+        let times = self.times.get(start..end).unwrap_or_default();
+        let bits = self.bits.get(start..end).unwrap_or_default();
+        out.times_ms.extend_from_slice(times);
+        out.values.extend(bits.iter().map(|b| f64::from_bits(*b)));
+        if !out.histograms.is_empty() {
+            out.histograms.resize(out.times_ms.len(), None);
+        }
+        if !out.starts_ms.is_empty() {
+            out.starts_ms.resize(out.times_ms.len(), 0);
+        }
+        times.len()
+    }
+
+    /// Fills `rows` with every sample that is seen, in order, one for each time.
+    fn merge(&mut self, id: u32) -> Result<(), SeriesError> {
+        let (from, to, at) = (self.from, self.to, self.at);
+        for piece in &self.pieces {
+            let mut push = |time: i64, seq: Seq, bits: u64| {
+                if seq <= at && from <= time && time <= to {
+                    let order = (piece.ordinal, self.rows.len());
+                    self.rows.push(Row { time, seq, order, value: RowValue::Bits(bits) });
+                }
+            };
+            if let Source::Open(range) = &piece.source {
+                let open = self.open.get(range.clone()).unwrap_or_default();
+                open.iter().for_each(|s| push(s.time, s.seq, s.bits));
+                continue;
+            }
+            let (bytes, base) = place_of(&piece.source, &self.stored);
+            self.times.clear();
+            self.bits.clear();
+            let seqs = decode(bytes, base, (&mut self.times, &mut self.bits, &mut self.scratch))
+                .and_then(|count| match &piece.source {
+                    Source::Stored(key, _) => Ok(vec![key.seq; count]),
+                    Source::Sealed(sealed) => sealed.each_seq(count),
+                    Source::Open(_) => Ok(Vec::new()),
+                })
+                .map_err(|error| explain(&piece.source, self.place.store, &error))?;
+            for ((time, bits), seq) in self.times.iter().zip(&self.bits).zip(seqs) {
+                push(*time, seq, *bits);
+            }
+        }
+        let deletions: Vec<&Deletion> = self.deletions.iter().filter(|d| d.covers(id)).collect();
+        self.rows.retain(|row| !deletions.iter().any(|d| d.hides(row.time, row.seq)));
+        self.rows.sort_by_key(|row| (row.time, row.seq, row.order));
+        let keep_first = self.keep_first;
+        self.rows.dedup_by(|later, kept| {
+            let same = later.time == kept.time;
+            if same && !keep_first {
+                std::mem::swap(later, kept);
+            }
+            same
+        });
+        Ok(())
+    }
+
+    fn take_rows(&mut self, out: &mut Samples) -> Result<usize, SeriesError> {
+        for row in &self.rows {
+            let (mut start_ms, mut histogram) = (0, None);
+            let bits = match &row.value {
+                RowValue::Bits(bits) => *bits,
+                RowValue::Payload(range) => {
+                    let payload = self.payloads.get(range.clone()).unwrap_or_default();
+                    let (start, value) = take_payload(payload).map_err(|error| SeriesError::Damaged {
+                        place: format!("sample at {} ms", row.time),
+                        what: error.to_string(),
+                    })?;
+                    start_ms = start;
+                    match value {
+                        Ok(found) => {
+                            histogram = Some(Arc::new(found));
+                            0
+                        }
+                        Err(bits) => bits,
+                    }
+                }
+            };
+            let before = out.times_ms.len();
+            out.times_ms.push(row.time);
+            out.values.push(f64::from_bits(bits));
+            if histogram.is_some() && out.histograms.is_empty() {
+                out.histograms.resize(before, None);
+            }
+            if histogram.is_some() || !out.histograms.is_empty() {
+                out.histograms.push(histogram);
+            }
+            if start_ms != 0 && out.starts_ms.is_empty() {
+                out.starts_ms.resize(before, 0);
+            }
+            if start_ms != 0 || !out.starts_ms.is_empty() {
+                out.starts_ms.push(start_ms);
+            }
+        }
+        Ok(self.rows.len())
+    }
+}
+
+fn push_payload(rows: &mut Vec<Row>, payloads: &mut Vec<u8>, time: i64, seq: Seq, payload: &[u8]) {
+    let start = payloads.len();
+    payloads.extend_from_slice(payload);
+    // Of one commit it counts as later than a float.
+    let (order, value) = ((usize::MAX, rows.len()), RowValue::Payload(start..payloads.len()));
+    rows.push(Row { time, seq, order, value });
+}
+
+/// Bytes of a chunk, and what its times are relative to.
+fn place_of<'s>(source: &'s Source, stored: &'s [u8]) -> (&'s [u8], i64) {
+    match source {
+        Source::Stored(key, range) => (stored.get(range.clone()).unwrap_or_default(), key.base()),
+        Source::Sealed(sealed) => (&sealed.bytes, 0),
+        Source::Open(_) => (&[], 0),
+    }
+}
+
+fn decode(
+    bytes: &[u8],
+    base: i64,
+    (times, bits, scratch): (&mut Vec<i64>, &mut Vec<u64>, &mut Vec<u64>),
+) -> Result<usize, ropewalk_base::DecodeError> {
+    let head = ChunkHead::decode(bytes, base)?;
+    head.samples(times, bits, scratch)?;
+    Ok(head.count)
+}
+
+fn explain(source: &Source, store: u32, error: &ropewalk_base::DecodeError) -> SeriesError {
+    match source {
+        Source::Stored(key, _) => damaged(&key.encode(store), error),
+        _ => SeriesError::Damaged { place: "chunk in memory".into(), what: error.to_string() },
+    }
+}

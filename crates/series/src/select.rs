@@ -1,0 +1,158 @@
+//! Reading: which series there are, and their samples, as of one snapshot.
+
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+use ropewalk_base::Seq;
+use ropewalk_engine::{ReadView, Snapshot};
+
+use crate::chunk::Aggregates;
+use crate::error::SeriesError;
+use crate::labels::Labels;
+use crate::matcher::Matcher;
+use crate::model::{SeriesModel, StoreState};
+use crate::read::SeriesReader;
+use crate::types::{Samples, SeriesId};
+
+/// A store as of one snapshot. Any number of threads may read it.
+pub struct SeriesAt<'s> {
+    model: Arc<SeriesModel>,
+    state: Option<Arc<StoreState>>,
+    snapshot: &'s Snapshot,
+}
+
+impl<'s> SeriesAt<'s> {
+    pub(crate) fn new(model: Arc<SeriesModel>, name: &str, snapshot: &'s Snapshot) -> Self {
+        let state = model.find(name);
+        Self { model, state, snapshot }
+    }
+
+    /// The last commit it sees.
+    pub fn seq(&self) -> Seq {
+        self.snapshot.seq()
+    }
+
+    fn ids(&self, matchers: &[Matcher]) -> RoaringBitmap {
+        let Some(state) = &self.state else { return RoaringBitmap::new() };
+        let head = state.head_at(self.seq());
+        state.index.read().select(matchers, self.seq(), head)
+    }
+
+    /// The series for which all `matchers` hold, with their samples from `from_ms` to `to_ms`, both inclusive. Series
+    /// without samples in that range are among them. Cost: the postings; samples are read series by series.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn select(
+        &self,
+        matchers: &[Matcher],
+        from_ms: i64,
+        to_ms: i64,
+    ) -> Result<Selection<'_>, SeriesError> {
+        let ids = self.ids(matchers);
+        let reader = match &self.state {
+            Some(state) if !ids.is_empty() => {
+                let read: ReadView<'_> = self.snapshot.read();
+                let place = self.model.place(state.id);
+                Some(SeriesReader::new(read, place, state.options().duplicates, (from_ms, to_ms))?)
+            }
+            _ => None,
+        };
+        Ok(Selection { state: self.state.clone(), ids: ids.into_iter(), current: None, reader })
+    }
+
+    /// How many series there are for which all `matchers` hold.
+    pub fn count(&self, matchers: &[Matcher]) -> u64 {
+        self.ids(matchers).len()
+    }
+
+    /// The labels of the series for which all `matchers` hold, in the order of their numbers, at most `limit`.
+    pub fn series(&self, matchers: &[Matcher], limit: usize) -> Vec<Labels> {
+        let ids = self.ids(matchers);
+        let Some(state) = &self.state else { return Vec::new() };
+        let index = state.index.read();
+        ids.iter().take(limit).filter_map(|id| index.labels(id).map(|l| l.to_owned())).collect()
+    }
+
+    /// Names of the labels of those series, sorted.
+    pub fn label_names(&self, matchers: &[Matcher]) -> Vec<String> {
+        let ids = self.ids(matchers);
+        self.state.as_ref().map_or_else(Vec::new, |state| state.index.read().names(&ids))
+    }
+
+    /// Values that the label `name` has among those series, sorted, at most `limit`.
+    pub fn label_values(&self, name: &str, matchers: &[Matcher], limit: usize) -> Vec<String> {
+        let ids = self.ids(matchers);
+        self.state.as_ref().map_or_else(Vec::new, |state| state.index.read().values(name, &ids, limit))
+    }
+
+    /// The store, if there is one, and the series for which all `matchers` hold.
+    pub(crate) fn found(&self, matchers: &[Matcher]) -> (Option<Arc<StoreState>>, RoaringBitmap) {
+        (self.state.clone(), self.ids(matchers))
+    }
+
+    pub(crate) fn with_index<R>(
+        &self,
+        look: impl FnOnce(&crate::index::Index, &RoaringBitmap) -> R,
+    ) -> Option<R> {
+        let ids = self.ids(&[]);
+        self.state.as_ref().map(|state| look(&state.index.read(), &ids))
+    }
+}
+
+/// Series that were asked for, one at a time, in the order of their numbers.
+pub struct Selection<'a> {
+    state: Option<Arc<StoreState>>,
+    ids: roaring::bitmap::IntoIter,
+    current: Option<u32>,
+    reader: Option<SeriesReader<'a>>,
+}
+
+impl Selection<'_> {
+    /// Goes to the next series; its number, or `None` at the end.
+    #[allow(clippy::should_implement_trait)] // what it stands on is read by other calls
+    pub fn next(&mut self) -> Option<SeriesId> {
+        self.current = self.ids.next();
+        self.current.map(SeriesId)
+    }
+
+    /// Series that are still to come.
+    pub fn left(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The labels of the current series.
+    pub fn labels(&self) -> Option<Labels> {
+        self.with_labels(|labels| labels.to_owned())
+    }
+
+    /// Runs `look` on the labels of the current series, in place.
+    pub fn with_labels<R>(&self, look: impl FnOnce(crate::labels::LabelsRef<'_>) -> R) -> Option<R> {
+        let index = self.state.as_ref()?.index.read();
+        index.labels(self.current?).map(look)
+    }
+
+    /// What the samples of the current series in the range come to: count, sum, least, greatest, first, last, resets.
+    /// Staleness markers do not count. Cost: chunks that lie in the range as a whole are not decoded. `None` without
+    /// samples, and for series with histograms or start timestamps in the range.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn aggregate(&mut self) -> Result<Option<Aggregates>, SeriesError> {
+        match (self.current, &mut self.reader) {
+            (Some(id), Some(reader)) => reader.aggregate(id),
+            _ => Ok(None),
+        }
+    }
+
+    /// Appends the samples of the current series to `into`; answers how many.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn samples(&mut self, into: &mut Samples) -> Result<usize, SeriesError> {
+        match (self.current, &mut self.reader) {
+            (Some(id), Some(reader)) => reader.read(id, into),
+            _ => Ok(0),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Chunks in runs: their keys, the chunks of samples with payloads, and the walk over one series.
+//!
+//! ```text
+//! keyspace `series`, key of 28 bytes, big-endian:
+//! store u32 │ partition i64, sign flipped │ series u32 │ kind and start u32 │ commit u64
+//! partition        day of the first sample: ⌊time / 86 400 000⌋; a chunk never leaves its partition
+//! kind and start   0x8000_0000 for samples with payloads │ milliseconds from the beginning of the partition to the first sample
+//! commit           the last one whose samples are in the chunk: tells chunks apart, and which of two samples is the later
+//!
+//! value            a chunk (see `chunk`), or, with payloads:
+//!                  u8 2 │ varint n │ each: time signed, relative to the one before (the first to the partition) │ payload bytes
+//! ```
+//! Old partitions are dropped by one range of keys; a series within a partition is one short walk.
+
+use ropewalk_base::{DecodeError, Decoder, Seq, put_bytes, put_varint};
+use ropewalk_engine::Cursor;
+
+use crate::chunk::CHUNK_SAMPLES_MAX;
+use crate::error::SeriesError;
+use crate::pack::{put_signed, take_signed};
+
+/// Milliseconds of a partition: a day.
+pub const PARTITION_MS: i64 = 86_400_000;
+
+const KEY_BYTES: usize = 28;
+const RICH: u32 = 1 << 31;
+const RICH_FORM: u8 = 2;
+
+/// The partition of a time.
+#[inline]
+pub(crate) fn partition_of(time: i64) -> i64 {
+    time.div_euclid(PARTITION_MS)
+}
+
+/// Where the times of a partition's chunks are counted from. Wraps at the ends of time, as adding to it does.
+pub(crate) fn base_of(partition: i64) -> i64 {
+    partition.wrapping_mul(PARTITION_MS)
+}
+
+/// A key of the keyspace `series`, without the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ChunkKey {
+    pub(crate) partition: i64,
+    pub(crate) id: u32,
+    pub(crate) rich: bool,
+    pub(crate) start: u32,
+    pub(crate) seq: Seq,
+}
+
+pub(crate) type KeyBytes = [u8; KEY_BYTES];
+
+fn put_key(store: u32, partition: i64, id: u32, start: u32, seq: u64) -> KeyBytes {
+    let mut key = [0; KEY_BYTES];
+    let partition = (partition as u64) ^ (1 << 63);
+    let parts: [&[u8]; 5] = [
+        &store.to_be_bytes(),
+        &partition.to_be_bytes(),
+        &id.to_be_bytes(),
+        &start.to_be_bytes(),
+        &seq.to_be_bytes(),
+    ];
+    for (to, from) in key.iter_mut().zip(parts.into_iter().flatten()) {
+        *to = *from;
+    }
+    key
+}
+
+/// The first key of a series within a partition.
+pub(crate) fn series_start(store: u32, partition: i64, id: u32) -> KeyBytes {
+    put_key(store, partition, id, 0, 0)
+}
+
+impl ChunkKey {
+    /// The key of a chunk that begins at `first`.
+    pub(crate) fn at(first: i64, id: u32, rich: bool, seq: Seq) -> Self {
+        let start = first.rem_euclid(PARTITION_MS) as u32;
+        Self { partition: partition_of(first), id, rich, start, seq }
+    }
+
+    /// Time of the first sample.
+    pub(crate) fn first(&self) -> i64 {
+        base_of(self.partition).wrapping_add(i64::from(self.start))
+    }
+
+    /// What the times in the value are relative to.
+    pub(crate) fn base(&self) -> i64 {
+        if self.rich { base_of(self.partition) } else { self.first() }
+    }
+
+    pub(crate) fn encode(&self, store: u32) -> KeyBytes {
+        let start = self.start | if self.rich { RICH } else { 0 };
+        put_key(store, self.partition, self.id, start, self.seq.0)
+    }
+
+    /// Store and key.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(u32, Self), DecodeError> {
+        let mut decoder = Decoder::new(bytes);
+        let mut word = || decoder.array("chunk key").map(u32::from_be_bytes);
+        let (store, high, low, id, start, seq_high, seq_low) =
+            (word()?, word()?, word()?, word()?, word()?, word()?, word()?);
+        let partition = ((u64::from(high) << 32 | u64::from(low)) ^ (1 << 63)) as i64;
+        let seq = Seq(u64::from(seq_high) << 32 | u64::from(seq_low));
+        let (rich, start) = (start & RICH != 0, start & !RICH);
+        if !decoder.is_empty() || i64::from(start) >= PARTITION_MS {
+            return Err(DecodeError { what: "a chunk key", offset: 0 });
+        }
+        Ok((store, Self { partition, id, rich, start, seq }))
+    }
+}
+
+/// Appends a chunk of samples with payloads, in order of time.
+pub(crate) fn put_rich(base: i64, samples: &[(i64, &[u8])], out: &mut Vec<u8>) {
+    out.push(RICH_FORM);
+    put_varint(out, samples.len() as u64);
+    let mut before = base;
+    for (time, payload) in samples {
+        put_signed(out, time.wrapping_sub(before));
+        put_bytes(out, payload);
+        before = *time;
+    }
+}
+
+/// Shows the samples of a chunk with payloads.
+pub(crate) fn each_rich<'a>(
+    bytes: &'a [u8],
+    base: i64,
+    mut each: impl FnMut(i64, &'a [u8]),
+) -> Result<(), DecodeError> {
+    let mut decoder = Decoder::new(bytes);
+    if decoder.u8("form of a chunk")? != RICH_FORM {
+        return Err(DecodeError { what: "a chunk with payloads", offset: 0 });
+    }
+    let count = decoder.varint("number of samples")?;
+    if count > CHUNK_SAMPLES_MAX as u64 {
+        return Err(DecodeError { what: "at most 8192 samples", offset: 1 });
+    }
+    let mut time = base;
+    for _ in 0..count {
+        time = time.wrapping_add(take_signed(&mut decoder, "time")?);
+        each(time, decoder.bytes("payload")?);
+    }
+    Ok(())
+}
+
+/// Says what is wrong with a stored chunk.
+pub(crate) fn damaged(key: &[u8], error: &DecodeError) -> SeriesError {
+    let key: String = key.iter().map(|b| format!("{b:02x}")).collect();
+    SeriesError::Damaged { place: format!("chunk {key}"), what: error.to_string() }
+}
+
+/// The partitions between two others, inclusive, in which a store has chunks. Cost: one search each.
+pub(crate) fn partitions(
+    cursor: &mut Cursor<'_>,
+    store: u32,
+    first: i64,
+    last: i64,
+) -> Result<Vec<i64>, SeriesError> {
+    let mut found = Vec::new();
+    let mut next = first;
+    while next <= last {
+        cursor.seek(&series_start(store, next, 0))?;
+        if !cursor.valid() {
+            break;
+        }
+        let (of, key) = ChunkKey::decode(cursor.key()).map_err(|e| damaged(cursor.key(), &e))?;
+        if of != store || key.partition > last {
+            break;
+        }
+        found.push(key.partition);
+        let Some(after) = key.partition.checked_add(1) else { break };
+        next = after;
+    }
+    Ok(found)
+}
+
+/// Shows the chunks of one series within one partition, in the order of their keys.
+pub(crate) fn each_chunk(
+    cursor: &mut Cursor<'_>,
+    store: u32,
+    partition: i64,
+    id: u32,
+    mut each: impl FnMut(ChunkKey, Seq, &[u8]) -> Result<(), SeriesError>,
+) -> Result<(), SeriesError> {
+    let start = series_start(store, partition, id);
+    let (prefix, _) = start.split_at(16);
+    if !cursor.valid() || cursor.key() < start.as_slice() || !cursor.key().starts_with(prefix) {
+        cursor.seek(&start)?;
+    }
+    while cursor.valid() && cursor.key().starts_with(prefix) {
+        let (_, key) = ChunkKey::decode(cursor.key()).map_err(|e| damaged(cursor.key(), &e))?;
+        each(key, cursor.seq(), cursor.value())?;
+        cursor.next()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    #[test]
+    fn golden_keys() {
+        let key = ChunkKey::at(-1, 5, true, Seq(9));
+        assert_eq!(hex(&key.encode(1)), "000000017fffffffffffffff0000000585265bff0000000000000009");
+        let key = ChunkKey::at(PARTITION_MS + 3, 5, false, Seq(9));
+        assert_eq!(hex(&key.encode(1)), "00000001800000000000000100000005000000030000000000000009");
+    }
+
+    #[test]
+    fn golden_payloads() {
+        let mut bytes = Vec::new();
+        put_rich(100, &[(101, b"x"), (103, b"")], &mut bytes);
+        assert_eq!(hex(&bytes), "02020201780400");
+    }
+
+    proptest! {
+        #[test]
+        fn keys_round_trip_and_keep_their_order(
+            a in (any::<i64>(), any::<u32>(), any::<bool>(), any::<u64>()),
+            b in (any::<i64>(), any::<u32>(), any::<bool>(), any::<u64>()),
+        ) {
+            let key = |(first, id, rich, seq)| ChunkKey::at(first, id, rich, Seq(seq));
+            prop_assert_eq!(key(a).first(), a.0);
+            prop_assert_eq!(ChunkKey::decode(&key(a).encode(7)).unwrap(), (7, key(a)));
+            prop_assert_eq!(key(a).cmp(&key(b)), key(a).encode(7).cmp(&key(b).encode(7)));
+        }
+
+        #[test]
+        fn any_bytes_decode_or_fail(bytes: Vec<u8>, base: i64) {
+            let _ = ChunkKey::decode(&bytes);
+            let _ = each_rich(&bytes, base, |_, _| {});
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! The value column of a chunk.
+//!
+//! ```text
+//! u8 coding
+//! 0 constant   8 bytes: the bits of every value
+//! 1 decimals   u8 e │ numbers of exceptions varint, each: gap to the one before varint, bits 8 bytes
+//!              │ first m signed │ unit varint │ column of (m − first m) / unit      value = m / 10^e
+//! 2 bits       column of the bits themselves
+//!
+//! column       u8 transform │ …
+//! 0 offsets    least signed │ packed n: value − least
+//! 1 steps      packed n − 1: zigzag of the differences               (of bits: first 8 bytes in front)
+//! 2 bends      first step signed │ packed n − 2: zigzag of the differences of the differences
+//! 3 xor        u8 shift │ packed n − 1: (value xor the one before) >> shift
+//! ```
+//! Most metrics are counters and gauges that are integers, or decimals with few places: as such they are packed, and an
+//! exception (a NaN, an infinity, a negative zero, a value with more places) costs nine bytes. What is no decimal is
+//! packed by its bits. A value is a decimal only if dividing gives back its very bits, so nothing is ever lost.
+//!
+//! Source: ALP, Afroozeh et al., SIGMOD 2023, for decimals as integers; the transforms are the usual ones.
+
+use ropewalk_base::{DecodeError, Decoder, put_varint};
+
+use crate::pack::{pack, packed_len, put_signed, signed_len, take_signed, unpack, unzigzag, zigzag};
+
+const CONSTANT: u8 = 0;
+const DECIMALS: u8 = 1;
+const BITS: u8 = 2;
+
+const OFFSETS: u8 = 0;
+const STEPS: u8 = 1;
+const BENDS: u8 = 2;
+const XOR: u8 = 3;
+
+/// Powers that decimals may be divided by.
+const POWERS: [f64; 10] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+/// Above this not every integer is a float.
+const INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
+/// Values that are asked for the number of places.
+const PROBES: usize = 16;
+
+/// The integer m with `m / 10^e == value`, to the bit.
+#[inline]
+fn decimal(value: f64, power: f64) -> Option<i64> {
+    let scaled = value * power;
+    if scaled.is_nan() || scaled.abs() >= INTEGER_MAX {
+        return None;
+    }
+    let m = scaled.round() as i64;
+    (((m as f64) / power).to_bits() == value.to_bits()).then_some(m)
+}
+
+/// Scratch memory, reused from chunk to chunk.
+#[derive(Default)]
+pub(crate) struct ValueEncoder {
+    integers: Vec<u64>,
+    exceptions: Vec<(usize, u64)>,
+    best: Vec<u64>,
+    trial: Vec<u64>,
+}
+
+impl ValueEncoder {
+    /// Appends the column of `bits`, at least one.
+    pub(crate) fn encode(&mut self, bits: &[u64], out: &mut Vec<u8>) {
+        let first = bits.first().copied().unwrap_or_default();
+        if bits.iter().all(|b| *b == first) {
+            out.push(CONSTANT);
+            out.extend_from_slice(&first.to_le_bytes());
+        } else if let Some(e) = self.as_decimals(bits) {
+            self.encode_decimals(e, out);
+        } else {
+            out.push(BITS);
+            let mut column = std::mem::take(&mut self.integers);
+            column.clear();
+            column.extend_from_slice(bits);
+            self.encode_bits(&column, out);
+            self.integers = column;
+        }
+    }
+
+    /// Fills `integers` and `exceptions`, unless too many values are no decimals.
+    fn as_decimals(&mut self, bits: &[u64]) -> Option<usize> {
+        let stride = (bits.len() / PROBES).max(1);
+        let places = |b: &u64| {
+            let value = f64::from_bits(*b);
+            POWERS.iter().position(|power| decimal(value, *power).is_some())
+        };
+        let e = bits.iter().step_by(stride).filter_map(places).max()?;
+        let power = POWERS.get(e).copied()?;
+        let exceptions_max = bits.len() / 12 + 1;
+        self.integers.clear();
+        self.exceptions.clear();
+        let mut before = None;
+        for (index, b) in bits.iter().enumerate() {
+            match decimal(f64::from_bits(*b), power) {
+                Some(m) => {
+                    if before.is_none() {
+                        // Exceptions in front take the first integer, so that they cost nothing in the column.
+                        self.integers.fill(m as u64);
+                    }
+                    before = Some(m);
+                }
+                None if self.exceptions.len() == exceptions_max => return None,
+                None => self.exceptions.push((index, *b)),
+            }
+            self.integers.push(before.unwrap_or(0) as u64);
+        }
+        before.map(|_| e)
+    }
+
+    fn encode_decimals(&mut self, e: usize, out: &mut Vec<u8>) {
+        out.push(DECIMALS);
+        out.push(e as u8);
+        put_varint(out, self.exceptions.len() as u64);
+        let mut next = 0;
+        for (index, bits) in &self.exceptions {
+            put_varint(out, (index - next) as u64);
+            out.extend_from_slice(&bits.to_le_bytes());
+            next = index + 1;
+        }
+        let mut column = std::mem::take(&mut self.integers);
+        let first = column.first().copied().unwrap_or_default() as i64;
+        // |m| < 2^53, so differences neither overflow nor need all bits.
+        let mut unit = 0;
+        for m in &column {
+            unit = gcd(unit, (*m as i64 - first).unsigned_abs());
+            if unit == 1 {
+                break;
+            }
+        }
+        let unit = unit.max(1);
+        for m in &mut column {
+            *m = ((*m as i64 - first) / unit as i64) as u64;
+        }
+        put_signed(out, first);
+        put_varint(out, unit);
+        self.encode_integers(&column, out);
+        self.integers = column;
+    }
+
+    /// A column of signed integers whose first is zero, in the transform that packs best.
+    fn encode_integers(&mut self, column: &[u64], out: &mut Vec<u8>) {
+        let least = column.iter().map(|v| *v as i64).min().unwrap_or(0);
+        offsets(column, least, &mut self.best);
+        let (mut transform, mut bytes) = (OFFSETS, packed_len(&self.best) + signed_len(least));
+        steps(column, &mut self.trial);
+        let trial_bytes = packed_len(&self.trial);
+        if trial_bytes < bytes {
+            (transform, bytes) = (STEPS, trial_bytes);
+            std::mem::swap(&mut self.best, &mut self.trial);
+        }
+        let first_step = column.get(1).map_or(0, |v| *v as i64);
+        bends(column, &mut self.trial);
+        if packed_len(&self.trial) + signed_len(first_step) < bytes {
+            transform = BENDS;
+            std::mem::swap(&mut self.best, &mut self.trial);
+        }
+        out.push(transform);
+        match transform {
+            OFFSETS => put_signed(out, least),
+            BENDS => put_signed(out, first_step),
+            _ => {}
+        }
+        pack(&self.best, out);
+    }
+
+    fn encode_bits(&mut self, column: &[u64], out: &mut Vec<u8>) {
+        let first = column.first().copied().unwrap_or_default();
+        let least = column.iter().map(|v| *v as i64).min().unwrap_or(0);
+        offsets(column, least, &mut self.best);
+        let (mut transform, mut bytes) = (OFFSETS, packed_len(&self.best) + signed_len(least));
+        steps(column, &mut self.trial);
+        let trial_bytes = packed_len(&self.trial) + 8;
+        if trial_bytes < bytes {
+            (transform, bytes) = (STEPS, trial_bytes);
+            std::mem::swap(&mut self.best, &mut self.trial);
+        }
+        let shift = xors(column, &mut self.trial);
+        if packed_len(&self.trial) + 9 < bytes {
+            transform = XOR;
+            std::mem::swap(&mut self.best, &mut self.trial);
+        }
+        out.push(transform);
+        match transform {
+            OFFSETS => put_signed(out, least),
+            _ => out.extend_from_slice(&first.to_le_bytes()),
+        }
+        if transform == XOR {
+            out.push(shift);
+        }
+        pack(&self.best, out);
+    }
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn offsets(column: &[u64], least: i64, out: &mut Vec<u64>) {
+    out.clear();
+    out.extend(column.iter().map(|v| v.wrapping_sub(least as u64)));
+}
+
+fn differences(column: &[u64]) -> impl Iterator<Item = i64> {
+    column.iter().zip(column.iter().skip(1)).map(|(a, b)| b.wrapping_sub(*a) as i64)
+}
+
+fn steps(column: &[u64], out: &mut Vec<u64>) {
+    out.clear();
+    out.extend(differences(column).map(zigzag));
+}
+
+fn bends(column: &[u64], out: &mut Vec<u64>) {
+    out.clear();
+    let pairs = differences(column).zip(differences(column).skip(1));
+    out.extend(pairs.map(|(a, b)| zigzag(b.wrapping_sub(a))));
+}
+
+fn xors(column: &[u64], out: &mut Vec<u64>) -> u8 {
+    out.clear();
+    out.extend(column.iter().zip(column.iter().skip(1)).map(|(a, b)| a ^ b));
+    let shift = out.iter().fold(0, |all, v| all | v).trailing_zeros().min(63);
+    out.iter_mut().for_each(|v| *v >>= shift);
+    shift as u8
+}
+
+/// Appends `count` values, as bits.
+///
+/// # Errors
+/// The bytes are not such a column.
+pub(crate) fn decode(
+    decoder: &mut Decoder<'_>,
+    count: usize,
+    bits: &mut Vec<u64>,
+    scratch: &mut Vec<u64>,
+) -> Result<(), DecodeError> {
+    let offset = decoder.offset();
+    match decoder.u8("coding of values")? {
+        CONSTANT => {
+            let constant = decoder.u64("constant value")?;
+            bits.resize(bits.len() + count, constant);
+            Ok(())
+        }
+        DECIMALS => decode_decimals(decoder, count, bits, scratch),
+        BITS => decode_column(decoder, count, true, bits, scratch),
+        _ => Err(DecodeError { what: "a known coding of values", offset }),
+    }
+}
+
+fn decode_decimals(
+    decoder: &mut Decoder<'_>,
+    count: usize,
+    bits: &mut Vec<u64>,
+    scratch: &mut Vec<u64>,
+) -> Result<(), DecodeError> {
+    let offset = decoder.offset();
+    let e = usize::from(decoder.u8("decimal places")?);
+    let power = *POWERS.get(e).ok_or(DecodeError { what: "at most 9 decimal places", offset })?;
+    let exceptions = decoder.varint("number of exceptions")?;
+    let exceptions_at = *decoder;
+    for _ in 0..exceptions {
+        decoder.varint("place of an exception")?;
+        decoder.u64("value of an exception")?;
+    }
+    let first = take_signed(decoder, "first integer")?;
+    let unit = decoder.varint("unit")? as i64;
+    let start = bits.len();
+    decode_column(decoder, count, false, bits, scratch)?;
+    for value in bits.iter_mut().skip(start) {
+        let m = first.wrapping_add((*value as i64).wrapping_mul(unit));
+        *value = ((m as f64) / power).to_bits();
+    }
+    let mut decoder = exceptions_at;
+    let mut next = start as u64;
+    for _ in 0..exceptions {
+        let offset = decoder.offset();
+        let index = next.saturating_add(decoder.varint("place of an exception")?);
+        let slot = usize::try_from(index).ok().and_then(|index| bits.get_mut(index));
+        *slot.ok_or(DecodeError { what: "an exception inside its chunk", offset })? =
+            decoder.u64("value of an exception")?;
+        next = index + 1;
+    }
+    Ok(())
+}
+
+/// Appends a column. Its first value is zero, or in front of it when it is one of `raw` bits.
+fn decode_column(
+    decoder: &mut Decoder<'_>,
+    count: usize,
+    raw: bool,
+    out: &mut Vec<u64>,
+    scratch: &mut Vec<u64>,
+) -> Result<(), DecodeError> {
+    let offset = decoder.offset();
+    let transform = decoder.u8("transform of a column")?;
+    scratch.clear();
+    if transform == OFFSETS {
+        let least = take_signed(decoder, "least value")? as u64;
+        unpack(decoder, count, scratch)?;
+        out.extend(scratch.iter().map(|v| v.wrapping_add(least)));
+        return Ok(());
+    }
+    let mut value = match (transform, raw) {
+        (STEPS | XOR, true) => decoder.u64("first value")?,
+        (STEPS | BENDS, false) => 0,
+        _ => return Err(DecodeError { what: "a known transform of a column", offset }),
+    };
+    out.push(value);
+    match transform {
+        STEPS => {
+            unpack(decoder, count - 1, scratch)?;
+            out.extend(scratch.iter().map(|packed| {
+                value = value.wrapping_add(unzigzag(*packed) as u64);
+                value
+            }));
+        }
+        XOR => {
+            let shift = decoder.u8("shift")?;
+            if shift > 63 {
+                return Err(DecodeError { what: "a shift below 64", offset });
+            }
+            unpack(decoder, count - 1, scratch)?;
+            out.extend(scratch.iter().map(|packed| {
+                value ^= packed << shift;
+                value
+            }));
+        }
+        _ => {
+            let mut step = take_signed(decoder, "first step")?;
+            if count > 1 {
+                value = value.wrapping_add(step as u64);
+                out.push(value);
+            }
+            unpack(decoder, count.saturating_sub(2), scratch)?;
+            out.extend(scratch.iter().map(|packed| {
+                step = step.wrapping_add(unzigzag(*packed));
+                value = value.wrapping_add(step as u64);
+                value
+            }));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn len(values: &[f64]) -> usize {
+        let bits: Vec<u64> = values.iter().map(|v| v.to_bits()).collect();
+        let mut bytes = Vec::new();
+        ValueEncoder::default().encode(&bits, &mut bytes);
+        let mut back = Vec::new();
+        let mut decoder = Decoder::new(&bytes);
+        decode(&mut decoder, bits.len(), &mut back, &mut Vec::new()).unwrap();
+        assert!(decoder.is_empty());
+        assert_eq!(back, bits);
+        bytes.len()
+    }
+
+    /// A small generator, so that sizes are the same in every run.
+    fn noise(n: usize) -> impl Iterator<Item = u64> {
+        let mut x = 0x9e37_79b9_7f4a_7c15_u64;
+        std::iter::repeat_with(move || {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            x
+        })
+        .take(n)
+    }
+
+    #[test]
+    fn sizes_are_what_the_data_is_worth() {
+        let n = 1024;
+        assert_eq!(len(&vec![1.5; n]), 9);
+        let linear: Vec<f64> = (0..n).map(|i| 1e6 + 7.0 * i as f64).collect();
+        assert!(len(&linear) < 40, "{}", len(&linear));
+        let rare: Vec<f64> = noise(n)
+            .scan(0.0, |c, x| {
+                *c += f64::from(x % 20 == 0);
+                Some(*c)
+            })
+            .collect();
+        assert!(len(&rare) <= n / 8 + 40, "{}", len(&rare));
+        let pages: Vec<f64> = noise(n).map(|x| (1000 + x % 64) as f64 * 4096.0).collect();
+        assert!(len(&pages) <= n * 6 / 8 + 40, "{}", len(&pages));
+        let load: Vec<f64> = noise(n).map(|x| (x % 400) as f64 / 100.0).collect();
+        assert!(len(&load) <= n * 9 / 8 + 40, "{}", len(&load));
+        let uniform: Vec<f64> = noise(n).map(|x| (x >> 11) as f64 / (1_u64 << 53) as f64 * 100.0).collect();
+        assert!(len(&uniform) <= n * 7 + 40, "{}", len(&uniform));
+    }
+
+    #[test]
+    fn exceptions_are_cheap() {
+        let mut values: Vec<f64> = (0..1024).map(f64::from).collect();
+        let before = len(&values);
+        values[0] = f64::NAN;
+        values[500] = -0.0;
+        values[1023] = f64::INFINITY;
+        assert!(len(&values) < before + 48);
+    }
+}
