@@ -1,5 +1,5 @@
 //! LMDB 0.9.70 (heed 0.23.1): map of 16 GB, sync on, commits of 1M rows for the load, APPEND when sequential. LMDB has
-//! one writer; others wait for its lock.
+//! one writer; others wait for its lock. YCSB without durability: NOSYNC.
 //!
 //! This file may use `unsafe` for one thing: opening an environment, which is unsafe because LMDB maps a file that
 //! others could change. Only this process has it.
@@ -8,12 +8,14 @@
 use std::ops::Bound;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use heed::types::Bytes;
-use heed::{CommitOrAbort, Database, Env, EnvOpenOptions, PutFlags, RoTxn, WithTls};
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoTxn, WithTls};
 use ropewalk_bench::commit::DurableStore;
+use ropewalk_bench::omendb::{IntegerRows, value};
 use ropewalk_bench::ordered::{OrderedReader, OrderedStore, touch};
-use ropewalk_bench::rows::{Order, Rows, VALUE_BYTES};
+use ropewalk_bench::rows::{Order, Rows, VALUE_BYTES, unsigned};
+use ropewalk_bench::ycsb::{Session, SharedStore};
 
 const MAP_BYTES: usize = 16 << 30;
 const ROWS_PER_COMMIT: usize = 1_000_000;
@@ -25,8 +27,15 @@ pub(crate) struct Lmdb {
 }
 
 fn open(dir: &Path) -> Result<Lmdb> {
-    // SAFETY: the directory is new and belongs to this process; nobody else changes the file while it is mapped.
-    let env = unsafe { EnvOpenOptions::new().map_size(MAP_BYTES).max_readers(256).open(dir)? };
+    open_with(dir, EnvFlags::empty())
+}
+
+fn open_with(dir: &Path, flags: EnvFlags) -> Result<Lmdb> {
+    let mut options = EnvOpenOptions::new();
+    options.map_size(MAP_BYTES).max_readers(256);
+    // SAFETY: the directory is new and belongs to this process; nobody else changes the file while it is mapped. Without
+    // syncs a power cut may leave a broken file, which nobody opens again.
+    let env = unsafe { options.flags(flags).open(dir)? };
     let transaction = env.write_txn()?;
     let created = env.create_databases_and_commit(transaction, |opener, transaction| {
         opener.create_database(transaction, None).map(CommitOrAbort::<_, ()>::Commit)
@@ -78,6 +87,78 @@ impl OrderedStore for Lmdb {
 
     fn reader(&self) -> Result<Reader<'_>> {
         Ok(Reader { transaction: self.env.read_txn()?, table: self.table })
+    }
+}
+
+impl IntegerRows for Lmdb {
+    fn create(dir: &Path) -> Result<Self> {
+        open(dir)
+    }
+
+    fn insert(&mut self, keys: &[i64], order: Order) -> Result<()> {
+        let flags = if order == Order::Seq { PutFlags::APPEND } else { PutFlags::empty() };
+        let mut transaction = self.env.write_txn()?;
+        let mut text = String::new();
+        for &key in keys {
+            value(key, &mut text);
+            let key = unsigned(key).to_be_bytes();
+            self.table.put_with_flags(&mut transaction, flags, &key, text.as_bytes())?;
+        }
+        Ok(transaction.commit()?)
+    }
+
+    fn query(&mut self, keys: &[i64]) -> Result<u64> {
+        let transaction = self.env.read_txn()?;
+        let mut sum = 0_u64;
+        for &key in keys {
+            let found = self.table.get(&transaction, &unsigned(key).to_be_bytes())?;
+            sum = sum.wrapping_add(touch(found.context("a row is missing")?));
+        }
+        Ok(sum)
+    }
+}
+
+impl SharedStore for Lmdb {
+    type Session<'a> = &'a Lmdb;
+
+    fn create(dir: &Path, durable: bool) -> Result<Self> {
+        open_with(dir, if durable { EnvFlags::empty() } else { EnvFlags::NO_SYNC })
+    }
+
+    fn load(&mut self, rows: Rows) -> Result<()> {
+        OrderedStore::load(self, rows)
+    }
+
+    fn session(&self) -> Result<&Lmdb> {
+        Ok(self)
+    }
+}
+
+impl Session for &Lmdb {
+    fn read(&mut self, key: u64) -> Result<Option<u64>> {
+        let transaction = self.env.read_txn()?;
+        Ok(self.table.get(&transaction, &key.to_be_bytes())?.map(touch))
+    }
+
+    fn update(&mut self, key: u64, value: &[u8; VALUE_BYTES]) -> Result<()> {
+        self.commit(key, value)
+    }
+
+    fn insert(&mut self, key: u64, value: &[u8; VALUE_BYTES]) -> Result<()> {
+        self.commit(key, value)
+    }
+
+    fn modify(&mut self, key: u64, change: fn(&mut [u8; VALUE_BYTES])) -> Result<()> {
+        let mut transaction = self.env.write_txn()?;
+        let found = self.table.get(&transaction, &key.to_be_bytes())?;
+        let mut value: [u8; VALUE_BYTES] = found.context("a row is missing")?.try_into()?;
+        change(&mut value);
+        self.table.put(&mut transaction, &key.to_be_bytes(), &value)?;
+        Ok(transaction.commit()?)
+    }
+
+    fn scan(&mut self, from: u64, limit: usize) -> Result<(u64, usize)> {
+        Reader { transaction: self.env.read_txn()?, table: self.table }.scan(from, limit)
     }
 }
 

@@ -9,6 +9,8 @@ mod lmdb;
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb_bank;
 mod sqlite;
 mod umadb;
 
@@ -16,15 +18,34 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use ropewalk_bench::counting::CountingAllocator;
 use ropewalk_bench::worker::{Group, Outcome, Task};
-use ropewalk_bench::{append, commit, ordered, queries};
+use ropewalk_bench::{append, commit, omendb, ordered, queries, tpcb, ycsb};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[cfg(not(feature = "rocksdb"))]
-const PEERS: &[&str] = &["sqlite_full", "sqlite_tuned", "lmdb", "redb", "btreemap", "umadb"];
+const PEERS: &[&str] = &[
+    "sqlite_full",
+    "sqlite_report_shape",
+    "sqlite_prepared",
+    "sqlite_tuned",
+    "lmdb",
+    "redb",
+    "btreemap",
+    "umadb",
+];
 #[cfg(feature = "rocksdb")]
-const PEERS: &[&str] = &["sqlite_full", "sqlite_tuned", "rocksdb", "lmdb", "redb", "btreemap", "umadb"];
+const PEERS: &[&str] = &[
+    "sqlite_full",
+    "sqlite_report_shape",
+    "sqlite_prepared",
+    "sqlite_tuned",
+    "rocksdb",
+    "lmdb",
+    "redb",
+    "btreemap",
+    "umadb",
+];
 
 /// The peers of Ropewalk's benchmarks.
 #[derive(Parser)]
@@ -67,6 +88,21 @@ fn measure(peer: &str, task: &Task) -> Result<Outcome> {
         ("lmdb", Group::Ordered) => ordered::run::<lmdb::Lmdb>(task),
         ("redb", Group::Commit) => commit::run::<redb::Redb>(task),
         ("redb", Group::Ordered) => ordered::run::<redb::Redb>(task),
+        ("sqlite_report_shape", Group::Omendb) => omendb::run::<sqlite::ReportShape>(task),
+        ("sqlite_prepared", Group::Omendb) => omendb::run::<sqlite::Prepared>(task),
+        ("sqlite_tuned", Group::Omendb) => omendb::run::<sqlite::Tuned>(task),
+        #[cfg(feature = "rocksdb")]
+        ("rocksdb", Group::Omendb) => omendb::run::<rocksdb::ReportRocks>(task),
+        ("lmdb", Group::Omendb) => omendb::run::<lmdb::Lmdb>(task),
+        ("redb", Group::Omendb) => omendb::run::<redb::Redb>(task),
+        ("sqlite_tuned", Group::Ycsb) => ycsb::run::<sqlite::Shared>(task),
+        #[cfg(feature = "rocksdb")]
+        ("rocksdb", Group::Ycsb) => ycsb::run::<rocksdb::Shared>(task),
+        ("lmdb", Group::Ycsb) => ycsb::run::<lmdb::Lmdb>(task),
+        ("redb", Group::Ycsb) => ycsb::run::<redb::Shared>(task),
+        ("sqlite_full", Group::Tpcb) => tpcb::run::<sqlite::Bank>(task),
+        #[cfg(feature = "rocksdb")]
+        ("rocksdb", Group::Tpcb) => tpcb::run::<rocksdb_bank::Bank>(task),
         ("btreemap", Group::Ordered) => ordered::run::<btreemap::Map>(task),
         ("umadb", Group::Append) => append::run::<umadb::Store>(task),
         ("umadb", Group::Conditional) => append::conditional::<umadb::Store>(task),

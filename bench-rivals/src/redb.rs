@@ -1,13 +1,19 @@
 //! redb 4.4.0: 3 GB cache, `i64` typed key, commits of 1M rows for the load, durability Immediate. redb has one writer;
-//! others wait for it.
+//! others wait for it. YCSB without durability: durability None, and Immediate every thousandth commit.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::Result;
-use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTableMetadata, TableDefinition};
+use anyhow::{Context, Result};
+use redb::{
+    Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, ReadableTableMetadata,
+    TableDefinition,
+};
 use ropewalk_bench::commit::DurableStore;
+use ropewalk_bench::omendb::{IntegerRows, value};
 use ropewalk_bench::ordered::{OrderedReader, OrderedStore, touch};
-use ropewalk_bench::rows::{Rows, VALUE_BYTES, signed};
+use ropewalk_bench::rows::{Order, Rows, VALUE_BYTES, signed};
+use ropewalk_bench::ycsb::{Session, SharedStore};
 
 const TABLE: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("rows");
 const ROWS_PER_COMMIT: u64 = 1_000_000;
@@ -68,6 +74,100 @@ impl OrderedStore for Redb {
 
     fn reader(&self) -> Result<Reader> {
         Ok(Reader(self.0.begin_read()?.open_table(TABLE)?))
+    }
+}
+
+impl IntegerRows for Redb {
+    fn create(dir: &Path) -> Result<Self> {
+        Self::open(dir)
+    }
+
+    fn insert(&mut self, keys: &[i64], _order: Order) -> Result<()> {
+        let mut transaction = self.0.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        let mut table = transaction.open_table(TABLE)?;
+        let mut text = String::new();
+        for &key in keys {
+            value(key, &mut text);
+            table.insert(key, text.as_bytes())?;
+        }
+        drop(table);
+        Ok(transaction.commit()?)
+    }
+
+    fn query(&mut self, keys: &[i64]) -> Result<u64> {
+        let table = self.0.begin_read()?.open_table(TABLE)?;
+        let mut sum = 0_u64;
+        for &key in keys {
+            sum = sum.wrapping_add(touch(table.get(key)?.context("a row is missing")?.value()));
+        }
+        Ok(sum)
+    }
+}
+
+/// Commits between those that are synced, when they need not be: without any the file only grows.
+const COMMITS_PER_SYNC: u64 = 1000;
+
+/// For many sessions.
+pub(crate) struct Shared {
+    redb: Redb,
+    durable: bool,
+    commits: AtomicU64,
+}
+
+impl Shared {
+    fn write(&self, key: u64, value: impl FnOnce(Option<&[u8]>) -> Result<[u8; VALUE_BYTES]>) -> Result<()> {
+        let mut transaction = self.redb.0.begin_write()?;
+        let synced =
+            self.durable || self.commits.fetch_add(1, Ordering::Relaxed).is_multiple_of(COMMITS_PER_SYNC);
+        transaction.set_durability(if synced { Durability::Immediate } else { Durability::None })?;
+        let mut table = transaction.open_table(TABLE)?;
+        let value = value(table.get(signed(key))?.as_ref().map(|found| found.value()))?;
+        table.insert(signed(key), value.as_slice())?;
+        drop(table);
+        Ok(transaction.commit()?)
+    }
+}
+
+impl SharedStore for Shared {
+    type Session<'a> = &'a Shared;
+
+    fn create(dir: &Path, durable: bool) -> Result<Self> {
+        Ok(Self { redb: Redb::open(dir)?, durable, commits: AtomicU64::new(0) })
+    }
+
+    fn load(&mut self, rows: Rows) -> Result<()> {
+        self.redb.load(rows)
+    }
+
+    fn session(&self) -> Result<&Shared> {
+        Ok(self)
+    }
+}
+
+impl Session for &Shared {
+    fn read(&mut self, key: u64) -> Result<Option<u64>> {
+        self.redb.reader()?.get(key)
+    }
+
+    fn update(&mut self, key: u64, value: &[u8; VALUE_BYTES]) -> Result<()> {
+        self.write(key, |_| Ok(*value))
+    }
+
+    fn insert(&mut self, key: u64, value: &[u8; VALUE_BYTES]) -> Result<()> {
+        self.write(key, |_| Ok(*value))
+    }
+
+    fn modify(&mut self, key: u64, change: fn(&mut [u8; VALUE_BYTES])) -> Result<()> {
+        self.write(key, |found| {
+            let mut value: [u8; VALUE_BYTES] = found.context("a row is missing")?.try_into()?;
+            change(&mut value);
+            Ok(value)
+        })
+    }
+
+    fn scan(&mut self, from: u64, limit: usize) -> Result<(u64, usize)> {
+        self.redb.reader()?.scan(from, limit)
     }
 }
 

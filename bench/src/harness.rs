@@ -10,10 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::machine::{Machine, git_commit};
+use crate::omendb;
 use crate::plan::{Plan, Step};
 use crate::probe;
 use crate::report::{BySystem, OURS, Report, RowResult, median};
-use crate::worker::{Figure, Outcome, Task};
+use crate::worker::{Figure, Group, Outcome, Task};
 
 /// How long a victim appends before it is killed.
 const VICTIM_RUNS: Duration = Duration::from_millis(300);
@@ -130,6 +131,9 @@ impl Harness {
             for (name, figure) in outcome.figures {
                 figures.entry(system.to_owned()).or_default().entry(name).or_default().push(figure);
             }
+        }
+        if step.task.group == Group::Omendb {
+            omendb::score(&mut figures);
         }
         let fdatasync_per_s = median(&mut probes);
         report.rows.extend(step.rows.iter().map(|row| RowResult {

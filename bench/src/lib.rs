@@ -23,6 +23,8 @@ pub mod figures;
 pub mod harness;
 pub mod kernel_plan;
 pub mod machine;
+pub mod omendb;
+pub mod omendb_plan;
 pub mod opossum;
 pub mod opossum_data;
 pub mod opossum_plan;
@@ -34,8 +36,12 @@ pub mod random;
 pub mod report;
 pub mod rows;
 pub mod table;
+pub mod tpcb;
+pub mod tpcb_plan;
 pub mod wire_plan;
 pub mod worker;
+pub mod ycsb;
+pub mod ycsb_plan;
 
 #[cfg(test)]
 mod naive;

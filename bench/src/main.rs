@@ -17,7 +17,8 @@ use ropewalk_bench::report::{OURS, Report};
 use ropewalk_bench::table::Style;
 use ropewalk_bench::worker::Task;
 use ropewalk_bench::{
-    crablet_plan, events_plan, figures, kernel_plan, opossum_plan, probe, table, wire_plan,
+    crablet_plan, events_plan, figures, kernel_plan, omendb_plan, opossum_plan, probe, table, tpcb_plan,
+    wire_plan, ycsb_plan,
 };
 
 #[global_allocator]
@@ -96,7 +97,10 @@ enum Name {
     Kernel,
     EventsEmbedded,
     EventsWire,
+    Omendb,
     Opossum,
+    TpcbEmbedded,
+    Ycsb,
 }
 
 impl Name {
@@ -106,7 +110,10 @@ impl Name {
             Name::Kernel => kernel_plan::plan(quick),
             Name::EventsEmbedded => events_plan::plan(quick),
             Name::EventsWire => wire_plan::plan(quick),
+            Name::Omendb => omendb_plan::plan(quick),
             Name::Opossum => opossum_plan::plan(quick),
+            Name::TpcbEmbedded => tpcb_plan::plan(quick),
+            Name::Ycsb => ycsb_plan::plan(quick),
         }
     }
 
@@ -119,8 +126,10 @@ impl Name {
     fn report_machine(self) -> Option<&'static str> {
         match self {
             Name::Crablet => Some(crablet_plan::MACHINE),
+            Name::Omendb => Some(omendb_plan::MACHINE),
             Name::Opossum => Some(opossum_plan::MACHINE),
             Name::Kernel | Name::EventsEmbedded | Name::EventsWire => None,
+            Name::TpcbEmbedded | Name::Ycsb => None,
         }
     }
 }

@@ -33,6 +33,12 @@ pub enum Group {
     Opossum,
     /// The rows of the Opossum report over `--rows` preloaded events.
     OpossumAt,
+    /// The rows of the OmenDB report.
+    Omendb,
+    /// YCSB's workloads on `--rows` rows by `--threads` threads.
+    Ycsb,
+    /// Transactions of three updates and an insert over `--rows` accounts by `--threads` threads.
+    Tpcb,
     /// Appends of `--batch` events to a server by `--threads` clients.
     WireAppend,
     /// The same under conditions that hold.
@@ -113,6 +119,12 @@ pub struct Task {
     /// Timed passes.
     #[arg(long, default_value_t = 3)]
     pub passes: usize,
+    /// Keys are drawn with a zipfian distribution, not uniformly.
+    #[arg(long)]
+    pub zipfian: bool,
+    /// Every commit is synced, where a group leaves the choice.
+    #[arg(long)]
+    pub durable: bool,
 }
 
 impl Task {
@@ -128,6 +140,8 @@ impl Task {
             seconds: 3.0,
             lookups: 500_000,
             passes: 3,
+            zipfian: false,
+            durable: false,
         }
     }
 
@@ -144,6 +158,8 @@ impl Task {
         option("seconds", self.seconds.to_string());
         option("lookups", self.lookups.to_string());
         option("passes", self.passes.to_string());
+        let flags = [("--zipfian", self.zipfian), ("--durable", self.durable)];
+        arguments.extend(flags.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()));
         arguments
     }
 }

@@ -1,7 +1,10 @@
 //! Ropewalk behind the traits of the benchmarks, through its public API only.
 
+mod bank;
 mod events;
+mod omendb;
 mod rows;
+mod shared;
 
 use anyhow::{Result, bail};
 use ropewalk_bench::worker::{Group, Outcome, Task};
@@ -19,6 +22,9 @@ pub(crate) fn measure(task: &Task) -> Result<Outcome> {
         Group::Fill => queries::fill::<events::Store>(task, std::io::stdout()),
         Group::Reopen => queries::reopen::<events::Store>(task),
         Group::Opossum => opossum::run::<events::Store>(task),
+        Group::Omendb => ropewalk_bench::omendb::run::<omendb::Rows>(task),
+        Group::Ycsb => ropewalk_bench::ycsb::run::<shared::Shared>(task),
+        Group::Tpcb => ropewalk_bench::tpcb::run::<bank::Bank>(task),
         Group::OpossumAt => opossum::run_at::<events::Store>(task),
         group => bail!("{group:?} measures a server"),
     }

@@ -514,7 +514,7 @@ pub(crate) fn open(options: &Options) -> Result<(Database, Vec<Keyspace>), Error
 }
 
 /// Everything so small that a few hundred transactions roll segments, flush, compact and trim.
-fn small_options(dice: &Dice) -> Options {
+pub(crate) fn small_options(dice: &Dice) -> Options {
     let mut options = Options::new().background(Background::Manual);
     let engine = options.engine_mut();
     engine.memory_budget = dice.between(64, 512) << 10;

@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use ropewalk_sim::{Counts, Run, Settings, exhaust, run};
+use ropewalk_sim::{Counts, Run, Settings, exhaust, run, run_tables};
 
 /// Seeded simulation of the whole engine on a disk that fails.
 #[derive(Debug, Parser)]
@@ -36,6 +36,9 @@ struct Arguments {
     /// Instead: a power cut at every operation of a workload of so many steps, for each seed.
     #[arg(long, value_name = "STEPS")]
     exhaust: Option<u64>,
+    /// Instead: transactions, definitions and loads over tables.
+    #[arg(long)]
+    tables: bool,
     /// Outcomes to try of each power cut of `--exhaust`.
     #[arg(long, default_value_t = 3)]
     tears: u64,
@@ -88,10 +91,11 @@ fn run_all(arguments: &Arguments, seeds: std::ops::Range<u64>) -> (u64, u64) {
     let settings = Settings { boots, steps, plant_lost_sync, whole_trace: arguments.trace };
     let (mut passed, mut failed, mut total) = (0, 0, Counts::default());
     for seed in seeds {
-        let run = run(seed, &settings);
+        let run = if arguments.tables { run_tables(seed, boots) } else { run(seed, &settings) };
         add(&mut total, &run.counts);
         let planted = if plant_lost_sync { " --plant-lost-sync" } else { "" };
-        let command = format!("sim --seed {seed} --boots {boots} --steps {steps}{planted}");
+        let tables = if arguments.tables { " --tables" } else { "" };
+        let command = format!("sim --seed {seed} --boots {boots} --steps {steps}{planted}{tables}");
         if run.bug.is_some() {
             failed += 1;
             println!("seed {seed} failed");

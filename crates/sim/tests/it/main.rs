@@ -3,3 +3,4 @@
 
 mod found;
 mod short;
+mod tables;
