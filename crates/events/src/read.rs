@@ -1,9 +1,10 @@
 //! Reading: streams whose memory is one batch, at one snapshot, in either direction.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use ropewalk_base::Position;
-use ropewalk_engine::Snapshot;
+use ropewalk_engine::{MANY, Snapshot};
 
 use crate::codec::{SequencedEvent, SequencedEventRef};
 use crate::error::EventsError;
@@ -20,6 +21,10 @@ pub struct Scan<'s> {
     high: u64,
     backwards: bool,
     left: u64,
+    /// Positions found before their events were asked for.
+    ahead: VecDeque<u64>,
+    /// How many were found the last time. Doubles, so that whoever wants one event pays for one.
+    stride: usize,
 }
 
 impl<'s> Scan<'s> {
@@ -32,6 +37,8 @@ impl<'s> Scan<'s> {
             high,
             backwards: options.backwards,
             left: options.limit.unwrap_or(u64::MAX),
+            ahead: VecDeque::new(),
+            stride: 0,
         }
     }
 
@@ -40,6 +47,13 @@ impl<'s> Scan<'s> {
     /// # Errors
     /// A posting is damaged.
     pub fn next_position(&mut self) -> Result<Option<Position>, EventsError> {
+        match self.ahead.pop_front() {
+            Some(position) => Ok(Some(Position(position))),
+            None => Ok(self.find()?.map(Position)),
+        }
+    }
+
+    fn find(&mut self) -> Result<Option<u64>, EventsError> {
         if self.left == 0 || self.low > self.high {
             return Ok(None);
         }
@@ -58,7 +72,19 @@ impl<'s> Scan<'s> {
         } else {
             self.low = position + 1
         }
-        Ok(Some(Position(position)))
+        Ok(Some(position))
+    }
+
+    /// Finds the next positions, so that events that lie apart are looked up side by side.
+    fn look_ahead(&mut self) -> Result<(), EventsError> {
+        self.stride = (self.stride * 2).clamp(1, MANY);
+        while self.ahead.len() < self.stride
+            && let Some(position) = self.find()?
+        {
+            self.ahead.push_back(position);
+        }
+        self.values.expect(self.ahead.make_contiguous());
+        Ok(())
     }
 
     /// The next event.
@@ -67,6 +93,9 @@ impl<'s> Scan<'s> {
     /// A posting or an event is damaged.
     #[allow(clippy::should_implement_trait)] // the event borrows from the scan
     pub fn next(&mut self) -> Result<Option<SequencedEventRef<'_>>, EventsError> {
+        if self.ahead.is_empty() && !matches!(self.plan, Node::All) {
+            self.look_ahead()?;
+        }
         match self.next_position()? {
             Some(position) => self.values.get(position.0).map(Some),
             None => Ok(None),

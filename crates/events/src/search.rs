@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use ropewalk_base::Seq;
-use ropewalk_engine::{Cursor, Keyspace, ReadView, Value};
+use ropewalk_engine::{Cursor, Keyspace, MANY, ReadView, Value};
 
 use crate::codec::SequencedEventRef;
 use crate::error::EventsError;
@@ -261,6 +261,8 @@ pub(crate) struct Values<'s> {
     /// Position asked for last, zero for none.
     last: u64,
     found: Option<Value<'s>>,
+    /// What was looked up ahead, the next one last.
+    ahead: Vec<(u64, Option<Value<'s>>)>,
 }
 
 impl<'s> Values<'s> {
@@ -275,6 +277,31 @@ impl<'s> Values<'s> {
             at: 0,
             last: 0,
             found: None,
+            ahead: Vec::new(),
+        }
+    }
+
+    /// Looks up the events that will be asked for next, if they are in runs and too far apart for a walk. An error is left
+    /// to the call that asks.
+    pub(crate) fn expect(&mut self, positions: &[u64]) {
+        self.ahead.clear();
+        let positions = positions.get(..MANY).unwrap_or(positions);
+        let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return };
+        let far = first.abs_diff(*last) > STEPS_MAX * (positions.len() as u64 - 1);
+        if !far || *first.max(last) >= self.runs_end {
+            return;
+        }
+        let mut keys = [[0; 8]; MANY];
+        for (key, position) in keys.iter_mut().zip(positions) {
+            *key = event_key(self.store, *position);
+        }
+        let keys = keys.each_ref().map(|key| key.as_slice());
+        let mut found = [const { None }; MANY];
+        if let (Some(keys), Some(found)) = (keys.get(..positions.len()), found.get_mut(..positions.len()))
+            && self.read.runs().get_many(self.events, keys, self.read.at(), found).is_ok()
+        {
+            let values = found.iter_mut().map(|entry| entry.take().and_then(|entry| entry.value));
+            self.ahead.extend(positions.iter().copied().zip(values).rev());
         }
     }
 
@@ -291,6 +318,11 @@ impl<'s> Values<'s> {
         if position >= self.runs_end {
             let source = self.memories.iter().rev().find(|s| s.memory.first <= position);
             return source.and_then(|s| s.events.value(&s.memory, position)).ok_or_else(missing);
+        }
+        if let Some((_, value)) = self.ahead.pop_if(|(at, _)| *at == position) {
+            self.last = position;
+            self.found = value;
+            return self.found.as_deref().ok_or_else(missing);
         }
         let walking = position.abs_diff(self.last) <= STEPS_MAX;
         self.last = position;
