@@ -1,0 +1,84 @@
+//! Years, months and days of a time: the proleptic Gregorian calendar in UTC, without leap seconds.
+
+const DAY: i64 = 86_400;
+
+/// A time, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Civil {
+    pub(crate) year: i64,
+    /// 1 to 12
+    pub(crate) month: i64,
+    /// 1 to 31
+    pub(crate) day: i64,
+    pub(crate) hour: i64,
+    pub(crate) minute: i64,
+    pub(crate) second: i64,
+    /// 0 is Sunday.
+    pub(crate) weekday: i64,
+    /// 1 to 366
+    pub(crate) yearday: i64,
+}
+
+impl Civil {
+    /// The time `seconds` after 1970.
+    pub(crate) fn new(seconds: i64) -> Self {
+        let (days, rest) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
+        // Days are counted from 1 March of year 0, so that the leap day is the last of its year; an era has 400 years.
+        let shifted = days.saturating_add(719_468);
+        let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let shifted_month = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+        let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        let before = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
+        let leap = i64::from(month > 2 && is_leap(year));
+        let yearday = before.get((month - 1) as usize).copied().unwrap_or(0) + day + leap;
+        Self {
+            year,
+            month,
+            day,
+            hour: rest / 3600,
+            minute: rest / 60 % 60,
+            second: rest % 60,
+            weekday: (days + 4).rem_euclid(7),
+            yearday,
+        }
+    }
+
+    /// Days of its month.
+    pub(crate) fn days_in_month(self) -> i64 {
+        match self.month {
+            2 if is_leap(self.year) => 29,
+            2 => 28,
+            4 | 6 | 9 | 11 => 30,
+            _ => 31,
+        }
+    }
+}
+
+fn is_leap(year: i64) -> bool {
+    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+}
+
+/// `2026-11-21T18:15:00Z`
+pub(crate) fn rfc3339(ms: i64) -> String {
+    let t = Civil::new(ms.div_euclid(1000));
+    format!("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", t.year, t.month, t.day, t.hour, t.minute, t.second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_that_are_hard_to_count() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339(951_782_400_000), "2000-02-29T00:00:00Z");
+        assert_eq!(rfc3339(-1), "1969-12-31T23:59:59Z");
+        let t = Civil::new(951_782_400);
+        assert_eq!((t.weekday, t.yearday, t.days_in_month()), (2, 60, 29));
+        assert_eq!(Civil::new(4_102_444_799).yearday, 365); // 2099-12-31
+    }
+}

@@ -1,0 +1,455 @@
+//! Operators: between a vector and a scalar, and between the series of two vectors that belong together.
+//!
+//! Which series belong together is decided once per series by its signature, the labels that matter; per step it only remains to
+//! see which of them have a value.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::row::{Cell, Row, Rows, Steps};
+use super::scalar::{arithmetic, holds};
+use super::{Around, Eval, Sink};
+use crate::annotations::{Note, Operation};
+use crate::ast::*;
+use crate::error::{Error, SAME_LABELS, refused};
+use crate::histogram::{Incompatible, ResetHint};
+use crate::labels::{Labels, METRIC_NAME, is_metadata};
+use crate::position::Span;
+
+/// The result of an operator between two samples.
+struct Outcome {
+    cell: Cell,
+    /// False when a comparison does not hold.
+    keep: bool,
+}
+
+impl Outcome {
+    fn value(cell: Cell) -> Option<Self> {
+        Some(Self { cell, keep: true })
+    }
+}
+
+/// Labels of a series that decide about its partners.
+fn signature(matching: &Matching, labels: &Labels) -> Labels {
+    let listed = |name: &str| matching.labels.iter().any(|label| label == name);
+    labels.filter(|name| if matching.on { listed(name) } else { name != METRIC_NAME && !listed(name) })
+}
+
+/// The series of both sides by signature.
+struct Sides {
+    left: Vec<usize>,
+    right: Vec<usize>,
+    signatures: Vec<Labels>,
+}
+
+impl Sides {
+    fn new(matching: &Matching, left: &[Row], right: &[Row]) -> Self {
+        let mut numbers: HashMap<Labels, usize> = HashMap::new();
+        let mut signatures = Vec::new();
+        let mut number = |row: &Row| {
+            let labels = signature(matching, &row.labels);
+            let next = numbers.len();
+            *numbers.entry(labels).or_insert_with_key(|labels| {
+                signatures.push(labels.clone());
+                next
+            })
+        };
+        let left = left.iter().map(&mut number).collect();
+        let right = right.iter().map(&mut number).collect();
+        Self { left, right, signatures }
+    }
+
+    /// For each signature, the series of a side that have it.
+    fn by_signature(&self, side: &[usize]) -> Vec<Vec<usize>> {
+        let mut lists = vec![Vec::new(); self.signatures.len()];
+        for (index, signature) in side.iter().enumerate() {
+            if let Some(list) = lists.get_mut(*signature) {
+                list.push(index);
+            }
+        }
+        lists
+    }
+
+    /// For each signature and step, whether a series of a side has a value.
+    fn presence(&self, rows: &[Row], side: &[usize], steps: usize) -> Vec<Vec<bool>> {
+        let mut presence = vec![Vec::new(); self.signatures.len()];
+        for (row, signature) in rows.iter().zip(side) {
+            let Some(list) = presence.get_mut(*signature) else { continue };
+            list.resize(steps, false);
+            for (step, place) in list.iter_mut().enumerate() {
+                *place |= row.has(step);
+            }
+        }
+        presence
+    }
+}
+
+impl<'a> Eval<'a> {
+    pub(crate) fn binary(&self, binary: &Binary, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+        use ValueType::{Scalar, Vector};
+        match (binary.left.value_type(), binary.right.value_type()) {
+            (Vector, Scalar) => self.with_scalar(binary, &binary.left, &binary.right, false, steps, sink),
+            (Scalar, Vector) => self.with_scalar(binary, &binary.right, &binary.left, true, steps, sink),
+            (Vector, Vector) => {
+                let Some(matching) = &binary.matching else { return refused("vectors without matching") };
+                let left = self.rows(&binary.left, steps, Around::default())?;
+                if left.list.is_empty() && binary.op == BinaryOp::And {
+                    return Ok(());
+                }
+                let right = self.rows(&binary.right, steps, Around::default())?;
+                if binary.op.is_set() {
+                    self.set_operation(binary.op, matching, left, right, steps, sink)
+                } else {
+                    self.between_vectors(binary, matching, left, right, steps, sink)
+                }
+            }
+            _ => refused("binary expression must contain only scalar and instant vector types"),
+        }
+    }
+
+    /// A vector and a scalar; `swapped` when the scalar stands on the left.
+    fn with_scalar(
+        &self,
+        binary: &Binary,
+        vector: &Expr,
+        scalar: &Expr,
+        swapped: bool,
+        steps: Steps,
+        sink: Sink<'_>,
+    ) -> Result<(), Error> {
+        let numbers = self.scalar(scalar, steps)?;
+        let span = binary.left.span().to(binary.right.span());
+        let renames = binary.op.changes_meaning() || binary.bool;
+        let plain = binary.op.changes_meaning();
+        let run = |sink: Sink<'_>| {
+            self.each_row(vector, steps, Around::default(), &mut |row| {
+                if renames {
+                    self.drop_name(row);
+                }
+                if plain && row.histograms.is_empty() {
+                    for (place, number) in row.floats.iter_mut().zip(&numbers) {
+                        if !super::row::is_absent(*place) {
+                            let (a, b) = if swapped { (*number, *place) } else { (*place, *number) };
+                            *place = arithmetic(binary.op, a, b);
+                        }
+                    }
+                    return sink(row);
+                }
+                for (step, number) in numbers.iter().enumerate() {
+                    let Some(cell) = row.cell(step) else { continue };
+                    let number = Cell::Float(*number);
+                    let (a, b) = if swapped { (&number, &cell) } else { (&cell, &number) };
+                    let outcome = self.apply(binary.op, a, b, span);
+                    row.clear(step);
+                    let Some(outcome) = outcome else { continue };
+                    if binary.bool {
+                        row.set(step, Cell::Float(if outcome.keep { 1.0 } else { 0.0 }));
+                    } else if outcome.keep {
+                        // A comparison gives the vector's value, on whichever side it stands.
+                        row.set(step, if binary.op.compares() && swapped { cell } else { outcome.cell });
+                    }
+                }
+                sink(row)
+            })
+        };
+        if renames { self.unnamed(vector, sink, run) } else { run(sink) }
+    }
+
+    /// An operator between two samples; `None` (and said so) when there is no result.
+    fn apply(&self, op: BinaryOp, a: &Cell, b: &Cell, span: Span) -> Option<Outcome> {
+        use BinaryOp::{Add, Div, Equal, Mul, NotEqual, Sub, TrimLower, TrimUpper};
+        let types = |left, right| {
+            self.note(&Note::IncompatibleTypes { left, op, right }, span);
+            None
+        };
+        match (a, b) {
+            (Cell::Float(_), Cell::Float(_)) if matches!(op, TrimUpper | TrimLower) => {
+                types("float", "float")
+            }
+            (Cell::Float(a), Cell::Float(b)) if op.compares() => {
+                Some(Outcome { cell: Cell::Float(*a), keep: holds(op, *a, *b) })
+            }
+            (Cell::Float(a), Cell::Float(b)) => Outcome::value(Cell::Float(arithmetic(op, *a, *b))),
+            (Cell::Float(factor), Cell::Histogram(h)) | (Cell::Histogram(h), Cell::Float(factor))
+                if op == Mul =>
+            {
+                let mut h = (**h).clone();
+                h.multiply(*factor);
+                Outcome::value(Cell::Histogram(Arc::new(h.compacted())))
+            }
+            (Cell::Float(_), Cell::Histogram(_)) => types("float", "histogram"),
+            (Cell::Histogram(h), Cell::Float(number)) => {
+                let mut h = (**h).clone();
+                match op {
+                    Div => {
+                        h.divide(*number);
+                        h.compact();
+                    }
+                    TrimUpper | TrimLower => h.trim(*number, op == TrimUpper),
+                    _ => return types("histogram", "float"),
+                }
+                Outcome::value(Cell::Histogram(Arc::new(h)))
+            }
+            (Cell::Histogram(a), Cell::Histogram(b)) => match op {
+                Equal | NotEqual => {
+                    Some(Outcome { cell: Cell::Histogram(Arc::clone(a)), keep: a.same(b) == (op == Equal) })
+                }
+                Add | Sub => {
+                    let operation = if op == Add { Operation::Addition } else { Operation::Subtraction };
+                    let mut sum = (**a).clone();
+                    match if op == Add { sum.add(b) } else { sum.subtract(b) } {
+                        Err(Incompatible) => {
+                            self.note(&Note::IncompatibleBuckets { op }, span);
+                            return None;
+                        }
+                        Ok(outcome) => {
+                            if outcome.collision {
+                                self.note(&Note::CounterResetCollision { operation }, span);
+                            }
+                            if outcome.reconciled {
+                                self.note(&Note::BucketsReconciled { operation }, span);
+                            }
+                        }
+                    }
+                    if op == Sub {
+                        sum.hint = ResetHint::Gauge;
+                    }
+                    Outcome::value(Cell::Histogram(Arc::new(sum.compacted())))
+                }
+                _ => types("histogram", "histogram"),
+            },
+        }
+    }
+
+    fn set_operation(
+        &self,
+        op: BinaryOp,
+        matching: &Matching,
+        mut left: Rows<'a>,
+        mut right: Rows<'a>,
+        steps: Steps,
+        sink: Sink<'_>,
+    ) -> Result<(), Error> {
+        let sides = Sides::new(matching, &left.list, &right.list);
+        self.budget.work((left.list.len() + right.list.len()) * steps.count)?;
+        let (masked, side, presence) = match op {
+            BinaryOp::Or => (&mut right, &sides.right, sides.presence(&left.list, &sides.left, steps.count)),
+            _ => (&mut left, &sides.left, sides.presence(&right.list, &sides.right, steps.count)),
+        };
+        for (row, signature) in masked.list.iter_mut().zip(side) {
+            let present = presence.get(*signature);
+            for step in 0..steps.count {
+                let partner = present.and_then(|list| list.get(step)).copied().unwrap_or(false);
+                if partner != (op == BinaryOp::And) {
+                    row.clear(step);
+                }
+            }
+        }
+        let mut rows = std::mem::take(&mut left.list);
+        if op == BinaryOp::Or {
+            rows.append(&mut right.list);
+            rows.retain(|row| !row.is_empty());
+            super::row::merge(&mut rows)?;
+        }
+        self.give(rows.into_iter().filter(|row| !row.is_empty()), sink)
+    }
+
+    fn between_vectors(
+        &self,
+        binary: &Binary,
+        matching: &Matching,
+        left: Rows<'a>,
+        right: Rows<'a>,
+        steps: Steps,
+        sink: Sink<'_>,
+    ) -> Result<(), Error> {
+        let filled = matching.fill_left.is_some() || matching.fill_right.is_some();
+        if (left.list.is_empty() || right.list.is_empty()) && !filled {
+            return Ok(());
+        }
+        // `many` is the side of which several series may share a partner of side `one`.
+        let swapped = matching.card == Cardinality::OneToMany;
+        let (many, one) = if swapped { (&right.list, &left.list) } else { (&left.list, &right.list) };
+        let mut join = Join {
+            eval: self,
+            binary,
+            matching,
+            sides: Sides::new(matching, many, one),
+            swapped,
+            span: binary.left.span().to(binary.right.span()),
+            results: Rows::new(self.budget),
+            places: HashMap::new(),
+            taken: Vec::new(),
+            steps,
+        };
+        join.check_one_side(many, one, filled)?;
+        join.run(many, one)?;
+        let mut rows = std::mem::take(&mut join.results.list);
+        rows.retain(|row| !row.is_empty());
+        self.give(rows, sink)
+    }
+}
+
+/// An operator between two vectors, while it runs.
+struct Join<'j, 'a> {
+    eval: &'j Eval<'a>,
+    binary: &'j Binary,
+    matching: &'j Matching,
+    sides: Sides,
+    swapped: bool,
+    span: Span,
+    results: Rows<'a>,
+    /// Results by their labels.
+    places: HashMap<Labels, usize>,
+    /// For each result and step: the signature (from 1) whose match took the place, 0 for none.
+    taken: Vec<Vec<u32>>,
+    steps: Steps,
+}
+
+impl Join<'_, '_> {
+    /// On the side of one, only one series of a signature may have a value at a step.
+    fn check_one_side(&self, many: &[Row], one: &[Row], filled: bool) -> Result<(), Error> {
+        for (list, labels) in self.sides.by_signature(&self.sides.right).iter().zip(&self.sides.signatures) {
+            if list.len() < 2 {
+                continue;
+            }
+            for step in 0..self.steps.count {
+                if !filled && !many.iter().any(|row| row.has(step)) {
+                    continue;
+                }
+                let mut present = list.iter().filter_map(|index| one.get(*index)).filter(|row| row.has(step));
+                if let (Some(first), Some(second)) = (present.next(), present.next()) {
+                    let mut both = [first.labels.to_string(), second.labels.to_string()];
+                    both.sort();
+                    let side = if self.swapped { "left" } else { "right" };
+                    return refused(format!(
+                        "found duplicate series for the match group {labels} on the {side} hand-side of the operation: [{}];\
+                         many-to-many matching not allowed: matching labels must be unique on one side",
+                        both.join(", ")
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, many: &[Row], one: &[Row]) -> Result<(), Error> {
+        let partners = self.sides.by_signature(&self.sides.right);
+        let one_to_one = self.matching.card == Cardinality::OneToOne;
+        // As Prometheus has it: `fill_right` is for the side of one, also when `group_right` makes that the left.
+        let (fill_many, fill_one) = (self.matching.fill_left, self.matching.fill_right);
+        // Which signatures have found a match at which steps.
+        let mut matched: Vec<Vec<bool>> = vec![Vec::new(); self.sides.signatures.len()];
+        for (row, signature) in many.iter().zip(self.sides.left.clone()) {
+            self.eval.budget.work(self.steps.count)?;
+            let candidates = partners.get(signature).map(Vec::as_slice).unwrap_or_default();
+            // The partner of the step before, and where its results go.
+            let mut last: Option<(Option<usize>, usize)> = None;
+            for step in 0..self.steps.count {
+                let Some(cell) = row.cell(step) else { continue };
+                let partner =
+                    candidates.iter().copied().find(|index| one.get(*index).is_some_and(|r| r.has(step)));
+                let other =
+                    match (partner.and_then(|index| one.get(index)).and_then(|r| r.cell(step)), fill_one) {
+                        (Some(cell), _) => cell,
+                        (None, Some(value)) => Cell::Float(value),
+                        (None, None) => continue,
+                    };
+                let Some(outcome) = self.outcome(&cell, &other) else { continue };
+                let place = match last {
+                    Some((before, place)) if before == partner => place,
+                    _ => {
+                        let labels = match partner.and_then(|index| one.get(index)) {
+                            Some(one) => self.labels(&row.labels, &one.labels),
+                            None => self.labels(&row.labels, &signature_of(&self.sides, signature)),
+                        };
+                        self.place(labels)?
+                    }
+                };
+                last = Some((partner, place));
+                if let Some(list) = matched.get_mut(signature) {
+                    list.resize(self.steps.count, false);
+                    if let Some(found) = list.get_mut(step) {
+                        if *found && one_to_one {
+                            return refused(
+                                "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)",
+                            );
+                        }
+                        *found = true;
+                    }
+                }
+                self.put(place, step, signature, outcome)?;
+            }
+        }
+        if let Some(value) = fill_many {
+            for (row, signature) in one.iter().zip(self.sides.right.clone()) {
+                let labels = signature_of(&self.sides, signature);
+                for step in 0..self.steps.count {
+                    let found =
+                        matched.get(signature).and_then(|list| list.get(step)).copied().unwrap_or(false);
+                    let Some(cell) = row.cell(step).filter(|_| !found) else { continue };
+                    let Some(outcome) = self.outcome(&Cell::Float(value), &cell) else { continue };
+                    let place = self.place(self.labels(&labels, &row.labels))?;
+                    self.put(place, step, signature, outcome)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn outcome(&self, many: &Cell, one: &Cell) -> Option<Outcome> {
+        let (left, right) = if self.swapped { (one, many) } else { (many, one) };
+        self.eval.apply(self.binary.op, left, right, self.span)
+    }
+
+    /// The labels of a result.
+    fn labels(&self, many: &Labels, one: &Labels) -> Labels {
+        let renames =
+            self.binary.op.changes_meaning() || self.binary.bool && !self.eval.options.delayed_name_removal;
+        let listed = |name: &str| self.matching.labels.iter().any(|label| label == name);
+        let one_to_one = self.matching.card == Cardinality::OneToOne;
+        let mut labels = many.filter(|name| {
+            !(renames && is_metadata(name)) && (!one_to_one || listed(name) == self.matching.on)
+        });
+        for name in &self.matching.include {
+            labels = labels.with(name, one.get(name));
+        }
+        labels
+    }
+
+    fn place(&mut self, labels: Labels) -> Result<usize, Error> {
+        if let Some(place) = self.places.get(&labels) {
+            return Ok(*place);
+        }
+        let place = self.results.list.len();
+        self.places.insert(labels.clone(), place);
+        self.results.push(Row::new(labels, self.binary.bool, self.steps.count))?;
+        self.taken.push(vec![0; self.steps.count]);
+        Ok(place)
+    }
+
+    fn put(&mut self, place: usize, step: usize, signature: usize, outcome: Outcome) -> Result<(), Error> {
+        let Some(taken) = self.taken.get_mut(place).and_then(|list| list.get_mut(step)) else {
+            return Ok(());
+        };
+        let number = u32::try_from(signature + 1).unwrap_or(u32::MAX);
+        if *taken == number && self.matching.card != Cardinality::OneToOne {
+            return refused("multiple matches for labels: grouping labels must ensure unique matches");
+        }
+        *taken = number;
+        if !outcome.keep && !self.binary.bool {
+            return Ok(());
+        }
+        let Some(row) = self.results.list.get_mut(place) else { return Ok(()) };
+        if row.has(step) {
+            return refused(SAME_LABELS);
+        }
+        let truth = || Cell::Float(if outcome.keep { 1.0 } else { 0.0 });
+        row.set(step, if self.binary.bool { truth() } else { outcome.cell });
+        Ok(())
+    }
+}
+
+fn signature_of(sides: &Sides, signature: usize) -> Labels {
+    sides.signatures.get(signature).cloned().unwrap_or_default()
+}

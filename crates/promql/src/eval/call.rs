@@ -1,0 +1,157 @@
+//! Calls of functions that give vectors: which kind each is.
+
+use super::row::{Row, Steps};
+use super::{Around, Eval, Sink};
+use crate::annotations::Note;
+use crate::ast::*;
+use crate::error::{Error, refused};
+use crate::labels::{Labels, METRIC_NAME};
+use crate::matcher::MatchOp;
+
+impl Eval<'_> {
+    pub(crate) fn call(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+        if call.function.args.contains(&ValueType::Matrix) {
+            return self.call_range(call, steps, sink);
+        }
+        match (call.function.name, call.args.as_slice()) {
+            ("vector", [scalar]) => {
+                let floats = self.scalar(scalar, steps)?;
+                sink(&mut Row { floats, ..Row::default() })
+            }
+            ("absent", [vector]) => self.absent(vector, steps, sink),
+            ("sort" | "sort_desc" | "sort_by_label" | "sort_by_label_desc", [vector, labels @ ..]) => {
+                self.sort(call, vector, labels, steps, sink)
+            }
+            ("label_replace", _) => self.label_replace(call, steps, sink),
+            ("label_join", _) => self.label_join(call, steps, sink),
+            ("info", [vector, labels @ ..]) => self.info(vector, labels.first(), steps, sink),
+            ("timestamp", [vector]) => self.unnamed(vector, sink, |sink| self.timestamp(vector, steps, sink)),
+            ("start_timestamp", [vector]) => {
+                self.unnamed(vector, sink, |sink| self.start_timestamp(vector, steps, sink))
+            }
+            ("histogram_quantile", [q, vector]) => self.histogram_quantile(q, vector, steps, sink),
+            ("histogram_quantiles", [vector, label, quantiles @ ..]) => {
+                self.histogram_quantiles(vector, label, quantiles, steps, sink)
+            }
+            ("histogram_fraction", [lower, upper, vector]) => {
+                self.histogram_fraction(lower, upper, vector, steps, sink)
+            }
+            ("clamp" | "clamp_min" | "clamp_max", [vector, bounds @ ..]) => {
+                self.unnamed(vector, sink, |sink| self.clamp(call.function.name, vector, bounds, steps, sink))
+            }
+            ("round", [vector, to @ ..]) => {
+                self.unnamed(vector, sink, |sink| self.round(vector, to.first(), steps, sink))
+            }
+            (name, []) => self.date_of_step(name, steps, sink),
+            (name, [vector]) => self.unnamed(vector, sink, |sink| self.simple(name, vector, steps, sink)),
+            (name, _) => refused(format!("function {name} gives no vector")),
+        }
+    }
+
+    /// 1 at the steps where the vector is empty.
+    fn absent(&self, vector: &Expr, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+        let mut result = Row::new(labels_of_absence(Some(vector)), false, steps.count);
+        result.floats.fill(1.0);
+        self.each_row(vector, steps, Around { func: Some("absent"), ..Around::default() }, &mut |row| {
+            for step in 0..steps.count {
+                if row.has(step) {
+                    result.clear(step);
+                }
+            }
+            Ok(())
+        })?;
+        if result.is_empty() { Ok(()) } else { sink(&mut result) }
+    }
+
+    fn sort(
+        &self,
+        call: &Call,
+        vector: &Expr,
+        labels: &[Expr],
+        steps: Steps,
+        sink: Sink<'_>,
+    ) -> Result<(), Error> {
+        if steps.count > 1 {
+            self.note(&Note::SortInRange, call.span);
+        }
+        let mut rows = self.rows(vector, steps, Around::default())?;
+        let by_label = call.function.name.starts_with("sort_by_label");
+        if !by_label {
+            rows.list.iter_mut().for_each(|row| row.histograms.clear());
+            rows.list.retain(|row| !row.is_empty());
+        }
+        if steps.count == 1 {
+            let descending = call.function.name.ends_with("_desc");
+            if by_label {
+                let names = labels.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+                rows.list.sort_by(|a, b| {
+                    let order = names
+                        .iter()
+                        .map(|name| natural_order(a.labels.get(name), b.labels.get(name)))
+                        .find(|order| order.is_ne())
+                        .unwrap_or_else(|| a.labels.cmp(&b.labels));
+                    if descending { order.reverse() } else { order }
+                });
+            } else {
+                let value = |row: &Row| row.float(0).unwrap_or(f64::NAN);
+                rows.list.sort_by(|a, b| super::choose::nan_last(value(a), value(b), descending));
+            }
+        }
+        self.give(std::mem::take(&mut rows.list), sink)
+    }
+}
+
+/// The text of a text argument.
+pub(super) fn text(expr: &Expr) -> Result<&str, Error> {
+    match expr.bare() {
+        Expr::Text(text) => std::str::from_utf8(&text.value).or_else(|_| {
+            refused(format!("string {} is not valid UTF-8", crate::text::quote_bytes(&text.value)))
+        }),
+        _ => refused("expected an expression of type string"),
+    }
+}
+
+/// The labels that a missing series would surely have: those compared for equality, each once.
+pub(super) fn labels_of_absence(expr: Option<&Expr>) -> Labels {
+    let matchers = match expr.map(Expr::bare) {
+        Some(Expr::Selector(e)) => &e.matchers,
+        Some(Expr::Matrix(e)) => &e.selector.matchers,
+        _ => return Labels::default(),
+    };
+    let of = |name: &str| matchers.iter().filter(|m| m.name() == name).count();
+    Labels::from_pairs(
+        matchers
+            .iter()
+            .filter(|m| m.name() != METRIC_NAME && m.op() == MatchOp::Equal && of(m.name()) == 1)
+            .map(|m| (m.name(), m.value())),
+    )
+}
+
+/// Compares texts as people do: numbers in them by their value.
+fn natural_order(a: &str, b: &str) -> std::cmp::Ordering {
+    let (mut a, mut b) = (chunks(a), chunks(b));
+    loop {
+        let (a, b) = match (a.next(), b.next()) {
+            (Some(a), Some(b)) => (a, b),
+            (a, b) => return a.is_some().cmp(&b.is_some()),
+        };
+        let order = match (a.parse::<u64>(), b.parse::<u64>()) {
+            (Ok(a), Ok(b)) => a.cmp(&b),
+            _ => a.cmp(b),
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+}
+
+/// Digits and other characters in turn.
+fn chunks(mut text: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let digits = text.chars().next()?.is_ascii_digit();
+        let end = text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len());
+        let (chunk, rest) = text.split_at(end);
+        text = rest;
+        Some(chunk)
+    })
+}

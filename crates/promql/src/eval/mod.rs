@@ -1,0 +1,194 @@
+//! Evaluation: each part of an expression over all steps at once, one series at a time.
+//!
+//!   Source ─▶ selector ─▶ range function ─▶ aggregation ─▶ answer      rows are pushed from left to right
+//!                └─ samples of one series ─┘      └─ one row of steps ─┘
+//!
+//! Invariants
+//! 1. An operator hands a [`Row`] to its sink and may use the row's memory again when the sink returns; a sink that wants to keep
+//!    it takes it. So a sum over thousands of series holds one of them at a time.
+//! 2. What depends on labels alone is done once per series, never per step.
+//! 3. Values do not depend on what is marked invariant, nor on how steps are put together: a range query gives at each step what an
+//!    instant query would.
+//!
+//! Not here: which times a selector reads (`select`), range functions (`range`), operators between vectors (`binary`).
+
+mod aggregate;
+mod binary;
+mod buckets;
+mod call;
+mod choose;
+mod info;
+mod instant;
+mod label;
+mod quantile;
+mod range;
+mod rate;
+mod row;
+mod scalar;
+mod select;
+mod window;
+
+use std::cell::RefCell;
+
+pub(crate) use buckets::nearly_equal;
+pub(crate) use info::reference as info_reference;
+pub(crate) use range::Range;
+pub(crate) use rate::extended_points;
+pub(crate) use row::{Cell, Row, Rows, Steps};
+pub(crate) use select::drop_stale;
+
+use crate::annotations::{Annotations, Note};
+use crate::ast::*;
+use crate::budget::Budget;
+use crate::error::{Error, refused};
+use crate::labels::Labels;
+use crate::position::Span;
+use crate::query::Options;
+use crate::source::Source;
+
+/// What an operator does with each row.
+pub(crate) type Sink<'s> = &'s mut dyn FnMut(&mut Row) -> Result<(), Error>;
+
+/// What is right around an expression, for the hints of selectors.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Around<'a> {
+    pub(crate) func: Option<&'a str>,
+    pub(crate) grouping: &'a [String],
+    pub(crate) by: bool,
+}
+
+/// One query being evaluated.
+pub(crate) struct Eval<'a> {
+    pub(crate) source: &'a dyn Source,
+    pub(crate) budget: &'a Budget<'a>,
+    pub(crate) options: &'a Options,
+    pub(crate) notes: RefCell<Annotations>,
+}
+
+impl<'a> Eval<'a> {
+    pub(crate) fn note(&self, note: &Note<'_>, span: Span) {
+        self.notes.borrow_mut().add(note, span);
+    }
+
+    /// Gives the series of a vector expression to `sink`, one by one. Rows may be empty.
+    pub(crate) fn each_row(
+        &self,
+        expr: &Expr,
+        steps: Steps,
+        around: Around<'_>,
+        sink: Sink<'_>,
+    ) -> Result<(), Error> {
+        if steps.count == 0 {
+            return Ok(());
+        }
+        match expr {
+            Expr::Paren(e) => self.each_row(&e.expr, steps, around, sink),
+            Expr::Invariant(e) => self.each_row(e, Steps { count: 1, ..steps }, around, &mut |row| {
+                self.budget.work(steps.count)?;
+                row.spread(steps.count);
+                sink(row)
+            }),
+            Expr::Selector(e) => self.select_instant(e, steps, around, sink),
+            Expr::Unary(e) => self.negate(e, steps, sink),
+            Expr::Call(e) => self.call(e, steps, sink),
+            Expr::Aggregate(e) => self.aggregate(e, steps, sink),
+            Expr::Binary(e) => self.binary(e, steps, sink),
+            // Types are checked by the parser: what is left are scalars, texts and ranges, where no vector can stand.
+            Expr::Number(_) | Expr::Text(_) | Expr::Matrix(_) | Expr::Subquery(_) => {
+                refused("expected an expression of type instant vector")
+            }
+        }
+    }
+
+    /// All series of a vector expression that have a value.
+    pub(crate) fn rows(&self, expr: &Expr, steps: Steps, around: Around<'_>) -> Result<Rows<'a>, Error> {
+        let mut rows = Rows::new(self.budget);
+        self.each_row(expr, steps, around, &mut |row| {
+            if !row.is_empty() {
+                rows.push(std::mem::take(row))?;
+            }
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
+    /// Gives rows to a sink.
+    pub(crate) fn give(&self, rows: impl IntoIterator<Item = Row>, sink: Sink<'_>) -> Result<(), Error> {
+        for mut row in rows {
+            self.budget.work(row.steps())?;
+            sink(&mut row)?;
+        }
+        Ok(())
+    }
+
+    /// The value is no longer that of the metric: its name goes, now or at the end of the query.
+    pub(crate) fn drop_name(&self, row: &mut Row) {
+        row.drop_name = true;
+        if !self.options.delayed_name_removal {
+            row.labels = row.labels.without_name();
+        }
+    }
+
+    /// As [`Eval::drop_name`], for labels.
+    pub(crate) fn without_name(&self, labels: &Labels) -> Labels {
+        if self.options.delayed_name_removal { labels.clone() } else { labels.without_name() }
+    }
+
+    /// Runs an operator that takes names away. When that can make two series equal, they are put together before they go on.
+    pub(crate) fn unnamed(
+        &self,
+        from: &Expr,
+        sink: Sink<'_>,
+        run: impl FnOnce(Sink<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if self.options.delayed_name_removal || names_are_equal(from) {
+            return run(sink);
+        }
+        let mut rows = Rows::new(self.budget);
+        run(&mut |row| {
+            if !row.is_empty() {
+                rows.push(std::mem::take(row))?;
+            }
+            Ok(())
+        })?;
+        rows.merge()?;
+        self.give(std::mem::take(&mut rows.list), sink)
+    }
+
+    fn negate(&self, unary: &Unary, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+        if !unary.negative {
+            return self.each_row(&unary.expr, steps, Around::default(), sink);
+        }
+        self.unnamed(&unary.expr, sink, |sink| {
+            self.each_row(&unary.expr, steps, Around::default(), &mut |row| {
+                self.drop_name(row);
+                for value in row.floats.iter_mut().filter(|value| !row::is_absent(**value)) {
+                    *value = -*value;
+                }
+                for histogram in row.histograms.iter_mut().flatten() {
+                    std::sync::Arc::make_mut(histogram).multiply(-1.0);
+                }
+                sink(row)
+            })
+        })
+    }
+}
+
+/// True when all series of the expression surely have the same metric name, or none.
+fn names_are_equal(expr: &Expr) -> bool {
+    use crate::labels::METRIC_NAME;
+    use crate::matcher::MatchOp;
+    let of_selector = |selector: &Selector| {
+        selector
+            .matchers
+            .iter()
+            .any(|m| m.name() == METRIC_NAME && m.op() == MatchOp::Equal && !m.value().is_empty())
+    };
+    match expr {
+        Expr::Selector(e) => of_selector(e),
+        Expr::Matrix(e) => of_selector(&e.selector),
+        Expr::Paren(e) => names_are_equal(&e.expr),
+        Expr::Invariant(e) => names_are_equal(e),
+        _ => false,
+    }
+}

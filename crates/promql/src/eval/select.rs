@@ -1,0 +1,289 @@
+//! Selectors: which samples a step sees.
+//!
+//!   instant   the last sample in (t - lookback, t], unless it is a staleness marker
+//!   range     all samples in (t - range, t], without staleness markers
+//!
+//! where t is the time of the step less the offset, or the time of `@` less the offset.
+
+use std::sync::Arc;
+
+use super::row::{Cell, Row, Steps};
+use super::{Around, Eval, Sink};
+use crate::annotations::Note;
+use crate::ast::*;
+use crate::error::Error;
+use crate::histogram::{Histogram, ResetHint};
+use crate::labels::Labels;
+use crate::source::{Hints, Samples, Select, is_stale};
+
+/// The times at which a selector looks, one per step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reference {
+    at: Option<i64>,
+    offset_ms: i64,
+    steps: Steps,
+}
+
+impl Reference {
+    pub(crate) fn new(at: Option<At>, offset: &Duration, steps: Steps) -> Self {
+        let at = match at {
+            Some(At::Time(ms)) => Some(ms),
+            _ => None,
+        };
+        Self { at, offset_ms: offset.ms(), steps }
+    }
+
+    pub(crate) fn time(&self, step: usize) -> i64 {
+        self.at.unwrap_or_else(|| self.steps.time(step)).saturating_sub(self.offset_ms)
+    }
+
+    pub(crate) fn first(&self) -> i64 {
+        self.time(0)
+    }
+
+    pub(crate) fn last(&self) -> i64 {
+        self.time(self.steps.count.saturating_sub(1))
+    }
+}
+
+/// One sample, as an instant selector sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) time_ms: i64,
+    pub(crate) start_ms: i64,
+    pub(crate) cell: Cell,
+}
+
+impl Eval<'_> {
+    /// Reads the series of a selector: labels, and samples in the bounds.
+    pub(crate) fn each_series(
+        &self,
+        select: &Select<'_>,
+        totals: bool,
+        each: &mut dyn FnMut(&Labels, &mut Samples) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.budget.check()?;
+        let mut set = self.source.select(select, self.budget)?;
+        let mut samples = Samples::default();
+        while let Some(labels) = set.next()? {
+            self.budget.one_series()?;
+            samples.clear();
+            set.samples(&mut samples)?;
+            if totals && !samples.histograms.is_empty() {
+                resolve_resets(&mut samples);
+            }
+            each(&labels, &mut samples)?;
+        }
+        Ok(())
+    }
+
+    fn instant_bounds<'q>(
+        &self,
+        selector: &'q Selector,
+        reference: &Reference,
+        steps: Steps,
+        around: Around<'q>,
+    ) -> Select<'q> {
+        let lookback = self.options.lookback_ms;
+        let after = if selector.edges == Edges::Smoothed { lookback } else { 0 };
+        Select {
+            matchers: &selector.matchers,
+            start_ms: reference.first().saturating_sub(lookback).saturating_add(1),
+            end_ms: reference.last().saturating_add(after),
+            hints: Hints {
+                step_ms: if steps.count > 1 { steps.step_ms } else { 0 },
+                range_ms: 0,
+                func: around.func,
+                grouping: around.grouping,
+                by: around.by,
+                starts: false,
+            },
+        }
+    }
+
+    /// An instant selector.
+    pub(crate) fn select_instant(
+        &self,
+        selector: &Selector,
+        steps: Steps,
+        around: Around<'_>,
+        sink: Sink<'_>,
+    ) -> Result<(), Error> {
+        let reference = Reference::new(selector.at, &selector.offset, steps);
+        let select = self.instant_bounds(selector, &reference, steps, around);
+        let mut row = Row::default();
+        self.each_series(&select, selector.totals, &mut |labels, samples| {
+            self.budget.work(steps.count)?;
+            row.reset(labels.clone(), false, steps.count);
+            if selector.edges == Edges::Smoothed {
+                self.smooth(selector, &reference, samples, &mut row);
+            } else if samples.histograms.is_empty() {
+                self.look_back_floats(&reference, samples, &mut row);
+            } else {
+                self.look_back(&reference, samples, |step, seen| row.set(step, seen.cell));
+            }
+            sink(&mut row)
+        })
+    }
+
+    /// The fast path: floats only.
+    fn look_back_floats(&self, reference: &Reference, samples: &Samples, row: &mut Row) {
+        let lookback = self.options.lookback_ms;
+        let mut rest = samples.times_ms.iter().zip(&samples.values).peekable();
+        let mut last = None;
+        for (step, place) in row.floats.iter_mut().enumerate() {
+            let time = reference.time(step);
+            while let Some((at, value)) = rest.next_if(|(at, _)| **at <= time) {
+                last = Some((*at, *value));
+            }
+            if let Some((at, value)) = last.filter(|(at, _)| *at > time.saturating_sub(lookback)) {
+                let _ = at;
+                // A staleness marker is a value that is absent.
+                *place = value;
+            }
+        }
+    }
+
+    /// Calls `each` with what every step sees.
+    pub(crate) fn look_back(
+        &self,
+        reference: &Reference,
+        samples: &Samples,
+        mut each: impl FnMut(usize, Seen),
+    ) {
+        let lookback = self.options.lookback_ms;
+        let (times, mut next) = (&samples.times_ms, 0);
+        for step in 0..reference.steps.count {
+            let time = reference.time(step);
+            while times.get(next).is_some_and(|at| *at <= time) {
+                next += 1;
+            }
+            let Some(index) = next.checked_sub(1) else { continue };
+            let Some(at) = times.get(index).filter(|at| **at > time.saturating_sub(lookback)) else {
+                continue;
+            };
+            let cell = match samples.histograms.get(index) {
+                Some(Some(histogram)) => Cell::Histogram(Arc::clone(histogram)),
+                _ => match samples.values.get(index) {
+                    Some(value) if !is_stale(*value) => Cell::Float(*value),
+                    _ => continue,
+                },
+            };
+            let start_ms = samples.starts_ms.get(index).copied().unwrap_or(0);
+            each(step, Seen { time_ms: *at, start_ms, cell });
+        }
+    }
+
+    /// What each step of an instant selector sees, with the times of the samples.
+    pub(crate) fn each_seen(
+        &self,
+        selector: &Selector,
+        steps: Steps,
+        starts: bool,
+        each: &mut dyn FnMut(&Labels, &mut dyn Iterator<Item = (usize, Seen)>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let reference = Reference::new(selector.at, &selector.offset, steps);
+        let mut select = self.instant_bounds(selector, &reference, steps, Around::default());
+        select.hints.starts = starts;
+        self.each_series(&select, selector.totals, &mut |labels, samples| {
+            self.budget.work(steps.count)?;
+            let mut seen = Vec::new();
+            self.look_back(&reference, samples, |step, found| seen.push((step, found)));
+            each(labels, &mut seen.into_iter())
+        })
+    }
+
+    /// `smoothed`: the value on the line between the samples before and after.
+    fn smooth(&self, selector: &Selector, reference: &Reference, samples: &mut Samples, row: &mut Row) {
+        drop_stale(samples);
+        let (times, lookback) = (&samples.times_ms, self.options.lookback_ms);
+        let histogram = |index: usize| samples.histograms.get(index).and_then(Option::as_ref);
+        let value = |index: usize| samples.values.get(index).copied().unwrap_or(f64::NAN);
+        let name = row.labels.name().to_owned();
+        for step in 0..row.steps() {
+            let time = reference.time(step);
+            let from = times.partition_point(|at| *at <= time.saturating_sub(lookback));
+            let to = times.partition_point(|at| *at <= time.saturating_add(lookback));
+            let histograms = (from..to).filter(|index| histogram(*index).is_some()).count();
+            if histograms > 0 && histograms < to - from {
+                self.note(&Note::MixedFloatsHistograms { name: &name }, selector.span);
+                continue;
+            }
+            // The first sample not before the step, and the one before it.
+            let next = times.partition_point(|at| *at < time).clamp(from, to);
+            let exact = next < to && times.get(next) == Some(&time);
+            let before = next.checked_sub(1).filter(|index| *index >= from);
+            let cell = match (exact, before, next < to) {
+                (true, ..) => {
+                    histogram(next).map_or(Cell::Float(value(next)), |h| Cell::Histogram(Arc::clone(h)))
+                }
+                (false, None, _) => continue,
+                (false, Some(before), false) => match histogram(before) {
+                    None => Cell::Float(value(before)),
+                    Some(h) => {
+                        Cell::Histogram(Arc::new(Histogram { hint: ResetHint::Unknown, ..(**h).clone() }))
+                    }
+                },
+                (false, Some(before), true) => {
+                    let at = |index: usize| times.get(index).copied().unwrap_or(time);
+                    let (t1, t2) = (at(before), at(next));
+                    match (histogram(before), histogram(next)) {
+                        (Some(h1), Some(h2)) => {
+                            if h1.is_custom() != h2.is_custom() {
+                                self.note(&Note::MixedSchemas { name: &name }, selector.span);
+                                continue;
+                            }
+                            let counter = h1.hint != ResetHint::Gauge || h2.hint != ResetHint::Gauge;
+                            let between = self.between((h1, t1), (h2, t2), time, counter, selector.span);
+                            match between {
+                                Ok(h) => Cell::Histogram(Arc::new(h)),
+                                Err(_) => continue,
+                            }
+                        }
+                        _ => Cell::Float(super::rate::on_line(
+                            (t1, value(before)),
+                            (t2, value(next)),
+                            time,
+                            false,
+                        )),
+                    }
+                }
+            };
+            row.set(step, cell);
+        }
+    }
+}
+
+/// Fills in what is not known of resets between neighbouring histograms.
+fn resolve_resets(samples: &mut Samples) {
+    let mut before: Option<Arc<Histogram>> = None;
+    for histogram in samples.histograms.iter_mut().flatten() {
+        let current = Arc::clone(histogram);
+        if let Some(before) = before.as_ref().filter(|_| histogram.hint == ResetHint::Unknown) {
+            let hint = if current.is_reset_from(before) { ResetHint::Reset } else { ResetHint::NotReset };
+            *histogram = Arc::new(Histogram { hint, ..(*current).clone() });
+        }
+        before = Some(current);
+    }
+}
+
+/// Takes staleness markers out.
+pub(crate) fn drop_stale(samples: &mut Samples) {
+    if !samples.values.iter().any(|value| is_stale(*value)) {
+        return;
+    }
+    let keep: Vec<bool> = samples
+        .values
+        .iter()
+        .enumerate()
+        .map(|(index, value)| !is_stale(*value) || matches!(samples.histograms.get(index), Some(Some(_))))
+        .collect();
+    fn retain<T>(column: &mut Vec<T>, keep: &[bool]) {
+        let mut keep = keep.iter();
+        column.retain(|_| keep.next().copied().unwrap_or(true));
+    }
+    retain(&mut samples.times_ms, &keep);
+    retain(&mut samples.values, &keep);
+    retain(&mut samples.histograms, &keep);
+    retain(&mut samples.starts_ms, &keep);
+}

@@ -1,0 +1,240 @@
+//! From what is written to what is evaluated, when the times of the query are known: `start()` and its like become numbers, durations
+//! are calculated, and the largest parts whose value is the same at every step are marked, to be evaluated once.
+
+use crate::ast::*;
+use crate::error::{Error, refused};
+use crate::parser::SECONDS_MAX;
+
+/// The times of a query in milliseconds; the step is 0 when there is one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) start_ms: i64,
+    pub(crate) end_ms: i64,
+    pub(crate) step_ms: i64,
+}
+
+/// Functions whose value depends on the time of the step even when their arguments do not.
+pub(crate) const TIME_DEPENDENT: [&str; 15] = [
+    "day_of_month",
+    "day_of_week",
+    "day_of_year",
+    "days_in_month",
+    "end",
+    "hour",
+    "minute",
+    "month",
+    "predict_linear",
+    "range",
+    "start",
+    "step",
+    "time",
+    "timestamp",
+    "year",
+];
+
+/// Makes an expression ready for evaluation.
+pub(crate) fn plan(mut expr: Expr, times: Times) -> Result<Expr, Error> {
+    resolve(&mut expr, times)?;
+    mark_totals(&mut expr, false);
+    let (_, wrap) = mark(&mut expr);
+    Ok(if wrap { invariant(expr) } else { expr })
+}
+
+fn resolve(expr: &mut Expr, times: Times) -> Result<(), Error> {
+    match expr {
+        Expr::Number(_) | Expr::Text(_) => Ok(()),
+        Expr::Selector(e) => resolve_selector(e, times),
+        Expr::Matrix(e) => {
+            resolve_selector(&mut e.selector, times)?;
+            resolve_duration(&mut e.range, times, false)
+        }
+        Expr::Subquery(e) => {
+            resolve_at(&mut e.at, times);
+            resolve_duration(&mut e.offset, times, true)?;
+            resolve_duration(&mut e.step, times, false)?;
+            resolve_duration(&mut e.range, times, false)?;
+            resolve(&mut e.expr, times)
+        }
+        Expr::Call(e) => {
+            let seconds = |ms: i64| ms as f64 / 1000.0;
+            let value = match e.function.name {
+                "start" => seconds(times.start_ms),
+                "end" => seconds(times.end_ms),
+                "range" => seconds(times.end_ms - times.start_ms),
+                "step" if times.start_ms == times.end_ms => 0.0,
+                "step" => seconds(times.step_ms),
+                _ => return e.args.iter_mut().try_for_each(|arg| resolve(arg, times)),
+            };
+            *expr = Expr::Number(Number { value, duration: false, span: e.span });
+            Ok(())
+        }
+        Expr::Aggregate(e) => {
+            if let Some(param) = &mut e.param {
+                resolve(param, times)?;
+            }
+            resolve(&mut e.expr, times)
+        }
+        Expr::Binary(e) => {
+            resolve(&mut e.left, times)?;
+            resolve(&mut e.right, times)
+        }
+        Expr::Unary(e) => resolve(&mut e.expr, times),
+        Expr::Paren(e) => resolve(&mut e.expr, times),
+        Expr::Invariant(e) => resolve(e, times),
+    }
+}
+
+fn resolve_selector(selector: &mut Selector, times: Times) -> Result<(), Error> {
+    resolve_at(&mut selector.at, times);
+    resolve_duration(&mut selector.offset, times, true)
+}
+
+fn resolve_at(at: &mut Option<At>, times: Times) {
+    match at {
+        Some(At::Start) => *at = Some(At::Time(times.start_ms)),
+        Some(At::End) => *at = Some(At::Time(times.end_ms)),
+        _ => {}
+    }
+}
+
+fn resolve_duration(duration: &mut Duration, times: Times, any_sign: bool) -> Result<(), Error> {
+    let Duration::Expr(expr) = duration else { return Ok(()) };
+    let at = |what: &str| refused(format!("{}:{}: {what}", expr.span.start, expr.span.end));
+    let seconds = calculate(expr, times)?;
+    if !seconds.is_finite() {
+        return at("duration is NaN or infinite");
+    }
+    if seconds <= 0.0 && !any_sign {
+        return at("duration must be greater than 0");
+    }
+    if seconds.abs() > SECONDS_MAX {
+        return at("duration is out of range");
+    }
+    *duration = Duration::Fixed((seconds * 1000.0) as i64);
+    Ok(())
+}
+
+fn calculate(expr: &DurationExpr, times: Times) -> Result<f64, Error> {
+    let by_zero = |what: &str| refused(format!("{}:{}: {what} by zero", expr.span.start, expr.span.end));
+    Ok(match &expr.kind {
+        DurationKind::Number(number) => number.value,
+        DurationKind::Step => times.step_ms as f64 / 1000.0,
+        DurationKind::Range => (times.end_ms - times.start_ms) as f64 / 1000.0,
+        DurationKind::Negative(expr) => -calculate(expr, times)?,
+        DurationKind::MinOf(a, b) => calculate(a, times)?.min(calculate(b, times)?),
+        DurationKind::MaxOf(a, b) => calculate(a, times)?.max(calculate(b, times)?),
+        DurationKind::Binary(op, a, b) => {
+            let (a, b) = (calculate(a, times)?, calculate(b, times)?);
+            match op {
+                BinaryOp::Add => a + b,
+                BinaryOp::Sub => a - b,
+                BinaryOp::Mul => a * b,
+                BinaryOp::Div if b == 0.0 => return by_zero("division"),
+                BinaryOp::Div => a / b,
+                BinaryOp::Mod if b == 0.0 => return by_zero("modulo"),
+                BinaryOp::Mod => a % b,
+                _ => a.powf(b),
+            }
+        }
+    })
+}
+
+/// Marks the selectors of which only the counts and sums of histograms are used (`around`: inside of a function that does).
+fn mark_totals(expr: &mut Expr, around: bool) {
+    match expr {
+        Expr::Number(_) | Expr::Text(_) => {}
+        Expr::Selector(e) => e.totals = around,
+        Expr::Matrix(e) => e.selector.totals = around,
+        Expr::Call(e) => match e.function.name {
+            "histogram_count" | "histogram_sum" | "histogram_avg" => {
+                e.args.iter_mut().for_each(|arg| mark_totals(arg, true));
+            }
+            // These need the buckets, whatever is around them.
+            "histogram_quantile"
+            | "histogram_quantiles"
+            | "histogram_fraction"
+            | "histogram_stddev"
+            | "histogram_stdvar" => {}
+            _ => e.args.iter_mut().for_each(|arg| mark_totals(arg, around)),
+        },
+        // So do the trimming operators, and subqueries, which see only some of the samples.
+        Expr::Subquery(_) => {}
+        Expr::Binary(e) if matches!(e.op, BinaryOp::TrimUpper | BinaryOp::TrimLower) => {}
+        Expr::Binary(e) => {
+            mark_totals(&mut e.left, around);
+            mark_totals(&mut e.right, around);
+        }
+        Expr::Aggregate(e) => {
+            if let Some(param) = &mut e.param {
+                mark_totals(param, around);
+            }
+            mark_totals(&mut e.expr, around);
+        }
+        Expr::Unary(e) => mark_totals(&mut e.expr, around),
+        Expr::Paren(e) => mark_totals(&mut e.expr, around),
+        Expr::Invariant(e) => mark_totals(e, around),
+    }
+}
+
+fn invariant(expr: Expr) -> Expr {
+    Expr::Invariant(Box::new(expr))
+}
+
+fn wrap_if(expr: &mut Expr, wrap: bool) {
+    if wrap {
+        let inner = std::mem::replace(expr, Expr::Text(Text { value: Vec::new(), span: Default::default() }));
+        *expr = invariant(inner);
+    }
+}
+
+/// Says of an expression whether it is the same at every step, and whether it is worth a mark of its own; inside of one that is
+/// not, marks what is.
+fn mark(expr: &mut Expr) -> (bool, bool) {
+    match expr {
+        Expr::Number(_) | Expr::Text(_) => (true, false),
+        Expr::Invariant(_) => (true, false),
+        Expr::Selector(e) => (e.at.is_some(), e.at.is_some()),
+        // Ranges are read by the function around them, which is marked instead.
+        Expr::Matrix(e) => (e.selector.at.is_some(), false),
+        Expr::Subquery(e) => {
+            let (same, _) = mark(&mut e.expr);
+            wrap_if(&mut e.expr, same);
+            (e.at.is_some(), false)
+        }
+        Expr::Paren(e) => mark(&mut e.expr),
+        Expr::Unary(e) => mark(&mut e.expr),
+        Expr::Binary(e) => mark_all(&mut [&mut e.left, &mut e.right], true),
+        Expr::Aggregate(e) => {
+            let Aggregate { expr, param, .. } = &mut **e;
+            let mut parts: Vec<&mut Expr> = param.iter_mut().chain([expr]).collect();
+            mark_all(&mut parts, true)
+        }
+        Expr::Call(e) => mark_call(e),
+    }
+}
+
+fn mark_call(call: &mut Call) -> (bool, bool) {
+    let name = call.function.name;
+    let mut same = !TIME_DEPENDENT.contains(&name);
+    if name == "info" {
+        // The second argument is not evaluated.
+        let Some(first) = call.args.first_mut() else { return (false, false) };
+        let uniform = crate::eval::info_reference(first).is_some();
+        return mark_all(&mut [first], uniform);
+    }
+    // The timestamp of a fixed sample is fixed, though that of a calculated one is the step's.
+    same |= name == "timestamp" && matches!(call.args.first().map(Expr::bare), Some(Expr::Selector(_)));
+    let mut args: Vec<&mut Expr> = call.args.iter_mut().collect();
+    mark_all(&mut args, same)
+}
+
+fn mark_all(parts: &mut [&mut Expr], otherwise_same: bool) -> (bool, bool) {
+    let marks: Vec<(bool, bool)> = parts.iter_mut().map(|part| mark(part)).collect();
+    if otherwise_same && marks.iter().all(|(same, _)| *same) {
+        return (true, true);
+    }
+    for (part, (_, wrap)) in parts.iter_mut().zip(marks) {
+        wrap_if(part, wrap);
+    }
+    (false, false)
+}

@@ -1,0 +1,181 @@
+//! Where samples come from: the only way this crate reaches data.
+//!
+//!   Source::select(matchers, start..=end) ─▶ SeriesSet ─▶ next() labels, then samples() into a buffer that is reused
+//!
+//! Invariants
+//! 1. The bounds of a [`Select`] are inclusive, in milliseconds, and already hold look-back, range, offset and `@`.
+//! 2. A set gives each label set once. Within a series times rise strictly. Series come in any order.
+//! 3. The staleness marker is a sample like any other: its bits are kept ([`STALE`]).
+//! 4. A source calls [`Budget::sample`] for what it decodes and [`Budget::check`] now and then, so that limits, deadlines and
+//!    cancellation reach into long scans.
+//!
+//! Not here: which samples a step sees (`select`), how a histogram is calculated with (`histogram`).
+
+use std::sync::Arc;
+
+use crate::budget::{Budget, BudgetError};
+use crate::histogram::Histogram;
+use crate::labels::Labels;
+use crate::matcher::Matcher;
+
+/// Bits of the NaN that says "this series ends here".
+pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
+
+/// The staleness marker.
+pub const STALE: f64 = f64::from_bits(STALE_BITS);
+
+/// True for the staleness marker, and for no other NaN.
+#[inline]
+pub fn is_stale(value: f64) -> bool {
+    value.to_bits() == STALE_BITS
+}
+
+/// What one selector of a query asks of a [`Source`].
+#[derive(Debug, Clone, Copy)]
+pub struct Select<'a> {
+    /// All must match. A label that a series does not have matches as the empty string.
+    pub matchers: &'a [Matcher],
+    /// First millisecond wanted, inclusive.
+    pub start_ms: i64,
+    /// Last millisecond wanted, inclusive. Below `start_ms`: nothing is wanted.
+    pub end_ms: i64,
+    /// What will become of the samples. A source may ignore all of it and answer right.
+    pub hints: Hints<'a>,
+}
+
+/// What the query does with the samples, for sources that hold aggregates or prune columns.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hints<'a> {
+    /// Distance of the steps in milliseconds; 0 when there is one step.
+    pub step_ms: i64,
+    /// Length of the range of a range selector in milliseconds; 0 for an instant selector.
+    pub range_ms: i64,
+    /// Name of the function or aggregation right around the selector, as in `rate` or `sum`.
+    pub func: Option<&'a str>,
+    /// Labels of the aggregation right around the selector.
+    pub grouping: &'a [String],
+    /// `by (grouping)` when true, `without (grouping)` when false.
+    pub by: bool,
+    /// True when the query reads start timestamps: only then must [`Samples::starts_ms`] be filled.
+    pub starts: bool,
+}
+
+/// Samples of one series, by column: row `i` is (`times_ms[i]`, `values[i]`), or a histogram where `histograms[i]` is one.
+#[derive(Debug, Clone, Default)]
+pub struct Samples {
+    /// Milliseconds since 1970, rising strictly.
+    pub times_ms: Vec<i64>,
+    /// As long as `times_ms`; any value where the row is a histogram (its staleness marker is a float row).
+    pub values: Vec<f64>,
+    /// Empty when all rows are floats, else as long as `times_ms`.
+    pub histograms: Vec<Option<Arc<Histogram>>>,
+    /// Start timestamps, 0 for none. Empty when no row has one, or when [`Hints::starts`] is false; else as long as `times_ms`.
+    pub starts_ms: Vec<i64>,
+}
+
+impl Samples {
+    /// Forgets the rows and keeps the memory.
+    pub fn clear(&mut self) {
+        self.times_ms.clear();
+        self.values.clear();
+        self.histograms.clear();
+        self.starts_ms.clear();
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.times_ms.len()
+    }
+
+    /// True without rows.
+    pub fn is_empty(&self) -> bool {
+        self.times_ms.is_empty()
+    }
+
+    /// Adds a float row.
+    pub fn push(&mut self, time_ms: i64, value: f64) {
+        self.times_ms.push(time_ms);
+        self.values.push(value);
+        if !self.histograms.is_empty() {
+            self.histograms.push(None);
+        }
+        if !self.starts_ms.is_empty() {
+            self.starts_ms.push(0);
+        }
+    }
+
+    /// Adds a histogram row.
+    pub fn push_histogram(&mut self, time_ms: i64, histogram: Arc<Histogram>) {
+        if self.histograms.is_empty() {
+            self.histograms.resize(self.times_ms.len(), None);
+        }
+        self.times_ms.push(time_ms);
+        self.values.push(0.0);
+        self.histograms.push(Some(histogram));
+        if !self.starts_ms.is_empty() {
+            self.starts_ms.push(0);
+        }
+    }
+
+    /// Gives the last row a start timestamp.
+    pub fn set_start(&mut self, start_ms: i64) {
+        if self.starts_ms.is_empty() && start_ms != 0 {
+            self.starts_ms.resize(self.times_ms.len(), 0);
+        }
+        if let Some(last) = self.starts_ms.last_mut() {
+            *last = start_ms;
+        }
+    }
+
+    /// Adds a whole chunk of floats, as decoded.
+    pub fn extend(&mut self, times_ms: &[i64], values: &[f64]) {
+        self.times_ms.extend_from_slice(times_ms);
+        self.values.extend_from_slice(values);
+        if !self.histograms.is_empty() {
+            self.histograms.resize(self.times_ms.len(), None);
+        }
+        if !self.starts_ms.is_empty() {
+            self.starts_ms.resize(self.times_ms.len(), 0);
+        }
+    }
+}
+
+/// Something that holds series: a storage, a snapshot of it, or a test's memory. One query sees one state of it.
+pub trait Source {
+    /// The series that match, with their samples in the bounds. Cost: whatever finding the series costs; samples are read later.
+    ///
+    /// # Errors
+    /// What the storage says, or what `budget` says.
+    fn select<'s>(
+        &'s self,
+        request: &Select<'_>,
+        budget: &'s Budget<'_>,
+    ) -> Result<Box<dyn SeriesSet + 's>, SourceError>;
+}
+
+/// Series, one at a time.
+pub trait SeriesSet {
+    /// The labels of the next series, or `None` at the end. The samples of a series may be left unread.
+    ///
+    /// # Errors
+    /// As [`Source::select`].
+    fn next(&mut self) -> Result<Option<Labels>, SourceError>;
+
+    /// Appends the samples of the series that `next` gave last to `into` (which the caller has cleared).
+    ///
+    /// # Errors
+    /// As [`Source::select`].
+    fn samples(&mut self, into: &mut Samples) -> Result<(), SourceError>;
+}
+
+/// Why a source could not answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// A limit, the deadline, or a cancellation.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
+    /// The storage failed.
+    #[error("{0}")]
+    Storage(Box<dyn std::error::Error + Send + Sync>),
+}

@@ -1,0 +1,5 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::print_stderr)] // helpers outside of test functions
+
+mod conformance;
+mod parse_errors;
+mod print;
