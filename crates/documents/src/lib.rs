@@ -3,5 +3,4 @@
 //! Read [`lang`] for the language: pure functions of documents, without storage.
 #![deny(missing_docs)]
 
-#[allow(dead_code)] // filters and updates are next
 pub mod lang;

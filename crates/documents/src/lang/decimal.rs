@@ -46,7 +46,6 @@ pub(crate) enum Rounding {
 }
 
 impl Decimal {
-    pub(crate) const ZERO: Self = Self((EXPONENT_BIAS as u128) << 113);
     pub(crate) const NAN: Self = Self(0b11111 << 122);
 
     /// From BSON's bytes; every pattern is a decimal.

@@ -65,6 +65,7 @@ codes! {
     EmptyFieldName = 56, "a field name of no characters";
     DottedFieldName = 57, "a field name with a dot where none may be";
     ImmutableField = 66, "a change of `_id`";
+    InvalidOptions = 72, "an option where it has no place";
     CommandNotSupported = 115, "known, and not offered";
     InvalidPipelineOperator = 168, "an unknown operator in an expression";
     CannotIndexParallelArrays = 171, "two arrays side by side in one index";

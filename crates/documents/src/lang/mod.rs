@@ -12,16 +12,41 @@
 //!
 //! Refused rather than ignored: collations, JavaScript, geometry, and every operator or option that is not known.
 
+mod accumulate;
+mod bounds;
+mod bucket;
 mod decimal;
 mod error;
+mod expression;
+mod filter;
+mod functions;
+mod group;
 pub mod key;
+mod lookup;
+mod memory;
+mod modify;
 mod number;
 mod options;
 pub mod order;
+mod output;
 pub mod path;
+mod pipeline;
+mod projection;
+mod regex;
+mod sort;
+mod tree;
+mod update;
+mod val;
 mod value;
 
+pub use bounds::Bounds;
 pub use decimal::Decimal;
 pub use error::{Code, LangError};
+pub use filter::{Filter, Match};
 pub use options::Options;
+pub use output::{Output, OutputMode, WhenMatched, WhenNotMatched};
+pub use pipeline::{Pipeline, Source, Stream};
+pub use projection::Projection;
+pub use sort::Sort;
+pub use update::{Applied, Update, UpdateContext, prepare_insert};
 pub use value::{DEPTH_MAX, DOCUMENT_BYTES_MAX, Doc, DocBuf, Fields, Owned, Value, Writer};

@@ -8,6 +8,8 @@ pub struct Options {
     pub now_ms: i64,
     /// The command's `let`: constants that expressions see as `$$name`.
     pub variables: Option<DocBuf>,
+    /// What `$sample` chooses by; the same seed chooses the same.
+    pub seed: u64,
 }
 
 impl Options {

@@ -1,7 +1,9 @@
 //! The language: pure functions of documents.
 
 mod bad_bytes;
+mod notation;
 mod order;
+mod scripts;
 mod values;
 
 use bson::{Bson, Document};

@@ -1,0 +1,295 @@
+//! `$lookup` and `$graphLookup`: documents of other collections.
+
+use std::collections::BTreeSet;
+
+use super::error::{LangError, refuse};
+use super::expression::{Expression, Scope};
+use super::filter::Filter;
+use super::key::key_of;
+use super::memory::Memory;
+use super::options::Options;
+use super::path;
+use super::pipeline::{Pipeline, Source, Stream, only};
+use super::projection::with_field;
+use super::value::{Doc, DocBuf, Owned, Value, Writer};
+
+/// A parsed `$lookup`.
+#[derive(Debug, Clone)]
+pub(crate) struct Lookup {
+    from: Option<String>,
+    /// Local and foreign field.
+    fields: Option<(String, String)>,
+    /// Variables for the pipeline.
+    variables: Vec<(String, Expression)>,
+    /// As it came: its variables are constants of each document.
+    stages: Option<Stages>,
+    as_path: String,
+    options: Options,
+    depth: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Stages {
+    array: Owned,
+    /// Parsed with variables of no value, to be known as right and for its collections.
+    parsed: Pipeline,
+}
+
+impl Lookup {
+    pub(crate) fn parse(spec: Doc<'_>, options: &Options, depth: usize) -> Result<Self, LangError> {
+        only("$lookup", spec, &["from", "localField", "foreignField", "let", "pipeline", "as"])?;
+        let text = |name: &str| match spec.get(name) {
+            None => Ok(None),
+            Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.to_owned())),
+            Some(other) => {
+                refuse!(FailedToParse, "$lookup argument '{name}' must be a string, found {other}")
+            }
+        };
+        let Some(as_path) = text("as")? else {
+            refuse!(FailedToParse, "must specify 'as' field for a $lookup");
+        };
+        let fields = match (text("localField")?, text("foreignField")?) {
+            (Some(local), Some(foreign)) => Some((local, foreign)),
+            (None, None) => None,
+            _ => refuse!(
+                FailedToParse,
+                "$lookup requires both or neither of 'localField' and 'foreignField' to be specified"
+            ),
+        };
+        let scope = Scope::of(options);
+        let mut variables = Vec::new();
+        match spec.get("let") {
+            None => {}
+            Some(Value::Document(doc)) => {
+                for (name, value) in doc {
+                    variables.push((name.to_owned(), Expression::parse(value, &scope)?));
+                }
+            }
+            Some(other) => refuse!(FailedToParse, "$lookup argument 'let: {other}' must be an object"),
+        }
+        let mut lookup = Self {
+            from: text("from")?,
+            fields,
+            variables,
+            stages: None,
+            as_path,
+            options: options.clone(),
+            depth,
+        };
+        match spec.get("pipeline") {
+            None if lookup.fields.is_none() => {
+                refuse!(
+                    FailedToParse,
+                    "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified"
+                )
+            }
+            None if !lookup.variables.is_empty() => {
+                refuse!(FailedToParse, "$lookup with a 'let' argument must also specify 'pipeline'")
+            }
+            None => {}
+            Some(stages @ Value::Array(array)) => {
+                let nothing: Vec<Owned> = lookup.variables.iter().map(|_| Owned::NULL).collect();
+                let parsed = Pipeline::parse_inner(array, &lookup.with_variables(&nothing), depth + 1)?;
+                lookup.stages = Some(Stages { array: stages.into(), parsed });
+            }
+            Some(other) => {
+                refuse!(TypeMismatch, "the pipeline of $lookup is an array, not {}", other.type_name())
+            }
+        }
+        let brings = lookup.stages.as_ref().is_some_and(|stages| stages.parsed.brings_documents());
+        if lookup.from.is_none() && !brings {
+            refuse!(FailedToParse, "must specify 'from' field for a $lookup");
+        }
+        Ok(lookup)
+    }
+
+    pub(crate) fn collections(&self) -> Vec<&str> {
+        let inner = self.stages.iter().flat_map(|stages| stages.parsed.collections());
+        self.from.as_deref().into_iter().chain(inner).collect()
+    }
+
+    /// The command's variables, and ours over them.
+    fn with_variables(&self, values: &[Owned]) -> Options {
+        let mut writer = Writer::new();
+        for ((name, _), value) in self.variables.iter().zip(values) {
+            writer.put(name, value.value());
+        }
+        let outer = self.options.variables.as_ref().map_or(Doc::empty(), DocBuf::doc);
+        for (name, value) in
+            outer.iter().filter(|(name, _)| !self.variables.iter().any(|(own, _)| own == name))
+        {
+            writer.put(name, value);
+        }
+        Options { variables: Some(writer.finish()), ..self.options.clone() }
+    }
+
+    pub(crate) fn apply<S: Source>(
+        &self,
+        doc: Doc<'_>,
+        source: &S,
+        memory: &Memory,
+    ) -> Result<DocBuf, S::Error> {
+        let filter = match &self.fields {
+            Some((local, foreign)) => joined(doc, local, foreign)?,
+            None => Filter::all(),
+        };
+        let input: Stream<'_, S::Error> = match &self.from {
+            Some(from) => source.find(from, &filter)?,
+            None => Box::new(std::iter::empty()),
+        };
+        let mut writer = Writer::array();
+        let hold = memory.holder("$lookup");
+        let mut take = |doc: Result<DocBuf, S::Error>| -> Result<(), S::Error> {
+            let doc = doc?;
+            hold.take(doc.bytes().len())?;
+            writer.put("", Value::Document(doc.doc()));
+            Ok(())
+        };
+        match &self.stages {
+            None => input.into_iter().try_for_each(&mut take)?,
+            Some(stages) => {
+                let mut values = Vec::new();
+                for (_, expression) in &self.variables {
+                    // A variable without a value is not there; null is the nearest.
+                    values.push(Owned::from(expression.evaluate_root(doc)?.or_null()));
+                }
+                let array = stages.array.value().as_array().unwrap_or(Doc::empty());
+                let options = self.with_variables(&values);
+                let pipeline = Pipeline::parse_inner(array, &options, self.depth + 1)?;
+                pipeline.run_in(input, source, memory)?.try_for_each(&mut take)?;
+            }
+        }
+        let joined = with_field(doc, &self.as_path, writer.into_owned())?;
+        if joined.bytes().len() > super::value::DOCUMENT_BYTES_MAX {
+            let error = super::error::lang_error!(
+                4568,
+                "Total size of documents in {:?} exceeds maximum document size",
+                self.from
+            );
+            return Err(error.into());
+        }
+        Ok(joined)
+    }
+}
+
+/// `{ foreign: { $in: values of local } }`; a local field that is missing equals null.
+fn joined(doc: Doc<'_>, local: &str, foreign: &str) -> Result<Filter, LangError> {
+    let mut values = path::values_at(doc, local);
+    if values.is_empty() && !matches!(path::get(doc, local), Some(Value::Array(_))) {
+        values.push(Value::Null);
+    }
+    Ok(Filter::among(foreign, &values))
+}
+
+/// A parsed `$graphLookup`.
+#[derive(Debug, Clone)]
+pub(crate) struct GraphLookup {
+    from: String,
+    start: Expression,
+    connect_from: String,
+    connect_to: String,
+    as_path: String,
+    depth_max: i64,
+    depth_field: Option<String>,
+    restriction: Filter,
+}
+
+impl GraphLookup {
+    pub(crate) fn parse(spec: Doc<'_>, options: &Options) -> Result<Self, LangError> {
+        let names = [
+            "from",
+            "startWith",
+            "connectFromField",
+            "connectToField",
+            "as",
+            "maxDepth",
+            "depthField",
+            "restrictSearchWithMatch",
+        ];
+        only("$graphLookup", spec, &names)?;
+        let text = |name: &str| match spec.get(name) {
+            Some(Value::String(text)) if !text.is_empty() && !text.starts_with('$') => Ok(text.to_owned()),
+            _ => refuse!(40105, "$graphLookup requires '{name}', a string that does not begin with a dollar"),
+        };
+        let Some(start) = spec.get("startWith") else {
+            refuse!(40105, "$graphLookup requires 'startWith'");
+        };
+        let depth_max = match spec.get("maxDepth").map(Value::as_integer) {
+            None => i64::MAX,
+            Some(Some(depth)) if depth >= 0 => depth,
+            Some(_) => refuse!(40101, "maxDepth requires a nonnegative argument"),
+        };
+        let restriction = match spec.get("restrictSearchWithMatch") {
+            None => Filter::all(),
+            Some(Value::Document(filter)) => Filter::parse(filter, options)?,
+            Some(_) => refuse!(40185, "restrictSearchWithMatch must be an object"),
+        };
+        Ok(Self {
+            from: text("from")?,
+            start: Expression::parse(start, &Scope::of(options))?,
+            connect_from: text("connectFromField")?,
+            connect_to: text("connectToField")?,
+            as_path: text("as")?,
+            depth_max,
+            depth_field: spec.get("depthField").map(|_| text("depthField")).transpose()?,
+            restriction,
+        })
+    }
+
+    pub(crate) fn collection(&self) -> &str {
+        &self.from
+    }
+
+    /// Breadth first; each document comes once, at its least depth.
+    pub(crate) fn apply<S: Source>(
+        &self,
+        doc: Doc<'_>,
+        source: &S,
+        memory: &Memory,
+    ) -> Result<DocBuf, S::Error> {
+        let hold = memory.holder("$graphLookup");
+        let start = self.start.evaluate_root(doc)?;
+        let mut frontier: Vec<Owned> = match start.or_null() {
+            Value::Array(values) => values.values().map(Owned::from).collect(),
+            value => vec![value.into()],
+        };
+        let mut asked: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut found: Vec<DocBuf> = Vec::new();
+        let mut depth = 0;
+        while depth <= self.depth_max {
+            frontier.retain(|value| asked.insert(key_of(value.value())));
+            if frontier.is_empty() {
+                break;
+            }
+            let values: Vec<Value<'_>> = frontier.iter().map(Owned::value).collect();
+            let filter = Filter::among(&self.connect_to, &values).and(self.restriction.clone());
+            let mut next = Vec::new();
+            for doc in source.find(&self.from, &filter)? {
+                let doc = doc?;
+                let id = key_of(doc.doc().get("_id").unwrap_or(Value::Document(doc.doc())));
+                hold.take(id.len() + doc.bytes().len())?;
+                if !seen.insert(id) {
+                    continue;
+                }
+                next.extend(path::values_at(doc.doc(), &self.connect_from).into_iter().map(Owned::from));
+                found.push(match &self.depth_field {
+                    Some(field) => with_field(doc.doc(), field, Value::Int64(depth).into())?,
+                    None => doc,
+                });
+            }
+            frontier = next;
+            depth += 1;
+        }
+        let array = Owned::array(found.iter().map(|doc| Value::Document(doc.doc())));
+        let joined = with_field(doc, &self.as_path, array)?;
+        if joined.bytes().len() > super::value::DOCUMENT_BYTES_MAX {
+            return Err(super::error::lang_error!(
+                BSONObjectTooLarge,
+                "$graphLookup made a document above 16 MiB"
+            )
+            .into());
+        }
+        Ok(joined)
+    }
+}

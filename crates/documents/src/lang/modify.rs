@@ -1,0 +1,537 @@
+//! What the operators of an update do to one place of a document.
+//!
+//! A place is found, or made on the way to it, by [`super::tree`]; here it gets its new value. An operator that cannot do its work
+//! on what is there refuses and says what it found.
+
+use super::error::{LangError, refuse};
+use super::filter::{Comparison, Filter, is_operators};
+use super::number::{self, Arithmetic};
+use super::options::Options;
+use super::order;
+use super::regex::Pattern;
+use super::sort::Sort;
+use super::tree::{Branch, Tree};
+use super::update::{UpdateContext, timestamp};
+use super::value::{Doc, Owned, Value, Writer};
+
+/// An operator with its operand.
+#[derive(Debug, Clone)]
+pub(crate) enum Operator {
+    Set(Owned),
+    SetOnInsert(Owned),
+    Unset,
+    Increment(Owned),
+    Multiply(Owned),
+    Minimum(Owned),
+    Maximum(Owned),
+    Rename(String),
+    /// A date, or a timestamp.
+    CurrentDate {
+        date: bool,
+    },
+    Push(Push),
+    AddToSet(Vec<Owned>),
+    Pull(Pull),
+    PullAll(Vec<Owned>),
+    /// The first element, or the last.
+    Pop {
+        first: bool,
+    },
+    Bits {
+        and: i64,
+        or: i64,
+        xor: i64,
+        long: bool,
+    },
+    /// The target of a rename, which the source writes.
+    Nothing,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Push {
+    values: Vec<Owned>,
+    position: Option<i64>,
+    slice: Option<i64>,
+    sort: Option<PushSort>,
+}
+
+#[derive(Debug, Clone)]
+enum PushSort {
+    /// Elements as they are.
+    Values { descending: bool },
+    /// Documents by their fields.
+    Fields(Sort),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Pull {
+    /// Elements that equal the value, or match the pattern.
+    Value(Owned),
+    Pattern(Pattern),
+    /// Elements that pass: the filter asks for a field of this name with the element in it.
+    Element(Filter),
+    /// Documents that match.
+    Document(Filter),
+}
+
+/// The name under which [`Pull::Element`] shows an element to its filter.
+const ELEMENT: &str = "e";
+
+impl Operator {
+    pub(crate) fn is_known(name: &str) -> bool {
+        matches!(
+            name,
+            "$set"
+                | "$setOnInsert"
+                | "$unset"
+                | "$inc"
+                | "$mul"
+                | "$min"
+                | "$max"
+                | "$rename"
+                | "$currentDate"
+                | "$push"
+                | "$addToSet"
+                | "$pull"
+                | "$pullAll"
+                | "$pop"
+                | "$bit"
+        )
+    }
+
+    pub(crate) fn parse(
+        name: &str,
+        path: &str,
+        operand: Value<'_>,
+        options: &Options,
+    ) -> Result<Self, LangError> {
+        Ok(match name {
+            "$set" => Self::Set(operand.into()),
+            "$setOnInsert" => Self::SetOnInsert(operand.into()),
+            "$unset" => Self::Unset,
+            "$inc" if !operand.is_number() => {
+                refuse!(TypeMismatch, "Cannot increment with non-numeric argument: {{{path}: {operand}}}")
+            }
+            "$inc" => Self::Increment(operand.into()),
+            "$mul" if !operand.is_number() => {
+                refuse!(TypeMismatch, "Cannot multiply with non-numeric argument: {{{path}: {operand}}}")
+            }
+            "$mul" => Self::Multiply(operand.into()),
+            "$min" => Self::Minimum(operand.into()),
+            "$max" => Self::Maximum(operand.into()),
+            "$rename" => match operand {
+                Value::String(target) => Self::Rename(target.to_owned()),
+                _ => refuse!(BadValue, "The 'to' field for $rename must be a string: {path}: {operand}"),
+            },
+            "$currentDate" => Self::CurrentDate { date: wants_date(operand)? },
+            "$push" => Self::Push(Push::parse(operand)?),
+            "$addToSet" => Self::AddToSet(each(operand, "$addToSet")?),
+            "$pull" => Self::Pull(Pull::parse(operand, options)?),
+            "$pullAll" => match operand {
+                Value::Array(values) => Self::PullAll(values.values().map(Owned::from).collect()),
+                _ => refuse!(
+                    BadValue,
+                    "$pullAll requires an array argument but was given a {}",
+                    operand.type_name()
+                ),
+            },
+            "$pop" => match operand.as_integer() {
+                Some(1) => Self::Pop { first: false },
+                Some(-1) => Self::Pop { first: true },
+                _ => refuse!(FailedToParse, "$pop expects 1 or -1, found: {operand}"),
+            },
+            "$bit" => parse_bits(operand)?,
+            _ => refuse!(FailedToParse, "Unknown modifier: {name}"),
+        })
+    }
+
+    /// Has it anything to do with this document?
+    pub(crate) fn counts(&self, context: &UpdateContext) -> bool {
+        match self {
+            Self::SetOnInsert(_) => context.inserting,
+            Self::Nothing => false,
+            _ => true,
+        }
+    }
+
+    pub(crate) fn apply(
+        &self,
+        tree: &mut Tree<'_>,
+        path: &[String],
+        context: &UpdateContext,
+    ) -> Result<(), LangError> {
+        match self {
+            Self::Set(value) | Self::SetOnInsert(value) => {
+                *tree.create(path)? = Branch::Owned(value.clone());
+            }
+            Self::Unset => {
+                tree.remove(path);
+            }
+            Self::Increment(operand) => calculate(tree, path, operand.value(), Arithmetic::Add)?,
+            Self::Multiply(operand) => calculate(tree, path, operand.value(), Arithmetic::Multiply)?,
+            Self::Minimum(operand) | Self::Maximum(operand) => {
+                let less = matches!(self, Self::Minimum(_));
+                let place = tree.create(path)?;
+                let order = place.with(|value| order::compare(operand.value(), value));
+                if place.is_vacant() || if less { order.is_lt() } else { order.is_gt() } {
+                    *place = Branch::Owned(operand.clone());
+                }
+            }
+            Self::Rename(target) => rename(tree, path, target)?,
+            Self::CurrentDate { date } => {
+                let now = if *date {
+                    Value::DateTime(context.now_ms)
+                } else {
+                    Value::Timestamp(timestamp(context.now_ms))
+                };
+                *tree.create(path)? = Branch::Raw(now);
+            }
+            Self::Push(push) => {
+                let elements = array(tree, path, "$push")?;
+                push.apply(elements)?;
+            }
+            Self::AddToSet(values) => {
+                let elements = array(tree, path, "$addToSet")?;
+                for value in values {
+                    let there = |element: &Branch<'_>| element.with(|own| order::equal(own, value.value()));
+                    if !elements.iter().any(there) {
+                        elements.push(Branch::Owned(value.clone()));
+                    }
+                }
+            }
+            Self::Pull(pull) => {
+                let Some(elements) = existing_array(tree, path, "$pull")? else { return Ok(()) };
+                let mut kept = Vec::with_capacity(elements.len());
+                for element in elements.drain(..) {
+                    if !element.with(|value| pull.takes(value))? {
+                        kept.push(element);
+                    }
+                }
+                *elements = kept;
+            }
+            Self::PullAll(values) => {
+                if let Some(elements) = existing_array(tree, path, "$pullAll")? {
+                    elements.retain(|element| {
+                        element.with(|own| !values.iter().any(|value| order::equal(own, value.value())))
+                    });
+                }
+            }
+            Self::Pop { first } => {
+                if let Some(elements) = existing_array(tree, path, "$pop")?
+                    && !elements.is_empty()
+                {
+                    elements.remove(if *first { 0 } else { elements.len() - 1 });
+                }
+            }
+            Self::Bits { and, or, xor, long } => {
+                let place = tree.create(path)?;
+                let vacant = place.is_vacant();
+                let own = place.with(|value| match value {
+                    _ if vacant => Some((0, !long)),
+                    Value::Int32(n) => Some((i64::from(n), true)),
+                    Value::Int64(n) => Some((n, false)),
+                    _ => None,
+                });
+                let Some((own, small)) = own else {
+                    let kind = place.with(|value| value.type_name());
+                    refuse!(
+                        BadValue,
+                        "Cannot apply $bit to a value of non-integral type. The field '{}' has type {kind}",
+                        path.join(".")
+                    );
+                };
+                let result = ((own & and) | or) ^ xor;
+                *place = Branch::Raw(number::narrow(result, small && !long));
+            }
+            Self::Nothing => {}
+        }
+        Ok(())
+    }
+}
+
+fn calculate(
+    tree: &mut Tree<'_>,
+    path: &[String],
+    operand: Value<'_>,
+    how: Arithmetic,
+) -> Result<(), LangError> {
+    let name = if how == Arithmetic::Add { "$inc" } else { "$mul" };
+    let id = tree.find(&["_id"]).map(|id| id.to_owned());
+    let place = tree.create(path)?;
+    let own = if place.is_vacant() { Some(Value::Int32(0)) } else { None };
+    let result = place.with(|value| {
+        let own = own.unwrap_or(value);
+        if !own.is_number() {
+            refuse!(
+                TypeMismatch,
+                "Cannot apply {name} to a value of non-numeric type. {{_id: {}}} has the field '{}' of non-numeric type {}",
+                id.as_ref().map_or(Value::Null, Owned::value),
+                path.join("."),
+                own.type_name()
+            );
+        }
+        match number::calculate(own, operand, how) {
+            Some(result) => Ok(Owned::from(result)),
+            None => refuse!(BadValue, "Failed to apply {name} operations to current value ({own}) for document {{_id: {}}}",
+                id.as_ref().map_or(Value::Null, Owned::value)),
+        }
+    })?;
+    *place = Branch::Owned(result);
+    Ok(())
+}
+
+fn rename(tree: &mut Tree<'_>, path: &[String], target: &str) -> Result<(), LangError> {
+    let target: Vec<&str> = target.split('.').collect();
+    if tree.find(path).is_none() {
+        return Ok(());
+    }
+    // Neither end may be inside of an array: elements have no names.
+    let parents = |steps: usize| (0..steps).rev();
+    for length in parents(path.len()) {
+        let inside = path.get(..length).and_then(|steps| tree.find(steps));
+        if inside.is_some_and(|branch| branch.with(|value| value.as_array().is_some())) {
+            refuse!(BadValue, "The source field cannot be an array element, '{}'", path.join("."));
+        }
+    }
+    for length in parents(target.len()) {
+        let inside = target.get(..length).and_then(|steps| tree.find(steps));
+        if inside.is_some_and(|branch| branch.with(|value| value.as_array().is_some())) {
+            refuse!(BadValue, "The destination field cannot be an array element, '{}'", target.join("."));
+        }
+    }
+    if let Some(value) = tree.remove(path) {
+        *tree.create(&target)? = value;
+    }
+    Ok(())
+}
+
+/// The array at a path, made if nothing is there.
+fn array<'t, 'a>(
+    tree: &'t mut Tree<'a>,
+    path: &[String],
+    operator: &str,
+) -> Result<&'t mut Vec<Branch<'a>>, LangError> {
+    let place = tree.create(path)?;
+    if place.is_vacant() {
+        *place = Branch::Array(Vec::new());
+    }
+    elements(place, path, operator)
+}
+
+fn existing_array<'t, 'a>(
+    tree: &'t mut Tree<'a>,
+    path: &[String],
+    operator: &str,
+) -> Result<Option<&'t mut Vec<Branch<'a>>>, LangError> {
+    tree.find(path).map(|place| elements(place, path, operator)).transpose()
+}
+
+fn elements<'t, 'a>(
+    place: &'t mut Branch<'a>,
+    path: &[String],
+    operator: &str,
+) -> Result<&'t mut Vec<Branch<'a>>, LangError> {
+    let kind = place.with(|value| value.type_name());
+    let path = path.join(".");
+    match place.open() {
+        Branch::Array(elements) => Ok(elements),
+        _ if operator == "$push" => {
+            refuse!(BadValue, "The field '{path}' must be an array but is of type {kind}")
+        }
+        _ if operator == "$pop" => {
+            refuse!(TypeMismatch, "Path '{path}' contains an element of non-array type '{kind}'")
+        }
+        _ => refuse!(BadValue, "Cannot apply {operator} to a non-array value: '{path}' is of type {kind}"),
+    }
+}
+
+impl Push {
+    fn parse(operand: Value<'_>) -> Result<Self, LangError> {
+        let mut push = Self { values: Vec::new(), position: None, slice: None, sort: None };
+        let modifiers = operand.as_document().filter(|doc| doc.get("$each").is_some());
+        let Some(modifiers) = modifiers else {
+            if let Some(doc) = operand.as_document()
+                && is_operators(doc)
+            {
+                refuse!(DollarPrefixedFieldName, "$push takes its modifiers together with $each only: {doc}");
+            }
+            push.values.push(operand.into());
+            return Ok(push);
+        };
+        let integer = |name: &str, value: Value<'_>| match value.as_integer() {
+            Some(number) => Ok(Some(number)),
+            None => refuse!(
+                BadValue,
+                "The value for {name} must be an integer value but was given type: {}",
+                value.type_name()
+            ),
+        };
+        for (name, value) in modifiers {
+            match name {
+                "$each" => push.values = each(operand, "$push")?,
+                "$position" => push.position = integer(name, value)?,
+                "$slice" => push.slice = integer(name, value)?,
+                "$sort" => {
+                    push.sort = Some(match value {
+                        Value::Document(spec) => PushSort::Fields(Sort::parse(spec)?),
+                        value => match value.as_integer() {
+                            Some(1) => PushSort::Values { descending: false },
+                            Some(-1) => PushSort::Values { descending: true },
+                            _ => refuse!(BadValue, "The $sort element value must be either 1 or -1"),
+                        },
+                    });
+                }
+                _ => refuse!(BadValue, "Unrecognized clause in $push: {name}"),
+            }
+        }
+        Ok(push)
+    }
+
+    fn apply(&self, elements: &mut Vec<Branch<'_>>) -> Result<(), LangError> {
+        let length = elements.len();
+        let at = match self.position {
+            None => length,
+            Some(at) if at >= 0 => usize::try_from(at).unwrap_or(length).min(length),
+            Some(at) => length.saturating_sub(usize::try_from(at.unsigned_abs()).unwrap_or(length)),
+        };
+        elements.splice(at..at, self.values.iter().cloned().map(Branch::Owned));
+        match &self.sort {
+            None => {}
+            Some(PushSort::Values { descending }) => elements.sort_by_cached_key(|element| {
+                let mut key = Vec::new();
+                element.with(|value| super::key::encode(value, *descending, &mut key));
+                key
+            }),
+            Some(PushSort::Fields(sort)) => {
+                elements.sort_by_cached_key(|element| {
+                    element.with(|value| sort.key(value.as_document().unwrap_or(Doc::empty())))
+                });
+            }
+        }
+        match self.slice {
+            None => {}
+            Some(keep) if keep >= 0 => elements.truncate(usize::try_from(keep).unwrap_or(usize::MAX)),
+            Some(keep) => {
+                let keep = usize::try_from(keep.unsigned_abs()).unwrap_or(usize::MAX);
+                elements.drain(..elements.len().saturating_sub(keep));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The values of `{ $each: [..] }`, or the one value.
+fn each(operand: Value<'_>, operator: &str) -> Result<Vec<Owned>, LangError> {
+    let Some(doc) = operand.as_document().filter(|doc| doc.get("$each").is_some()) else {
+        return Ok(vec![operand.into()]);
+    };
+    for (name, _) in doc {
+        if operator == "$addToSet" && name != "$each" {
+            refuse!(BadValue, "Found unexpected fields after $each in $addToSet: {doc}");
+        }
+    }
+    match doc.get("$each") {
+        Some(Value::Array(values)) => Ok(values.values().map(Owned::from).collect()),
+        other => refuse!(
+            TypeMismatch,
+            "The argument to $each in {operator} must be an array but it was of type {}",
+            other.map_or("missing", Value::type_name)
+        ),
+    }
+}
+
+impl Pull {
+    fn parse(operand: Value<'_>, options: &Options) -> Result<Self, LangError> {
+        Ok(match operand {
+            Value::Document(doc) if is_operators(doc) => {
+                let mut writer = Writer::new();
+                writer.put(ELEMENT, operand);
+                Self::Element(Filter::parse(writer.finish().doc(), options)?)
+            }
+            Value::Document(doc) => Self::Document(Filter::parse(doc, options)?),
+            Value::Regex(pattern, options) => Self::Pattern(Pattern::new(pattern, options)?),
+            value => Self::Value(value.into()),
+        })
+    }
+
+    fn takes(&self, element: Value<'_>) -> Result<bool, LangError> {
+        match self {
+            Self::Value(value) => Ok(Comparison::Equal.holds(Some(element), value.value())),
+            Self::Pattern(pattern) => Ok(match element {
+                Value::String(text) => pattern.regex.is_match(text),
+                Value::Regex(text, options) => (text, options) == (&pattern.pattern, &pattern.options),
+                _ => false,
+            }),
+            Self::Element(filter) => {
+                let mut writer = Writer::new();
+                writer.put(ELEMENT, element);
+                filter.matches(writer.finish().doc())
+            }
+            Self::Document(filter) => match element {
+                Value::Document(doc) => filter.matches(doc),
+                _ => Ok(false),
+            },
+        }
+    }
+}
+
+fn wants_date(operand: Value<'_>) -> Result<bool, LangError> {
+    match operand {
+        Value::Bool(_) => Ok(true),
+        Value::Document(doc) => match doc.get("$type") {
+            Some(Value::String("date")) => Ok(true),
+            Some(Value::String("timestamp")) => Ok(false),
+            _ => refuse!(
+                BadValue,
+                "The '$type' string field is required to be 'date' or 'timestamp': {{$currentDate: {{field: {{$type: 'date'}}}}}}"
+            ),
+        },
+        other => refuse!(
+            BadValue,
+            "{} is not valid type for $currentDate. Please use a boolean ('true') or a $type expression ({{$type: 'timestamp/date'}}).",
+            other.type_name()
+        ),
+    }
+}
+
+fn parse_bits(operand: Value<'_>) -> Result<Operator, LangError> {
+    let Value::Document(doc) = operand else {
+        refuse!(
+            BadValue,
+            "The $bit modifier is not compatible with a {}. You must pass in an embedded document: {{$bit: {{field: {{and/or/xor: #}}}}}}",
+            operand.type_name()
+        );
+    };
+    let (mut and, mut or, mut xor, mut long) = (-1, 0, 0, false);
+    for (name, value) in doc {
+        let number = match value {
+            Value::Int32(n) => i64::from(n),
+            Value::Int64(n) => {
+                long = true;
+                n
+            }
+            _ => refuse!(
+                BadValue,
+                "The $bit modifier field must be an Integer(32/64 bit); a '{}' is not supported here: {doc}",
+                value.type_name()
+            ),
+        };
+        match name {
+            // One after the other: (x & a | o) ^ b with any further operation folded in.
+            "and" => (and, or, xor) = (and & number, or & number, xor & number),
+            "or" => (and, or, xor) = (and & !number, (or | number), xor & !number),
+            "xor" => xor ^= number,
+            _ => refuse!(
+                BadValue,
+                "The $bit modifier only supports 'and', 'or', and 'xor', not '{name}' which is an unknown operator: {doc}"
+            ),
+        }
+    }
+    if doc.is_empty() {
+        refuse!(
+            BadValue,
+            "You must pass in at least one bitwise operation. The format is: {{$bit: {{field: {{and/or/xor: #}}}}}}"
+        );
+    }
+    Ok(Operator::Bits { and, or, xor, long })
+}
