@@ -20,12 +20,14 @@
 mod database;
 mod error;
 mod keyspace;
+mod metrics;
 mod options;
 mod transaction;
 
 pub use database::{Change, ChangeFeed, ChangedPart, Database, Snapshot};
 pub use error::{Class, Error};
 pub use keyspace::Keyspace;
+pub use metrics::Metrics;
 pub use options::Options;
 pub use ropewalk_base::{Lsn, Position, Seq};
 pub use ropewalk_engine::{
@@ -38,6 +40,32 @@ pub use ropewalk_events::{
     ReadOptions, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, StoreMark, Subscription, Tracking,
     any, counter, projection,
 };
+/// The language of Prometheus, asked of [`Snapshot::metrics`].
+///
+/// ```
+/// use ropewalk::Database;
+/// use ropewalk::promql::{Options, Query, Sample, Value};
+/// use ropewalk::series::{Labels, SampleBatch};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let db = Database::in_memory()?;
+/// let metrics = db.series("metrics")?;
+/// let mut batch = SampleBatch::new();
+/// for (pod, value) in [("a", 2.0), ("b", 3.0)] {
+///     batch.push(&Labels::new([("__name__", "requests"), ("pod", pod)])?, 1_000, value);
+/// }
+/// metrics.append(&batch)?;
+///
+/// let snapshot = db.snapshot();
+/// let answer = Query::parse("sum(requests)", Options::default())?.instant(&snapshot.metrics(&metrics), 2_000, &|| None)?;
+/// let Value::Vector(rows) = answer.value else { unreachable!() };
+/// assert_eq!(rows[0].1, Sample::Float(5.0));
+/// # Ok(())
+/// # }
+/// ```
+pub mod promql {
+    pub use ropewalk_promql::*;
+}
 /// Time series: labels, batches of samples, matchers, selections.
 ///
 /// ```

@@ -40,6 +40,8 @@ pub struct AppendSamples {
     unknown: Vec<Unknown>,
     /// Ids that the groups name: they must not be deleted meanwhile.
     known: Vec<u32>,
+    /// Deleted series when they were looked up.
+    deaths: usize,
     checks: Vec<Check>,
     groups: Vec<u8>,
     samples: u64,
@@ -139,9 +141,10 @@ impl AppendSamples {
         let state = model.find(store);
         let (options, floor) =
             state.as_ref().map_or((SeriesOptions::default(), i64::MIN), |s| (s.options(), s.floor()));
-        let Resolved { targets, unknown, known } = {
+        let (Resolved { targets, unknown, known }, deaths) = {
             let index = state.as_ref().map(|state| state.index.read());
-            resolve(batch, index.as_deref(), store)?
+            let deaths = index.as_ref().map_or(0, |index| index.deaths());
+            (resolve(batch, index.as_deref(), store)?, deaths)
         };
         let mut append = Self {
             model,
@@ -149,6 +152,7 @@ impl AppendSamples {
             state,
             unknown,
             known,
+            deaths,
             checks: Vec::new(),
             groups: Vec::new(),
             samples: 0,
@@ -193,6 +197,7 @@ impl AppendSamples {
         }
         writer.floats(target, times, bits, chunks);
         writer.rich(target, group.rich.len(), group.rich.iter());
+        writer.exemplars(target, group.exemplars);
         self.samples += (times.len() + group.rich.len()) as u64;
         if duplicates == Duplicates::Refuse {
             let samples = times.iter().copied().zip(bits.iter().copied()).collect();
@@ -227,7 +232,10 @@ impl AppendSamples {
         };
         {
             let index = state.index.read();
-            if let Some(id) = self.known.iter().find(|id| !index.is_alive(**id)) {
+            let dead = |id: &&u32| !index.is_alive(**id);
+            if index.deaths() != self.deaths
+                && let Some(id) = self.known.iter().find(dead)
+            {
                 return Err(SeriesError::UnknownSeries { id: SeriesId(*id), store: self.store.clone() });
             }
             for unknown in &mut self.unknown {

@@ -21,6 +21,18 @@ pub struct SampleBatch {
     /// Time and end of the payload.
     rich: Vec<(i64, usize)>,
     payloads: Vec<u8>,
+    exemplars: Vec<Exemplar>,
+}
+
+/// An example of what a sample counts, such as one request with its trace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exemplar {
+    /// When, milliseconds since 1970.
+    pub time_ms: i64,
+    /// What was measured.
+    pub value: f64,
+    /// What tells it apart, such as `trace_id`.
+    pub labels: Option<Labels>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +40,7 @@ struct Group {
     who: Who,
     floats: usize,
     rich: usize,
+    exemplars: usize,
 }
 
 /// Whose samples.
@@ -44,6 +57,7 @@ pub(crate) struct GroupRef<'a> {
     pub(crate) times: &'a [i64],
     pub(crate) bits: &'a [u64],
     pub(crate) rich: RichSlice<'a>,
+    pub(crate) exemplars: &'a [Exemplar],
 }
 
 /// Samples with payloads: histograms, and floats with start timestamps.
@@ -83,6 +97,7 @@ impl SampleBatch {
         self.bits.clear();
         self.rich.clear();
         self.payloads.clear();
+        self.exemplars.clear();
     }
 
     /// Samples in it.
@@ -114,7 +129,8 @@ impl SampleBatch {
     }
 
     fn begin(&mut self, who: Who) -> SeriesSamples<'_> {
-        self.groups.push(Group { who, floats: self.times.len(), rich: self.rich.len() });
+        let (floats, rich, exemplars) = (self.times.len(), self.rich.len(), self.exemplars.len());
+        self.groups.push(Group { who, floats, rich, exemplars });
         SeriesSamples(self)
     }
 
@@ -132,9 +148,10 @@ impl SampleBatch {
     }
 
     pub(crate) fn groups(&self) -> impl Iterator<Item = GroupRef<'_>> {
-        let ends = self.groups.iter().skip(1).map(|g| (g.floats, g.rich));
-        let ends = ends.chain([(self.times.len(), self.rich.len())]);
-        self.groups.iter().zip(ends).map(|(group, (floats_end, rich_end))| GroupRef {
+        let ends = self.groups.iter().skip(1).map(|g| (g.floats, g.rich, g.exemplars));
+        let ends = ends.chain([(self.times.len(), self.rich.len(), self.exemplars.len())]);
+        self.groups.iter().zip(ends).map(|(group, (floats_end, rich_end, exemplars_end))| GroupRef {
+            exemplars: self.exemplars.get(group.exemplars..exemplars_end).unwrap_or_default(),
             who: group.who,
             times: self.times.get(group.floats..floats_end).unwrap_or_default(),
             bits: self.bits.get(group.floats..floats_end).unwrap_or_default(),
@@ -155,6 +172,7 @@ impl SampleBatch {
             };
             to.0.times.extend_from_slice(group.times);
             to.0.bits.extend_from_slice(group.bits);
+            to.0.exemplars.extend_from_slice(group.exemplars);
             for (time, payload) in group.rich.iter() {
                 to.0.payloads.extend_from_slice(payload);
                 to.0.rich.push((time, to.0.payloads.len()));
@@ -198,6 +216,12 @@ impl SeriesSamples<'_> {
     pub fn push_histogram(&mut self, time_ms: i64, histogram: &Histogram, start_ms: i64) -> &mut Self {
         put_payload(&mut self.0.payloads, start_ms, Ok(histogram));
         self.0.rich.push((time_ms, self.0.payloads.len()));
+        self
+    }
+
+    /// An exemplar. A series keeps one for each time, the last.
+    pub fn exemplar(&mut self, exemplar: Exemplar) -> &mut Self {
+        self.0.exemplars.push(exemplar);
         self
     }
 }

@@ -109,6 +109,11 @@ impl Index {
         self.last = self.last.max(last);
     }
 
+    /// How many series were deleted since open: while it stands still, what was alive is.
+    pub(crate) fn deaths(&self) -> usize {
+        self.died.len()
+    }
+
     /// Series that are there in the newest state.
     pub(crate) fn len(&self) -> u64 {
         self.alive.len()

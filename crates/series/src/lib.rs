@@ -17,6 +17,7 @@ mod index;
 mod labels;
 mod matcher;
 mod memory;
+mod metadata;
 mod model;
 mod pack;
 mod read;
@@ -30,7 +31,7 @@ mod verify;
 
 pub use admin::{Cardinality, LabelCount, ValueCount};
 pub use append::AppendSamples;
-pub use batch::{SampleBatch, SeriesSamples};
+pub use batch::{Exemplar, SampleBatch, SeriesSamples};
 pub use chunk::{Aggregates, STALE_BITS};
 pub use error::SeriesError;
 pub use histogram::{BUCKETS_MAX, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
@@ -39,6 +40,7 @@ pub use labels::{
     LabelsRef, METRIC_NAME,
 };
 pub use matcher::{MatchOp, Matcher};
+pub use metadata::{HELP_BYTES_MAX, Metadata, MetricType, UNIT_BYTES_MAX};
 pub use model::{SERIES, SeriesModel};
 pub use select::{Selection, SeriesAt};
 pub use store::{PendingSamples, SeriesStore};

@@ -5,7 +5,9 @@
 //! ```text
 //! 's' name                     → store u32 │ duplicates u8 │ series_max u64 │ floor i64
 //! 'l' store u32 big-endian     → the largest series number ever given, u32: written when series are deleted
+//! 'm' …                        → metadata of a metric, see `metadata`
 //! ```
+//! and `series.exemplars`, see `metadata`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -22,6 +24,7 @@ use crate::error::to_engine;
 use crate::flush::flush;
 use crate::index::Index;
 use crate::memory::{Deletion, SeriesMemory};
+use crate::metadata::{exemplar_key, metadata_key};
 use crate::read::Place;
 use crate::section::{Body, Group, NewSeries, Section, Target, each_group, put_options, take_options};
 use crate::types::SeriesOptions;
@@ -69,6 +72,7 @@ struct Keyspaces {
     chunks: Keyspace,
     labels: Keyspace,
     meta: Keyspace,
+    exemplars: Keyspace,
 }
 
 #[derive(Default)]
@@ -113,6 +117,14 @@ impl SeriesModel {
 
     fn keyspaces(&self) -> Keyspaces {
         *self.keyspaces.get().expect("the engine opens its models before it uses them")
+    }
+
+    pub(crate) fn meta(&self) -> Keyspace {
+        self.keyspaces().meta
+    }
+
+    pub(crate) fn exemplars(&self) -> Keyspace {
+        self.keyspaces().exemplars
     }
 
     pub(crate) fn place(&self, store: u32) -> Place {
@@ -203,6 +215,10 @@ impl SeriesModel {
                 Group::Floats => writer.push(id, apply.seq, floats),
                 Group::Chunk(bytes) => writer.push_chunk(id, apply.seq, bytes)?,
                 Group::Rich(time, payload) => writer.push_rich(id, apply.seq, time, payload),
+                Group::Exemplar(time, bits, labels) => {
+                    let value = [&bits.to_le_bytes(), labels].concat();
+                    apply.put(self.exemplars(), &exemplar_key(state.id, id, time), Some(&value));
+                }
             }
             Ok(())
         })
@@ -249,6 +265,12 @@ impl SeriesModel {
                 apply.put(labels, &label_key(state.id, id), None);
             }
             apply.put(meta, &last_key(state.id), Some(&index.last().to_le_bytes()));
+        }
+        for id in deletion.ids.iter().flat_map(|ids| ids.iter()) {
+            // The end is not part of the range: the last possible time is deleted by itself.
+            let last = exemplar_key(state.id, id, deletion.to);
+            apply.delete_range(self.exemplars(), &exemplar_key(state.id, id, deletion.from), &last);
+            apply.put(self.exemplars(), &last, None);
         }
         apply.memory::<SeriesMemory>().writer(state.id).delete(deletion);
     }
@@ -304,6 +326,7 @@ impl Model for SeriesModel {
             chunks: store.keyspace("series", chunks)?,
             labels: store.keyspace("series.labels", labels)?,
             meta: store.keyspace("series.meta", KeyspaceOptions::default())?,
+            exemplars: store.keyspace("series.exemplars", labels)?,
         };
         let _ = self.keyspaces.set(found);
         Ok(())
@@ -334,6 +357,13 @@ impl Model for SeriesModel {
             }
             Body::Deletion { from, to, ids, forget } => {
                 self.apply_deletion(apply, &state, Deletion { seq: apply.seq, ids, from, to }, forget);
+            }
+            Body::Metadata(all) => {
+                for (metric, metadata) in all {
+                    let mut value = Vec::new();
+                    metadata.encode(&mut value);
+                    apply.put(self.meta(), &metadata_key(state.id, metric), Some(&value));
+                }
             }
             Body::Settings { options, floor } => {
                 *state.settings.lock() = (options, floor);

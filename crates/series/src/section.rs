@@ -16,6 +16,8 @@
 //! form 3 integers   the same with values signed, each relative to the one before
 //! form 4 chunk      bytes: a chunk (see `chunk`), times relative to 0
 //! form 5 payloads   n varint │ each: time signed, relative to the one before │ payload bytes
+//! form 6 exemplars  n varint │ each: time signed, relative to the one before │ bits u64 │ labels bytes, empty for none
+//! kind 3 metadata   varint, each: metric str │ u8 type │ unit str │ help str
 //! ```
 //! A scrape costs about eleven bytes a sample, one with integers five; a bulk load what its chunks take.
 
@@ -24,7 +26,9 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u32, put_u64, put_varint};
 
+use crate::batch::Exemplar;
 use crate::chunk::ChunkEncoder;
+use crate::metadata::Metadata;
 use crate::pack::{put_signed, take_signed, unzigzag, zigzag};
 use crate::types::{Duplicates, SeriesOptions};
 
@@ -36,6 +40,7 @@ const CHUNK_SAMPLES: usize = 2048;
 const SAMPLES: u8 = 0;
 const DELETION: u8 = 1;
 const SETTINGS: u8 = 2;
+const METADATA: u8 = 3;
 const CREATES: u8 = 0x80;
 
 const ONE: u8 = 0;
@@ -44,6 +49,7 @@ const SEVERAL: u8 = 2;
 const INTEGERS: u8 = 3;
 const CHUNK: u8 = 4;
 const PAYLOADS: u8 = 5;
+const EXEMPLARS: u8 = 6;
 
 /// Integers below this take at most seven bytes as varints.
 const INTEGER_MAX: f64 = 281_474_976_710_656.0;
@@ -161,12 +167,30 @@ impl GroupWriter {
     }
 }
 
+impl GroupWriter {
+    /// Adds exemplars.
+    pub(crate) fn exemplars(&mut self, target: Target, exemplars: &[Exemplar]) {
+        if exemplars.is_empty() {
+            return;
+        }
+        self.head(target, EXEMPLARS);
+        put_varint(&mut self.out, exemplars.len() as u64);
+        for exemplar in exemplars {
+            self.time(exemplar.time_ms);
+            put_u64(&mut self.out, exemplar.value.to_bits());
+            put_bytes(&mut self.out, exemplar.labels.as_ref().map_or(&[], |l| l.as_bytes()));
+        }
+    }
+}
+
 /// The samples of one group.
 pub(crate) enum Group<'a> {
     /// In the caller's scratch memory.
     Floats,
     Chunk(&'a [u8]),
     Rich(i64, &'a [u8]),
+    /// Time, bits of the value, labels.
+    Exemplar(i64, u64, &'a [u8]),
 }
 
 /// Walks the groups of a section.
@@ -237,6 +261,13 @@ pub(crate) fn each_group<'a>(
                     each(target, Group::Rich(time, decoder.bytes("payload")?), &[])?;
                 }
             }
+            EXEMPLARS => {
+                for _ in 0..decoder.varint("number of exemplars")? {
+                    let time = time(&mut decoder)?;
+                    let bits = decoder.u64("value")?;
+                    each(target, Group::Exemplar(time, bits, decoder.bytes("labels")?), &[])?;
+                }
+            }
             _ => return Err(DecodeError { what: "a known form of group", offset }),
         }
     }
@@ -257,6 +288,7 @@ pub(crate) enum Body<'a> {
     Samples { first_new: u32, new: Vec<NewSeries<'a>>, groups: Decoder<'a> },
     Deletion { from: i64, to: i64, ids: Option<Arc<RoaringBitmap>>, forget: bool },
     Settings { options: SeriesOptions, floor: i64 },
+    Metadata(Vec<(&'a str, Metadata)>),
 }
 
 /// An entry of a section's list of series.
@@ -329,6 +361,19 @@ pub(crate) fn put_settings(
     put_options(out, options, floor);
 }
 
+pub(crate) fn put_metadata(
+    out: &mut Vec<u8>,
+    (store, creates): (u32, Option<&str>),
+    all: &[(String, Metadata)],
+) {
+    put_head(out, store, METADATA, creates);
+    put_varint(out, all.len() as u64);
+    for (metric, metadata) in all {
+        put_bytes(out, metric.as_bytes());
+        metadata.encode(out);
+    }
+}
+
 /// Settings as they stand in sections and in the catalog.
 pub(crate) fn put_options(out: &mut Vec<u8>, options: SeriesOptions, floor: i64) {
     out.push(match options.duplicates {
@@ -366,6 +411,13 @@ impl<'a> Section<'a> {
             SETTINGS => {
                 let (options, floor) = take_options(&mut decoder)?;
                 Body::Settings { options, floor }
+            }
+            METADATA => {
+                let mut all = Vec::new();
+                for _ in 0..decoder.varint("number of metrics")? {
+                    all.push((decoder.str("metric")?, Metadata::decode(&mut decoder)?));
+                }
+                Body::Metadata(all)
             }
             _ => return Err(DecodeError { what: "a known kind of section", offset: 4 }),
         };
@@ -410,6 +462,8 @@ impl<'a> Section<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::labels::Labels;
+    use crate::metadata::MetricType;
     use proptest::prelude::*;
 
     fn hex(bytes: &[u8]) -> String {
@@ -434,7 +488,9 @@ mod tests {
                     )?;
                     floats = times.into_iter().zip(bits).collect();
                 }
-                Group::Rich(time, payload) => rich.push((time, payload.to_vec())),
+                Group::Rich(time, payload) | Group::Exemplar(time, _, payload) => {
+                    rich.push((time, payload.to_vec()))
+                }
             }
             all.push((target, floats, rich));
             Ok(())
@@ -450,6 +506,14 @@ mod tests {
         writer.floats(Target::New(0), &[1000, 1015], &[3.0_f64.to_bits(), 5.0_f64.to_bits()], true);
         writer.rich(Target::Known(8), 1, [(1000, b"xy".as_slice())].into_iter());
         assert_eq!(hex(&writer.out), "e101d00f042000000000000000e03f0b02001e0604050100027879");
+        let mut writer = GroupWriter::default();
+        let labels = Some(Labels::new([("id", "7")]).unwrap());
+        writer.exemplars(Target::New(1), &[Exemplar { time_ms: 5, value: 0.5, labels }]);
+        assert_eq!(hex(&writer.out), "1e010a000000000000e03f050269640137");
+        let mut section = Vec::new();
+        let about = Metadata { metric_type: MetricType::Counter, unit: "s".into(), help: "h".into() };
+        put_metadata(&mut section, (3, None), &[("m".into(), about)]);
+        assert_eq!(hex(&section), "03000000030101 6d0101730168".replace(' ', ""));
         let mut section = Vec::new();
         let labels = b"\x01a\x011".as_slice();
         let new = [NewSeries::Created(labels), NewSeries::Known(4)];
@@ -495,7 +559,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_fail(bytes: Vec<u8>, kind in 0..3_u8) {
+        fn any_bytes_decode_or_fail(bytes: Vec<u8>, kind in 0..5_u8) {
             let _ = read(&bytes);
             let mut section = vec![1, 0, 0, 0, kind];
             section.extend_from_slice(&bytes);

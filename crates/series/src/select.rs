@@ -86,6 +86,11 @@ impl<'s> SeriesAt<'s> {
         self.state.as_ref().map_or_else(Vec::new, |state| state.index.read().values(name, &ids, limit))
     }
 
+    /// What there is to read, if there is a store.
+    pub(crate) fn parts(&self) -> Option<(ReadView<'_>, &SeriesModel, &StoreState)> {
+        Some((self.snapshot.read(), &self.model, self.state.as_deref()?))
+    }
+
     /// The store, if there is one, and the series for which all `matchers` hold.
     pub(crate) fn found(&self, matchers: &[Matcher]) -> (Option<Arc<StoreState>>, RoaringBitmap) {
         (self.state.clone(), self.ids(matchers))

@@ -4,6 +4,7 @@
 mod changes;
 mod fixtures;
 mod opening;
+mod promql;
 mod series;
 mod tables;
 mod transactions;

@@ -4,9 +4,11 @@
 mod appending;
 mod bad_input;
 mod compaction;
+mod concurrency;
 mod crashes;
 mod deleting;
 mod histograms;
+mod metadata;
 mod model;
 mod selecting;
 mod snapshots;

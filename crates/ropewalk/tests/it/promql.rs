@@ -1,0 +1,191 @@
+//! PromQL over stored series: Prometheus' own scripts, which lie beside the project, on four paths; and one query of ours.
+
+use std::path::{Path, PathBuf};
+
+use ropewalk::promql::script::{Storage, run};
+use ropewalk::promql::{Labels, Samples, Source};
+use ropewalk::series::{self, Bucket, Duplicates, Histogram, ResetHint, SampleBatch, SeriesOptions};
+use ropewalk::{Background, Database, Env, Options};
+
+/// How samples come to be where they are read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    Memory,
+    Restart,
+    Compacted,
+    OutOfOrder,
+}
+
+struct Stored {
+    way: Way,
+    env: Env,
+    db: Option<Database>,
+}
+
+impl Stored {
+    fn new(way: Way) -> Self {
+        let mut stored = Self { way, env: Env::memory(), db: None };
+        stored.clear().unwrap();
+        stored
+    }
+
+    fn open(&mut self) -> Result<(), String> {
+        // The one before lets go of the directory first.
+        self.db = None;
+        let options = Options::new().env(self.env.clone()).background(Background::Manual);
+        self.db = Some(options.open("/db").map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    fn append(&self, batch: &SampleBatch) -> Result<(), String> {
+        let db = self.db.as_ref().unwrap();
+        db.series("m").unwrap().append(batch).map(|_| ()).map_err(|error| error.to_string())
+    }
+}
+
+fn histogram(from: &ropewalk::promql::Histogram) -> Histogram {
+    let buckets = |side: &[ropewalk::promql::Bucket]| {
+        side.iter().map(|b| Bucket { index: b.index, count: b.count }).collect()
+    };
+    Histogram {
+        hint: match from.hint {
+            ropewalk::promql::ResetHint::Unknown => ResetHint::Unknown,
+            ropewalk::promql::ResetHint::Reset => ResetHint::Reset,
+            ropewalk::promql::ResetHint::NotReset => ResetHint::NotReset,
+            ropewalk::promql::ResetHint::Gauge => ResetHint::Gauge,
+        },
+        schema: from.schema,
+        zero_threshold: from.zero_threshold,
+        zero_count: from.zero_count,
+        count: from.count,
+        sum: from.sum,
+        positive: buckets(&from.positive),
+        negative: buckets(&from.negative),
+        custom: from.custom.clone(),
+    }
+}
+
+impl Storage for Stored {
+    fn clear(&mut self) -> Result<(), String> {
+        self.db = None;
+        self.env = Env::memory();
+        self.open()?;
+        // A script that loads a series twice means to add what comes later.
+        let options = SeriesOptions { duplicates: Duplicates::KeepFirst, ..Default::default() };
+        let store = self.db.as_ref().unwrap().series("m").unwrap();
+        store.configure(options).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    fn load(&mut self, series: &[(Labels, Samples)]) -> Result<(), String> {
+        // Out of order: the last quarter first, so that every series is written backwards, by four commits.
+        let parts = if self.way == Way::OutOfOrder { 4 } else { 1 };
+        for part in (0..parts).rev() {
+            let mut batch = SampleBatch::new();
+            for (labels, samples) in series {
+                let labels = series::Labels::new(labels.iter()).map_err(|error| error.to_string())?;
+                let mut to = batch.series(&labels);
+                let length = samples.len();
+                for at in length * part / parts..length * (part + 1) / parts {
+                    let (time, start) =
+                        (samples.times_ms[at], samples.starts_ms.get(at).copied().unwrap_or(0));
+                    match samples.histograms.get(at) {
+                        Some(Some(found)) => to.push_histogram(time, &histogram(found), start),
+                        _ => to.push_started(time, samples.values[at], start),
+                    };
+                }
+            }
+            self.append(&batch)?;
+            if self.way == Way::OutOfOrder && part == 2 {
+                self.db.as_ref().unwrap().checkpoint().map_err(|error| error.to_string())?;
+            }
+        }
+        match self.way {
+            Way::Memory | Way::OutOfOrder => Ok(()),
+            Way::Restart => self.open(),
+            Way::Compacted => self.db.as_ref().unwrap().compact().map_err(|error| error.to_string()),
+        }
+    }
+
+    fn read(&self, ask: &mut dyn FnMut(&dyn Source)) -> Result<(), String> {
+        let db = self.db.as_ref().unwrap();
+        let (snapshot, store) = (db.snapshot(), db.series("m").unwrap());
+        ask(&snapshot.metrics(&store));
+        Ok(())
+    }
+}
+
+/// The folder with the scripts, if it is there.
+fn scripts() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let candidates = [std::env::var_os("ROPEWALK_SHARED").map(PathBuf::from)];
+    let above = root.ancestors().map(|dir| Some(dir.join("shared")));
+    candidates.into_iter().chain(above).flatten().map(|dir| dir.join("promqltest")).find(|dir| dir.is_dir())
+}
+
+#[allow(clippy::print_stderr)] // a skip must be seen
+fn conformance(way: Way) {
+    let Some(folder) = scripts() else {
+        eprintln!("SKIPPED: no folder shared/promqltest above {}", env!("CARGO_MANIFEST_DIR"));
+        return;
+    };
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "test"));
+    files.sort();
+    let (mut passed, mut failed) = (0, 0);
+    for path in files {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let report = run(&std::fs::read_to_string(&path).unwrap(), &mut Stored::new(way));
+        for failure in &report.failures {
+            eprintln!("  {name}:{}: {}", failure.line, failure.message);
+        }
+        passed += report.passed;
+        failed += report.failures.len();
+    }
+    eprintln!("{way:?}: {passed} evals passed, {failed} failed");
+    assert_eq!(failed, 0);
+}
+
+#[test]
+fn prometheus_own_scripts_from_memory() {
+    conformance(Way::Memory);
+}
+
+#[test]
+fn prometheus_own_scripts_after_a_restart() {
+    conformance(Way::Restart);
+}
+
+#[test]
+fn prometheus_own_scripts_after_compaction() {
+    conformance(Way::Compacted);
+}
+
+#[test]
+fn prometheus_own_scripts_loaded_out_of_order() {
+    conformance(Way::OutOfOrder);
+}
+
+/// Without the folder at least this is asked on all paths.
+#[test]
+fn a_script_of_our_own() {
+    let script = "\
+load 1m
+  requests{pod=\"a\"} 0+10x10
+  requests{pod=\"b\"} 5 5 stale 7
+  latency{pod=\"a\"} {{schema:1 sum:4 count:4 buckets:[1 2 1]}}x3
+
+eval instant at 10m sum(increase(requests{pod=~\"a|c\"}[5m]))
+  {} 50
+
+eval range from 0 to 3m step 1m requests{pod=\"b\"}
+  requests{pod=\"b\"} 5 5 _ 7
+
+eval instant at 3m histogram_count(latency)
+  {pod=\"a\"} 4
+";
+    for way in [Way::Memory, Way::Restart, Way::Compacted, Way::OutOfOrder] {
+        let report = run(script, &mut Stored::new(way));
+        assert_eq!((report.passed, report.failures), (3, vec![]), "{way:?}");
+    }
+}

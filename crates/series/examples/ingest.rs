@@ -1,0 +1,158 @@
+//! How fast samples go in, durably, and come out again: `cargo run -p ropewalk-series --example ingest [DIRECTORY]`.
+//!
+//! Two shapes: batches of 2,000 samples of one series with random values and overlapping times, over 102,000 series (the
+//! mytsdb report's); and scrapes of 10,000 series, one integer sample each.
+#![allow(clippy::print_stdout, clippy::unwrap_used, clippy::indexing_slicing)] // an example that measures
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ropewalk_engine::{Durability, Engine, EngineOptions};
+use ropewalk_series::{Labels, Matcher, SampleBatch, Samples, SeriesModel, SeriesStore};
+use ropewalk_vfs::Env;
+
+const SECONDS: f64 = 5.0;
+const WRITERS: u64 = 4;
+
+fn series(i: u64) -> Labels {
+    let (metric, pod, namespace) = (i % 102, i / 102 % 100, i / 10_200);
+    Labels::new([
+        ("__name__", format!("metric_{metric}_total")),
+        ("pod", format!("pod-{pod}")),
+        ("namespace", format!("ns-{namespace}")),
+        ("service", "k8s-benchmark".to_owned()),
+    ])
+    .unwrap()
+}
+
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// Runs `fill` in every writer until the time is over; prints samples per second and waits.
+fn run(name: &str, store: &SeriesStore, fill: impl Fn(u64, u64, &mut Noise, &mut SampleBatch) + Sync) {
+    let samples = AtomicU64::new(0);
+    let begin = Instant::now();
+    let mut waits: Vec<Duration> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (fill, samples) = (&fill, &samples);
+                scope.spawn(move || {
+                    let mut noise = Noise(writer * 7919 + 1);
+                    let mut batch = SampleBatch::new();
+                    let mut waits = Vec::new();
+                    for round in 0.. {
+                        if begin.elapsed().as_secs_f64() > SECONDS {
+                            break;
+                        }
+                        batch.clear();
+                        fill(writer, round, &mut noise, &mut batch);
+                        let start = Instant::now();
+                        let done = store.append_with(&batch, Durability::Sync).unwrap();
+                        waits.push(start.elapsed());
+                        samples.fetch_add(done.samples, Ordering::Relaxed);
+                    }
+                    waits
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+    });
+    let rate = samples.load(Ordering::Relaxed) as f64 / begin.elapsed().as_secs_f64();
+    waits.sort_unstable();
+    let at = |share: f64| waits[(waits.len() as f64 * share) as usize].as_secs_f64() * 1e3;
+    println!(
+        "{name}: {:.2}M samples/s durable; append p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms",
+        rate / 1e6,
+        at(0.5),
+        at(0.99),
+        waits[waits.len() - 1].as_secs_f64() * 1e3
+    );
+}
+
+fn main() {
+    let dir = std::env::args().nth(1).map_or_else(std::env::temp_dir, Into::into);
+    let dir = dir.join(format!("ropewalk-ingest-{}", std::process::id()));
+    let model = Arc::new(SeriesModel::new(1));
+    let options = EngineOptions::default();
+    let engine = Arc::new(Engine::open(&Env::real(), &dir, options, vec![model.clone()]).unwrap());
+    let report = SeriesStore::new(engine.clone(), model.clone(), "report").unwrap();
+    let all: Vec<Labels> = (0..102_000).map(series).collect();
+    let begin = Instant::now();
+    let mut batch = SampleBatch::new();
+    for labels in &all {
+        batch.push(labels, 0, 0.0);
+    }
+    report.append(&batch).unwrap();
+    println!("{} new series in {:.2} s", all.len(), begin.elapsed().as_secs_f64());
+
+    run("report shape, one series per batch of 2,000", &report, |_, round, noise, batch| {
+        let mut group = batch.series(&all[(noise.next() % all.len() as u64) as usize]);
+        for i in 0..2000 {
+            let value = (noise.next() >> 11) as f64 / (1_u64 << 53) as f64 * 100.0;
+            group.push(1_700_000_000_000 + round as i64 + i * 15_000, value);
+        }
+    });
+    let store = SeriesStore::new(engine.clone(), model.clone(), "scrapes").unwrap();
+    run("scrapes of 10,000 series", &store, |writer, round, noise, batch| {
+        for i in 0..10_000 {
+            let labels = &all[(writer * 10_000 + i) as usize];
+            batch.push(
+                labels,
+                1_700_000_000_000 + round as i64 * 15_000,
+                (noise.next() % 1000 + round * 1000) as f64,
+            );
+        }
+    });
+    let begin = Instant::now();
+    engine.checkpoint().unwrap();
+    println!("checkpoint {:.2} s", begin.elapsed().as_secs_f64());
+    let begin = Instant::now();
+    engine.compact().unwrap();
+    println!("compaction {:.2} s", begin.elapsed().as_secs_f64());
+    let stats = engine.stats();
+    let chunks = stats.store.keyspaces.iter().find(|k| k.name == "series").unwrap();
+    println!(
+        "{} chunks, {} MB of files, log {} MB",
+        chunks.entries,
+        chunks.file_bytes >> 20,
+        stats.log.appended_bytes >> 20
+    );
+
+    let snapshot = engine.snapshot();
+    let at = store.at(&snapshot);
+    for (name, from) in [("all samples", i64::MIN), ("five minutes", 1_700_000_300_000)] {
+        let begin = Instant::now();
+        let to = if from == i64::MIN { i64::MAX } else { from + 300_000 };
+        let some = Matcher::equal("service", "k8s-benchmark").unwrap();
+        let mut selection = at.select(&[some], from, to).unwrap();
+        let (mut samples, mut count, mut series) = (Samples::default(), 0, 0);
+        while selection.next().is_some() {
+            samples.clear();
+            count += selection.samples(&mut samples).unwrap();
+            series += 1;
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        println!(
+            "read {name}: {series} series, {count} samples in {:.1} ms, {:.1}M/s",
+            seconds * 1e3,
+            count as f64 / seconds / 1e6
+        );
+    }
+    drop(snapshot);
+    drop((report, store, engine));
+    let begin = Instant::now();
+    let model = Arc::new(SeriesModel::new(1));
+    let engine = Engine::open(&Env::real(), &dir, EngineOptions::default(), vec![model]).unwrap();
+    println!("reopened in {:.2} s", begin.elapsed().as_secs_f64());
+    drop(engine);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
