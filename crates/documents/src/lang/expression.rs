@@ -271,7 +271,7 @@ fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope) -> Result<Node,
             let Some(function) = functions::find(name) else {
                 refuse!(InvalidPipelineOperator, "Unrecognized expression '{name}'");
             };
-            let nodes = match function.arguments {
+            let mut nodes = match function.arguments {
                 Arguments::Named(names, required) => {
                     let parts = named(name, operand, names, required)?;
                     (0..names.len()).map(|at| parse_part(&parts, at, scope)).collect::<Result<_, _>>()?
@@ -300,6 +300,15 @@ fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope) -> Result<Node,
                     nodes
                 }
             };
+            if name == "$getField" {
+                // Without an input the field is the document's own.
+                nodes.truncate(2);
+                match nodes.as_mut_slice() {
+                    [_] => nodes.push(Node::Path(Start::Root, String::new())),
+                    [_, input @ Node::Nothing] => *input = Node::Path(Start::Root, String::new()),
+                    _ => {}
+                }
+            }
             Node::Call(function, nodes)
         }
     })

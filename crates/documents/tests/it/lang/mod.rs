@@ -1,8 +1,10 @@
 //! The language: pure functions of documents.
 
 mod bad_bytes;
+mod naive;
 mod notation;
 mod order;
+mod properties;
 mod scripts;
 mod values;
 
