@@ -20,7 +20,9 @@ mod reading;
 mod service;
 mod stop;
 
-pub use access::{Access, Caller, Credentials, Right, Roles, ScramVerifier, TokenInfo, UserInfo};
+pub use access::{
+    Access, Caller, Credentials, Right, Roles, ScramExchange, ScramVerifier, TokenInfo, UserInfo,
+};
 pub use error::{Code, Conflict, WireError};
 pub use follow::{EncodedBatch, Followed, Following, Frame};
 pub use limits::{Limits, ServiceSettings};

@@ -14,6 +14,7 @@
 //! ends with its user, its token or its right.
 
 mod caller;
+mod exchange;
 mod manage;
 mod recent;
 mod records;
@@ -31,6 +32,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
 pub use caller::{Caller, Right, Roles};
+pub use exchange::ScramExchange;
 pub use manage::{TokenInfo, UserInfo};
 pub use scram::ScramVerifier;
 
@@ -193,7 +195,7 @@ impl Access {
     ///
     /// # Errors
     /// [`Code::Unauthenticated`] when the user or token is gone, or the server is open no more.
-    pub(crate) fn still(&self, caller: &mut Caller, seen: &mut u64) -> Result<(), WireError> {
+    pub fn still(&self, caller: &mut Caller, seen: &mut u64) -> Result<(), WireError> {
         if let Identity::Token { expires_micros, .. } = caller.identity() {
             self.not_expired(*expires_micros)?;
         }

@@ -50,6 +50,16 @@ impl Recent {
         Shown(mac.finalize().into_bytes().into())
     }
 
+    /// The salt that a user who does not exist is said to have.
+    pub(super) fn salt_of_nobody(&self, user: &str) -> Vec<u8> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("HMAC takes keys of any length");
+        mac.update(b"salt of nobody\0");
+        mac.update(user.as_bytes());
+        let mut salt = mac.finalize().into_bytes().to_vec();
+        salt.truncate(super::scram::SALT_BYTES);
+        salt
+    }
+
     fn entries(&self) -> MutexGuard<'_, HashMap<Shown, Entry>> {
         self.entries.lock().unwrap_or_else(|held| held.into_inner())
     }

@@ -23,6 +23,8 @@ use super::base64_bytes;
 /// What new passwords cost: MongoDB's default, well above RFC 7677's least (4,096); about 3 ms.
 const ITERATIONS: u32 = 15_000;
 const PASSWORD_BYTES_MAX: usize = 256;
+/// MongoDB's; some of its clients take no other length for this mechanism.
+pub(super) const SALT_BYTES: usize = 28;
 
 /// What is kept of a password.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +61,7 @@ impl ScramVerifier {
                 "a password has 1 to {PASSWORD_BYTES_MAX} printable ASCII characters"
             )));
         }
-        let salt: [u8; 16] = super::random()?;
+        let salt: [u8; SALT_BYTES] = super::random()?;
         Ok(Self::derive(password, &salt, ITERATIONS))
     }
 
@@ -77,7 +79,12 @@ impl ScramVerifier {
     /// A verifier that no password matches, which costs as much to check as a real one: whether a user exists shows in
     /// nothing, not even in time.
     pub(crate) fn nobody() -> Self {
-        Self { salt: vec![0; 16], iterations: ITERATIONS, stored_key: Vec::new(), server_key: Vec::new() }
+        Self {
+            salt: vec![0; SALT_BYTES],
+            iterations: ITERATIONS,
+            stored_key: Vec::new(),
+            server_key: Vec::new(),
+        }
     }
 
     /// True for the right password. Costs milliseconds.
@@ -110,6 +117,26 @@ impl std::fmt::Debug for ScramVerifier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ScramVerifier").field("iterations", &self.iterations).finish_non_exhaustive()
     }
+}
+
+/// A client's two keys: its own, and what it checks the server by.
+#[cfg(test)]
+pub(super) fn client_keys(password: &str, salt: &[u8], iterations: u32) -> ([u8; 32], [u8; 32]) {
+    let mut salted = [0; 32];
+    pbkdf2::pbkdf2_hmac::<Sha256>(password.as_bytes(), salt, iterations, &mut salted);
+    (hmac(&salted, b"Client Key"), hmac(&salted, b"Server Key"))
+}
+
+/// What a client shows.
+#[cfg(test)]
+pub(super) fn client_proof(client_key: &[u8; 32], messages: &[u8]) -> Vec<u8> {
+    let signature = hmac(&Sha256::digest(client_key), messages);
+    client_key.iter().zip(signature).map(|(key, sign)| key ^ sign).collect()
+}
+
+#[cfg(test)]
+pub(super) fn sign(key: &[u8; 32], messages: &[u8]) -> [u8; 32] {
+    hmac(key, messages)
 }
 
 #[cfg(test)]

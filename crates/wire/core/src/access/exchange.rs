@@ -1,0 +1,209 @@
+//! The server's half of the SCRAM-SHA-256 exchange, for protocols whose clients never send a password.
+//!
+//! ```text
+//! client: n,,n=user,r=CNONCE                       server: r=CNONCE+SNONCE,s=SALT,i=ROUNDS
+//! client: c=biws,r=CNONCE+SNONCE,p=PROOF           server: v=SIGNATURE            or an error
+//! ```
+//! A user who does not exist gets a salt all the same, always the same one, so that nobody learns who exists by asking.
+//! Failures count where wrong passwords count. No channel binding, no other identity to act for.
+//! Source: RFC 5802, sections 5 and 7.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::*;
+
+/// Longest message of an exchange, bytes: names and nonces are short.
+const MESSAGE_BYTES_MAX: usize = 4 << 10;
+
+/// An exchange that waits for the client's proof.
+pub struct ScramExchange {
+    user: String,
+    peer: Option<IpAddr>,
+    verifier: ScramVerifier,
+    nonce: String,
+    /// Both first messages, without the client's header.
+    messages: String,
+    header: String,
+}
+
+fn malformed() -> WireError {
+    WireError::invalid("this is no message of a SCRAM exchange")
+}
+
+fn wrong() -> WireError {
+    WireError::new(Code::Unauthenticated, "unknown user or wrong password")
+}
+
+/// A user's name as it stands in a message: `=2C` is a comma, `=3D` an equals sign.
+fn decode_name(encoded: &str) -> Result<String, WireError> {
+    let mut parts = encoded.split('=');
+    let mut name = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (sign, rest) = match (part.strip_prefix("2C"), part.strip_prefix("3D")) {
+            (Some(rest), _) => (',', rest),
+            (_, Some(rest)) => ('=', rest),
+            _ => return Err(malformed()),
+        };
+        name.push(sign);
+        name.push_str(rest);
+    }
+    Ok(name)
+}
+
+impl Access {
+    /// Begins an exchange with the client's first message; answers the server's.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`] for what is no such message; [`Code::ResourceExhausted`] with a pause after too many
+    /// wrong passwords.
+    pub fn begin_scram(
+        &self,
+        first: &str,
+        peer: Option<IpAddr>,
+    ) -> Result<(ScramExchange, String), WireError> {
+        if first.len() > MESSAGE_BYTES_MAX {
+            return Err(malformed());
+        }
+        let bare = first.strip_prefix("n,,").or_else(|| first.strip_prefix("y,,")).ok_or_else(malformed)?;
+        let header = first.get(..first.len() - bare.len()).unwrap_or_default().to_owned();
+        let (name, nonce) = bare.split_once(",r=").ok_or_else(malformed)?;
+        let user = decode_name(name.strip_prefix("n=").ok_or_else(malformed)?)?;
+        // Extensions behind the nonce are not known to us; there are none that may be left aside.
+        if nonce.is_empty() || nonce.contains(',') {
+            return Err(malformed());
+        }
+        self.not_throttled(&Attempt::new(&user, peer))?;
+        let verifier = match self.scram_verifier(&user) {
+            Some(verifier) => verifier,
+            None => ScramVerifier { salt: self.0.recent.salt_of_nobody(&user), ..ScramVerifier::nobody() },
+        };
+        let nonce = format!("{nonce}{}", STANDARD.encode(random::<18>()?));
+        let answer = format!("r={nonce},s={},i={}", STANDARD.encode(&verifier.salt), verifier.iterations);
+        let messages = format!("{bare},{answer}");
+        Ok((ScramExchange { user, peer, verifier, nonce, messages, header }, answer))
+    }
+
+    /// Ends an exchange with the client's last message; answers who the client is, and the server's last message.
+    ///
+    /// # Errors
+    /// [`Code::Unauthenticated`]; [`Code::InvalidArgument`] for what is no such message.
+    pub fn end_scram(&self, exchange: ScramExchange, last: &str) -> Result<(Caller, String), WireError> {
+        let attempt = Attempt::new(&exchange.user, exchange.peer);
+        self.not_throttled(&attempt)?;
+        if last.len() > MESSAGE_BYTES_MAX {
+            return Err(malformed());
+        }
+        let (without_proof, proof) = last.rsplit_once(",p=").ok_or_else(malformed)?;
+        let expected = format!("c={},r={}", STANDARD.encode(&exchange.header), exchange.nonce);
+        let proof = STANDARD.decode(proof).map_err(|_| malformed())?;
+        let messages = format!("{},{without_proof}", exchange.messages);
+        let right = without_proof == expected && exchange.verifier.accepts(messages.as_bytes(), &proof);
+        let known = self.known();
+        // The password may have changed since the exchange began.
+        let found = known.users.get(&exchange.user).filter(|user| user.record.scram == exchange.verifier);
+        match found.filter(|_| right) {
+            Some(user) => {
+                self.0.throttle.succeeded(&attempt);
+                let signature = exchange.verifier.signature(messages.as_bytes());
+                Ok((user.caller.clone(), format!("v={}", STANDARD.encode(signature))))
+            }
+            None => {
+                self.0.throttle.failed(&attempt, Instant::now());
+                self.0.metrics.logins_failed.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(user = exchange.user, peer = ?exchange.peer, "wrong user or password");
+                Err(wrong())
+            }
+        }
+    }
+}
+
+impl ScramExchange {
+    /// The user who wants to log in.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client's last message.
+    fn proof(password: &str, bare: &str, answer: &str) -> (String, String) {
+        let field = |name: &str| answer.split(',').find_map(|part| part.strip_prefix(name)).unwrap();
+        let salt = STANDARD.decode(field("s=")).unwrap();
+        let last = format!("c=biws,r={}", field("r="));
+        let messages = format!("{bare},{answer},{last}");
+        let keys = scram::client_keys(password, &salt, field("i=").parse().unwrap());
+        let proof = scram::client_proof(&keys.0, messages.as_bytes());
+        let signature = STANDARD.encode(scram::sign(&keys.1, messages.as_bytes()));
+        (format!("{last},p={}", STANDARD.encode(proof)), format!("v={signature}"))
+    }
+
+    async fn access() -> Access {
+        let access = Access::open(Database::in_memory().unwrap(), false).unwrap();
+        let all = Caller::everybody();
+        access.create_user(&all, "ann", "secret", Roles::new()).await.unwrap();
+        access
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_knows_the_password_is_let_in_and_learns_that_the_server_knows_it_too() {
+        let access = access().await;
+        let (exchange, answer) = access.begin_scram("n,,n=ann,r=abc", None).unwrap();
+        assert!(answer.starts_with("r=abc"), "{answer}");
+        let (last, expected) = proof("secret", "n=ann,r=abc", &answer);
+        let (caller, verdict) = access.end_scram(exchange, &last).unwrap();
+        assert_eq!((caller.name(), verdict), ("ann", expected));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_wrong_password_and_a_user_who_does_not_exist_look_alike() {
+        let access = access().await;
+        for (user, password) in [("ann", "wrong"), ("nobody", "secret")] {
+            let bare = format!("n={user},r=abc");
+            let (exchange, answer) = access.begin_scram(&format!("n,,{bare}"), None).unwrap();
+            let (last, _) = proof(password, &bare, &answer);
+            let refused = access.end_scram(exchange, &last).map(|_| ()).unwrap_err();
+            assert_eq!(refused, wrong());
+        }
+        let salt = |user: &str| {
+            let (_, answer) = access.begin_scram(&format!("n,,n={user},r=x"), None).unwrap();
+            answer.split(',').nth(1).unwrap().to_owned()
+        };
+        assert_eq!(salt("nobody"), salt("nobody"));
+        assert_ne!(salt("nobody"), salt("nobody2"));
+        assert_eq!(salt("nobody").len(), salt("ann").len());
+    }
+
+    #[test]
+    fn names_stand_in_messages_with_commas_and_equals_signs_replaced() {
+        for (encoded, name) in
+            [("ann", Some("ann")), ("a=3Db=2Cc", Some("a=b,c")), ("a=", None), ("=2c", None)]
+        {
+            assert_eq!(decode_name(encoded).ok().as_deref(), name);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_is_no_message_is_refused() {
+        let access = access().await;
+        for first in [
+            "",
+            "n,,",
+            "n,,n=a",
+            "n,,n=a,r=",
+            "p=tls-unique,,n=a,r=x",
+            "n,a=b,n=c,r=x",
+            "n,,n=a=,r=x",
+            "n,,n=a,r=x,e=1",
+        ] {
+            assert!(access.begin_scram(first, None).is_err(), "{first}");
+        }
+        for last in ["", "c=biws", "c=biws,r=x,p=!", "c=biws,r=x,p=AAAA"] {
+            let (exchange, _) = access.begin_scram("n,,n=ann,r=x", None).unwrap();
+            assert!(access.end_scram(exchange, last).is_err(), "{last}");
+        }
+    }
+}
