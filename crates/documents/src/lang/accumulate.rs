@@ -1,6 +1,6 @@
 //! Accumulators of groups: `{ total: { $sum: "$n" } }`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::error::{LangError, refuse};
 use super::expression::{Expression, Scope};
@@ -9,7 +9,8 @@ use super::key::key_of;
 use super::order;
 use super::sort::Sort;
 use super::val::Val;
-use super::value::{Doc, Owned, Value, Writer};
+use super::value::{Doc, Owned, Value};
+use super::writer::Writer;
 
 /// A parsed accumulator.
 #[derive(Debug, Clone)]
@@ -57,7 +58,7 @@ enum Kind {
 pub(crate) enum State {
     Sum(Value<'static>, i64),
     One(Option<Owned>),
-    Many(Vec<Owned>),
+    Many(VecDeque<Owned>),
     Set(BTreeMap<Vec<u8>, Owned>),
     Numbers(Vec<f64>),
     /// Sorted by key, then by arrival.
@@ -127,7 +128,7 @@ impl Accumulator {
         match &self.kind {
             Kind::Sum | Kind::Average => State::Sum(Value::Int32(0), 0),
             Kind::Extreme { .. } | Kind::First | Kind::Last | Kind::Merge => State::One(None),
-            Kind::Push | Kind::Some { .. } => State::Many(Vec::new()),
+            Kind::Push | Kind::Some { .. } => State::Many(VecDeque::new()),
             Kind::Set => State::Set(BTreeMap::new()),
             Kind::Deviation { .. } => State::Numbers(Vec::new()),
             Kind::Extremes { .. } | Kind::Sorted { .. } => State::Sorted(BTreeMap::new(), 0),
@@ -182,7 +183,7 @@ impl Accumulator {
             (Kind::Push, State::Many(values)) => value.map_or(0, |value| push(values, value)),
             (Kind::Some { count, last }, State::Many(values)) => {
                 if *last && values.len() == *count {
-                    values.remove(0);
+                    values.pop_front();
                 }
                 if values.len() < *count { push(values, input.or_null()) } else { 0 }
             }
@@ -249,10 +250,10 @@ fn replace(own: &mut Option<Owned>, value: Value<'_>) -> usize {
     after.saturating_sub(before)
 }
 
-fn push(values: &mut Vec<Owned>, value: Value<'_>) -> usize {
+fn push(values: &mut VecDeque<Owned>, value: Value<'_>) -> usize {
     let owned = Owned::from(value);
     let bytes = owned.bytes();
-    values.push(owned);
+    values.push_back(owned);
     bytes
 }
 

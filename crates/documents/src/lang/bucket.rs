@@ -8,7 +8,8 @@ use super::key::key_of;
 use super::memory::Memory;
 use super::order;
 use super::pipeline::only;
-use super::value::{Doc, DocBuf, Owned, Value, Writer};
+use super::value::{Doc, DocBuf, Owned, Value};
+use super::writer::Writer;
 
 /// `$bucket` as a group: its key is the lower boundary.
 pub(crate) fn parse(spec: Doc<'_>, scope: &Scope) -> Result<Group, LangError> {

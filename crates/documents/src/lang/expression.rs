@@ -16,7 +16,8 @@ use super::functions::{self, Arguments, Function};
 use super::options::Options;
 use super::path;
 use super::val::{self, Answer, Val};
-use super::value::{Doc, DocBuf, Owned, Value, Writer};
+use super::value::{Doc, DocBuf, Owned, Value};
+use super::writer::Writer;
 
 /// Expressions in expressions, at most.
 const NESTING_MAX: usize = 100;

@@ -7,7 +7,8 @@ use super::error::{LangError, refuse};
 use super::expression::{Expression, Scope};
 use super::key::key_of;
 use super::memory::{Holder, Memory};
-use super::value::{Doc, DocBuf, Owned, Value, Writer};
+use super::value::{Doc, DocBuf, Owned, Value};
+use super::writer::Writer;
 
 /// A parsed `$group`.
 #[derive(Debug, Clone)]

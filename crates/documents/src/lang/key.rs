@@ -298,34 +298,38 @@ fn expand(
     for ((_, found), flag) in followed.iter().zip(multikey.iter_mut()) {
         *flag |= found.is_some();
     }
-    if array.is_empty() {
-        return expand(&step(&followed, None)?, fields, multikey, missing_all, keys);
-    }
-    for element in array.values() {
-        let next = step(&followed, Some(element))?;
-        expand(&next, fields, multikey, missing_all, keys)?;
-    }
-    Ok(())
-}
-
-/// All fields one step further: those that stand before the array go into `element`.
-fn step<'a>(
-    followed: &[(Remaining<'a>, Option<Doc<'a>>)],
-    element: Option<Value<'a>>,
-) -> Result<Vec<Remaining<'a>>, LangError> {
-    followed
+    // A position in the path means that element, for all of them.
+    let fixed: Vec<Option<Value<'_>>> = followed
         .iter()
         .map(|(field, found)| match (field, found) {
-            (Remaining::At(_, rest), Some(array)) => below(*array, rest, element),
-            (field, _) => Ok(*field),
+            (Remaining::At(_, rest), Some(array)) => {
+                path::position(path::split(rest).0).and_then(|at| array.values().nth(at))
+            }
+            _ => None,
         })
-        .collect()
+        .collect();
+    let step = |element| -> Result<Vec<_>, LangError> {
+        let fields = followed.iter().zip(&fixed);
+        fields
+            .map(|((field, found), fixed)| match (field, found) {
+                (Remaining::At(_, rest), Some(_)) => below(rest, element, *fixed),
+                (field, _) => Ok(*field),
+            })
+            .collect()
+    };
+    if array.is_empty() {
+        return expand(&step(None)?, fields, multikey, missing_all, keys);
+    }
+    array.values().try_for_each(|element| expand(&step(Some(element))?, fields, multikey, missing_all, keys))
 }
 
-/// A field's way into one element of an array. A position in the path means that element, for all of them.
-fn below<'a>(array: Doc<'a>, rest: &'a str, element: Option<Value<'a>>) -> Result<Remaining<'a>, LangError> {
+/// A field's way into one element of an array, or to the element at the position that its path names.
+fn below<'a>(
+    rest: &'a str,
+    element: Option<Value<'a>>,
+    fixed: Option<Value<'a>>,
+) -> Result<Remaining<'a>, LangError> {
     let (name, tail) = path::split(rest);
-    let fixed = path::position(name).and_then(|at| array.values().nth(at));
     Ok(match (element, fixed) {
         (None, _) if rest.is_empty() => Remaining::Found(Value::Undefined),
         (None, _) => Remaining::Missing,

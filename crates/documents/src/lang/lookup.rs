@@ -11,7 +11,8 @@ use super::options::Options;
 use super::path;
 use super::pipeline::{Pipeline, Source, Stream, only};
 use super::projection::with_field;
-use super::value::{Doc, DocBuf, Owned, Value, Writer};
+use super::value::{Doc, DocBuf, Owned, Value};
+use super::writer::Writer;
 
 /// A parsed `$lookup`.
 #[derive(Debug, Clone)]

@@ -4,7 +4,8 @@
 //! on what is there refuses and says what it found.
 
 use super::error::{LangError, refuse};
-use super::filter::{Comparison, Filter, is_operators};
+use super::filter::{Comparison, Filter};
+use super::filter_parser::is_operators;
 use super::number::{self, Arithmetic};
 use super::options::Options;
 use super::order;
@@ -12,7 +13,8 @@ use super::regex::Pattern;
 use super::sort::Sort;
 use super::tree::{Branch, Tree};
 use super::update::{UpdateContext, timestamp};
-use super::value::{Doc, Owned, Value, Writer};
+use super::value::{Doc, Owned, Value};
+use super::writer::Writer;
 
 /// An operator with its operand.
 #[derive(Debug, Clone)]

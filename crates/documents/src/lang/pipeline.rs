@@ -23,10 +23,12 @@ use super::lookup::{GraphLookup, Lookup};
 use super::memory::Memory;
 use super::options::Options;
 use super::output::Output;
-use super::projection::{Dialect, Projection, document_of, with_field};
+use super::projection::{Dialect, Projection, document_of};
 use super::sort::Sort;
+use super::unwind::Unwind;
 use super::val::Val;
-use super::value::{Doc, DocBuf, Owned, Value, Writer};
+use super::value::{Doc, DocBuf, Value};
+use super::writer::Writer;
 
 /// Pipelines in pipelines, and stages in one, at most.
 const NESTING_MAX: usize = 20;
@@ -72,13 +74,6 @@ enum Stage {
     Sample { size: u64, seed: u64 },
     UnionWith { collection: Option<String>, pipeline: Pipeline },
     Documents(Expression),
-}
-
-#[derive(Debug, Clone)]
-struct Unwind {
-    path: String,
-    position: Option<String>,
-    keep_empty: bool,
 }
 
 impl Pipeline {
@@ -404,81 +399,6 @@ fn parse_union(operand: Value<'_>, options: &Options, depth: usize) -> Result<St
     Ok(Stage::UnionWith { collection, pipeline })
 }
 
-impl Unwind {
-    fn parse(operand: Value<'_>) -> Result<Self, LangError> {
-        let (path, position, keep_empty) = match operand {
-            Value::String(path) => (path, None, false),
-            Value::Document(doc) => {
-                only("$unwind", doc, &["path", "includeArrayIndex", "preserveNullAndEmptyArrays"])?;
-                let Some(Value::String(path)) = doc.get("path") else {
-                    refuse!(28812, "no path specified to $unwind stage");
-                };
-                let position = match doc.get("includeArrayIndex") {
-                    None => None,
-                    Some(Value::String(name)) if !name.is_empty() && !name.starts_with('$') => {
-                        Some(name.to_owned())
-                    }
-                    Some(_) => refuse!(
-                        28810,
-                        "expected a non-empty string for the includeArrayIndex option to $unwind stage"
-                    ),
-                };
-                let keep = match doc.get("preserveNullAndEmptyArrays") {
-                    None => false,
-                    Some(Value::Bool(keep)) => keep,
-                    Some(_) => refuse!(
-                        28809,
-                        "expected a boolean for the preserveNullAndEmptyArrays option to $unwind stage"
-                    ),
-                };
-                (path, position, keep)
-            }
-            _ => refuse!(
-                15981,
-                "expected either a string or an object as specification for $unwind stage, got {}",
-                operand.type_name()
-            ),
-        };
-        match path
-            .strip_prefix('$')
-            .filter(|path| !path.starts_with('$') && path.split('.').all(|name| !name.is_empty()))
-        {
-            Some(path) => Ok(Self { path: path.to_owned(), position, keep_empty }),
-            None => refuse!(28818, "path option to $unwind stage should be prefixed with a '$': {path}"),
-        }
-    }
-
-    /// One document for each element.
-    fn apply(&self, doc: &DocBuf) -> Result<Vec<DocBuf>, LangError> {
-        let doc = doc.doc();
-        let found =
-            self.path.split('.').try_fold(Value::Document(doc), |value, name| value.as_document()?.get(name));
-        let numbered = |doc: DocBuf, position: Value<'_>| match &self.position {
-            Some(name) => with_field(doc.doc(), name, Owned::from(position)),
-            None => Ok(doc),
-        };
-        match found {
-            Some(Value::Array(array)) if !array.is_empty() => array
-                .values()
-                .enumerate()
-                .map(|(at, value)| {
-                    numbered(with_field(doc, &self.path, value.into())?, Value::Int64(at as i64))
-                })
-                .collect(),
-            Some(Value::Array(_)) if self.keep_empty => {
-                let without = Projection::removing(&[&self.path])?.apply(doc, None)?;
-                Ok(vec![numbered(without, Value::Null)?])
-            }
-            Some(Value::Array(_)) => Ok(Vec::new()),
-            Some(value) if !value.is_nullish() || self.keep_empty => {
-                Ok(vec![numbered(doc.to_buf(), Value::Null)?])
-            }
-            None if self.keep_empty => Ok(vec![numbered(doc.to_buf(), Value::Null)?]),
-            _ => Ok(Vec::new()),
-        }
-    }
-}
-
 fn replaced(doc: Doc<'_>, expression: &Expression) -> Result<DocBuf, LangError> {
     let value = expression.evaluate_root(doc)?;
     match document_of(&value) {
@@ -544,11 +464,11 @@ impl Stage {
             }
             Self::Limit(count) => Box::new(input.take(usize::try_from(*count).unwrap_or(usize::MAX))),
             Self::Unwind(unwind) => Box::new(input.flat_map(move |doc| {
-                let unwound = doc.and_then(|doc| Ok(unwind.apply(&doc)?));
-                match unwound {
-                    Ok(docs) => docs.into_iter().map(Ok).collect(),
-                    Err(error) => vec![Err(error)],
-                }
+                let (docs, failed) = match doc {
+                    Ok(doc) => (Some(unwind.apply(doc)), None),
+                    Err(error) => (None, Some(Err(error))),
+                };
+                docs.into_iter().flatten().map(|doc| doc.map_err(S::Error::from)).chain(failed)
             })),
             Self::Count(name) => {
                 let mut count = 0;

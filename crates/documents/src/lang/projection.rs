@@ -17,7 +17,8 @@ use super::functions::window;
 use super::options::Options;
 use super::path;
 use super::val::Val;
-use super::value::{DEPTH_MAX, Doc, DocBuf, Owned, Value, Writer};
+use super::value::{DEPTH_MAX, Doc, DocBuf, Owned, Value};
+use super::writer::Writer;
 
 /// A parsed projection.
 #[derive(Debug, Clone)]
@@ -386,12 +387,13 @@ impl Context<'_> {
                     value => writer.put(name, value),
                 },
                 Some(Rule::ElementMatches(filter)) => {
-                    let element = value.as_array().and_then(|array| {
+                    let mut element = None;
+                    if let Value::Array(array) = value {
                         let mut asked = Writer::new();
-                        asked.put(ELEMENT, Value::Array(array));
-                        let found = filter.matches_at(asked.finish().doc()).ok().flatten()?;
-                        array.values().nth(found.position?)
-                    });
+                        asked.put(ELEMENT, value);
+                        let found = filter.matches_at(asked.finish().doc())?;
+                        element = found.and_then(|found| array.values().nth(found.position?));
+                    }
                     if let Some(element) = element {
                         writer.open_array(name);
                         writer.put("", element);

@@ -5,6 +5,8 @@
 //!
 //! Source: Cox, "Regular Expression Matching Can Be Simple And Fast", 2007.
 
+use std::cell::RefCell;
+
 use super::error::{LangError, refuse};
 
 /// MongoDB's limit for the length of a pattern.
@@ -53,6 +55,21 @@ impl Pattern {
                 refuse!(51091, "Regular expression is invalid: {why}")
             }
         }
+    }
+
+    /// Compiles, or takes the pattern that this thread compiled last: an expression asks for the same one document after document.
+    pub(crate) fn again(pattern: &str, options: &str) -> Result<Self, LangError> {
+        thread_local! {
+            static LAST: RefCell<Option<Pattern>> = const { RefCell::new(None) };
+        }
+        LAST.with_borrow_mut(|last| match last {
+            Some(own) if own.pattern == pattern && own.options == options => Ok(own.clone()),
+            _ => {
+                let new = Self::new(pattern, options)?;
+                *last = Some(new.clone());
+                Ok(new)
+            }
+        })
     }
 
     /// Text that every match begins with: `abc` of `^abc.*x`.

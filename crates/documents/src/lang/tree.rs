@@ -9,7 +9,8 @@ use std::borrow::Cow;
 
 use super::error::{LangError, refuse};
 use super::path;
-use super::value::{Doc, DocBuf, Owned, Value, Writer};
+use super::value::{Doc, DocBuf, Owned, Value};
+use super::writer::Writer;
 
 /// An array is not filled with more nulls than this to reach a position.
 const PADDING_MAX: usize = 1_500_000;

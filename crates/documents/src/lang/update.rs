@@ -19,7 +19,8 @@ use super::order;
 use super::path;
 use super::pipeline::Pipeline;
 use super::tree::{Branch, Tree};
-use super::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, Value, Writer};
+use super::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, Value};
+use super::writer::Writer;
 
 /// A parsed update.
 #[derive(Debug, Clone)]

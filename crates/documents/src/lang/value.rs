@@ -19,6 +19,7 @@ use std::fmt;
 
 use super::decimal::Decimal;
 use super::error::{LangError, refuse};
+use super::writer::Writer;
 
 /// No document is larger, MongoDB's limit.
 pub const DOCUMENT_BYTES_MAX: usize = 16 << 20;
@@ -681,6 +682,11 @@ impl Owned {
         writer.into_owned()
     }
 
+    /// A document's or array's bytes.
+    pub(super) fn encoded(tag: u8, bytes: Vec<u8>) -> Self {
+        Self(Inner::Encoded(tag, bytes))
+    }
+
     /// Memory it takes, about.
     pub(crate) fn bytes(&self) -> usize {
         let encoded = if let Inner::Encoded(_, bytes) = &self.0 { bytes.len() } else { 0 };
@@ -729,117 +735,4 @@ impl fmt::Debug for Owned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.value().fmt(f)
     }
-}
-
-/// Builds a document front to back.
-///
-/// Inside of an array names are ignored and the elements numbered.
-#[derive(Debug)]
-pub struct Writer {
-    out: Vec<u8>,
-    open: Vec<Frame>,
-}
-
-#[derive(Debug)]
-struct Frame {
-    start: usize,
-    /// How many elements, when it is an array.
-    elements: Option<usize>,
-}
-
-impl Default for Writer {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Writer {
-    /// Begins a document.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { out: vec![0; 4], open: vec![Frame { start: 0, elements: None }] }
-    }
-
-    /// Begins an array, for [`Writer::into_owned`].
-    #[must_use]
-    pub fn array() -> Self {
-        Self { out: vec![0; 4], open: vec![Frame { start: 0, elements: Some(0) }] }
-    }
-
-    /// A field, or the next element.
-    pub fn put(&mut self, name: &str, value: Value<'_>) {
-        self.head(value.tag(), name);
-        value.write_payload(&mut self.out);
-    }
-
-    /// Begins a document inside.
-    pub fn open_document(&mut self, name: &str) {
-        self.head(tag::DOCUMENT, name);
-        self.begin(None);
-    }
-
-    /// Begins an array inside.
-    pub fn open_array(&mut self, name: &str) {
-        self.head(tag::ARRAY, name);
-        self.begin(Some(0));
-    }
-
-    /// Ends the innermost document or array.
-    pub fn close(&mut self) {
-        if let Some(frame) = self.open.pop() {
-            self.out.push(0);
-            let length = ((self.out.len() - frame.start) as u32).to_le_bytes();
-            if let Some(place) = self.out.get_mut(frame.start..).and_then(|rest| rest.first_chunk_mut()) {
-                *place = length;
-            }
-        }
-    }
-
-    /// Ends everything.
-    #[must_use]
-    pub fn finish(mut self) -> DocBuf {
-        while !self.open.is_empty() {
-            self.close();
-        }
-        DocBuf(self.out)
-    }
-
-    /// Ends everything: a document or array, as it began.
-    #[must_use]
-    pub fn into_owned(self) -> Owned {
-        let array = self.open.first().is_some_and(|frame| frame.elements.is_some());
-        let bytes = self.finish().0;
-        Owned(Inner::Encoded(if array { tag::ARRAY } else { tag::DOCUMENT }, bytes))
-    }
-
-    /// Bytes so far.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        self.out.len()
-    }
-
-    fn begin(&mut self, elements: Option<usize>) {
-        self.open.push(Frame { start: self.out.len(), elements });
-        self.out.extend_from_slice(&[0; 4]);
-    }
-
-    fn head(&mut self, tag: u8, name: &str) {
-        self.out.push(tag);
-        match self.open.last_mut().and_then(|frame| frame.elements.as_mut()) {
-            Some(count) => {
-                write_decimal(&mut self.out, *count);
-                *count += 1;
-            }
-            // A name with a zero inside would end there. No name out of a document has one.
-            None => self.out.extend(name.bytes().take_while(|&byte| byte != 0)),
-        }
-        self.out.push(0);
-    }
-}
-
-fn write_decimal(out: &mut Vec<u8>, number: usize) {
-    if number >= 10 {
-        write_decimal(out, number / 10);
-    }
-    out.push(b'0' + (number % 10) as u8);
 }

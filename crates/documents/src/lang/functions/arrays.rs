@@ -3,7 +3,8 @@ use super::super::key::key_of;
 use super::super::order;
 use super::super::sort::Sort;
 use super::super::val::{self, Answer, Val};
-use super::super::value::{Doc, Value, Writer};
+use super::super::value::{Doc, Value};
+use super::super::writer::Writer;
 use super::arithmetic::{quotient, sum_of};
 use super::{Function, arg, between, fixed, named};
 

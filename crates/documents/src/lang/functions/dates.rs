@@ -7,7 +7,8 @@
 
 use super::super::error::{LangError, refuse};
 use super::super::val::{self, Answer, Val};
-use super::super::value::{Value, Writer};
+use super::super::value::Value;
+use super::super::writer::Writer;
 use super::{Arguments, Function, arg, named};
 
 const DAY_MS: i64 = 86_400_000;

@@ -1,6 +1,7 @@
 use super::super::error::refuse;
 use super::super::val::{self, Answer, Val};
-use super::super::value::{Doc, Owned, Value, Writer};
+use super::super::value::{Doc, Owned, Value};
+use super::super::writer::Writer;
 use super::{Arguments, Function, arg, between, fixed, named};
 
 pub(super) const TABLE: &[Function] = &[

@@ -1,6 +1,7 @@
 use super::super::error::{LangError, refuse};
 use super::super::val::{self, Answer, Val};
-use super::super::value::{Value, Writer};
+use super::super::value::Value;
+use super::super::writer::Writer;
 use super::dates::iso_text;
 use super::{Function, arg, between, fixed, named};
 

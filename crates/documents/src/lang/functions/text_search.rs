@@ -1,7 +1,8 @@
 use super::super::error::{LangError, refuse};
 use super::super::regex::Pattern;
 use super::super::val::{self, Val};
-use super::super::value::{Value, Writer};
+use super::super::value::Value;
+use super::super::writer::Writer;
 use super::{Function, arg, named};
 
 const NAMES: &[&str] = &["input", "regex", "options"];
@@ -48,11 +49,11 @@ fn prepared<'v>(name: &str, args: &'v [Val<'_>]) -> Result<Option<(&'v str, Patt
         Some(_) => refuse!(51106, "{name} needs 'options' to be of type string"),
     };
     let pattern = match arg(args, 1).get() {
-        Some(Value::String(pattern)) => Pattern::new(pattern, options.unwrap_or(""))?,
+        Some(Value::String(pattern)) => Pattern::again(pattern, options.unwrap_or(""))?,
         Some(Value::Regex(_, own)) if !own.is_empty() && options.is_some() => {
             refuse!(51107, "{name}: found regex option(s) specified in both 'regex' and 'option' fields")
         }
-        Some(Value::Regex(pattern, own)) => Pattern::new(pattern, options.unwrap_or(own))?,
+        Some(Value::Regex(pattern, own)) => Pattern::again(pattern, options.unwrap_or(own))?,
         _ => refuse!(51105, "{name} needs 'regex' to be of type string or regex"),
     };
     Ok(Some((text, pattern)))

@@ -1,0 +1,458 @@
+//! `$jsonSchema`: what a document must look like, in MongoDB's words for it (draft 4 with `bsonType`).
+//!
+//! ```text
+//! { bsonType: "object", required: ["name"], properties: { name: { bsonType: "string", minLength: 1 } } }
+//!   ─▶ a list of rules; a value satisfies the schema if it breaks none of them
+//! ```
+//!
+//! A rule speaks of one kind of value and lets all others pass: `minimum` says nothing of a text. What is broken first is told with its path.
+//!
+//! Refused, as MongoDB does: `$ref`, `$schema`, `default`, `definitions`, `format`, `id`, and what is not known.
+
+use super::error::{LangError, refuse};
+use super::number;
+use super::order;
+use super::regex::Pattern;
+use super::value::{Doc, Owned, TYPE_NAMES, Value, tag};
+
+/// Schemas in schemas, at most.
+const NESTING_MAX: usize = 100;
+
+/// A parsed schema.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schema {
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Rule {
+    Types(Vec<u8>),
+    Required(Vec<String>),
+    Properties(Properties),
+    /// At least, at most so many fields.
+    Fields(u64, u64),
+    Items(Items),
+    /// At least, at most so many elements.
+    Length(u64, u64),
+    Unique,
+    Minimum {
+        bound: Owned,
+        exclusive: bool,
+    },
+    Maximum {
+        bound: Owned,
+        exclusive: bool,
+    },
+    MultipleOf(Owned),
+    /// At least, at most so many characters.
+    Text(u64, u64),
+    Pattern(Pattern),
+    Enum(Vec<Owned>),
+    All(Vec<Schema>),
+    Any(Vec<Schema>),
+    One(Vec<Schema>),
+    Not(Box<Schema>),
+    /// With this field these are wanted, or this holds of the whole.
+    Dependency(String, Result<Vec<String>, Box<Schema>>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Properties {
+    named: Vec<(String, Schema)>,
+    patterns: Vec<(Pattern, Schema)>,
+    others: Others,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Items {
+    /// One for all, or one for each of the first.
+    all: Option<Box<Schema>>,
+    first: Vec<Schema>,
+    others: Others,
+}
+
+/// What may be beside.
+#[derive(Debug, Clone, PartialEq)]
+enum Others {
+    Anything,
+    Nothing,
+    Matching(Box<Schema>),
+}
+
+impl Schema {
+    /// Parses a schema.
+    ///
+    /// # Errors
+    /// `FailedToParse` for keywords that are not known or not offered, `TypeMismatch` for operands of other types.
+    pub fn parse(schema: Doc<'_>) -> Result<Self, LangError> {
+        parse(schema, 0)
+    }
+
+    /// Is the document as the schema wants it?
+    #[must_use]
+    pub fn matches(&self, doc: Doc<'_>) -> bool {
+        self.broken(Value::Document(doc), "").is_none()
+    }
+
+    /// The first rule that the document breaks, with the path: `address.zip: pattern`.
+    #[must_use]
+    pub fn first_failure(&self, doc: Doc<'_>) -> Option<String> {
+        self.broken(Value::Document(doc), "")
+    }
+
+    fn accepts(&self, value: Value<'_>) -> bool {
+        self.broken(value, "").is_none()
+    }
+
+    fn broken(&self, value: Value<'_>, path: &str) -> Option<String> {
+        self.rules.iter().find_map(|rule| rule.broken(value, path))
+    }
+}
+
+fn said(path: &str, what: &str) -> Option<String> {
+    Some(if path.is_empty() { what.to_owned() } else { format!("{path}: {what}") })
+}
+
+fn inside(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+impl Rule {
+    fn broken(&self, value: Value<'_>, path: &str) -> Option<String> {
+        let unless = |holds: bool, what: &str| if holds { None } else { said(path, what) };
+        let between = |count: usize, least: u64, most: u64| (least..=most).contains(&(count as u64));
+        match (self, value) {
+            (Self::Types(tags), value) => unless(tags.contains(&value.tag()), "bsonType"),
+            (Self::Required(names), Value::Document(doc)) => {
+                let missing = names.iter().find(|name| doc.get(name).is_none())?;
+                said(&inside(path, missing), "required")
+            }
+            (Self::Properties(properties), Value::Document(doc)) => properties.broken(doc, path),
+            (Self::Fields(least, most), Value::Document(doc)) => {
+                unless(between(doc.iter().count(), *least, *most), "minProperties or maxProperties")
+            }
+            (Self::Items(items), Value::Array(array)) => items.broken(array, path),
+            (Self::Length(least, most), Value::Array(array)) => {
+                unless(between(array.values().count(), *least, *most), "minItems or maxItems")
+            }
+            (Self::Unique, Value::Array(array)) => {
+                let mut keys: Vec<_> = array.values().map(super::key::key_of).collect();
+                keys.sort_unstable();
+                unless(keys.windows(2).all(|pair| pair.first() != pair.last()), "uniqueItems")
+            }
+            (Self::Minimum { bound, exclusive }, value) if value.is_number() => {
+                let order = order::compare(value, bound.value());
+                unless(if *exclusive { order.is_gt() } else { order.is_ge() }, "minimum")
+            }
+            (Self::Maximum { bound, exclusive }, value) if value.is_number() => {
+                let order = order::compare(value, bound.value());
+                unless(if *exclusive { order.is_lt() } else { order.is_le() }, "maximum")
+            }
+            (Self::MultipleOf(divisor), value) if value.is_number() => {
+                let rest = number::to_decimal(value).zip(number::to_decimal(divisor.value()));
+                let rest = rest.and_then(|(a, b)| a.remainder(b));
+                unless(rest.is_some_and(|rest| rest.is_zero()), "multipleOf")
+            }
+            (Self::Text(least, most), Value::String(text)) => {
+                unless(between(text.chars().count(), *least, *most), "minLength or maxLength")
+            }
+            (Self::Pattern(pattern), Value::String(text)) => unless(pattern.regex.is_match(text), "pattern"),
+            (Self::Enum(values), value) => {
+                unless(values.iter().any(|own| order::equal(own.value(), value)), "enum")
+            }
+            (Self::All(schemas), value) => schemas.iter().find_map(|schema| schema.broken(value, path)),
+            (Self::Any(schemas), value) => {
+                unless(schemas.iter().any(|schema| schema.accepts(value)), "anyOf")
+            }
+            (Self::One(schemas), value) => {
+                unless(schemas.iter().filter(|schema| schema.accepts(value)).count() == 1, "oneOf")
+            }
+            (Self::Not(schema), value) => unless(!schema.accepts(value), "not"),
+            (Self::Dependency(name, wanted), Value::Document(doc)) => {
+                doc.get(name)?;
+                match wanted {
+                    Ok(names) => unless(names.iter().all(|name| doc.get(name).is_some()), "dependencies"),
+                    Err(schema) => schema.broken(value, path),
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Properties {
+    fn broken(&self, doc: Doc<'_>, path: &str) -> Option<String> {
+        doc.iter().find_map(|(name, value)| {
+            let inner = inside(path, name);
+            let mut known = false;
+            for (own, schema) in &self.named {
+                if own == name {
+                    known = true;
+                    if let Some(broken) = schema.broken(value, &inner) {
+                        return Some(broken);
+                    }
+                }
+            }
+            for (pattern, schema) in &self.patterns {
+                if pattern.regex.is_match(name) {
+                    known = true;
+                    if let Some(broken) = schema.broken(value, &inner) {
+                        return Some(broken);
+                    }
+                }
+            }
+            if known { None } else { self.others.broken(value, &inner, "additionalProperties") }
+        })
+    }
+}
+
+impl Items {
+    fn broken(&self, array: Doc<'_>, path: &str) -> Option<String> {
+        array.values().enumerate().find_map(|(at, value)| {
+            let inner = inside(path, &at.to_string());
+            match (&self.all, self.first.get(at)) {
+                (Some(schema), _) => schema.broken(value, &inner),
+                (None, Some(schema)) => schema.broken(value, &inner),
+                (None, None) => self.others.broken(value, &inner, "additionalItems"),
+            }
+        })
+    }
+}
+
+impl Others {
+    fn broken(&self, value: Value<'_>, path: &str, what: &str) -> Option<String> {
+        match self {
+            Self::Anything => None,
+            Self::Nothing => said(path, what),
+            Self::Matching(schema) => schema.broken(value, path),
+        }
+    }
+}
+
+fn parse(schema: Doc<'_>, depth: usize) -> Result<Schema, LangError> {
+    if depth > NESTING_MAX {
+        refuse!(Overflow, "a $jsonSchema is nested deeper than {NESTING_MAX} levels");
+    }
+    let mut rules = Vec::new();
+    for (name, value) in schema {
+        let inner = |value: Value<'_>| match value {
+            Value::Document(doc) => parse(doc, depth + 1),
+            other => refuse!(
+                TypeMismatch,
+                "$jsonSchema keyword '{name}' must be an object, but found {}",
+                other.type_name()
+            ),
+        };
+        let list = || match value {
+            Value::Array(array) if !array.is_empty() => {
+                array.values().map(inner).collect::<Result<Vec<_>, _>>()
+            }
+            _ => refuse!(TypeMismatch, "$jsonSchema keyword '{name}' must be a non-empty array of objects"),
+        };
+        let count = || match value.as_integer() {
+            Some(count) if count >= 0 => Ok(count as u64),
+            _ => refuse!(
+                FailedToParse,
+                "$jsonSchema keyword '{name}' must be a non-negative integer, found {value}"
+            ),
+        };
+        let flag = |name: &str| match schema.get(name) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(flag),
+            Some(_) => refuse!(TypeMismatch, "$jsonSchema keyword '{name}' must be a boolean"),
+        };
+        let bound = || {
+            if value.is_number() {
+                Ok(Owned::from(value))
+            } else {
+                refuse!(
+                    TypeMismatch,
+                    "$jsonSchema keyword '{name}' must be a number, found {}",
+                    value.type_name()
+                )
+            }
+        };
+        rules.push(match name {
+            "bsonType" | "type" => Rule::Types(types(name, value)?),
+            "required" => Rule::Required(names(name, value)?),
+            "properties" | "patternProperties" | "additionalProperties" => {
+                // All three are one rule, made at the first.
+                let first = schema.iter().find(|(name, _)| {
+                    matches!(*name, "properties" | "patternProperties" | "additionalProperties")
+                });
+                if first.is_none_or(|(first, _)| first != name) {
+                    continue;
+                }
+                Rule::Properties(properties(schema, depth)?)
+            }
+            "minProperties" => Rule::Fields(count()?, u64::MAX),
+            "maxProperties" => Rule::Fields(0, count()?),
+            "items" => Rule::Items(items(schema, value, depth)?),
+            "additionalItems" => {
+                if schema.get("items").is_none() {
+                    others(name, Some(value), depth)?;
+                }
+                continue;
+            }
+            "minItems" => Rule::Length(count()?, u64::MAX),
+            "maxItems" => Rule::Length(0, count()?),
+            "uniqueItems" => {
+                if !flag(name)? {
+                    continue;
+                }
+                Rule::Unique
+            }
+            "minimum" => Rule::Minimum { bound: bound()?, exclusive: flag("exclusiveMinimum")? },
+            "maximum" => Rule::Maximum { bound: bound()?, exclusive: flag("exclusiveMaximum")? },
+            "exclusiveMinimum" | "exclusiveMaximum" => {
+                let of = if name == "exclusiveMinimum" { "minimum" } else { "maximum" };
+                if schema.get(of).is_none() {
+                    refuse!(
+                        FailedToParse,
+                        "$jsonSchema keyword '{of}' must be a present if {name} is present"
+                    );
+                }
+                continue;
+            }
+            "multipleOf" => {
+                let divisor = bound()?;
+                if order::compare(divisor.value(), Value::Int32(0)).is_le() {
+                    refuse!(FailedToParse, "$jsonSchema keyword 'multipleOf' must have a positive value");
+                }
+                Rule::MultipleOf(divisor)
+            }
+            "minLength" => Rule::Text(count()?, u64::MAX),
+            "maxLength" => Rule::Text(0, count()?),
+            "pattern" => match value {
+                Value::String(pattern) => Rule::Pattern(Pattern::new(pattern, "")?),
+                _ => refuse!(TypeMismatch, "$jsonSchema keyword 'pattern' must be a string"),
+            },
+            "enum" => match value {
+                Value::Array(values) if !values.is_empty() => {
+                    Rule::Enum(values.values().map(Owned::from).collect())
+                }
+                _ => refuse!(TypeMismatch, "$jsonSchema keyword 'enum' must be a non-empty array"),
+            },
+            "allOf" => Rule::All(list()?),
+            "anyOf" => Rule::Any(list()?),
+            "oneOf" => Rule::One(list()?),
+            "not" => Rule::Not(Box::new(inner(value)?)),
+            "dependencies" => {
+                let Value::Document(dependencies) = value else {
+                    refuse!(TypeMismatch, "$jsonSchema keyword 'dependencies' must be an object");
+                };
+                for (field, wanted) in dependencies {
+                    rules.push(Rule::Dependency(
+                        field.to_owned(),
+                        match wanted {
+                            Value::Array(_) => Ok(names(name, wanted)?),
+                            wanted => Err(Box::new(inner(wanted)?)),
+                        },
+                    ));
+                }
+                continue;
+            }
+            "title" | "description" => match value {
+                Value::String(_) => continue,
+                _ => refuse!(TypeMismatch, "$jsonSchema keyword '{name}' must be of type string"),
+            },
+            "$ref" | "$schema" | "default" | "definitions" | "format" | "id" => {
+                refuse!(FailedToParse, "$jsonSchema keyword '{name}' is not currently supported")
+            }
+            _ => refuse!(FailedToParse, "Unknown $jsonSchema keyword: {name}"),
+        });
+    }
+    Ok(Schema { rules })
+}
+
+fn names(keyword: &str, value: Value<'_>) -> Result<Vec<String>, LangError> {
+    let names: Option<Vec<String>> = match value {
+        Value::Array(names) if !names.is_empty() => {
+            names.values().map(|name| name.as_str().map(str::to_owned)).collect()
+        }
+        _ => None,
+    };
+    match names {
+        Some(names) => Ok(names),
+        None => refuse!(TypeMismatch, "$jsonSchema keyword '{keyword}' must be a non-empty array of strings"),
+    }
+}
+
+/// `bsonType` has BSON's names, `type` those of JSON.
+fn types(keyword: &str, value: Value<'_>) -> Result<Vec<u8>, LangError> {
+    let one = |name: &str| -> Result<Vec<u8>, LangError> {
+        let json = keyword == "type";
+        Ok(match name {
+            "number" => vec![tag::DOUBLE, tag::INT32, tag::INT64, tag::DECIMAL],
+            "boolean" if json => vec![tag::BOOL],
+            "integer" if json => {
+                refuse!(FailedToParse, "$jsonSchema type 'integer' is not currently supported.")
+            }
+            name => match TYPE_NAMES.iter().find(|(_, own)| *own == name) {
+                Some((tag, _)) if !json || matches!(name, "object" | "array" | "null" | "string") => {
+                    vec![*tag]
+                }
+                _ => refuse!(BadValue, "Unknown type name alias: {name}"),
+            },
+        })
+    };
+    match value {
+        Value::String(name) => one(name),
+        _ => Ok(names(keyword, value)?.iter().map(|name| one(name)).collect::<Result<Vec<_>, _>>()?.concat()),
+    }
+}
+
+fn others(keyword: &str, value: Option<Value<'_>>, depth: usize) -> Result<Others, LangError> {
+    Ok(match value {
+        None | Some(Value::Bool(true)) => Others::Anything,
+        Some(Value::Bool(false)) => Others::Nothing,
+        Some(Value::Document(doc)) => Others::Matching(Box::new(parse(doc, depth + 1)?)),
+        Some(_) => {
+            refuse!(TypeMismatch, "$jsonSchema keyword '{keyword}' must be either an object or a boolean")
+        }
+    })
+}
+
+fn properties(schema: Doc<'_>, depth: usize) -> Result<Properties, LangError> {
+    let fields = |keyword: &str| -> Result<Vec<(String, Schema)>, LangError> {
+        let Some(value) = schema.get(keyword) else { return Ok(Vec::new()) };
+        let Value::Document(doc) = value else {
+            refuse!(TypeMismatch, "$jsonSchema keyword '{keyword}' must be an object");
+        };
+        doc.iter()
+            .map(|(name, value)| match value {
+                Value::Document(inner) => Ok((name.to_owned(), parse(inner, depth + 1)?)),
+                _ => {
+                    refuse!(TypeMismatch, "Nested schema for $jsonSchema property '{name}' must be an object")
+                }
+            })
+            .collect()
+    };
+    let mut patterns = Vec::new();
+    for (pattern, schema) in fields("patternProperties")? {
+        patterns.push((Pattern::new(&pattern, "")?, schema));
+    }
+    let others = others("additionalProperties", schema.get("additionalProperties"), depth)?;
+    Ok(Properties { named: fields("properties")?, patterns, others })
+}
+
+fn items(schema: Doc<'_>, value: Value<'_>, depth: usize) -> Result<Items, LangError> {
+    let others = others("additionalItems", schema.get("additionalItems"), depth)?;
+    let mut items = Items { all: None, first: Vec::new(), others };
+    match value {
+        Value::Document(doc) => items.all = Some(Box::new(parse(doc, depth + 1)?)),
+        Value::Array(schemas) => {
+            for schema in schemas.values() {
+                let Value::Document(schema) = schema else {
+                    refuse!(
+                        TypeMismatch,
+                        "$jsonSchema keyword 'items' requires that each element of the array is an object"
+                    );
+                };
+                items.first.push(parse(schema, depth + 1)?);
+            }
+        }
+        _ => refuse!(TypeMismatch, "$jsonSchema keyword 'items' must be an array or an object"),
+    }
+    Ok(items)
+}
