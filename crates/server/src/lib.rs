@@ -23,7 +23,7 @@ pub use listen::{SOCKET_NAME, connect_local};
 pub use server::{Address, ServeError, serve};
 pub use settings::{
     DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat, Memory, Origin,
-    Settings, SettingsError, Sources, Stop, Tls, keys, schema,
+    Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys, schema,
 };
 pub use tls::{Certificates, TlsError};
-pub use units::{ByteSize, Listen, Period};
+pub use units::{ByteSize, Every, Listen, Period};

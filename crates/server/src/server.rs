@@ -17,6 +17,7 @@ use axum::Router;
 use ropewalk::{Database, Options};
 use ropewalk_grpc::GrpcSettings;
 use ropewalk_http::{Cors, HttpSettings};
+use ropewalk_prometheus::PrometheusSettings;
 use ropewalk_wire::{Service, ServiceSettings, WireError};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -27,6 +28,7 @@ use crate::listen::{Listener, LocalSocket};
 use crate::notify::ServiceManager;
 use crate::settings::{Effective, Settings, SettingsError};
 use crate::tls::{Certificates, TlsError};
+use crate::units::{Every, Period};
 
 /// How often the certificate's files are looked at.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(2);
@@ -263,6 +265,11 @@ impl Running {
         if let Some(address) = settings.grpc.listen.address() {
             running.listen("grpc", Protocol::Grpc, address, grpc)?;
         }
+        if let Every::Period(Period(interval)) = settings.prometheus.self_scrape {
+            let instance = running.addresses.first().map_or_else(String::new, |first| first.address.clone());
+            let service = running.service.clone();
+            tokio::spawn(ropewalk_prometheus::scrape_self(service, prometheus(settings), interval, instance));
+        }
         Ok(running)
     }
 
@@ -404,5 +411,11 @@ fn http(service: &Service, settings: &Settings) -> Result<Router, ServeError> {
         header_bytes_max: header_bytes,
         ..HttpSettings::default()
     };
-    Ok(ropewalk_http::router(service.clone(), http))
+    let prometheus = ropewalk_prometheus::routes(service.clone(), prometheus(settings));
+    let probes = ropewalk_prometheus::open_routes(service.clone());
+    Ok(ropewalk_http::router_with(service.clone(), http, prometheus, probes))
+}
+
+fn prometheus(settings: &Settings) -> PrometheusSettings {
+    PrometheusSettings { store: settings.prometheus.store.clone(), ..PrometheusSettings::default() }
 }

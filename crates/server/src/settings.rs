@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::units::{ByteSize, Listen, Period};
+use crate::units::{ByteSize, Every, Listen, Period};
 
 /// The file that is read when nobody names one, if it is there.
 pub const DEFAULT_FILE: &str = "ropewalk.toml";
@@ -45,6 +45,8 @@ pub struct Settings {
     pub http: Http,
     /// The gRPC port
     pub grpc: Grpc,
+    /// Prometheus, on the HTTP port
+    pub prometheus: Prometheus,
     /// Certificates of all ports
     pub tls: Tls,
     /// What is logged, to standard error
@@ -82,6 +84,22 @@ pub struct Grpc {
 impl Default for Grpc {
     fn default() -> Self {
         Self { listen: Listen::loopback(50051) }
+    }
+}
+
+/// Prometheus.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Prometheus {
+    /// The series store that is written and read
+    pub store: String,
+    /// How often the server appends its own metrics to that store, or `off`
+    pub self_scrape: Every,
+}
+
+impl Default for Prometheus {
+    fn default() -> Self {
+        Self { store: "default".to_owned(), self_scrape: Every::seconds(15) }
     }
 }
 

@@ -126,6 +126,39 @@ impl fmt::Display for Listen {
     }
 }
 
+/// How often something happens, or that it does not: `15s`, `off`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Every {
+    /// Never.
+    Off,
+    /// After each such time.
+    Period(Period),
+}
+
+impl Every {
+    /// Every so many seconds.
+    pub const fn seconds(seconds: u64) -> Self {
+        Self::Period(Period::seconds(seconds))
+    }
+}
+
+impl FromStr for Every {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" { Ok(Self::Off) } else { text.parse().map(Self::Period) }
+    }
+}
+
+impl fmt::Display for Every {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Period(period) => period.fmt(f),
+        }
+    }
+}
+
 /// Serialisation by the printed form, and a schema that says so.
 macro_rules! as_text {
     ($type:ident, $schema:expr) => {
@@ -155,6 +188,7 @@ macro_rules! as_text {
 
 as_text!(ByteSize, json_schema!({ "type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB)$" }));
 as_text!(Period, json_schema!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }));
+as_text!(Every, json_schema!({ "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h))$" }));
 as_text!(Listen, json_schema!({ "type": "string", "examples": ["127.0.0.1:4780", "[::1]:0", "off"] }));
 
 #[cfg(test)]
@@ -168,6 +202,9 @@ mod tests {
         }
         for text in ["1ms", "1500ms", "30s", "5m", "1h"] {
             assert_eq!(text.parse::<Period>().unwrap().to_string(), text);
+        }
+        for text in ["off", "15s"] {
+            assert_eq!(text.parse::<Every>().unwrap().to_string(), text);
         }
         for text in ["off", "127.0.0.1:0", "[::1]:4780", "0.0.0.0:80"] {
             assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);

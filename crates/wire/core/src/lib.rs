@@ -28,5 +28,5 @@ pub use follow::{EncodedBatch, Followed, Following, Frame};
 pub use limits::{Limits, ServiceSettings};
 pub use metrics::{Metrics, RequestTimer};
 pub use reading::Reading;
-pub use service::{Service, StoreInfo};
+pub use service::{InFlight, Service, StoreInfo};
 pub use stop::Stop;

@@ -57,7 +57,7 @@ const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
 const ROOM_LOOK: Duration = Duration::from_millis(10);
 
 /// Holds the place of an append on its way.
-struct InFlight<'a> {
+pub struct InFlight<'a> {
     metrics: &'a Metrics,
     bytes: u64,
 }
@@ -192,6 +192,26 @@ impl Service {
         let appended = pending.await?;
         self.0.metrics.events_appended.fetch_add(events.len() as u64, Relaxed);
         Ok(appended)
+    }
+
+    /// Lets a write of about `bytes` to `store` begin: the caller's right, the bounds on what is on its way, room in memory.
+    /// For protocols whose models have no call of their own here; hold what it gives until the write is answered.
+    ///
+    /// # Errors
+    /// [`crate::Code::PermissionDenied`]; [`crate::Code::ResourceExhausted`]; [`crate::Code::Stopping`].
+    pub async fn admit(&self, caller: &Caller, store: &str, bytes: usize) -> Result<InFlight<'_>, WireError> {
+        self.begin(caller, Right::Append, Some(store))?;
+        let in_flight = self.enter_append(bytes)?;
+        self.room().await?;
+        Ok(in_flight)
+    }
+
+    /// Refuses what the caller may not do with `store`, and everything once the server stops.
+    ///
+    /// # Errors
+    /// [`crate::Code::PermissionDenied`]; [`crate::Code::Stopping`].
+    pub fn check(&self, caller: &Caller, right: Right, store: &str) -> Result<(), WireError> {
+        self.begin(caller, right, Some(store))
     }
 
     /// Waits a moment while the memory budget is tight; the engine's own wait would hold an async thread.

@@ -50,6 +50,12 @@ pub(crate) struct App {
 
 /// Everything that HTTP offers, over `service`.
 pub fn router(service: Service, settings: HttpSettings) -> Router {
+    router_with(service, settings, Router::new(), Router::new())
+}
+
+/// As [`router`], with routes of another protocol on the same port: `others` find the caller as an extension of the request,
+/// under the same limits; `others_open` are for everybody, such as probes.
+pub fn router_with(service: Service, settings: HttpSettings, others: Router, others_open: Router) -> Router {
     let app = App { service, settings: Arc::new(settings) };
     let (finite, _) = openapi::finite(app.settings.dev).split_for_parts();
     let (live, _) = openapi::live().split_for_parts();
@@ -62,12 +68,14 @@ pub fn router(service: Service, settings: HttpSettings) -> Router {
     // A compressor would hold back what is live, and cost memory for each idle subscription.
     let router = finite
         .route("/metrics", get(layers::metrics))
+        .merge(others.with_state(()))
         .layer(layers::compression())
         .merge(live)
         .fallback(layers::no_route)
         .layer(from_fn_with_state(app.clone(), layers::limit_time))
         .layer(from_fn_with_state(app.clone(), auth::authenticate))
         .merge(open)
+        .merge(others_open.with_state(()))
         .method_not_allowed_fallback(layers::other_methods)
         .layer(from_fn_with_state(app.clone(), layers::measure))
         .layer(from_fn_with_state(app.clone(), auth::limit_headers));

@@ -1,0 +1,123 @@
+//! Request bodies: bounded in bytes before and after inflating, bounded in time.
+
+use std::io::Read;
+
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use crate::App;
+use crate::answer::{ApiError, Kind};
+
+/// Largest window of a zstd body, as a power of two: 8 MiB, what RFC 8878 asks every decoder to have.
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+
+/// How a body is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Identity,
+    Gzip,
+    Zstd,
+    /// The block format, without frames.
+    Snappy,
+}
+
+impl Encoding {
+    /// What the header says; `None` for something that is not known.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(CONTENT_ENCODING).iter();
+        let Some(value) = values.next() else { return Some(Self::Identity) };
+        if values.next().is_some() {
+            return None;
+        }
+        match value.to_str().ok()?.trim().to_ascii_lowercase().as_str() {
+            "" | "identity" => Some(Self::Identity),
+            "gzip" | "x-gzip" => Some(Self::Gzip),
+            "zstd" => Some(Self::Zstd),
+            "snappy" => Some(Self::Snappy),
+            _ => None,
+        }
+    }
+}
+
+fn too_large(bytes_max: usize) -> ApiError {
+    ApiError::new(Kind::TooLarge, format!("the body is over the limit of {bytes_max} bytes"))
+}
+
+/// The body as it came.
+///
+/// # Errors
+/// Over the limit of bytes or time.
+pub(crate) async fn read(app: &App, request: Request) -> Result<Bytes, ApiError> {
+    let limits = app.service.limits();
+    let bytes_max = limits.request_bytes;
+    let announced = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|bytes: u64| bytes > bytes_max as u64) {
+        return Err(too_large(bytes_max));
+    }
+    let read = Limited::new(request.into_body(), bytes_max).collect();
+    match tokio::time::timeout(limits.request_time, read).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
+        Ok(Err(error)) => Err(ApiError::bad(format!("the body could not be read: {error}"))),
+        Err(_) => Err(ApiError::new(Kind::Timeout, "the body did not arrive within the time limit")),
+    }
+}
+
+/// Unpacks a body to at most `bytes_max` bytes, whatever it says of itself.
+///
+/// # Errors
+/// Malformed, or over the limit.
+pub(crate) fn inflate(encoding: Encoding, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, ApiError> {
+    let failed =
+        |error: &dyn std::fmt::Display| ApiError::bad(format!("the body could not be inflated: {error}"));
+    let mut inflated = Vec::new();
+    let most = bytes_max as u64 + 1;
+    match encoding {
+        Encoding::Identity => inflated.extend_from_slice(bytes),
+        Encoding::Gzip => {
+            let mut decoder = flate2::read::MultiGzDecoder::new(bytes).take(most);
+            decoder.read_to_end(&mut inflated).map_err(|error| failed(&error))?;
+        }
+        Encoding::Zstd => {
+            let decoder = zstd::stream::read::Decoder::with_buffer(bytes);
+            let mut decoder = decoder.map_err(|error| failed(&error))?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(|error| failed(&error))?;
+            decoder.take(most).read_to_end(&mut inflated).map_err(|error| failed(&error))?;
+        }
+        Encoding::Snappy => {
+            // The length stands in front, so that a bomb is seen before it is unpacked.
+            let length = snap::raw::decompress_len(bytes).map_err(|error| failed(&error))?;
+            if length > bytes_max {
+                return Err(too_large(bytes_max));
+            }
+            inflated = snap::raw::Decoder::new().decompress_vec(bytes).map_err(|error| failed(&error))?;
+        }
+    }
+    if inflated.len() > bytes_max { Err(too_large(bytes_max)) } else { Ok(inflated) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bomb_is_refused_before_it_is_unpacked() {
+        let zeros = vec![0; 1 << 20];
+        let snappy = snap::raw::Encoder::new().compress_vec(&zeros).unwrap();
+        assert_eq!(inflate(Encoding::Snappy, &snappy, 1 << 20).unwrap().len(), 1 << 20);
+        assert_eq!(inflate(Encoding::Snappy, &snappy, 1 << 19).unwrap_err().kind, Kind::TooLarge);
+        let zstd = zstd::encode_all(&zeros[..], 1).unwrap();
+        assert_eq!(inflate(Encoding::Zstd, &zstd, 1 << 19).unwrap_err().kind, Kind::TooLarge);
+        // Says four gigabytes and holds nothing.
+        assert_eq!(
+            inflate(Encoding::Snappy, b"\xff\xff\xff\xff\x0f", 1 << 20).unwrap_err().kind,
+            Kind::TooLarge
+        );
+        for bytes in [&b""[..], b"\x05", b"\x05\xff\xff\xff", b"\xff\xff\xff\xff\xff\xff"] {
+            assert_eq!(inflate(Encoding::Snappy, bytes, 1 << 20).unwrap_err().kind, Kind::BadData);
+        }
+    }
+}

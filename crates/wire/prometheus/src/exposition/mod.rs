@@ -1,0 +1,110 @@
+//! Texts in the exposition formats of Prometheus, pushed: `POST /api/v1/import/prometheus`.
+//!
+//! The whole text is one commit: a line that cannot be read refuses all of it, with its number. Samples without a time get
+//! that of the request. `extra_label=name=value` adds a label to every series, `timestamp` (milliseconds) stands for the
+//! missing times.
+
+mod parse;
+
+use std::borrow::Cow;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use ropewalk::series::SampleBatch;
+use ropewalk_wire::{Caller, Right};
+
+use crate::App;
+use crate::answer::{ApiError, Kind};
+use crate::body::{self, Encoding};
+use crate::ingest;
+use crate::labels::{LabelSet, Rejected};
+
+pub(crate) use parse::{Format, Sample, parse};
+
+/// Format of a body by its content type; the old text format when it is not said.
+fn format(headers: &HeaderMap) -> Format {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if kind.trim_start().starts_with("application/openmetrics-text") {
+        Format::OpenMetrics
+    } else {
+        Format::Text
+    }
+}
+
+/// Samples of a text as a batch.
+///
+/// # Errors
+/// The first line that cannot be read, or whose labels cannot be taken.
+pub(crate) fn batch(
+    text: &str,
+    format: Format,
+    extra: &[(String, String)],
+    now_ms: i64,
+) -> Result<SampleBatch, String> {
+    let mut batch = SampleBatch::new();
+    parse(text, format, |sample: &Sample<'_>| {
+        let mut labels = LabelSet::default();
+        let given = |name: &str| extra.iter().any(|(n, _)| n == name);
+        let own = sample.labels.iter().filter(|(name, _)| !given(name));
+        own.for_each(|(name, value): &(Cow<'_, str>, Cow<'_, str>)| {
+            labels.push(name.as_bytes(), value.as_bytes())
+        });
+        extra.iter().for_each(|(name, value)| labels.push(name.as_bytes(), value.as_bytes()));
+        let stored = labels.stored().map_err(|Rejected(why)| why)?;
+        batch.series_bytes(stored).push(sample.time_ms.unwrap_or(now_ms), sample.value);
+        Ok(())
+    })?;
+    Ok(batch)
+}
+
+/// `POST /api/v1/import/prometheus`.
+pub(crate) async fn import(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    match answer(&app, &caller, request).await {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(error) => error.into_text(),
+    }
+}
+
+async fn answer(app: &App, caller: &Caller, request: Request) -> Result<(), ApiError> {
+    app.may(caller, Right::Append)?;
+    let format = format(request.headers());
+    let encoding = Encoding::of(request.headers());
+    let encoding = encoding.filter(|encoding| *encoding != Encoding::Snappy);
+    let encoding = encoding
+        .ok_or_else(|| ApiError::new(Kind::MediaType, "Content-Encoding: gzip and zstd are possible"))?;
+    let mut extra = Vec::new();
+    let mut now_ms = crate::now_ms();
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "extra_label" => {
+                let pair = value
+                    .split_once('=')
+                    .ok_or_else(|| ApiError::parameter("extra_label", "name=value is needed"))?;
+                extra.push((pair.0.to_owned(), pair.1.to_owned()));
+            }
+            "timestamp" => {
+                now_ms =
+                    value.parse().map_err(|_| ApiError::parameter("timestamp", "milliseconds are needed"))?;
+            }
+            other => return Err(ApiError::parameter(other, "there is extra_label and timestamp")),
+        }
+    }
+    let body = body::read(app, request).await?;
+    let bytes_max = app.service.limits().request_bytes;
+    let work = move || {
+        let inflated = body::inflate(encoding, &body, bytes_max)?;
+        let text = std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
+        batch(text, format, &extra, now_ms).map_err(ApiError::bad)
+    };
+    let batch = app.off_thread(work).await??;
+    ingest::append(app, caller, batch).await?;
+    Ok(())
+}

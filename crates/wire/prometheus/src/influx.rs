@@ -1,0 +1,286 @@
+//! The line protocol of InfluxDB: `POST /write` (version 1) and `POST /api/v2/write` (version 2), as Telegraf sends it.
+//!
+//! ```text
+//! cpu,host=a usage=0.5,idle=3i 1435781451781000000   ─▶  cpu_usage{host="a"} 0.5    cpu_idle{host="a"} 3
+//! ```
+//! A field is a series of its own, called `measurement_field`; true is 1 and false is 0; the parameter `db` becomes a label unless
+//! there is a tag of that name. Times are cut to milliseconds. A text in a field has no place among numbers: it is not written,
+//! nor is a line that cannot be read, and the answer is 400 and says so, while the rest is written.
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use ropewalk::series::SampleBatch;
+use ropewalk_wire::{Caller, Right};
+
+use crate::App;
+use crate::answer::{ApiError, Kind};
+use crate::body::{self, Encoding};
+use crate::ingest::{self, Refused};
+use crate::labels::{LabelSet, METRIC_NAME, Rejected};
+
+/// `POST /write`, `POST /api/v2/write`.
+pub(crate) async fn write(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    match answer(&app, &caller, request).await {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(error) => error.into_response(),
+    }
+}
+
+/// What the parameters say.
+struct Context {
+    /// Of one unit of the given times.
+    nanos: i128,
+    database: String,
+    now_ms: i64,
+}
+
+fn context(query: &str) -> Result<Context, ApiError> {
+    let mut context = Context { nanos: 1, database: String::new(), now_ms: crate::now_ms() };
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "precision" => {
+                context.nanos = match &*value {
+                    "" | "n" | "ns" => 1,
+                    "u" | "us" | "µ" => 1_000,
+                    "ms" => 1_000_000,
+                    "s" => 1_000_000_000,
+                    "m" => 60_000_000_000,
+                    "h" => 3_600_000_000_000,
+                    _ => {
+                        return Err(ApiError::parameter(
+                            "precision",
+                            format!("{value:?} is none of ns, us, ms, s, m, h"),
+                        ));
+                    }
+                }
+            }
+            "db" => context.database = value.into_owned(),
+            // Where it is kept is the server's matter, and who writes stands in the header.
+            _ => {}
+        }
+    }
+    Ok(context)
+}
+
+async fn answer(app: &App, caller: &Caller, request: Request) -> Result<(), ApiError> {
+    app.may(caller, Right::Append)?;
+    let encoding = Encoding::of(request.headers()).filter(|encoding| *encoding != Encoding::Snappy);
+    let encoding = encoding
+        .ok_or_else(|| ApiError::new(Kind::MediaType, "Content-Encoding: gzip and zstd are possible"))?;
+    let context = context(request.uri().query().unwrap_or_default())?;
+    let body = body::read(app, request).await?;
+    let bytes_max = app.service.limits().request_bytes;
+    let work = move || {
+        let inflated = body::inflate(encoding, &body, bytes_max)?;
+        let text = std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
+        Ok::<_, ApiError>(decode(text, &context))
+    };
+    let (batch, refused) = app.off_thread(work).await??;
+    ingest::append(app, caller, batch).await?;
+    refused.into_error().map_or(Ok(()), Err)
+}
+
+fn decode(text: &str, context: &Context) -> (SampleBatch, Refused) {
+    let (mut batch, mut refused) = (SampleBatch::new(), Refused::default());
+    for (index, line) in text.split('\n').enumerate() {
+        let line = line.trim_end_matches('\r').trim_matches(' ');
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let at = |why: &str| format!("line {}: {why}", index + 1);
+        match Point::parse(line, context) {
+            Ok(point) => point.add(context, &mut batch, |why| refused.add(1, || at(why))),
+            Err(why) => refused.add(1, || at(why)),
+        }
+    }
+    (batch, refused)
+}
+
+struct Point {
+    measurement: String,
+    tags: Vec<(String, String)>,
+    /// Without a value where it is a text.
+    fields: Vec<(String, Option<f64>)>,
+    time_ms: i64,
+}
+
+/// Takes characters up to one of `ends`, outside of which a backslash makes the next one plain.
+fn until(rest: &mut &str, ends: &[char]) -> String {
+    let mut text = String::new();
+    let mut chars = rest.char_indices();
+    while let Some((at, c)) = chars.next() {
+        if ends.contains(&c) {
+            *rest = rest.get(at..).unwrap_or_default();
+            return text;
+        }
+        if c != '\\' {
+            text.push(c);
+            continue;
+        }
+        let mut ahead = chars.clone();
+        match ahead.next() {
+            Some((_, next @ (',' | ' ' | '='))) => {
+                text.push(next);
+                chars = ahead;
+            }
+            _ => text.push('\\'),
+        }
+    }
+    *rest = "";
+    text
+}
+
+fn take(rest: &mut &str, what: char) -> bool {
+    let after = rest.strip_prefix(what);
+    *rest = after.unwrap_or(rest);
+    after.is_some()
+}
+
+impl Point {
+    fn parse(line: &str, context: &Context) -> Result<Self, &'static str> {
+        let mut rest = line;
+        let measurement = until(&mut rest, &[',', ' ']);
+        if measurement.is_empty() {
+            return Err("a measurement is needed");
+        }
+        let mut point = Self { measurement, tags: Vec::new(), fields: Vec::new(), time_ms: context.now_ms };
+        while take(&mut rest, ',') {
+            let name = until(&mut rest, &['=', ',', ' ']);
+            if name.is_empty() || !take(&mut rest, '=') {
+                return Err("a tag is name=value");
+            }
+            let value = until(&mut rest, &[',', ' ']);
+            point.tags.push((name, value));
+        }
+        if !take(&mut rest, ' ') {
+            return Err("a space and fields are needed");
+        }
+        rest = rest.trim_start_matches(' ');
+        loop {
+            let name = until(&mut rest, &['=', ',', ' ']);
+            if name.is_empty() || !take(&mut rest, '=') {
+                return Err("a field is name=value");
+            }
+            point.fields.push((name, field(&mut rest)?));
+            if !take(&mut rest, ',') {
+                break;
+            }
+        }
+        let time = rest.trim_matches(' ');
+        if !time.is_empty() {
+            let units: i128 = time.parse().map_err(|_| "the time is no whole number")?;
+            let ms = units.checked_mul(context.nanos).map(|nanos| nanos.div_euclid(1_000_000));
+            point.time_ms = ms.and_then(|ms| i64::try_from(ms).ok()).ok_or("the time is too far away")?;
+        } else if !rest.is_empty() && !rest.starts_with(' ') {
+            return Err("fields are parted by commas");
+        }
+        Ok(point)
+    }
+
+    fn add(&self, context: &Context, batch: &mut SampleBatch, mut refuse: impl FnMut(&str)) {
+        for (field, value) in &self.fields {
+            let Some(value) = value else {
+                refuse(&format!("field {field:?} is a text"));
+                continue;
+            };
+            let name = format!("{}_{field}", self.measurement);
+            let mut labels = LabelSet::default();
+            labels.push(METRIC_NAME.as_bytes(), name.as_bytes());
+            self.tags.iter().for_each(|(name, value)| labels.push(name.as_bytes(), value.as_bytes()));
+            if labels.get("db").is_none() {
+                labels.push(b"db", context.database.as_bytes());
+            }
+            match labels.stored() {
+                Ok(stored) => {
+                    batch.series_bytes(stored).push(self.time_ms, *value);
+                }
+                Err(Rejected(why)) => refuse(&why),
+            }
+        }
+    }
+}
+
+/// The value of a field; `None` for a text.
+fn field(rest: &mut &str) -> Result<Option<f64>, &'static str> {
+    if take(rest, '"') {
+        let mut escaped = false;
+        for (at, c) in rest.char_indices() {
+            match c {
+                '"' if !escaped => {
+                    *rest = rest.get(at + 1..).unwrap_or_default();
+                    return Ok(None);
+                }
+                '\\' => escaped = !escaped,
+                _ => escaped = false,
+            }
+        }
+        return Err("a text has no end");
+    }
+    let (text, after) = rest.split_at(rest.find([',', ' ']).unwrap_or(rest.len()));
+    *rest = after;
+    let value = match text {
+        "t" | "T" | "true" | "True" | "TRUE" => Some(1.0),
+        "f" | "F" | "false" | "False" | "FALSE" => Some(0.0),
+        _ => match text.strip_suffix(['i', 'u']) {
+            Some(whole) => whole.parse::<i128>().ok().map(|whole| whole as f64),
+            None if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) => {
+                text.parse().ok().filter(|value: &f64| value.is_finite())
+            }
+            None => None,
+        },
+    };
+    value.map(Some).ok_or("a field's value is no number, true, false or text in quotes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<String, &'static str> {
+        let context = Context { nanos: 1, database: String::new(), now_ms: 7 };
+        let point = Point::parse(line, &context)?;
+        Ok(format!("{} {:?} {:?} {}", point.measurement, point.tags, point.fields, point.time_ms))
+    }
+
+    #[test]
+    fn lines() {
+        let read = |line| read(line).unwrap();
+        assert_eq!(read("cpu v=1"), r#"cpu [] [("v", Some(1.0))] 7"#);
+        assert_eq!(
+            read("cpu,host=a,b=c v=-0.5,w=3i,x=t,y=4u 1435781451781999999"),
+            r#"cpu [("host", "a"), ("b", "c")] [("v", Some(-0.5)), ("w", Some(3.0)), ("x", Some(1.0)), ("y", Some(4.0))] 1435781451781"#
+        );
+        assert_eq!(read(r"a\,b\ c,t\=g=v\ w f\ g=1"), r#"a,b c [("t=g", "v w")] [("f g", Some(1.0))] 7"#);
+        assert_eq!(read(r#"m s="a, \" b=c",v=2"#), r#"m [] [("s", None), ("v", Some(2.0))] 7"#);
+        assert_eq!(read("m v=1 -1"), r#"m [] [("v", Some(1.0))] -1"#);
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for line in [
+            "cpu",
+            "cpu ",
+            ",a=b v=1",
+            "cpu,a v=1",
+            "cpu,=b v=1",
+            "cpu v",
+            "cpu v=",
+            "cpu =1",
+            "cpu v=x",
+            "cpu v=nan",
+            "cpu v=1 x",
+            "cpu v=1 1 2",
+            "cpu v=\"a",
+            "cpu v=1i2",
+            "cpu v=1 99999999999999999999999999999999999999999",
+        ] {
+            assert!(read(line).is_err(), "{line}");
+        }
+    }
+}

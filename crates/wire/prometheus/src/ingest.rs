@@ -1,0 +1,58 @@
+//! From a batch to an answer, for everything that writes samples.
+
+use ropewalk::Durability;
+use ropewalk::series::{SampleBatch, SeriesError};
+use ropewalk_wire::{Caller, WireError};
+
+use crate::App;
+use crate::answer::{ApiError, Kind};
+
+/// What of a request was not taken, while the rest was.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    count: u64,
+    first: Option<String>,
+}
+
+impl Refused {
+    pub(crate) fn add(&mut self, count: u64, why: impl FnOnce() -> String) {
+        self.count += count;
+        if self.first.is_none() {
+            self.first = Some(why());
+        }
+    }
+
+    pub(crate) fn too_old(&mut self, time_ms: i64, floor_ms: i64) {
+        self.add(1, || format!("a sample at {time_ms} ms lies before {floor_ms} ms, where retention ends"));
+    }
+
+    /// The answer, if something was not taken.
+    pub(crate) fn into_error(self) -> Option<ApiError> {
+        let Self { count, first } = self;
+        let why = first?;
+        Some(ApiError::bad(format!("partial write: {count} not taken, the rest is written; first: {why}")))
+    }
+}
+
+/// Appends a batch as one commit; durable when it returns. Answers how many samples.
+///
+/// # Errors
+/// Nothing was written then.
+pub(crate) async fn append(app: &App, caller: &Caller, batch: SampleBatch) -> Result<u64, ApiError> {
+    if batch.is_empty() {
+        return Ok(0);
+    }
+    let bytes = batch.len() * 16;
+    let _admitted = app.service.admit(caller, &app.settings.store, bytes).await?;
+    let pending = app.store()?.submit(&batch, Durability::Sync).map_err(refusal)?;
+    Ok(pending.await.map_err(refusal)?.samples)
+}
+
+/// What the store says when it takes nothing of a batch.
+fn refusal(error: SeriesError) -> ApiError {
+    match error {
+        // The samples of a series that is there are as welcome as ever, so the client shall keep them and try again.
+        SeriesError::CardinalityLimit { .. } => ApiError::new(Kind::TooMany, error.to_string()),
+        error => WireError::from(ropewalk::Error::from(error)).into(),
+    }
+}

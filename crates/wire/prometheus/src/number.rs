@@ -1,0 +1,124 @@
+//! Numbers as Prometheus writes them: Go's shortest form, `+Inf`, `-Inf`, `NaN`; times as seconds with up to three decimals.
+
+use std::io::Write;
+
+/// A float in the form that Go's `strconv` gives for `f` with the least digits; very large and very small ones as `e`.
+pub(crate) fn put_float(out: &mut Vec<u8>, value: f64) {
+    if value.is_nan() {
+        return out.extend_from_slice(b"NaN");
+    }
+    if value.is_infinite() {
+        return out.extend_from_slice(if value > 0.0 { b"+Inf" } else { b"-Inf" });
+    }
+    let size = value.abs();
+    if size < 1e15 && value.trunc() == value && (value != 0.0 || value.is_sign_positive()) {
+        return out.extend_from_slice(itoa::Buffer::new().format(value as i64).as_bytes());
+    }
+    if size != 0.0 && !(1e-6..1e21).contains(&size) {
+        let start = out.len();
+        // Writing to a vector does not fail.
+        let _ = write!(out, "{value:e}");
+        return two_digits(out, start);
+    }
+    let _ = write!(out, "{value}");
+}
+
+/// Go writes an exponent with its sign and with two digits at least: `1e-07`, `1e+21`.
+fn two_digits(out: &mut Vec<u8>, start: usize) {
+    let Some(e) = out.iter().skip(start).position(|byte| *byte == b'e').map(|at| start + at) else { return };
+    let exponent = out.split_off(e + 1);
+    let (sign, digits) = match exponent.strip_prefix(b"-") {
+        Some(digits) => (b'-', digits),
+        None => (b'+', exponent.as_slice()),
+    };
+    out.push(sign);
+    if digits.len() < 2 {
+        out.push(b'0');
+    }
+    out.extend_from_slice(digits);
+}
+
+/// A time in milliseconds as JSON number of seconds: `1435781451.781`, `-0.005`, `7`.
+pub(crate) fn put_time(out: &mut Vec<u8>, time_ms: i64) {
+    if time_ms < 0 {
+        out.push(b'-');
+    }
+    let size = time_ms.unsigned_abs();
+    out.extend_from_slice(itoa::Buffer::new().format(size / 1000).as_bytes());
+    let rest = size % 1000;
+    if rest != 0 {
+        let _ = write!(out, ".{rest:03}");
+    }
+}
+
+/// A number as Prometheus reads it in texts: decimal, `Inf`, `NaN` in any case.
+pub(crate) fn parse_float(text: &str) -> Option<f64> {
+    let body = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let named = body.starts_with(|c: char| c.is_ascii_alphabetic());
+    if named && !["inf", "infinity", "nan"].iter().any(|name| body.eq_ignore_ascii_case(name)) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn float(value: f64) -> String {
+        let mut out = b"x".to_vec();
+        put_float(&mut out, value);
+        String::from_utf8(out).unwrap()[1..].to_owned()
+    }
+
+    #[test]
+    fn floats_look_like_those_of_go() {
+        for (value, text) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.0, "1"),
+            (-1.5, "-1.5"),
+            (0.1 + 0.2, "0.30000000000000004"),
+            (1e6, "1000000"),
+            (1e20, "100000000000000000000"),
+            (123456789012345680.0, "123456789012345680"),
+            (1e21, "1e+21"),
+            (1.5e300, "1.5e+300"),
+            (1e-6, "0.000001"),
+            (1e-7, "1e-07"),
+            (5e-324, "5e-324"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (f64::NAN, "NaN"),
+            (f64::INFINITY, "+Inf"),
+            (f64::NEG_INFINITY, "-Inf"),
+        ] {
+            assert_eq!(float(value), text);
+        }
+    }
+
+    #[test]
+    fn times_are_seconds() {
+        for (time, text) in [
+            (1_435_781_451_781, "1435781451.781"),
+            (7_000, "7"),
+            (1_500, "1.500"),
+            (-5, "-0.005"),
+            (0, "0"),
+            (i64::MIN, "-9223372036854775.808"),
+        ] {
+            let mut out = Vec::new();
+            put_time(&mut out, time);
+            assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn names_of_numbers() {
+        assert_eq!(parse_float("+inf"), Some(f64::INFINITY));
+        assert!(parse_float("nan").unwrap().is_nan());
+        assert_eq!(parse_float("-1e3"), Some(-1000.0));
+        assert_eq!(parse_float("infinite"), None);
+        assert_eq!(parse_float("e5"), None);
+        assert_eq!(parse_float(""), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! Parameters of a request: of the query string, and of a form in the body, which comes first.
+//!
+//! A parameter that Prometheus does not know is passed over, as Prometheus does: its clients send some of their own.
+
+use axum::extract::{FromRequest, Request};
+use axum::http::Method;
+use axum::http::header::CONTENT_TYPE;
+
+use crate::App;
+use crate::answer::{ApiError, Kind};
+use crate::body;
+
+/// Names and values in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct Params(Vec<(String, String)>);
+
+impl FromRequest<App> for Params {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let mut pairs = Vec::new();
+        if *request.method() == Method::POST {
+            let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim().to_owned();
+            let bytes = body::read(app, request).await?;
+            if !bytes.is_empty() && !kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+                let message = format!("the body is {kind:?}; application/x-www-form-urlencoded is needed");
+                return Err(ApiError::new(Kind::MediaType, message));
+            }
+            pairs.extend(form_urlencoded::parse(&bytes).into_owned());
+        }
+        pairs.extend(form_urlencoded::parse(query.as_bytes()).into_owned());
+        Ok(Self(pairs))
+    }
+}
+
+impl Params {
+    /// The first value of `name`; an empty one counts as none.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|v| !v.is_empty())
+    }
+
+    /// `limit`: how many at most; none or 0 for all.
+    ///
+    /// # Errors
+    /// It is no whole number from 0.
+    pub(crate) fn limit(&self, name: &str) -> Result<usize, ApiError> {
+        let Some(text) = self.get(name) else { return Ok(usize::MAX) };
+        match text.parse::<i64>() {
+            Ok(0) => Ok(usize::MAX),
+            Ok(number) => {
+                usize::try_from(number).map_err(|_| ApiError::parameter(name, "limit must be non-negative"))
+            }
+            Err(_) => Err(ApiError::parameter(name, format!("cannot parse {text:?} to a valid number"))),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The server's own metrics as series, from the first minute on: what `/metrics` shows, appended every few seconds with
+//! `job="ropewalk"` and `instance`, so that PromQL can ask for it.
+
+use std::time::Duration;
+
+use ropewalk_wire::{Caller, Service};
+use tokio::time::MissedTickBehavior;
+
+use crate::exposition::{self, Format};
+use crate::settings::PrometheusSettings;
+use crate::{App, ingest};
+
+/// Appends the server's metrics every `interval`, until the server stops.
+pub async fn scrape_self(
+    service: Service,
+    settings: PrometheusSettings,
+    interval: Duration,
+    instance: String,
+) {
+    let app = App::new(service, settings);
+    let extra = [("instance".to_owned(), instance), ("job".to_owned(), "ropewalk".to_owned())];
+    let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            () = app.service.stop().wait() => return,
+            _ = ticks.tick() => {}
+        }
+        if let Err(why) = once(&app, &extra).await {
+            tracing::warn!(why, "the server's own metrics could not be stored");
+        }
+    }
+}
+
+async fn once(app: &App, extra: &[(String, String)]) -> Result<(), String> {
+    let text = app.service.metrics().render(app.service.database());
+    let batch = exposition::batch(&text, Format::Text, extra, crate::now_ms())?;
+    ingest::append(app, &Caller::everybody(), batch).await.map_err(|error| error.message)?;
+    Ok(())
+}

@@ -1,0 +1,32 @@
+use core::time::Duration;
+
+/// Settings of [`crate::routes`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrometheusSettings {
+    /// The series store that is written and read. Default `default`.
+    pub store: String,
+    /// How long a query may take; a request may ask for less. Default 2 minutes.
+    pub query_time: Duration,
+    /// Samples that a query may read. Default 50 million.
+    pub query_samples: u64,
+    /// Bytes that a query may hold at one time. Default 1 GiB.
+    pub query_bytes: u64,
+    /// How old a sample may be that an instant selector sees. Default 5 minutes.
+    pub lookback: Duration,
+    /// Queries that are worked on at the same time; more wait. Default: four for each processor.
+    pub queries: usize,
+}
+
+impl Default for PrometheusSettings {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        Self {
+            store: "default".to_owned(),
+            query_time: Duration::from_secs(120),
+            query_samples: 50_000_000,
+            query_bytes: 1 << 30,
+            lookback: Duration::from_secs(300),
+            queries: 4 * processors,
+        }
+    }
+}

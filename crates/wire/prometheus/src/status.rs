@@ -1,0 +1,178 @@
+//! What the server says of itself under `/api/v1`, and the lists that are empty here: there is no scraping of others and there are
+//! no rules, so there are no targets, rules or alerts.
+
+use std::time::SystemTime;
+
+use axum::Extension;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use ropewalk_wire::{Caller, Code, Right, Service, WireError};
+
+use crate::App;
+use crate::answer::{ApiError, Notes, put_labels, put_list, put_text, success};
+use crate::params::Params;
+
+/// The version of Prometheus whose API this is. Clients look at it to know what they may ask.
+const API_VERSION: &str = "3.5.0";
+
+fn data(json: &'static str) -> Response {
+    success(&Notes::default(), |out| out.extend_from_slice(json.as_bytes()))
+}
+
+fn texts(pairs: &[(&str, &str)]) -> Response {
+    success(&Notes::default(), |out| put_labels(out, pairs.iter().copied()))
+}
+
+fn moment(time: SystemTime) -> String {
+    jiff::Timestamp::try_from(time).map_or_else(|_| String::new(), |time| time.to_string())
+}
+
+pub(crate) async fn build_info() -> Response {
+    texts(&[
+        ("version", API_VERSION),
+        ("revision", concat!("ropewalk-", env!("CARGO_PKG_VERSION"))),
+        ("branch", ""),
+        ("buildUser", ""),
+        ("buildDate", ""),
+        ("goVersion", ""),
+    ])
+}
+
+pub(crate) async fn runtime_info(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    let floor = app.store()?.floor();
+    let retention = if floor == i64::MIN { "unlimited".to_owned() } else { format!("from {floor} ms on") };
+    Ok(texts(&[
+        ("startTime", &moment(app.started)),
+        ("serverTime", &moment(SystemTime::now())),
+        ("storageRetention", &retention),
+    ]))
+}
+
+pub(crate) async fn flags(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    let settings = &app.settings;
+    Ok(texts(&[
+        ("query.lookback-delta", &format!("{}s", settings.lookback.as_secs_f64())),
+        ("query.max-concurrency", &settings.queries.to_string()),
+        ("query.max-samples", &settings.query_samples.to_string()),
+        ("query.timeout", &format!("{}s", settings.query_time.as_secs_f64())),
+    ]))
+}
+
+pub(crate) async fn config() -> Response {
+    texts(&[("yaml", "global: {}\n")])
+}
+
+pub(crate) async fn metadata() -> Response {
+    data("{}")
+}
+
+pub(crate) async fn targets() -> Response {
+    data("{\"activeTargets\":[],\"droppedTargets\":[],\"droppedTargetCounts\":{}}")
+}
+
+pub(crate) async fn targets_metadata() -> Response {
+    data("[]")
+}
+
+pub(crate) async fn rules() -> Response {
+    data("{\"groups\":[]}")
+}
+
+pub(crate) async fn alerts() -> Response {
+    data("{\"alerts\":[]}")
+}
+
+pub(crate) async fn alertmanagers() -> Response {
+    data("{\"activeAlertmanagers\":[],\"droppedAlertmanagers\":[]}")
+}
+
+/// Which labels and metrics make the series.
+pub(crate) async fn tsdb(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    let top = match params.limit("limit")? {
+        usize::MAX => 10,
+        top if top > 10_000 => return Err(ApiError::parameter("limit", "at most 10000 are possible")),
+        top => top,
+    };
+    let (store, snapshot) = (app.store()?, app.service.database().snapshot());
+    let found = app.off_thread(move || snapshot.series(&store).cardinality(top)).await?;
+    let pairs: u64 = found.labels.iter().map(|label| label.values).sum();
+    Ok(success(&Notes::default(), |out| {
+        let counts = |out: &mut Vec<u8>, name: &str, rows: Vec<(String, u64)>| {
+            out.push(b',');
+            put_text(out, name);
+            out.push(b':');
+            put_list(out, rows, |out, (name, count)| {
+                out.extend_from_slice(b"{\"name\":");
+                put_text(out, &name);
+                out.extend_from_slice(format!(",\"value\":{count}}}").as_bytes());
+            });
+        };
+        let head = format!("{{\"headStats\":{{\"numSeries\":{},\"numLabelPairs\":{pairs}}}", found.series);
+        out.extend_from_slice(head.as_bytes());
+        counts(
+            out,
+            "seriesCountByMetricName",
+            found.metrics.into_iter().map(|m| (m.value, m.series)).collect(),
+        );
+        counts(
+            out,
+            "labelValueCountByLabelName",
+            found.labels.into_iter().map(|l| (l.name, l.values)).collect(),
+        );
+        let pairs = found.values.into_iter().map(|v| (format!("{}={}", v.name, v.value), v.series));
+        counts(out, "seriesCountByLabelValuePair", pairs.collect());
+        out.push(b'}');
+    }))
+}
+
+/// Counts and times each request under the name of its operation.
+pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let timer = app.service.metrics().request("prometheus", operation(path));
+    let response = next.run(request).await;
+    let outcome = response.extensions().get::<Code>().map_or(Ok(()), |code| Err(*code));
+    timer.done(outcome);
+    response
+}
+
+/// Names for metrics, few and fixed.
+fn operation(path: &str) -> &'static str {
+    match path.strip_prefix("/api/v1/").unwrap_or(path) {
+        "write" => "remote_write",
+        "read" => "remote_read",
+        "query" => "query",
+        "query_range" => "query_range",
+        "labels" | "label/{name}/values" | "series" => "names",
+        "import/prometheus" => "import",
+        "/write" | "/api/v2/write" => "line_protocol",
+        "otlp/v1/metrics" => "otlp",
+        "/federate" => "federate",
+        path if path.starts_with("admin/") => "admin",
+        _ => "other",
+    }
+}
+
+pub(crate) async fn healthy() -> &'static str {
+    "Ropewalk is healthy.\n"
+}
+
+pub(crate) async fn ready(State(service): State<Service>) -> Response {
+    if service.stop().stopping() {
+        return ApiError::from(WireError::stopping()).into_text();
+    }
+    "Ropewalk is ready.\n".into_response()
+}

@@ -1,0 +1,8 @@
+//! The routes without sockets: requests in, answers out, and what the store holds then.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
+
+mod importing;
+mod kit;
+mod reading;
+mod status;
+mod writing;

@@ -1,0 +1,81 @@
+//! What the server says of itself.
+
+use ropewalk_prometheus::{PrometheusSettings, scrape_self};
+use ropewalk_wire::{Caller, Limits};
+use serde_json::json;
+use std::time::Duration;
+
+use crate::kit::Server;
+
+#[tokio::test]
+async fn lists_that_are_empty_here() {
+    let server = Server::new();
+    for (path, data) in [
+        ("rules", json!({"groups": []})),
+        ("alerts", json!({"alerts": []})),
+        ("metadata", json!({})),
+        ("targets", json!({"activeTargets": [], "droppedTargets": [], "droppedTargetCounts": {}})),
+        ("targets/metadata", json!([])),
+        ("alertmanagers", json!({"activeAlertmanagers": [], "droppedAlertmanagers": []})),
+    ] {
+        let reply = server.get(&format!("/api/v1/{path}")).await;
+        assert_eq!(reply.is(200).json(), json!({"status": "success", "data": data}), "{path}");
+        assert_eq!(reply.header("content-type"), "application/json");
+    }
+}
+
+#[tokio::test]
+async fn what_is_there() {
+    let server = Server::new();
+    server.import("up{job=\"a\"} 1 1\nup{job=\"b\"} 1 1\ndown{job=\"a\"} 1 1\n").await;
+    let data =
+        async |path: &str| server.get(&format!("/api/v1/status/{path}")).await.is(200).json()["data"].clone();
+    assert_eq!(data("buildinfo").await["version"], "3.5.0");
+    assert_eq!(data("flags").await["query.timeout"], "120s");
+    assert!(data("runtimeinfo").await["startTime"].as_str().unwrap().ends_with('Z'));
+    assert!(data("config").await["yaml"].is_string());
+    assert_eq!(
+        data("tsdb?limit=1").await,
+        json!({
+            "headStats": {"numSeries": 3, "numLabelPairs": 2},
+            "seriesCountByMetricName": [{"name": "up", "value": 2}],
+            "labelValueCountByLabelName": [{"name": "__name__", "value": 2}],
+            "seriesCountByLabelValuePair": [{"name": "__name__=up", "value": 2}],
+        })
+    );
+    server.get("/api/v1/status/tsdb?limit=x").await.says(400, "invalid parameter \\\"limit\\\"");
+    assert_eq!(server.get("/-/healthy").await.is(200).text(), "Ropewalk is healthy.\n");
+    server.get("/-/ready").await.is(200);
+    server.service.stop().begin();
+    server.get("/-/ready").await.is(503);
+    server.get("/api/v1/status/tsdb").await.is(503);
+}
+
+#[tokio::test]
+async fn the_server_is_in_its_own_series() {
+    let server = Server::new();
+    let settings = PrometheusSettings::default();
+    let every = Duration::from_millis(5);
+    let scraping = tokio::spawn(scrape_self(server.service.clone(), settings, every, "here:1".to_owned()));
+    while !server.dump().contains("ropewalk_commits_total{instance=\"here:1\",job=\"ropewalk\"}") {
+        tokio::time::sleep(every).await;
+    }
+    server.service.stop().begin();
+    scraping.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_may_not_is_told_so() {
+    let admin = Server::new();
+    let access = admin.service.access();
+    let roles = |right: &str| {
+        let rights = std::collections::BTreeSet::from([right.parse().unwrap()]);
+        ropewalk_wire::Roles::from([("default".to_owned(), rights)])
+    };
+    let (_, token) = access.create_token(&Caller::everybody(), "reader", roles("read"), None).await.unwrap();
+    let reader = access.authenticate(ropewalk_wire::Credentials::Token(&token), None).await.unwrap();
+    let server = Server::with(Limits::default(), PrometheusSettings::default(), reader);
+    server.send("POST", "/api/v1/import/prometheus", &[], b"a 1").await.says(403, "lacks the right");
+    server.send("POST", "/api/v1/write", &[], b"").await.is(403);
+    server.get("/api/v1/status/tsdb").await.is(200);
+}
