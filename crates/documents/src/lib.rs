@@ -1,6 +1,62 @@
-//! Ropewalk's documents: BSON in collections, and MongoDB's language to ask for them and change them.
+//! Ropewalk's documents: BSON documents in collections, with secondary indexes, inside the engine's transactions.
 //!
-//! Read [`lang`] for the language: pure functions of documents, without storage.
+//! ```text
+//! lang     filters, updates, projections, sorts, pipelines: pure functions over BSON bytes
+//! write    limits ─▶ rules ─▶ index entries ─▶ document ─▶ section ─▶ KvTransaction ─▶ one commit
+//! read     Find ─▶ plan ─▶ scan ─▶ sort, skip, limit, projection      from a transaction or a snapshot
+//! watch    log ─▶ change feed ─▶ events
+//! ```
+//!
+//! Read `catalog`, `definition` and `entry` for what is stored, `section` for what a commit says of itself, then `write`,
+//! `plan` and `scan`.
+//!
+//! Not here: the MongoDB wire protocol, JSON, users.
 #![deny(missing_docs)]
 
+mod aggregate;
+mod at;
+mod auto;
+mod catalog;
+mod collection;
+mod counts;
+mod ddl;
+mod definition;
+mod difference;
+mod entry;
+mod error;
+mod expiry;
 pub mod lang;
+mod model;
+mod plan;
+mod point;
+mod read;
+mod references;
+mod scan;
+mod section;
+mod session;
+mod show;
+mod statements;
+mod tx;
+mod verify;
+mod watch;
+mod write;
+
+pub use aggregate::PIPELINE_BYTES_MAX;
+pub use at::{DocumentCursor, DocumentsAt, Getter};
+pub use catalog::{COLLECTION_NAME_BYTES_MAX, DATABASE_NAME_BYTES_MAX, glob_matches};
+pub use collection::Collection;
+pub use counts::Count;
+pub use definition::{
+    CollectionOptions, Definition, ID_INDEX, INDEX_FIELDS_MAX, INDEXES_MAX, Index, IndexDef, OnDelete,
+    Reference,
+};
+pub use entry::KEY_BYTES_MAX;
+pub use error::DocumentsError;
+pub use expiry::Sweeper;
+pub use model::{DOCUMENTS, Documents, DocumentsModel};
+pub use plan::Hint;
+pub use read::{DocumentsRead, Find, SORT_BYTES_MAX};
+pub use session::{Retry, SESSION_BYTES_MAX};
+pub use statements::{BulkResult, BulkWrite, FindAndModify, InsertedMany, UpdateSpec, Updated, id_filter};
+pub use tx::{DocumentsMark, DocumentsState, DocumentsTx};
+pub use watch::{ChangeEvent, ChangeStream, ResumeToken, Target, Watch};

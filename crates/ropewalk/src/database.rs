@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ropewalk_base::{Lsn, Seq};
+use ropewalk_documents::{Collection, Documents, DocumentsAt, DocumentsModel};
 use ropewalk_engine::{
     self as engine, Durability, Engine, EngineReport, EngineStats, KV, KeyspaceOptions, KvBatch, KvWrite,
     ModelId, Value,
@@ -21,6 +22,9 @@ use crate::transaction::Transaction;
 
 /// Slot of the events model among the engine's models (slot 0 is the keyspaces).
 const EVENTS_SLOT: usize = 1;
+/// The database of [`Database::collection`].
+pub const DOCUMENT_DATABASE: &str = "default";
+
 /// Slot of the series model.
 const SERIES_SLOT: usize = 3;
 
@@ -34,6 +38,7 @@ pub struct Database {
     pub(crate) events: Arc<EventsModel>,
     pub(crate) tables: Tables,
     pub(crate) series: Arc<SeriesModel>,
+    pub(crate) documents: Documents,
 }
 
 impl Database {
@@ -67,16 +72,18 @@ impl Database {
         let events = Arc::new(EventsModel::new(EVENTS_SLOT));
         let tables = Arc::new(TablesModel::default());
         let series = Arc::new(SeriesModel::new(SERIES_SLOT));
+        let documents = Arc::new(DocumentsModel::default());
         let engine = Engine::open(
             &options.env,
             path,
             options.engine,
-            vec![events.clone(), tables.clone(), series.clone()],
+            vec![events.clone(), tables.clone(), series.clone(), documents.clone()],
         )?;
         let engine = Arc::new(engine);
         let tables = Tables::new(engine.clone(), tables);
         tables.recover()?;
-        Ok(Self { engine, events, tables, series })
+        let documents = Documents::new(engine.clone(), documents);
+        Ok(Self { engine, events, tables, series, documents })
     }
 
     /// The event store `name`. It comes into being with its first append; until then it reads as empty.
@@ -131,7 +138,22 @@ impl Database {
         self.series.stores()
     }
 
-    /// Finds or creates an ordered keyspace. The names `events`, `tables` and `series`, and names that begin with one of
+    /// The documents: databases, collections, indexes built beside running writers, change streams. What is written inside a
+    /// transaction is written through [`Transaction::documents`].
+    pub fn documents(&self) -> &Documents {
+        &self.documents
+    }
+
+    /// The collection `name` of the database [`DOCUMENT_DATABASE`]. It comes into being with its first document; until then
+    /// it reads as empty. Other databases: [`Documents::collection`].
+    ///
+    /// # Errors
+    /// A name that no collection may have.
+    pub fn collection(&self, name: &str) -> Result<Collection, Error> {
+        Ok(self.documents.collection(DOCUMENT_DATABASE, name)?)
+    }
+
+    /// Finds or creates an ordered keyspace. The names `events`, `tables`, `series` and `documents`, and names that begin with one of
     /// them and a dot, belong to the models.
     ///
     /// # Errors
@@ -139,7 +161,7 @@ impl Database {
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, Error> {
         let owned =
             |model: &str| name.strip_prefix(model).is_some_and(|n| n.is_empty() || n.starts_with('.'));
-        if name.is_empty() || owned("events") || owned("tables") || owned("series") {
+        if name.is_empty() || owned("events") || owned("tables") || owned("series") || owned("documents") {
             return Err(Error::Invalid(format!("keyspace name {name:?} is reserved")));
         }
         Ok(Keyspace(self.engine.keyspace(name, options)?))
@@ -336,6 +358,11 @@ impl Snapshot {
     /// The engine's snapshot, for prepared reads such as [`ropewalk_tables::PointGet`].
     pub fn engine(&self) -> &engine::Snapshot {
         &self.inner
+    }
+
+    /// The documents as of this snapshot.
+    pub fn documents(&self, database: &Database) -> DocumentsAt<'_> {
+        database.documents.at(&self.inner)
     }
 
     /// A series store as of this snapshot.

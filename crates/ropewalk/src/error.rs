@@ -1,4 +1,5 @@
 use ropewalk_base::Seq;
+use ropewalk_documents::DocumentsError;
 use ropewalk_engine::{CommitError, EngineError, KeyConflict, LogError, StoreError};
 use ropewalk_events::EventsError;
 use ropewalk_series::SeriesError;
@@ -39,6 +40,9 @@ pub enum Error {
     /// A key that the transaction read or wrote was changed by another commit.
     #[error(transparent)]
     KeyConflict(KeyConflict),
+    /// The documents'.
+    #[error(transparent)]
+    Documents(DocumentsError),
     /// The engine's.
     #[error(transparent)]
     Engine(EngineError),
@@ -58,6 +62,15 @@ impl From<EventsError> for Error {
         match error {
             EventsError::Engine(error) => Self::Engine(error),
             other => Self::Events(other),
+        }
+    }
+}
+
+impl From<DocumentsError> for Error {
+    fn from(error: DocumentsError) -> Self {
+        match error {
+            DocumentsError::Engine(error) => Self::Engine(error),
+            other => Self::Documents(other),
         }
     }
 }
@@ -136,6 +149,15 @@ impl Error {
                 | TablesError::UnknownConstraint { .. } => Class::NotFound,
                 TablesError::Damaged { .. } => Class::Corrupt,
                 TablesError::Engine(error) => engine_class(error),
+                _ => Class::Invalid,
+            },
+            Self::Documents(error) => match error {
+                DocumentsError::Conflict { .. } => Class::Conflict,
+                DocumentsError::UnknownCollection { .. }
+                | DocumentsError::UnknownIndex { .. }
+                | DocumentsError::ResumeLost { .. } => Class::NotFound,
+                DocumentsError::Damaged { .. } => Class::Corrupt,
+                DocumentsError::Engine(error) => engine_class(error),
                 _ => Class::Invalid,
             },
             Self::Series(error) => match error {

@@ -24,7 +24,7 @@ mod metrics;
 mod options;
 mod transaction;
 
-pub use database::{Change, ChangeFeed, ChangedPart, Database, Snapshot};
+pub use database::{Change, ChangeFeed, ChangedPart, DOCUMENT_DATABASE, Database, Snapshot};
 pub use error::{Class, Error};
 pub use keyspace::Keyspace;
 pub use metrics::Metrics;
@@ -93,6 +93,42 @@ pub mod promql {
 /// ```
 pub mod series {
     pub use ropewalk_series::*;
+}
+/// Documents: BSON in collections, and MongoDB's language to ask for them and change them.
+///
+/// ```
+/// use ropewalk::documents::lang::{Filter, Value, Writer};
+/// use ropewalk::documents::{Find, IndexDef};
+/// use ropewalk::{Database, Durability};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let db = Database::in_memory()?;
+/// let users = db.collection("users")?;
+/// users.create_index(&IndexDef::on(["age"]))?;
+/// for (name, age) in [("ann", 41), ("bob", 17), ("cleo", 29)] {
+///     let mut user = Writer::new(); // or the bytes of any BSON library
+///     user.put("_id", Value::String(name));
+///     user.put("age", Value::Int32(age));
+///     users.insert_one(user.finish().bytes(), Durability::Sync)?;
+/// }
+/// assert!(users.get(Value::String("ann"))?.is_some());
+///
+/// let mut filter = Writer::new(); // { age: { $gte: 18 } }
+/// filter.open_document("age");
+/// filter.put("$gte", Value::Int32(18));
+/// filter.close();
+/// let adults = Find::filter(filter.finish().doc())?;
+/// assert_eq!(users.find(&adults)?.count(), 2);
+///
+/// // Together with everything else in one commit:
+/// let mut tx = db.begin();
+/// tx.documents().delete_one(&users, &Filter::equals("_id", Value::String("bob")))?;
+/// tx.commit()?;
+/// # Ok(())
+/// # }
+/// ```
+pub mod documents {
+    pub use ropewalk_documents::*;
 }
 /// Typed tables: definitions, values, rows.
 ///

@@ -3,6 +3,7 @@
 //! A transaction reads one snapshot and its own writes, keeps what it writes to itself, and at commit becomes one log
 //! record, checked in its place in the order. Nothing is applied before that, so rolling back is forgetting.
 
+use ropewalk_documents::{DocumentsMark, DocumentsState, DocumentsTx};
 use ropewalk_engine::{Committed, Durability, Isolation, KvMark, KvTransaction, Operation};
 use ropewalk_events::{AppendOptions, Event, EventStore};
 use ropewalk_series::{SampleBatch, SeriesStore};
@@ -17,16 +18,25 @@ pub struct Transaction {
     db: Database,
     kv: KvTransaction,
     tables: TablesState,
+    documents: DocumentsState,
     appends: Vec<(EventStore, Vec<Event>, AppendOptions)>,
     samples: Vec<(SeriesStore, SampleBatch)>,
-    savepoints: Vec<(KvMark, usize, usize)>,
+    savepoints: Vec<Savepoint>,
+}
+
+/// How much there was of everything.
+struct Savepoint {
+    kv: KvMark,
+    documents: DocumentsMark,
+    appends: usize,
+    samples: usize,
 }
 
 impl Transaction {
     pub(crate) fn new(db: Database, isolation: Isolation) -> Self {
         let kv = KvTransaction::new(db.engine.clone(), isolation);
-        let tables = TablesState::default();
-        Self { db, kv, tables, appends: Vec::new(), samples: Vec::new(), savepoints: Vec::new() }
+        let (tables, documents) = (TablesState::default(), DocumentsState::default());
+        Self { db, kv, tables, documents, appends: Vec::new(), samples: Vec::new(), savepoints: Vec::new() }
     }
 
     /// What the transaction reads. With [`Isolation::ReadCommitted`] each statement sees the newest commit.
@@ -80,6 +90,11 @@ impl Transaction {
         TablesTx::new(&self.db.tables, &mut self.kv, &mut self.tables)
     }
 
+    /// The documents within this transaction: read and written, definitions included.
+    pub fn documents(&mut self) -> DocumentsTx<'_> {
+        DocumentsTx::new(&self.db.documents, &mut self.kv, &mut self.documents)
+    }
+
     /// Appends events to a store when the transaction commits; conditions, tracking and key as in
     /// [`EventStore::append_with`], the durability is the commit's. Refused at once is what can be known at once.
     ///
@@ -126,16 +141,22 @@ impl Transaction {
 
     /// Marks a place to roll back to. Savepoints nest.
     pub fn savepoint(&mut self) {
-        self.savepoints.push((self.kv.mark(), self.appends.len(), self.samples.len()));
+        self.savepoints.push(Savepoint {
+            kv: self.kv.mark(),
+            documents: self.documents.mark(),
+            appends: self.appends.len(),
+            samples: self.samples.len(),
+        });
     }
 
     /// Takes back everything since the last savepoint, which is used up. False when there is none.
     pub fn rollback_to_savepoint(&mut self) -> bool {
-        let Some((mark, appends, samples)) = self.savepoints.pop() else { return false };
-        self.kv.rollback_to(mark);
+        let Some(place) = self.savepoints.pop() else { return false };
+        self.kv.rollback_to(place.kv);
         self.tables.rolled_back();
-        self.appends.truncate(appends);
-        self.samples.truncate(samples);
+        self.documents.rolled_back(place.documents);
+        self.appends.truncate(place.appends);
+        self.samples.truncate(place.samples);
         true
     }
 
@@ -156,7 +177,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`crate::Class::Conflict`] when a key, a range or a condition no longer holds: nothing was written.
-    pub fn commit_with(self, durability: Durability) -> Result<Option<Committed>, Error> {
+    pub fn commit_with(mut self, durability: Durability) -> Result<Option<Committed>, Error> {
         let mut operations: Vec<Box<dyn Operation>> = Vec::new();
         for (store, events, options) in &self.appends {
             operations.push(Box::new(store.operation(events, options.clone())?));
@@ -165,6 +186,7 @@ impl Transaction {
         let serializable = self.kv.isolation() == Isolation::Serializable;
         if self.kv.has_writes() || (!operations.is_empty() && serializable) {
             operations.extend(self.tables.operation());
+            operations.extend(self.documents.operation());
             operations.push(Box::new(self.kv.into_batch()));
         }
         if operations.is_empty() {
@@ -173,7 +195,11 @@ impl Transaction {
         self.db.engine.commit(operations, durability).map(Some).map_err(|error| {
             let error = Error::from(error);
             match &error {
-                Error::KeyConflict(conflict) => self.db.tables.explain(conflict).map_or(error, Error::Tables),
+                Error::KeyConflict(conflict) => {
+                    let table = self.db.tables.explain(conflict).map(Error::Tables);
+                    let document = || self.db.documents.explain(conflict).map(Error::Documents);
+                    table.or_else(document).unwrap_or(error)
+                }
                 _ => error,
             }
         })

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)] // clippy.toml allows it in test functions, not in their helpers
 
 mod changes;
+mod documents;
 mod fixtures;
 mod opening;
 mod promql;

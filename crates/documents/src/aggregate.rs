@@ -1,0 +1,291 @@
+//! Pipelines over collections: what they read, from a snapshot or inside a transaction, and where `$out` and `$merge` write.
+//!
+//! The filter that a pipeline begins with is planned like any other; the stages behind it are the language's. Writing is part
+//! of the transaction that reads, so nobody sees half of a new collection.
+
+use std::cell::RefCell;
+
+use ropewalk_engine::{Durability, Snapshot};
+
+use crate::collection::Collection;
+use crate::error::DocumentsError;
+use crate::lang::{
+    self, Code, Doc, DocBuf, Filter, LangError, Options, Output, OutputMode, Pipeline, Source, Stream,
+    Update, Value, WhenMatched, WhenNotMatched, Writer,
+};
+use crate::model::Documents;
+use crate::read::{DocumentsRead, Find, Rows, Source as _};
+use crate::statements::UpdateSpec;
+use crate::tx::DocumentsTx;
+
+/// Memory that the stages of one pipeline may hold, bytes.
+pub const PIPELINE_BYTES_MAX: usize = 100 << 20;
+
+/// The collections of a database at one snapshot.
+struct AtSnapshot {
+    documents: Documents,
+    database: String,
+    snapshot: Snapshot,
+}
+
+impl Source for AtSnapshot {
+    type Error = DocumentsError;
+
+    fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+        let collection = self.documents.collection(&self.database, collection)?;
+        Ok(Box::new(collection.find_at(self.snapshot.clone(), &Find::matching(filter.clone()))?))
+    }
+}
+
+/// The collections of a database inside a transaction.
+struct Inside<'t, 'a> {
+    tx: RefCell<&'t mut DocumentsTx<'a>>,
+    database: String,
+}
+
+impl Inside<'_, '_> {
+    /// Documents that are read in pages, so that the transaction is free in between.
+    fn stream(
+        &self,
+        collection: &Collection,
+        filter: Filter,
+    ) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+        let mut rows = Rows::new(&mut **self.tx.borrow_mut(), collection, Find::matching(filter))?;
+        Ok(Box::new(std::iter::from_fn(move || match rows.next(&mut **self.tx.borrow_mut()) {
+            Ok(found) => found.map(|(_, stored)| Ok(DocBuf::trusted(stored))),
+            Err(error) => Some(Err(error)),
+        })))
+    }
+}
+
+impl Source for Inside<'_, '_> {
+    type Error = DocumentsError;
+
+    fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+        let collection = self.tx.borrow().collection(&self.database, collection)?;
+        self.stream(&collection, filter.clone())
+    }
+}
+
+fn leading(pipeline: &Pipeline) -> Filter {
+    pipeline.leading_filter().cloned().unwrap_or_else(Filter::all)
+}
+
+impl Collection {
+    /// Runs a pipeline over the collection as of `snapshot` and shows the documents that come out, one by one, until `each`
+    /// answers false.
+    ///
+    /// # Errors
+    /// What stages meet; more memory than [`PIPELINE_BYTES_MAX`]; a pipeline that writes; what `each` answers.
+    pub fn aggregate_at(
+        &self,
+        snapshot: Snapshot,
+        pipeline: &Pipeline,
+        each: &mut dyn FnMut(DocBuf) -> Result<bool, DocumentsError>,
+    ) -> Result<(), DocumentsError> {
+        if let Some(output) = pipeline.output() {
+            let what = format!("writing to {:?} takes a transaction, not a snapshot", output.collection);
+            return Err(DocumentsError::InvalidOptions { what });
+        }
+        let (documents, database) = (self.documents().clone(), self.database().to_owned());
+        let source = AtSnapshot { documents, database, snapshot };
+        let input: Stream<'_, DocumentsError> = if pipeline.brings_documents() {
+            Box::new(std::iter::empty())
+        } else {
+            Box::new(self.find_at(source.snapshot.clone(), &Find::matching(leading(pipeline)))?)
+        };
+        for document in pipeline.run(input, &source, PIPELINE_BYTES_MAX)? {
+            if !each(document?)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a pipeline as of the newest commit and answers what comes out of it; one that writes is a transaction of its own
+    /// and answers nothing.
+    ///
+    /// # Errors
+    /// As [`Collection::aggregate_at`]; as [`DocumentsTx::aggregate`].
+    pub fn aggregate(
+        &self,
+        pipeline: &Pipeline,
+        durability: Durability,
+    ) -> Result<Vec<DocBuf>, DocumentsError> {
+        if pipeline.output().is_some() {
+            return self.documents().transact(durability, |tx| tx.aggregate(self, pipeline));
+        }
+        let mut documents = Vec::new();
+        self.aggregate_at(self.documents().engine.snapshot(), pipeline, &mut |document| {
+            documents.push(document);
+            Ok(true)
+        })?;
+        Ok(documents)
+    }
+}
+
+impl DocumentsTx<'_> {
+    /// Runs a pipeline inside the transaction, own writes included. With `$out` or `$merge` at its end the documents are
+    /// written, at most 64 MiB of them, and the answer is empty.
+    ///
+    /// # Errors
+    /// What stages meet; more memory than [`PIPELINE_BYTES_MAX`]; what writing meets.
+    pub fn aggregate(
+        &mut self,
+        collection: &Collection,
+        pipeline: &Pipeline,
+    ) -> Result<Vec<DocBuf>, DocumentsError> {
+        self.statement(|tx| {
+            let documents = {
+                let source = Inside { database: collection.database().to_owned(), tx: RefCell::new(tx) };
+                let input: Stream<'_, DocumentsError> = if pipeline.brings_documents() {
+                    Box::new(std::iter::empty())
+                } else {
+                    source.stream(collection, leading(pipeline))?
+                };
+                pipeline.run(input, &source, PIPELINE_BYTES_MAX)?.collect::<Result<Vec<_>, _>>()?
+            };
+            let Some(output) = pipeline.output() else { return Ok(documents) };
+            let database = output.database.as_deref().unwrap_or(collection.database());
+            let target = tx.collection(database, &output.collection)?;
+            tx.within(|tx| tx.write_output(&target, output, documents))?;
+            Ok(Vec::new())
+        })
+    }
+
+    fn write_output(
+        &mut self,
+        target: &Collection,
+        output: &Output,
+        documents: Vec<DocBuf>,
+    ) -> Result<(), DocumentsError> {
+        match &output.mode {
+            OutputMode::Replace => {
+                // Made also when nothing comes out.
+                self.definition_to_write(target)?;
+                self.delete(target, &Find::all())?;
+                documents.iter().try_for_each(|document| self.insert_one(target, document.bytes()).map(drop))
+            }
+            OutputMode::Merge { on, matched, not_matched } => {
+                self.check_identifies(target, on)?;
+                documents
+                    .iter()
+                    .try_for_each(|document| self.merge(target, on, matched, *not_matched, document.doc()))
+            }
+        }
+    }
+
+    /// `on` must be what a unique index is on, so that it means one document.
+    fn check_identifies(&mut self, target: &Collection, on: &[String]) -> Result<(), DocumentsError> {
+        if matches!(on, [id] if id == "_id") {
+            return Ok(());
+        }
+        let definition = self.definition_of(target)?;
+        let found = definition.iter().flat_map(|definition| definition.indexes()).any(|index| {
+            index.ready
+                && index.def.unique
+                && index.partial.is_none()
+                && index.fields().len() == on.len()
+                && index.fields().iter().all(|field| on.contains(&field.path))
+        });
+        if found {
+            return Ok(());
+        }
+        let what = "Cannot find index to verify that join fields will be unique";
+        Err(LangError::new(Code::Location(51183), what).into())
+    }
+
+    fn merge(
+        &mut self,
+        target: &Collection,
+        on: &[String],
+        matched: &WhenMatched,
+        not_matched: WhenNotMatched,
+        document: Doc<'_>,
+    ) -> Result<(), DocumentsError> {
+        let mut filter = Writer::new();
+        for path in on {
+            match lang::path::get(document, path) {
+                Some(value) if !value.is_nullish() && value.as_array().is_none() => {
+                    filter.open_document(path);
+                    filter.put("$eq", value);
+                    filter.close();
+                }
+                None if path == "_id" => {}
+                _ => {
+                    let what = format!(
+                        "$merge write error: 'on' field '{path}' cannot be missing, null, undefined or an array"
+                    );
+                    return Err(LangError::new(Code::Location(51132), what).into());
+                }
+            }
+        }
+        let filter = filter.finish();
+        // A document without an `_id` is like no other.
+        let there = if filter.doc().is_empty() {
+            None
+        } else {
+            let filter = Filter::parse(filter.doc(), &Options::default())?;
+            self.find_one(target, &Find::matching(filter.clone()))?.map(|there| (there, filter))
+        };
+        let Some((there, filter)) = there else {
+            return match not_matched {
+                WhenNotMatched::Insert => self.insert_one(target, document.bytes()).map(drop),
+                WhenNotMatched::Discard => Ok(()),
+                WhenNotMatched::Fail => {
+                    let what = "$merge could not find a matching document in the target collection";
+                    Err(LangError::new(Code::Location(13113), what).into())
+                }
+            };
+        };
+        let options = Options { now_ms: self.now_ms(), ..Options::default() };
+        let update = match matched {
+            WhenMatched::KeepExisting => return Ok(()),
+            WhenMatched::Fail => {
+                let definition = self.definition_to_write(target)?;
+                let id = there.doc().get("_id").unwrap_or(Value::Null);
+                return Err(crate::write::duplicate_id(&definition, id));
+            }
+            WhenMatched::Replace => Update::parse(Value::Document(document), None, &options)?,
+            WhenMatched::Merge => {
+                let mut set = Writer::new();
+                set.open_document("$set");
+                for (name, value) in document.iter().filter(|(name, _)| *name != "_id") {
+                    set.put(name, value);
+                }
+                set.close();
+                Update::parse(Value::Document(set.finish().doc()), None, &options)?
+            }
+            WhenMatched::Pipeline { stages, variables } => {
+                let variables = Some(variables_of(document, variables.as_ref(), &options)?);
+                Update::parse(stages.value(), None, &Options { variables, ..options })?
+            }
+        };
+        self.update_one(target, &UpdateSpec::new(filter, update)).map(drop)
+    }
+}
+
+/// What the variables of a `$merge` are for one document.
+fn variables_of(
+    document: Doc<'_>,
+    spec: Option<&DocBuf>,
+    options: &Options,
+) -> Result<DocBuf, DocumentsError> {
+    let Some(spec) = spec else {
+        let mut out = Writer::new();
+        out.put("new", Value::Document(document));
+        return Ok(out.finish());
+    };
+    // The expressions of one document are what a new root is made of.
+    let mut stages = Writer::array();
+    stages.open_document("0");
+    stages.open_document("$replaceRoot");
+    stages.put("newRoot", Value::Document(spec.doc()));
+    stages.close();
+    stages.close();
+    let stages = stages.finish();
+    let pipeline = Pipeline::parse(stages.doc(), options)?;
+    let input: Stream<'_, DocumentsError> = Box::new(std::iter::once(Ok(document.to_buf())));
+    let out = pipeline.run(input, &crate::watch::Nothing, PIPELINE_BYTES_MAX)?.next();
+    out.unwrap_or_else(|| Ok(DocBuf::empty()))
+}

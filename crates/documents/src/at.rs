@@ -1,0 +1,217 @@
+//! Documents as of a snapshot, beside any transaction; and cursors that keep their snapshot.
+
+use std::sync::Arc;
+
+use ropewalk_engine::{ReadView, Snapshot};
+
+use crate::collection::Collection;
+use crate::definition::Definition;
+use crate::entry::{append_document_key, put_document_key};
+use crate::error::DocumentsError;
+use crate::lang::{DocBuf, Value};
+use crate::model::Documents;
+use crate::read::{Find, Rows, Source};
+
+/// The documents at one snapshot.
+pub struct DocumentsAt<'a> {
+    documents: Documents,
+    snapshot: &'a Snapshot,
+}
+
+impl Source for DocumentsAt<'_> {
+    fn begin(&mut self) {}
+
+    fn documents(&self) -> &Documents {
+        &self.documents
+    }
+
+    fn view(&self) -> ReadView<'_> {
+        self.snapshot.read()
+    }
+
+    fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError> {
+        collection.definition_at(self.snapshot.read())
+    }
+
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, DocumentsError> {
+        let spaces = self.documents.model.spaces();
+        Ok(self.snapshot.read().get(spaces.documents, key)?.map(|value| value.to_vec()))
+    }
+
+    fn walk(
+        &mut self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        backward: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), DocumentsError> {
+        let mut cursor = self.snapshot.read().cursor(self.documents.model.spaces().documents);
+        if !backward {
+            cursor.seek(start)?;
+        } else if let Some(end) = end {
+            cursor.seek_for_prev(end)?;
+            if cursor.key() == end {
+                cursor.prev()?;
+            }
+        } else {
+            cursor.last()?;
+        }
+        while cursor.valid()
+            && start <= cursor.key()
+            && end.is_none_or(|end| cursor.key() < end)
+            && each(cursor.key(), cursor.value())
+        {
+            if backward { cursor.prev()? } else { cursor.next()? }
+        }
+        Ok(())
+    }
+}
+
+/// A cursor: the result of a query as of one snapshot, batch by batch, for as long as it lives. Between two batches it holds
+/// one page of documents at most, unless it sorts without an index.
+pub struct DocumentCursor {
+    documents: Documents,
+    snapshot: Snapshot,
+    rows: Rows,
+    ahead: Option<Vec<u8>>,
+    done: bool,
+}
+
+impl DocumentCursor {
+    /// The next documents: at most `count`, and no more than `bytes` of them unless the first alone is larger. Empty at the
+    /// end.
+    ///
+    /// # Errors
+    /// As [`crate::DocumentsRead::find`].
+    pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>, DocumentsError> {
+        // What is flushed and merged meanwhile need not be kept in memory for this cursor.
+        self.snapshot.repin();
+        let mut at = DocumentsAt { documents: self.documents.clone(), snapshot: &self.snapshot };
+        let (mut batch, mut size) = (Vec::new(), 0);
+        while batch.len() < count && !self.done {
+            let stored = match self.ahead.take() {
+                Some(stored) => stored,
+                None => match self.rows.next(&mut at)? {
+                    Some((_, stored)) => stored,
+                    None => {
+                        self.done = true;
+                        break;
+                    }
+                },
+            };
+            if !batch.is_empty() && size + stored.len() > bytes {
+                self.ahead = Some(stored);
+                break;
+            }
+            size += stored.len();
+            batch.push(self.rows.project(stored)?);
+        }
+        Ok(batch)
+    }
+
+    /// Nothing is left.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// The snapshot it reads.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+impl Iterator for DocumentCursor {
+    type Item = Result<DocBuf, DocumentsError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.next_batch(1, usize::MAX) {
+            Ok(mut batch) => batch.pop().map(Ok),
+            Err(error) => {
+                self.done = true;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+impl Documents {
+    /// Reads the documents as of `snapshot`, beside any transaction.
+    pub fn at<'a>(&self, snapshot: &'a Snapshot) -> DocumentsAt<'a> {
+        DocumentsAt { documents: self.clone(), snapshot }
+    }
+}
+
+impl Collection {
+    /// The document with this `_id`, as of the newest commit. Cost: one lookup and the copy of the document.
+    ///
+    /// # Errors
+    /// Damage.
+    #[inline]
+    pub fn get(&self, id: Value<'_>) -> Result<Option<DocBuf>, DocumentsError> {
+        let documents = self.documents();
+        let snapshot = documents.engine.snapshot();
+        let read = snapshot.read();
+        let Some(definition) = self.definition_at(read)? else { return Ok(None) };
+        KEY.with_borrow_mut(|key| {
+            put_document_key(definition.id, id, key)?;
+            let found = read.get(documents.model.spaces().documents, key)?;
+            Ok(found.map(|value| DocBuf::trusted(value.to_vec())))
+        })
+    }
+
+    /// Prepares reads by `_id` that allocate nothing: see [`Getter::get`].
+    pub fn getter(&self) -> Getter {
+        Getter { collection: self.clone(), key: Vec::with_capacity(64) }
+    }
+
+    /// A cursor over what `find` asks for, as of the newest commit.
+    ///
+    /// # Errors
+    /// As [`crate::DocumentsRead::find`].
+    pub fn find(&self, find: &Find) -> Result<DocumentCursor, DocumentsError> {
+        self.find_at(self.documents().engine.snapshot(), find)
+    }
+
+    /// A cursor over what `find` asks for, as of `snapshot`.
+    ///
+    /// # Errors
+    /// As [`crate::DocumentsRead::find`].
+    pub fn find_at(&self, snapshot: Snapshot, find: &Find) -> Result<DocumentCursor, DocumentsError> {
+        let documents = self.documents().clone();
+        let rows = Rows::new(
+            &mut DocumentsAt { documents: documents.clone(), snapshot: &snapshot },
+            self,
+            find.clone(),
+        )?;
+        Ok(DocumentCursor { documents, snapshot, rows, ahead: None, done: false })
+    }
+}
+
+thread_local! {
+    /// The key of a read by `_id`, kept for its capacity.
+    static KEY: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Reads by `_id` in place.
+pub struct Getter {
+    collection: Collection,
+    key: Vec<u8>,
+}
+
+impl Getter {
+    /// The bytes of the document with this `_id` as `snapshot` sees it, in place. Nothing is allocated.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn get<'s>(
+        &mut self,
+        snapshot: &'s Snapshot,
+        id: Value<'_>,
+    ) -> Result<Option<ropewalk_engine::Value<'s>>, DocumentsError> {
+        let read = snapshot.read();
+        let Some(definition) = self.collection.definition_at(read)? else { return Ok(None) };
+        self.key.clear();
+        append_document_key(definition.id, id, &mut self.key)?;
+        Ok(read.get(self.collection.documents().model.spaces().documents, &self.key)?)
+    }
+}

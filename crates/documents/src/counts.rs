@@ -1,0 +1,102 @@
+//! How many documents and bytes each collection holds, without counting at every question.
+//!
+//!   first question: note the newest applied commit ─▶ walk the collection at a snapshot that has it ─▶ add what came since
+//!   afterwards:     every commit says what it adds
+//!
+//! Nothing is stored: after a start the first question counts again, a walk over the collection's keys.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use ropewalk_base::Seq;
+
+/// What a collection holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// Documents.
+    pub documents: u64,
+    /// Bytes of documents, without keys and indexes.
+    pub bytes: u64,
+}
+
+enum State {
+    /// Somebody walks; what is applied meanwhile.
+    Counting(Vec<(Seq, i64, i64)>),
+    Known(i64, i64),
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The newest applied commit that changed a collection.
+    applied: Seq,
+    collections: HashMap<u32, State>,
+}
+
+/// The counts of all collections.
+#[derive(Default)]
+pub(crate) struct Counts(Mutex<Inner>);
+
+/// What a question meets.
+pub(crate) enum Asked {
+    Known(Count),
+    /// Walk a snapshot that has this commit, then say what was found.
+    Walk(Seq),
+    /// Somebody else walks.
+    Wait,
+}
+
+fn count(documents: i64, bytes: i64) -> Count {
+    Count { documents: documents.max(0) as u64, bytes: bytes.max(0) as u64 }
+}
+
+impl Counts {
+    /// Notes what commit `seq` adds. Called by the sequencer.
+    pub(crate) fn add(&self, seq: Seq, grown: &[(u32, i64, i64)]) {
+        let mut inner = self.0.lock();
+        inner.applied = seq;
+        for (collection, documents, bytes) in grown {
+            match inner.collections.get_mut(collection) {
+                Some(State::Counting(since)) => since.push((seq, *documents, *bytes)),
+                Some(State::Known(known, size)) => {
+                    *known += documents;
+                    *size += bytes;
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Forgets a collection.
+    pub(crate) fn forget(&self, collection: u32) {
+        self.0.lock().collections.remove(&collection);
+    }
+
+    /// What is known, or who finds out.
+    pub(crate) fn ask(&self, collection: u32) -> Asked {
+        let mut inner = self.0.lock();
+        let applied = inner.applied;
+        match inner.collections.get(&collection) {
+            Some(State::Known(documents, bytes)) => Asked::Known(count(*documents, *bytes)),
+            Some(State::Counting(_)) => Asked::Wait,
+            None => {
+                inner.collections.insert(collection, State::Counting(Vec::new()));
+                Asked::Walk(applied)
+            }
+        }
+    }
+
+    /// Ends a walk of the snapshot `at`; `None` when it failed.
+    pub(crate) fn found(&self, collection: u32, at: Seq, walked: Option<(i64, i64)>) -> Option<Count> {
+        let mut inner = self.0.lock();
+        let state = inner.collections.remove(&collection);
+        let (mut documents, mut bytes) = walked?;
+        if let Some(State::Counting(since)) = state {
+            for (_, more, size) in since.iter().filter(|(seq, ..)| *seq > at) {
+                documents += more;
+                bytes += size;
+            }
+            inner.collections.insert(collection, State::Known(documents, bytes));
+        }
+        Some(count(documents, bytes))
+    }
+}

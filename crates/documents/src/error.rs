@@ -1,0 +1,259 @@
+//! What documents refuse or fail with. Every error has the number and name by which MongoDB's clients know it.
+
+use ropewalk_base::Seq;
+use ropewalk_engine::{EngineError, StoreError};
+
+use crate::lang::{DocBuf, LangError};
+
+/// What documents refuse or fail with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DocumentsError {
+    /// A filter, update, projection or pipeline that makes no sense, or does not fit the document it meets.
+    #[error(transparent)]
+    Language(#[from] LangError),
+    /// A document with the same `_id`, or the same values under a unique index, is there.
+    #[error("duplicate key in collection {collection:?}, index {index:?}: {shown}")]
+    Duplicate {
+        /// The collection.
+        collection: String,
+        /// `_id_`, or the name of the unique index.
+        index: String,
+        /// The index's fields and their directions.
+        pattern: Box<DocBuf>,
+        /// Fields and values that are there twice.
+        key: Box<DocBuf>,
+        /// The same, to be read.
+        shown: String,
+    },
+    /// No such collection.
+    #[error("there is no collection {collection:?} in database {database:?}")]
+    UnknownCollection {
+        /// The database.
+        database: String,
+        /// The name asked for.
+        collection: String,
+    },
+    /// No such index.
+    #[error("collection {collection:?} has no index {index:?}")]
+    UnknownIndex {
+        /// The collection.
+        collection: String,
+        /// Name or pattern asked for.
+        index: String,
+    },
+    /// A collection with that name is there, with other options.
+    #[error("collection {collection:?} exists already in database {database:?}")]
+    CollectionExists {
+        /// The database.
+        database: String,
+        /// The name.
+        collection: String,
+    },
+    /// An index with that name, or on those fields, is there with other options.
+    #[error("collection {collection:?}: an index {index:?} exists already with other options")]
+    IndexExists {
+        /// The collection.
+        collection: String,
+        /// The index.
+        index: String,
+        /// True when the name is the same and the fields are not.
+        same_name: bool,
+    },
+    /// A name that is empty, too long, or holds what a name may not.
+    #[error("{name:?} is no name for a {kind}: {what}")]
+    InvalidName {
+        /// Database, collection or index.
+        kind: &'static str,
+        /// The name.
+        name: String,
+        /// Why not.
+        what: &'static str,
+    },
+    /// An index definition that makes no sense.
+    #[error("collection {collection:?}, index: {what}")]
+    InvalidIndex {
+        /// The collection.
+        collection: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Options that make no sense.
+    #[error("{what}")]
+    InvalidOptions {
+        /// What is wrong.
+        what: String,
+    },
+    /// An update or replacement that would give a document another `_id`.
+    #[error("a document keeps its _id: it cannot be changed by an update or replacement")]
+    ImmutableId,
+    /// A document, key or result over its limit.
+    #[error("{what} of {bytes} bytes exceeds the limit of {max}")]
+    TooLarge {
+        /// Document, `_id`, index key.
+        what: &'static str,
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A compound index met two arrays in one document.
+    #[error(
+        "collection {collection:?}, index {index:?}: two of its fields are arrays in one document: {first}, {second}"
+    )]
+    ParallelArrays {
+        /// The collection.
+        collection: String,
+        /// The index.
+        index: String,
+        /// One path.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A document breaks the collection's schema.
+    #[error("document failed validation in collection {collection:?}: {what}")]
+    Validation {
+        /// The collection.
+        collection: String,
+        /// The rule it breaks.
+        what: String,
+    },
+    /// A document refers to one that is not there, or would be left so.
+    #[error("collection {collection:?}, reference {field:?}: {what}")]
+    Reference {
+        /// The collection that refers.
+        collection: String,
+        /// The field.
+        field: String,
+        /// Which document.
+        what: String,
+    },
+    /// The database holds as much as it may.
+    #[error("database {database:?} would hold {bytes} bytes, its quota is {max}")]
+    Quota {
+        /// The database.
+        database: String,
+        /// Bytes with the write.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// The schema of the collection may not be replaced.
+    #[error("the schema of collection {collection:?} is protected")]
+    Protected {
+        /// The collection.
+        collection: String,
+    },
+    /// A sort needs more memory than it may take; an index on the sort's fields needs none.
+    #[error("a sort of more than {max} bytes needs an index on its fields, or a limit")]
+    SortMemory {
+        /// The limit.
+        max: usize,
+    },
+    /// A retry with a number older than the newest one of its session.
+    #[error("transaction number {number} is older than {newest}, the newest of its session")]
+    TransactionTooOld {
+        /// The number that came.
+        number: i64,
+        /// The newest one known.
+        newest: i64,
+    },
+    /// Another commit got there first; nothing was written. Run the transaction again.
+    #[error("{what} was changed by commit {seq} while the transaction ran; retry")]
+    Conflict {
+        /// Collection and key, or whose definition.
+        what: String,
+        /// The other commit.
+        seq: Seq,
+    },
+    /// A change stream was asked to go on where nothing is left, or with something that is no token.
+    #[error("the change stream cannot go on: {what}")]
+    ResumeLost {
+        /// Why.
+        what: String,
+    },
+    /// Stored bytes passed their checksum and still make no sense.
+    #[error("documents, {place}: {what}")]
+    Damaged {
+        /// Where.
+        place: String,
+        /// What was expected.
+        what: String,
+    },
+    /// The engine's own.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl From<StoreError> for DocumentsError {
+    fn from(error: StoreError) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+impl DocumentsError {
+    pub(crate) fn damaged(place: impl Into<String>, what: impl std::fmt::Display) -> Self {
+        Self::Damaged { place: place.into(), what: what.to_string() }
+    }
+
+    /// True for [`DocumentsError::Conflict`]: the only error after which running the transaction again makes sense.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+
+    /// MongoDB's number for it.
+    pub fn code(&self) -> i32 {
+        match self {
+            Self::Language(error) => error.code.number(),
+            Self::Duplicate { .. } => 11000,
+            Self::UnknownCollection { .. } => 26,
+            Self::UnknownIndex { .. } => 27,
+            Self::CollectionExists { .. } => 48,
+            Self::IndexExists { same_name: true, .. } => 86,
+            Self::IndexExists { .. } => 85,
+            Self::InvalidName { .. } => 73,
+            Self::InvalidIndex { .. } => 67,
+            Self::InvalidOptions { .. } => 72,
+            Self::ImmutableId => 66,
+            Self::TooLarge { .. } => 10334,
+            Self::ParallelArrays { .. } => 171,
+            Self::Validation { .. } | Self::Reference { .. } => 121,
+            Self::Quota { .. } => 14031,
+            Self::Protected { .. } => 20,
+            Self::SortMemory { .. } => 292,
+            Self::TransactionTooOld { .. } => 225,
+            Self::Conflict { .. } => 112,
+            Self::ResumeLost { .. } => 286,
+            Self::Damaged { .. } | Self::Engine(_) => 1,
+        }
+    }
+
+    /// MongoDB's name of [`DocumentsError::code`].
+    pub fn code_name(&self) -> String {
+        let name = match self {
+            Self::Language(error) => return error.code.to_string(),
+            Self::Duplicate { .. } => "DuplicateKey",
+            Self::UnknownCollection { .. } => "NamespaceNotFound",
+            Self::UnknownIndex { .. } => "IndexNotFound",
+            Self::CollectionExists { .. } => "NamespaceExists",
+            Self::IndexExists { same_name: true, .. } => "IndexKeySpecsConflict",
+            Self::IndexExists { .. } => "IndexOptionsConflict",
+            Self::InvalidName { .. } => "InvalidNamespace",
+            Self::InvalidIndex { .. } => "CannotCreateIndex",
+            Self::InvalidOptions { .. } => "InvalidOptions",
+            Self::ImmutableId => "ImmutableField",
+            Self::TooLarge { .. } => "BSONObjectTooLarge",
+            Self::ParallelArrays { .. } => "CannotIndexParallelArrays",
+            Self::Validation { .. } | Self::Reference { .. } => "DocumentValidationFailure",
+            Self::Quota { .. } => "OutOfDiskSpace",
+            Self::Protected { .. } => "IllegalOperation",
+            Self::SortMemory { .. } => "QueryExceededMemoryLimitNoDiskUseAllowed",
+            Self::TransactionTooOld { .. } => "TransactionTooOld",
+            Self::Conflict { .. } => "WriteConflict",
+            Self::ResumeLost { .. } => "ChangeStreamHistoryLost",
+            Self::Damaged { .. } | Self::Engine(_) => "InternalError",
+        };
+        name.to_owned()
+    }
+}

@@ -1,0 +1,422 @@
+//! Reading documents, in a transaction or at a snapshot.
+//!
+//! ```text
+//! Find: filter, sort, projection, skip, limit, hint ─▶ plan ─▶ Rows ─▶ scan ─▶ sort if need be ─▶ skip, limit ─▶ projection
+//! ```
+//! Memory is bounded: a walk holds one page; a sort that no index gives holds at most [`SORT_BYTES_MAX`], or as many
+//! documents as the limit asks for.
+
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use ropewalk_engine::ReadView;
+
+use crate::collection::Collection;
+use crate::definition::Definition;
+use crate::entry::document_key;
+use crate::error::DocumentsError;
+use crate::lang::{self, Doc, DocBuf, Filter, Owned, Projection, Sort, Value, Writer};
+use crate::model::Documents;
+use crate::plan::{Hint, Wish, plan};
+use crate::scan::{Found, Scan};
+
+/// Most bytes that a sort without an index holds.
+pub const SORT_BYTES_MAX: usize = 100 << 20;
+/// Most bytes of the answer of `distinct`, as of any document.
+const DISTINCT_BYTES_MAX: usize = 16 << 20;
+
+/// What can be read from: a transaction or a snapshot.
+pub(crate) trait Source {
+    /// Begins a statement.
+    fn begin(&mut self);
+    fn documents(&self) -> &Documents;
+    /// The snapshot, without own writes.
+    fn view(&self) -> ReadView<'_>;
+    fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError>;
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, DocumentsError>;
+    fn walk(
+        &mut self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        backward: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), DocumentsError>;
+}
+
+/// A query.
+#[derive(Clone)]
+pub struct Find {
+    pub(crate) filter: Arc<Filter>,
+    pub(crate) sort: Option<Arc<Sort>>,
+    pub(crate) projection: Option<Arc<Projection>>,
+    pub(crate) skip: usize,
+    pub(crate) limit: Option<usize>,
+    pub(crate) hint: Option<Hint>,
+}
+
+impl Default for Find {
+    fn default() -> Self {
+        Self::all()
+    }
+}
+
+impl Find {
+    /// Every document.
+    pub fn all() -> Self {
+        Self::matching(Filter::all())
+    }
+
+    /// The documents that match.
+    pub fn matching(filter: Filter) -> Self {
+        Self::shared(Arc::new(filter))
+    }
+
+    pub(crate) fn shared(filter: Arc<Filter>) -> Self {
+        Self { filter, sort: None, projection: None, skip: 0, limit: None, hint: None }
+    }
+
+    /// The documents that match `filter`, such as `{ age: { $gt: 30 } }`.
+    ///
+    /// # Errors
+    /// A filter that is none.
+    pub fn filter(filter: Doc<'_>) -> Result<Self, DocumentsError> {
+        Ok(Self::matching(Filter::parse(filter, &lang::Options::default())?))
+    }
+
+    /// In this order.
+    #[must_use]
+    pub fn sort(mut self, sort: Sort) -> Self {
+        self.sort = Some(Arc::new(sort));
+        self
+    }
+
+    /// Only these fields.
+    #[must_use]
+    pub fn project(mut self, projection: Projection) -> Self {
+        self.projection = Some(Arc::new(projection));
+        self
+    }
+
+    /// Without the first ones.
+    #[must_use]
+    pub fn skip(mut self, documents: usize) -> Self {
+        self.skip = documents;
+        self
+    }
+
+    /// At most so many.
+    #[must_use]
+    pub fn limit(mut self, documents: usize) -> Self {
+        self.limit = Some(documents);
+        self
+    }
+
+    /// By this index.
+    #[must_use]
+    pub fn hint(mut self, hint: Hint) -> Self {
+        self.hint = Some(hint);
+        self
+    }
+
+    fn wanted(&self) -> Option<usize> {
+        self.limit.map(|limit| limit.saturating_add(self.skip))
+    }
+}
+
+/// A query in progress: gives documents page by page.
+pub(crate) struct Rows {
+    find: Find,
+    /// `None`: the collection does not exist.
+    scan: Option<Scan>,
+    /// Documents ready to be given, in order.
+    ready: std::vec::IntoIter<Found>,
+    sorted: bool,
+    skipped: usize,
+    given: usize,
+}
+
+impl Rows {
+    pub(crate) fn new(
+        source: &mut dyn Source,
+        collection: &Collection,
+        find: Find,
+    ) -> Result<Self, DocumentsError> {
+        let definition = source.definition_of(collection)?;
+        let scan = match definition {
+            Some(definition) => Some(open(source, definition, &find)?),
+            None => None,
+        };
+        Ok(Self { find, scan, ready: Vec::new().into_iter(), sorted: false, skipped: 0, given: 0 })
+    }
+
+    pub(crate) fn scan(&self) -> Option<&Scan> {
+        self.scan.as_ref()
+    }
+
+    /// The next document as it is stored: key and bytes.
+    pub(crate) fn next(&mut self, source: &mut dyn Source) -> Result<Option<Found>, DocumentsError> {
+        loop {
+            if self.find.limit.is_some_and(|limit| self.given >= limit) {
+                return Ok(None);
+            }
+            if let Some(found) = self.ready.next() {
+                if self.skipped < self.find.skip {
+                    self.skipped += 1;
+                    continue;
+                }
+                self.given += 1;
+                return Ok(Some(found));
+            }
+            let Some(scan) = &mut self.scan else { return Ok(None) };
+            let page = match &self.find.sort {
+                Some(sort) if !scan.plan().sorted => {
+                    if std::mem::replace(&mut self.sorted, true) {
+                        return Ok(None);
+                    }
+                    Some(sorted(source, scan, sort, self.find.wanted())?)
+                }
+                _ => scan.next_page(source)?,
+            };
+            match page {
+                Some(page) => self.ready = page.into_iter(),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// A stored document as the query wants it.
+    pub(crate) fn project(&self, stored: Vec<u8>) -> Result<DocBuf, DocumentsError> {
+        match &self.find.projection {
+            Some(projection) => Ok(projection.apply(Doc::trusted(&stored), Some(&self.find.filter))?),
+            None => Ok(DocBuf::trusted(stored)),
+        }
+    }
+}
+
+fn open(source: &mut dyn Source, definition: Arc<Definition>, find: &Find) -> Result<Scan, DocumentsError> {
+    let wish = Wish {
+        filter: &find.filter,
+        sort: find.sort.as_deref(),
+        hint: find.hint.as_ref(),
+        limit: find.wanted(),
+    };
+    let spaces = source.documents().model.spaces();
+    let plan = plan(&definition, spaces, source.view(), &wish)?;
+    Ok(Scan::new(definition, plan, find.filter.clone()))
+}
+
+/// Everything in the order of `sort`; with a limit only the first so many are kept on the way.
+fn sorted(
+    source: &mut dyn Source,
+    scan: &mut Scan,
+    sort: &Sort,
+    wanted: Option<usize>,
+) -> Result<Vec<Found>, DocumentsError> {
+    // Greatest on top: that is what goes first when there are too many. The number keeps the walk's order among equals.
+    let mut heap: BinaryHeap<(Vec<u8>, u64, Found)> = BinaryHeap::new();
+    let mut rows: Vec<(Vec<u8>, u64, Found)> = Vec::new();
+    let (mut bytes, mut number) = (0, 0_u64);
+    while let Some(page) = scan.next_page(source)? {
+        for (document, stored) in page {
+            let key = sort.key(Doc::trusted(&stored));
+            let size = |row: &(Vec<u8>, u64, Found)| row.0.len() + row.2.0.len() + row.2.1.len() + 96;
+            let row = (key, number, (document, stored));
+            number += 1;
+            bytes += size(&row);
+            match wanted {
+                Some(wanted) => {
+                    heap.push(row);
+                    if heap.len() > wanted
+                        && let Some(dropped) = heap.pop()
+                    {
+                        bytes -= size(&dropped);
+                    }
+                }
+                None => rows.push(row),
+            }
+            if bytes > SORT_BYTES_MAX {
+                return Err(DocumentsError::SortMemory { max: SORT_BYTES_MAX });
+            }
+        }
+    }
+    let rows = if wanted.is_some() {
+        heap.into_sorted_vec()
+    } else {
+        rows.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+        rows
+    };
+    Ok(rows.into_iter().map(|(_, _, found)| found).collect())
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for crate::at::DocumentsAt<'_> {}
+    impl Sealed for crate::tx::DocumentsTx<'_> {}
+}
+
+/// Reads that a transaction and a snapshot have in common. A transaction sees its own writes, and what it reads counts for
+/// its isolation. A collection that does not exist reads as empty.
+#[allow(private_bounds)] // the trait is sealed
+pub trait DocumentsRead: sealed::Sealed + Source + Sized {
+    /// The document with this `_id`.
+    ///
+    /// # Errors
+    /// Damage.
+    fn get(&mut self, collection: &Collection, id: Value<'_>) -> Result<Option<DocBuf>, DocumentsError> {
+        self.begin();
+        let Some(definition) = self.definition_of(collection)? else { return Ok(None) };
+        let key = document_key(definition.id, id)?;
+        Ok(self.fetch(&key)?.map(DocBuf::trusted))
+    }
+
+    /// The documents that `find` asks for.
+    ///
+    /// # Errors
+    /// A filter, sort or projection that does not fit a document; an unknown hint; a sort that takes too much memory;
+    /// damage.
+    fn find(&mut self, collection: &Collection, find: &Find) -> Result<Vec<DocBuf>, DocumentsError> {
+        self.begin();
+        let mut rows = Rows::new(self, collection, find.clone())?;
+        let mut documents = Vec::new();
+        while let Some((_, stored)) = rows.next(self)? {
+            documents.push(rows.project(stored)?);
+        }
+        Ok(documents)
+    }
+
+    /// The first document that `find` asks for.
+    ///
+    /// # Errors
+    /// As [`DocumentsRead::find`].
+    fn find_one(&mut self, collection: &Collection, find: &Find) -> Result<Option<DocBuf>, DocumentsError> {
+        Ok(self.find(collection, &find.clone().limit(1))?.pop())
+    }
+
+    /// Shows the documents that `find` asks for, one by one, until `each` answers false.
+    ///
+    /// # Errors
+    /// As [`DocumentsRead::find`]; what `each` answers.
+    fn visit(
+        &mut self,
+        collection: &Collection,
+        find: &Find,
+        each: &mut dyn FnMut(DocBuf) -> Result<bool, DocumentsError>,
+    ) -> Result<(), DocumentsError> {
+        self.begin();
+        let mut rows = Rows::new(self, collection, find.clone())?;
+        while let Some((_, stored)) = rows.next(self)? {
+            if !each(rows.project(stored)?)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many documents `find` asks for, skip and limit included.
+    ///
+    /// # Errors
+    /// As [`DocumentsRead::find`].
+    fn count(&mut self, collection: &Collection, find: &Find) -> Result<u64, DocumentsError> {
+        self.begin();
+        let Some(definition) = self.definition_of(collection)? else { return Ok(0) };
+        let mut count = 0_u64;
+        if find.filter.is_all() && find.hint.is_none() {
+            let (start, end) = crate::scan::all(&definition);
+            let wanted = find.wanted().map_or(u64::MAX, |wanted| wanted as u64);
+            if wanted > 0 {
+                self.walk(&start, Some(&end), false, &mut |_, _| {
+                    count += 1;
+                    count < wanted
+                })?;
+            }
+            return Ok(count.saturating_sub(find.skip as u64));
+        }
+        let unsorted = Find { sort: None, projection: None, ..find.clone() };
+        let mut rows = Rows::new(self, collection, unsorted)?;
+        while rows.next(self)?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The different values under `path`, elements of arrays one by one, in the order of values.
+    ///
+    /// # Errors
+    /// As [`DocumentsRead::find`]; more than 16 MiB of values.
+    fn distinct(
+        &mut self,
+        collection: &Collection,
+        path: &str,
+        filter: &Filter,
+    ) -> Result<Vec<Owned>, DocumentsError>
+    where
+        Self: Sized,
+    {
+        let mut values = std::collections::BTreeMap::new();
+        let mut bytes = 0;
+        let find = Find::shared(Arc::new(filter.clone()));
+        self.visit(collection, &find, &mut |document| {
+            for value in lang::path::values_at(document.doc(), path) {
+                let mut key = Vec::new();
+                lang::key::encode(value, false, &mut key);
+                let size = key.len();
+                if let std::collections::btree_map::Entry::Vacant(free) = values.entry(key) {
+                    free.insert(Owned::from(value));
+                    bytes += size;
+                }
+            }
+            if bytes > DISTINCT_BYTES_MAX {
+                let max = DISTINCT_BYTES_MAX;
+                return Err(DocumentsError::TooLarge { what: "distinct", bytes, max });
+            }
+            Ok(true)
+        })?;
+        Ok(values.into_values().collect())
+    }
+
+    /// How `find` is run, as a document; with `run` also what that takes.
+    ///
+    /// # Errors
+    /// As [`DocumentsRead::find`].
+    fn explain(&mut self, collection: &Collection, find: &Find, run: bool) -> Result<DocBuf, DocumentsError> {
+        self.begin();
+        let mut rows = Rows::new(self, collection, find.clone())?;
+        let mut returned = 0_i64;
+        if run {
+            while rows.next(self)?.is_some() {
+                returned += 1;
+            }
+        }
+        let mut out = Writer::new();
+        out.open_document("queryPlanner");
+        let planned = match rows.scan() {
+            Some(scan) => scan.plan().explain(scan.definition(), find.sort.as_deref()),
+            None => {
+                let mut none = Writer::new();
+                let namespace = format!("{}.{}", collection.database(), collection.name());
+                none.put("namespace", Value::String(&namespace));
+                none.open_document("winningPlan");
+                none.put("stage", Value::String("EOF"));
+                none.close();
+                none.open_array("rejectedPlans");
+                none.close();
+                none.finish()
+            }
+        };
+        planned.doc().iter().for_each(|(name, value)| out.put(name, value));
+        out.close();
+        if run {
+            let examined = rows.scan().map_or((0, 0), |scan| (scan.keys_examined, scan.documents_examined));
+            out.open_document("executionStats");
+            out.put("executionSuccess", Value::Bool(true));
+            out.put("nReturned", Value::Int64(returned));
+            out.put("totalKeysExamined", Value::Int64(examined.0 as i64));
+            out.put("totalDocsExamined", Value::Int64(examined.1 as i64));
+            out.close();
+        }
+        Ok(out.finish())
+    }
+}
+
+impl DocumentsRead for crate::at::DocumentsAt<'_> {}
+impl DocumentsRead for crate::tx::DocumentsTx<'_> {}

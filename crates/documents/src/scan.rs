@@ -1,0 +1,227 @@
+//! Walks a plan page by page. Between two pages nothing is held but the key to go on from, so that the same walk serves a
+//! cursor over a snapshot and a statement inside a transaction.
+//!
+//! A document has several entries in a multikey index. It is answered at the first of its entries that lies in the ranges
+//! walked, in the direction walked: that needs the document, which is at hand anyway, and no memory of what was answered
+//! before. In the same way a document that matches several branches of an `$or` is answered by the first of them.
+
+use std::sync::Arc;
+
+use crate::catalog::object_range;
+use crate::definition::{Definition, Index};
+use crate::entry::{document_of, entries, id_part};
+use crate::error::DocumentsError;
+use crate::lang::{Doc, Filter};
+use crate::plan::{KeyRange, Part, Plan};
+use crate::read::Source;
+
+/// Entries that are resolved to documents at a time, first and later on.
+const PAGE_FIRST: usize = 16;
+const PAGE: usize = 256;
+/// Bytes of documents of one page, about.
+const PAGE_BYTES: usize = 1 << 20;
+
+/// A document on its way: key and bytes.
+pub(crate) type Found = (Vec<u8>, Vec<u8>);
+
+/// A walk in progress.
+pub(crate) struct Scan {
+    definition: Arc<Definition>,
+    plan: Plan,
+    filter: Arc<Filter>,
+    part: usize,
+    /// Which range of the part, counted in the direction of the walk.
+    range: usize,
+    /// Where to go on inside the range: the key behind the last one seen (backward: that key itself, excluded).
+    resume: Option<Vec<u8>>,
+    page: usize,
+    /// Entries and documents looked at.
+    pub(crate) keys_examined: u64,
+    pub(crate) documents_examined: u64,
+}
+
+/// One page of keys: what was found, and whether the range went on.
+struct Page {
+    found: Vec<Found>,
+    more: bool,
+}
+
+impl Scan {
+    pub(crate) fn new(definition: Arc<Definition>, plan: Plan, filter: Arc<Filter>) -> Self {
+        Self {
+            definition,
+            plan,
+            filter,
+            part: 0,
+            range: 0,
+            resume: None,
+            page: PAGE_FIRST,
+            keys_examined: 0,
+            documents_examined: 0,
+        }
+    }
+
+    pub(crate) fn definition(&self) -> &Arc<Definition> {
+        &self.definition
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The next documents that match, some or none; `None` at the end.
+    pub(crate) fn next_page(
+        &mut self,
+        source: &mut dyn Source,
+    ) -> Result<Option<Vec<Found>>, DocumentsError> {
+        let Some(part) = self.plan.parts.get(self.part) else { return Ok(None) };
+        let place =
+            if self.plan.backward { part.ranges.len().checked_sub(self.range + 1) } else { Some(self.range) };
+        let Some((start, end)) = place.and_then(|place| part.ranges.get(place)) else {
+            self.part += 1;
+            self.range = 0;
+            return Ok(Some(Vec::new()));
+        };
+        let (from, to) = match (&self.resume, self.plan.backward) {
+            (None, _) => (start.clone(), end.clone()),
+            (Some(resume), false) => (resume.clone(), end.clone()),
+            (Some(resume), true) => (start.clone(), resume.clone()),
+        };
+        let part = part.clone();
+        let page = match &part.index {
+            None => self.documents(source, &from, &to)?,
+            Some(index) => self.entries(source, index, &part, &from, &to)?,
+        };
+        if page.more {
+            self.page = PAGE;
+        } else {
+            self.resume = None;
+            self.range += 1;
+        }
+        Ok(Some(page.found))
+    }
+
+    /// What the documents of this part have to match.
+    fn matches(&self, doc: Doc<'_>) -> Result<bool, DocumentsError> {
+        let Some(branches) = &self.plan.branches else { return Ok(self.filter.matches(doc)?) };
+        for (place, branch) in branches.iter().enumerate().take(self.part + 1) {
+            if branch.matches(doc)? {
+                return Ok(place == self.part);
+            }
+        }
+        Ok(false)
+    }
+
+    fn documents(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page, DocumentsError> {
+        let (mut found, mut bytes, mut looked) = (Vec::new(), 0, 0_usize);
+        let (mut failure, mut last) = (None, None);
+        let backward = self.plan.backward;
+        let this = &*self;
+        source.walk(from, Some(to), backward, &mut |key, value| {
+            looked += 1;
+            match this.matches(Doc::trusted(value)) {
+                Ok(true) => {
+                    bytes += value.len();
+                    found.push((key.to_vec(), value.to_vec()));
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    failure = Some(error);
+                    return false;
+                }
+            }
+            // A page also ends after many documents that do not match, so that its caller may be interrupted.
+            let goes_on = found.len() < this.page && bytes < PAGE_BYTES && looked < 16 * PAGE;
+            if !goes_on {
+                last = Some(key.to_vec());
+            }
+            goes_on
+        })?;
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        self.keys_examined += looked as u64;
+        self.documents_examined += looked as u64;
+        let more = last.is_some();
+        self.resume = last.map(|key| behind(key, backward));
+        Ok(Page { found, more })
+    }
+
+    fn entries(
+        &mut self,
+        source: &mut dyn Source,
+        index: &Arc<Index>,
+        part: &Part,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<Page, DocumentsError> {
+        let backward = self.plan.backward;
+        let mut seen = Vec::new();
+        source.walk(from, Some(to), backward, &mut |key, value| {
+            seen.push((key.to_vec(), value.to_vec()));
+            seen.len() < self.page
+        })?;
+        let more = seen.len() == self.page;
+        self.keys_examined += seen.len() as u64;
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        let mut stopped = None;
+        for (key, value) in &seen {
+            let document = document_of(&self.definition, index, key, value)?;
+            let Some(stored) = source.fetch(&document)? else {
+                let place = format!("collection {:?}, index {:?}", self.definition.name, index.name);
+                return Err(DocumentsError::damaged(place, "an entry leads to no document"));
+            };
+            self.documents_examined += 1;
+            let doc = Doc::trusted(&stored);
+            if self.matches(doc)? && self.is_first(index, part, doc, &document, key)? {
+                bytes += stored.len();
+                found.push((document, stored));
+                if bytes >= PAGE_BYTES {
+                    stopped = Some(key.clone());
+                    break;
+                }
+            }
+        }
+        let more = more || stopped.is_some();
+        let last = stopped.or_else(|| seen.pop().map(|(key, _)| key));
+        self.resume = last.filter(|_| more).map(|key| behind(key, backward));
+        Ok(Page { found, more })
+    }
+
+    /// Whether `key` is the first of the document's entries that the walk meets.
+    fn is_first(
+        &self,
+        index: &Index,
+        part: &Part,
+        doc: Doc<'_>,
+        document: &[u8],
+        key: &[u8],
+    ) -> Result<bool, DocumentsError> {
+        if !index.is_multikey() {
+            return Ok(true);
+        }
+        let entries = entries(&self.definition, index, doc, id_part(document))?.entries;
+        let walked = |entry: &&crate::entry::Entry| within(&part.ranges, &entry.key);
+        let first =
+            if self.plan.backward { entries.iter().rev().find(walked) } else { entries.iter().find(walked) };
+        Ok(first.is_none_or(|entry| entry.key == key))
+    }
+}
+
+fn behind(mut key: Vec<u8>, backward: bool) -> Vec<u8> {
+    if !backward {
+        key.push(0);
+    }
+    key
+}
+
+fn within(ranges: &[KeyRange], key: &[u8]) -> bool {
+    let place = ranges.partition_point(|(start, _)| start.as_slice() <= key);
+    place.checked_sub(1).and_then(|place| ranges.get(place)).is_some_and(|(_, end)| key < end.as_slice())
+}
+
+/// All keys of a collection's documents.
+pub(crate) fn all(definition: &Definition) -> KeyRange {
+    let (start, end) = object_range(definition.id);
+    (start.to_vec(), end.to_vec())
+}

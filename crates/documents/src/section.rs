@@ -1,0 +1,179 @@
+//! What a commit did to collections, beside the keys it wrote: the model's own section of a commit record.
+//!
+//! ```text
+//! collection varint | kind u8 | …                                  repeated to the end
+//!   0 definition   event u8 | database bytes | name bytes          0 created, 1 changed, 2 dropped, 3 gives up this name for that of the 1 behind it
+//!   1 inserts      documents varint | bytes varint                 all keys that the record puts into the collection
+//!   2 insert       key bytes | bytes varint
+//!   3 replace      key bytes | old bytes varint | new bytes varint
+//!   4 update       key bytes | old bytes varint | new bytes varint | difference bytes
+//!   5 delete       key bytes | old bytes varint | _id bytes        a document that holds the _id alone
+//! ```
+//! (`bytes` is a varint length and that many bytes; a key is that of the `_id`.) From it the counts are kept, change streams
+//! tell an insert from an update, and prepared handles learn that a definition is no longer the newest.
+
+use ropewalk_base::{DecodeError, Decoder, put_bytes, put_varint};
+
+/// What happened to a definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    Created,
+    Changed,
+    Dropped,
+    Renamed,
+}
+
+/// One thing that a commit did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What<'a> {
+    Definition { event: Event, database: &'a str, name: &'a str },
+    Inserts { documents: u64, bytes: u64 },
+    Insert { key: &'a [u8], bytes: u64 },
+    Replace { key: &'a [u8], old: u64, new: u64 },
+    Update { key: &'a [u8], old: u64, new: u64, difference: &'a [u8] },
+    Delete { key: &'a [u8], old: u64, id: &'a [u8] },
+}
+
+impl What<'_> {
+    /// Appends it to a section.
+    pub(crate) fn put(&self, collection: u32, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(collection));
+        match *self {
+            Self::Definition { event, database, name } => {
+                out.push(0);
+                out.push(match event {
+                    Event::Created => 0,
+                    Event::Changed => 1,
+                    Event::Dropped => 2,
+                    Event::Renamed => 3,
+                });
+                put_bytes(out, database.as_bytes());
+                put_bytes(out, name.as_bytes());
+            }
+            Self::Inserts { documents, bytes } => {
+                out.push(1);
+                put_varint(out, documents);
+                put_varint(out, bytes);
+            }
+            Self::Insert { key, bytes } => {
+                out.push(2);
+                put_bytes(out, key);
+                put_varint(out, bytes);
+            }
+            Self::Replace { key, old, new } => {
+                out.push(3);
+                put_bytes(out, key);
+                put_varint(out, old);
+                put_varint(out, new);
+            }
+            Self::Update { key, old, new, difference } => {
+                out.push(4);
+                put_bytes(out, key);
+                put_varint(out, old);
+                put_varint(out, new);
+                put_bytes(out, difference);
+            }
+            Self::Delete { key, old, id } => {
+                out.push(5);
+                put_bytes(out, key);
+                put_varint(out, old);
+                put_bytes(out, id);
+            }
+        }
+    }
+
+    /// Documents and bytes that it adds.
+    pub(crate) fn growth(&self) -> (i64, i64) {
+        match *self {
+            Self::Definition { .. } => (0, 0),
+            Self::Inserts { documents, bytes } => (documents as i64, bytes as i64),
+            Self::Insert { bytes, .. } => (1, bytes as i64),
+            Self::Replace { old, new, .. } | Self::Update { old, new, .. } => (0, new as i64 - old as i64),
+            Self::Delete { old, .. } => (-1, -(old as i64)),
+        }
+    }
+}
+
+/// Reads a section, part by part.
+///
+/// # Errors
+/// `each` is called for the parts before the one that does not decode.
+pub(crate) fn decode<'a>(section: &'a [u8], mut each: impl FnMut(u32, What<'a>)) -> Result<(), DecodeError> {
+    let mut decoder = Decoder::new(section);
+    while !decoder.is_empty() {
+        let offset = decoder.offset();
+        let collection = u32::try_from(decoder.varint("collection")?)
+            .map_err(|_| DecodeError { what: "number of a collection", offset })?;
+        let unknown = DecodeError { what: "kind of change", offset: decoder.offset() };
+        let what = match decoder.u8("kind of change")? {
+            0 => What::Definition {
+                event: match decoder.u8("event of a definition")? {
+                    0 => Event::Created,
+                    1 => Event::Changed,
+                    2 => Event::Dropped,
+                    3 => Event::Renamed,
+                    _ => return Err(unknown),
+                },
+                database: decoder.str("database")?,
+                name: decoder.str("name")?,
+            },
+            1 => What::Inserts { documents: decoder.varint("documents")?, bytes: decoder.varint("bytes")? },
+            2 => What::Insert { key: decoder.bytes("key")?, bytes: decoder.varint("bytes")? },
+            3 => What::Replace {
+                key: decoder.bytes("key")?,
+                old: decoder.varint("old bytes")?,
+                new: decoder.varint("new bytes")?,
+            },
+            4 => What::Update {
+                key: decoder.bytes("key")?,
+                old: decoder.varint("old bytes")?,
+                new: decoder.varint("new bytes")?,
+                difference: decoder.bytes("difference")?,
+            },
+            5 => What::Delete {
+                key: decoder.bytes("key")?,
+                old: decoder.varint("old bytes")?,
+                id: decoder.bytes("_id")?,
+            },
+            _ => return Err(unknown),
+        };
+        each(collection, what);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn golden_bytes_and_back() {
+        let parts = [
+            (7, What::Definition { event: Event::Renamed, database: "d", name: "n/1" }),
+            (7, What::Inserts { documents: 2, bytes: 300 }),
+            (300, What::Insert { key: b"k", bytes: 5 }),
+            (1, What::Replace { key: b"k", old: 6, new: 7 }),
+            (1, What::Update { key: b"k", old: 6, new: 7, difference: b"df" }),
+            (1, What::Delete { key: b"k", old: 6, id: b"id" }),
+        ];
+        let mut bytes = Vec::new();
+        parts.iter().for_each(|(collection, what)| what.put(*collection, &mut bytes));
+        let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex,
+            "0700030164036e2f31070102ac02ac0202016b050103016b06070104016b0607026466010501 6b06026964"
+                .replace(' ', "")
+        );
+        let mut back = Vec::new();
+        decode(&bytes, |collection, what| back.push((collection, what))).unwrap();
+        assert_eq!(back, parts);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_fail(bytes: Vec<u8>) {
+            let _ = decode(&bytes, |_, _| ());
+        }
+    }
+}

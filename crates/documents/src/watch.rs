@@ -1,0 +1,467 @@
+//! Change streams: what happened to documents, in the order of commits, from the log itself.
+//!
+//! ```text
+//! log ─▶ change feed ─▶ keys and section of one commit ─▶ events ─▶ target ─▶ pipeline ─▶ caller
+//! ```
+//! Nothing is written for them and nothing is lost: a stream that stops and comes back with the token of the last event that
+//! it handled goes on behind it, as long as the log holds that place. An event carries the document as it was in its
+//! commit, not as somebody made it since. The events of one commit come in the order of its statements; a document that a
+//! transaction wrote several times shows its last state in each of them, and one that it inserted and deleted again shows
+//! nothing.
+
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+
+use ropewalk_base::Seq;
+use ropewalk_engine::{ChangeFeed, EngineError, KV, KvWrite, decode_section};
+
+use crate::catalog::{gone_key, split_name};
+use crate::error::DocumentsError;
+use crate::lang::{Doc, DocBuf, Filter, Pipeline, Source, Stream, Value, Writer};
+use crate::model::{DOCUMENTS, Documents};
+use crate::section::{self, Event, What};
+
+/// Memory that the pipeline of a stream may take for one event.
+const PIPELINE_BYTES_MAX: usize = 64 << 20;
+
+/// What is watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// One collection.
+    Collection {
+        /// Its database.
+        database: String,
+        /// Its name.
+        name: String,
+    },
+    /// Every collection of a database.
+    Database(String),
+    /// Everything.
+    All,
+}
+
+impl Target {
+    fn includes(&self, database: &str, name: &str) -> bool {
+        match self {
+            Self::Collection { database: wanted, name: collection } => {
+                wanted == database && collection == name
+            }
+            Self::Database(wanted) => wanted == database,
+            Self::All => true,
+        }
+    }
+}
+
+/// The place of one event: commit, and number within the commit. Ordered as the events are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ResumeToken {
+    /// The commit.
+    pub seq: Seq,
+    /// The number of the event within it, from 0.
+    pub ordinal: u32,
+}
+
+impl std::fmt::Display for ResumeToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}{:08x}", self.seq.0, self.ordinal)
+    }
+}
+
+impl std::str::FromStr for ResumeToken {
+    type Err = DocumentsError;
+
+    fn from_str(text: &str) -> Result<Self, DocumentsError> {
+        let lost = || DocumentsError::ResumeLost { what: format!("{text:?} is no token") };
+        let (seq, ordinal) = text.split_at_checked(16).ok_or_else(lost)?;
+        if ordinal.len() != 8 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(lost());
+        }
+        Ok(Self {
+            seq: Seq(u64::from_str_radix(seq, 16).map_err(|_| lost())?),
+            ordinal: u32::from_str_radix(ordinal, 16).map_err(|_| lost())?,
+        })
+    }
+}
+
+/// Where and how a stream begins.
+#[derive(Clone, Default)]
+pub struct Watch {
+    /// Behind this event.
+    pub after: Option<ResumeToken>,
+    /// At this commit; without this and `after`: at the next commit.
+    pub from: Option<Seq>,
+    /// Updates carry the document, too.
+    pub full_document: bool,
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone)]
+pub struct ChangeEvent {
+    /// Its place.
+    pub token: ResumeToken,
+    /// The event in MongoDB's form: `operationType`, `ns`, `documentKey`, `fullDocument`, `updateDescription`, and so on; or
+    /// what the stream's pipeline made of it.
+    pub document: DocBuf,
+    /// Nothing follows: what was watched is gone.
+    pub ends: bool,
+}
+
+/// A change stream.
+pub struct ChangeStream {
+    documents: Documents,
+    feed: ChangeFeed,
+    target: Target,
+    watch: Watch,
+    pipeline: Option<Pipeline>,
+    names: HashMap<u32, (String, String)>,
+    pending: VecDeque<ChangeEvent>,
+    place: ResumeToken,
+    ended: bool,
+}
+
+/// No other collections to read.
+pub(crate) struct Nothing;
+
+impl Source for Nothing {
+    type Error = DocumentsError;
+
+    fn find(&self, _: &str, _: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+        let what = "this pipeline reads no other collection".to_owned();
+        Err(DocumentsError::InvalidOptions { what })
+    }
+}
+
+impl Documents {
+    /// Watches what happens from now on, or from a place in the past. `pipeline`: stages over the events.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn watch(
+        &self,
+        target: Target,
+        watch: Watch,
+        pipeline: Option<Pipeline>,
+    ) -> Result<ChangeStream, DocumentsError> {
+        let from = match (watch.after, watch.from) {
+            (Some(token), _) => token.seq,
+            (None, Some(seq)) => seq,
+            (None, None) => self.engine.seq().next(),
+        };
+        let place =
+            watch.after.unwrap_or(ResumeToken { seq: Seq(from.0.saturating_sub(1)), ordinal: u32::MAX });
+        Ok(ChangeStream {
+            documents: self.clone(),
+            feed: self.engine.changes(from)?,
+            target,
+            watch,
+            pipeline,
+            names: HashMap::new(),
+            pending: VecDeque::new(),
+            place,
+            ended: false,
+        })
+    }
+}
+
+impl ChangeStream {
+    /// The place behind which it goes on: that of the last event given, or of the last commit looked at when nothing
+    /// happened since.
+    pub fn token(&self) -> ResumeToken {
+        self.place
+    }
+
+    /// Nothing will follow: what was watched is gone.
+    pub fn has_ended(&self) -> bool {
+        self.ended && self.pending.is_empty()
+    }
+
+    /// The next event, waiting at most `timeout`; `None` when none came.
+    ///
+    /// # Errors
+    /// [`DocumentsError::ResumeLost`] when the log no longer holds the place; damage; what the pipeline meets.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<ChangeEvent>, DocumentsError> {
+        let mut waited = false;
+        loop {
+            while let Some(event) = self.pending.pop_front() {
+                self.place = event.token;
+                self.ended |= event.ends;
+                if self.ended {
+                    self.pending.clear();
+                }
+                if let Some(event) = self.through(event)? {
+                    return Ok(Some(event));
+                }
+            }
+            if self.ended || !self.read()? {
+                if waited || self.ended || timeout.is_zero() {
+                    return Ok(None);
+                }
+                self.feed.wait(timeout);
+                waited = true;
+            }
+        }
+    }
+
+    /// What the pipeline makes of an event.
+    fn through(&self, mut event: ChangeEvent) -> Result<Option<ChangeEvent>, DocumentsError> {
+        let Some(pipeline) = &self.pipeline else { return Ok(Some(event)) };
+        if event.ends {
+            return Ok(Some(event));
+        }
+        let input: Stream<'_, DocumentsError> = Box::new(std::iter::once(Ok(event.document.clone())));
+        match pipeline.run(input, &Nothing, PIPELINE_BYTES_MAX)?.next() {
+            Some(document) => {
+                event.document = document?;
+                Ok(Some(event))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Reads one commit; false when there is none now.
+    fn read(&mut self) -> Result<bool, DocumentsError> {
+        let lost = |error: EngineError| match error {
+            EngineError::FeedTrimmed { .. } => DocumentsError::ResumeLost { what: error.to_string() },
+            other => other.into(),
+        };
+        let Some(change) = self.feed.next().map_err(lost)? else { return Ok(false) };
+        let (seq, lsn, time_micros) = (change.seq, change.lsn, change.body.time_micros);
+        let damaged = |source| EngineError::Record { seq, lsn, source };
+        let (mut keys, mut section) = (None, None);
+        for part in change.body.sections() {
+            let (model, bytes) = part.map_err(damaged)?;
+            if model == KV {
+                keys = Some(bytes);
+            } else if model == DOCUMENTS {
+                section = Some(bytes);
+            }
+        }
+        let mut events = Vec::new();
+        if let Some(section) = section {
+            let space = self.documents.model.spaces().documents;
+            let mut puts: Vec<(&[u8], &[u8])> = Vec::new();
+            if let Some(keys) = keys {
+                decode_section(keys, |keyspace, write| {
+                    if let KvWrite::Put(key, value) = write
+                        && keyspace == space
+                    {
+                        puts.push((key, value));
+                    }
+                })
+                .map_err(damaged)?;
+            }
+            let mut parts = Vec::new();
+            section::decode(section, |collection, what| parts.push((collection, what))).map_err(damaged)?;
+            let mut commit = Commit {
+                seq,
+                time_micros,
+                by_key: puts.iter().copied().collect(),
+                puts,
+                events: &mut events,
+                renamed: None,
+            };
+            for (collection, what) in parts {
+                commit.part(&self.documents, &mut self.names, &self.target, &self.watch, collection, what)?;
+            }
+        }
+        // Events of the commit that the caller has handled are not told again.
+        let after = self.place;
+        self.pending.extend(events.into_iter().filter(|event| event.token > after));
+        if self.pending.is_empty() {
+            self.place = self.place.max(ResumeToken { seq, ordinal: u32::MAX });
+        }
+        Ok(true)
+    }
+}
+
+/// The name of a collection: as the stream has seen it, else as it is now, else as it was.
+fn name_of(
+    documents: &Documents,
+    names: &mut HashMap<u32, (String, String)>,
+    collection: u32,
+) -> Result<Option<(String, String)>, DocumentsError> {
+    if let Some(known) = names.get(&collection) {
+        return Ok(Some(known.clone()));
+    }
+    let snapshot = documents.engine.snapshot();
+    let read = snapshot.read();
+    let catalog = documents.model.spaces().catalog;
+    let found = match crate::collection::definition(&documents.model, read, collection, None) {
+        Ok(definition) => Some((definition.database.clone(), definition.name.clone())),
+        Err(_) => {
+            let gone = read.get(catalog, &gone_key(collection))?;
+            gone.and_then(|name| split_name(&name, 0).map(|(db, name)| (db.to_owned(), name.to_owned())))
+        }
+    };
+    if let Some(found) = &found {
+        names.insert(collection, found.clone());
+    }
+    Ok(found)
+}
+
+/// One commit on its way to events.
+struct Commit<'c> {
+    seq: Seq,
+    time_micros: i64,
+    puts: Vec<(&'c [u8], &'c [u8])>,
+    by_key: HashMap<&'c [u8], &'c [u8]>,
+    events: &'c mut Vec<ChangeEvent>,
+    /// A collection that gave up a name and has not got the new one yet.
+    renamed: Option<(u32, (String, String))>,
+}
+
+impl<'c> Commit<'c> {
+    fn stored(&self, collection: u32, key: &[u8]) -> Option<Doc<'c>> {
+        let key = [&collection.to_be_bytes(), key].concat();
+        self.by_key.get(key.as_slice()).map(|stored| Doc::trusted(stored))
+    }
+
+    fn part(
+        &mut self,
+        documents: &Documents,
+        names: &mut HashMap<u32, (String, String)>,
+        target: &Target,
+        watch: &Watch,
+        collection: u32,
+        what: What<'_>,
+    ) -> Result<(), DocumentsError> {
+        if let What::Definition { event, database, name } = what {
+            self.definition(names, target, collection, event, (database, name));
+            return Ok(());
+        }
+        let Some((database, name)) = name_of(documents, names, collection)? else { return Ok(()) };
+        if !target.includes(&database, &name) {
+            return Ok(());
+        }
+        let ns = (database.as_str(), name.as_str());
+        match what {
+            What::Definition { .. } => {}
+            What::Inserts { .. } => {
+                let prefix = collection.to_be_bytes();
+                let inserted: Vec<Doc<'_>> = self
+                    .puts
+                    .iter()
+                    .filter(|(key, _)| key.starts_with(&prefix))
+                    .map(|(_, stored)| Doc::trusted(stored))
+                    .collect();
+                for doc in inserted {
+                    self.document("insert", ns, doc.get("_id"), Some(doc), None);
+                }
+            }
+            What::Insert { key, .. } => {
+                if let Some(doc) = self.stored(collection, key) {
+                    self.document("insert", ns, doc.get("_id"), Some(doc), None);
+                }
+            }
+            What::Replace { key, .. } => {
+                if let Some(doc) = self.stored(collection, key) {
+                    self.document("replace", ns, doc.get("_id"), Some(doc), None);
+                }
+            }
+            What::Update { key, difference, .. } => {
+                if let Some(doc) = self.stored(collection, key) {
+                    let full = watch.full_document.then_some(doc);
+                    self.document("update", ns, doc.get("_id"), full, Some(Doc::trusted(difference)));
+                }
+            }
+            What::Delete { id, .. } => {
+                self.document("delete", ns, Doc::trusted(id).get("_id"), None, None);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&self, operation: &str) -> (ResumeToken, Writer) {
+        let token =
+            ResumeToken { seq: self.seq, ordinal: u32::try_from(self.events.len()).unwrap_or(u32::MAX - 1) };
+        let mut data = String::with_capacity(24);
+        // Writing to a string does not fail.
+        let _ = write!(data, "{token}");
+        let mut out = Writer::new();
+        out.open_document("_id");
+        out.put("_data", Value::String(&data));
+        out.close();
+        out.put("operationType", Value::String(operation));
+        out.put("clusterTime", Value::Timestamp(self.seq.0));
+        out.put("wallTime", Value::DateTime(self.time_micros.div_euclid(1000)));
+        (token, out)
+    }
+
+    fn document(
+        &mut self,
+        operation: &str,
+        (database, name): (&str, &str),
+        id: Option<Value<'_>>,
+        full: Option<Doc<'_>>,
+        difference: Option<Doc<'_>>,
+    ) {
+        let (token, mut out) = self.begin(operation);
+        if let Some(full) = full {
+            out.put("fullDocument", Value::Document(full));
+        }
+        out.open_document("ns");
+        out.put("db", Value::String(database));
+        out.put("coll", Value::String(name));
+        out.close();
+        out.open_document("documentKey");
+        out.put("_id", id.unwrap_or(Value::Null));
+        out.close();
+        if let Some(difference) = difference {
+            out.put("updateDescription", Value::Document(difference));
+        }
+        self.events.push(ChangeEvent { token, document: out.finish(), ends: false });
+    }
+
+    fn definition(
+        &mut self,
+        names: &mut HashMap<u32, (String, String)>,
+        target: &Target,
+        collection: u32,
+        event: Event,
+        (database, name): (&str, &str),
+    ) {
+        if collection != 0 {
+            names.insert(collection, (database.to_owned(), name.to_owned()));
+        }
+        let told = match event {
+            Event::Created => return,
+            Event::Renamed => {
+                self.renamed = Some((collection, (database.to_owned(), name.to_owned())));
+                return;
+            }
+            Event::Dropped if target.includes(database, name) => {
+                let (token, mut out) = self.begin("drop");
+                out.open_document("ns");
+                out.put("db", Value::String(database));
+                out.put("coll", Value::String(name));
+                out.close();
+                self.events.push(ChangeEvent { token, document: out.finish(), ends: false });
+                true
+            }
+            Event::Changed => {
+                let renamed = self.renamed.take_if(|(renamed, _)| *renamed == collection);
+                let Some((_, from)) = renamed else { return };
+                let told = target.includes(&from.0, &from.1) || target.includes(database, name);
+                if told {
+                    let (token, mut out) = self.begin("rename");
+                    for (field, (database, name)) in
+                        [("ns", (from.0.as_str(), from.1.as_str())), ("to", (database, name))]
+                    {
+                        out.open_document(field);
+                        out.put("db", Value::String(database));
+                        out.put("coll", Value::String(name));
+                        out.close();
+                    }
+                    self.events.push(ChangeEvent { token, document: out.finish(), ends: false });
+                }
+                told
+            }
+            Event::Dropped => false,
+        };
+        if told && matches!(target, Target::Collection { .. }) {
+            let (token, out) = self.begin("invalidate");
+            self.events.push(ChangeEvent { token, document: out.finish(), ends: true });
+        }
+    }
+}

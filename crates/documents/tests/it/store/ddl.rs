@@ -1,0 +1,111 @@
+//! Collections: made, listed, renamed, dropped; groups of them.
+
+use bson::doc;
+use ropewalk_documents::lang::Value;
+use ropewalk_documents::{CollectionOptions, Find, IndexDef};
+
+use super::*;
+
+#[test]
+fn collections_come_into_being_with_their_first_document() {
+    let db = Db::new();
+    let c = db.coll("users/1/posts");
+    assert!(c.definition().unwrap().is_none());
+    assert_eq!(db.all(&c), []);
+    assert_eq!(c.get(Value::Int32(1)).unwrap(), None);
+    assert!(!c.drop_collection().unwrap());
+    c.insert_one(&b(doc! { "_id": 1 }), SYNC).unwrap();
+    assert!(db.coll("empty").create(CollectionOptions::default()).unwrap());
+    assert!(!db.coll("empty").create(CollectionOptions::default()).unwrap());
+    db.documents.collection("other", "x").unwrap().insert_one(&b(doc! { "_id": 1 }), SYNC).unwrap();
+    assert_eq!(db.documents.databases().unwrap(), ["app", "other"]);
+    assert_eq!(db.documents.collections("app").unwrap(), ["empty", "users/1/posts"]);
+    assert_eq!(db.documents.collections("nobody").unwrap(), Vec::<String>::new());
+    for (database, name) in [("", "x"), ("a b", "x"), ("app", ""), ("app", "a$b"), ("app", "system.x")] {
+        assert_eq!(db.documents.collection(database, name).unwrap_err().code(), 73);
+    }
+}
+
+#[test]
+fn a_group_is_found_by_its_glob() {
+    let db = Db::new();
+    for name in ["users", "users/1/posts", "users/2/posts", "users/2/likes", "users/2/posts/9/notes", "posts"]
+    {
+        db.coll(name).insert_one(&b(doc! { "_id": 1 }), SYNC).unwrap();
+    }
+    let group = |glob: &str| db.documents.collections_matching("app", glob).unwrap();
+    assert_eq!(group("users/*/posts"), ["users/1/posts", "users/2/posts"]);
+    assert_eq!(group("**/posts"), ["users/1/posts", "users/2/posts"]);
+    assert_eq!(group("users/2/**"), ["users/2/likes", "users/2/posts", "users/2/posts/9/notes"]);
+    assert_eq!(group("*"), ["posts", "users"]);
+}
+
+#[test]
+fn a_dropped_collection_is_gone_for_good_and_its_name_is_free() {
+    let db = Db::new();
+    let c = seeded(&db, "c", numbered(500));
+    c.create_index(&IndexDef::on(["n"])).unwrap();
+    let snapshot = db.documents.engine().snapshot();
+    assert!(c.drop_collection().unwrap());
+    assert_eq!(db.all(&c), []);
+    db.verify();
+    assert_eq!(
+        ropewalk_documents::DocumentsRead::count(&mut db.documents.at(&snapshot), &c, &Find::all()).unwrap(),
+        500
+    );
+    drop(snapshot);
+    c.insert_one(&b(doc! { "_id": 1 }), SYNC).unwrap();
+    assert_eq!(db.all(&c), [doc! { "_id": 1 }]);
+    assert!(c.definition().unwrap().unwrap().indexes().is_empty());
+    assert_eq!(c.estimated_count().unwrap().documents, 1);
+    db.documents.engine().compact().unwrap();
+    db.verify();
+    let dropped = db.documents.transact(SYNC, |tx| tx.drop_database("app")).unwrap();
+    assert_eq!(dropped, ["c"]);
+    assert_eq!(db.documents.databases().unwrap(), Vec::<String>::new());
+    db.verify();
+}
+
+#[test]
+fn a_renamed_collection_keeps_documents_and_indexes() {
+    let db = Db::new();
+    let (old, new) = (seeded(&db, "old", numbered(50)), db.coll("new"));
+    old.create_index(&IndexDef::on(["n"])).unwrap();
+    let rename = |from: &Collection, to: &Collection, replace: bool| {
+        db.documents.transact(SYNC, |tx| tx.rename_collection(from, to, replace))
+    };
+    rename(&old, &new, false).unwrap();
+    assert_eq!((db.all(&old).len(), db.all(&new).len()), (0, 50));
+    assert_eq!(used(&db, &new, &find(doc! { "n": 7 })), "n_1");
+    assert_eq!(rename(&old, &new, false).unwrap_err().code(), 26);
+    old.insert_one(&b(doc! { "_id": 1 }), SYNC).unwrap();
+    assert_eq!(rename(&old, &new, false).unwrap_err().code(), 48);
+    rename(&old, &new, true).unwrap();
+    assert_eq!(db.all(&new), [doc! { "_id": 1 }]);
+    let elsewhere = db.documents.collection("other", "c").unwrap();
+    rename(&new, &elsewhere, false).unwrap();
+    assert_eq!(db.all(&elsewhere), [doc! { "_id": 1 }]);
+    assert_eq!(db.documents.databases().unwrap(), ["other"]);
+    db.verify();
+}
+
+#[test]
+fn definitions_are_part_of_transactions() {
+    let db = Db::new();
+    let c = seeded(&db, "c", numbered(100));
+    let mut tx = db.begin(Isolation::Serializable);
+    tx.d().create_index(&c, &IndexDef::on(["n"])).unwrap();
+    tx.d().insert_one(&c, &b(doc! { "_id": 500, "n": 500 })).unwrap();
+    tx.d().insert_one(&db.coll("made"), &b(doc! { "_id": 1 })).unwrap();
+    assert!(c.definition().unwrap().unwrap().indexes().is_empty());
+    tx.commit().unwrap();
+    assert_eq!(ids(&db.find(&c, &find(doc! { "n": 500 }))), [500]);
+    assert_eq!(used(&db, &c, &find(doc! { "n": 500 })), "n_1");
+    // Who writes under a definition that somebody changes has to begin again.
+    let mut slow = db.begin(Isolation::ReadCommitted);
+    slow.d().insert_one(&c, &b(doc! { "_id": 600, "tenth": 1 })).unwrap();
+    c.create_index(&IndexDef::on(["tenth"])).unwrap();
+    let said = slow.commit().unwrap_err().to_string();
+    assert!(said.starts_with("the definition of collection \"c\" was changed"), "{said}");
+    db.verify();
+}

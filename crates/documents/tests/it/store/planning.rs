@@ -1,0 +1,106 @@
+//! Which plan is taken, and that hints are obeyed.
+
+use bson::doc;
+use ropewalk_documents::{DocumentsRead, Find, Hint, IndexDef};
+
+use super::*;
+
+#[test]
+fn the_index_with_fewer_entries_wins() {
+    let db = Db::new();
+    let c = seeded(&db, "c", (0..3000).map(|n| doc! { "_id": n, "few": n % 1000, "many": n % 2 }));
+    c.create_index(&IndexDef::on(["many"])).unwrap();
+    c.create_index(&IndexDef::on(["few"])).unwrap();
+    assert_eq!(used(&db, &c, &find(doc! { "many": 1, "few": 501 })), "few_1");
+    assert_eq!(used(&db, &c, &find(doc! { "few": 501, "many": 1 })), "few_1");
+    assert_eq!(used(&db, &c, &find(doc! { "many": 5, "few": { "$gt": 1 } })), "many_1");
+    assert_eq!(used(&db, &c, &find(doc! { "many": 1 })), "many_1");
+    assert_eq!(used(&db, &c, &find(doc! { "_id": 5, "many": 1 })), "IDHACK");
+    assert_eq!(used(&db, &c, &find(doc! { "_id": { "$gt": 2990 }, "many": 1 })), "CLUSTERED_IXSCAN");
+    assert_eq!(used(&db, &c, &find(doc! { "nothing": 1 })), "COLLSCAN");
+    assert_eq!(used(&db, &c, &Find::all()), "COLLSCAN");
+    let stats = explain(&db, &c, &find(doc! { "few": 501, "many": 1 }));
+    let stats = stats.get_document("executionStats").unwrap();
+    assert_eq!((stats.get_i64("nReturned").unwrap(), stats.get_i64("totalDocsExamined").unwrap()), (3, 3));
+}
+
+#[test]
+fn an_or_takes_an_index_for_each_branch() {
+    let db = Db::new();
+    let c = seeded(&db, "c", (0..2000).map(|n| doc! { "_id": n, "a": n, "b": 2000 - n, "x": n % 2 }));
+    c.create_index(&IndexDef::on(["a"])).unwrap();
+    let query = find(doc! { "$or": [ { "a": { "$lt": 5 } }, { "b": { "$lte": 3 } } ], "x": 1 });
+    assert_eq!(used(&db, &c, &query), "COLLSCAN");
+    c.create_index(&IndexDef::on(["b"])).unwrap();
+    assert_eq!(used(&db, &c, &query), "OR");
+    let mut found = ids(&db.find(&c, &query));
+    found.sort_unstable();
+    assert_eq!(found, [1, 3, 1997, 1999]);
+    // What matches both branches comes once.
+    let both = find(doc! { "$or": [ { "a": { "$lt": 5 } }, { "b": { "$gt": 1996 } } ] })
+        .sort(sort(doc! { "a": -1 }));
+    assert_eq!(ids(&db.find(&c, &both)), [4, 3, 2, 1, 0]);
+}
+
+#[test]
+fn hints_are_obeyed_or_refused() {
+    let db = Db::new();
+    let c = seeded(&db, "c", numbered(500));
+    c.create_index(&IndexDef::on(["n"])).unwrap();
+    c.create_index(&IndexDef::on(["-tenth"]).named("t")).unwrap();
+    let with = |hint: Hint| find(doc! { "n": 5 }).hint(hint);
+    for (hint, name) in [
+        (Hint::Name("t".into()), "t"),
+        (Hint::Fields(vec![("tenth".into(), true)]), "t"),
+        (Hint::Name("n_1".into()), "n_1"),
+        (Hint::Natural(false), "COLLSCAN"),
+        (Hint::Name("_id_".into()), "COLLSCAN"),
+        (Hint::Fields(vec![("_id".into(), false)]), "COLLSCAN"),
+    ] {
+        assert_eq!(used(&db, &c, &with(hint.clone())), name, "{hint:?}");
+        assert_eq!(ids(&db.find(&c, &with(hint))), [5]);
+    }
+    let snapshot = db.documents.engine().snapshot();
+    let mut at = db.documents.at(&snapshot);
+    for unknown in [Hint::Name("x".into()), Hint::Fields(vec![("tenth".into(), false)])] {
+        assert_eq!(at.find(&c, &with(unknown)).unwrap_err().code(), 72);
+    }
+    let backward = Find::all().hint(Hint::Natural(true)).limit(2);
+    assert_eq!(ids(&db.find(&c, &backward)), [499, 498]);
+    assert_eq!(ids(&db.find(&c, &Find::all().sort(sort(doc! { "$natural": -1 })).limit(2))), [499, 498]);
+}
+
+#[test]
+fn a_sort_with_an_index_reads_no_more_than_the_limit() {
+    let db = Db::new();
+    let c = seeded(&db, "c", (0..5000).map(|n| doc! { "_id": n, "v": (n * 7919) % 5000 }));
+    let top = Find::all().sort(sort(doc! { "v": -1 })).limit(3);
+    let wanted: Vec<i32> = db.find(&c, &top).iter().map(|document| document.get_i32("v").unwrap()).collect();
+    assert_eq!(wanted, [4999, 4998, 4997]);
+    c.create_index(&IndexDef::on(["v"])).unwrap();
+    assert_eq!(used(&db, &c, &top), "v_1");
+    let stats = explain(&db, &c, &top);
+    assert!(stats.get_document("executionStats").unwrap().get_i64("totalKeysExamined").unwrap() < 100);
+    assert_eq!(db.find(&c, &top).len(), 3);
+    let range = find(doc! { "v": { "$gte": 100, "$lt": 110 } }).sort(sort(doc! { "v": 1 }));
+    assert_eq!(used(&db, &c, &range), "v_1");
+    let values: Vec<i32> =
+        db.find(&c, &range).iter().map(|document| document.get_i32("v").unwrap()).collect();
+    assert_eq!(values, (100..110).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_sort_that_takes_too_much_memory_is_refused_and_with_a_limit_it_is_not() {
+    let db = Db::new();
+    let text = "x".repeat(1 << 20);
+    let c = seeded(&db, "c", (0..20).map(|n| doc! { "_id": n, "v": -n }));
+    for n in 0..110 {
+        c.insert_one(&b(doc! { "_id": 100 + n, "v": -n, "text": &text }), Durability::Buffered).unwrap();
+    }
+    let snapshot = db.documents.engine().snapshot();
+    let mut at = db.documents.at(&snapshot);
+    let all = Find::all().sort(sort(doc! { "v": 1 }));
+    let error = at.find(&c, &all).unwrap_err();
+    assert_eq!(error.code(), 292);
+    assert_eq!(at.find(&c, &all.limit(2)).unwrap().len(), 2);
+}
