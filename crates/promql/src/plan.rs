@@ -60,7 +60,7 @@ fn resolve(expr: &mut Expr, times: Times) -> Result<(), Error> {
             let value = match e.function.name {
                 "start" => seconds(times.start_ms),
                 "end" => seconds(times.end_ms),
-                "range" => seconds(times.end_ms - times.start_ms),
+                "range" => seconds(times.end_ms.saturating_sub(times.start_ms)),
                 "step" if times.start_ms == times.end_ms => 0.0,
                 "step" => seconds(times.step_ms),
                 _ => return e.args.iter_mut().try_for_each(|arg| resolve(arg, times)),
@@ -119,7 +119,7 @@ fn calculate(expr: &DurationExpr, times: Times) -> Result<f64, Error> {
     Ok(match &expr.kind {
         DurationKind::Number(number) => number.value,
         DurationKind::Step => times.step_ms as f64 / 1000.0,
-        DurationKind::Range => (times.end_ms - times.start_ms) as f64 / 1000.0,
+        DurationKind::Range => times.end_ms.saturating_sub(times.start_ms) as f64 / 1000.0,
         DurationKind::Negative(expr) => -calculate(expr, times)?,
         DurationKind::MinOf(a, b) => calculate(a, times)?.min(calculate(b, times)?),
         DurationKind::MaxOf(a, b) => calculate(a, times)?.max(calculate(b, times)?),

@@ -185,6 +185,7 @@ fn answer_rows(eval: &Eval<'_>, expr: &Expr, steps: Steps) -> Result<Vec<Row>, E
     let mut rows = eval.rows(expr, steps, Around::default())?;
     for row in rows.list.iter_mut().filter(|row| row.drop_name) {
         row.labels = row.labels.without_name();
+        row.drop_name = false;
     }
     rows.merge()?;
     Ok(std::mem::take(&mut rows.list))
@@ -253,7 +254,8 @@ impl Eval<'_> {
         let Some(range) = crate::eval::Range::new(expr, steps) else {
             return refused("expected an expression of type range vector");
         };
-        let (start_ms, end_ms) = (range.reference.first() - range.range_ms, range.reference.first());
+        let (start_ms, end_ms) =
+            (range.reference.first().saturating_sub(range.range_ms), range.reference.first());
         let mut list = Vec::new();
         self.each_range(&range, steps, Around::default(), false, &mut |labels, drop_name, samples| {
             crate::eval::drop_stale(samples);

@@ -299,8 +299,8 @@ struct Join<'j, 'a> {
     swapped: bool,
     span: Span,
     results: Rows<'a>,
-    /// Results by their labels.
-    places: HashMap<Labels, usize>,
+    /// Results by their labels and whether their name is to go.
+    places: HashMap<(Labels, bool), usize>,
     /// For each result and step: the signature (from 1) whose match took the place, 0 for none.
     taken: Vec<Vec<u32>>,
     steps: Steps,
@@ -363,7 +363,7 @@ impl Join<'_, '_> {
                             Some(one) => self.labels(&row.labels, &one.labels),
                             None => self.labels(&row.labels, &signature_of(&self.sides, signature)),
                         };
-                        self.place(labels)?
+                        self.place(labels, row.drop_name)?
                     }
                 };
                 last = Some((partner, place));
@@ -389,7 +389,7 @@ impl Join<'_, '_> {
                         matched.get(signature).and_then(|list| list.get(step)).copied().unwrap_or(false);
                     let Some(cell) = row.cell(step).filter(|_| !found) else { continue };
                     let Some(outcome) = self.outcome(&Cell::Float(value), &cell) else { continue };
-                    let place = self.place(self.labels(&labels, &row.labels))?;
+                    let place = self.place(self.labels(&labels, &row.labels), row.drop_name)?;
                     self.put(place, step, signature, outcome)?;
                 }
             }
@@ -417,13 +417,15 @@ impl Join<'_, '_> {
         labels
     }
 
-    fn place(&mut self, labels: Labels) -> Result<usize, Error> {
-        if let Some(place) = self.places.get(&labels) {
+    fn place(&mut self, labels: Labels, drop_name: bool) -> Result<usize, Error> {
+        let drop_name = drop_name || self.binary.bool && self.eval.options.delayed_name_removal;
+        let key = (labels, drop_name);
+        if let Some(place) = self.places.get(&key) {
             return Ok(*place);
         }
         let place = self.results.list.len();
-        self.places.insert(labels.clone(), place);
-        self.results.push(Row::new(labels, self.binary.bool, self.steps.count))?;
+        self.results.push(Row::new(key.0.clone(), drop_name, self.steps.count))?;
+        self.places.insert(key, place);
         self.taken.push(vec![0; self.steps.count]);
         Ok(place)
     }

@@ -28,7 +28,6 @@ struct Bucket {
 #[derive(Default)]
 struct Group {
     labels: Labels,
-    drop_name: bool,
     classic: Vec<(f64, usize)>,
     native: Option<usize>,
 }
@@ -57,7 +56,7 @@ impl<'a> Eval<'a> {
                 let next = groups.len();
                 let place = *places.entry(labels.clone()).or_insert(next);
                 if place == next {
-                    groups.push(Group { labels, drop_name: true, ..Group::default() });
+                    groups.push(Group { labels, ..Group::default() });
                 }
                 if let Some(group) = groups.get_mut(place) {
                     add(group);
@@ -250,7 +249,7 @@ impl<'a> Eval<'a> {
                 Some((name, value)) => group.labels.with(name, value),
                 None => group.labels.clone(),
             };
-            let mut row = Row { labels, drop_name: group.drop_name, floats, histograms: Vec::new() };
+            let mut row = Row { labels, drop_name: false, floats, histograms: Vec::new() };
             self.drop_name(&mut row);
             Ok(rows.push(row)?)
         })?;

@@ -25,7 +25,7 @@ impl LooksAt {
     fn same(self, other: LooksAt) -> bool {
         match (self.at, other.at) {
             (None, None) => self.offset_ms == other.offset_ms,
-            (Some(a), Some(b)) => a - self.offset_ms == b - other.offset_ms,
+            (Some(a), Some(b)) => a.saturating_sub(self.offset_ms) == b.saturating_sub(other.offset_ms),
             _ => false,
         }
     }
@@ -60,7 +60,7 @@ fn collect<'e>(
             if time.at.is_some() {
                 break;
             }
-            time.offset_ms += subquery.offset.ms();
+            time.offset_ms = time.offset_ms.saturating_add(subquery.offset.ms());
             time.at = fixed(subquery.at);
         }
         found.push(time);
@@ -136,7 +136,7 @@ impl Eval<'_> {
         let by_identity = Identities::new(&infos);
 
         let mut results = Rows::new(self.budget);
-        let mut places: HashMap<Labels, usize> = HashMap::new();
+        let mut places: HashMap<(Labels, bool), usize> = HashMap::new();
         for (row, ignored) in base.list.iter_mut().zip(ignored) {
             self.budget.work(steps.count)?;
             for step in 0..steps.count {
@@ -148,7 +148,7 @@ impl Eval<'_> {
                 };
                 let Some(labels) = labels else { continue };
                 let next = places.len();
-                let place = *places.entry(labels.clone()).or_insert(next);
+                let place = *places.entry((labels.clone(), row.drop_name)).or_insert(next);
                 if place == next {
                     results.push(Row::new(labels, row.drop_name, steps.count))?;
                 }

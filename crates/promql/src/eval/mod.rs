@@ -17,6 +17,7 @@ mod binary;
 mod buckets;
 mod call;
 mod choose;
+mod fold;
 mod info;
 mod instant;
 mod label;
@@ -123,8 +124,9 @@ impl<'a> Eval<'a> {
 
     /// The value is no longer that of the metric: its name goes, now or at the end of the query.
     pub(crate) fn drop_name(&self, row: &mut Row) {
-        row.drop_name = true;
-        if !self.options.delayed_name_removal {
+        if self.options.delayed_name_removal {
+            row.drop_name = true;
+        } else {
             row.labels = row.labels.without_name();
         }
     }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::fold::{Fold, Scratch};
 use super::row::{Cell, Row, Steps};
 use super::select::{Reference, drop_stale};
 use super::window::{Function, HistogramPoint, Place, Window};
@@ -210,6 +211,8 @@ impl Eval<'_> {
         let (before, after) = self.widening(range.edges);
         let (mut track, mut row) = (Track::default(), Row::default());
         let mut params = vec![0.0; scalars.len()];
+        let fold = Fold::find(call.function.name);
+        let (mut bounds, mut scratch, mut falls) = (Vec::new(), Scratch::default(), Vec::new());
         self.each_range(range, steps, around, starts, &mut |labels, drop_name, samples| {
             track.take(samples);
             row.reset(labels.clone(), drop_name, steps.count);
@@ -218,6 +221,26 @@ impl Eval<'_> {
             }
             let (mut floats, mut histograms) = (Border::default(), Border::default());
             let mut worked = 0;
+            if let Some(fold) = fold.filter(|_| track.histograms.is_empty()) {
+                bounds.clear();
+                bounds.extend((0..steps.count).map(|step| {
+                    let end_ms = range.reference.time(step);
+                    let start_ms = end_ms.saturating_sub(range.range_ms);
+                    floats.advance(&track.samples.times_ms, |t| *t, start_ms, end_ms)
+                }));
+                super::fold::windows(fold, &track.samples.values, &bounds, &mut row.floats, &mut scratch);
+                self.budget.work(steps.count + track.samples.len())?;
+                std::mem::swap(&mut track.samples, samples);
+                return sink(&mut row);
+            }
+            falls.clear();
+            if Function::reads_falls(call.function.name) {
+                let points = || track.samples.times_ms.iter().zip(&track.samples.values);
+                let pairs = points().zip(points().skip(1));
+                falls.extend(
+                    pairs.filter(|((_, a), (_, b))| b < a).map(|((_, before), (time, _))| (*time, *before)),
+                );
+            }
             for step in 0..steps.count {
                 let end_ms = range.reference.time(step);
                 let start_ms = end_ms.saturating_sub(range.range_ms);
@@ -240,6 +263,7 @@ impl Eval<'_> {
                     start_ms,
                     end_ms,
                     step_ms: steps.time(step),
+                    falls: &falls,
                     params: &params,
                     labels,
                     place: &place,
@@ -290,7 +314,7 @@ impl Eval<'_> {
         steps: Steps,
         sink: Sink<'_>,
     ) -> Result<(), Error> {
-        let mut row = Row::new(super::call::labels_of_absence(call.args.first()), true, steps.count);
+        let mut row = Row::new(super::call::labels_of_absence(call.args.first()), false, steps.count);
         row.floats.fill(1.0);
         let around = Around { func: Some("absent_over_time"), ..Around::default() };
         self.each_range(range, steps, around, false, &mut |_, _, samples| {

@@ -20,7 +20,7 @@ use crate::source::Samples;
 /// The value at `time` on the line through two points. A counter that fell has begun at zero.
 pub(super) fn on_line((t1, y1): (i64, f64), (t2, y2): (i64, f64), time: i64, counter: bool) -> f64 {
     let y1 = if counter && y2 < y1 { 0.0 } else { y1 };
-    y1 + (y2 - y1) * (time - t1) as f64 / (t2 - t1) as f64
+    y1 + (y2 - y1) * time.saturating_sub(t1) as f64 / t2.saturating_sub(t1) as f64
 }
 
 /// True when the start timestamp of a sample says that its counter began anew after the sample before.
@@ -57,11 +57,11 @@ pub(super) fn rate(
         (false, false) => {
             let change = float_change(eval, w, counter);
             let first = w.values.first().copied().unwrap_or(f64::NAN);
-            let (factor, from_zero) =
-                factor(w, w.times.iter().copied(), w.start_of(0), counter, per_second, |_| {
-                    (change > 0.0 && first >= 0.0).then_some(first / change)
-                })
-                .map_or((None, false), |(factor, from_zero)| (Some(factor), from_zero));
+            let ends = (w.times.first().zip(w.times.last()), w.times.len());
+            let (factor, from_zero) = factor(w, ends, w.start_of(0), counter, per_second, || {
+                (change > 0.0 && first >= 0.0).then_some(first / change)
+            })
+            .map_or((None, false), |(factor, from_zero)| (Some(factor), from_zero));
             factor.map(|factor| Cell::Float(factor * if from_zero { change + first } else { change }))
         }
         (false, true) => histogram_rate(eval, w, counter, per_second).map(|h| Cell::Histogram(Arc::new(h))),
@@ -76,12 +76,11 @@ fn float_change(eval: &Eval<'_>, w: &Window<'_>, counter: bool) -> f64 {
         return change;
     }
     if w.starts.is_empty() {
-        for (before, now) in w.values.iter().zip(w.values.iter().skip(1)) {
-            if now < before {
-                change += before;
-            }
-        }
-        return change;
+        // Falls are few; those in this window are those after its first sample.
+        let (Some(first), Some(last)) = (w.times.first(), w.times.last()) else { return change };
+        let from = w.falls.partition_point(|(time, _)| time <= first);
+        let inside = w.falls.iter().skip(from).take_while(|(time, _)| time <= last);
+        return inside.fold(change, |change, (_, before)| change + before);
     }
     let stamped = || w.starts.iter().copied().zip(w.points());
     let mut overlapped = false;
@@ -101,27 +100,24 @@ fn float_change(eval: &Eval<'_>, w: &Window<'_>, counter: bool) -> f64 {
 /// its counter began inside of the range. `to_zero` gives the distance of the first sample from zero, in sampled intervals.
 fn factor(
     w: &Window<'_>,
-    mut times: impl Iterator<Item = i64>,
+    (ends, count): (Option<(&i64, &i64)>, usize),
     first_start: i64,
     counter: bool,
     per_second: bool,
-    to_zero: impl Fn(f64) -> Option<f64>,
+    to_zero: impl FnOnce() -> Option<f64>,
 ) -> Option<(f64, bool)> {
-    let first = times.next()?;
-    let (mut last, mut gaps) = (first, 0u32);
-    for time in times {
-        (last, gaps) = (time, gaps + 1);
-    }
+    let (&first, &last) = ends?;
+    let gaps = count - 1;
     let seconds = |ms: i64| ms as f64 / 1000.0;
-    let mut before = seconds(first - w.start_ms);
-    let mut after = seconds(w.end_ms - last);
-    let mut sampled = seconds(last - first);
-    let average = if gaps > 0 { sampled / f64::from(gaps) } else { 0.0 };
+    let mut before = seconds(first.saturating_sub(w.start_ms));
+    let mut after = seconds(w.end_ms.saturating_sub(last));
+    let mut sampled = seconds(last.saturating_sub(first));
+    let average = if gaps > 0 { sampled / gaps as f64 } else { 0.0 };
     let threshold = average * 1.1;
     let from_zero = counter && first_start != 0 && first_start > w.start_ms && first_start < first;
     if from_zero {
         before = 0.0;
-        sampled = seconds(last - first_start);
+        sampled = seconds(last.saturating_sub(first_start));
     } else if gaps == 0 {
         return None;
     } else {
@@ -129,7 +125,7 @@ fn factor(
             before = average / 2.0;
         }
         if counter
-            && let Some(zero) = to_zero(sampled).map(|part| sampled * part)
+            && let Some(zero) = to_zero().map(|part| sampled * part)
             && zero < before
         {
             before = zero;
@@ -148,12 +144,13 @@ fn factor(
 fn histogram_rate(eval: &Eval<'_>, w: &Window<'_>, counter: bool, per_second: bool) -> Option<Histogram> {
     let first = &w.histograms.first()?;
     let mut change = if w.histograms.len() > 1 { Some(histogram_change(eval, w, counter)?) } else { None };
-    let part = |_: f64| {
+    let part = || {
         let change = change.as_ref().filter(|h| h.count > 0.0)?;
         (first.histogram.count >= 0.0).then_some(first.histogram.count / change.count)
     };
-    let times = w.histograms.iter().map(|p| p.time_ms);
-    let (factor, from_zero) = factor(w, times, first.start_ms, counter, per_second, part)?;
+    let last = w.histograms.last()?;
+    let ends = (Some((&first.time_ms, &last.time_ms)), w.histograms.len());
+    let (factor, from_zero) = factor(w, ends, first.start_ms, counter, per_second, part)?;
     if from_zero {
         match &mut change {
             None => change = Some((*first.histogram).clone()),
@@ -342,7 +339,7 @@ impl Eval<'_> {
         if time == t2 {
             return Ok(result);
         }
-        let part = (time - t1) as f64 / (t2 - t1) as f64;
+        let part = time.saturating_sub(t1) as f64 / t2.saturating_sub(t1) as f64;
         if counter && h2.is_reset_from(h1) {
             result.multiply(part);
             return Ok(result);
@@ -492,6 +489,9 @@ fn samples<'w>(w: &'w Window<'_>) -> Vec<Sample<'w>> {
 
 /// How often the counter was reset.
 pub(super) fn resets(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+    if w.is_plain() {
+        return Ok(count_floats(w, |before, now| now < before));
+    }
     Ok(count_pairs(w, |before, now| {
         restarted((before.start, before.time), (now.start, now.time))
             || match (before.value, now.value) {
@@ -504,11 +504,19 @@ pub(super) fn resets(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error
 
 /// How often the value changed.
 pub(super) fn changes(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+    if w.is_plain() {
+        return Ok(count_floats(w, |before, now| now != before && !(now.is_nan() && before.is_nan())));
+    }
     Ok(count_pairs(w, |before, now| match (before.value, now.value) {
         (Value::Float(before), Value::Float(now)) => now != before && !(now.is_nan() && before.is_nan()),
         (Value::Histogram(before), Value::Histogram(now)) => !now.same(before),
         _ => true,
     }))
+}
+
+fn count_floats(w: &Window<'_>, counts: impl Fn(f64, f64) -> bool) -> Option<Cell> {
+    let pairs = w.values.iter().zip(w.values.iter().skip(1));
+    Some(Cell::Float(pairs.filter(|(before, now)| counts(**before, **now)).count() as f64))
 }
 
 fn count_pairs(w: &Window<'_>, counts: impl Fn(&Sample<'_>, &Sample<'_>) -> bool) -> Option<Cell> {
@@ -528,7 +536,7 @@ pub(super) fn instant(eval: &Eval<'_>, w: &Window<'_>, counter: bool) -> Result<
     if before.time == now.time {
         return Ok(None);
     }
-    let seconds = (now.time - before.time) as f64 / 1000.0;
+    let seconds = now.time.saturating_sub(before.time) as f64 / 1000.0;
     let restarted = restarted((before.start, before.time), (now.start, now.time));
     let (name, place) = (w.name(), w.place.first);
     Ok(match (before.value, now.value) {
@@ -574,7 +582,7 @@ pub(crate) fn extended_points(
 ) -> Vec<(i64, f64)> {
     let place = Place {
         first: Span::default(),
-        range_ms: end_ms - start_ms,
+        range_ms: end_ms.saturating_sub(start_ms),
         edges: if smoothed { Edges::Smoothed } else { Edges::Anchored },
     };
     let w = Window {
@@ -585,6 +593,7 @@ pub(crate) fn extended_points(
         start_ms,
         end_ms,
         step_ms: end_ms,
+        falls: &[],
         params: &[],
         labels: &Labels::default(),
         place: &place,

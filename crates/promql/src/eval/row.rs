@@ -36,7 +36,7 @@ impl Steps {
         let count = if end_ms < start_ms {
             0
         } else {
-            (end_ms.abs_diff(start_ms) / step_ms.unsigned_abs().max(1)) as usize + 1
+            ((end_ms.abs_diff(start_ms) / step_ms.unsigned_abs().max(1)) as usize).saturating_add(1)
         };
         Self { start_ms, step_ms, count }
     }
@@ -218,17 +218,19 @@ pub(crate) fn merge(rows: &mut Vec<Row>) -> Result<(), Error> {
     if rows.len() < 2 {
         return Ok(());
     }
-    let mut places: HashMap<Labels, usize> = HashMap::with_capacity(rows.len());
+    // A name that will go does not make a series equal to one whose name stays.
+    let mut places: HashMap<(Labels, bool), usize> = HashMap::with_capacity(rows.len());
     let mut merged: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows.drain(..) {
-        match places.get(&row.labels).and_then(|place| merged.get_mut(*place)) {
+        let key = (row.labels.clone(), row.drop_name);
+        match places.get(&key).and_then(|place| merged.get_mut(*place)) {
             Some(first) => {
                 if !first.absorb(&row) {
                     return refused(SAME_LABELS);
                 }
             }
             None => {
-                places.insert(row.labels.clone(), merged.len());
+                places.insert(key, merged.len());
                 merged.push(row);
             }
         }

@@ -43,6 +43,8 @@ pub(crate) struct Window<'w> {
     pub(crate) end_ms: i64,
     /// The time of the step.
     pub(crate) step_ms: i64,
+    /// All falls of the series, by rising time: time after the fall, value before it. Only for rates of counters.
+    pub(crate) falls: &'w [(i64, f64)],
     /// Scalar arguments at this step.
     pub(crate) params: &'w [f64],
     pub(crate) labels: &'w Labels,
@@ -60,6 +62,11 @@ impl Window<'_> {
 
     pub(crate) fn points(&self) -> impl Iterator<Item = (i64, f64)> + Clone + '_ {
         self.times.iter().copied().zip(self.values.iter().copied())
+    }
+
+    /// True when there are floats only, without start timestamps, and none from outside of the range.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.histograms.is_empty() && self.starts.is_empty() && self.place.edges == Edges::Plain
     }
 
     pub(crate) fn start_of(&self, index: usize) -> i64 {
@@ -132,6 +139,11 @@ impl Function {
         Some(Self { apply, starts: matches!(name, "rate" | "irate" | "increase" | "resets") })
     }
 
+    /// True when the falls of a counter matter.
+    pub(crate) fn reads_falls(name: &str) -> bool {
+        matches!(name, "rate" | "increase")
+    }
+
     /// True when start timestamps change the result.
     pub(crate) fn reads_starts(self) -> bool {
         self.starts
@@ -188,7 +200,7 @@ fn average(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
 }
 
 /// The mean: of the sum as long as that is finite, from then on step by step.
-fn mean(values: &[f64]) -> f64 {
+pub(super) fn mean(values: &[f64]) -> f64 {
     let mut rest = values.iter().copied();
     let mut total = (rest.next().unwrap_or(f64::NAN), 0.0);
     let mut count = 1.0;
@@ -385,7 +397,7 @@ fn regression(w: &Window<'_>, time: i64) -> (f64, f64) {
     }
     let [mut x_sum, mut y_sum, mut xy_sum, mut xx_sum] = [(0.0, 0.0); 4];
     for (at, y) in w.points() {
-        let x = (at - time) as f64 / 1000.0;
+        let x = at.saturating_sub(time) as f64 / 1000.0;
         x_sum = kahan(x, x_sum);
         y_sum = kahan(y, y_sum);
         xy_sum = kahan(x * y, xy_sum);

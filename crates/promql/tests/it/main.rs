@@ -1,5 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::print_stderr)] // helpers outside of test functions
 
 mod conformance;
+mod golden;
+mod limits;
 mod parse_errors;
 mod print;
+mod steps;

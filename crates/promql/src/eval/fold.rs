@@ -1,0 +1,170 @@
+//! Windows whose value is put together from values of their parts: sum, average, smallest, largest, count.
+//!
+//!   samples   ┃ a ┃  b  ┃ c ┃ d ┃      each window is a run of segments; each segment is folded once, however many windows
+//!   windows   ┗━━━━━━━━━━━━━┛   ┃      hold it. A day's average every hour reads a sample once, not 24 times.
+//!                 ┗━━━━━━━━━━━━━┛
+//!
+//! Sums are compensated within segments and across them, so that they lose no more than a sum of all samples would.
+
+use crate::kahan::add as kahan;
+
+/// How a window is put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fold {
+    Sum,
+    Average,
+    Min,
+    Max,
+    Count,
+}
+
+impl Fold {
+    pub(super) fn find(name: &str) -> Option<Self> {
+        Some(match name {
+            "sum_over_time" => Fold::Sum,
+            "avg_over_time" => Fold::Average,
+            "min_over_time" => Fold::Min,
+            "max_over_time" => Fold::Max,
+            "count_over_time" => Fold::Count,
+            _ => return None,
+        })
+    }
+
+    /// The value of a run of samples: (sum, what it lost), or (the extreme, 0).
+    fn of(self, values: &[f64]) -> (f64, f64) {
+        match self {
+            Fold::Sum | Fold::Average => compensated(values),
+            Fold::Min => (values.iter().copied().fold(f64::NAN, f64::min), 0.0),
+            Fold::Max => (values.iter().copied().fold(f64::NAN, f64::max), 0.0),
+            Fold::Count => (values.len() as f64, 0.0),
+        }
+    }
+
+    fn join(self, a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
+        match self {
+            Fold::Sum | Fold::Average => {
+                let (sum, lost) = kahan(b.0, a);
+                (sum, lost + b.1)
+            }
+            // These forget NaN unless there is nothing else.
+            Fold::Min => (a.0.min(b.0), 0.0),
+            Fold::Max => (a.0.max(b.0), 0.0),
+            Fold::Count => (a.0 + b.0, 0.0),
+        }
+    }
+
+    fn nothing(self) -> (f64, f64) {
+        match self {
+            Fold::Min | Fold::Max => (f64::NAN, 0.0),
+            _ => (0.0, 0.0),
+        }
+    }
+
+    fn finish(self, (value, lost): (f64, f64), values: &[f64]) -> f64 {
+        match self {
+            Fold::Sum if value.is_infinite() => value,
+            Fold::Sum => value + lost,
+            // A sum beyond all numbers: the mean is made step by step.
+            Fold::Average if !value.is_finite() => super::window::mean(values),
+            Fold::Average => {
+                let count = values.len() as f64;
+                value / count + lost / count
+            }
+            _ => value,
+        }
+    }
+}
+
+/// Sums in four lanes, which do not wait for each other.
+fn compensated(values: &[f64]) -> (f64, f64) {
+    let (mut sums, mut lost) = ([0.0; 4], [0.0; 4]);
+    let chunks = values.chunks_exact(4);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for ((sum, lost), value) in sums.iter_mut().zip(&mut lost).zip(chunk) {
+            (*sum, *lost) = kahan(*value, (*sum, *lost));
+        }
+    }
+    let lanes = sums.into_iter().chain(rest.iter().copied());
+    let (sum, carried) = lanes.fold((0.0, 0.0), |total, value| kahan(value, total));
+    (sum, carried + lost.iter().sum::<f64>())
+}
+
+/// Memory for [`windows`], used again for each series.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    cuts: Vec<usize>,
+    segments: Vec<(f64, f64)>,
+}
+
+/// Sets each float whose window is not empty. Windows are (first sample, one past the last); both only rise.
+pub(super) fn windows(
+    fold: Fold,
+    values: &[f64],
+    windows: &[(usize, usize)],
+    floats: &mut [f64],
+    scratch: &mut Scratch,
+) {
+    let slice = |from: usize, to: usize| values.get(from..to).unwrap_or_default();
+    let total: usize = windows.iter().map(|(from, to)| to - from).sum();
+    let Scratch { cuts, segments } = scratch;
+    cuts.clear();
+    cuts.extend(windows.iter().filter(|(from, to)| from < to).flat_map(|(from, to)| [*from, *to]));
+    cuts.sort_unstable();
+    cuts.dedup();
+    let covered = cuts.last().copied().unwrap_or(0) - cuts.first().copied().unwrap_or(0);
+    if total <= covered.saturating_mul(2) || fold == Fold::Count {
+        for (place, (from, to)) in floats.iter_mut().zip(windows).filter(|(_, (from, to))| from < to) {
+            *place = match fold {
+                Fold::Count => (to - from) as f64,
+                _ => fold.finish(fold.of(slice(*from, *to)), slice(*from, *to)),
+            };
+        }
+        return;
+    }
+    segments.clear();
+    segments.extend(cuts.iter().zip(cuts.iter().skip(1)).map(|(from, to)| fold.of(slice(*from, *to))));
+    let (mut first, mut last) = (0, 0);
+    for (place, (from, to)) in floats.iter_mut().zip(windows).filter(|(_, (from, to))| from < to) {
+        while cuts.get(first).is_some_and(|cut| cut < from) {
+            first += 1;
+        }
+        while cuts.get(last).is_some_and(|cut| cut < to) {
+            last += 1;
+        }
+        let parts = segments.get(first..last).unwrap_or_default();
+        let value = parts.iter().fold(fold.nothing(), |all, part| fold.join(all, *part));
+        *place = fold.finish(value, slice(*from, *to));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_give_what_samples_give() {
+        let values: Vec<f64> = (0..500).map(|i| f64::from((i * 7919) % 1000) / 7.0 - 50.0).collect();
+        let overlapping: Vec<(usize, usize)> = (0..40).map(|i| (i * 5, i * 5 + 300)).collect();
+        for fold in [Fold::Sum, Fold::Average, Fold::Min, Fold::Max, Fold::Count] {
+            let mut floats = vec![0.0; overlapping.len()];
+            windows(fold, &values, &overlapping, &mut floats, &mut Scratch::default());
+            for (got, (from, to)) in floats.iter().zip(&overlapping) {
+                let slice = &values[*from..*to];
+                let wanted = fold.finish(fold.of(slice), slice);
+                assert!((got - wanted).abs() <= 1e-12 * wanted.abs(), "{fold:?}: {got} {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_between_large_numbers() {
+        let values = [1.0, 1e100, 1.0, -1e100];
+        assert_eq!(Fold::Sum.finish(Fold::Sum.of(&values), &values), 2.0);
+        let mut floats = [0.0; 3];
+        windows(Fold::Sum, &values, &[(0, 4), (0, 4), (0, 4)], &mut floats, &mut Scratch::default());
+        assert_eq!(floats, [2.0; 3]);
+        let huge = [1e308, 1e308, -1e308];
+        assert_eq!(Fold::Average.finish(Fold::Average.of(&huge), &huge), 1e308 / 3.0);
+    }
+}
