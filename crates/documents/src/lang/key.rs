@@ -17,8 +17,6 @@
 //!
 //! Not here: which intervals a filter allows (`super::bounds`).
 
-use std::collections::BTreeSet;
-
 use ropewalk_base::keys::{put_bytes, put_i64, put_u64};
 
 use super::error::{LangError, refuse};
@@ -231,10 +229,12 @@ pub fn entries(doc: Doc<'_>, fields: &[IndexField]) -> Result<Entries, LangError
     let mut multikey = vec![false; fields.len()];
     let remaining: Vec<Remaining<'_>> =
         fields.iter().map(|field| Remaining::At(Value::Document(doc), &field.path)).collect();
-    let mut keys = BTreeSet::new();
+    let mut keys = Vec::new();
     let mut missing_all = true;
     expand(&remaining, fields, &mut multikey, &mut missing_all, &mut keys)?;
-    Ok(Entries { keys: keys.into_iter().collect(), multikey, missing_all })
+    keys.sort_unstable();
+    keys.dedup();
+    Ok(Entries { keys, multikey, missing_all })
 }
 
 /// How far a field of an index has been followed.
@@ -271,12 +271,12 @@ fn expand(
     fields: &[IndexField],
     multikey: &mut [bool],
     missing_all: &mut bool,
-    keys: &mut BTreeSet<Vec<u8>>,
+    keys: &mut Vec<Vec<u8>>,
 ) -> Result<(), LangError> {
     let followed: Vec<_> = remaining.iter().map(|field| field.follow()).collect();
     let mut arrays = followed.iter().filter_map(|(_, array)| *array);
     let Some(array) = arrays.next() else {
-        let mut key = Vec::new();
+        let mut key = Vec::with_capacity(16 * fields.len());
         for ((field, _), spec) in followed.iter().zip(fields) {
             match field {
                 Remaining::Found(value) => {
@@ -286,7 +286,7 @@ fn expand(
                 _ => encode_missing(spec.descending, &mut key),
             }
         }
-        keys.insert(key);
+        keys.push(key);
         return Ok(());
     };
     // The same array is the same bytes at the same place: two fields below it go through its elements together.

@@ -257,29 +257,30 @@ fn calculate(
     operand: Value<'_>,
     how: Arithmetic,
 ) -> Result<(), LangError> {
-    let name = if how == Arithmetic::Add { "$inc" } else { "$mul" };
-    let id = tree.find(&["_id"]).map(|id| id.to_owned());
     let place = tree.create(path)?;
-    let own = if place.is_vacant() { Some(Value::Int32(0)) } else { None };
+    let vacant = place.is_vacant();
     let result = place.with(|value| {
-        let own = own.unwrap_or(value);
-        if !own.is_number() {
-            refuse!(
-                TypeMismatch,
-                "Cannot apply {name} to a value of non-numeric type. {{_id: {}}} has the field '{}' of non-numeric type {}",
-                id.as_ref().map_or(Value::Null, Owned::value),
-                path.join("."),
-                own.type_name()
-            );
-        }
-        match number::calculate(own, operand, how) {
-            Some(result) => Ok(Owned::from(result)),
-            None => refuse!(BadValue, "Failed to apply {name} operations to current value ({own}) for document {{_id: {}}}",
-                id.as_ref().map_or(Value::Null, Owned::value)),
-        }
-    })?;
-    *place = Branch::Owned(result);
-    Ok(())
+        let own = if vacant { Value::Int32(0) } else { value };
+        number::calculate(own, operand, how).map(Owned::from)
+    });
+    if let Some(result) = result {
+        *place = Branch::Owned(result);
+        return Ok(());
+    }
+    let (number, kind, shown) = place.with(|value| (value.is_number(), value.type_name(), value.to_string()));
+    let name = if how == Arithmetic::Add { "$inc" } else { "$mul" };
+    let id = tree.find(&["_id"]).map_or("null".to_owned(), |id| id.with(|id| id.to_string()));
+    if number {
+        refuse!(
+            BadValue,
+            "Failed to apply {name} operations to current value ({shown}) for document {{_id: {id}}}"
+        );
+    }
+    refuse!(
+        TypeMismatch,
+        "Cannot apply {name} to a value of non-numeric type. {{_id: {id}}} has the field '{}' of non-numeric type {kind}",
+        path.join(".")
+    )
 }
 
 fn rename(tree: &mut Tree<'_>, path: &[String], target: &str) -> Result<(), LangError> {

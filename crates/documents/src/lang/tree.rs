@@ -18,7 +18,9 @@ const PADDING_MAX: usize = 1_500_000;
 /// The document.
 #[derive(Debug)]
 pub(crate) struct Tree<'a> {
-    pub(crate) root: Branch<'a>,
+    root: Branch<'a>,
+    /// The size it had, which the new one will be near.
+    bytes_before: usize,
 }
 
 #[derive(Debug)]
@@ -31,25 +33,24 @@ pub(crate) enum Branch<'a> {
 
 impl Default for Tree<'_> {
     fn default() -> Self {
-        Self { root: Branch::Document(Vec::new()) }
+        Self { root: Branch::Document(Vec::new()), bytes_before: 0 }
     }
 }
 
 impl<'a> Tree<'a> {
     pub(crate) fn of(doc: Doc<'a>) -> Self {
-        Self { root: Branch::Raw(Value::Document(doc)) }
+        Self { root: Branch::Raw(Value::Document(doc)), bytes_before: doc.bytes().len() }
     }
 
     /// The bytes, `_id` first.
     pub(crate) fn into_document(mut self) -> DocBuf {
-        let mut writer = Writer::new();
+        let mut writer = Writer::with_capacity(self.bytes_before + 64);
         if let Branch::Document(fields) = self.root.open() {
-            for (name, value) in fields.iter().filter(|(name, _)| name == "_id") {
-                value.write(name, &mut writer);
+            if let Some(at) = fields.iter().position(|(name, _)| name == "_id").filter(|at| *at > 0) {
+                let id = fields.remove(at);
+                fields.insert(0, id);
             }
-            for (name, value) in fields.iter().filter(|(name, _)| name != "_id") {
-                value.write(name, &mut writer);
-            }
+            fields.iter().for_each(|(name, value)| value.write(name, &mut writer));
         }
         writer.finish()
     }

@@ -9,6 +9,7 @@
 //!
 //! Source: MongoDB manual, "Update Operators".
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use super::error::{LangError, lang_error, refuse};
@@ -39,7 +40,16 @@ enum Kind {
 #[derive(Debug, Clone)]
 struct Change {
     path: Vec<Step>,
+    /// The path, if it means one place in every document.
+    plain: Option<Vec<String>>,
     operator: Operator,
+}
+
+impl Change {
+    fn new(path: Vec<Step>, operator: Operator) -> Self {
+        let plain = path.iter().all(|step| matches!(step, Step::Name(_))).then(|| names(&path));
+        Self { path, plain, operator }
+    }
 }
 
 /// A name in an update's path.
@@ -230,17 +240,20 @@ impl Update {
             }
             Kind::Operators { changes, filters } => {
                 let mut tree = Tree::of(doc);
-                let mut places = Vec::with_capacity(changes.len());
+                let mut places: Vec<(Cow<'_, [String]>, &Operator)> = Vec::with_capacity(changes.len());
                 for change in changes.iter().filter(|change| change.operator.counts(context)) {
-                    let mut at = Vec::new();
-                    resolve(&mut tree, &change.path, filters, context, &mut at, &mut |path| {
-                        places.push((path.to_vec(), &change.operator));
+                    if let Some(path) = &change.plain {
+                        places.push((path.into(), &change.operator));
+                        continue;
+                    }
+                    resolve(&mut tree, &change.path, filters, context, &mut Vec::new(), &mut |path| {
+                        places.push((path.to_vec().into(), &change.operator));
                     })?;
                 }
-                if changes.iter().any(|change| change.path.iter().any(|step| !matches!(step, Step::Name(_))))
-                {
+                // Paths that were found in this document may be those of other operators.
+                if changes.iter().any(|change| change.plain.is_none()) {
                     places.sort_by(|(a, _), (b, _)| compare_paths(a, b));
-                    let paths: Vec<_> = places.iter().map(|(path, _)| path.clone()).collect();
+                    let paths: Vec<_> = places.iter().map(|(path, _)| path.to_vec()).collect();
                     refuse_conflicts(&paths)?;
                 }
                 for (path, operator) in places {
@@ -273,7 +286,7 @@ pub fn prepare_insert(
     doc: Doc<'_>,
     now_ms: i64,
     id: impl FnOnce() -> super::value::Owned,
-) -> Result<std::borrow::Cow<'_, [u8]>, LangError> {
+) -> Result<Cow<'_, [u8]>, LangError> {
     check_names(doc)?;
     let zero = |(_, value): (&str, Value<'_>)| matches!(value, Value::Timestamp(0));
     if doc.first().is_some_and(|(name, _)| name == "_id") && !doc.iter().any(zero) {
@@ -362,9 +375,9 @@ fn parse_changes(update: Doc<'_>, options: &Options) -> Result<Vec<Change>, Lang
                     );
                 }
                 // The target takes part in the search for conflicts.
-                changes.push(Change { path: target_steps, operator: Operator::Nothing });
+                changes.push(Change::new(target_steps, Operator::Nothing));
             }
-            changes.push(Change { path: steps, operator });
+            changes.push(Change::new(steps, operator));
         }
     }
     changes.sort_by(|a, b| compare_paths(&names(&a.path), &names(&b.path)));

@@ -31,6 +31,14 @@ impl Writer {
         Self { out: vec![0; 4], open: vec![Frame { start: 0, elements: None }] }
     }
 
+    /// Begins a document that will be about that large.
+    #[must_use]
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        let mut writer = Self::new();
+        writer.out.reserve(bytes);
+        writer
+    }
+
     /// Begins an array, for [`Writer::into_owned`].
     #[must_use]
     pub fn array() -> Self {

@@ -1,6 +1,7 @@
 //! The language: pure functions of documents.
 
 mod bad_bytes;
+mod decimals;
 mod naive;
 mod notation;
 mod order;
