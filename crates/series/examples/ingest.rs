@@ -1,7 +1,7 @@
 //! How fast samples go in, durably, and come out again: `cargo run -p ropewalk-series --example ingest [DIRECTORY]`.
 //!
-//! Two shapes: batches of 2,000 samples of one series with random values and overlapping times, over 102,000 series (the
-//! mytsdb report's); and scrapes of 10,000 series, one integer sample each.
+//! With `SERIES=1000000` in the environment: so many series, one sample each, again and again. Else three shapes: batches of 2,000 samples of one series with random values and overlapping times, over 102,000 series (the
+//! mytsdb report's); scrapes of 10,000 series, one integer sample each; and a mix of metrics as a cluster has them, for its size.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::indexing_slicing)] // an example that measures
 
 use std::sync::Arc;
@@ -78,11 +78,149 @@ fn run(name: &str, store: &SeriesStore, fill: impl Fn(u64, u64, &mut Noise, &mut
     );
 }
 
+/// Bytes of memory that the process holds.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    status.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+/// Many series with one sample each, over and over.
+fn many(dir: &std::path::Path, count: u64) {
+    let open = || {
+        let model = Arc::new(SeriesModel::new(1));
+        let engine =
+            Arc::new(Engine::open(&Env::real(), dir, EngineOptions::default(), vec![model.clone()]).unwrap());
+        (SeriesStore::new(engine.clone(), model, "many").unwrap(), engine)
+    };
+    let (store, engine) = open();
+    let labels = |i: u64| {
+        Labels::new([
+            ("__name__", format!("container_metric_{}", i % 50)),
+            ("pod", format!("pod-{}", i / 50)),
+            ("namespace", format!("ns-{}", i % 10)),
+            ("node", format!("node-{}", i / 50 % 100)),
+            ("job", "kubelet".to_owned()),
+        ])
+        .unwrap()
+    };
+    let mut batch = SampleBatch::new();
+    for round in 0..4_i64 {
+        let begin = Instant::now();
+        for start in (0..count).step_by(20_000) {
+            batch.clear();
+            for i in start..(start + 20_000).min(count) {
+                batch.push(&labels(i), 1_700_000_000_000 + round * 15_000, (i + round as u64) as f64);
+            }
+            store.append(&batch).unwrap();
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        println!(
+            "round {round}: {count} series in {seconds:.2} s, {:.2}M/s; resident {} MB",
+            count as f64 / seconds / 1e6,
+            resident() >> 20
+        );
+    }
+    drop((store, engine));
+    let begin = Instant::now();
+    let (store, engine) = open();
+    println!("reopened in {:.2} s; resident {} MB", begin.elapsed().as_secs_f64(), resident() >> 20);
+    let snapshot = engine.snapshot();
+    let begin = Instant::now();
+    let found = store
+        .at(&snapshot)
+        .count(&[Matcher::equal("pod", "pod-77").unwrap(), Matcher::equal("job", "kubelet").unwrap()]);
+    println!("one pod's {found} series found in {:.3} ms", begin.elapsed().as_secs_f64() * 1e3);
+}
+
+/// 1,000 series of a cluster, 2,000 scrapes: what a sample takes after compaction.
+fn mixed(engine: &Arc<Engine>, store: &SeriesStore) {
+    let mut noise = Noise(99);
+    let kinds = [
+        ("cpu_ms", 10),
+        ("memory", 10),
+        ("net", 10),
+        ("fs", 10),
+        ("requests", 10),
+        ("ready", 10),
+        ("errors", 10),
+        ("phase", 5),
+        ("restarts", 5),
+        ("load5", 5),
+        ("transmit", 5),
+        ("bucket", 9),
+        ("up", 1),
+    ];
+    let mut values = vec![0.0_f64; 1000];
+    let names: Vec<(&str, Labels)> = (0..1000)
+        .map(|i| {
+            let mut at: usize = i % 100;
+            let kind = kinds
+                .iter()
+                .find(|(_, n)| {
+                    let here = at < *n;
+                    at = at.saturating_sub(*n);
+                    here
+                })
+                .map_or("up", |k| k.0);
+            let labels = [
+                ("__name__", kind.to_owned()),
+                ("pod", format!("pod-{i}")),
+                ("namespace", format!("ns-{}", i % 10)),
+                ("node", format!("node-{}", i % 20)),
+                ("job", "k8s".to_owned()),
+            ];
+            (kind, Labels::new(labels).unwrap())
+        })
+        .collect();
+    let mut batch = SampleBatch::new();
+    for step in 0..2000_i64 {
+        batch.clear();
+        for ((kind, labels), value) in names.iter().zip(&mut values) {
+            let x = noise.next() >> 8;
+            match *kind {
+                "cpu_ms" => *value += (x % 15_000) as f64 / 1000.0,
+                "memory" if !x.is_multiple_of(3) => *value = ((x >> 8) % 128 + 4096) as f64 * 4096.0,
+                "net" | "fs" | "requests" | "transmit" => *value += (x % 100_000) as f64,
+                "errors" | "restarts" => *value += f64::from(x.is_multiple_of(20)),
+                "load5" => *value = (x % 400) as f64 / 100.0,
+                "bucket" => *value += (x % 2) as f64,
+                "ready" | "phase" | "up" => *value = 1.0,
+                _ => {}
+            }
+            let shown = if *kind == "cpu_ms" { (*value * 1000.0).round() / 1000.0 } else { *value };
+            batch.push(labels, 1_700_000_000_000 + step * 15_000, shown);
+        }
+        store.append_with(&batch, Durability::Buffered).unwrap();
+    }
+    engine.compact().unwrap();
+    let stats = engine.stats();
+    let of = |name: &str| stats.store.keyspaces.iter().find(|k| k.name == name).map_or(0, |k| k.file_bytes);
+    let raw = stats.store.keyspaces.iter().find(|k| k.name == "series").map_or(0, |k| k.raw_bytes);
+    println!(
+        "mixed: 2,000,000 samples, {:.3} bytes each in files of chunks ({:.3} of keys and values), {:.3} with labels",
+        of("series") as f64 / 2e6,
+        raw as f64 / 2e6,
+        (of("series") + of("series.labels")) as f64 / 2e6
+    );
+}
+
 fn main() {
     let dir = std::env::args().nth(1).map_or_else(std::env::temp_dir, Into::into);
     let dir = dir.join(format!("ropewalk-ingest-{}", std::process::id()));
+    if let Some(count) = std::env::var("SERIES").ok().and_then(|count| count.parse().ok()) {
+        many(&dir, count);
+        std::fs::remove_dir_all(&dir).unwrap();
+        return;
+    }
     let model = Arc::new(SeriesModel::new(1));
     let options = EngineOptions::default();
+    {
+        let dir = dir.join("mixed");
+        let model = Arc::new(SeriesModel::new(1));
+        let engine =
+            Arc::new(Engine::open(&Env::real(), &dir, options.clone(), vec![model.clone()]).unwrap());
+        mixed(&engine, &SeriesStore::new(engine.clone(), model, "mixed").unwrap());
+    }
     let engine = Arc::new(Engine::open(&Env::real(), &dir, options, vec![model.clone()]).unwrap());
     let report = SeriesStore::new(engine.clone(), model.clone(), "report").unwrap();
     let all: Vec<Labels> = (0..102_000).map(series).collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use roaring::RoaringBitmap;
 use ropewalk_base::Seq;
-use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+use ropewalk_engine::{Cursor, Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 
 use crate::error::SeriesError;
 use crate::matcher::Matcher;
@@ -15,7 +15,7 @@ use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::section::{put_deletion, put_settings};
 use crate::select::SeriesAt;
 use crate::store::SeriesStore;
-use crate::stored::{base_of, partition_of};
+use crate::stored::{ChunkKey, base_of, damaged, partition_of};
 use crate::types::SeriesOptions;
 
 /// Changes the settings; creates the store if need be.
@@ -137,10 +137,53 @@ impl SeriesStore {
         Ok(floor)
     }
 
+    /// Drops the oldest days, as [`SeriesStore::drop_before`] does, until the chunks in files take at most `bytes_max`; the
+    /// newest day stays in any case. Answers the first millisecond that is kept. Cost: a look at every stored chunk's key.
+    ///
+    /// # Errors
+    /// Damage; the engine's.
+    pub fn drop_to_bytes(&self, bytes_max: u64) -> Result<i64, SeriesError> {
+        let Some(state) = self.model.find(self.name()) else { return Ok(i64::MIN) };
+        let days = {
+            let snapshot = self.engine.snapshot();
+            let place = self.model.place(state.id);
+            bytes_by_partition(&mut snapshot.read().cursor(place.chunks), state.id)?
+        };
+        let mut bytes: u64 = days.iter().map(|(_, bytes)| bytes).sum();
+        let mut floor = state.floor();
+        for ((_, dropped), (next, _)) in days.iter().zip(days.iter().skip(1)) {
+            if bytes <= bytes_max {
+                break;
+            }
+            bytes -= dropped;
+            floor = base_of(*next);
+        }
+        if floor > state.floor() { self.drop_before(floor) } else { Ok(floor) }
+    }
+
     /// The first millisecond for which samples are kept; `i64::MIN` without retention.
     pub fn floor(&self) -> i64 {
         self.model.find(self.name()).map_or(i64::MIN, |state| state.floor())
     }
+}
+
+/// The partitions of a store and the bytes of the chunks in each, ascending.
+fn bytes_by_partition(cursor: &mut Cursor<'_>, store: u32) -> Result<Vec<(i64, u64)>, SeriesError> {
+    let mut days: Vec<(i64, u64)> = Vec::new();
+    cursor.seek(&store.to_be_bytes())?;
+    while cursor.valid() {
+        let (of, key) = ChunkKey::decode(cursor.key()).map_err(|error| damaged(cursor.key(), &error))?;
+        if of != store {
+            break;
+        }
+        let bytes = (cursor.key().len() + cursor.value().len()) as u64;
+        match days.last_mut().filter(|(day, _)| *day == key.partition) {
+            Some((_, sum)) => *sum += bytes,
+            None => days.push((key.partition, bytes)),
+        }
+        cursor.next()?;
+    }
+    Ok(days)
 }
 
 /// How many values a label has.

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ropewalk_base::Seq;
+use ropewalk_base::{Seq, hash64};
 use ropewalk_engine::{ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 
 use crate::batch::{GroupRef, SampleBatch, Who, take_payload};
@@ -79,35 +79,42 @@ struct Resolved {
     known: Vec<u32>,
 }
 
+/// Looks the series of a batch up, step by step for all groups: the misses of the processor's caches then overlap instead of
+/// waiting for each other, which is most of what a look-up among many series costs.
 fn resolve(batch: &SampleBatch, index: Option<&Index>, store: &str) -> Result<Resolved, SeriesError> {
+    let labels = |group: &GroupRef<'_>| match group.who {
+        Who::Labels(start, end) => Some(batch.label_bytes(start, end)),
+        Who::Id(_) => None,
+    };
+    let hashes: Vec<u64> = batch.groups().map(|g| labels(&g).map_or(0, hash64)).collect();
+    let candidate = |hash: &u64| index.and_then(|index| index.candidate(*hash));
+    let candidates: Vec<Option<u32>> = hashes.iter().map(candidate).collect();
     let mut targets = Vec::with_capacity(batch.group_count());
     let mut known = Vec::with_capacity(batch.group_count());
     let mut unknown: Vec<Unknown> = Vec::new();
     let mut ordinals: HashMap<&[u8], u32> = HashMap::new();
-    for group in batch.groups() {
-        let id = match group.who {
+    for (group, candidate) in batch.groups().zip(candidates) {
+        let found = match group.who {
             Who::Id(id) => match index.filter(|index| index.is_alive(id.0)) {
                 Some(_) => Some(id.0),
                 None => return Err(SeriesError::UnknownSeries { id, store: store.to_owned() }),
             },
             Who::Labels(start, end) => {
                 let bytes = batch.label_bytes(start, end);
-                let found = index.and_then(|index| index.find(bytes));
-                if found.is_none() {
-                    let next = unknown.len() as u32;
-                    let ordinal = *ordinals.entry(bytes).or_insert(next);
-                    if ordinal == next {
-                        labels::check(bytes)?;
-                        unknown.push(Unknown { labels: bytes.into(), id: None });
-                    }
-                    targets.push(Target::New(ordinal));
-                }
-                found
+                index.and_then(|index| index.confirm(candidate, bytes))
             }
         };
-        if let Some(id) = id {
+        if let Some(id) = found {
             known.push(id);
             targets.push(Target::Known(id));
+        } else if let Some(bytes) = labels(&group) {
+            let next = unknown.len() as u32;
+            let ordinal = *ordinals.entry(bytes).or_insert(next);
+            if ordinal == next {
+                labels::check(bytes)?;
+                unknown.push(Unknown { labels: bytes.into(), id: None });
+            }
+            targets.push(Target::New(ordinal));
         }
     }
     Ok(Resolved { targets, unknown, known })

@@ -133,10 +133,22 @@ impl Index {
     /// The series with these labels in the newest state.
     #[inline]
     pub(crate) fn find(&self, labels: &[u8]) -> Option<u32> {
-        if let Some(id) = self.by_hash.get(&hash64(labels))
-            && self.labels(*id).is_some_and(|found| found.as_bytes() == labels)
+        self.confirm(self.candidate(hash64(labels)), labels)
+    }
+
+    /// The series that labels with this hash most likely mean.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
+        self.by_hash.get(&hash).copied()
+    }
+
+    /// The series with these labels, where `candidate` is what their hash gave.
+    #[inline]
+    pub(crate) fn confirm(&self, candidate: Option<u32>, labels: &[u8]) -> Option<u32> {
+        if let Some(id) = candidate
+            && self.labels(id).is_some_and(|found| found.as_bytes() == labels)
         {
-            return Some(*id);
+            return Some(id);
         }
         if self.collided.is_empty() { None } else { self.collided.get(labels).copied() }
     }

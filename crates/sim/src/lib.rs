@@ -5,8 +5,8 @@
 //!
 //! One thread, one source of chance, a clock that moves when told: the same seed is the same run, so a failure is
 //! repeated by its number. Read `oracle` for what must hold, `world` for promises and restarts, `nemesis` for what goes
-//! wrong, `actors`, `transactions` and `readers` for who does what, `exhaust` for crashes at every point. `tables` is a world
-//! of its own, for rows under rules.
+//! wrong, `actors`, `transactions` and `readers` for who does what, `exhaust` for crashes at every point. `tables` and
+//! `series` are worlds of their own, for rows under rules and for samples.
 //!
 //! Checked: what was acknowledged survives, and all of it or nothing; the order is total and positions have no gaps;
 //! conditions, tracking and idempotency keys hold; transactions equal a serial run; snapshots stay; every query in both
@@ -20,6 +20,7 @@ mod nemesis;
 mod oracle;
 mod readers;
 mod rot;
+mod series;
 mod tables;
 mod transactions;
 mod words;
@@ -28,6 +29,7 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use exhaust::{Exhausted, exhaust};
+pub use series::run_series;
 pub use tables::run_tables;
 pub use world::Counts;
 use world::{Bug, Check, End, World};

@@ -119,6 +119,12 @@ impl From<Error> for Bug {
     }
 }
 
+impl From<ropewalk::series::SeriesError> for Bug {
+    fn from(error: ropewalk::series::SeriesError) -> Self {
+        Self(error.to_string())
+    }
+}
+
 impl From<ropewalk::EventsError> for Bug {
     fn from(error: ropewalk::EventsError) -> Self {
         Self(error.to_string())

@@ -125,3 +125,18 @@ fn old_days_are_dropped_and_refused() {
     assert_eq!(first(&db), 3 * PARTITION_MS);
     assert_eq!(db.store.drop_before(0).unwrap(), 3 * PARTITION_MS, "a floor never sinks");
 }
+
+#[test]
+fn the_oldest_days_go_until_the_rest_fits() {
+    let db = Db::memory();
+    noisy(&db, "m", 0..5);
+    db.compact();
+    let all = bytes(&db);
+    assert_eq!(db.store.drop_to_bytes(all * 2).unwrap(), i64::MIN);
+    assert_eq!(db.store.drop_to_bytes(all / 2).unwrap(), 3 * PARTITION_MS);
+    db.compact();
+    assert!(bytes(&db) <= all / 2);
+    assert_eq!(db.store.drop_to_bytes(0).unwrap(), 4 * PARTITION_MS, "the newest day stays");
+    db.compact();
+    assert!(bytes(&db) > 0);
+}

@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use ropewalk_sim::{Counts, Run, Settings, exhaust, run, run_tables};
+use ropewalk_sim::{Counts, Run, Settings, exhaust, run, run_series, run_tables};
 
 /// Seeded simulation of the whole engine on a disk that fails.
 #[derive(Debug, Parser)]
@@ -39,6 +39,9 @@ struct Arguments {
     /// Instead: transactions, definitions and loads over tables.
     #[arg(long)]
     tables: bool,
+    /// Instead: samples in any order, deletions and snapshots over series.
+    #[arg(long, conflicts_with = "tables")]
+    series: bool,
     /// Outcomes to try of each power cut of `--exhaust`.
     #[arg(long, default_value_t = 3)]
     tears: u64,
@@ -91,10 +94,18 @@ fn run_all(arguments: &Arguments, seeds: std::ops::Range<u64>) -> (u64, u64) {
     let settings = Settings { boots, steps, plant_lost_sync, whole_trace: arguments.trace };
     let (mut passed, mut failed, mut total) = (0, 0, Counts::default());
     for seed in seeds {
-        let run = if arguments.tables { run_tables(seed, boots) } else { run(seed, &settings) };
+        let run = match (arguments.tables, arguments.series) {
+            (true, _) => run_tables(seed, boots),
+            (_, true) => run_series(seed, boots),
+            _ => run(seed, &settings),
+        };
         add(&mut total, &run.counts);
         let planted = if plant_lost_sync { " --plant-lost-sync" } else { "" };
-        let tables = if arguments.tables { " --tables" } else { "" };
+        let tables = match (arguments.tables, arguments.series) {
+            (true, _) => " --tables",
+            (_, true) => " --series",
+            _ => "",
+        };
         let command = format!("sim --seed {seed} --boots {boots} --steps {steps}{planted}{tables}");
         if run.bug.is_some() {
             failed += 1;

@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
 mod found;
+mod series;
 mod short;
 mod tables;
