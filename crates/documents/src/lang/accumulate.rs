@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::error::{LangError, refuse};
 use super::expression::{Expression, Scope};
-use super::functions::{merge_into, quotient, standard_deviation, sum_of};
+use super::functions::{Merged, quotient, standard_deviation, sum_of};
 use super::key::key_of;
 use super::order;
 use super::sort::Sort;
@@ -172,11 +172,10 @@ impl Accumulator {
                 let merged = {
                     let before =
                         own.as_ref().and_then(|own| own.value().as_document()).unwrap_or(Doc::empty());
-                    let mut fields: Vec<_> = before.iter().collect();
-                    merge_into(&mut fields, doc);
-                    let mut writer = Writer::new();
-                    fields.iter().for_each(|(name, value)| writer.put(name, *value));
-                    writer.into_owned()
+                    let mut merged = Merged::default();
+                    merged.put_all(before);
+                    merged.put_all(doc);
+                    merged.into_owned()
                 };
                 replace(own, merged.value())
             }

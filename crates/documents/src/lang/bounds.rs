@@ -68,6 +68,11 @@ pub(crate) fn of(root: &Node, path: &str, multikey: bool) -> Option<Bounds> {
     result.map(|bounds| Bounds { exact: bounds.exact && every, ..bounds })
 }
 
+/// Does this one condition bound the path?
+pub(crate) fn bounds_path(node: &Node, path: &str) -> bool {
+    of_node(node, path, false).is_some()
+}
+
 fn of_node(node: &Node, path: &str, multikey: bool) -> Option<Bounds> {
     match node {
         Node::Leaf(leaf) if leaf.path == path => of_test(&leaf.test),
@@ -222,9 +227,23 @@ fn union(mut intervals: Vec<Interval>) -> Vec<Interval> {
     out
 }
 
+/// Of sorted intervals that do not overlap, in one pass over both.
 fn intersection(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
-    let pairs = a.iter().flat_map(|x| b.iter().map(move |y| x.intersect(y)));
-    union(pairs.collect())
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    let mut out = Vec::new();
+    while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+        let both = x.intersect(y);
+        let first_ends = x.end <= y.end;
+        if !both.is_empty() {
+            out.push(both);
+        }
+        if first_ends {
+            a.next()
+        } else {
+            b.next()
+        };
+    }
+    out
 }
 
 fn narrower(a: Bounds, b: Bounds) -> Bounds {

@@ -71,6 +71,7 @@ codes! {
     CannotIndexParallelArrays = 171, "two arrays side by side in one index";
     NotImplemented = 238, "known, and not built yet";
     ConversionFailure = 241, "a value that cannot be converted";
+    ExceededTimeLimit = 262, "more work than one document may be";
     QueryExceededMemoryLimitNoDiskUseAllowed = 292, "a stage wants more memory than it may have";
     BSONObjectTooLarge = 10334, "a document above 16 MiB";
 }

@@ -11,6 +11,8 @@
 //!
 //! Source: MongoDB manual, "Aggregation Operators".
 
+use std::cell::Cell;
+
 use super::error::{LangError, refuse};
 use super::functions::{self, Arguments, Function};
 use super::options::Options;
@@ -21,6 +23,10 @@ use super::writer::Writer;
 
 /// Expressions in expressions, at most.
 const NESTING_MAX: usize = 100;
+/// Steps for one document: a second or two. Maps in maps over long ranges would go on for years.
+const STEPS_MAX: u64 = 20_000_000;
+/// So many bytes that a function makes are a step.
+const STEP_BYTES: usize = 8;
 
 /// A parsed expression.
 #[derive(Debug, Clone)]
@@ -98,6 +104,23 @@ struct Binding<'e> {
     outer: Option<&'e Binding<'e>>,
 }
 
+/// Steps that are left.
+struct Fuel(Cell<u64>);
+
+impl Fuel {
+    fn burn(&self, steps: u64) -> Result<(), LangError> {
+        match self.0.get().checked_sub(steps) {
+            Some(left) => {
+                self.0.set(left);
+                Ok(())
+            }
+            None => {
+                refuse!(ExceededTimeLimit, "an expression took more than {STEPS_MAX} steps for one document")
+            }
+        }
+    }
+}
+
 impl Expression {
     /// Parses an operand: a path, a constant, an operator, or a document or array of operands.
     pub(crate) fn parse(value: Value<'_>, scope: &Scope) -> Result<Self, LangError> {
@@ -109,7 +132,7 @@ impl Expression {
     }
 
     pub(crate) fn evaluate_root<'e>(&'e self, root: Doc<'e>) -> Result<Val<'e>, LangError> {
-        self.node.evaluate(Env { root, bound: None })
+        self.node.evaluate(Env { root, bound: None }, &Fuel(Cell::new(STEPS_MAX)))
     }
 }
 
@@ -165,6 +188,8 @@ fn parse_path(text: &str, scope: &Scope) -> Result<Node, LangError> {
     let constant = scope.constants.as_ref().and_then(|constants| constants.doc().get(name));
     match constant {
         None => refuse!(17276, "Use of undefined variable: {name}"),
+        // A variable whose value is missing.
+        Some(Value::Undefined) => Ok(Node::Nothing),
         Some(value) if rest.is_empty() => Ok(Node::Constant(value.into())),
         Some(value) => Ok(match follow(Some(value), rest) {
             Val::Missing => Node::Nothing,
@@ -410,7 +435,8 @@ fn parse_let(operand: Value<'_>, scope: &Scope) -> Result<Node, LangError> {
 }
 
 impl Node {
-    fn evaluate<'e>(&'e self, env: Env<'e>) -> Result<Val<'e>, LangError> {
+    fn evaluate<'e>(&'e self, env: Env<'e>, fuel: &Fuel) -> Result<Val<'e>, LangError> {
+        fuel.burn(1)?;
         Ok(match self {
             Self::Nothing => Val::Missing,
             Self::Constant(value) => Val::Ref(value.value()),
@@ -424,7 +450,7 @@ impl Node {
             Self::Object(fields) => {
                 let mut writer = Writer::new();
                 for (name, node) in fields {
-                    if let Some(value) = node.evaluate(env)?.get() {
+                    if let Some(value) = node.evaluate(env, fuel)?.get() {
                         writer.put(name, value);
                     }
                 }
@@ -433,17 +459,22 @@ impl Node {
             Self::Array(nodes) => {
                 let mut writer = Writer::array();
                 for node in nodes {
-                    writer.put("", node.evaluate(env)?.or_null());
+                    writer.put("", node.evaluate(env, fuel)?.or_null());
                 }
                 val::built(writer.into_owned())?
             }
             Self::Call(function, nodes) => {
-                let values = nodes.iter().map(|node| node.evaluate(env)).collect::<Result<Vec<_>, _>>()?;
-                (function.call)(&values)?
+                let values =
+                    nodes.iter().map(|node| node.evaluate(env, fuel)).collect::<Result<Vec<_>, _>>()?;
+                let made = (function.call)(&values)?;
+                if let Val::Own(owned) = &made {
+                    fuel.burn((owned.bytes() / STEP_BYTES) as u64)?;
+                }
+                made
             }
             Self::And(nodes) => {
                 for node in nodes {
-                    if !node.holds(env)? {
+                    if !node.holds(env, fuel)? {
                         return Ok(val::bool(false));
                     }
                 }
@@ -451,7 +482,7 @@ impl Node {
             }
             Self::Or(nodes) => {
                 for node in nodes {
-                    if node.holds(env)? {
+                    if node.holds(env, fuel)? {
                         return Ok(val::bool(true));
                     }
                 }
@@ -459,12 +490,16 @@ impl Node {
             }
             Self::Choice(parts) => {
                 let [condition, then, otherwise] = parts.as_ref();
-                if condition.holds(env)? { then.evaluate(env)? } else { otherwise.evaluate(env)? }
+                if condition.holds(env, fuel)? {
+                    then.evaluate(env, fuel)?
+                } else {
+                    otherwise.evaluate(env, fuel)?
+                }
             }
             Self::IfNull(nodes) => {
                 let mut last = Val::Missing;
                 for node in nodes {
-                    last = node.evaluate(env)?;
+                    last = node.evaluate(env, fuel)?;
                     if !last.is_nullish() {
                         break;
                     }
@@ -473,35 +508,35 @@ impl Node {
             }
             Self::Switch(branches, default) => {
                 for (case, then) in branches {
-                    if case.holds(env)? {
-                        return then.evaluate(env);
+                    if case.holds(env, fuel)? {
+                        return then.evaluate(env, fuel);
                     }
                 }
                 match default {
-                    Some(node) => node.evaluate(env)?,
+                    Some(node) => node.evaluate(env, fuel)?,
                     None => refuse!(
                         40066,
                         "$switch could not find a matching branch for an input, and no default was specified."
                     ),
                 }
             }
-            Self::Let(values, body) => bind(values, body, env)?,
+            Self::Let(values, body) => bind(values, body, env, fuel)?,
             Self::Map(parts) => {
                 let [input, body] = parts.as_ref();
-                let input = input.evaluate(env)?;
+                let input = input.evaluate(env, fuel)?;
                 let Some(array) = array_or_null(&input, "$map", 16883)? else { return Ok(Val::NULL) };
                 let mut writer = Writer::array();
                 for value in array.values() {
                     let binding = Binding { value: Some(value), outer: env.bound };
                     let inner = Env { bound: Some(&binding), ..env };
-                    writer.put("", body.evaluate(inner)?.or_null());
+                    writer.put("", body.evaluate(inner, fuel)?.or_null());
                 }
                 val::built(writer.into_owned())?
             }
             Self::Filter(parts) => {
                 let [input, condition, limit] = parts.as_ref();
-                let input = input.evaluate(env)?;
-                let limit = limit.evaluate(env)?;
+                let input = input.evaluate(env, fuel)?;
+                let limit = limit.evaluate(env, fuel)?;
                 let Some(array) = array_or_null(&input, "$filter", 28651)? else { return Ok(Val::NULL) };
                 let limit = match limit.get() {
                     None | Some(Value::Null) => i64::MAX,
@@ -514,7 +549,7 @@ impl Node {
                 let mut count = 0;
                 for value in array.values() {
                     let binding = Binding { value: Some(value), outer: env.bound };
-                    if count < limit && condition.holds(Env { bound: Some(&binding), ..env })? {
+                    if count < limit && condition.holds(Env { bound: Some(&binding), ..env }, fuel)? {
                         writer.put("", value);
                         count += 1;
                     }
@@ -523,14 +558,14 @@ impl Node {
             }
             Self::Reduce(parts) => {
                 let [input, initial, body] = parts.as_ref();
-                let input = input.evaluate(env)?;
+                let input = input.evaluate(env, fuel)?;
                 let Some(array) = array_or_null(&input, "$reduce", 40080)? else { return Ok(Val::NULL) };
-                let mut total = initial.evaluate(env)?.into_static();
+                let mut total = initial.evaluate(env, fuel)?.into_static();
                 for value in array.values() {
                     let next = {
                         let outer = Binding { value: total.get(), outer: env.bound };
                         let inner = Binding { value: Some(value), outer: Some(&outer) };
-                        body.evaluate(Env { root: env.root, bound: Some(&inner) })?.into_static()
+                        body.evaluate(Env { root: env.root, bound: Some(&inner) }, fuel)?.into_static()
                     };
                     total = next;
                 }
@@ -539,8 +574,8 @@ impl Node {
         })
     }
 
-    fn holds(&self, env: Env<'_>) -> Result<bool, LangError> {
-        Ok(self.evaluate(env)?.get().is_some_and(Value::is_truthy))
+    fn holds(&self, env: Env<'_>, fuel: &Fuel) -> Result<bool, LangError> {
+        Ok(self.evaluate(env, fuel)?.get().is_some_and(Value::is_truthy))
     }
 }
 
@@ -549,13 +584,13 @@ fn writer_done(writer: Writer) -> Answer {
 }
 
 /// Binds the values one after the other and evaluates the body.
-fn bind(values: &[Node], body: &Node, env: Env<'_>) -> Answer {
+fn bind(values: &[Node], body: &Node, env: Env<'_>, fuel: &Fuel) -> Answer {
     match values.split_first() {
-        None => Ok(body.evaluate(env)?.into_static()),
+        None => Ok(body.evaluate(env, fuel)?.into_static()),
         Some((first, rest)) => {
-            let value = first.evaluate(env)?;
+            let value = first.evaluate(env, fuel)?;
             let binding = Binding { value: value.get(), outer: env.bound };
-            bind(rest, body, Env { root: env.root, bound: Some(&binding) })
+            bind(rest, body, Env { root: env.root, bound: Some(&binding) }, fuel)
         }
     }
 }

@@ -23,6 +23,10 @@ use super::regex::Pattern;
 use super::schema::Schema;
 use super::value::{Doc, DocBuf, Owned, Value};
 
+/// A planner looks at so many paths of a filter, and at so many branches.
+const PATHS_MAX: usize = 64;
+const BRANCHES_MAX: usize = 256;
+
 /// A parsed filter.
 #[derive(Debug, Clone)]
 pub struct Filter {
@@ -177,14 +181,15 @@ impl Filter {
         super::bounds::of(&self.root, path, multikey)
     }
 
-    /// Paths with conditions that bound an index, in order of appearance.
+    /// Paths with conditions that bound an index, in order of appearance; not more than an index could use.
     #[must_use]
     pub fn bounded_paths(&self) -> Vec<&str> {
         let mut paths = Vec::new();
         for node in self.root.conjuncts() {
             if let Some(path) = node.path()
+                && paths.len() < PATHS_MAX
                 && !paths.contains(&path)
-                && self.bounds(path, false).is_some()
+                && super::bounds::bounds_path(node, path)
             {
                 paths.push(path);
             }
@@ -192,7 +197,8 @@ impl Filter {
         paths
     }
 
-    /// The branches of an `$or`, each together with all other conditions: what a planner may plan one by one.
+    /// The branches of an `$or`, each together with all other conditions: what a planner may plan
+    /// one by one. None for more than a planner should.
     #[must_use]
     pub fn branches(&self) -> Option<Vec<Self>> {
         let conjuncts = self.root.conjuncts();
@@ -200,6 +206,9 @@ impl Filter {
             Node::Or(branches) => Some((at, branches)),
             _ => None,
         })?;
+        if branches.len() > BRANCHES_MAX {
+            return None;
+        }
         let rest = || conjuncts.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, node)| node.clone());
         Some(
             branches

@@ -32,7 +32,7 @@ pub(crate) struct Lookup {
 #[derive(Debug, Clone)]
 struct Stages {
     array: Owned,
-    /// Parsed with variables of no value, to be known as right and for its collections.
+    /// Parsed with variables that are missing, to be known as right and for its collections.
     parsed: Pipeline,
 }
 
@@ -89,7 +89,7 @@ impl Lookup {
             }
             None => {}
             Some(stages @ Value::Array(array)) => {
-                let nothing: Vec<Owned> = lookup.variables.iter().map(|_| Owned::NULL).collect();
+                let nothing: Vec<Owned> = lookup.variables.iter().map(|_| Value::Undefined.into()).collect();
                 let parsed = Pipeline::parse_inner(array, &lookup.with_variables(&nothing), depth + 1)?;
                 lookup.stages = Some(Stages { array: stages.into(), parsed });
             }
@@ -151,8 +151,9 @@ impl Lookup {
             Some(stages) => {
                 let mut values = Vec::new();
                 for (_, expression) in &self.variables {
-                    // A variable without a value is not there; null is the nearest.
-                    values.push(Owned::from(expression.evaluate_root(doc)?.or_null()));
+                    // Undefined stands for what is missing: expressions see nothing there.
+                    values
+                        .push(Owned::from(expression.evaluate_root(doc)?.get().unwrap_or(Value::Undefined)));
                 }
                 let array = stages.array.value().as_array().unwrap_or(Doc::empty());
                 let options = self.with_variables(&values);

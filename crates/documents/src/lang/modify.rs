@@ -3,9 +3,12 @@
 //! A place is found, or made on the way to it, by [`super::tree`]; here it gets its new value. An operator that cannot do its work
 //! on what is there refuses and says what it found.
 
+use std::collections::HashSet;
+
 use super::error::{LangError, refuse};
 use super::filter::{Comparison, Filter};
 use super::filter_parser::is_operators;
+use super::key::key_of;
 use super::number::{self, Arithmetic};
 use super::options::Options;
 use super::order;
@@ -34,7 +37,8 @@ pub(crate) enum Operator {
     Push(Push),
     AddToSet(Vec<Owned>),
     Pull(Pull),
-    PullAll(Vec<Owned>),
+    /// By their keys.
+    PullAll(HashSet<Vec<u8>>),
     /// The first element, or the last.
     Pop {
         first: bool,
@@ -130,7 +134,7 @@ impl Operator {
             "$addToSet" => Self::AddToSet(each(operand, "$addToSet")?),
             "$pull" => Self::Pull(Pull::parse(operand, options)?),
             "$pullAll" => match operand {
-                Value::Array(values) => Self::PullAll(values.values().map(Owned::from).collect()),
+                Value::Array(values) => Self::PullAll(values.values().map(key_of).collect()),
                 _ => refuse!(
                     BadValue,
                     "$pullAll requires an array argument but was given a {}",
@@ -194,9 +198,10 @@ impl Operator {
             }
             Self::AddToSet(values) => {
                 let elements = array(tree, path, "$addToSet")?;
+                let mut there: HashSet<Vec<u8>> =
+                    elements.iter().map(|element| element.with(key_of)).collect();
                 for value in values {
-                    let there = |element: &Branch<'_>| element.with(|own| order::equal(own, value.value()));
-                    if !elements.iter().any(there) {
+                    if there.insert(key_of(value.value())) {
                         elements.push(Branch::Owned(value.clone()));
                     }
                 }
@@ -213,9 +218,7 @@ impl Operator {
             }
             Self::PullAll(values) => {
                 if let Some(elements) = existing_array(tree, path, "$pullAll")? {
-                    elements.retain(|element| {
-                        element.with(|own| !values.iter().any(|value| order::equal(own, value.value())))
-                    });
+                    elements.retain(|element| !values.contains(&element.with(key_of)));
                 }
             }
             Self::Pop { first } => {

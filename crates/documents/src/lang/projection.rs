@@ -52,6 +52,8 @@ pub(crate) enum Dialect {
 }
 
 const ELEMENT: &str = "e";
+/// Each field of a document is looked up among those of the projection.
+const FIELDS_MAX: usize = 5000;
 
 impl Projection {
     /// Parses the projection of a find.
@@ -299,6 +301,9 @@ impl Parser<'_> {
 
 /// Puts a rule at its path and refuses what is there twice.
 fn insert(fields: &mut Fields, path: &str, rule: Rule, whole: &str) -> Result<(), LangError> {
+    if fields.len() >= FIELDS_MAX {
+        refuse!(BadValue, "a projection names more than {FIELDS_MAX} fields");
+    }
     let (name, rest) = path::split(path);
     let existing = fields.iter_mut().find(|(own, _)| own == name).map(|(_, rule)| rule);
     let rule = if rest.is_empty() {
@@ -421,10 +426,15 @@ impl Context<'_> {
             }
         }
         // Computed fields that the document does not have.
-        for (name, rule) in fields.iter().filter(|(name, _)| doc.get(name).is_none()) {
+        let computes = |rule: &Rule| match rule {
+            Rule::Computed(_) => true,
+            Rule::Inner(inner) => has_computed(inner),
+            _ => false,
+        };
+        for (name, rule) in fields.iter().filter(|(name, rule)| computes(rule) && doc.get(name).is_none()) {
             match rule {
                 Rule::Computed(expression) => self.computed(name, expression, writer)?,
-                Rule::Inner(inner) if has_computed(inner) => {
+                Rule::Inner(inner) => {
                     writer.open_document(name);
                     self.fresh(inner, writer)?;
                     writer.close();

@@ -23,6 +23,9 @@ use super::tree::{Branch, Tree};
 use super::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, Value};
 use super::writer::Writer;
 
+/// Each path is looked up among the fields of the document.
+const CHANGES_MAX: usize = 10_000;
+
 /// A parsed update.
 #[derive(Debug, Clone)]
 pub struct Update {
@@ -378,6 +381,9 @@ fn parse_changes(update: Doc<'_>, options: &Options) -> Result<Vec<Change>, Lang
                 changes.push(Change::new(target_steps, Operator::Nothing));
             }
             changes.push(Change::new(steps, operator));
+            if changes.len() > CHANGES_MAX {
+                refuse!(BadValue, "an update names more than {CHANGES_MAX} paths");
+            }
         }
     }
     changes.sort_by(|a, b| compare_paths(&names(&a.path), &names(&b.path)));

@@ -14,7 +14,7 @@ use super::val::{Answer, Val};
 
 pub(crate) use arithmetic::{quotient, sum_of};
 pub(crate) use arrays::{standard_deviation, window};
-pub(crate) use objects::merge_into;
+pub(crate) use objects::Merged;
 
 /// A function of values.
 #[derive(Debug)]

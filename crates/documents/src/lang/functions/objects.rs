@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use super::super::error::refuse;
 use super::super::val::{self, Answer, Val};
 use super::super::value::{Doc, Owned, Value};
@@ -14,7 +16,7 @@ pub(super) const TABLE: &[Function] = &[
 ];
 
 fn merge(args: &[Val<'_>]) -> Answer {
-    let mut fields: Vec<(&str, Value<'_>)> = Vec::new();
+    let mut merged = Merged::default();
     // One operand may be the array of all.
     let only = match args {
         [only] => only.get().and_then(Value::as_array),
@@ -27,7 +29,7 @@ fn merge(args: &[Val<'_>]) -> Answer {
     for value in values {
         match value {
             None | Some(Value::Null | Value::Undefined) => {}
-            Some(Value::Document(doc)) => merge_into(&mut fields, doc),
+            Some(Value::Document(doc)) => merged.put_all(doc),
             Some(other) => {
                 refuse!(
                     40400,
@@ -37,22 +39,34 @@ fn merge(args: &[Val<'_>]) -> Answer {
             }
         }
     }
-    document(&fields)
+    val::built(merged.into_owned())
 }
 
-pub(crate) fn merge_into<'v>(fields: &mut Vec<(&'v str, Value<'v>)>, doc: Doc<'v>) {
-    for (name, value) in doc {
-        match fields.iter_mut().find(|(own, _)| *own == name) {
+/// Fields by name; a name that comes again changes its value and keeps its place.
+#[derive(Default)]
+pub(crate) struct Merged<'v> {
+    fields: Vec<(&'v str, Value<'v>)>,
+    places: HashMap<&'v str, usize>,
+}
+
+impl<'v> Merged<'v> {
+    pub(crate) fn put(&mut self, name: &'v str, value: Value<'v>) {
+        let next = self.fields.len();
+        match self.fields.get_mut(*self.places.entry(name).or_insert(next)) {
             Some((_, own)) => *own = value,
-            None => fields.push((name, value)),
+            None => self.fields.push((name, value)),
         }
     }
-}
 
-fn document(fields: &[(&str, Value<'_>)]) -> Answer {
-    let mut writer = Writer::new();
-    fields.iter().for_each(|(name, value)| writer.put(name, *value));
-    val::built(writer.into_owned())
+    pub(crate) fn put_all(&mut self, doc: Doc<'v>) {
+        doc.iter().for_each(|(name, value)| self.put(name, value));
+    }
+
+    pub(crate) fn into_owned(self) -> Owned {
+        let mut writer = Writer::new();
+        self.fields.iter().for_each(|(name, value)| writer.put(name, *value));
+        writer.into_owned()
+    }
 }
 
 fn get(args: &[Val<'_>]) -> Answer {
@@ -128,7 +142,7 @@ fn from_array(args: &[Val<'_>]) -> Answer {
         _ if arg(args, 0).is_nullish() => return Ok(Val::NULL),
         _ => refuse!(40386, "$arrayToObject requires an array input, found: {}", arg(args, 0).type_name()),
     };
-    let mut fields: Vec<(String, Owned)> = Vec::new();
+    let mut merged = Merged::default();
     for element in array.values() {
         let pair = match element {
             Value::Document(doc) if doc.iter().count() == 2 => doc.get("k").zip(doc.get("v")),
@@ -146,12 +160,7 @@ fn from_array(args: &[Val<'_>]) -> Answer {
         if name.contains('\0') {
             refuse!(4940400, "Key field cannot contain an embedded null byte");
         }
-        match fields.iter_mut().find(|(own, _)| own == name) {
-            Some((_, own)) => *own = value.into(),
-            None => fields.push((name.to_owned(), value.into())),
-        }
+        merged.put(name, value);
     }
-    let fields: Vec<(&str, Value<'_>)> =
-        fields.iter().map(|(name, value)| (name.as_str(), value.value())).collect();
-    document(&fields)
+    val::built(merged.into_owned())
 }
