@@ -148,6 +148,7 @@ def main():
     results.append(suite("UmaDB's Python tests that start a server", python, names, tests, {}))
     own = {"ROPEWALK_BINARY": str(binary)}
     results.append(suite("recorder tests of eventsourcing", python, ["test_recorders"], HERE, own))
+    results.append(suite("pymongo", python, ["test_pymongo"], HERE / "mongo", own))
     results.append(openapi(python, binary))
     sys.exit(0 if all(results) else 1)
 

@@ -13,16 +13,21 @@ PATIENCE = 60
 
 
 class Server:
-    """A server on a directory of its own; `url` is its gRPC port, `http` its HTTP port, if that is on.
+    """A server on a directory of its own; `url` is its gRPC port, `http` its HTTP port, `mongo` that of MongoDB, if they are on.
 
-    With `token`, an admin token of that name exists, and is needed: its secret is `token`."""
+    With `token`, an admin token of that name exists, and is needed: its secret is `token`. With `user`, a name and a
+    password, there is an administrator who is called so."""
 
-    def __init__(self, binary, listen="127.0.0.1:0", http="off", token=None, options=()):
+    def __init__(self, binary, listen="127.0.0.1:0", http="off", token=None, user=None, options=()):
         self._directory = tempfile.TemporaryDirectory(prefix="ropewalk-clients-")
         place = Path(self._directory.name)
         ready = place / "ready.json"
         self._log = open(place / "log", "w+")
         at = ["--at", str(place / "db")]
+        if user is not None:
+            subprocess.run([binary, *at, "init"], check=True, stdout=subprocess.DEVNULL)
+            add = [binary, *at, "user", "add", user[0], "--role", "admin"]
+            subprocess.run(add, check=True, stdout=subprocess.DEVNULL, input=user[1], text=True)
         if token is not None:
             subprocess.run([binary, *at, "init"], check=True, stdout=subprocess.DEVNULL)
             add = [binary, *at, "--mode", "json", "token", "add", token, "--role", "admin"]
@@ -42,6 +47,7 @@ class Server:
         places = json.loads(ready.read_text())["listening"]
         urls = {place["protocol"]: f"http://{place['address']}" for place in places}
         self.url, self.http = urls.get("grpc"), urls.get("http")
+        self.mongo = urls.get("mongo", "").replace("http", "mongodb")
 
     def stop(self):
         """Stops the server as a service manager would, and says whether it ended well."""

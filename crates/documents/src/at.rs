@@ -109,6 +109,19 @@ impl DocumentCursor {
         Ok(batch)
     }
 
+    /// Looks whether anything is left, which [`DocumentCursor::is_done`] knows only once somebody has asked for it.
+    ///
+    /// # Errors
+    /// As [`DocumentCursor::next_batch`].
+    pub fn has_more(&mut self) -> Result<bool, DocumentsError> {
+        if self.ahead.is_none() && !self.done {
+            let mut at = DocumentsAt { documents: self.documents.clone(), snapshot: &self.snapshot };
+            self.ahead = self.rows.next(&mut at)?.map(|(_, stored)| stored);
+            self.done = self.ahead.is_none();
+        }
+        Ok(!self.done)
+    }
+
     /// Nothing is left.
     pub fn is_done(&self) -> bool {
         self.done

@@ -81,10 +81,32 @@ pub(crate) struct Room {
     graceful: GracefulShutdown,
 }
 
+/// A connection's place.
+pub(crate) struct Entered {
+    _place: OwnedSemaphorePermit,
+    _watcher: Watcher,
+}
+
 impl Room {
     pub(crate) fn new(limits: Limits) -> Self {
         let places = Arc::new(Semaphore::new(limits.connections as usize));
         Self { limits, places, graceful: GracefulShutdown::new() }
+    }
+
+    /// The bounds.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// A place for a connection that ends by itself when the service stops; it is waited for as long as the value lives.
+    pub(crate) fn enter(&self) -> Option<Entered> {
+        match self.places.clone().try_acquire_owned() {
+            Ok(place) => Some(Entered { _place: place, _watcher: self.graceful.watcher() }),
+            Err(_) => {
+                tracing::warn!(connections = self.limits.connections, "no room for another connection");
+                None
+            }
+        }
     }
 
     /// Tells every connection to end with the request that it is in, and waits until all have. To be called when no port

@@ -11,6 +11,7 @@
 mod connection;
 mod listen;
 mod logs;
+mod mongo;
 mod notify;
 mod patient;
 mod server;
@@ -22,8 +23,8 @@ mod units;
 pub use listen::{SOCKET_NAME, connect_local};
 pub use server::{Address, ServeError, serve};
 pub use settings::{
-    DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat, Memory, Origin,
-    Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys, schema,
+    DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat, Memory, MongoDb,
+    Origin, Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys, schema,
 };
 pub use tls::{Certificates, TlsError};
 pub use units::{ByteSize, Every, Listen, Period};

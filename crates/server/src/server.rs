@@ -17,6 +17,7 @@ use axum::Router;
 use ropewalk::{Database, Options};
 use ropewalk_grpc::GrpcSettings;
 use ropewalk_http::{Cors, HttpSettings};
+use ropewalk_mongo::{Mongo, MongoSettings};
 use ropewalk_prometheus::PrometheusSettings;
 use ropewalk_wire::{Service, ServiceSettings, WireError};
 use serde::Serialize;
@@ -25,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::connection::{Port, Protocol, Room};
 use crate::listen::{Listener, LocalSocket};
+use crate::mongo::MongoPort;
 use crate::notify::ServiceManager;
 use crate::settings::{Effective, Settings, SettingsError};
 use crate::tls::{Certificates, TlsError};
@@ -70,7 +72,7 @@ pub enum ServeError {
 /// A place where the server can be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Address {
-    /// `http`, `grpc` or `socket`.
+    /// `http`, `grpc`, `mongo` or `socket`.
     pub protocol: &'static str,
     /// IP and port, or the path of the local socket.
     pub address: String,
@@ -150,7 +152,8 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     if settings.dev_tls && settings.tls.cert.is_some() {
         return refuse("dev_tls", "makes a certificate, and tls.cert names another; take one of them out");
     }
-    let addresses = [settings.http.listen.address(), settings.grpc.listen.address()];
+    let addresses =
+        [settings.http.listen.address(), settings.grpc.listen.address(), settings.mongo.listen.address()];
     if addresses.iter().flatten().next().is_none() && !settings.socket.0 {
         return refuse("http.listen", "every port is off; there would be nothing to serve");
     }
@@ -265,6 +268,9 @@ impl Running {
         if let Some(address) = settings.grpc.listen.address() {
             running.listen("grpc", Protocol::Grpc, address, grpc)?;
         }
+        if let Some(address) = settings.mongo.listen.address() {
+            running.listen_mongo(address, settings.mongo.announce.clone())?;
+        }
         if let Every::Period(Period(interval)) = settings.prometheus.self_scrape {
             let instance = running.addresses.first().map_or_else(String::new, |first| first.address.clone());
             let service = running.service.clone();
@@ -284,6 +290,26 @@ impl Running {
         let listener = Listener::tcp(address).map_err(failed)?;
         let config = self.certificates.as_ref().map(|c| c.server_config(protocol.alpn())).transpose()?;
         self.serve(name, protocol, listener, config.map(TlsAcceptor::from), router).map_err(failed)
+    }
+
+    fn listen_mongo(&mut self, address: SocketAddr, announce: Option<String>) -> Result<(), ServeError> {
+        let failed = |source| ServeError::Io { what: format!("listen on {address} for mongo"), source };
+        let listener = Listener::tcp(address).map_err(failed)?;
+        let config = self.certificates.as_ref().map(|c| c.server_config(&[])).transpose()?;
+        let settings = MongoSettings { announce };
+        let mongo = Mongo::new(self.service.clone(), settings);
+        let (tls, room) = (config.map(TlsAcceptor::from), self.room.clone());
+        self.reached("mongo", &listener, tls.is_some()).map_err(failed)?;
+        self.accepting.spawn(MongoPort { listener, tls, mongo, room }.serve());
+        Ok(())
+    }
+
+    /// Notes an address at which the server can be reached.
+    fn reached(&mut self, protocol: &'static str, listener: &Listener, tls: bool) -> io::Result<()> {
+        let address = Address { protocol, address: listener.address()?, tls };
+        tracing::info!(protocol, address = address.address, tls, "listening");
+        self.addresses.push(address);
+        Ok(())
     }
 
     /// The local socket. A directory that cannot hold one (a file system without sockets) is served without.
@@ -306,9 +332,7 @@ impl Running {
         tls: Option<TlsAcceptor>,
         router: Router,
     ) -> io::Result<()> {
-        let address = Address { protocol: name, address: listener.address()?, tls: tls.is_some() };
-        tracing::info!(protocol = name, address = address.address, tls = address.tls, "listening");
-        self.addresses.push(address);
+        self.reached(name, &listener, tls.is_some())?;
         let room = self.room.clone();
         self.accepting.spawn(Port { protocol, listener, tls, router, room }.serve());
         Ok(())
@@ -375,7 +399,11 @@ fn certificates(settings: &Settings) -> Result<Option<Certificates>, TlsError> {
 
 /// Refuses an address that others can reach unless passwords are asked for and cannot be overheard.
 fn refuse_exposed(settings: &Settings, service: &Service) -> Result<(), ServeError> {
-    let places = [("http.listen", settings.http.listen), ("grpc.listen", settings.grpc.listen)];
+    let places = [
+        ("http.listen", settings.http.listen),
+        ("grpc.listen", settings.grpc.listen),
+        ("mongo.listen", settings.mongo.listen),
+    ];
     let mut reachable = places.iter().filter_map(|(name, listen)| Some((name, listen.address()?)));
     let Some((name, address)) = reachable.find(|(_, address)| !address.ip().is_loopback()) else {
         return Ok(());

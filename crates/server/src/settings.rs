@@ -45,6 +45,8 @@ pub struct Settings {
     pub http: Http,
     /// The gRPC port
     pub grpc: Grpc,
+    /// The MongoDB port
+    pub mongo: MongoDb,
     /// Prometheus, on the HTTP port
     pub prometheus: Prometheus,
     /// Certificates of all ports
@@ -84,6 +86,23 @@ pub struct Grpc {
 impl Default for Grpc {
     fn default() -> Self {
         Self { listen: Listen::loopback(50051) }
+    }
+}
+
+/// The MongoDB port.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MongoDb {
+    /// IP:PORT of the MongoDB wire protocol, such as 127.0.0.1:27017; port 0 takes a free one, `off` takes none
+    pub listen: Listen,
+    /// HOST:PORT by which MongoDB clients reach the server, when it is another than the one they connect to
+    pub announce: Option<String>,
+}
+
+impl Default for MongoDb {
+    // Not on by itself: where there is a MongoDB already, the server would not start.
+    fn default() -> Self {
+        Self { listen: Listen::Off, announce: None }
     }
 }
 

@@ -1,0 +1,56 @@
+//! The MongoDB port: connections of another protocol beside HTTP, with the same bounds.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ropewalk_mongo::Mongo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+
+use crate::connection::Room;
+use crate::listen::{Accepted, Listener};
+use crate::patient::Patient;
+
+/// The port and what answers there.
+pub(crate) struct MongoPort {
+    pub(crate) listener: Listener,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) mongo: Mongo,
+    pub(crate) room: Arc<Room>,
+}
+
+impl MongoPort {
+    /// Accepts connections for as long as it is polled.
+    pub(crate) async fn serve(self) {
+        tokio::spawn(self.mongo.clone().tend());
+        loop {
+            let Accepted::Tcp(stream, peer) = self.listener.accept().await else { continue };
+            // Nothing can be said to a client of this protocol before it has spoken: it is hung up on.
+            let Some(entered) = self.room.enter() else { continue };
+            let (mongo, tls) = (self.mongo.clone(), self.tls.clone());
+            let limits = self.room.limits();
+            let (opening_time, stall_time) = (limits.header_time.0, limits.stall_time.0);
+            let local = stream.local_addr().ok();
+            tokio::spawn(async move {
+                match tls {
+                    None => speak(mongo, Patient::new(stream, opening_time, stall_time), peer, local).await,
+                    Some(tls) => match tokio::time::timeout(opening_time, tls.accept(stream)).await {
+                        Ok(Ok(stream)) => {
+                            speak(mongo, Patient::new(stream, opening_time, stall_time), peer, local).await;
+                        }
+                        Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
+                        Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
+                    },
+                }
+                drop(entered);
+            });
+        }
+    }
+}
+
+async fn speak<S>(mongo: Mongo, stream: S, peer: SocketAddr, local: Option<SocketAddr>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    mongo.serve(stream, Some(peer), local).await;
+}

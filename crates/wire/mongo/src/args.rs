@@ -1,0 +1,195 @@
+//! The fields of a command: taken by name, checked by type, and refused when nobody knows them.
+
+use core::time::Duration;
+
+use crate::documents::lang::{Doc, Options, Value};
+use crate::failure::{Code, Failure, Outcome};
+
+/// Fields that may stand in every command.
+const GENERIC: &[&str] = &[
+    "$db",
+    "$clusterTime",
+    "$readPreference",
+    "apiDeprecationErrors",
+    "apiStrict",
+    "apiVersion",
+    "autocommit",
+    "comment",
+    "lsid",
+    "maxTimeMS",
+    "readConcern",
+    "startTransaction",
+    "txnNumber",
+    "writeConcern",
+];
+
+/// A command and its name.
+#[derive(Clone, Copy)]
+pub(crate) struct Args<'a> {
+    /// What the command is called.
+    pub(crate) name: &'static str,
+    doc: Doc<'a>,
+}
+
+impl<'a> Args<'a> {
+    /// The arguments of command `name`.
+    pub(crate) fn new(name: &'static str, doc: Doc<'a>) -> Self {
+        Self { name, doc }
+    }
+
+    /// The command itself.
+    pub(crate) fn doc(&self) -> Doc<'a> {
+        self.doc
+    }
+
+    /// Refuses fields that are neither in `known` nor in every command, and fields that stand twice.
+    ///
+    /// # Errors
+    /// 40415, as MongoDB has it.
+    pub(crate) fn only(&self, known: &[&str]) -> Outcome<()> {
+        self.only_in(self.doc.iter().skip(1).map(|(name, _)| name), known, GENERIC)
+    }
+
+    fn only_in<'n>(
+        &self,
+        names: impl Iterator<Item = &'n str>,
+        known: &[&str],
+        generic: &[&str],
+    ) -> Outcome<()> {
+        for name in names {
+            if !known.contains(&name) && !generic.contains(&name) {
+                let message = format!("BSON field '{}.{name}' is an unknown field.", self.name);
+                return Err(Failure::new(Code::UnknownField, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Arguments of one statement of the command, of which all fields are known.
+    ///
+    /// # Errors
+    /// 40415.
+    pub(crate) fn statement(name: &'static str, doc: Doc<'a>, known: &[&str]) -> Outcome<Self> {
+        let args = Self { name, doc };
+        args.only_in(doc.iter().map(|(name, _)| name), known, &[])?;
+        Ok(args)
+    }
+
+    /// The value of a field.
+    pub(crate) fn get(&self, field: &str) -> Option<Value<'a>> {
+        self.doc.get(field)
+    }
+
+    fn mistyped(&self, field: &str, value: Value<'_>, expected: &str) -> Failure {
+        let (name, found) = (self.name, value.type_name());
+        let message =
+            format!("BSON field '{name}.{field}' is the wrong type '{found}', expected type '{expected}'");
+        Failure::new(Code::TypeMismatch, message)
+    }
+
+    fn typed<T>(
+        &self,
+        field: &str,
+        expected: &str,
+        convert: impl FnOnce(Value<'a>) -> Option<T>,
+    ) -> Outcome<Option<T>> {
+        match self.doc.get(field) {
+            None => Ok(None),
+            Some(value) if value.is_nullish() => Ok(None),
+            Some(value) => convert(value).map(Some).ok_or_else(|| self.mistyped(field, value, expected)),
+        }
+    }
+
+    /// Takes a field that has to be there.
+    ///
+    /// # Errors
+    /// 40414.
+    pub(crate) fn needed<T>(&self, field: &str, value: Option<T>) -> Outcome<T> {
+        value.ok_or_else(|| {
+            let message = format!("BSON field '{}.{field}' is missing but a required field", self.name);
+            Failure::new(Code::MissingField, message)
+        })
+    }
+
+    /// Text.
+    ///
+    /// # Errors
+    /// `TypeMismatch`, as of all that follow.
+    pub(crate) fn text(&self, field: &str) -> Outcome<Option<&'a str>> {
+        self.typed(field, "string", Value::as_str)
+    }
+
+    /// A document.
+    pub(crate) fn document(&self, field: &str) -> Outcome<Option<Doc<'a>>> {
+        self.typed(field, "object", Value::as_document)
+    }
+
+    /// An array.
+    pub(crate) fn array(&self, field: &str) -> Outcome<Option<Doc<'a>>> {
+        self.typed(field, "array", Value::as_array)
+    }
+
+    /// A switch; numbers count as MongoDB has them.
+    pub(crate) fn flag(&self, field: &str) -> Outcome<Option<bool>> {
+        self.typed(field, "bool", |value| match value {
+            Value::Bool(_) => Some(value.is_truthy()),
+            value if value.is_number() => Some(value.is_truthy()),
+            _ => None,
+        })
+    }
+
+    /// A whole number.
+    pub(crate) fn integer(&self, field: &str) -> Outcome<Option<i64>> {
+        self.typed(field, "long", |value| match value {
+            // MongoDB cuts fractions here, and old drivers send doubles.
+            Value::Double(d) if d.is_finite() => Some(d.trunc() as i64),
+            value => value.as_integer(),
+        })
+    }
+
+    /// A number of documents.
+    ///
+    /// # Errors
+    /// `BadValue` below zero, too.
+    pub(crate) fn count(&self, field: &str) -> Outcome<Option<usize>> {
+        match self.integer(field)? {
+            Some(number) => match usize::try_from(number) {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => {
+                    let message = format!("BSON field '{field}' value must be >= 0, actual value '{number}'");
+                    Err(Failure::new(Code::BadValue, message))
+                }
+            },
+            None => Ok(None),
+        }
+    }
+
+    /// `maxTimeMS`: how long the command may take.
+    pub(crate) fn max_time(&self) -> Outcome<Option<Duration>> {
+        let millis = self.count("maxTimeMS")?.filter(|millis| *millis > 0);
+        Ok(millis.map(|millis| Duration::from_millis(millis as u64)))
+    }
+
+    /// What parsers of filters and updates need to know of the command.
+    ///
+    /// # Errors
+    /// A collation other than the simple one.
+    pub(crate) fn options(&self, now_ms: i64, seed: u64) -> Outcome<Options> {
+        Options::refuse_collation(self.get("collation"))?;
+        Ok(Options { now_ms, variables: self.document("let")?.map(Doc::to_buf), seed })
+    }
+
+    /// Refuses fields that are known to MongoDB and not offered, unless they are off.
+    ///
+    /// # Errors
+    /// `NotImplemented`.
+    pub(crate) fn not_offered(&self, fields: &[&str]) -> Outcome<()> {
+        for field in fields {
+            if self.get(field).is_some_and(Value::is_truthy) {
+                let message = format!("the option '{field}' of {} is not offered", self.name);
+                return Err(Failure::new(Code::NotImplemented, message));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,465 @@
+//! One command on its way: who sends it, to which database, in which session and transaction, how durable, how long.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use ropewalk::{Durability, Isolation, Seq, Snapshot, Transaction};
+use ropewalk_wire::{Caller, Right};
+
+use crate::Shared;
+use crate::args::Args;
+use crate::compress::Compressor;
+use crate::documents::lang::{Doc, Options, Value, Writer};
+use crate::documents::{Collection, Documents, DocumentsTx, Retry};
+use crate::failure::{Code, Failure, Outcome, TRANSIENT};
+use crate::frame::Request;
+use crate::session::{self, Phase, SessionId, State};
+
+/// What a connection knows of its client.
+pub(crate) struct Client {
+    /// Number of the connection.
+    pub(crate) connection: i32,
+    /// Where it comes from.
+    pub(crate) peer: Option<IpAddr>,
+    /// The same, with the port.
+    pub(crate) peer_text: String,
+    /// Where it reached us.
+    pub(crate) local: Option<String>,
+    /// Who it is, once that is known.
+    pub(crate) caller: Option<Caller>,
+    /// State of users and tokens when the caller was looked at.
+    pub(crate) seen: u64,
+    /// A login in progress.
+    pub(crate) login: Option<crate::login::Conversation>,
+    /// The mechanism by which the client logged in.
+    pub(crate) logged_in: bool,
+    /// What was agreed on.
+    pub(crate) compressors: Vec<Compressor>,
+}
+
+/// A command and all that belongs to it.
+pub(crate) struct Call<'a> {
+    /// The server.
+    pub(crate) shared: &'a Shared,
+    /// The client.
+    pub(crate) client: &'a mut Client,
+    /// Who it is; nobody for what needs no login.
+    pub(crate) caller: Option<Caller>,
+    /// The message.
+    pub(crate) request: &'a Request,
+    /// The fields.
+    pub(crate) args: Args<'a>,
+    /// The database named.
+    pub(crate) database: &'a str,
+    /// The session.
+    pub(crate) session: Option<SessionId>,
+    /// `txnNumber`.
+    pub(crate) number: Option<i64>,
+    /// It is part of a transaction.
+    pub(crate) in_transaction: bool,
+    /// It is the first part.
+    pub(crate) starts: bool,
+    /// Until when it may take.
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// Fields of a read concern that are known.
+const READ_CONCERN: &[&str] = &["level", "afterClusterTime", "atClusterTime", "provenance"];
+const WRITE_CONCERN: &[&str] = &["w", "j", "wtimeout", "fsync", "provenance"];
+
+impl<'a> Call<'a> {
+    /// Gathers what every command has.
+    ///
+    /// # Errors
+    /// Session, transaction or concern make no sense.
+    pub(crate) fn new(
+        shared: &'a Shared,
+        client: &'a mut Client,
+        request: &'a Request,
+        name: &'static str,
+    ) -> Outcome<Self> {
+        let args = Args::new(name, request.body());
+        let database = request
+            .database()
+            .ok_or_else(|| Failure::new(Code::MissingField, "OP_MSG requests require a $db argument"))?;
+        let caller = client.caller.clone();
+        let user = caller.as_ref().map_or("", Caller::name);
+        let session = match args.document("lsid")? {
+            Some(lsid) => Some(session_id(lsid, user)?),
+            None => None,
+        };
+        let number = args.integer("txnNumber")?;
+        let autocommit = args.flag("autocommit")?;
+        let starts = args.flag("startTransaction")?.unwrap_or(false);
+        let in_transaction = autocommit.is_some();
+        let refuse = |what: &str| Err(Failure::new(Code::InvalidOptions, what));
+        if number.is_some() && session.is_none() {
+            return refuse("Transaction number requires a session ID to also be specified");
+        }
+        if number.is_some_and(|number| number < 0) {
+            return refuse("Transaction number cannot be negative");
+        }
+        if autocommit == Some(true) {
+            return refuse("Specifying autocommit=true is not allowed.");
+        }
+        if in_transaction && number.is_none() {
+            return refuse("autocommit requires a txnNumber");
+        }
+        if starts && !in_transaction {
+            return refuse("Specifying startTransaction=true requires autocommit=false");
+        }
+        if args.flag("apiStrict")?.unwrap_or(false) && args.text("apiVersion")?.is_none() {
+            return Err(Failure::new(Code::APIVersionError, "apiStrict needs an apiVersion"));
+        }
+        if let Some(version) = args.text("apiVersion")?
+            && version != "1"
+        {
+            return Err(Failure::new(Code::APIVersionError, "API version must be \"1\""));
+        }
+        let deadline = args.max_time()?.and_then(|time| Instant::now().checked_add(time));
+        let call = Self {
+            shared,
+            client,
+            caller,
+            request,
+            args,
+            database,
+            session,
+            number,
+            in_transaction,
+            starts,
+            deadline,
+        };
+        call.check_concerns()?;
+        Ok(call)
+    }
+
+    /// The documents.
+    pub(crate) fn documents(&self) -> &'a Documents {
+        &self.shared.documents
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.shared.now_ms()
+    }
+
+    /// What parsers need to know of `args`, which are the command's or those of one of its statements.
+    ///
+    /// # Errors
+    /// A collation other than the simple one.
+    pub(crate) fn options(&self, args: &Args<'_>) -> Outcome<Options> {
+        args.options(self.now_ms(), self.shared.random())
+    }
+
+    /// The user's name; empty for nobody in particular.
+    pub(crate) fn user(&self) -> &str {
+        self.caller.as_ref().map_or("", Caller::name)
+    }
+
+    /// Refuses what the caller may not do with a database.
+    ///
+    /// # Errors
+    /// `Unauthorized`.
+    pub(crate) fn may(&self, right: Right, database: Option<&str>) -> Outcome<()> {
+        match &self.caller {
+            Some(caller) => Ok(caller.check(right, database)?),
+            None => Err(Failure::new(Code::Unauthorized, "authentication is needed")),
+        }
+    }
+
+    /// The collection that the command's first field names.
+    ///
+    /// # Errors
+    /// No text, or no name for a collection.
+    pub(crate) fn collection(&self) -> Outcome<Collection> {
+        let name = self.args.text(self.args.doc().first().map_or("", |(name, _)| name))?;
+        let name = name.ok_or_else(|| {
+            Failure::new(Code::InvalidNamespace, format!("{} needs the name of a collection", self.args.name))
+        })?;
+        Ok(self.documents().collection(self.database, name)?)
+    }
+
+    /// Refuses a command whose time is up.
+    ///
+    /// # Errors
+    /// `MaxTimeMSExpired`.
+    pub(crate) fn in_time(&self) -> Outcome<()> {
+        match self.deadline {
+            Some(deadline) if Instant::now() >= deadline => {
+                Err(Failure::new(Code::MaxTimeMSExpired, "operation exceeded time limit"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_concerns(&self) -> Outcome<()> {
+        if let Some(concern) = self.args.document("readConcern")? {
+            let concern = Args::statement("readConcern", concern, READ_CONCERN)?;
+            let level = concern.text("level")?.unwrap_or("local");
+            if !["local", "available", "majority", "linearizable", "snapshot"].contains(&level) {
+                let message = format!(
+                    "Enumeration value '{level}' for field 'readConcern.level' is not a valid value."
+                );
+                return Err(Failure::new(Code::BadValue, message));
+            }
+            let newest = self.shared.service.database().seq().0;
+            if let Some(Value::Timestamp(after)) = concern.get("afterClusterTime")
+                && after > newest
+            {
+                let message = "readConcern afterClusterTime lies in the future of this server";
+                return Err(Failure::new(Code::InvalidOptions, message));
+            }
+            if let Some(Value::Timestamp(at)) = concern.get("atClusterTime")
+                && at != newest
+            {
+                // Which commits a snapshot of the past saw is not kept.
+                return Err(Failure::new(
+                    Code::SnapshotTooOld,
+                    "reads at a time that has passed are not offered",
+                ));
+            }
+        }
+        if let Some(concern) = self.args.document("writeConcern")? {
+            let concern = Args::statement("writeConcern", concern, WRITE_CONCERN)?;
+            match concern.get("w") {
+                None => {}
+                Some(Value::String("majority")) => {}
+                Some(Value::String(other)) => {
+                    let message =
+                        format!("No write concern mode named '{other}' found in replica set configuration");
+                    return Err(Failure::new(Code::UnsatisfiableWriteConcern, message));
+                }
+                Some(w) => match w.as_integer() {
+                    Some(0 | 1) => {}
+                    Some(2..=50) => {
+                        let message = "Not enough data-bearing nodes";
+                        return Err(Failure::new(Code::UnsatisfiableWriteConcern, message));
+                    }
+                    _ => {
+                        let message = "w has to be a non-negative number and not greater than 50; found: ";
+                        return Err(Failure::new(Code::FailedToParse, format!("{message}{w}")));
+                    }
+                },
+            }
+            concern.flag("j")?;
+        }
+        Ok(())
+    }
+
+    /// How durable a write is when it is answered: on the disk, unless the client says that it need not be.
+    pub(crate) fn durability(&self) -> Durability {
+        let concern = self.args.get("writeConcern").and_then(Value::as_document);
+        let says = |field: &str| concern.and_then(|concern| concern.get(field));
+        let unjournaled = says("j").is_some_and(|j| !j.is_truthy());
+        let unacknowledged = says("w").and_then(Value::as_integer) == Some(0);
+        let majority = says("w").and_then(Value::as_str) == Some("majority");
+        if (unjournaled && !majority) || unacknowledged { Durability::Buffered } else { Durability::Sync }
+    }
+
+    /// `readConcern: { level: "snapshot" }` outside of a transaction: the answer says as of when it is.
+    pub(crate) fn wants_snapshot_time(&self) -> bool {
+        let level = self.args.get("readConcern").and_then(Value::as_document).and_then(|c| c.get("level"));
+        !self.in_transaction && level.and_then(Value::as_str) == Some("snapshot")
+    }
+
+    /// Under what a write keeps its answer, when the client may send it again.
+    ///
+    /// # Errors
+    /// A number below the session's newest.
+    pub(crate) fn retry(&self, statement: i32) -> Outcome<Option<Retry>> {
+        let (Some(session), Some(number), false) = (&self.session, self.number, self.in_transaction) else {
+            return Ok(None);
+        };
+        if let Some(state) = self.shared.sessions.find(session) {
+            let mut state = session::lock(&state);
+            state.touch();
+            if number < state.number {
+                return Err(too_old(number, state.number));
+            }
+            if number > state.number {
+                // Going on under a higher number ends the transaction that was open.
+                state.phase = Phase::None;
+                state.number = number;
+            }
+        }
+        Ok(Some(Retry { session: session.clone(), number, statement }))
+    }
+
+    /// The transaction that the command belongs to; `None` outside of one.
+    ///
+    /// # Errors
+    /// There is no such transaction, or it cannot begin.
+    pub(crate) fn transaction(&self) -> Outcome<Option<InTransaction>> {
+        let (Some(id), Some(number), true) = (&self.session, self.number, self.in_transaction) else {
+            return Ok(None);
+        };
+        if self.starts {
+            let session = self.shared.sessions.enter(id)?;
+            let mut state = session::lock(&session);
+            state.touch();
+            if number < state.number {
+                return Err(too_old(number, state.number));
+            }
+            if number == state.number {
+                let message = format!("transaction {number} of this session was started already");
+                return Err(Failure::new(Code::ConflictingOperationInProgress, message));
+            }
+            let transaction = Box::new(self.shared.service.database().begin_with(Isolation::Snapshot));
+            state.number = number;
+            state.phase = Phase::Open { transaction, since: Instant::now(), wrote: false };
+            drop(state);
+            return Ok(Some(InTransaction(session)));
+        }
+        let session = self.shared.sessions.find(id).ok_or_else(|| no_transaction(number))?;
+        {
+            let mut state = session::lock(&session);
+            state.touch();
+            if number < state.number {
+                return Err(too_old(number, state.number));
+            }
+            match state.phase {
+                Phase::Open { .. } if number == state.number => {}
+                Phase::Committed if number == state.number => {
+                    let message = format!("Transaction with {{ txnNumber: {number} }} has been committed.");
+                    return Err(Failure::new(Code::TransactionCommitted, message));
+                }
+                _ => return Err(no_transaction(number)),
+            }
+        }
+        Ok(Some(InTransaction(session)))
+    }
+
+    /// Everything as of now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.shared.service.database().snapshot()
+    }
+
+    /// The newest visible commit.
+    pub(crate) fn seq(&self) -> Seq {
+        self.shared.service.database().seq()
+    }
+}
+
+/// A number that the session has left behind.
+pub(crate) fn too_old(number: i64, newest: i64) -> Failure {
+    let message = format!(
+        "Cannot start transaction {number} on session because a newer transaction {newest} has already started."
+    );
+    Failure::new(Code::TransactionTooOld, message)
+}
+
+/// There is nothing in progress under that number.
+pub(crate) fn no_transaction(number: i64) -> Failure {
+    let message = format!("Given transaction number {number} does not match any in-progress transactions.");
+    Failure::new(Code::NoSuchTransaction, message).label(TRANSIENT)
+}
+
+/// A session's id as the key of what belongs to it.
+fn session_id(lsid: Doc<'_>, user: &str) -> Outcome<SessionId> {
+    let args = Args::statement("lsid", lsid, &["id", "uid", "txnNumber", "txnUUID"])?;
+    args.not_offered(&["txnNumber", "txnUUID"])?;
+    match args.get("id") {
+        Some(Value::Binary(4, id)) if id.len() == 16 => {
+            let mut key = id.to_vec();
+            key.extend_from_slice(user.as_bytes());
+            Ok(key)
+        }
+        _ => Err(Failure::new(Code::TypeMismatch, "lsid.id has to be a UUID")),
+    }
+}
+
+/// The session's id within [`SessionId`] and its user.
+pub(crate) fn session_parts(id: &SessionId) -> (&[u8], &[u8]) {
+    id.split_at_checked(16).unwrap_or((id, &[]))
+}
+
+/// A key for an id that a client names.
+///
+/// # Errors
+/// As for `lsid`.
+pub(crate) fn named_session(value: Value<'_>, user: &str) -> Outcome<SessionId> {
+    let doc = value.as_document();
+    session_id(doc.ok_or_else(|| Failure::new(Code::TypeMismatch, "a session is a document"))?, user)
+}
+
+/// A transaction in progress.
+pub(crate) struct InTransaction(Arc<Mutex<State>>);
+
+impl InTransaction {
+    fn state(&self) -> MutexGuard<'_, State> {
+        session::lock(&self.0)
+    }
+
+    /// Does `work` in the transaction. Whatever fails ends the transaction. `writes`: it is more than a read.
+    ///
+    /// # Errors
+    /// What `work` answers; the transaction is gone.
+    pub(crate) fn run<R>(
+        &self,
+        writes: bool,
+        work: impl FnOnce(&mut DocumentsTx<'_>) -> Outcome<R>,
+    ) -> Outcome<R> {
+        let mut state = self.state();
+        let number = state.number;
+        let Phase::Open { transaction, wrote, .. } = &mut state.phase else {
+            return Err(no_transaction(number));
+        };
+        *wrote |= writes;
+        let result = work(&mut transaction.documents());
+        if result.is_err() {
+            state.phase = Phase::Aborted;
+        }
+        result
+    }
+
+    /// Ends the transaction after a failure outside of [`InTransaction::run`].
+    pub(crate) fn abort(&self) {
+        let mut state = self.state();
+        if matches!(state.phase, Phase::Open { .. }) {
+            state.phase = Phase::Aborted;
+        }
+    }
+}
+
+/// Takes an open transaction out of its session.
+pub(crate) fn take_open(state: &mut State) -> Option<(Box<Transaction>, bool)> {
+    match std::mem::take(&mut state.phase) {
+        Phase::Open { transaction, wrote, .. } => Some((transaction, wrote)),
+        other => {
+            state.phase = other;
+            None
+        }
+    }
+}
+
+impl Shared {
+    /// Milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.service.database().engine().env().clock.wall_micros().div_euclid(1000)
+    }
+
+    /// A number that nobody can foresee.
+    pub(crate) fn random(&self) -> u64 {
+        self.service.database().engine().env().random.next_u64()
+    }
+
+    /// Ends an answer with what every member of a replica set adds.
+    pub(crate) fn put_times(&self, out: &mut Writer) {
+        let time = Value::Timestamp(self.service.database().seq().0);
+        out.open_document("$clusterTime");
+        out.put("clusterTime", time);
+        out.open_document("signature");
+        out.put("hash", Value::Binary(0, &[0; 20]));
+        out.put("keyId", Value::Int64(0));
+        out.close();
+        out.close();
+        out.put("operationTime", time);
+    }
+
+    /// How long the server has run.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+}

@@ -1,0 +1,267 @@
+//! Change streams: `$changeStream` as the first stage of a pipeline, and `getMore`, which waits for what comes.
+//!
+//! A stream reads the log, so it costs nothing while nobody asks, and goes on from any place that the log still holds. While it
+//! waits it holds no thread: it sleeps until another commit is visible, the client's patience is over, or the server stops.
+
+use std::str::FromStr as _;
+use std::time::{Duration, Instant};
+
+use ropewalk::Seq;
+use ropewalk_wire::Right;
+
+use crate::args::Args;
+use crate::call::Call;
+use crate::command::blocking;
+use crate::cursor::{Cursor, Source};
+use crate::documents::lang::{Doc, DocBuf, Owned, Pipeline, Value, Writer};
+use crate::documents::{ChangeStream, ResumeToken, Target, Watch};
+use crate::failure::{Code, Failure, Outcome, shutting_down};
+use crate::read::{BATCH_BYTES, FIRST_BATCH, first_batch, put_cursor, take};
+
+/// How long a `getMore` waits when nobody says how long, as in MongoDB.
+const WAIT: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(600);
+/// Stages that may follow.
+const STAGES: &[&str] =
+    &["$match", "$project", "$addFields", "$set", "$unset", "$replaceRoot", "$replaceWith", "$redact"];
+const FIELDS: &[&str] = &[
+    "fullDocument",
+    "fullDocumentBeforeChange",
+    "resumeAfter",
+    "startAfter",
+    "startAtOperationTime",
+    "allChangesForCluster",
+    "showExpandedEvents",
+];
+
+/// A change stream as a cursor has it.
+pub(crate) struct Changes {
+    stream: ChangeStream,
+    /// Met after others, which go out first.
+    ahead: Option<DocBuf>,
+}
+
+impl Changes {
+    /// What happened since, up to `count` events.
+    ///
+    /// # Errors
+    /// The log no longer holds the place; what the pipeline meets.
+    pub(crate) fn take(&mut self, count: usize, bytes_max: usize) -> Outcome<Vec<DocBuf>> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < count {
+            let next = match self.ahead.take() {
+                Some(next) => next,
+                None => match self.stream.next(Duration::ZERO)? {
+                    Some(event) => event.document,
+                    None => break,
+                },
+            };
+            if next.doc().get("_id").is_none() {
+                let message = "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline.";
+                return Err(Failure::new(Code::ChangeStreamFatalError, message));
+            }
+            if !batch.is_empty() && bytes + next.bytes().len() > bytes_max {
+                self.ahead = Some(next);
+                break;
+            }
+            bytes += next.bytes().len();
+            batch.push(next);
+        }
+        Ok(batch)
+    }
+
+    /// Nothing will follow.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ahead.is_none() && self.stream.has_ended()
+    }
+
+    /// Where to go on.
+    pub(crate) fn token(&self) -> DocBuf {
+        let mut out = Writer::new();
+        match self.ahead.as_ref().and_then(|next| next.doc().get("_id")) {
+            // One event is still held; behind the one before it is right before it, which nobody can name.
+            Some(Value::Document(ahead)) => ahead.iter().for_each(|(name, value)| out.put(name, value)),
+            _ => out.put("_data", Value::String(&self.stream.token().to_string())),
+        }
+        out.finish()
+    }
+}
+
+fn token(args: &Args<'_>, field: &str) -> Outcome<Option<ResumeToken>> {
+    let Some(token) = args.document(field)? else { return Ok(None) };
+    let data = token.get("_data").and_then(Value::as_str);
+    let parsed = data.and_then(|data| ResumeToken::from_str(data).ok());
+    let bad =
+        || Failure::new(Code::InvalidResumeToken, format!("{field} holds no resume token of this server"));
+    parsed.map(Some).ok_or_else(bad)
+}
+
+/// Opens a change stream: `aggregate` with `$changeStream`.
+pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Outcome<Writer> {
+    if call.in_transaction {
+        let message = "$changeStream cannot be used in a transaction";
+        return Err(Failure::new(Code::OperationNotSupportedInTransaction, message));
+    }
+    let spec = spec.as_document().ok_or_else(|| {
+        Failure::new(Code::TypeMismatch, "the $changeStream stage must be specified as an object")
+    })?;
+    let spec = Args::statement("$changeStream", spec, FIELDS)?;
+    spec.not_offered(&["showExpandedEvents"])?;
+    let full_document = match spec.text("fullDocument")?.unwrap_or("default") {
+        "default" => false,
+        "updateLookup" | "whenAvailable" | "required" => true,
+        other => {
+            let message = format!(
+                "Enumeration value '{other}' for field '$changeStream.fullDocument' is not a valid value."
+            );
+            return Err(Failure::new(Code::BadValue, message));
+        }
+    };
+    if !matches!(spec.text("fullDocumentBeforeChange")?, None | Some("off" | "whenAvailable")) {
+        let message = "documents as they were before a change are not kept";
+        return Err(Failure::new(Code::NotImplemented, message));
+    }
+    let everything = spec.flag("allChangesForCluster")?.unwrap_or(false);
+    let target = match call.args.get("aggregate") {
+        Some(Value::String(_)) if !everything => {
+            let collection = call.collection()?;
+            Target::Collection {
+                database: collection.database().to_owned(),
+                name: collection.name().to_owned(),
+            }
+        }
+        Some(one) if one.as_integer() == Some(1) => match (everything, call.database) {
+            (true, "admin") => Target::All,
+            (true, _) => {
+                let message = "A $changeStream with 'allChangesForCluster:true' may only be opened on the 'admin' database";
+                return Err(Failure::new(Code::InvalidOptions, message));
+            }
+            (false, database) => Target::Database(database.to_owned()),
+        },
+        _ => return Err(Failure::new(Code::InvalidOptions, "a change stream is of a collection, or of 1")),
+    };
+    call.may(Right::Read, if everything { None } else { Some(call.database) })?;
+    let after = [token(&spec, "resumeAfter")?, token(&spec, "startAfter")?];
+    let from = match spec.get("startAtOperationTime") {
+        None => None,
+        Some(Value::Timestamp(seq)) => Some(Seq(seq)),
+        Some(_) => return Err(Failure::new(Code::TypeMismatch, "startAtOperationTime is a timestamp")),
+    };
+    if after.iter().flatten().count() + usize::from(from.is_some()) > 1 {
+        let message = "only one of resumeAfter, startAfter and startAtOperationTime may be given";
+        return Err(Failure::new(Code::InvalidOptions, message));
+    }
+    let watch = Watch { after: after.into_iter().flatten().next(), from, full_document };
+    let pipeline = pipeline(call, stages)?;
+    let cursor = call.args.document("cursor")?.unwrap_or(Doc::empty());
+    let size = Args::statement("aggregate.cursor", cursor, &["batchSize"])?.count("batchSize")?;
+    let namespace = match &target {
+        Target::Collection { database, name } => format!("{database}.{name}"),
+        _ => format!("{}.$cmd.aggregate", call.database),
+    };
+    let stream = call.documents().watch(target, watch, pipeline)?;
+    let source = Source::Changes(Box::new(Changes { stream, ahead: None }));
+    first_batch(call, namespace, source, size.unwrap_or(FIRST_BATCH), false)
+}
+
+/// The stages behind `$changeStream`.
+fn pipeline(call: &Call<'_>, stages: Doc<'_>) -> Outcome<Option<Pipeline>> {
+    for stage in stages.values().skip(1) {
+        let name = stage.as_document().and_then(Doc::first).map_or("", |(name, _)| name);
+        if name.starts_with('$') && !STAGES.contains(&name) {
+            let message = format!("{name} is not permitted in a $changeStream pipeline");
+            return Err(Failure::new(Code::IllegalOperation, message));
+        }
+    }
+    let rest = Owned::array(stages.values().skip(1));
+    match rest.value().as_array() {
+        Some(rest) if !rest.is_empty() => Ok(Some(Pipeline::parse(rest, &call.options(&call.args)?)?)),
+        _ => Ok(None),
+    }
+}
+
+/// `getMore`
+pub(crate) async fn get_more(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["getMore", "collection", "batchSize"])?;
+    let id = call.args.needed("getMore", call.args.integer("getMore")?)?;
+    let name = call.args.needed("collection", call.args.text("collection")?)?;
+    let size = call.args.count("batchSize")?.filter(|size| *size > 0).unwrap_or(usize::MAX);
+    let wait = call.args.max_time()?;
+    let shared = call.shared;
+    let mut cursor = shared.cursors.take(id, call.user())?;
+    if let Err(refused) = belongs(call, &cursor, name, wait) {
+        shared.cursors.put_back(id, cursor);
+        return Err(refused);
+    }
+    let taken = match &mut cursor.source {
+        Source::Changes(changes) => awaited(call, changes, size, wait.unwrap_or(WAIT).min(WAIT_MAX)).await,
+        source => blocking(|| take(call, source, size)),
+    };
+    let token = if let Source::Changes(changes) = &cursor.source { Some(changes.token()) } else { None };
+    let namespace = cursor.namespace.clone();
+    let (batch, more) = match taken {
+        Ok(taken) => taken,
+        Err(failure) => {
+            shared.cursors.kill(id, call.user());
+            return Err(failure);
+        }
+    };
+    if more {
+        shared.cursors.put_back(id, cursor);
+    } else {
+        shared.cursors.kill(id, call.user());
+    }
+    let mut out = Writer::new();
+    put_cursor(call, &mut out, "nextBatch", &batch, if more { id } else { 0 }, &namespace, token.as_ref());
+    Ok(out)
+}
+
+/// Refuses a `getMore` that asks for another's cursor.
+fn belongs(call: &Call<'_>, cursor: &Cursor, name: &str, wait: Option<Duration>) -> Outcome<()> {
+    let asked = format!("{}.{name}", call.database);
+    if asked != cursor.namespace {
+        let message = format!(
+            "Requested getMore on namespace '{asked}', but cursor belongs to a different namespace {}",
+            cursor.namespace
+        );
+        return Err(Failure::new(Code::Unauthorized, message));
+    }
+    if cursor.session.is_some() && cursor.session != call.session {
+        let message = "Cannot run getMore on a cursor of another session";
+        return Err(Failure::new(Code::ForeignSession, message));
+    }
+    if cursor.transaction != call.number.filter(|_| call.in_transaction) {
+        let message = "Cannot run getMore on a cursor of another transaction";
+        return Err(Failure::new(Code::ForeignTransaction, message));
+    }
+    if wait.is_some() && !matches!(cursor.source, Source::Changes(_)) {
+        let message = "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
+        return Err(Failure::new(Code::BadValue, message));
+    }
+    Ok(())
+}
+
+/// The next events, waited for.
+async fn awaited(
+    call: &Call<'_>,
+    changes: &mut Changes,
+    size: usize,
+    wait: Duration,
+) -> Outcome<(Vec<DocBuf>, bool)> {
+    let until = Instant::now() + wait;
+    let database = call.shared.service.database();
+    let stop = call.shared.service.stop();
+    loop {
+        let seq = database.seq();
+        let batch = blocking(|| changes.take(size, BATCH_BYTES))?;
+        let ended = changes.has_ended();
+        if !batch.is_empty() || ended || Instant::now() >= until {
+            return Ok((batch, !ended));
+        }
+        tokio::select! {
+            visible = database.visible_beyond(seq) => { visible.map_err(ropewalk::Error::from)?; }
+            () = tokio::time::sleep_until(until.into()) => {}
+            () = stop.wait() => return Err(shutting_down()),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What is offered: one table of commands, who may send them, and how each is run.
+
+use ropewalk_wire::Code as WireCode;
+
+use crate::call::{Call, Client};
+use crate::documents::lang::{DocBuf, Value, Writer};
+use crate::failure::{Code, Failure, Outcome, RETRYABLE, TRANSIENT, shutting_down};
+use crate::frame::Request;
+use crate::{Mongo, Shared, changes, hello, login, read, schema, server, transaction, write};
+
+/// How a command is run.
+#[derive(Clone, Copy)]
+pub(crate) enum Run {
+    /// At once: it takes no longer than an answer takes to send.
+    Quick(fn(&mut Call<'_>) -> Outcome<Writer>),
+    /// A read: at once when it is for one document by its `_id`, else where it may take its time.
+    Read(fn(&mut Call<'_>) -> Outcome<Writer>),
+    /// Where it may wait for the disk.
+    Write(fn(&mut Call<'_>) -> Outcome<Writer>),
+    /// The next batch of a cursor, which may have to be waited for.
+    GetMore,
+}
+
+/// One command.
+pub(crate) struct Command {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// What it does.
+    pub(crate) run: Run,
+    /// It may be sent before a login.
+    pub(crate) before_login: bool,
+    /// It may be part of a transaction.
+    pub(crate) in_transaction: bool,
+    /// What it is for.
+    pub(crate) help: &'static str,
+}
+
+const fn command(name: &'static str, run: Run, help: &'static str) -> Command {
+    Command { name, run, before_login: false, in_transaction: false, help }
+}
+
+const fn open(name: &'static str, run: Run, help: &'static str) -> Command {
+    Command { before_login: true, ..command(name, run, help) }
+}
+
+const fn inside(name: &'static str, run: Run, help: &'static str) -> Command {
+    Command { in_transaction: true, ..command(name, run, help) }
+}
+
+/// Every command.
+pub(crate) static COMMANDS: &[Command] = &[
+    open("hello", Run::Quick(hello::hello), "says what the server is"),
+    open("isMaster", Run::Quick(hello::hello), "hello, for old drivers"),
+    open("ismaster", Run::Quick(hello::hello), "hello, for old drivers"),
+    open("ping", Run::Quick(server::ping), "answers"),
+    open("buildInfo", Run::Quick(server::build_info), "says which version this is"),
+    open("buildinfo", Run::Quick(server::build_info), "says which version this is"),
+    open("saslStart", Run::Quick(login::sasl_start), "begins a login"),
+    open("saslContinue", Run::Quick(login::sasl_continue), "goes on with a login"),
+    open("logout", Run::Quick(login::logout), "forgets who the client is"),
+    open("whatsmyuri", Run::Quick(server::whats_my_uri), "says where the client comes from"),
+    open("connectionStatus", Run::Quick(server::connection_status), "says who the client is"),
+    command("hostInfo", Run::Quick(server::host_info), "says where the server runs"),
+    command("getParameter", Run::Quick(server::get_parameter), "says how the server is set"),
+    command("getCmdLineOpts", Run::Quick(server::get_cmd_line_opts), "says how the server was started"),
+    command("getLog", Run::Quick(server::get_log), "shows the newest lines of the log"),
+    command("serverStatus", Run::Read(server::server_status), "says what the server does"),
+    command("listCommands", Run::Quick(server::list_commands), "lists these"),
+    command("startSession", Run::Quick(transaction::start_session), "makes a session"),
+    command("refreshSessions", Run::Quick(transaction::refresh_sessions), "keeps sessions"),
+    command("endSessions", Run::Read(transaction::end_sessions), "ends sessions"),
+    command("killSessions", Run::Read(transaction::end_sessions), "ends sessions"),
+    command("killAllSessions", Run::Read(transaction::kill_all_sessions), "ends all sessions"),
+    inside("commitTransaction", Run::Write(transaction::commit), "makes a transaction last"),
+    inside("abortTransaction", Run::Write(transaction::abort), "undoes a transaction"),
+    inside("insert", Run::Write(write::insert), "adds documents"),
+    inside("update", Run::Write(write::update), "changes documents"),
+    inside("delete", Run::Write(write::delete), "removes documents"),
+    inside("findAndModify", Run::Write(write::find_and_modify), "changes a document and shows it"),
+    inside("findandmodify", Run::Write(write::find_and_modify), "changes a document and shows it"),
+    inside("find", Run::Read(read::find), "shows documents"),
+    inside("getMore", Run::GetMore, "shows the next documents of a cursor"),
+    inside("killCursors", Run::Quick(read::kill_cursors), "closes cursors"),
+    command("count", Run::Read(read::count), "counts documents"),
+    inside("distinct", Run::Read(read::distinct), "lists different values"),
+    inside("aggregate", Run::Write(read::aggregate), "runs a pipeline"),
+    command("explain", Run::Read(read::explain), "says how a query is run"),
+    inside("create", Run::Write(schema::create), "makes a collection"),
+    command("drop", Run::Write(schema::drop), "drops a collection"),
+    command("dropDatabase", Run::Write(schema::drop_database), "drops a database"),
+    command("renameCollection", Run::Write(schema::rename_collection), "renames a collection"),
+    command("collMod", Run::Write(schema::coll_mod), "changes a collection's rules or indexes"),
+    inside("createIndexes", Run::Write(schema::create_indexes), "makes indexes"),
+    command("dropIndexes", Run::Write(schema::drop_indexes), "drops indexes"),
+    command("deleteIndexes", Run::Write(schema::drop_indexes), "drops indexes"),
+    command("listIndexes", Run::Read(schema::list_indexes), "lists indexes"),
+    command("listCollections", Run::Read(schema::list_collections), "lists collections"),
+    command("listDatabases", Run::Read(schema::list_databases), "lists databases"),
+    command("collStats", Run::Read(schema::coll_stats), "says what a collection holds"),
+    command("dbStats", Run::Read(schema::db_stats), "says what a database holds"),
+    command("dbstats", Run::Read(schema::db_stats), "says what a database holds"),
+];
+
+/// By its name.
+pub(crate) fn find(name: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| command.name == name)
+}
+
+/// Runs the command of a request; answers the reply.
+pub(crate) async fn run(mongo: &Mongo, client: &mut Client, request: &Request) -> DocBuf {
+    let shared = &*mongo.0;
+    let name = request.body().first().map_or("", |(name, _)| name);
+    let found = find(name);
+    let timer = shared.service.metrics().request("mongo", found.map_or("unknown", |command| command.name));
+    let outcome = match found {
+        Some(command) => checked(mongo, client, request, command).await,
+        None => Err(Failure::new(Code::CommandNotFound, format!("no such command: '{name}'"))),
+    };
+    let (mut out, done) = match outcome {
+        Ok(mut out) => {
+            out.put("ok", Value::Double(1.0));
+            (out, Ok(()))
+        }
+        Err(failure) => {
+            let failure = labelled(failure, request);
+            let mut out = Writer::new();
+            failure.put(&mut out);
+            (out, Err(wire_code(&failure)))
+        }
+    };
+    timer.done(done);
+    shared.put_times(&mut out);
+    out.finish()
+}
+
+/// For the metrics.
+fn wire_code(failure: &Failure) -> WireCode {
+    match failure.code {
+        13 => WireCode::PermissionDenied,
+        18 => WireCode::Unauthenticated,
+        26 | 27 | 43 => WireCode::NotFound,
+        48 | 85 | 86 | 11000 => WireCode::AlreadyExists,
+        50 => WireCode::Timeout,
+        91 => WireCode::Stopping,
+        112 | 251 => WireCode::KeyConflict,
+        146 | 365 => WireCode::ResourceExhausted,
+        10_334 => WireCode::TooLarge,
+        1 => WireCode::Internal,
+        _ => WireCode::InvalidArgument,
+    }
+}
+
+/// What drivers may do after a failure.
+fn labelled(failure: Failure, request: &Request) -> Failure {
+    let body = request.body();
+    let name = body.first().map_or("", |(name, _)| name);
+    let in_transaction = body.get("autocommit").is_some();
+    match failure.code {
+        112 if in_transaction => failure.label(TRANSIENT),
+        // While it stops: everything can be sent again to whoever comes next.
+        91 if in_transaction && name != "commitTransaction" => failure.label(TRANSIENT),
+        91 if body.get("txnNumber").is_some() => failure.label(RETRYABLE),
+        _ => failure,
+    }
+}
+
+async fn checked(
+    mongo: &Mongo,
+    client: &mut Client,
+    request: &Request,
+    command: &'static Command,
+) -> Outcome<Writer> {
+    let shared: &Shared = &mongo.0;
+    if shared.service.stop().stopping() {
+        return Err(shutting_down());
+    }
+    client.look_again(shared).await?;
+    if client.caller.is_none() && !command.before_login {
+        let message = format!("Command {} requires authentication", command.name);
+        return Err(Failure::new(Code::Unauthorized, message));
+    }
+    let mut call = Call::new(shared, client, request, command.name)?;
+    if call.in_transaction && !command.in_transaction {
+        let message = format!("Cannot run '{}' in a multi-document transaction.", command.name);
+        if let Ok(Some(transaction)) = call.transaction() {
+            transaction.abort();
+        }
+        return Err(Failure::new(Code::OperationNotSupportedInTransaction, message));
+    }
+    match command.run {
+        Run::Quick(run) => run(&mut call),
+        Run::Read(run) if read::is_point(&call) => run(&mut call),
+        Run::Read(run) | Run::Write(run) => {
+            // Never closed; if it were, working without a turn would still be right.
+            let _turn = shared.writes.acquire().await.ok();
+            blocking(|| run(&mut call))
+        }
+        Run::GetMore => changes::get_more(&mut call).await,
+    }
+}
+
+/// Runs what may wait or take long, so that others go on.
+pub(crate) fn blocking<R>(work: impl FnOnce() -> R) -> R {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        // With a single thread there is nowhere else; tests run so.
+        _ => work(),
+    }
+}

@@ -1,0 +1,204 @@
+//! What a command that fails answers: MongoDB's number, name and labels, by which drivers decide what to do next.
+//!
+//! | label | drivers |
+//! |---|---|
+//! | TransientTransactionError | run the whole transaction again |
+//! | UnknownTransactionCommitResult | send the commit again |
+//! | RetryableWriteError | send the write again, once |
+
+use std::borrow::Cow;
+use std::fmt;
+
+use ropewalk::{Class, Error};
+use ropewalk_wire::{Code as WireCode, WireError};
+
+use crate::documents::DocumentsError;
+use crate::documents::lang::{DocBuf, LangError, Value, Writer};
+
+macro_rules! codes {
+    ($($name:ident = $number:literal),* $(,)?) => {
+        /// Codes that this crate answers with by itself; documents bring their own.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[allow(missing_docs)] // the names are the documentation
+        pub(crate) enum Code { $($name),* }
+
+        impl Code {
+            /// The number on the wire.
+            pub(crate) fn number(self) -> i32 {
+                match self { $(Self::$name => $number),* }
+            }
+
+            /// The name on the wire.
+            pub(crate) fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name)),* }
+            }
+        }
+    };
+}
+
+codes! {
+    InternalError = 1, BadValue = 2, NoSuchKey = 4, FailedToParse = 9, Unauthorized = 13, TypeMismatch = 14,
+    InvalidLength = 16, ProtocolError = 17, AuthenticationFailed = 18, IllegalOperation = 20, NamespaceNotFound = 26,
+    CursorNotFound = 43, MaxTimeMSExpired = 50, CommandNotFound = 59, CannotCreateIndex = 67, InvalidOptions = 72,
+    InvalidNamespace = 73, ShutdownInProgress = 91, OperationFailed = 96, UnsatisfiableWriteConcern = 100,
+    WriteConflict = 112, ConflictingOperationInProgress = 117, CommandFailed = 125, ExceededMemoryLimit = 146,
+    TransactionTooOld = 225, NotImplemented = 238, SnapshotTooOld = 239, NoSuchTransaction = 251,
+    TransactionCommitted = 256, InvalidResumeToken = 260, TooManyLogicalSessions = 261,
+    OperationNotSupportedInTransaction = 263, ChangeStreamFatalError = 280, APIVersionError = 322,
+    MechanismUnavailable = 334, TemporarilyUnavailable = 365, MissingField = 40_414, UnknownField = 40_415,
+    ForeignSession = 50_738, ForeignTransaction = 50_740,
+}
+
+/// Run the whole transaction again.
+pub(crate) const TRANSIENT: &str = "TransientTransactionError";
+/// Send the commit again.
+pub(crate) const UNKNOWN_COMMIT: &str = "UnknownTransactionCommitResult";
+/// Send the write again.
+pub(crate) const RETRYABLE: &str = "RetryableWriteError";
+
+/// Why a command failed.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    /// MongoDB's number.
+    pub(crate) code: i32,
+    /// MongoDB's name of it.
+    pub(crate) name: Cow<'static, str>,
+    /// In words.
+    pub(crate) message: String,
+    /// What drivers may do about it.
+    pub(crate) labels: Vec<&'static str>,
+    /// `keyPattern` and `keyValue` of a duplicate key.
+    pub(crate) detail: Option<Box<DocBuf>>,
+}
+
+/// What a command gives.
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.name, self.code, self.message)
+    }
+}
+
+impl Failure {
+    /// A failure of `code` that says `message`.
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        let name = match code {
+            // Numbers that have no name of their own.
+            Code::UnknownField | Code::MissingField | Code::ForeignSession | Code::ForeignTransaction => {
+                format!("Location{}", code.number()).into()
+            }
+            code => Cow::Borrowed(code.name()),
+        };
+        Self { code: code.number(), name, message: message.into(), labels: Vec::new(), detail: None }
+    }
+
+    /// With a label.
+    #[must_use]
+    pub(crate) fn label(mut self, label: &'static str) -> Self {
+        if !self.labels.contains(&label) {
+            self.labels.push(label);
+        }
+        self
+    }
+
+    /// A failure of ours: the client learns the kind, the log all of it.
+    fn ours(error: &dyn fmt::Display) -> Self {
+        tracing::error!(%error, "a command failed");
+        Self::new(Code::InternalError, "the server failed; its log says more")
+    }
+
+    /// The fields of an answer that is a failure.
+    pub(crate) fn put(&self, out: &mut Writer) {
+        out.put("ok", Value::Double(0.0));
+        out.put("errmsg", Value::String(&self.message));
+        out.put("code", Value::Int32(self.code));
+        out.put("codeName", Value::String(&self.name));
+        if let Some(detail) = &self.detail {
+            detail.doc().iter().for_each(|(name, value)| out.put(name, value));
+        }
+        if !self.labels.is_empty() {
+            out.open_array("errorLabels");
+            self.labels.iter().for_each(|label| out.put("", Value::String(label)));
+            out.close();
+        }
+    }
+
+    /// The same as an entry of `writeErrors`.
+    pub(crate) fn put_write_error(&self, index: usize, out: &mut Writer) {
+        out.open_document("");
+        out.put("index", Value::Int32(i32::try_from(index).unwrap_or(i32::MAX)));
+        out.put("code", Value::Int32(self.code));
+        out.put("errmsg", Value::String(&self.message));
+        if let Some(detail) = &self.detail {
+            detail.doc().iter().for_each(|(name, value)| out.put(name, value));
+        }
+        out.close();
+    }
+}
+
+impl From<LangError> for Failure {
+    fn from(error: LangError) -> Self {
+        let name = error.code.to_string().into();
+        Self { code: error.code.number(), name, message: error.message, labels: Vec::new(), detail: None }
+    }
+}
+
+impl From<DocumentsError> for Failure {
+    fn from(error: DocumentsError) -> Self {
+        let (code, name, message) = (error.code(), error.code_name().into(), error.to_string());
+        let mut failure = Self { code, name, message, labels: Vec::new(), detail: None };
+        match error {
+            DocumentsError::Engine(error) => return Error::from(error).into(),
+            DocumentsError::Damaged { .. } => return Self::ours(&error),
+            DocumentsError::Duplicate { collection, index, pattern, key, shown } => {
+                // Some clients take this sentence apart.
+                failure.message = format!(
+                    "E11000 duplicate key error collection: {collection} index: {index} dup key: {shown}"
+                );
+                let mut detail = Writer::new();
+                detail.put("keyPattern", Value::Document(pattern.doc()));
+                detail.put("keyValue", Value::Document(key.doc()));
+                failure.detail = Some(Box::new(detail.finish()));
+            }
+            _ => {}
+        }
+        failure
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        if let Error::Documents(error) = error {
+            return error.into();
+        }
+        match error.class() {
+            Class::Conflict => Self::new(Code::WriteConflict, error.to_string()),
+            Class::Busy => {
+                Self::new(Code::TemporarilyUnavailable, "the engine has no room for more writes now")
+            }
+            Class::Invalid => Self::new(Code::BadValue, error.to_string()),
+            Class::NotFound => Self::new(Code::NoSuchKey, error.to_string()),
+            Class::Corrupt | Class::Io | Class::Internal => Self::ours(&error),
+        }
+    }
+}
+
+impl From<WireError> for Failure {
+    fn from(error: WireError) -> Self {
+        let code = match error.code {
+            WireCode::Unauthenticated => Code::AuthenticationFailed,
+            WireCode::PermissionDenied => Code::Unauthorized,
+            WireCode::Stopping => return shutting_down(),
+            WireCode::ResourceExhausted => Code::TemporarilyUnavailable,
+            WireCode::InvalidArgument => Code::BadValue,
+            _ => Code::InternalError,
+        };
+        Self::new(code, error.message)
+    }
+}
+
+/// What is answered while the server stops: drivers look for another primary, and find this one when it is back.
+pub(crate) fn shutting_down() -> Failure {
+    Failure::new(Code::ShutdownInProgress, "the server is shutting down")
+}

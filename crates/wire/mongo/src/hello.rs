@@ -1,0 +1,123 @@
+//! The handshake: what the server is. Here is decided that drivers use sessions, transactions, retryable writes and change
+//! streams: it answers as the primary of a replica set that has no other member.
+
+use core::time::Duration;
+
+use crate::Shared;
+use crate::call::Call;
+use crate::compress::Compressor;
+use crate::documents::lang::{DOCUMENT_BYTES_MAX, Value, Writer};
+use crate::failure::{Code, Failure, Outcome};
+use crate::frame::{MESSAGE_BYTES_MAX, Request};
+use crate::login;
+use crate::session::SESSION_MINUTES;
+
+/// The replica set's name.
+pub(crate) const SET_NAME: &str = "ropewalk";
+/// Writes of one command.
+pub(crate) const WRITES_MAX: usize = 100_000;
+/// Protocol that is spoken: that of MongoDB 7.0.
+const WIRE_VERSION_MAX: i32 = 21;
+/// Longest wait of a hello that waits.
+const WAIT_MAX_MS: i64 = 600_000;
+
+/// `hello` and its older names.
+pub(crate) fn hello(call: &mut Call<'_>) -> Outcome<Writer> {
+    let shared = call.shared;
+    if call.args.flag("loadBalanced")?.unwrap_or(false) {
+        return Err(Failure::new(Code::BadValue, "this server is not behind a load balancer"));
+    }
+    let me = me(call);
+    let mut out = Writer::new();
+    put_topology(shared, &mut out);
+    let legacy = call.args.name != "hello";
+    out.put(if legacy { "ismaster" } else { "isWritablePrimary" }, Value::Bool(true));
+    if call.args.flag("helloOk")?.unwrap_or(false) {
+        out.put("helloOk", Value::Bool(true));
+    }
+    out.put("setName", Value::String(SET_NAME));
+    out.put("setVersion", Value::Int32(1));
+    out.put("secondary", Value::Bool(false));
+    out.open_array("hosts");
+    out.put("", Value::String(&me));
+    out.close();
+    out.put("primary", Value::String(&me));
+    out.put("me", Value::String(&me));
+    out.put("electionId", Value::ObjectId([0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1]));
+    put_last_write(call, &mut out);
+    out.put("maxBsonObjectSize", Value::Int32(DOCUMENT_BYTES_MAX as i32));
+    out.put("maxMessageSizeBytes", Value::Int32(MESSAGE_BYTES_MAX as i32));
+    out.put("maxWriteBatchSize", Value::Int32(WRITES_MAX as i32));
+    out.put("localTime", Value::DateTime(call.now_ms()));
+    out.put("logicalSessionTimeoutMinutes", Value::Int32(SESSION_MINUTES));
+    out.put("connectionId", Value::Int32(call.client.connection));
+    out.put("minWireVersion", Value::Int32(0));
+    out.put("maxWireVersion", Value::Int32(WIRE_VERSION_MAX));
+    out.put("readOnly", Value::Bool(false));
+    put_compression(call, &mut out)?;
+    if call.args.text("saslSupportedMechs")?.is_some() {
+        out.open_array("saslSupportedMechs");
+        login::MECHANISMS.iter().for_each(|name| out.put("", Value::String(name)));
+        out.close();
+    }
+    // A login that comes along with the handshake, to save a round trip. If it cannot begin, the client begins it anew.
+    if let Some(begun) = call.args.document("speculativeAuthenticate")?
+        && let Ok(answer) = login::begin(call, begun)
+    {
+        out.put("speculativeAuthenticate", Value::Document(answer.doc()));
+    }
+    Ok(out)
+}
+
+/// The address by which the client knows us: drivers leave for the one they are told.
+fn me(call: &Call<'_>) -> String {
+    let announced = call.shared.settings.announce.clone();
+    announced.or_else(|| call.client.local.clone()).unwrap_or_else(|| "localhost:27017".to_owned())
+}
+
+fn put_topology(shared: &Shared, out: &mut Writer) {
+    out.open_document("topologyVersion");
+    out.put("processId", Value::ObjectId(shared.process));
+    out.put("counter", Value::Int64(0));
+    out.close();
+}
+
+fn put_last_write(call: &Call<'_>, out: &mut Writer) {
+    let seq = call.seq().0;
+    let now = Value::DateTime(call.now_ms());
+    out.open_document("lastWrite");
+    for (optime, date) in [("opTime", "lastWriteDate"), ("majorityOpTime", "majorityWriteDate")] {
+        out.open_document(optime);
+        out.put("ts", Value::Timestamp(seq));
+        out.put("t", Value::Int64(1));
+        out.close();
+        out.put(date, now);
+    }
+    out.close();
+}
+
+/// Agrees on compressors: those of the client that we know, in its order.
+fn put_compression(call: &mut Call<'_>, out: &mut Writer) -> Outcome<()> {
+    let Some(offered) = call.args.array("compression")? else { return Ok(()) };
+    let known = |name: Value<'_>| Compressor::ALL.into_iter().find(|c| Some(c.name()) == name.as_str());
+    call.client.compressors = offered.values().filter_map(known).collect();
+    out.open_array("compression");
+    call.client.compressors.iter().for_each(|compressor| out.put("", Value::String(compressor.name())));
+    out.close();
+    Ok(())
+}
+
+/// How long a hello waits for a change: `None` when it does not wait, which is the rule.
+pub(crate) fn pause(shared: &Shared, request: &Request) -> Option<Duration> {
+    let body = request.body();
+    let (name, _) = body.first()?;
+    if !["hello", "isMaster", "ismaster"].contains(&name) {
+        return None;
+    }
+    let seen = body.get("topologyVersion")?.as_document()?;
+    let same = matches!(seen.get("processId"), Some(Value::ObjectId(process)) if process == shared.process)
+        && seen.get("counter").and_then(Value::as_integer) == Some(0);
+    let millis =
+        body.get("maxAwaitTimeMS")?.as_integer().filter(|millis| (0..=WAIT_MAX_MS).contains(millis))?;
+    same.then(|| Duration::from_millis(millis as u64))
+}

@@ -1,0 +1,141 @@
+//! The MongoDB wire protocol: one server that unmodified drivers take for a replica set of one member, so that
+//! transactions, retryable writes and change streams work with no set-up.
+//!
+//! ```text
+//! bytes ─▶ frame ─▶ Request ─▶ connection: who is there ─▶ command table ─▶ Call ─▶ documents ─▶ Writer ─▶ frame ─▶ bytes
+//!                                                  sessions, cursors ──┘
+//! ```
+//!
+//! Read `frame` for the bytes, `connection` for the life of one client, `command` for what is offered and to whom, then one
+//! module for each group of commands: `hello`, `login`, `server`, `write`, `read`, `schema`, `transaction`, `changes`.
+//!
+//! Invariants
+//! 1. Nothing is answered with ok that was not done: an unknown command is 59, an unknown field 40415, what MongoDB knows
+//!    and this does not is 115 or 238, each with a sentence.
+//! 2. The result of a retryable write, and that a transaction was committed, lie in the commit itself: a client that lost the
+//!    answer gets the same one, after a restart, too.
+//! 3. Messages, batches, cursors, sessions and transactions have bounds in bytes, number and time.
+#![deny(missing_docs)]
+
+mod args;
+mod call;
+mod changes;
+mod command;
+mod compress;
+mod connection;
+mod cursor;
+mod failure;
+pub mod frame;
+mod hello;
+mod login;
+mod read;
+mod schema;
+mod server;
+mod session;
+mod transaction;
+mod write;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+pub(crate) use ropewalk::documents;
+use ropewalk_wire::Service;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+
+pub use compress::Compressor;
+
+use crate::cursor::Cursors;
+use crate::documents::Documents;
+use crate::session::Sessions;
+
+/// How often sessions, cursors and transactions are looked through.
+const TEND: Duration = Duration::from_secs(1);
+/// Bytes of requests that are held at once, over all connections, KiB.
+const REQUEST_KIB: usize = 256 << 10;
+/// Writes that wait for the disk at once, each on a thread.
+const WRITES: usize = 256;
+
+/// Settings of a [`Mongo`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MongoSettings {
+    /// `HOST:PORT` by which clients reach the server, when it is another than the one they connect to.
+    pub announce: Option<String>,
+}
+
+/// The protocol over one database. Cheap to clone.
+#[derive(Clone)]
+pub struct Mongo(Arc<Shared>);
+
+struct Shared {
+    service: Service,
+    documents: Documents,
+    settings: MongoSettings,
+    sessions: Sessions,
+    cursors: Cursors,
+    requests: Semaphore,
+    writes: Semaphore,
+    connections: AtomicI32,
+    open_connections: AtomicI32,
+    /// Of this process, for drivers that ask whether anything changed.
+    process: [u8; 12],
+    started: std::time::Instant,
+}
+
+impl Mongo {
+    /// Offers the documents of the service's database.
+    pub fn new(service: Service, settings: MongoSettings) -> Self {
+        let documents = service.database().documents().clone();
+        let random = &service.database().engine().env().random;
+        let mut process = [0; 12];
+        for (byte, random) in process
+            .iter_mut()
+            .zip([random.next_u64(), random.next_u64()].into_iter().flat_map(u64::to_le_bytes))
+        {
+            *byte = random;
+        }
+        Self(Arc::new(Shared {
+            documents,
+            service,
+            settings,
+            sessions: Sessions::default(),
+            cursors: Cursors::default(),
+            requests: Semaphore::new(REQUEST_KIB),
+            writes: Semaphore::new(WRITES),
+            connections: AtomicI32::new(0),
+            open_connections: AtomicI32::new(0),
+            process,
+            started: std::time::Instant::now(),
+        }))
+    }
+
+    /// Speaks with one client until it or the server ends. `local`: the address at which the client reached us.
+    pub async fn serve<S>(&self, stream: S, peer: Option<SocketAddr>, local: Option<SocketAddr>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let id = self.0.connections.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        self.0.open_connections.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = connection::serve(self, id, stream, peer, local).await {
+            tracing::debug!(?peer, %error, "connection ended");
+        }
+        self.0.open_connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Ends what clients left behind: transactions that took too long, cursors and sessions that nobody uses. Runs until
+    /// the server stops.
+    pub async fn tend(self) {
+        let stop = self.0.service.stop().clone();
+        let mut at = tokio::time::interval(TEND);
+        loop {
+            tokio::select! {
+                _ = at.tick() => {}
+                () = stop.wait() => return,
+            }
+            self.0.sessions.tend();
+            self.0.cursors.tend();
+        }
+    }
+}

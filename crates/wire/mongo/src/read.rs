@@ -1,0 +1,511 @@
+//! `find`, `count`, `distinct`, `aggregate`, `explain`, `killCursors`, and the answers of cursors.
+
+use std::collections::VecDeque;
+
+use ropewalk::Snapshot;
+use ropewalk_wire::Right;
+
+use crate::args::Args;
+use crate::call::Call;
+use crate::changes;
+use crate::cursor::{Cursor, Source};
+use crate::documents::lang::{self, Doc, DocBuf, Filter, Pipeline, Projection, Value, Writer};
+use crate::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead, Find};
+use crate::failure::{Code, Failure, Outcome};
+use crate::write::{hint, int, sort};
+
+/// Documents of a first batch when nobody says how many, as in MongoDB.
+pub(crate) const FIRST_BATCH: usize = 101;
+/// Bytes of documents of one batch: what one document may take, as in MongoDB.
+pub(crate) const BATCH_BYTES: usize = 16 << 20;
+/// Documents made between two looks at the clock.
+const DOCUMENTS_PER_LOOK: usize = 256;
+/// Bytes of documents that are made at once and held for a cursor: of pipelines, and of queries inside of transactions.
+const READY_BYTES_MAX: usize = 64 << 20;
+/// Memory of a pipeline, as in MongoDB.
+const PIPELINE_BYTES_MAX: usize = 100 << 20;
+
+const FIND_FIELDS: &[&str] = &[
+    "find",
+    "filter",
+    "sort",
+    "projection",
+    "hint",
+    "skip",
+    "limit",
+    "batchSize",
+    "singleBatch",
+    "let",
+    "collation",
+    "allowDiskUse",
+    "noCursorTimeout",
+    "allowPartialResults",
+    "max",
+    "min",
+    "returnKey",
+    "showRecordId",
+    "tailable",
+    "awaitData",
+    "oplogReplay",
+];
+
+/// A query for one document by its `_id`: short, whatever is stored.
+pub(crate) fn is_point(call: &Call<'_>) -> bool {
+    if call.args.name != "find" || call.in_transaction {
+        return false;
+    }
+    let filter = call.args.get("filter").and_then(Value::as_document);
+    let Some(filter) = filter else { return false };
+    let mut fields = filter.iter();
+    match (fields.next(), fields.next()) {
+        (Some(("_id", value)), None) => {
+            !matches!(value, Value::Document(_) | Value::Array(_) | Value::Regex(..))
+        }
+        _ => false,
+    }
+}
+
+fn find_of(call: &Call<'_>, args: &Args<'_>) -> Outcome<Find> {
+    let options = call.options(args)?;
+    let mut find = match args.document("filter")? {
+        Some(filter) => Find::matching(Filter::parse(filter, &options)?),
+        None => Find::all(),
+    };
+    if let Some(sort) = sort(args)? {
+        find = find.sort((*sort).clone());
+    }
+    if let Some(projection) = args.document("projection")?.filter(|projection| !projection.is_empty()) {
+        find = find.project(Projection::parse(projection, &options)?);
+    }
+    if let Some(hint) = hint(args)? {
+        find = find.hint(hint);
+    }
+    if let Some(skip) = args.count("skip")? {
+        find = find.skip(skip);
+    }
+    // Zero is no limit.
+    if let Some(limit) = args.count("limit")?.filter(|limit| *limit > 0) {
+        find = find.limit(limit);
+    }
+    args.not_offered(&[
+        "allowPartialResults",
+        "max",
+        "min",
+        "returnKey",
+        "showRecordId",
+        "tailable",
+        "awaitData",
+        "oplogReplay",
+    ])?;
+    Ok(find)
+}
+
+/// `find`
+pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(FIND_FIELDS)?;
+    call.may(Right::Read, Some(call.database))?;
+    let collection = call.collection()?;
+    let find = find_of(call, &call.args)?;
+    let size = call.args.count("batchSize")?.unwrap_or(FIRST_BATCH);
+    let single = call.args.flag("singleBatch")?.unwrap_or(false);
+    let source = match call.transaction()? {
+        Some(transaction) => {
+            let (documents, bytes) = transaction.run(false, |tx| {
+                let mut ready = Ready::default();
+                tx.visit(&collection, &find, &mut |document| ready.push(document))?;
+                Ok(ready.done())
+            })?;
+            Source::Ready(documents, bytes)
+        }
+        None => Source::Find(Box::new(collection.find(&find)?)),
+    };
+    let namespace = namespace(&collection);
+    first_batch(call, namespace, source, size, single)
+}
+
+/// Documents that are held.
+#[derive(Default)]
+struct Ready {
+    documents: VecDeque<DocBuf>,
+    bytes: usize,
+}
+
+impl Ready {
+    fn push(&mut self, document: DocBuf) -> Result<bool, DocumentsError> {
+        self.bytes += document.bytes().len();
+        self.documents.push_back(document);
+        if self.bytes > READY_BYTES_MAX {
+            return Err(DocumentsError::TooLarge { what: "result", bytes: self.bytes, max: READY_BYTES_MAX });
+        }
+        Ok(true)
+    }
+
+    fn done(self) -> (VecDeque<DocBuf>, usize) {
+        (self.documents, self.bytes)
+    }
+}
+
+fn namespace(collection: &Collection) -> String {
+    format!("{}.{}", collection.database(), collection.name())
+}
+
+/// The next documents of a source: at most `count`; and whether there may be more.
+pub(crate) fn take(call: &Call<'_>, source: &mut Source, count: usize) -> Outcome<(Vec<DocBuf>, bool)> {
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    match source {
+        Source::Find(cursor) => {
+            while batch.len() < count && bytes < BATCH_BYTES && !cursor.is_done() {
+                call.in_time()?;
+                let wanted = (count - batch.len()).min(DOCUMENTS_PER_LOOK);
+                let left = BATCH_BYTES - bytes;
+                let next = cursor.next_batch(wanted, left)?;
+                bytes += next.iter().map(|document| document.bytes().len()).sum::<usize>();
+                // What did not fit comes with the next batch.
+                let cut = next.len() < wanted;
+                batch.extend(next);
+                if cut {
+                    break;
+                }
+            }
+            Ok((batch, !cursor.is_done()))
+        }
+        Source::Ready(documents, held) => {
+            while batch.len() < count
+                && let Some(next) = documents.front()
+                && (batch.is_empty() || bytes + next.bytes().len() <= BATCH_BYTES)
+            {
+                bytes += next.bytes().len();
+                batch.extend(documents.pop_front());
+            }
+            *held -= bytes.min(*held);
+            let more = !documents.is_empty();
+            Ok((batch, more))
+        }
+        Source::Changes(changes) => Ok((changes.take(count, BATCH_BYTES)?, !changes.has_ended())),
+    }
+}
+
+/// Answers the first documents of a source, and keeps the rest under a cursor.
+pub(crate) fn first_batch(
+    call: &Call<'_>,
+    namespace: String,
+    mut source: Source,
+    size: usize,
+    single: bool,
+) -> Outcome<Writer> {
+    let (batch, mut more) = take(call, &mut source, size)?;
+    // Whether anything is left shows only by asking; a cursor for nothing would cost the client a round trip.
+    if let Source::Find(cursor) = &mut source
+        && more
+        && size > 0
+        && !single
+    {
+        more = cursor.has_more()?;
+    }
+    let token = if let Source::Changes(changes) = &source { Some(changes.token()) } else { None };
+    let id = if more && !single {
+        let cursor = Cursor {
+            namespace: namespace.clone(),
+            source,
+            user: call.user().to_owned(),
+            session: call.session.clone(),
+            transaction: call.number.filter(|_| call.in_transaction),
+            connection: call.client.connection,
+            no_timeout: call.args.flag("noCursorTimeout")?.unwrap_or(false),
+        };
+        call.shared.cursors.open(cursor, || call.shared.random())?
+    } else {
+        0
+    };
+    let mut out = Writer::new();
+    put_cursor(call, &mut out, "firstBatch", &batch, id, &namespace, token.as_ref());
+    Ok(out)
+}
+
+/// The answer's `cursor`.
+pub(crate) fn put_cursor(
+    call: &Call<'_>,
+    out: &mut Writer,
+    field: &str,
+    batch: &[DocBuf],
+    id: i64,
+    namespace: &str,
+    token: Option<&DocBuf>,
+) {
+    out.open_document("cursor");
+    out.open_array(field);
+    batch.iter().for_each(|document| out.put("", Value::Document(document.doc())));
+    out.close();
+    out.put("id", Value::Int64(id));
+    out.put("ns", Value::String(namespace));
+    if let Some(token) = token {
+        out.put("postBatchResumeToken", Value::Document(token.doc()));
+    }
+    if call.wants_snapshot_time() {
+        out.put("atClusterTime", Value::Timestamp(call.seq().0));
+    }
+    out.close();
+}
+
+/// `killCursors`
+pub(crate) fn kill_cursors(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["killCursors", "cursors"])?;
+    let cursors = call.args.needed("cursors", call.args.array("cursors")?)?;
+    let (mut killed, mut missing) = (Vec::new(), Vec::new());
+    for value in cursors.values() {
+        let id =
+            value.as_integer().ok_or_else(|| Failure::new(Code::TypeMismatch, "a cursor's id is a long"))?;
+        if call.shared.cursors.kill(id, call.user()) { killed.push(id) } else { missing.push(id) }
+    }
+    let mut out = Writer::new();
+    for (field, ids) in [
+        ("cursorsKilled", killed),
+        ("cursorsNotFound", missing),
+        ("cursorsAlive", vec![]),
+        ("cursorsUnknown", vec![]),
+    ] {
+        out.open_array(field);
+        ids.into_iter().for_each(|id| out.put("", Value::Int64(id)));
+        out.close();
+    }
+    Ok(out)
+}
+
+const COUNT_FIELDS: &[&str] = &["count", "query", "limit", "skip", "hint", "collation", "fields"];
+
+/// `count`
+pub(crate) fn count(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(COUNT_FIELDS)?;
+    call.may(Right::Read, Some(call.database))?;
+    let collection = call.collection()?;
+    let find = count_of(call, &call.args)?;
+    let empty = call.args.document("query")?.is_none_or(Doc::is_empty);
+    let plain = ["limit", "skip", "hint"].iter().all(|field| call.args.get(field).is_none());
+    let counted = if empty && plain {
+        collection.estimated_count()?.documents
+    } else {
+        let snapshot = call.snapshot();
+        call.documents().at(snapshot.engine()).count(&collection, &find)?
+    };
+    let mut out = Writer::new();
+    out.put("n", int(counted as i64));
+    Ok(out)
+}
+
+fn count_of(call: &Call<'_>, args: &Args<'_>) -> Outcome<Find> {
+    let options = call.options(args)?;
+    let mut find = match args.document("query")? {
+        Some(query) => Find::matching(Filter::parse(query, &options)?),
+        None => Find::all(),
+    };
+    if let Some(skip) = args.count("skip")? {
+        find = find.skip(skip);
+    }
+    // Old clients send a limit below zero and mean the number without the sign.
+    if let Some(limit) = args.integer("limit")?.filter(|limit| *limit != 0) {
+        find = find.limit(usize::try_from(limit.unsigned_abs()).unwrap_or(usize::MAX));
+    }
+    if let Some(hint) = hint(args)? {
+        find = find.hint(hint);
+    }
+    Ok(find)
+}
+
+/// `distinct`
+pub(crate) fn distinct(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["distinct", "key", "query", "collation", "hint"])?;
+    call.args.not_offered(&["hint"])?;
+    call.may(Right::Read, Some(call.database))?;
+    let collection = call.collection()?;
+    let path = call.args.needed("key", call.args.text("key")?)?;
+    let options = call.options(&call.args)?;
+    let filter = match call.args.document("query")? {
+        Some(query) => Filter::parse(query, &options)?,
+        None => Filter::all(),
+    };
+    let values = match call.transaction()? {
+        Some(transaction) => transaction.run(false, |tx| Ok(tx.distinct(&collection, path, &filter)?))?,
+        None => {
+            let snapshot = call.snapshot();
+            call.documents().at(snapshot.engine()).distinct(&collection, path, &filter)?
+        }
+    };
+    let mut out = Writer::new();
+    out.open_array("values");
+    values.iter().for_each(|value| out.put("", value.value()));
+    out.close();
+    if call.wants_snapshot_time() {
+        out.put("atClusterTime", Value::Timestamp(call.seq().0));
+    }
+    Ok(out)
+}
+
+const AGGREGATE_FIELDS: &[&str] = &[
+    "aggregate",
+    "pipeline",
+    "cursor",
+    "explain",
+    "allowDiskUse",
+    "bypassDocumentValidation",
+    "hint",
+    "collation",
+    "let",
+];
+
+/// `aggregate`
+pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(AGGREGATE_FIELDS)?;
+    call.args.not_offered(&["bypassDocumentValidation", "hint"])?;
+    let stages = call.args.needed("pipeline", call.args.array("pipeline")?)?;
+    let first = stages.values().next().and_then(Value::as_document).and_then(Doc::first);
+    if let Some(("$changeStream", spec)) = first {
+        return changes::open(call, spec, stages);
+    }
+    call.may(Right::Read, Some(call.database))?;
+    if call.args.flag("explain")?.unwrap_or(false) {
+        return Err(Failure::new(Code::NotImplemented, "explain of a pipeline is not offered"));
+    }
+    let cursor = call.args.document("cursor")?.ok_or_else(|| {
+        let message = "The 'cursor' option is required, except for aggregate with the explain argument";
+        Failure::new(Code::FailedToParse, message)
+    })?;
+    let size = Args::statement("aggregate.cursor", cursor, &["batchSize"])?.count("batchSize")?;
+    let pipeline = Pipeline::parse(stages, &call.options(&call.args)?)?;
+    if pipeline.output().is_some() {
+        return Err(Failure::new(Code::NotImplemented, "$out and $merge are not offered"));
+    }
+    let collection = match call.args.get("aggregate") {
+        Some(Value::String(_)) => Some(call.collection()?),
+        Some(one) if one.as_integer() == Some(1) => None,
+        _ => {
+            let message = "aggregate needs the name of a collection, or 1";
+            return Err(Failure::new(Code::FailedToParse, message));
+        }
+    };
+    if collection.is_none() && !pipeline.brings_documents() {
+        let message = "{aggregate: 1} is not valid for a pipeline that does not make its own documents";
+        return Err(Failure::new(Code::InvalidNamespace, message));
+    }
+    let (documents, bytes) = match call.transaction()? {
+        Some(transaction) => transaction.run(false, |tx| {
+            let mut input = Ready::default();
+            if let Some(collection) = &collection {
+                tx.visit(collection, &input_of(&pipeline), &mut |document| input.push(document))?;
+            }
+            if !pipeline.collections().is_empty() {
+                let message = "pipelines that read other collections are not offered in transactions";
+                return Err(Failure::new(Code::NotImplemented, message));
+            }
+            let input = input.done().0.into_iter().map(Ok);
+            run(call, &pipeline, Box::new(input), &Nothing)
+        })?,
+        None => {
+            let snapshot = call.snapshot();
+            let others = Others { call, snapshot: &snapshot };
+            let input: lang::Stream<'_, DocumentsError> = match &collection {
+                Some(collection) => {
+                    Box::new(collection.find_at(snapshot.engine().clone(), &input_of(&pipeline))?)
+                }
+                None => Box::new(std::iter::empty()),
+            };
+            run(call, &pipeline, input, &others)?
+        }
+    };
+    let namespace = match &collection {
+        Some(collection) => namespace(collection),
+        None => format!("{}.$cmd.aggregate", call.database),
+    };
+    first_batch(call, namespace, Source::Ready(documents, bytes), size.unwrap_or(FIRST_BATCH), false)
+}
+
+/// What a pipeline reads of its collection: by an index where it begins with a match.
+fn input_of(pipeline: &Pipeline) -> Find {
+    pipeline.leading_filter().map_or_else(Find::all, |filter| Find::matching(filter.clone()))
+}
+
+fn run<S: lang::Source<Error = DocumentsError>>(
+    call: &Call<'_>,
+    pipeline: &Pipeline,
+    input: lang::Stream<'_, DocumentsError>,
+    source: &S,
+) -> Outcome<(VecDeque<DocBuf>, usize)> {
+    let mut ready = Ready::default();
+    for (place, document) in pipeline.run(input, source, PIPELINE_BYTES_MAX)?.enumerate() {
+        ready.push(document?)?;
+        if place % DOCUMENTS_PER_LOOK == 0 {
+            call.in_time()?;
+        }
+    }
+    Ok(ready.done())
+}
+
+/// The other collections of the database, as of one snapshot.
+struct Others<'a> {
+    call: &'a Call<'a>,
+    snapshot: &'a Snapshot,
+}
+
+impl lang::Source for Others<'_> {
+    type Error = DocumentsError;
+
+    fn find(&self, name: &str, filter: &Filter) -> Result<lang::Stream<'_, DocumentsError>, DocumentsError> {
+        let collection = self.call.documents().collection(self.call.database, name)?;
+        Ok(Box::new(collection.find_at(self.snapshot.engine().clone(), &Find::matching(filter.clone()))?))
+    }
+}
+
+/// No other collection.
+struct Nothing;
+
+impl lang::Source for Nothing {
+    type Error = DocumentsError;
+
+    fn find(&self, _: &str, _: &Filter) -> Result<lang::Stream<'_, DocumentsError>, DocumentsError> {
+        Ok(Box::new(std::iter::empty()))
+    }
+}
+
+/// `explain`
+pub(crate) fn explain(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["explain", "verbosity"])?;
+    call.may(Right::Read, Some(call.database))?;
+    let inner = call.args.needed("explain", call.args.document("explain")?)?;
+    let run = match call.args.text("verbosity")?.unwrap_or("allPlansExecution") {
+        "queryPlanner" => false,
+        "executionStats" | "allPlansExecution" => true,
+        other => {
+            let message =
+                format!("Enumeration value '{other}' for field 'explain.verbosity' is not a valid value.");
+            return Err(Failure::new(Code::BadValue, message));
+        }
+    };
+    let Some((name, Value::String(collection))) = inner.first() else {
+        return Err(Failure::new(Code::FailedToParse, "explain needs a command on a collection"));
+    };
+    let collection = call.documents().collection(call.database, collection)?;
+    let find = match name {
+        "find" => {
+            let args = Args::new("find", inner);
+            args.only(FIND_FIELDS)?;
+            find_of(call, &args)?
+        }
+        "count" => {
+            let args = Args::new("count", inner);
+            args.only(COUNT_FIELDS)?;
+            count_of(call, &args)?
+        }
+        other => {
+            return Err(Failure::new(Code::NotImplemented, format!("explain of {other} is not offered")));
+        }
+    };
+    let snapshot = call.snapshot();
+    let mut at: DocumentsAt<'_> = call.documents().at(snapshot.engine());
+    let explained = at.explain(&collection, &find, run)?;
+    let mut out = Writer::new();
+    explained.doc().iter().for_each(|(name, value)| out.put(name, value));
+    out.put("command", Value::Document(inner));
+    out.open_document("serverInfo");
+    out.put("version", Value::String(env!("CARGO_PKG_VERSION")));
+    out.close();
+    Ok(out)
+}

@@ -1,0 +1,137 @@
+//! Sessions: the transaction that a client has open, and the newest number it used.
+//!
+//! ```text
+//! startTransaction ─▶ Open ─▶ commitTransaction ─▶ Committed      numbers rise: a higher one ends what was open,
+//!                       └───▶ abortTransaction, any failure, 60 s ─▶ Aborted      a lower one is refused
+//! ```
+//! A session without a transaction has no state here; what its retryable writes answered lies in the database.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use ropewalk::Transaction;
+
+use crate::failure::{Code, Failure, Outcome};
+
+/// A session is forgotten when it was not used for this long, as `hello` tells.
+pub(crate) const SESSION_MINUTES: i32 = 30;
+/// Longest life of a transaction, as in MongoDB.
+const TRANSACTION_TIME: Duration = Duration::from_secs(60);
+/// Sessions with transactions at once.
+const SESSIONS_MAX: usize = 100_000;
+
+/// A session's id and whose it is: nobody gets at another's session by guessing.
+pub(crate) type SessionId = Vec<u8>;
+
+/// What became of the newest transaction.
+#[derive(Default)]
+pub(crate) enum Phase {
+    /// There is none under this number.
+    #[default]
+    None,
+    /// In progress.
+    Open {
+        /// Its reads and writes.
+        transaction: Box<Transaction>,
+        /// Since when.
+        since: Instant,
+        /// It wrote something.
+        wrote: bool,
+    },
+    /// Done.
+    Committed,
+    /// Undone.
+    Aborted,
+}
+
+/// One session.
+pub(crate) struct State {
+    /// The newest number seen.
+    pub(crate) number: i64,
+    /// The transaction of that number.
+    pub(crate) phase: Phase,
+    used: Instant,
+}
+
+/// All sessions that have, or had, a transaction.
+#[derive(Default)]
+pub(crate) struct Sessions(Mutex<HashMap<SessionId, Arc<Mutex<State>>>>);
+
+impl Sessions {
+    fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Mutex<State>>>> {
+        self.0.lock().unwrap_or_else(|held| held.into_inner())
+    }
+
+    /// The session, made when it is not there.
+    ///
+    /// # Errors
+    /// `TooManyLogicalSessions`.
+    pub(crate) fn enter(&self, id: &SessionId) -> Outcome<Arc<Mutex<State>>> {
+        let mut all = self.all();
+        if let Some(session) = all.get(id) {
+            return Ok(session.clone());
+        }
+        if all.len() >= SESSIONS_MAX {
+            return Err(Failure::new(Code::TooManyLogicalSessions, "too many sessions have transactions"));
+        }
+        let state = State { number: i64::MIN, phase: Phase::None, used: Instant::now() };
+        let session = Arc::new(Mutex::new(state));
+        all.insert(id.clone(), session.clone());
+        Ok(session)
+    }
+
+    /// The session, if it is known.
+    pub(crate) fn find(&self, id: &SessionId) -> Option<Arc<Mutex<State>>> {
+        self.all().get(id).cloned()
+    }
+
+    /// Ends a session with its transaction.
+    pub(crate) fn end(&self, id: &SessionId) {
+        let ended = self.all().remove(id);
+        // What is in progress is dropped here, or by the command that is at it.
+        drop(ended);
+    }
+
+    /// Ends every session of one user.
+    pub(crate) fn end_all(&self, of: impl Fn(&SessionId) -> bool) {
+        self.all().retain(|id, _| !of(id));
+    }
+
+    /// How many there are, and how many of them have a transaction in progress.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let all = self.all();
+        let open = all.values().filter(|session| {
+            // One that is at work is locked.
+            session.try_lock().map_or(true, |state| matches!(state.phase, Phase::Open { .. }))
+        });
+        (all.len(), open.count())
+    }
+
+    /// Aborts what took too long and forgets what is not used.
+    pub(crate) fn tend(&self) {
+        let forgotten = Duration::from_secs(SESSION_MINUTES as u64 * 60);
+        self.all().retain(|_, session| {
+            // One that is at work is looked at later.
+            let Ok(mut state) = session.try_lock() else { return true };
+            if let Phase::Open { since, .. } = &state.phase
+                && since.elapsed() > TRANSACTION_TIME
+            {
+                state.phase = Phase::Aborted;
+            }
+            state.used.elapsed() < forgotten
+        });
+    }
+}
+
+impl State {
+    /// Notes that the session is in use.
+    pub(crate) fn touch(&mut self) {
+        self.used = Instant::now();
+    }
+}
+
+/// The state of a session; a command that panicked has left it as it was.
+pub(crate) fn lock(session: &Mutex<State>) -> MutexGuard<'_, State> {
+    session.lock().unwrap_or_else(|held| held.into_inner())
+}

@@ -1,0 +1,166 @@
+//! `commitTransaction`, `abortTransaction`, and the commands of sessions.
+//!
+//! That a transaction was committed is kept in its own commit, under its session and number: a client that asks again after
+//! a crash learns that it was, and does not run it a second time.
+
+use ropewalk_wire::Right;
+
+use crate::call::{Call, named_session, no_transaction, session_parts, take_open, too_old};
+use crate::documents::Retry;
+use crate::documents::lang::{Doc, Value, Writer};
+use crate::failure::{Code, Failure, Outcome, TRANSIENT, UNKNOWN_COMMIT};
+use crate::session::{self, Phase, SESSION_MINUTES, SessionId};
+
+/// Under which statement a commit is kept; statements of writes count from zero.
+const COMMITTED: i32 = -1;
+
+fn parts<'c>(call: &'c Call<'_>) -> Outcome<(&'c SessionId, i64)> {
+    match (&call.session, call.number, call.in_transaction) {
+        (Some(session), Some(number), true) => Ok((session, number)),
+        _ => {
+            let message = format!("{} must be run within a transaction", call.args.name);
+            Err(Failure::new(Code::CommandFailed, message))
+        }
+    }
+}
+
+fn unknown_result(failure: Failure) -> Failure {
+    failure.label(UNKNOWN_COMMIT)
+}
+
+/// `commitTransaction`
+pub(crate) fn commit(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["commitTransaction", "recoveryToken"])?;
+    let (id, number) = parts(call)?;
+    let retry = Retry { session: id.clone(), number, statement: COMMITTED };
+    let Some(session) = call.shared.sessions.find(id) else {
+        return committed_before(call, &retry);
+    };
+    let mut state = session::lock(&session);
+    state.touch();
+    if number < state.number {
+        return Err(too_old(number, state.number));
+    }
+    if number > state.number {
+        drop(state);
+        return committed_before(call, &retry);
+    }
+    if matches!(state.phase, Phase::Committed) {
+        return Ok(Writer::new());
+    }
+    let Some((mut transaction, wrote)) = take_open(&mut state) else { return Err(no_transaction(number)) };
+    state.phase = Phase::Aborted;
+    if wrote {
+        transaction.documents().answer(&retry, Doc::empty())?;
+    }
+    match transaction.commit_with(call.durability()) {
+        Ok(_) => {
+            state.phase = Phase::Committed;
+            Ok(Writer::new())
+        }
+        Err(error) if error.is_conflict() => Err(Failure::from(error).label(TRANSIENT)),
+        // It may be in the log, or not.
+        Err(error) => Err(unknown_result(error.into())),
+    }
+}
+
+/// What the database says of a commit that no session here knows of.
+fn committed_before(call: &Call<'_>, retry: &Retry) -> Outcome<Writer> {
+    let known = call.documents().transact(call.durability(), |tx| tx.answered(retry));
+    match known {
+        Ok(Some(_)) => Ok(Writer::new()),
+        Ok(None) => Err(no_transaction(retry.number)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `abortTransaction`
+pub(crate) fn abort(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["abortTransaction", "recoveryToken"])?;
+    let (id, number) = parts(call)?;
+    let session = call.shared.sessions.find(id).ok_or_else(|| no_transaction(number))?;
+    let mut state = session::lock(&session);
+    state.touch();
+    match state.phase {
+        Phase::Open { .. } if number == state.number => {
+            state.phase = Phase::Aborted;
+            Ok(Writer::new())
+        }
+        Phase::Committed if number == state.number => {
+            let message = format!("Transaction {number} has been committed.");
+            Err(Failure::new(Code::TransactionCommitted, message))
+        }
+        _ => Err(no_transaction(number)),
+    }
+}
+
+/// `startSession`
+pub(crate) fn start_session(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["startSession"])?;
+    let mut id = [0; 16];
+    let random = [call.shared.random(), call.shared.random()].into_iter().flat_map(u64::to_le_bytes);
+    for (place, (byte, random)) in id.iter_mut().zip(random).enumerate() {
+        *byte = match place {
+            // A random UUID says so.
+            6 => random & 0x0f | 0x40,
+            8 => random & 0x3f | 0x80,
+            _ => random,
+        };
+    }
+    let mut out = Writer::new();
+    out.open_document("id");
+    out.put("id", Value::Binary(4, &id));
+    out.close();
+    out.put("timeoutMinutes", Value::Int32(SESSION_MINUTES));
+    Ok(out)
+}
+
+fn named(call: &Call<'_>) -> Outcome<Vec<SessionId>> {
+    let list = call.args.array(call.args.name)?;
+    let list = call.args.needed(call.args.name, list)?;
+    list.values().map(|value| named_session(value, call.user())).collect()
+}
+
+/// `refreshSessions`
+pub(crate) fn refresh_sessions(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["refreshSessions"])?;
+    for id in named(call)? {
+        if let Some(session) = call.shared.sessions.find(&id) {
+            session::lock(&session).touch();
+        }
+    }
+    Ok(Writer::new())
+}
+
+/// `endSessions`, `killSessions`: their transactions are undone, their cursors closed.
+pub(crate) fn end_sessions(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&[call.args.name])?;
+    let ended = named(call)?;
+    if ended.is_empty() && call.args.name == "killSessions" {
+        let user = call.user().as_bytes();
+        call.shared.sessions.end_all(|id| session_parts(id).1 == user);
+        call.shared.cursors.kill_of(|id| session_parts(id).1 == user);
+    }
+    for id in &ended {
+        call.shared.sessions.end(id);
+    }
+    call.shared.cursors.kill_of(|id| ended.contains(id));
+    Ok(Writer::new())
+}
+
+/// `killAllSessions`
+pub(crate) fn kill_all_sessions(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["killAllSessions"])?;
+    call.may(Right::Admin, None)?;
+    let users = call.args.needed("killAllSessions", call.args.array("killAllSessions")?)?;
+    let mut names = Vec::new();
+    for user in users.values() {
+        let name = user.as_document().and_then(|user| user.get("user")).and_then(Value::as_str);
+        names.push(name.ok_or_else(|| Failure::new(Code::TypeMismatch, "a user is a document with a name"))?);
+    }
+    let of =
+        |id: &SessionId| names.is_empty() || names.iter().any(|name| session_parts(id).1 == name.as_bytes());
+    call.shared.sessions.end_all(of);
+    call.shared.cursors.kill_of(of);
+    Ok(Writer::new())
+}

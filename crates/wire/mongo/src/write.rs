@@ -1,0 +1,402 @@
+//! `insert`, `update`, `delete`, `findAndModify`.
+//!
+//! A command is one commit, whatever it holds: all its statements that succeed, and what it answered, so that a driver that
+//! lost the answer gets it again. (MongoDB commits each statement by itself; who watches the collection sees the difference
+//! only as fewer states in between.)
+
+use crate::args::Args;
+use crate::call::Call;
+use crate::documents::lang::{Doc, DocBuf, Filter, Owned, Projection, Sort, Update, Value, Writer};
+use crate::documents::{Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, UpdateSpec};
+use crate::failure::{Code, Failure, Outcome};
+use crate::hello::WRITES_MAX;
+use ropewalk_wire::Right;
+use std::sync::Arc;
+
+/// Bytes that one command's `writeErrors` may take; those behind are counted, not told.
+const ERROR_BYTES_MAX: usize = 8 << 20;
+
+/// What the statements of one command did.
+#[derive(Default)]
+struct Done {
+    n: i64,
+    modified: i64,
+    upserted: Vec<(usize, Owned)>,
+    errors: Vec<(usize, Failure)>,
+}
+
+impl Done {
+    fn answer(&self, is_update: bool) -> DocBuf {
+        let mut out = Writer::new();
+        out.put("n", int(self.n));
+        if is_update {
+            out.put("nModified", int(self.modified));
+            if !self.upserted.is_empty() {
+                out.open_array("upserted");
+                for (index, id) in &self.upserted {
+                    out.open_document("");
+                    out.put("index", int(*index as i64));
+                    out.put("_id", id.value());
+                    out.close();
+                }
+                out.close();
+            }
+        }
+        if !self.errors.is_empty() {
+            out.open_array("writeErrors");
+            for (index, failure) in &self.errors {
+                if out.size() < ERROR_BYTES_MAX {
+                    failure.put_write_error(*index, &mut out);
+                }
+            }
+            out.close();
+        }
+        out.finish()
+    }
+}
+
+/// A count as clients expect it: an int32 where it fits.
+pub(crate) fn int(number: i64) -> Value<'static> {
+    i32::try_from(number).map_or(Value::Int64(number), Value::Int32)
+}
+
+/// An answer that was made before, to be ended.
+fn written(answer: &DocBuf) -> Writer {
+    let mut out = Writer::new();
+    answer.doc().iter().for_each(|(name, value)| out.put(name, value));
+    out
+}
+
+/// The statements of a command, from its body or from beside it.
+fn statements<'a>(call: &Call<'a>, field: &'static str) -> Outcome<Vec<&'a [u8]>> {
+    if let Some(name) = call.request.sequence_names().find(|name| *name != field) {
+        let message = format!("BSON field '{}.{name}' is an unknown field.", call.args.name);
+        return Err(Failure::new(Code::UnknownField, message));
+    }
+    let found = match (call.request.sequence(field), call.args.array(field)?) {
+        (Some(_), Some(_)) => {
+            let message = format!("BSON field '{}.{field}' is a duplicate field", call.args.name);
+            return Err(Failure::new(Code::FailedToParse, message));
+        }
+        (Some(found), None) => found,
+        (None, array) => {
+            let mut found = Vec::new();
+            for value in call.args.needed(field, array)?.values() {
+                let doc = value.as_document().ok_or_else(|| {
+                    let message =
+                        format!("each element of '{}.{field}' has to be a document", call.args.name);
+                    Failure::new(Code::TypeMismatch, message)
+                })?;
+                found.push(doc.bytes());
+            }
+            found
+        }
+    };
+    if found.is_empty() || found.len() > WRITES_MAX {
+        let message =
+            format!("Write batch sizes must be between 1 and {WRITES_MAX}. Got {} operations.", found.len());
+        return Err(Failure::new(Code::InvalidLength, message));
+    }
+    Ok(found)
+}
+
+/// True for what the other statements would meet, too.
+fn concerns_all(error: &DocumentsError) -> bool {
+    matches!(
+        error,
+        DocumentsError::Engine(_)
+            | DocumentsError::Damaged { .. }
+            | DocumentsError::Conflict { .. }
+            | DocumentsError::InvalidName { .. }
+            | DocumentsError::TransactionTooOld { .. }
+    )
+}
+
+/// What concerns one document or statement, as it is told: with the whole name of the collection.
+fn told(database: &str, error: DocumentsError) -> Failure {
+    match error {
+        DocumentsError::Duplicate { collection, index, pattern, key, shown } => {
+            let collection = format!("{database}.{collection}");
+            DocumentsError::Duplicate { collection, index, pattern, key, shown }.into()
+        }
+        other => other.into(),
+    }
+}
+
+/// Does `work` in the command's transaction, or in one of its own until nobody is in its way; keeps what it answers if the
+/// command may come again.
+fn commit(
+    call: &Call<'_>,
+    mut work: impl FnMut(&mut DocumentsTx<'_>) -> Result<DocBuf, DocumentsError>,
+) -> Outcome<DocBuf> {
+    if let Some(transaction) = call.transaction()? {
+        let answer = transaction.run(true, |tx| work(tx).map_err(|error| told(call.database, error)))?;
+        if answer.doc().get("writeErrors").is_some() {
+            transaction.abort();
+        }
+        return Ok(answer);
+    }
+    let retry = call.retry(0)?;
+    let answer = call.documents().transact(call.durability(), |tx| {
+        let Some(retry) = &retry else { return work(tx) };
+        if let Some(answer) = tx.answered(retry)? {
+            return Ok(answer);
+        }
+        let answer = work(tx)?;
+        tx.answer(retry, answer.doc())?;
+        Ok(answer)
+    });
+    answer.map_err(|error| told(call.database, error))
+}
+
+/// `insert`
+pub(crate) fn insert(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["insert", "documents", "ordered", "bypassDocumentValidation"])?;
+    call.args.not_offered(&["bypassDocumentValidation"])?;
+    call.may(Right::Append, Some(call.database))?;
+    let collection = call.collection()?;
+    let documents = statements(call, "documents")?;
+    let ordered = call.args.flag("ordered")?.unwrap_or(true);
+    let answer = commit(call, |tx| {
+        let many = tx.insert_many(&collection, &documents, ordered)?;
+        let told = |(index, error)| (index, told(collection.database(), error));
+        let errors = many.errors.into_iter().map(told).collect();
+        Ok(Done { n: many.inserted.len() as i64, errors, ..Done::default() }.answer(false))
+    })?;
+    Ok(written(&answer))
+}
+
+/// Runs the statements of a command in order: those that make no sense are told like those that fail.
+fn each<S>(
+    database: &str,
+    statements: &[Outcome<S>],
+    ordered: bool,
+    mut run: impl FnMut(usize, &S, &mut Done) -> Result<(), DocumentsError>,
+) -> Result<Done, DocumentsError> {
+    let mut done = Done::default();
+    for (index, statement) in statements.iter().enumerate() {
+        let failure = match statement {
+            Ok(statement) => match run(index, statement, &mut done) {
+                Ok(()) => continue,
+                Err(error) if concerns_all(&error) => return Err(error),
+                Err(error) => told(database, error),
+            },
+            Err(failure) => failure.clone(),
+        };
+        done.errors.push((index, failure));
+        if ordered {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// `update`
+pub(crate) fn update(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["update", "updates", "ordered", "bypassDocumentValidation", "let"])?;
+    call.args.not_offered(&["bypassDocumentValidation"])?;
+    call.may(Right::Append, Some(call.database))?;
+    call.may(Right::Read, Some(call.database))?;
+    let collection = call.collection()?;
+    let parsed: Vec<_> =
+        statements(call, "updates")?.into_iter().map(|bytes| update_statement(call, bytes)).collect();
+    let ordered = call.args.flag("ordered")?.unwrap_or(true);
+    let answer = commit(call, |tx| {
+        let done = each(collection.database(), &parsed, ordered, |index, (spec, multi), done| {
+            let updated = match multi {
+                true => tx.update_many(&collection, spec)?,
+                false => tx.update_one(&collection, spec)?,
+            };
+            done.n += updated.matched as i64 + i64::from(updated.upserted.is_some());
+            done.modified += updated.modified as i64;
+            done.upserted.extend(updated.upserted.map(|id| (index, id)));
+            Ok(())
+        })?;
+        Ok(done.answer(true))
+    })?;
+    Ok(written(&answer))
+}
+
+const UPDATE_FIELDS: &[&str] =
+    &["q", "u", "c", "multi", "upsert", "upsertSupplied", "collation", "arrayFilters", "hint", "sort"];
+
+fn update_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<(UpdateSpec, bool)> {
+    let args = Args::statement("update.updates", Doc::check(bytes)?, UPDATE_FIELDS)?;
+    let mut options = call.options(&args)?;
+    options.variables = match args.document("c")? {
+        Some(constants) => Some(constants.to_buf()),
+        None => call.args.document("let")?.map(Doc::to_buf),
+    };
+    let filter = Filter::parse(args.needed("q", args.document("q")?)?, &options)?;
+    let update = Update::parse(args.needed("u", args.get("u"))?, args.array("arrayFilters")?, &options)?;
+    let multi = args.flag("multi")?.unwrap_or(false);
+    let spec = UpdateSpec {
+        filter: Arc::new(filter),
+        update: Arc::new(update),
+        upsert: args.flag("upsert")?.unwrap_or(false),
+        hint: hint(&args)?,
+        sort: sort(&args)?,
+    };
+    if multi && spec.sort.is_some() {
+        return Err(Failure::new(Code::FailedToParse, "Cannot specify sort with multi=true"));
+    }
+    Ok((spec, multi))
+}
+
+/// `delete`
+pub(crate) fn delete(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["delete", "deletes", "ordered", "let"])?;
+    call.may(Right::Append, Some(call.database))?;
+    call.may(Right::Read, Some(call.database))?;
+    let collection = call.collection()?;
+    let parsed: Vec<_> =
+        statements(call, "deletes")?.into_iter().map(|bytes| delete_statement(call, bytes)).collect();
+    let ordered = call.args.flag("ordered")?.unwrap_or(true);
+    let answer = commit(call, |tx| {
+        let done = each(collection.database(), &parsed, ordered, |_, find, done| {
+            done.n += tx.delete(&collection, find)? as i64;
+            Ok(())
+        })?;
+        Ok(done.answer(false))
+    })?;
+    Ok(written(&answer))
+}
+
+fn delete_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<Find> {
+    let args = Args::statement("delete.deletes", Doc::check(bytes)?, &["q", "limit", "collation", "hint"])?;
+    let mut options = call.options(&args)?;
+    options.variables = call.args.document("let")?.map(Doc::to_buf);
+    let find = Find::matching(Filter::parse(args.needed("q", args.document("q")?)?, &options)?);
+    let find = match args.needed("limit", args.integer("limit")?)? {
+        0 => find,
+        1 => find.limit(1),
+        other => {
+            let message = format!("The limit field in delete objects must be 0 or 1. Got {other}");
+            return Err(Failure::new(Code::FailedToParse, message));
+        }
+    };
+    Ok(match hint(&args)? {
+        Some(hint) => find.hint(hint),
+        None => find,
+    })
+}
+
+/// The index that is to be used.
+pub(crate) fn hint(args: &Args<'_>) -> Outcome<Option<Hint>> {
+    match args.get("hint") {
+        None => Ok(None),
+        Some(Value::String(name)) => Ok(Some(Hint::Name(name.to_owned()))),
+        Some(Value::Document(fields)) if fields.is_empty() => Ok(None),
+        Some(Value::Document(fields)) => {
+            let bad = || {
+                Failure::new(Code::BadValue, "a hint is the name of an index, or its fields and directions")
+            };
+            let mut pattern = Vec::new();
+            for (path, direction) in fields {
+                let descending = match direction.as_integer().ok_or_else(bad)? {
+                    1 => false,
+                    -1 => true,
+                    _ => return Err(bad()),
+                };
+                if path == "$natural" {
+                    return Ok(Some(Hint::Natural(descending)));
+                }
+                pattern.push((path.to_owned(), descending));
+            }
+            Ok(Some(Hint::Fields(pattern)))
+        }
+        Some(_) => Err(Failure::new(Code::FailedToParse, "Hint must be a string or an object")),
+    }
+}
+
+/// The order asked for.
+pub(crate) fn sort(args: &Args<'_>) -> Outcome<Option<Arc<Sort>>> {
+    match args.document("sort")? {
+        Some(sort) if !sort.is_empty() => Ok(Some(Arc::new(Sort::parse(sort)?))),
+        _ => Ok(None),
+    }
+}
+
+const MODIFY_FIELDS: &[&str] = &[
+    "findAndModify",
+    "findandmodify",
+    "query",
+    "sort",
+    "remove",
+    "update",
+    "new",
+    "fields",
+    "upsert",
+    "bypassDocumentValidation",
+    "collation",
+    "arrayFilters",
+    "hint",
+    "let",
+];
+
+/// `findAndModify`
+pub(crate) fn find_and_modify(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(MODIFY_FIELDS)?;
+    call.args.not_offered(&["bypassDocumentValidation"])?;
+    call.may(Right::Append, Some(call.database))?;
+    call.may(Right::Read, Some(call.database))?;
+    let collection: Collection = call.collection()?;
+    let spec = modify_spec(call)?;
+    let answer = commit(call, |tx| {
+        let (document, updated) = tx.find_and_modify(&collection, &spec)?;
+        let mut out = Writer::new();
+        out.open_document("lastErrorObject");
+        let n = updated.matched as i64 + i64::from(updated.upserted.is_some());
+        out.put("n", int(n));
+        if spec.update.is_some() {
+            out.put("updatedExisting", Value::Bool(updated.matched > 0));
+        }
+        if let Some(id) = &updated.upserted {
+            out.put("upserted", id.value());
+        }
+        out.close();
+        out.put("value", document.as_ref().map_or(Value::Null, |document| Value::Document(document.doc())));
+        Ok(out.finish())
+    })?;
+    Ok(written(&answer))
+}
+
+fn modify_spec(call: &Call<'_>) -> Outcome<FindAndModify> {
+    let args = &call.args;
+    let options = call.options(args)?;
+    let filter = match args.document("query")? {
+        Some(query) => Filter::parse(query, &options)?,
+        None => Filter::all(),
+    };
+    let remove = args.flag("remove")?.unwrap_or(false);
+    let (upsert, new) = (args.flag("upsert")?.unwrap_or(false), args.flag("new")?.unwrap_or(false));
+    let refuse = |message: &str| Err(Failure::new(Code::FailedToParse, message));
+    let update = match args.get("update") {
+        Some(_) if remove => return refuse("Cannot specify both an update and remove=true"),
+        Some(update) => {
+            let update = Update::parse(update, args.array("arrayFilters")?, &options)?;
+            Some(Arc::new(update))
+        }
+        None if !remove => return refuse("Either an update or remove=true must be specified"),
+        None if upsert => return refuse("Cannot specify both upsert=true and remove=true"),
+        None if new => {
+            return refuse(
+                "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document",
+            );
+        }
+        None => None,
+    };
+    let projection = match args.document("fields")? {
+        Some(fields) if !fields.is_empty() => Some(Arc::new(Projection::parse(fields, &options)?)),
+        _ => None,
+    };
+    Ok(FindAndModify {
+        filter: Arc::new(filter),
+        sort: sort(args)?,
+        projection,
+        update,
+        upsert,
+        return_new: new,
+        hint: hint(args)?,
+    })
+}

@@ -1,0 +1,131 @@
+//! Logins, and what a user may do.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bson::{Binary, Document, doc, spec::BinarySubtype};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use ropewalk_wire::{Caller, Right, Roles};
+use sha2::{Digest as _, Sha256};
+
+use crate::client::{Client, Server};
+
+async fn server() -> Server {
+    let server = Server::new();
+    let mut roles = Roles::new();
+    roles.entry("app".to_owned()).or_default().extend([Right::Read]);
+    roles.entry("own".to_owned()).or_default().extend([Right::Read, Right::Append]);
+    server.service.access().create_user(&Caller::everybody(), "ann", "secret", roles).await.unwrap();
+    server
+}
+
+fn payload(text: &str) -> Binary {
+    Binary { subtype: BinarySubtype::Generic, bytes: text.as_bytes().to_vec() }
+}
+
+fn text(answer: &Document) -> String {
+    String::from_utf8(answer.get_binary_generic("payload").unwrap().clone()).unwrap()
+}
+
+fn sign(key: &[u8], message: &[u8]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+    mac.update(message);
+    mac.finalize().into_bytes().into()
+}
+
+/// The client's last message for the server's first.
+fn proof(password: &str, first: &str) -> String {
+    let field = |name: &str| first.split(',').find_map(|part| part.strip_prefix(name)).unwrap();
+    let mut salted = [0; 32];
+    let salt = STANDARD.decode(field("s=")).unwrap();
+    pbkdf2::pbkdf2_hmac::<Sha256>(password.as_bytes(), &salt, field("i=").parse().unwrap(), &mut salted);
+    let client_key = sign(&salted, b"Client Key");
+    let last = format!("c=biws,r={}", field("r="));
+    let signature = sign(&Sha256::digest(client_key), format!("n=ann,r=abc,{first},{last}").as_bytes());
+    let proof: Vec<u8> = client_key.iter().zip(signature).map(|(key, sign)| key ^ sign).collect();
+    format!("{last},p={}", STANDARD.encode(proof))
+}
+
+async fn login(client: &mut Client, password: &str, skip: bool) -> Document {
+    let start = doc! {
+        "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload("n,,n=ann,r=abc"),
+        "options": { "skipEmptyExchange": skip }, "$db": "admin",
+    };
+    let first = client.ok(start).await;
+    let last = proof(password, &text(&first));
+    client
+        .run(doc! { "saslContinue": 1, "conversationId": 1, "payload": payload(&last), "$db": "admin" })
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_login_only_the_handshake_is_answered() {
+    let mut client = server().await.connect();
+    client.ok(doc! { "hello": 1 }).await;
+    client.ok(doc! { "ping": 1 }).await;
+    for command in
+        [doc! { "find": "c" }, doc! { "insert": "c", "documents": [{}] }, doc! { "listDatabases": 1 }]
+    {
+        assert_eq!(client.refused(command).await.0, 13);
+    }
+    let hello = client.ok(doc! { "hello": 1, "saslSupportedMechs": "admin.ann" }).await;
+    assert_eq!(hello.get_array("saslSupportedMechs").unwrap(), &vec![bson::Bson::from("SCRAM-SHA-256")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_logs_in_and_may_do_what_the_rights_say() {
+    let mut client = server().await.connect();
+    let done = login(&mut client, "secret", true).await;
+    assert!(done.get_bool("done").unwrap(), "{done}");
+    let status = client.ok(doc! { "connectionStatus": 1 }).await;
+    let users = status.get_document("authInfo").unwrap().get_array("authenticatedUsers").unwrap();
+    assert_eq!(users.len(), 1);
+    client.ok(doc! { "find": "c" }).await;
+    assert_eq!(client.refused(doc! { "insert": "c", "documents": [{}] }).await.0, 13);
+    client.ok(doc! { "insert": "c", "documents": [{}], "$db": "own" }).await;
+    assert_eq!(client.refused(doc! { "dropDatabase": 1, "$db": "own" }).await.0, 13);
+    assert_eq!(client.refused(doc! { "find": "c", "$db": "other" }).await.0, 13);
+    client.ok(doc! { "logout": 1 }).await;
+    assert_eq!(client.refused(doc! { "find": "c" }).await.0, 13);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchange_may_end_with_an_empty_message_or_begin_with_the_handshake() {
+    let mut client = server().await.connect();
+    let done = login(&mut client, "secret", false).await;
+    assert!(!done.get_bool("done").unwrap());
+    let end = client.ok(doc! { "saslContinue": 1, "conversationId": 1, "payload": payload("") }).await;
+    assert!(end.get_bool("done").unwrap());
+
+    let mut client = server().await.connect();
+    let start = doc! {
+        "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload("n,,n=ann,r=abc"), "db": "admin",
+        "options": { "skipEmptyExchange": true },
+    };
+    let hello = client.ok(doc! { "hello": 1, "speculativeAuthenticate": start }).await;
+    let first = text(hello.get_document("speculativeAuthenticate").unwrap());
+    let last = proof("secret", &first);
+    client.ok(doc! { "saslContinue": 1, "conversationId": 1, "payload": payload(&last) }).await;
+    client.ok(doc! { "find": "c" }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_passwords_and_other_mechanisms_are_refused() {
+    let server = server().await;
+    let mut client = server.connect();
+    let refused = login(&mut client, "wrong", true).await;
+    assert_eq!(refused.get_i32("code").unwrap(), 18);
+    for mechanism in ["SCRAM-SHA-1", "PLAIN", "MONGODB-X509", ""] {
+        let start = doc! { "saslStart": 1, "mechanism": mechanism, "payload": payload("n,,n=ann,r=abc") };
+        assert_eq!(client.refused(start).await.0, 334);
+    }
+    let stray = doc! { "saslContinue": 1, "conversationId": 1, "payload": payload("x") };
+    assert_eq!(client.refused(stray).await.0, 17);
+    // Whoever is dropped is out, also on a connection that is open.
+    let mut client = server.connect();
+    login(&mut client, "secret", true).await;
+    client.ok(doc! { "find": "c" }).await;
+    let all = Caller::everybody();
+    server.service.access().create_user(&all, "bob", "other", Roles::new()).await.unwrap();
+    server.service.access().drop_user(&all, "ann").await.unwrap();
+    assert_eq!(client.refused(doc! { "find": "c" }).await.0, 13);
+}

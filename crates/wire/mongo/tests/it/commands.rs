@@ -1,0 +1,286 @@
+//! Documents, collections and indexes through commands.
+
+use bson::{Document, doc};
+
+use crate::client::{Client, MSG, Server, batch, cursor_id, lsid, message, sequence};
+
+async fn with(documents: i32) -> Client {
+    let mut client = Server::new().connect();
+    let all: Vec<_> = (0..documents).map(|n| doc! { "_id": n, "n": n, "tens": n / 10 }).collect();
+    client.ok(doc! { "insert": "c", "documents": all }).await;
+    client
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inserts_come_in_the_body_or_beside_it() {
+    let mut client = with(1).await;
+    let mut payload = message(0, &doc! { "insert": "c", "$db": "app" });
+    payload.extend(sequence("documents", &[doc! { "_id": "a" }, doc! { "x": 1 }]));
+    client.send(MSG, &payload).await;
+    let answer = client.answer().await.unwrap().document();
+    assert_eq!(answer.get_i32("n").unwrap(), 2);
+    let found = client.find("c", doc! {}).await;
+    assert_eq!(found.len(), 3);
+    assert!(found.iter().any(|document| document.get_object_id("_id").is_ok()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_wants_no_answer_gets_none() {
+    let mut client = with(1).await;
+    let insert =
+        doc! { "insert": "c", "documents": [{ "_id": 5 }], "writeConcern": { "w": 0 }, "$db": "app" };
+    client.send(MSG, &message(2, &insert)).await;
+    // The next answer is to the next request.
+    client.ok(doc! { "ping": 1 }).await;
+    assert_eq!(client.find("c", doc! { "_id": 5 }).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn duplicates_are_told_one_by_one() {
+    let mut client = with(3).await;
+    let documents = [doc! { "_id": 7 }, doc! { "_id": 1 }, doc! { "_id": 8 }, doc! { "_id": 2 }];
+    let answer = client.ok(doc! { "insert": "c", "documents": documents.to_vec(), "ordered": false }).await;
+    let errors = answer.get_array("writeErrors").unwrap();
+    let error = |at: usize| errors[at].as_document().unwrap();
+    assert_eq!((answer.get_i32("n").unwrap(), errors.len()), (2, 2));
+    assert_eq!(error(0).get_i32("index").unwrap(), 1);
+    assert_eq!(error(0).get_i32("code").unwrap(), 11000);
+    assert_eq!(error(0).get_document("keyValue").unwrap(), &doc! { "_id": 1 });
+    assert!(error(0).get_str("errmsg").unwrap().contains("app.c index: _id_"));
+    let ordered =
+        client.ok(doc! { "insert": "c", "documents": [{ "_id": 20 }, { "_id": 1 }, { "_id": 21 }] }).await;
+    assert_eq!(ordered.get_i32("n").unwrap(), 1);
+    assert_eq!(client.find("c", doc! { "_id": { "$gte": 20 } }).await, [doc! { "_id": 20 }]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn updates_and_deletes_say_what_they_did() {
+    let mut client = with(30).await;
+    let answer = client
+        .ok(doc! { "update": "c", "updates": [
+            { "q": { "tens": 1 }, "u": { "$inc": { "n": 100 } }, "multi": true },
+            { "q": { "_id": 99 }, "u": { "$set": { "x": 1 } }, "upsert": true },
+            { "q": { "_id": 3 }, "u": { "_id": 3, "replaced": true } },
+        ] })
+        .await;
+    assert_eq!((answer.get_i32("n").unwrap(), answer.get_i32("nModified").unwrap()), (12, 11));
+    assert_eq!(
+        answer.get_array("upserted").unwrap()[0].as_document().unwrap(),
+        &doc! { "index": 1, "_id": 99 }
+    );
+    assert_eq!(client.find("c", doc! { "_id": 3 }).await, [doc! { "_id": 3, "replaced": true }]);
+    let answer = client
+        .ok(doc! { "delete": "c", "deletes": [
+            { "q": { "n": { "$gte": 100 } }, "limit": 1 }, { "q": { "tens": 2 }, "limit": 0 },
+        ] })
+        .await;
+    assert_eq!(answer.get_i32("n").unwrap(), 11);
+    // A statement that makes no sense is one that fails.
+    let answer = client.ok(doc! { "update": "c", "updates": [
+        { "q": { "_id": 0 }, "u": { "$fly": { "n": 1 } } }, { "q": { "_id": 0 }, "u": { "$set": { "n": 1 } } },
+    ], "ordered": false }).await;
+    assert_eq!(answer.get_i32("n").unwrap(), 1);
+    assert_eq!(
+        answer.get_array("writeErrors").unwrap()[0].as_document().unwrap().get_i32("code").unwrap(),
+        9
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_is_changed_and_shown() {
+    let mut client = with(10).await;
+    let change = doc! { "findAndModify": "c", "query": { "n": { "$gt": 4 } }, "sort": { "n": -1 },
+    "update": { "$set": { "seen": true } }, "new": true, "fields": { "seen": 1 } };
+    let answer = client.ok(change).await;
+    assert_eq!(answer.get_document("value").unwrap(), &doc! { "_id": 9, "seen": true });
+    assert_eq!(answer.get_document("lastErrorObject").unwrap(), &doc! { "n": 1, "updatedExisting": true });
+    let answer = client.ok(doc! { "findAndModify": "c", "query": { "_id": 0 }, "remove": true }).await;
+    assert_eq!(answer.get_document("value").unwrap().get_i32("_id").unwrap(), 0);
+    let answer = client.ok(doc! { "findAndModify": "c", "query": { "_id": 0 }, "remove": true }).await;
+    assert!(answer.get("value").unwrap().as_null().is_some());
+    assert_eq!(client.refused(doc! { "findAndModify": "c", "query": {} }).await.0, 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_gives_batches_on_any_connection_and_ends() {
+    let server = Server::new();
+    let mut client = server.connect();
+    let all: Vec<_> = (0..250).map(|n| doc! { "_id": n }).collect();
+    client.ok(doc! { "insert": "c", "documents": all }).await;
+    let answer = client.ok(doc! { "find": "c", "sort": { "_id": 1 } }).await;
+    let (mut seen, id) = (batch(&answer, "firstBatch").len(), cursor_id(&answer));
+    assert!(seen == 101 && id > 0);
+    // What is written later is not seen.
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1000 }] }).await;
+    let mut other = server.connect();
+    assert_eq!(other.refused(doc! { "getMore": id, "collection": "d" }).await.0, 13);
+    let answer = other.ok(doc! { "getMore": id, "collection": "c", "batchSize": 100 }).await;
+    seen += batch(&answer, "nextBatch").len();
+    let answer = client.ok(doc! { "getMore": id, "collection": "c" }).await;
+    assert_eq!((seen + batch(&answer, "nextBatch").len(), cursor_id(&answer)), (250, 0));
+    assert_eq!(client.refused(doc! { "getMore": id, "collection": "c" }).await.0, 43);
+
+    let answer = client.ok(doc! { "find": "c", "batchSize": 5 }).await;
+    let id = cursor_id(&answer);
+    let killed = client.ok(doc! { "killCursors": "c", "cursors": [id, 12_i64] }).await;
+    assert_eq!(killed.get_array("cursorsKilled").unwrap().len(), 1);
+    assert_eq!(killed.get_array("cursorsNotFound").unwrap().len(), 1);
+    assert_eq!(client.refused(doc! { "getMore": id, "collection": "c" }).await.0, 43);
+    for (find, open) in [
+        (doc! { "find": "c", "batchSize": 251 }, false),
+        (doc! { "find": "c", "batchSize": 250 }, true),
+        (doc! { "find": "c", "limit": 3, "batchSize": 3 }, false),
+        (doc! { "find": "c", "batchSize": 3, "singleBatch": true }, false),
+        (doc! { "find": "c", "batchSize": 0 }, true),
+    ] {
+        assert_eq!(cursor_id(&client.ok(find.clone()).await) != 0, open, "{find}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_stay_below_the_size_of_a_message() {
+    let mut client = Server::new().connect();
+    for n in 0..5 {
+        client.ok(doc! { "insert": "big", "documents": [{ "_id": n, "x": "x".repeat(7 << 20) }] }).await;
+    }
+    let answer = client.ok(doc! { "find": "big" }).await;
+    let mut seen = batch(&answer, "firstBatch").len();
+    let mut id = cursor_id(&answer);
+    assert_eq!(seen, 2);
+    while id != 0 {
+        let answer = client.ok(doc! { "getMore": id, "collection": "big" }).await;
+        (seen, id) = (seen + batch(&answer, "nextBatch").len(), cursor_id(&answer));
+    }
+    assert_eq!(seen, 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_values_and_pipelines() {
+    let mut client = with(45).await;
+    let n = |answer: Document| answer.get_i32("n").unwrap();
+    assert_eq!(n(client.ok(doc! { "count": "c" }).await), 45);
+    assert_eq!(n(client.ok(doc! { "count": "c", "query": { "tens": 1 }, "skip": 3, "limit": 5 }).await), 5);
+    assert_eq!(n(client.ok(doc! { "count": "nothing" }).await), 0);
+    let values = client.ok(doc! { "distinct": "c", "key": "tens", "query": { "n": { "$lt": 25 } } }).await;
+    assert_eq!(values.get_array("values").unwrap(), &vec![0.into(), 1.into(), 2.into()]);
+    let counted = doc! { "aggregate": "c", "cursor": {}, "pipeline": [
+        { "$match": { "n": { "$gte": 40 } } }, { "$group": { "_id": 1, "n": { "$sum": 1 } } },
+    ] };
+    assert_eq!(batch(&client.ok(counted).await, "firstBatch"), [doc! { "_id": 1, "n": 5 }]);
+    client.ok(doc! { "insert": "names", "documents": [{ "_id": 4, "name": "four" }] }).await;
+    let joined = doc! { "aggregate": "c", "cursor": {}, "pipeline": [
+        { "$match": { "_id": 40 } },
+        { "$lookup": { "from": "names", "localField": "tens", "foreignField": "_id", "as": "name" } },
+    ] };
+    let joined = batch(&client.ok(joined).await, "firstBatch");
+    assert_eq!(joined[0].get_array("name").unwrap().len(), 1);
+    assert_eq!(
+        client.refused(doc! { "aggregate": "c", "cursor": {}, "pipeline": [{ "$fly": {} }] }).await.0,
+        40324
+    );
+    assert_eq!(client.refused(doc! { "aggregate": "c", "pipeline": [] }).await.0, 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collections_are_made_listed_renamed_and_dropped() {
+    let mut client = with(1).await;
+    client.ok(doc! { "create": "ruled", "validator": { "age": { "$gt": 0 } } }).await;
+    let refused = client.ok(doc! { "insert": "ruled", "documents": [{ "age": -1 }] }).await;
+    assert_eq!(
+        refused.get_array("writeErrors").unwrap()[0].as_document().unwrap().get_i32("code").unwrap(),
+        121
+    );
+    let listed = batch(&client.ok(doc! { "listCollections": 1 }).await, "firstBatch");
+    let names: Vec<_> = listed.iter().map(|collection| collection.get_str("name").unwrap()).collect();
+    assert_eq!(names, ["c", "ruled"]);
+    assert!(listed[1].get_document("options").unwrap().get_document("validator").is_ok());
+    assert_eq!(client.refused(doc! { "create": "ruled" }).await.0, 48);
+    let rename = |to: &str, drop: bool| doc! { "renameCollection": "app.c", "to": to, "dropTarget": drop, "$db": "admin" };
+    assert_eq!(client.refused(rename("app.ruled", false)).await.0, 48);
+    client.ok(rename("app.ruled", true)).await;
+    let databases = client.ok(doc! { "listDatabases": 1, "$db": "admin" }).await;
+    assert_eq!(databases.get_array("databases").unwrap().len(), 1);
+    let stats = client.ok(doc! { "collStats": "ruled" }).await;
+    assert_eq!(stats.get_i32("count").unwrap(), 1);
+    client.ok(doc! { "dbStats": 1 }).await;
+    client.ok(doc! { "drop": "ruled" }).await;
+    client.ok(doc! { "drop": "ruled" }).await;
+    client.ok(doc! { "insert": "c", "documents": [{}] }).await;
+    let dropped = client.ok(doc! { "dropDatabase": 1 }).await;
+    assert_eq!(dropped.get_str("dropped").unwrap(), "app");
+    assert!(batch(&client.ok(doc! { "listCollections": 1 }).await, "firstBatch").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn indexes_are_made_used_changed_and_dropped() {
+    let mut client = with(20).await;
+    let made = client.ok(doc! { "createIndexes": "c", "indexes": [
+        { "key": { "tens": 1, "n": -1 }, "name": "both" }, { "key": { "n": 1 }, "name": "n", "unique": true },
+    ] }).await;
+    assert_eq!((made.get_i32("numIndexesBefore").unwrap(), made.get_i32("numIndexesAfter").unwrap()), (1, 3));
+    let again = client
+        .ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "n": 1 }, "name": "n", "unique": true }] })
+        .await;
+    assert!(again.get_str("note").is_ok());
+    let listed = batch(&client.ok(doc! { "listIndexes": "c" }).await, "firstBatch");
+    assert_eq!(listed[1].get_document("key").unwrap(), &doc! { "tens": 1, "n": -1 });
+    let explained = client
+        .ok(doc! { "explain": { "find": "c", "filter": { "n": 3 } }, "verbosity": "executionStats" })
+        .await;
+    let stats = explained.get_document("executionStats").unwrap();
+    assert_eq!(stats.get_i64("totalDocsExamined").unwrap(), 1);
+    let twice = client.ok(doc! { "insert": "c", "documents": [{ "_id": 100, "n": 3 }] }).await;
+    assert!(twice.get_array("writeErrors").is_ok());
+    let changed = client.ok(doc! { "collMod": "c", "index": { "name": "both", "hidden": true } }).await;
+    assert!(!changed.get_bool("hidden_old").unwrap() && changed.get_bool("hidden_new").unwrap());
+    assert_eq!(client.refused(doc! { "dropIndexes": "c", "index": "nothing" }).await.0, 27);
+    client.ok(doc! { "dropIndexes": "c", "index": { "n": 1 } }).await;
+    let dropped = client.ok(doc! { "dropIndexes": "c", "index": "*" }).await;
+    assert_eq!(dropped.get_i32("nIndexesWas").unwrap(), 2);
+    for (key, code) in [(doc! { "a": "text" }, 238), (doc! { "a": 0 }, 67), (doc! { "a.": 1 }, 67)] {
+        let bad = doc! { "createIndexes": "c", "indexes": [{ "key": key, "name": "bad" }] };
+        assert_eq!(client.refused(bad).await.0, code);
+    }
+    assert_eq!(client.refused(doc! { "listIndexes": "nothing" }).await.0, 26);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_known_or_not_offered_is_refused_by_number() {
+    let mut client = with(1).await;
+    for (command, code) in [
+        (doc! { "find": "c", "colour": 1 }, 40415),
+        (doc! { "find": 7 }, 14),
+        (doc! { "find": "" }, 73),
+        (doc! { "find": "c", "filter": { "$fly": 1 } }, 2),
+        (doc! { "find": "c", "filter": 3 }, 14),
+        (doc! { "find": "c", "skip": -1 }, 2),
+        (doc! { "find": "c", "tailable": true }, 238),
+        (doc! { "find": "c", "collation": { "locale": "fr" } }, 115),
+        (doc! { "find": "c", "readConcern": { "level": "psychic" } }, 2),
+        (doc! { "find": "c", "lsid": { "id": 3 } }, 14),
+        (doc! { "find": "c", "apiVersion": "2" }, 322),
+        (doc! { "insert": "c" }, 40414),
+        (doc! { "insert": "c", "documents": [] }, 16),
+        (doc! { "insert": "c", "documents": [{}], "writeConcern": { "w": 3 } }, 100),
+        (doc! { "insert": "c", "documents": [{}], "txnNumber": 1_i64 }, 72),
+        (doc! { "create": "x", "capped": true, "size": 100 }, 238),
+        (doc! { "create": "x", "viewOn": "c", "pipeline": [] }, 238),
+        (
+            doc! { "drop": "c", "lsid": lsid(1), "txnNumber": 1_i64, "startTransaction": true, "autocommit": false },
+            263,
+        ),
+        (doc! { "mapReduce": "c" }, 59),
+    ] {
+        assert_eq!(client.refused(command.clone()).await.0, code, "{command}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_that_is_up_ends_a_query() {
+    let mut client = with(1).await;
+    let all: Vec<_> = (0..20_000).map(|n| doc! { "_id": n + 10, "x": n }).collect();
+    client.ok(doc! { "insert": "c", "documents": all }).await;
+    // A millisecond is enough for a query, and for this one it may be; both answers are right, a hang is not.
+    let answer = client.run(doc! { "find": "c", "batchSize": 20_000, "maxTimeMS": 1 }).await;
+    assert!(answer.get_f64("ok").unwrap() == 1.0 || answer.get_i32("code").unwrap() == 50);
+}

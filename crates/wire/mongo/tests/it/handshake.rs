@@ -1,0 +1,114 @@
+//! What drivers learn first.
+
+use bson::doc;
+use ropewalk_mongo::Compressor;
+
+use crate::client::{Client, MSG, Server, message};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hello_says_that_this_is_a_replica_set_of_one() {
+    let mut client = Server::new().connect();
+    let hello =
+        client.ok(doc! { "hello": 1, "helloOk": true, "client": { "driver": { "name": "test" } } }).await;
+    assert!(hello.get_bool("isWritablePrimary").unwrap() && hello.get_bool("helloOk").unwrap());
+    assert_eq!(hello.get_str("setName").unwrap(), "ropewalk");
+    assert_eq!(hello.get_array("hosts").unwrap(), &vec![bson::Bson::from("127.0.0.1:27017")]);
+    assert_eq!(hello.get_str("me").unwrap(), hello.get_str("primary").unwrap());
+    assert_eq!(hello.get_i32("logicalSessionTimeoutMinutes").unwrap(), 30);
+    assert_eq!(hello.get_i32("maxWireVersion").unwrap(), 21);
+    assert!(hello.get_document("$clusterTime").is_ok() && hello.get_timestamp("operationTime").is_ok());
+    let old = client.ok(doc! { "isMaster": 1 }).await;
+    assert!(old.get_bool("ismaster").unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_drivers_open_with_a_query() {
+    let mut client = Server::new().connect();
+    let mut query = 4_i32.to_le_bytes().to_vec();
+    query.extend(b"admin.$cmd\0");
+    query.extend([0, 0, 0, 0, 1, 0, 0, 0]);
+    query.extend(doc! { "ismaster": 1, "helloOk": true }.to_vec().unwrap());
+    client.send(2004, &query).await;
+    let answer = client.answer().await.unwrap();
+    assert_eq!((answer.opcode, answer.to), (1, client.id));
+    assert!(answer.document().get_bool("ismaster").unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compression_is_agreed_on_and_answers_come_as_requests_do() {
+    let mut client = Server::new().connect();
+    let hello = client.ok(doc! { "hello": 1, "compression": ["zstd", "lz77", "snappy"] }).await;
+    let agreed: Vec<_> =
+        hello.get_array("compression").unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(agreed, ["zstd", "snappy"]);
+    for compressor in Compressor::ALL {
+        let inner = message(0, &doc! { "ping": 1, "$db": "app" });
+        let mut payload = MSG.to_le_bytes().to_vec();
+        payload.extend((inner.len() as i32).to_le_bytes());
+        payload.push(compressor.number());
+        payload.extend(compressor.compress(&inner).unwrap());
+        client.send(2012, &payload).await;
+        let answer = client.answer().await.unwrap();
+        assert_eq!((answer.opcode, answer.payload[8]), (2012, compressor.number()));
+    }
+}
+
+async fn waiting(client: &mut Client, flags: u32) {
+    let hello = client.ok(doc! { "hello": 1 }).await;
+    let topology = hello.get_document("topologyVersion").unwrap();
+    let wait = doc! { "hello": 1, "topologyVersion": topology, "maxAwaitTimeMS": 5, "$db": "admin" };
+    client.send(MSG, &message(flags, &wait)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hello_that_waits_is_answered_when_its_time_is_over() {
+    let mut client = Server::new().connect();
+    waiting(&mut client, 0).await;
+    let answer = client.answer().await.unwrap();
+    assert_eq!(answer.payload[0], 0, "no other answer follows");
+    assert!(answer.document().get_bool("isWritablePrimary").unwrap());
+    client.ok(doc! { "ping": 1 }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hello_that_may_be_answered_often_is() {
+    let server = Server::new();
+    let mut client = server.connect();
+    waiting(&mut client, 1 << 16).await;
+    let mut to = client.id;
+    for _ in 0..3 {
+        let answer = client.answer().await.unwrap();
+        assert_eq!((answer.to, answer.payload[0]), (to, 2));
+        // Each responds to the one before.
+        to = answer.id;
+    }
+    // The server's end is the end of the answers.
+    server.service.stop().begin();
+    while client.answer().await.is_some() {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shells_ask_about_the_server() {
+    let mut client = Server::new().connect();
+    for command in [
+        "buildInfo",
+        "hostInfo",
+        "whatsmyuri",
+        "connectionStatus",
+        "serverStatus",
+        "listCommands",
+        "getCmdLineOpts",
+    ] {
+        client.ok(doc! { command: 1, "$db": "admin" }).await;
+    }
+    let parameter =
+        client.ok(doc! { "getParameter": 1, "featureCompatibilityVersion": 1, "$db": "admin" }).await;
+    assert_eq!(
+        parameter.get_document("featureCompatibilityVersion").unwrap().get_str("version").unwrap(),
+        "7.0"
+    );
+    client.ok(doc! { "getLog": "startupWarnings", "$db": "admin" }).await;
+    assert_eq!(client.refused(doc! { "getParameter": 1, "colour": 1 }).await.0, 72);
+    assert_eq!(client.refused(doc! { "noSuchCommand": 1 }).await.0, 59);
+    assert_eq!(client.refused(doc! { "ping": 1, "colour": 1 }).await.0, 40415);
+}

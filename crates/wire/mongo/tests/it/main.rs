@@ -1,0 +1,10 @@
+//! The protocol from its bytes on, over a database in memory.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
+
+mod access;
+mod bytes;
+mod client;
+mod commands;
+mod handshake;
+mod transactions;
+mod watching;

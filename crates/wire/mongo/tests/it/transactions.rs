@@ -1,0 +1,179 @@
+//! Transactions, retryable writes, sessions.
+
+use bson::{Document, doc};
+use ropewalk::Database;
+
+use crate::client::{Client, Server, batch, cursor_id, lsid};
+
+/// A command as part of a transaction.
+fn part(mut command: Document, session: u8, number: i64, first: bool) -> Document {
+    command.extend(doc! { "lsid": lsid(session), "txnNumber": number, "autocommit": false });
+    if first {
+        command.insert("startTransaction", true);
+    }
+    command
+}
+
+fn end(command: &str, session: u8, number: i64) -> Document {
+    part(doc! { command: 1, "$db": "admin" }, session, number, false)
+}
+
+fn insert(id: i32) -> Document {
+    doc! { "insert": "c", "documents": [{ "_id": id, "n": 0 }] }
+}
+
+async fn count(client: &mut Client) -> usize {
+    client.find("c", doc! {}).await.len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_is_seen_as_a_whole_or_not_at_all() {
+    let server = Server::new();
+    let (mut ann, mut bob) = (server.connect(), server.connect());
+    ann.ok(insert(0)).await;
+    ann.ok(part(insert(1), 1, 1, true)).await;
+    ann.ok(part(doc! { "create": "made" }, 1, 1, false)).await;
+    let own = ann.ok(part(doc! { "find": "c", "sort": { "_id": 1 } }, 1, 1, false)).await;
+    assert_eq!((batch(&own, "firstBatch").len(), count(&mut bob).await), (2, 1));
+    ann.ok(end("commitTransaction", 1, 1)).await;
+    // Sent again it is the same.
+    ann.ok(end("commitTransaction", 1, 1)).await;
+    assert_eq!(count(&mut bob).await, 2);
+    assert_eq!(ann.refused(end("abortTransaction", 1, 1)).await.0, 256);
+
+    ann.ok(part(insert(2), 1, 2, true)).await;
+    ann.ok(end("abortTransaction", 1, 2)).await;
+    let (code, labels) = ann.refused(end("commitTransaction", 1, 2)).await;
+    assert_eq!((code, labels), (251, vec!["TransientTransactionError".to_owned()]));
+    assert_eq!(count(&mut bob).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_that_change_the_same_document_the_second_is_told_to_try_again() {
+    let server = Server::new();
+    let (mut ann, mut bob) = (server.connect(), server.connect());
+    ann.ok(insert(0)).await;
+    let change = doc! { "update": "c", "updates": [{ "q": { "_id": 0 }, "u": { "$inc": { "n": 1 } } }] };
+    ann.ok(part(change.clone(), 1, 1, true)).await;
+    bob.ok(part(change.clone(), 2, 1, true)).await;
+    ann.ok(end("commitTransaction", 1, 1)).await;
+    let (code, labels) = bob.refused(end("commitTransaction", 2, 1)).await;
+    assert_eq!((code, labels), (112, vec!["TransientTransactionError".to_owned()]));
+    bob.ok(part(change, 2, 2, true)).await;
+    bob.ok(end("commitTransaction", 2, 2)).await;
+    assert_eq!(ann.find("c", doc! {}).await, [doc! { "_id": 0, "n": 2 }]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_ends_the_transaction() {
+    let mut client = Server::new().connect();
+    client.ok(insert(0)).await;
+    client.ok(part(insert(1), 1, 1, true)).await;
+    let duplicate = client.ok(part(insert(0), 1, 1, false)).await;
+    assert!(duplicate.get_array("writeErrors").is_ok());
+    assert_eq!(client.refused(part(doc! { "find": "c" }, 1, 1, false)).await.0, 251);
+    assert_eq!(client.refused(end("commitTransaction", 1, 1)).await.0, 251);
+    client.ok(part(insert(1), 1, 2, true)).await;
+    assert_eq!(client.refused(part(doc! { "find": "c", "filter": { "$fly": 1 } }, 1, 2, false)).await.0, 2);
+    assert_eq!(count(&mut client).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_of_transactions_rise() {
+    let mut client = Server::new().connect();
+    client.ok(part(insert(1), 1, 5, true)).await;
+    assert_eq!(client.refused(part(insert(2), 1, 4, true)).await.0, 225);
+    assert_eq!(client.refused(part(insert(2), 1, 4, false)).await.0, 225);
+    assert_eq!(client.refused(part(insert(2), 1, 5, true)).await.0, 117);
+    assert_eq!(client.refused(part(insert(2), 1, 6, false)).await.0, 251);
+    assert_eq!(client.refused(part(insert(2), 9, 1, false)).await.0, 251);
+    // A higher number ends the one before.
+    client.ok(part(insert(7), 1, 7, true)).await;
+    client.ok(end("commitTransaction", 1, 7)).await;
+    assert_eq!(client.find("c", doc! {}).await, [doc! { "_id": 7, "n": 0 }]);
+    // Sessions end with what is in them.
+    client.ok(part(insert(8), 1, 8, true)).await;
+    client.ok(doc! { "endSessions": [lsid(1)] }).await;
+    assert_eq!(client.refused(end("commitTransaction", 1, 8)).await.0, 251);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_is_sent_again_is_answered_and_not_done_again() {
+    let mut client = Server::new().connect();
+    client.ok(insert(0)).await;
+    let retry = |number: i64, mut command: Document| {
+        command.extend(doc! { "lsid": lsid(3), "txnNumber": number });
+        command
+    };
+    let change = doc! { "update": "c", "updates": [{ "q": { "_id": 0 }, "u": { "$inc": { "n": 1 } } }] };
+    let first = client.ok(retry(1, change.clone())).await;
+    let again = client.ok(retry(1, change)).await;
+    assert_eq!(first.get_i32("nModified").unwrap(), again.get_i32("nModified").unwrap());
+    let modify =
+        doc! { "findAndModify": "c", "query": { "_id": 0 }, "update": { "$inc": { "n": 1 } }, "new": true };
+    let first = client.ok(retry(2, modify.clone())).await;
+    let again = client.ok(retry(2, modify)).await;
+    assert_eq!(first.get_document("value").unwrap(), again.get_document("value").unwrap());
+    // Failures are told again, too.
+    let twice = doc! { "insert": "c", "documents": [{ "_id": 5 }, { "_id": 0 }] };
+    let first = client.ok(retry(3, twice.clone())).await;
+    let again = client.ok(retry(3, twice)).await;
+    assert_eq!(first.get_array("writeErrors").unwrap(), again.get_array("writeErrors").unwrap());
+    assert_eq!((again.get_i32("n").unwrap(), count(&mut client).await), (1, 2));
+    assert_eq!(client.refused(retry(1, insert(9))).await.0, 225);
+    assert_eq!(client.find("c", doc! { "_id": 0 }).await[0].get_i32("n").unwrap(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_committed_is_known_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path()).unwrap();
+    let server = Server::over(db.clone());
+    let mut client = server.connect();
+    client.ok(part(insert(1), 1, 1, true)).await;
+    client.ok(end("commitTransaction", 1, 1)).await;
+    client.ok(part(insert(2), 1, 2, true)).await;
+    let mut write = insert(3);
+    write.extend(doc! { "lsid": lsid(2), "txnNumber": 1_i64 });
+    client.ok(write.clone()).await;
+    drop((client, server));
+    db.close().unwrap();
+
+    let server = Server::over(Database::open(dir.path()).unwrap());
+    let mut client = server.connect();
+    client.ok(end("commitTransaction", 1, 1)).await;
+    assert_eq!(client.refused(end("commitTransaction", 1, 2)).await.0, 251);
+    assert_eq!(client.ok(write).await.get_i32("n").unwrap(), 1);
+    assert_eq!(count(&mut client).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_belongs_to_its_session_and_transaction() {
+    let mut client = Server::new().connect();
+    let all: Vec<_> = (0..10).map(|n| doc! { "_id": n }).collect();
+    client.ok(doc! { "insert": "c", "documents": all }).await;
+    let answer = client.ok(part(doc! { "find": "c", "batchSize": 3 }, 1, 1, true)).await;
+    let more = doc! { "getMore": cursor_id(&answer), "collection": "c" };
+    assert_eq!(client.refused(more.clone()).await.0, 50738);
+    let mut outside = more.clone();
+    outside.insert("lsid", lsid(1));
+    assert_eq!(client.refused(outside).await.0, 50740);
+    let rest = client.ok(part(more, 1, 1, false)).await;
+    assert_eq!(batch(&rest, "nextBatch").len(), 7);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_are_made_kept_and_ended() {
+    let mut client = Server::new().connect();
+    let made = client.ok(doc! { "startSession": 1 }).await;
+    let id = made.get_document("id").unwrap().clone();
+    client.ok(doc! { "ping": 1, "lsid": id.clone() }).await;
+    client.ok(doc! { "refreshSessions": [id.clone()] }).await;
+    let all = doc! { "insert": "c", "documents": (0..10).map(|n| doc! { "_id": n }).collect::<Vec<_>>() };
+    client.ok(all).await;
+    let answer = client.ok(doc! { "find": "c", "batchSize": 2, "lsid": id.clone() }).await;
+    client.ok(doc! { "endSessions": [id.clone()] }).await;
+    let more = doc! { "getMore": cursor_id(&answer), "collection": "c", "lsid": id };
+    assert_eq!(client.refused(more).await.0, 43);
+    client.ok(doc! { "killAllSessions": [], "$db": "admin" }).await;
+}

@@ -1,0 +1,127 @@
+//! Change streams.
+
+use bson::{Document, doc};
+
+use crate::client::{Client, Server, batch, cursor_id};
+
+async fn open(
+    client: &mut Client,
+    on: impl Into<bson::Bson>,
+    spec: Document,
+    stages: &[Document],
+) -> (i64, Document) {
+    let mut pipeline = vec![doc! { "$changeStream": spec }];
+    pipeline.extend_from_slice(stages);
+    let answer = client.ok(doc! { "aggregate": on.into(), "pipeline": pipeline, "cursor": {} }).await;
+    let token = answer.get_document("cursor").unwrap().get_document("postBatchResumeToken").unwrap().clone();
+    assert!(batch(&answer, "firstBatch").is_empty());
+    (cursor_id(&answer), token)
+}
+
+/// The next events; waits until there is one.
+async fn next(client: &mut Client, id: i64, of: &str) -> (Vec<Document>, i64) {
+    let answer = client.ok(doc! { "getMore": id, "collection": of, "maxTimeMS": 60_000 }).await;
+    (batch(&answer, "nextBatch"), cursor_id(&answer))
+}
+
+fn kinds(events: &[Document]) -> Vec<&str> {
+    events.iter().map(|event| event.get_str("operationType").unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_hears_what_happens() {
+    let server = Server::new();
+    let (mut watcher, mut writer) = (server.connect(), server.connect());
+    writer.ok(doc! { "insert": "c", "documents": [{ "_id": 0 }] }).await;
+    let (id, _) = open(&mut watcher, "c", doc! { "fullDocument": "updateLookup" }, &[]).await;
+    let waiting = tokio::spawn(async move {
+        let heard = next(&mut watcher, id, "c").await;
+        (watcher, heard)
+    });
+    writer.ok(doc! { "insert": "other", "documents": [{ "_id": 0 }] }).await;
+    writer.ok(doc! { "update": "c", "updates": [{ "q": { "_id": 0 }, "u": { "$set": { "a": 1 } } }] }).await;
+    let (mut watcher, (events, _)) = waiting.await.unwrap();
+    assert_eq!(kinds(&events), ["update"]);
+    assert_eq!(events[0].get_document("fullDocument").unwrap(), &doc! { "_id": 0, "a": 1 });
+    assert_eq!(events[0].get_document("ns").unwrap(), &doc! { "db": "app", "coll": "c" });
+    writer.ok(doc! { "delete": "c", "deletes": [{ "q": {}, "limit": 0 }] }).await;
+    writer.ok(doc! { "drop": "c" }).await;
+    let (mut heard, mut open) = (Vec::new(), id);
+    while open != 0 {
+        let (events, still) = next(&mut watcher, id, "c").await;
+        heard.extend(kinds(&events).into_iter().map(str::to_owned));
+        open = still;
+    }
+    assert_eq!(heard, ["delete", "drop", "invalidate"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_goes_on_behind_its_token_and_chooses_by_its_pipeline() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "create": "c" }).await;
+    let (id, token) = open(&mut client, 1, doc! {}, &[]).await;
+    for n in 0..4 {
+        client.ok(doc! { "insert": "c", "documents": [{ "_id": n }] }).await;
+    }
+    let (events, _) = next(&mut client, id, "$cmd.aggregate").await;
+    assert_eq!(events.len(), 4);
+    let second = events[1].get_document("_id").unwrap().clone();
+    for (spec, left) in
+        [(doc! { "resumeAfter": second }, vec![2, 3]), (doc! { "startAfter": token }, vec![0, 1, 2, 3])]
+    {
+        let pipeline = vec![doc! { "$changeStream": spec }];
+        let answer = client.ok(doc! { "aggregate": "c", "pipeline": pipeline, "cursor": {} }).await;
+        let ids: Vec<_> = batch(&answer, "firstBatch")
+            .iter()
+            .map(|event| event.get_document("documentKey").unwrap().get_i32("_id").unwrap())
+            .collect();
+        assert_eq!(ids, left);
+    }
+    let (id, _) = open(
+        &mut client,
+        "c",
+        doc! {},
+        &[doc! { "$match": { "operationType": "delete" } }, doc! { "$project": { "documentKey": 1 } }],
+    )
+    .await;
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 9 }] }).await;
+    client.ok(doc! { "delete": "c", "deletes": [{ "q": { "_id": 9 }, "limit": 1 }] }).await;
+    let (events, _) = next(&mut client, id, "c").await;
+    assert_eq!(events[0].get_document("documentKey").unwrap(), &doc! { "_id": 9 });
+    assert_eq!(events[0].len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_makes_no_sense_is_refused() {
+    let mut client = Server::new().connect();
+    for (spec, stage, code) in [
+        (doc! { "resumeAfter": { "_data": "nonsense" } }, None, 260),
+        (doc! { "colour": 1 }, None, 40415),
+        (doc! { "fullDocument": "always" }, None, 2),
+        (doc! { "fullDocumentBeforeChange": "required" }, None, 238),
+        (doc! { "allChangesForCluster": true }, None, 72),
+        (doc! {}, Some(doc! { "$group": { "_id": 1 } }), 20),
+    ] {
+        let pipeline: Vec<_> = std::iter::once(doc! { "$changeStream": spec }).chain(stage).collect();
+        let command = doc! { "aggregate": "c", "pipeline": pipeline, "cursor": {} };
+        assert_eq!(client.refused(command.clone()).await.0, code, "{command}");
+    }
+    // A pipeline that takes the token away ends the stream.
+    let (id, _) = open(&mut client, "c", doc! {}, &[doc! { "$project": { "_id": 0 } }]).await;
+    client.ok(doc! { "insert": "c", "documents": [{}] }).await;
+    assert_eq!(client.refused(doc! { "getMore": id, "collection": "c" }).await.0, 280);
+    assert_eq!(client.refused(doc! { "getMore": id, "collection": "c" }).await.0, 43);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_is_told_when_the_server_stops() {
+    let server = Server::new();
+    let mut client = server.connect();
+    let (id, _) = open(&mut client, "c", doc! {}, &[]).await;
+    let waiting = tokio::spawn(async move {
+        client.run(doc! { "getMore": id, "collection": "c", "maxTimeMS": 60_000 }).await
+    });
+    tokio::task::yield_now().await;
+    server.service.stop().begin();
+    assert_eq!(waiting.await.unwrap().get_i32("code").unwrap(), 91);
+}
