@@ -40,6 +40,8 @@ pub(crate) struct Part {
     pub(crate) ranges: Vec<KeyRange>,
     /// Of the index's fields, how many the ranges bind.
     pub(crate) bound: usize,
+    /// How many of those to single values. Bytes do not tell: a class of types ends behind its beginning, as a value does.
+    points: usize,
     /// Entries that the race counted, and whether that was all of them.
     pub(crate) counted: Option<(usize, bool)>,
 }
@@ -83,7 +85,7 @@ fn id_field() -> [IndexField; 1] {
 
 fn everything(definition: &Definition) -> Part {
     let (start, end) = object_range(definition.id);
-    Part { index: None, ranges: vec![(start.to_vec(), end.to_vec())], bound: 0, counted: None }
+    Part { index: None, ranges: vec![(start.to_vec(), end.to_vec())], bound: 0, points: 0, counted: None }
 }
 
 impl Part {
@@ -93,13 +95,7 @@ impl Part {
 
     /// The key is known to the last byte: at most one document.
     fn is_point(&self) -> bool {
-        self.index.is_none()
-            && self.bound == 1
-            && match self.ranges.as_slice() {
-                [] => true,
-                [(start, end)] => behind(start) == *end,
-                _ => false,
-            }
+        self.index.is_none() && self.bound == 1 && (self.ranges.is_empty() || self.fixed() == 1)
     }
 
     fn fields(&self) -> Vec<IndexField> {
@@ -138,14 +134,18 @@ impl Part {
 
     /// Leading fields that the only range binds to one value.
     fn fixed(&self) -> usize {
-        let [(start, end)] = self.ranges.as_slice() else { return 0 };
-        // A range of one value ends where the keys that begin with its start end.
-        if behind(start) == *end { self.bound } else { self.bound.saturating_sub(1) }
+        if self.ranges.len() == 1 { self.points } else { 0 }
     }
 }
 
-/// The ranges of the keys `object | fields…` that `filter` allows; and how many fields they bind.
-fn ranges(object: u32, fields: &[IndexField], multikey: &[bool], filter: &Filter) -> (Vec<KeyRange>, usize) {
+/// The ranges of the keys `object | fields…` that `filter` allows; how many fields they bind, and how many
+/// of those to single values.
+fn ranges(
+    object: u32,
+    fields: &[IndexField],
+    multikey: &[bool],
+    filter: &Filter,
+) -> (Vec<KeyRange>, usize, usize) {
     let mut prefixes = vec![object.to_be_bytes().to_vec()];
     let mut bound = 0;
     let mut array_bound = false;
@@ -182,7 +182,7 @@ fn ranges(object: u32, fields: &[IndexField], multikey: &[bool], filter: &Filter
             let ranges = prefixes.iter().flat_map(|prefix| {
                 intervals.iter().map(move |(start, end)| (joined(prefix, start), joined(prefix, end)))
             });
-            return (ranges.filter(|(start, end)| start < end).collect(), bound);
+            return (ranges.filter(|(start, end)| start < end).collect(), bound, bound - 1);
         }
         prefixes = prefixes
             .iter()
@@ -193,7 +193,7 @@ fn ranges(object: u32, fields: &[IndexField], multikey: &[bool], filter: &Filter
         let end = behind(&prefix);
         (prefix, end)
     };
-    (prefixes.into_iter().map(range).collect(), bound)
+    (prefixes.into_iter().map(range).collect(), bound, bound)
 }
 
 /// True when every document that matches `filter` has an entry in the index.
@@ -211,11 +211,11 @@ fn covers_filter(index: &Index, filter: &Filter) -> bool {
 }
 
 fn candidate(definition: &Definition, index: Option<&Arc<Index>>, filter: &Filter) -> Part {
-    let (ranges, bound) = match index {
+    let (ranges, bound, points) = match index {
         None => ranges(definition.id, &id_field(), &[false], filter),
         Some(index) => ranges(index.object, index.fields(), &index.multikey, filter),
     };
-    Part { index: index.cloned(), ranges, bound, counted: None }
+    Part { index: index.cloned(), ranges, bound, points, counted: None }
 }
 
 fn usable(index: &Index) -> bool {

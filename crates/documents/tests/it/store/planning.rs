@@ -24,6 +24,26 @@ fn the_index_with_fewer_entries_wins() {
     assert_eq!((stats.get_i64("nReturned").unwrap(), stats.get_i64("totalDocsExamined").unwrap()), (3, 3));
 }
 
+/// The keys of all numbers, or of all texts, lie between two neighbouring bytes, as those of one value do.
+#[test]
+fn a_class_of_values_is_not_one_value() {
+    let db = Db::new();
+    let c = seeded(&db, "c", (0..40).map(|n| doc! { "_id": n, "a": n % 4, "b": -n }));
+    c.create_index(&IndexDef::on(["a", "b"])).unwrap();
+    for filter in [doc! { "a": { "$mod": [1, 0] } }, doc! { "a": { "$type": "int" } }] {
+        for spec in [doc! { "b": 1 }, doc! { "b": -1 }] {
+            let find = find(filter.clone()).sort(sort(spec.clone())).hint(Hint::Name("a_1_b_1".into()));
+            let mut wanted: Vec<i32> = (0..40).collect();
+            if spec.get_i32("b").unwrap() == 1 {
+                wanted.reverse();
+            }
+            assert_eq!(ids(&db.find(&c, &find)), wanted, "{filter} by {spec}");
+        }
+    }
+    assert_eq!(ids(&db.find(&c, &find(doc! { "_id": { "$type": "int" } }))).len(), 40);
+    assert_eq!(ids(&db.find(&c, &find(doc! { "_id": { "$mod": [2, 0] } }))).len(), 20);
+}
+
 #[test]
 fn an_or_takes_an_index_for_each_branch() {
     let db = Db::new();
