@@ -127,7 +127,8 @@ fn of_test(test: &Test) -> Option<Bounds> {
         // One element passes all the tests, so their intervals may be intersected whatever arrays there are.
         Test::ElementPasses(tests) => tests
             .iter()
-            .filter(|(_, negated)| !negated)
+            // A test of an element's own elements says nothing of the element, which is what the index has.
+            .filter(|(test, negated)| !negated && !matches!(test, Test::ElementPasses(_)))
             .filter_map(|(test, _)| of_test(test))
             .reduce(|a, b| Bounds { intervals: intersection(&a.intervals, &b.intervals), exact: false })
             .map(|bounds| Bounds { exact: false, ..bounds }),

@@ -5,6 +5,7 @@ mod decimals;
 mod naive;
 mod notation;
 mod order;
+mod planned;
 mod properties;
 mod scripts;
 mod values;
