@@ -12,13 +12,14 @@ mod rocksdb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb_bank;
 mod sqlite;
+mod sqlite_documents;
 mod umadb;
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use ropewalk_bench::counting::CountingAllocator;
 use ropewalk_bench::worker::{Group, Outcome, Task};
-use ropewalk_bench::{append, commit, omendb, ordered, queries, tpcb, ycsb};
+use ropewalk_bench::{append, bundoc, commit, omendb, ordered, queries, tpcb, ycsb};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -26,6 +27,8 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 #[cfg(not(feature = "rocksdb"))]
 const PEERS: &[&str] = &[
     "sqlite_full",
+    "sqlite_full_shared",
+    "sqlite_full_own",
     "sqlite_report_shape",
     "sqlite_prepared",
     "sqlite_tuned",
@@ -37,6 +40,8 @@ const PEERS: &[&str] = &[
 #[cfg(feature = "rocksdb")]
 const PEERS: &[&str] = &[
     "sqlite_full",
+    "sqlite_full_shared",
+    "sqlite_full_own",
     "sqlite_report_shape",
     "sqlite_prepared",
     "sqlite_tuned",
@@ -77,7 +82,14 @@ fn main() -> Result<()> {
 }
 
 fn measure(peer: &str, task: &Task) -> Result<Outcome> {
+    use Group::{BundocBatch, BundocFind, BundocInsert, BundocMix, BundocUpdate};
     match (peer, task.group) {
+        ("sqlite_full_shared", BundocInsert | BundocFind | BundocUpdate | BundocMix | BundocBatch) => {
+            bundoc::run::<sqlite_documents::Store<true>>(task)
+        }
+        ("sqlite_full_own", BundocInsert | BundocFind | BundocUpdate | BundocMix | BundocBatch) => {
+            bundoc::run::<sqlite_documents::Store<false>>(task)
+        }
         ("sqlite_full", Group::Commit) => commit::run::<sqlite::Full>(task),
         ("sqlite_tuned", Group::Ordered) => ordered::run::<sqlite::Tuned>(task),
         #[cfg(feature = "rocksdb")]

@@ -13,6 +13,8 @@
 //! Peers live in the package `ropewalk-rivals`, which the default build leaves out.
 
 pub mod append;
+pub mod bundoc;
+pub mod bundoc_plan;
 pub mod commit;
 pub mod counting;
 pub mod crablet_plan;

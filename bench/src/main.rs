@@ -17,8 +17,8 @@ use ropewalk_bench::report::{OURS, Report};
 use ropewalk_bench::table::Style;
 use ropewalk_bench::worker::Task;
 use ropewalk_bench::{
-    crablet_plan, events_plan, figures, kernel_plan, omendb_plan, opossum_plan, probe, table, tpcb_plan,
-    wire_plan, ycsb_plan,
+    bundoc_plan, crablet_plan, events_plan, figures, kernel_plan, omendb_plan, opossum_plan, probe, table,
+    tpcb_plan, wire_plan, ycsb_plan,
 };
 
 #[global_allocator]
@@ -93,6 +93,7 @@ enum Command {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
+    Bundoc,
     Crablet,
     Kernel,
     EventsEmbedded,
@@ -106,6 +107,7 @@ enum Name {
 impl Name {
     fn plan(self, quick: bool) -> Plan {
         match self {
+            Name::Bundoc => bundoc_plan::plan(quick),
             Name::Crablet => crablet_plan::plan(quick),
             Name::Kernel => kernel_plan::plan(quick),
             Name::EventsEmbedded => events_plan::plan(quick),
@@ -125,6 +127,7 @@ impl Name {
     /// The machine of the report that the rows name.
     fn report_machine(self) -> Option<&'static str> {
         match self {
+            Name::Bundoc => Some(bundoc_plan::MACHINE),
             Name::Crablet => Some(crablet_plan::MACHINE),
             Name::Omendb => Some(omendb_plan::MACHINE),
             Name::Opossum => Some(opossum_plan::MACHINE),

@@ -37,6 +37,16 @@ pub enum Group {
     Omendb,
     /// YCSB's workloads on `--rows` rows by `--threads` threads.
     Ycsb,
+    /// Inserts of documents by `--threads` threads, `--lookups` in all.
+    BundocInsert,
+    /// Reads of documents by id.
+    BundocFind,
+    /// Replacements of documents.
+    BundocUpdate,
+    /// All three; `--batch` percent are reads.
+    BundocMix,
+    /// `--batch` documents in one transaction.
+    BundocBatch,
     /// Transactions of three updates and an insert over `--rows` accounts by `--threads` threads.
     Tpcb,
     /// Appends of `--batch` events to a server by `--threads` clients.

@@ -1,6 +1,7 @@
 //! Ropewalk behind the traits of the benchmarks, through its public API only.
 
 mod bank;
+mod bundoc;
 mod events;
 mod omendb;
 mod rows;
@@ -24,6 +25,11 @@ pub(crate) fn measure(task: &Task) -> Result<Outcome> {
         Group::Opossum => opossum::run::<events::Store>(task),
         Group::Omendb => ropewalk_bench::omendb::run::<omendb::Rows>(task),
         Group::Ycsb => ropewalk_bench::ycsb::run::<shared::Shared>(task),
+        Group::BundocInsert
+        | Group::BundocFind
+        | Group::BundocUpdate
+        | Group::BundocMix
+        | Group::BundocBatch => ropewalk_bench::bundoc::run::<bundoc::Store>(task),
         Group::Tpcb => ropewalk_bench::tpcb::run::<bank::Bank>(task),
         Group::OpossumAt => opossum::run_at::<events::Store>(task),
         group => bail!("{group:?} measures a server"),

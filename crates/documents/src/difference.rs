@@ -7,6 +7,8 @@ use crate::lang::{Doc, DocBuf, Value, Writer};
 
 /// Levels that are compared one by one; below that whole values are told.
 const DEPTH_MAX: usize = 20;
+/// Bytes of a difference that tells nothing, generously. What is told takes no more than the old and the new document.
+pub(crate) const OVERHEAD: usize = 128;
 
 #[derive(Default)]
 struct Changes<'d> {
@@ -19,6 +21,17 @@ struct Changes<'d> {
 pub(crate) fn difference(old: Doc<'_>, new: Doc<'_>) -> DocBuf {
     let mut changes = Changes::default();
     documents(old, new, "", 0, &mut changes);
+    let told = write(&changes);
+    if told.bytes().len() <= new.bytes().len() + OVERHEAD {
+        return told;
+    }
+    // Many changes below long names: whole fields are shorter.
+    let mut whole = Changes::default();
+    documents(old, new, "", DEPTH_MAX, &mut whole);
+    write(&whole)
+}
+
+fn write(changes: &Changes<'_>) -> DocBuf {
     let mut out = Writer::new();
     out.open_document("updatedFields");
     for (path, value) in &changes.updated {
@@ -103,5 +116,42 @@ fn value<'d>(was: Value<'_>, now: Value<'d>, path: &str, depth: usize, out: &mut
         }
         _ if identical(was, now) => {}
         _ => out.updated.push((path.to_owned(), now)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(build: impl FnOnce(&mut Writer)) -> DocBuf {
+        let mut out = Writer::new();
+        build(&mut out);
+        out.finish()
+    }
+
+    #[test]
+    fn a_difference_is_never_longer_than_both_documents() {
+        let name = "n".repeat(500);
+        let nested = |value: i32, last: i32| {
+            of(|out| {
+                out.open_document(&name);
+                for field in 0..last {
+                    out.put(&format!("f{field}"), Value::Int32(value));
+                }
+                out.close();
+            })
+        };
+        for (old, new) in
+            [(nested(1, 300), nested(2, 300)), (nested(1, 300), nested(1, 1)), (nested(1, 1), nested(1, 300))]
+        {
+            let told = difference(old.doc(), new.doc());
+            let size = told.bytes().len();
+            assert!(size <= old.bytes().len() + new.bytes().len() + OVERHEAD, "{size}");
+        }
+        let whole = difference(nested(1, 300).doc(), nested(2, 300).doc());
+        assert_eq!(
+            whole.doc().get("updatedFields").and_then(Value::as_document).map(|d| d.iter().count()),
+            Some(1)
+        );
     }
 }

@@ -25,6 +25,7 @@ mod difference;
 mod entry;
 mod error;
 mod expiry;
+mod isolation;
 pub mod lang;
 mod model;
 mod plan;
@@ -53,6 +54,7 @@ pub use definition::{
 pub use entry::KEY_BYTES_MAX;
 pub use error::DocumentsError;
 pub use expiry::Sweeper;
+pub use isolation::isolation_named;
 pub use model::{DOCUMENTS, Documents, DocumentsModel};
 pub use plan::Hint;
 pub use read::{DocumentsRead, Find, SORT_BYTES_MAX};

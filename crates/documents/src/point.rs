@@ -21,7 +21,7 @@ use ropewalk_engine::{
 
 use crate::collection::Collection;
 use crate::definition::Definition;
-use crate::difference::difference;
+use crate::difference::{OVERHEAD, difference};
 use crate::entry::{append_document_key, document_key, id_of, id_part};
 use crate::error::DocumentsError;
 use crate::lang::{Applied, DOCUMENT_BYTES_MAX, Doc, DocBuf, Update, UpdateContext, Value, Writer};
@@ -220,8 +220,8 @@ impl Operation for PointSection {
     }
 
     fn bytes_max(&self) -> usize {
-        // The difference tells no more than the new document, and no name twice.
-        2 * self.key.len() + 2 * UPDATED_BYTES_MAX + 64
+        // A difference takes no more than the old and the new document; an `_id` no more than the old one.
+        self.key.len() + 2 * UPDATED_BYTES_MAX + OVERHEAD + 64
     }
 
     fn validate(&mut self, _latest: ReadView<'_>) -> Result<Verdict, Rejection> {

@@ -1,0 +1,195 @@
+//! The rows of the Bundoc report, embedded: one operation is one transaction, durable where the row says so.
+//!
+//! Documents as coded there: ids `doc-i` and `wW-docI`, a number `value`, and what the row adds. A read decodes the document
+//! and answers `value`, which is checked. Each worker runs its share of the operations; the clock stands over all of them.
+//! The report runs 1000 operations a row, here `--lookups`. The mixes as coded draw nothing: of each hundred operations of a
+//! worker the first are reads, then come inserts, then updates, on the same hundred ids for all workers; `--order rand`
+//! shuffles the kinds and draws the ids.
+
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::random::SplitMix;
+use crate::rows::Order;
+use crate::worker::{Figure, Group, Latencies, Outcome, Task};
+
+/// A field beside `_id`.
+#[derive(Debug, Clone, Copy)]
+pub enum Field {
+    /// A number.
+    Number(i64),
+    /// A text.
+    Text(&'static str),
+    /// True or false.
+    Flag(bool),
+}
+
+/// Name and value of each field.
+pub type Fields<'f> = &'f [(&'static str, Field)];
+
+/// A store of documents by id.
+pub trait DocumentStore: Sized + Sync {
+    /// What one thread has of it.
+    type Session<'a>: DocumentSession
+    where
+        Self: 'a;
+
+    /// A new store in the empty directory `dir`.
+    fn create(dir: &Path) -> Result<Self>;
+    /// Opens for one thread.
+    fn session(&self) -> Result<Self::Session<'_>>;
+}
+
+/// What a thread does; each call is a transaction.
+pub trait DocumentSession {
+    /// Inserts a document that is not there.
+    fn insert(&mut self, id: &str, fields: Fields<'_>) -> Result<()>;
+    /// Puts another document in its place.
+    fn replace(&mut self, id: &str, fields: Fields<'_>) -> Result<()>;
+    /// Reads a document, decodes it and answers its `value`.
+    fn find(&mut self, id: &str) -> Result<Option<i64>>;
+    /// Inserts many in one transaction.
+    fn insert_batch(&mut self, documents: &mut dyn Iterator<Item = (String, i64)>) -> Result<()>;
+    /// Documents in the store.
+    fn count(&mut self) -> Result<u64>;
+}
+
+#[derive(Clone, Copy)]
+enum Operation {
+    Insert,
+    Find,
+    Update,
+}
+
+/// One step of the plan.
+pub fn run<S: DocumentStore>(task: &Task) -> Result<Outcome> {
+    let store = S::create(&task.dir)?;
+    if task.group == Group::BundocBatch {
+        return batch(task, &store);
+    }
+    if task.rows > 0 {
+        store.session()?.insert_batch(&mut (0..task.rows).map(|i| (format!("doc-{i}"), i as i64)))?;
+    }
+    let share = task.lookups / task.threads;
+    let next = AtomicU64::new(0);
+    let barrier = Barrier::new(task.threads + 1);
+    let worker = |worker: usize| -> Result<Latencies> {
+        let mut session = store.session()?;
+        let mut random = SplitMix::new(7 + worker as u64);
+        let mut latencies = Latencies::default();
+        barrier.wait();
+        for i in 0..share {
+            let started = Instant::now();
+            one(&mut session, task, (worker, share, i), &next, &mut random)?;
+            latencies.record(started.elapsed());
+        }
+        Ok(latencies)
+    };
+    let (mut all, mut seconds) = (Latencies::default(), 0.0);
+    thread::scope(|scope| -> Result<()> {
+        let workers: Vec<_> = (0..task.threads).map(|w| scope.spawn(move || worker(w))).collect();
+        barrier.wait();
+        let started = Instant::now();
+        for worker in workers {
+            all.merge(&worker.join().ok().context("a thread panicked")??);
+        }
+        seconds = started.elapsed().as_secs_f64();
+        Ok(())
+    })?;
+    let inserted = match task.group {
+        Group::BundocInsert => (share * task.threads) as u64,
+        _ => next.load(Ordering::Relaxed),
+    };
+    let count = store.session()?.count()?;
+    ensure!(count == task.rows + inserted, "{count} documents, {} were written", task.rows + inserted);
+    let mut outcome = Outcome::default();
+    outcome.figure("rate", Figure::one(all.count() as f64 / seconds).with(&all));
+    Ok(outcome)
+}
+
+/// Operation `i` of `share` of a worker.
+fn one<S: DocumentSession>(
+    session: &mut S,
+    task: &Task,
+    (worker, share, i): (usize, usize, usize),
+    next: &AtomicU64,
+    random: &mut SplitMix,
+) -> Result<()> {
+    let number = i as i64;
+    let shuffled = task.order == Order::Rand;
+    let operation = match task.group {
+        Group::BundocInsert => Operation::Insert,
+        Group::BundocFind => Operation::Find,
+        Group::BundocUpdate => Operation::Update,
+        // The share of reads says the rest: 80-15-5, 50-30-20, 20-50-30.
+        _ => {
+            let (reads, inserts) = match task.batch {
+                80 => (80, 15),
+                50 => (50, 30),
+                _ => (20, 50),
+            };
+            match if shuffled { random.below(100) as usize } else { i % 100 } {
+                roll if roll < reads => Operation::Find,
+                roll if roll < reads + inserts => Operation::Insert,
+                _ => Operation::Update,
+            }
+        }
+    };
+    let mixed = task.group == Group::BundocMix;
+    match operation {
+        Operation::Insert if mixed => {
+            let id = format!("new-{}", next.fetch_add(1, Ordering::Relaxed));
+            session.insert(&id, &[("worker", Field::Number(worker as i64)), ("value", Field::Number(number))])
+        }
+        Operation::Insert if task.threads == 1 => session.insert(
+            &format!("doc-{i}"),
+            &[("value", Field::Number(number)), ("data", Field::Text("benchmark data"))],
+        ),
+        Operation::Insert => session.insert(
+            &format!("w{worker}-doc{i}"),
+            &[("worker", Field::Number(worker as i64)), ("value", Field::Number(number))],
+        ),
+        Operation::Find => {
+            let at = match (mixed, shuffled) {
+                (true, false) => (i % 100) as u64,
+                (true, true) => random.below(task.rows),
+                (false, _) => (worker * share + i) as u64 % task.rows,
+            };
+            let found = session.find(&format!("doc-{at}"))?;
+            ensure!(found.is_some() && (mixed || found == Some(at as i64)), "doc-{at}: {found:?}");
+            Ok(())
+        }
+        Operation::Update => {
+            let at = match (mixed, shuffled) {
+                (true, false) => (i % 100) as u64,
+                (true, true) => random.below(task.rows),
+                (false, _) => i as u64 % task.rows,
+            };
+            session.replace(
+                &format!("doc-{at}"),
+                &[("value", Field::Number(number)), ("updated", Field::Flag(true))],
+            )
+        }
+    }
+}
+
+/// `--batch` documents in one transaction, `--passes` times.
+fn batch<S: DocumentStore>(task: &Task, store: &S) -> Result<Outcome> {
+    let mut session = store.session()?;
+    let mut figure = Figure::default();
+    for pass in 0..task.passes {
+        let started = Instant::now();
+        session.insert_batch(&mut (0..task.batch).map(|i| (format!("p{pass}-doc-{i:06}"), i as i64)))?;
+        figure.samples.push(task.batch as f64 / started.elapsed().as_secs_f64());
+    }
+    let count = session.count()?;
+    ensure!(count == (task.passes * task.batch) as u64, "{count} documents");
+    let mut outcome = Outcome::default();
+    outcome.figure("rate", figure);
+    Ok(outcome)
+}
