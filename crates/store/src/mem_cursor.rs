@@ -4,6 +4,7 @@
 use ropewalk_base::Seq;
 
 use crate::memtable::Memtable;
+use crate::prefetch::prefetch;
 use crate::tree::Record;
 
 /// Records copied by a seek: a point read through a cursor should not copy much.
@@ -120,6 +121,7 @@ impl<'a> MemCursor<'a> {
             let (key, seq) = more.unwrap_or(from);
             self.raw.clear();
             self.memtable.records_from(key, seq, limit, &mut self.raw);
+            self.prefetch();
             for &record in &self.raw {
                 let key = self.memtable.key(record);
                 if record.seq <= self.at && shown != Some(key) {
@@ -128,12 +130,24 @@ impl<'a> MemCursor<'a> {
                 }
             }
             let last = self.raw.last().filter(|_| self.raw.len() >= limit);
-            // The next copy starts with this record again; whatever it showed, it shows no second time.
-            more = last.map(|r| (self.memtable.key(*r), r.seq));
+            // The next copy starts with this record again; whatever it showed, it shows no second time. Older versions of a
+            // key that was shown are skipped: a hot key may have very many.
+            more = last.map(|r| {
+                let key = self.memtable.key(*r);
+                (key, if shown == Some(key) { Seq::ZERO } else { r.seq })
+            });
             if more.is_none() || !self.batch.is_empty() {
                 self.more = more;
                 return;
             }
+        }
+    }
+
+    /// Neighbours in order are strangers in the arena: asks for the bytes of all that was copied out.
+    fn prefetch(&self) {
+        for record in &self.raw {
+            prefetch(self.memtable.key(*record), 0, 1);
+            prefetch(self.memtable.value(*record).unwrap_or_default(), 0, 1);
         }
     }
 
@@ -145,6 +159,7 @@ impl<'a> MemCursor<'a> {
         loop {
             self.raw.clear();
             self.memtable.records_before(more.or(before), limit, &mut self.raw);
+            self.prefetch();
             let mut shown = None;
             for &record in self.raw.iter().filter(|r| r.seq <= self.at) {
                 let key = self.memtable.key(record);
@@ -168,6 +183,48 @@ impl<'a> MemCursor<'a> {
                 self.more = more;
                 return;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_with_very_many_versions_is_shown_once_both_ways() {
+        let memtable = Memtable::new();
+        let mut seq = 0_u64;
+        for round in 0..400_u64 {
+            for key in [b"a".as_slice(), b"hot", b"hot", b"hot", b"z"] {
+                seq += 1;
+                memtable.put(key, Some(&seq.to_le_bytes()), Seq(seq));
+            }
+            if round % 100 == 0 {
+                seq += 1;
+                memtable.put(b"hot", None, Seq(seq));
+            }
+        }
+        for at in [1, 2, 5, 7, 900, seq] {
+            let newest = |key: &[u8]| memtable.get(key, Seq(at)).map(|entry| entry.seq);
+            let expected: Vec<_> =
+                [b"a".as_slice(), b"hot", b"z"].iter().filter_map(|key| Some((*key, newest(key)?))).collect();
+            let mut cursor = MemCursor::new(&memtable, Seq(at));
+            let mut found = Vec::new();
+            cursor.first();
+            while cursor.valid() {
+                found.push((cursor.key(), cursor.seq()));
+                cursor.next();
+            }
+            assert_eq!(found, expected, "at {at}");
+            found.clear();
+            cursor.last();
+            while cursor.valid() {
+                found.push((cursor.key(), cursor.seq()));
+                cursor.prev();
+            }
+            found.reverse();
+            assert_eq!(found, expected, "back at {at}");
         }
     }
 }

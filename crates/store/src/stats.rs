@@ -38,6 +38,8 @@ pub struct KeyspaceStats {
     pub file_bytes: u64,
     /// Straight lines of all models.
     pub model_pieces: u64,
+    /// Runs whose blocks are found through a model.
+    pub runs_with_model: u64,
     /// Runs whose keys no model fits, so that fences are searched by halving.
     pub runs_without_model: u64,
     /// Runs that are read in place.
@@ -95,6 +97,23 @@ impl Store {
 }
 
 impl KeyspaceStats {
+    /// Sources that a point read may have to ask: flushes that are not merged yet, and levels that hold anything.
+    pub fn read_amplification(&self) -> u64 {
+        self.flushes + self.levels.iter().skip(1).filter(|level| level.runs > 0).count() as u64
+    }
+
+    /// Bytes written into runs for each byte that was flushed or loaded since the store was opened; `None` before the first.
+    pub fn write_amplification(&self) -> Option<f64> {
+        let all = self.flushed_bytes + self.compacted_bytes;
+        (self.flushed_bytes > 0).then(|| all as f64 / self.flushed_bytes as f64)
+    }
+
+    /// Bytes of files for each byte of keys and values in them, old versions and tombstones counted; `None` when empty. What
+    /// compaction would give back shows in [`KeyspaceStats::tombstones`] and [`KeyspaceStats::range_tombstones`].
+    pub fn space_amplification(&self) -> Option<f64> {
+        (self.raw_bytes > 0).then(|| self.file_bytes as f64 / self.raw_bytes as f64)
+    }
+
     fn of(keyspace: &KeyspaceView) -> Self {
         let l0 = LevelStats::of(keyspace.l0.iter().flat_map(|s| &s.runs));
         let below = keyspace.levels.iter().map(|s| LevelStats::of(s.runs.iter()));
@@ -112,6 +131,7 @@ impl KeyspaceStats {
             stats.raw_bytes += footer.raw_bytes;
             stats.file_bytes += run.bytes;
             stats.model_pieces += footer.fences.pieces().unwrap_or(0) as u64;
+            stats.runs_with_model += u64::from(footer.fences.pieces().is_some());
             stats.runs_without_model += u64::from(footer.fences.pieces().is_none());
             stats.runs_mapped += u64::from(run.is_mapped());
             stats.memory_bytes += run.memory_bytes() as u64;

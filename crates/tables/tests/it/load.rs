@@ -424,3 +424,64 @@ fn many_keys_at_once_are_the_same_as_one_by_one() {
     let mut wrong = db.tables.point(&table);
     assert!(wrong.get_many(&snapshot, &[&[]], |_, _| Ok(())).is_err());
 }
+
+/// What stands for a table's keys in the store.
+fn rows_stats(db: &Db) -> ropewalk_store::KeyspaceStats {
+    let stats = db.engine.stats().store;
+    stats.keyspaces.into_iter().find(|keyspace| keyspace.name == "tables").unwrap()
+}
+
+/// Integer keys get a model, hostile ones (a prefix longer than a head, shared by many) fences; amplification is told.
+#[test]
+fn stats_tell_the_index_and_the_amplification() {
+    let db = Db::manual(&Env::memory());
+    assert_eq!(rows_stats(&db).write_amplification(), None);
+    let numbers = db.create(people());
+    let mut load = db.tables.load_with(&numbers, IN_RUNS).unwrap();
+    (0..50_000).for_each(|n| load.row(&person(n, "somebody", n)).unwrap());
+    load.finish().unwrap();
+    let stats = rows_stats(&db);
+    assert!(stats.runs_with_model > 0 && stats.runs_without_model == 0, "{stats:?}");
+    assert_eq!((stats.read_amplification(), stats.write_amplification()), (1, Some(1.0)));
+    let space = stats.space_amplification().unwrap();
+    // Keys share their first bytes, so it may be below one.
+    assert!((0.7..1.6).contains(&space), "{space}");
+    db.run(|t| t.drop_table("people")).unwrap();
+    let hostile = db.create(TableDef::new("hostile").column(text("id")).primary_key(["id"]));
+    let mut load = db.tables.load_with(&hostile, IN_RUNS).unwrap();
+    // Groups whose keys differ only far behind their first bytes: one head for many blocks.
+    for n in 0..60_000_u32 {
+        load.row(&[format!("{:04}{}{n:08}", n / 6000 * 997, "x".repeat(100)).into()]).unwrap();
+    }
+    load.finish().unwrap();
+    db.engine.compact().unwrap();
+    let stats = rows_stats(&db);
+    assert!(stats.runs_without_model > 0, "{stats:?}");
+    let snapshot = db.engine.snapshot();
+    let key = format!("{:04}{}{:08}", 3 * 997, "x".repeat(100), 20_000);
+    assert!(db.tables.point(&hostile).get(&snapshot, &[key.into()]).unwrap().is_some());
+}
+
+#[test]
+fn a_dropped_table_gives_its_bytes_back() {
+    let db = Db::manual(&Env::memory());
+    let (kept, dropped) = (db.create(people()), db.create(things()));
+    let mut first = db.tables.load(&kept).unwrap();
+    (0..100).for_each(|n| first.row(&person(n, "somebody", n)).unwrap());
+    first.finish().unwrap();
+    load(&db, &dropped, IN_RUNS, 0..20_000).unwrap();
+    db.engine.compact().unwrap();
+    let before = rows_stats(&db).file_bytes;
+    let pinned = db.engine.snapshot();
+    db.run(|t| t.drop_table("things")).unwrap();
+    db.engine.compact().unwrap();
+    // Who still looks at it keeps it.
+    assert_eq!(db.tables.at(&pinned).count(&dropped, &KeyRange::all()).unwrap(), 20_000);
+    drop(pinned);
+    db.engine.compact().unwrap();
+    let after = rows_stats(&db);
+    assert!(after.file_bytes * 10 < before, "{} of {before} bytes are left", after.file_bytes);
+    assert_eq!((after.entries, after.range_tombstones), (100, 0));
+    assert_eq!(db.lines(&kept).len(), 100);
+    db.verify();
+}

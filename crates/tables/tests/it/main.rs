@@ -6,6 +6,7 @@ mod bad_input;
 mod concurrency;
 mod constraints;
 mod golden;
+mod history;
 mod invariants;
 mod load;
 mod model;
@@ -16,7 +17,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ropewalk_engine::{
-    Background, CommitError, Durability, Engine, EngineOptions, Isolation, KeyConflict, KvTransaction,
+    Background, CommitError, Durability, Engine, EngineError, EngineOptions, Isolation, KeyConflict,
+    KvTransaction,
 };
 use ropewalk_tables::{
     ColumnDef, KeyRange, OwnedRow, Row, Table, TableDef, Tables, TablesError, TablesModel, TablesRead,
@@ -54,7 +56,7 @@ impl Db {
         Self::try_open(env).unwrap()
     }
 
-    pub fn try_open(env: &Env) -> Result<Self, ropewalk_engine::EngineError> {
+    pub fn try_open(env: &Env) -> Result<Self, EngineError> {
         let model = Arc::new(TablesModel::default());
         let options = EngineOptions {
             memory_budget: 1 << 19,
@@ -135,19 +137,33 @@ impl Tx {
         self.kv.has_writes()
     }
 
+    pub fn snapshot_seq(&self) -> u64 {
+        self.kv.snapshot().seq().0
+    }
+
     pub fn commit(self) -> Result<(), TablesError> {
+        self.committed().map(|_| ())
+    }
+
+    /// The commit's number; `None` when nothing was written.
+    pub fn committed(self) -> Result<Option<u64>, TablesError> {
         let mut operations: Vec<_> = self.state.operation().into_iter().collect();
         if !self.kv.has_writes() {
-            return Ok(());
+            return Ok(None);
         }
         let engine = self.kv.engine().clone();
         operations.push(Box::new(self.kv.into_batch()));
         match engine.commit(operations, Durability::Sync) {
-            Ok(_) => Ok(()),
+            Ok(done) => Ok(Some(done.seq.0)),
             Err(CommitError::Engine(error)) => Err(error.into()),
-            Err(CommitError::Rejected(reason)) => {
-                Err(self.tables.explain(reason.downcast_ref::<KeyConflict>().unwrap()).unwrap())
-            }
+            Err(CommitError::Rejected(reason)) => Err(match reason.downcast::<KeyConflict>() {
+                Ok(conflict) => {
+                    let unread = TablesError::Conflict { what: "a key".into(), seq: conflict.seq };
+                    self.tables.explain(&conflict).unwrap_or(unread)
+                }
+                // The disk failed while the transaction was judged.
+                Err(other) => EngineError::Stopped { cause: other.to_string().into() }.into(),
+            }),
         }
     }
 }
