@@ -100,6 +100,25 @@ impl Labels {
         Self::from_sorted(self.iter().filter(|(name, _)| keep(name)))
     }
 
+    /// Writes the labels for which `keep` says true into `key`, in the form in which sets are compared ([`Labels::is`]).
+    pub(crate) fn key(&self, key: &mut String, mut keep: impl FnMut(&str) -> bool) {
+        key.clear();
+        for (name, value) in self.iter().filter(|(name, _)| keep(name)) {
+            put(key, name);
+            put(key, value);
+        }
+    }
+
+    /// True when this is the set that [`Labels::key`] has written.
+    pub(crate) fn is(&self, key: &str) -> bool {
+        *self.0 == *key
+    }
+
+    /// The set that [`Labels::key`] has written.
+    pub(crate) fn from_key(key: &str) -> Self {
+        if key.is_empty() { Self::default() } else { Self(Arc::from(key)) }
+    }
+
     /// The set with `name` set to `value`, or removed when `value` is empty.
     pub fn with(&self, name: &str, value: &str) -> Self {
         let before = self.iter().take_while(|(n, _)| *n < name);

@@ -351,7 +351,11 @@ impl<'a> Lexer<'a> {
                 self.emit(Kind::LeftParen);
             }
             ')' => {
-                self.parens = self.parens.checked_sub(1).ok_or("unexpected right parenthesis ')'")?;
+                let Some(open) = self.parens.checked_sub(1) else {
+                    self.start = self.at;
+                    return Err("unexpected right parenthesis ')'".to_owned());
+                };
+                self.parens = open;
                 self.emit(Kind::RightParen);
             }
             '{' => {
@@ -393,6 +397,7 @@ impl<'a> Lexer<'a> {
     fn in_brackets(&mut self, c: char) -> Result<(), String> {
         match c {
             ':' if !self.duration => {
+                self.start = self.at;
                 Err("unexpected colon before duration in duration expression".to_owned())
             }
             ':' if self.colon => Err("unexpected colon ':'".to_owned()),

@@ -19,36 +19,45 @@ use crate::labels::{Labels, METRIC_NAME};
 pub(super) struct Grouping<'e> {
     labels: &'e [String],
     without: bool,
-    places: HashMap<Labels, usize>,
+    /// Groups by the hash of their labels, the labels of all groups, and memory for the labels of the group that is looked for.
+    places: HashMap<u64, usize>,
+    groups: Vec<Labels>,
+    key: String,
 }
 
 impl<'e> Grouping<'e> {
     pub(super) fn new(aggregate: &'e Aggregate) -> Self {
-        Self { labels: &aggregate.grouping, without: aggregate.without, places: HashMap::new() }
-    }
-
-    /// The labels that the group of `labels` has.
-    pub(super) fn key(&self, labels: &Labels) -> Labels {
-        if self.without {
-            labels.filter(|name| name != METRIC_NAME && !self.labels.iter().any(|label| label == name))
-        } else if self.labels.is_empty() {
-            Labels::default()
-        } else {
-            labels.filter(|name| self.labels.iter().any(|label| label == name))
+        Self {
+            labels: &aggregate.grouping,
+            without: aggregate.without,
+            places: HashMap::new(),
+            groups: Vec::new(),
+            key: String::new(),
         }
     }
 
     /// The number of the group, and its labels when it is new.
     pub(super) fn place(&mut self, labels: &Labels) -> (usize, Option<Labels>) {
-        let key = self.key(labels);
-        let next = self.places.len();
-        match self.places.get(&key) {
-            Some(place) => (*place, None),
-            None => {
-                self.places.insert(key.clone(), next);
-                (next, Some(key))
-            }
+        let listed = |name: &str| self.labels.iter().any(|label| label == name);
+        self.key.clear();
+        if self.without {
+            labels.key(&mut self.key, |name| name != METRIC_NAME && !listed(name));
+        } else if !self.labels.is_empty() {
+            labels.key(&mut self.key, listed);
         }
+        let next = self.groups.len();
+        let hash = ropewalk_base::hash64(self.key.as_bytes());
+        let mut place = *self.places.entry(hash).or_insert(next);
+        if self.groups.get(place).is_some_and(|group| !group.is(&self.key)) {
+            // Two groups with one hash: rare enough for a search.
+            place = self.groups.iter().position(|group| group.is(&self.key)).unwrap_or(next);
+        }
+        if place < next {
+            return (place, None);
+        }
+        let group = Labels::from_key(&self.key);
+        self.groups.push(group.clone());
+        (next, Some(group))
     }
 }
 

@@ -2,7 +2,6 @@
 //! `count_values`.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 
 use super::aggregate::Grouping;
 use super::quantile::quantile;
@@ -112,7 +111,14 @@ impl Eval<'_> {
         // The first step's choice in its order, and which rows are chosen at which steps.
         let mut order: Vec<usize> = Vec::new();
         let mut kept: Vec<Vec<bool>> = vec![vec![false; steps.count]; rows.list.len()];
-        let groups = grouped(aggregate, &rows.list);
+        let mut groups = grouped(aggregate, &rows.list);
+        // Of equals the first by labels, so that a choice does not depend on what other steps there are.
+        let labels = |index: usize| rows.list.get(index).map(|row| &row.labels);
+        if op == AggregateOp::Limitk {
+            for (_, members) in &mut groups {
+                members.sort_by(|a, b| labels(*a).cmp(&labels(*b)));
+            }
+        }
         let mut present: Vec<(usize, f64)> = Vec::new();
         for (step, k) in params.iter().enumerate() {
             let k = *k as i64;
@@ -135,7 +141,8 @@ impl Eval<'_> {
                 }
                 if op != AggregateOp::Limitk {
                     let by_value = |a: &(usize, f64), b: &(usize, f64)| {
-                        nan_last(a.1, b.1, op == AggregateOp::Topk).then(a.0.cmp(&b.0))
+                        nan_last(a.1, b.1, op == AggregateOp::Topk)
+                            .then_with(|| labels(a.0).cmp(&labels(b.0)))
                     };
                     if k < present.len() {
                         present.select_nth_unstable_by(k, by_value);
@@ -265,8 +272,7 @@ impl Eval<'_> {
         if !aggregate.without {
             with_label.grouping.push(name.to_owned());
         }
-        let grouping = Grouping::new(&with_label);
-        let mut places: HashMap<Labels, usize> = HashMap::new();
+        let mut grouping = Grouping::new(&with_label);
         let mut results = Rows::new(self.budget);
         self.each_row(&aggregate.expr, steps, around, &mut |row| {
             self.budget.work(steps.count)?;
@@ -276,10 +282,8 @@ impl Eval<'_> {
                     Some(Cell::Histogram(histogram)) => histogram.to_string(),
                     None => continue,
                 };
-                let labels = grouping.key(&row.labels.with(name, &value));
-                let next = places.len();
-                let place = *places.entry(labels.clone()).or_insert(next);
-                if place == next {
+                let (place, new) = grouping.place(&row.labels.with(name, &value));
+                if let Some(labels) = new {
                     results.push(Row::new(labels, false, steps.count))?;
                 }
                 if let Some(result) = results.list.get_mut(place) {

@@ -142,13 +142,18 @@ impl Parser<'_> {
                 };
                 plain(kind, span)
             }
-            _ => match self.empty_call(&[Special::Step, Special::Range])? {
-                Some((word, span)) => {
-                    self.experimental(span)?;
-                    plain(if word == Special::Step { DurationKind::Step } else { DurationKind::Range }, span)
+            Kind::Special(word @ (Special::Step | Special::Range)) => {
+                self.next();
+                for paren in [Kind::LeftParen, Kind::RightParen] {
+                    if !self.eat(&paren) {
+                        return self.unexpected(context, expected);
+                    }
                 }
-                None => self.unexpected(context, expected),
-            },
+                let span = Span { start: start.start, end: self.end_of_last() };
+                self.experimental(span)?;
+                plain(if word == Special::Step { DurationKind::Step } else { DurationKind::Range }, span)
+            }
+            _ => self.unexpected(context, expected),
         }
     }
 }

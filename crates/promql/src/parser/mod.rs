@@ -286,14 +286,21 @@ impl<'a> Parser<'a> {
                 let ms = text::parse_duration(token.text).or_else(|message| fault(token.span, message))?;
                 (ms as f64 / 1000.0, true)
             }
-            _ => match text::parse_number(token.text) {
-                Some(value) => (value, false),
-                None => {
-                    let message =
-                        format!("error parsing number: parsing {}: invalid syntax", text::quote(token.text));
-                    return fault(token.span, message);
-                }
-            },
+            _ => {
+                let is_word = token.text.starts_with(|c: char| c.is_ascii_alphabetic());
+                let what = match text::parse_number(token.text) {
+                    Some(value) if value.is_finite() || is_word => {
+                        return Ok(Number { value, duration: false, span: token.span });
+                    }
+                    Some(_) => "value out of range",
+                    None => "invalid syntax",
+                };
+                let number = text::quote(token.text);
+                return fault(
+                    token.span,
+                    format!("error parsing number: strconv.ParseFloat: parsing {number}: {what}"),
+                );
+            }
         };
         Ok(Number { value, duration, span: token.span })
     }

@@ -92,6 +92,11 @@ impl SeriesSet for Found<'_> {
         let from = samples.times_ms.partition_point(|time| *time < start);
         let to = samples.times_ms.partition_point(|time| *time <= end);
         self.budget.sample(to.saturating_sub(from))?;
+        if samples.histograms.is_empty() && samples.starts_ms.is_empty() {
+            let times = samples.times_ms.get(from..to).unwrap_or_default();
+            into.extend(times, samples.values.get(from..to).unwrap_or_default());
+            return Ok(());
+        }
         for index in from..to {
             copy(samples, index, into);
         }

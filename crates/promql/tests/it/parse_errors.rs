@@ -18,7 +18,7 @@ fn words_and_places() {
         ("0deadbeef", "1:1: parse error: bad number or duration syntax: \"0de\""),
         ("1 /", "1:4: parse error: unexpected end of input"),
         ("*1", "1:1: parse error: unexpected <op:*>"),
-        ("(1))", "1:4: parse error: unexpected right parenthesis ')'"),
+        ("(1))", "1:5: parse error: unexpected right parenthesis ')'"),
         ("((1)", "1:5: parse error: unclosed left parenthesis"),
         ("(", "1:2: parse error: unclosed left parenthesis"),
         ("1 and 1", "1:1: parse error: set operator \"and\" not allowed in binary scalar expression"),
@@ -75,6 +75,16 @@ fn words_and_places() {
         ),
         ("foo[5m:", "1:8: parse error: unclosed left bracket"),
         ("foo[5m", "1:7: parse error: unclosed left bracket"),
+        ("foo[:5m]", "1:6: parse error: unexpected colon before duration in duration expression"),
+        ("foo[5y1hs]", "1:5: parse error: unknown unit \"hs\" in duration \"5y1hs\""),
+        (
+            "foo[step]",
+            "1:9: parse error: unexpected \"]\" in subquery or range selector, expected number, duration, step(), or range()",
+        ),
+        (
+            "1e999",
+            "1:1: parse error: error parsing number: strconv.ParseFloat: parsing \"1e999\": value out of range",
+        ),
         (
             "foo[5m 6m]",
             "1:8: parse error: unexpected duration \"6m\" in subquery or range, expected \":\" or \"]\"",
