@@ -445,5 +445,13 @@ fn http(service: &Service, settings: &Settings) -> Result<Router, ServeError> {
 }
 
 fn prometheus(settings: &Settings) -> PrometheusSettings {
-    PrometheusSettings { store: settings.prometheus.store.clone(), ..PrometheusSettings::default() }
+    let prometheus = &settings.prometheus;
+    PrometheusSettings {
+        store: prometheus.store.clone(),
+        query_time: prometheus.query_time.0,
+        query_samples: prometheus.query_samples,
+        query_bytes: prometheus.query_bytes.0,
+        lookback: prometheus.lookback.0,
+        ..PrometheusSettings::default()
+    }
 }

@@ -114,11 +114,26 @@ pub struct Prometheus {
     pub store: String,
     /// How often the server appends its own metrics to that store, or `off`
     pub self_scrape: Every,
+    /// Time for one query; a request may ask for less
+    pub query_time: Period,
+    /// Samples that one query may read
+    pub query_samples: u64,
+    /// Bytes that one query may hold at one time
+    pub query_bytes: ByteSize,
+    /// How old a sample may be that a query still sees at a moment
+    pub lookback: Period,
 }
 
 impl Default for Prometheus {
     fn default() -> Self {
-        Self { store: "default".to_owned(), self_scrape: Every::seconds(15) }
+        Self {
+            store: "default".to_owned(),
+            self_scrape: Every::seconds(15),
+            query_time: Period::seconds(60),
+            query_samples: 50_000_000,
+            query_bytes: ByteSize(1 << 30),
+            lookback: Period::seconds(300),
+        }
     }
 }
 

@@ -81,8 +81,10 @@ async fn answer(app: &App, caller: &Caller, request: Request) -> Result<(), ApiE
         let text = std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
         Ok::<_, ApiError>(decode(text, &context))
     };
-    let (batch, refused) = app.off_thread(work).await??;
-    ingest::append(app, caller, batch).await?;
+    let (batch, refused) = app.take_in(work).await??;
+    if !batch.is_empty() {
+        ingest::append(app, caller, batch).await?;
+    }
     refused.into_error().map_or(Ok(()), Err)
 }
 

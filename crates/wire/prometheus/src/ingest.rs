@@ -26,26 +26,37 @@ impl Refused {
         self.add(1, || format!("a sample at {time_ms} ms lies before {floor_ms} ms, where retention ends"));
     }
 
+    /// How much was not taken, and why the first of it.
+    pub(crate) fn into_parts(self) -> Option<(u64, String)> {
+        let Self { count, first } = self;
+        first.map(|why| (count, why))
+    }
+
     /// The answer, if something was not taken.
     pub(crate) fn into_error(self) -> Option<ApiError> {
-        let Self { count, first } = self;
-        let why = first?;
+        let (count, why) = self.into_parts()?;
         Some(ApiError::bad(format!("partial write: {count} not taken, the rest is written; first: {why}")))
     }
 }
 
-/// Appends a batch as one commit; durable when it returns. Answers how many samples.
+/// How often a batch is tried again that met the deletion of one of its series.
+const TRIES: usize = 8;
+
+/// Appends a batch as one commit; durable when it returns.
 ///
 /// # Errors
 /// Nothing was written then.
-pub(crate) async fn append(app: &App, caller: &Caller, batch: SampleBatch) -> Result<u64, ApiError> {
-    if batch.is_empty() {
-        return Ok(0);
-    }
+pub(crate) async fn append(app: &App, caller: &Caller, batch: SampleBatch) -> Result<(), ApiError> {
     let bytes = batch.len() * 16;
     let _admitted = app.service.admit(caller, &app.settings.store, bytes).await?;
-    let pending = app.store()?.submit(&batch, Durability::Sync).map_err(refusal)?;
-    Ok(pending.await.map_err(refusal)?.samples)
+    let store = app.store()?;
+    for _ in 1..TRIES {
+        match store.submit(&batch, Durability::Sync).map_err(refusal)?.await {
+            Err(SeriesError::UnknownSeries { .. }) => {}
+            other => return other.map(drop).map_err(refusal),
+        }
+    }
+    store.submit(&batch, Durability::Sync).map_err(refusal)?.await.map(drop).map_err(refusal)
 }
 
 /// What the store says when it takes nothing of a batch.

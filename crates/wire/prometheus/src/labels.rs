@@ -33,6 +33,15 @@ impl<'a> LabelSet<'a> {
         self.pairs.iter().find(|(n, _)| *n == name.as_bytes()).map(|(_, value)| *value)
     }
 
+    /// The labels as texts, in the order in which they were pushed.
+    ///
+    /// # Errors
+    /// Bytes that are no UTF-8.
+    pub(crate) fn texts(&self) -> Result<Vec<(&'a str, &'a str)>, Rejected> {
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| self.rejected("a label is not UTF-8"));
+        self.pairs.iter().map(|(name, value)| Ok((text(name)?, text(value)?))).collect()
+    }
+
     /// The stored form.
     ///
     /// # Errors

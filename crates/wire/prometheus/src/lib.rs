@@ -7,21 +7,29 @@
 //! Read `write` for ingest, `query` for the language, `names` for what Grafana's pickers ask, `answer` for the envelope that
 //! all of them share. The listener, users and the general limits are those of the HTTP port: see [`routes`].
 #![deny(missing_docs)]
-#![allow(dead_code)] // what the query API needs, which follows
 
+mod admin;
 mod answer;
 mod body;
+mod described;
 mod exposition;
+mod federate;
 mod influx;
 mod ingest;
 mod labels;
+mod names;
 mod number;
+mod otlp;
 mod params;
 mod protobuf;
+mod query;
 mod read;
 mod scrape;
 mod settings;
 mod status;
+mod stream;
+mod time;
+mod value;
 mod write;
 mod xor;
 
@@ -37,6 +45,7 @@ pub use scrape::scrape_self;
 pub use settings::PrometheusSettings;
 
 use answer::{ApiError, Kind};
+use described::Described;
 
 /// What every handler has at hand.
 #[derive(Clone)]
@@ -45,13 +54,20 @@ pub(crate) struct App {
     pub(crate) settings: Arc<PrometheusSettings>,
     /// Queries that are worked on at the same time.
     turns: Arc<Semaphore>,
+    /// Requests that are decoded at the same time.
+    intake: Arc<Semaphore>,
+    /// What is known of metrics.
+    described: Arc<Described>,
     started: std::time::SystemTime,
 }
 
 impl App {
     fn new(service: Service, settings: PrometheusSettings) -> Self {
         let turns = Arc::new(Semaphore::new(settings.queries.clamp(1, Semaphore::MAX_PERMITS)));
-        Self { service, settings: Arc::new(settings), turns, started: std::time::SystemTime::now() }
+        let intake =
+            Arc::new(Semaphore::new(2 * std::thread::available_parallelism().map_or(2, usize::from)));
+        let (settings, started) = (Arc::new(settings), std::time::SystemTime::now());
+        Self { service, settings, turns, intake, described: Arc::default(), started }
     }
 
     /// The store that all of this is about.
@@ -65,23 +81,48 @@ impl App {
         Ok(self.service.check(caller, right, &self.settings.store)?)
     }
 
-    /// Runs work that may take its time where it may block.
+    /// Answers a question that may take its time, where it may block.
     pub(crate) async fn off_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let _turn = self.turns.acquire().await;
-        let broken = |_| ApiError::new(Kind::Internal, "the request could not be worked on");
-        tokio::task::spawn_blocking(work).await.map_err(broken)
+        run(&self.turns, work).await
     }
+
+    /// Takes in what a client wrote, where it may block. Questions, however long, are not in its way.
+    pub(crate) async fn take_in<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        run(&self.intake, work).await
+    }
+}
+
+async fn run<T: Send + 'static>(
+    turns: &Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    // The semaphore is never closed.
+    let _turn = turns.acquire().await.ok();
+    let broken = |_| ApiError::new(Kind::Internal, "the request could not be worked on");
+    tokio::task::spawn_blocking(work).await.map_err(broken)
 }
 
 /// The routes that need a caller: the request must carry a [`Caller`] as extension.
 pub fn routes(service: Service, settings: PrometheusSettings) -> Router {
     let app = App::new(service, settings);
+    let names = get(names::names).post(names::names);
+    let series = get(names::series).post(names::series).delete(names::refuse_delete);
     Router::new()
         .route("/api/v1/write", post(write::write))
         .route("/api/v1/read", post(read::read))
+        .route("/api/v1/query", get(query::instant).post(query::instant))
+        .route("/api/v1/query_range", get(query::range).post(query::range))
+        .route("/api/v1/query_exemplars", get(query::exemplars).post(query::exemplars))
+        .route("/api/v1/format_query", get(query::format).post(query::format))
+        .route("/api/v1/labels", names)
+        .route("/api/v1/label/{name}/values", get(names::values))
+        .route("/api/v1/series", series)
         .route("/api/v1/metadata", get(status::metadata))
         .route("/api/v1/targets", get(status::targets))
         .route("/api/v1/targets/metadata", get(status::targets_metadata))
@@ -93,9 +134,13 @@ pub fn routes(service: Service, settings: PrometheusSettings) -> Router {
         .route("/api/v1/status/flags", get(status::flags))
         .route("/api/v1/status/config", get(status::config))
         .route("/api/v1/status/tsdb", get(status::tsdb))
+        .route("/api/v1/admin/tsdb/delete_series", post(admin::delete_series).put(admin::delete_series))
+        .route("/api/v1/admin/tsdb/clean_tombstones", post(admin::clean).put(admin::clean))
         .route("/api/v1/import/prometheus", post(exposition::import))
+        .route("/api/v1/otlp/v1/metrics", post(otlp::write))
         .route("/write", post(influx::write))
         .route("/api/v2/write", post(influx::write))
+        .route("/federate", get(federate::federate))
         .layer(axum::middleware::from_fn_with_state(app.clone(), status::measure))
         .with_state(app)
 }

@@ -9,6 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use crate::App;
 use crate::answer::{ApiError, Kind};
 use crate::body;
+use crate::time::{self, NotTime};
 
 /// Names and values in the order in which they came.
 #[derive(Debug, Default)]
@@ -39,6 +40,38 @@ impl Params {
     /// The first value of `name`; an empty one counts as none.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|v| !v.is_empty())
+    }
+
+    /// Every value of `name`.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A moment in milliseconds.
+    ///
+    /// # Errors
+    /// It is no time.
+    pub(crate) fn time(&self, name: &str) -> Result<Option<i64>, ApiError> {
+        let parse = |text| time::parse_time(text).map_err(|NotTime(why)| ApiError::parameter(name, why));
+        self.get(name).map(parse).transpose()
+    }
+
+    /// A moment that must be there.
+    ///
+    /// # Errors
+    /// It is missing, or no time.
+    pub(crate) fn needed_time(&self, name: &str) -> Result<i64, ApiError> {
+        let missing = || ApiError::parameter(name, "cannot parse \"\" to a valid timestamp");
+        self.time(name)?.ok_or_else(missing)
+    }
+
+    /// A duration in milliseconds.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn duration(&self, name: &str) -> Result<Option<i64>, ApiError> {
+        let parse = |text| time::parse_duration(text).map_err(|NotTime(why)| ApiError::parameter(name, why));
+        self.get(name).map(parse).transpose()
     }
 
     /// `limit`: how many at most; none or 0 for all.

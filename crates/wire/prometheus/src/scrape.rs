@@ -6,9 +6,9 @@ use std::time::Duration;
 use ropewalk_wire::{Caller, Service};
 use tokio::time::MissedTickBehavior;
 
+use crate::App;
 use crate::exposition::{self, Format};
 use crate::settings::PrometheusSettings;
-use crate::{App, ingest};
 
 /// Appends the server's metrics every `interval`, until the server stops.
 pub async fn scrape_self(
@@ -34,7 +34,6 @@ pub async fn scrape_self(
 
 async fn once(app: &App, extra: &[(String, String)]) -> Result<(), String> {
     let text = app.service.metrics().render(app.service.database());
-    let batch = exposition::batch(&text, Format::Text, extra, crate::now_ms())?;
-    ingest::append(app, &Caller::everybody(), batch).await.map_err(|error| error.message)?;
-    Ok(())
+    let read = exposition::read(&text, Format::Text, extra, crate::now_ms())?;
+    exposition::store(app, &Caller::everybody(), read).await.map_err(|error| error.message)
 }

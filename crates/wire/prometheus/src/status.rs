@@ -11,6 +11,7 @@ use ropewalk_wire::{Caller, Code, Right, Service, WireError};
 
 use crate::App;
 use crate::answer::{ApiError, Notes, put_labels, put_list, put_text, success};
+use crate::names;
 use crate::params::Params;
 
 /// The version of Prometheus whose API this is. Clients look at it to know what they may ask.
@@ -71,8 +72,32 @@ pub(crate) async fn config() -> Response {
     texts(&[("yaml", "global: {}\n")])
 }
 
-pub(crate) async fn metadata() -> Response {
-    data("{}")
+/// `metadata`: type, help and unit of metrics, as they were sent.
+pub(crate) async fn metadata(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    // There is one for each metric, so that any limit on their number per metric is kept.
+    params.limit("limit_per_metric")?;
+    let (limit, metric) = (params.limit("limit")?, params.get("metric").map(str::to_owned));
+    let found = names::on_snapshot(&app, move |series| series.metadata(metric.as_deref(), limit)).await?;
+    Ok(success(&Notes::default(), |out| {
+        out.push(b'{');
+        for (index, (name, metadata)) in found.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            put_text(out, name);
+            out.extend_from_slice(b":[");
+            let fields =
+                [("type", metadata.metric_type.name()), ("help", &metadata.help), ("unit", &metadata.unit)];
+            put_labels(out, fields);
+            out.push(b']');
+        }
+        out.push(b'}');
+    }))
 }
 
 pub(crate) async fn targets() -> Response {

@@ -6,23 +6,23 @@
 
 mod parse;
 
-use std::borrow::Cow;
-
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use ropewalk::series::SampleBatch;
+use ropewalk::series::{Exemplar, Labels, SampleBatch};
 use ropewalk_wire::{Caller, Right};
 
 use crate::App;
 use crate::answer::{ApiError, Kind};
 use crate::body::{self, Encoding};
+use crate::described::{self, Descriptions};
 use crate::ingest;
 use crate::labels::{LabelSet, Rejected};
 
-pub(crate) use parse::{Format, Sample, parse};
+pub(crate) use parse::Format;
+use parse::{Item, Sample, parse};
 
 /// Format of a body by its content type; the old text format when it is not said.
 fn format(headers: &HeaderMap) -> Format {
@@ -34,30 +34,66 @@ fn format(headers: &HeaderMap) -> Format {
     }
 }
 
-/// Samples of a text as a batch.
+/// What a text holds.
+#[derive(Default)]
+pub(crate) struct Read {
+    pub(crate) batch: SampleBatch,
+    pub(crate) metadata: Descriptions,
+}
+
+/// Reads a text.
 ///
 /// # Errors
 /// The first line that cannot be read, or whose labels cannot be taken.
-pub(crate) fn batch(
+pub(crate) fn read(
     text: &str,
     format: Format,
     extra: &[(String, String)],
     now_ms: i64,
-) -> Result<SampleBatch, String> {
-    let mut batch = SampleBatch::new();
-    parse(text, format, |sample: &Sample<'_>| {
-        let mut labels = LabelSet::default();
-        let given = |name: &str| extra.iter().any(|(n, _)| n == name);
-        let own = sample.labels.iter().filter(|(name, _)| !given(name));
-        own.for_each(|(name, value): &(Cow<'_, str>, Cow<'_, str>)| {
-            labels.push(name.as_bytes(), value.as_bytes())
-        });
-        extra.iter().for_each(|(name, value)| labels.push(name.as_bytes(), value.as_bytes()));
-        let stored = labels.stored().map_err(|Rejected(why)| why)?;
-        batch.series_bytes(stored).push(sample.time_ms.unwrap_or(now_ms), sample.value);
+) -> Result<Read, String> {
+    let mut read = Read::default();
+    parse(text, format, |item: Item<'_, '_>| {
+        match item {
+            Item::Sample(sample) => return add(&mut read.batch, sample, extra, now_ms),
+            Item::Type(name, kind) => read.metadata.of(&name).metric_type = kind,
+            Item::Help(name, help) => read.metadata.of(&name).help = help,
+            Item::Unit(name, unit) => read.metadata.of(&name).unit = unit.to_owned(),
+        }
         Ok(())
     })?;
-    Ok(batch)
+    Ok(read)
+}
+
+fn add(
+    batch: &mut SampleBatch,
+    sample: &Sample<'_>,
+    extra: &[(String, String)],
+    now_ms: i64,
+) -> Result<(), String> {
+    let mut labels = LabelSet::default();
+    let given = |name: &str| extra.iter().any(|(n, _)| n == name);
+    for (name, value) in sample.labels.iter().filter(|(name, _)| !given(name)) {
+        labels.push(name.as_bytes(), value.as_bytes());
+    }
+    extra.iter().for_each(|(name, value)| labels.push(name.as_bytes(), value.as_bytes()));
+    let stored = labels.stored().map_err(|Rejected(why)| why)?;
+    let time_ms = sample.time_ms.unwrap_or(now_ms);
+    let mut series = batch.series_bytes(stored);
+    series.push(time_ms, sample.value);
+    if let Some(example) = &sample.exemplar {
+        let labels = match example.labels.is_empty() {
+            true => None,
+            false => Some(
+                Labels::new(example.labels.iter().map(|(n, v)| (n, v))).map_err(|error| error.to_string())?,
+            ),
+        };
+        series.exemplar(Exemplar {
+            time_ms: example.time_ms.unwrap_or(time_ms),
+            value: example.value,
+            labels,
+        });
+    }
+    Ok(())
 }
 
 /// `POST /api/v1/import/prometheus`.
@@ -102,9 +138,15 @@ async fn answer(app: &App, caller: &Caller, request: Request) -> Result<(), ApiE
     let work = move || {
         let inflated = body::inflate(encoding, &body, bytes_max)?;
         let text = std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
-        batch(text, format, &extra, now_ms).map_err(ApiError::bad)
+        read(text, format, &extra, now_ms).map_err(ApiError::bad)
     };
-    let batch = app.off_thread(work).await??;
-    ingest::append(app, caller, batch).await?;
-    Ok(())
+    store(app, caller, app.take_in(work).await??).await
+}
+
+/// Stores what was read.
+pub(crate) async fn store(app: &App, caller: &Caller, read: Read) -> Result<(), ApiError> {
+    if !read.batch.is_empty() {
+        ingest::append(app, caller, read.batch).await?;
+    }
+    described::store(app, read.metadata).await
 }

@@ -9,6 +9,8 @@
 
 use std::borrow::Cow;
 
+use ropewalk::series::MetricType;
+
 use crate::number::parse_float;
 
 /// Which of the two.
@@ -25,10 +27,25 @@ pub(crate) struct Sample<'t> {
     pub(crate) labels: Vec<(Cow<'t, str>, Cow<'t, str>)>,
     pub(crate) value: f64,
     pub(crate) time_ms: Option<i64>,
+    pub(crate) exemplar: Option<Example<'t>>,
 }
 
-const TYPES: [&str; 9] =
-    ["counter", "gauge", "histogram", "summary", "untyped", "unknown", "info", "stateset", "gaugehistogram"];
+/// An exemplar behind a sample.
+#[derive(Debug)]
+pub(crate) struct Example<'t> {
+    pub(crate) labels: Vec<(Cow<'t, str>, Cow<'t, str>)>,
+    pub(crate) value: f64,
+    pub(crate) time_ms: Option<i64>,
+}
+
+/// What a line says.
+#[derive(Debug)]
+pub(crate) enum Item<'i, 't> {
+    Sample(&'i Sample<'t>),
+    Type(Cow<'t, str>, MetricType),
+    Help(Cow<'t, str>, String),
+    Unit(Cow<'t, str>, &'t str),
+}
 
 /// Reads `text` line by line.
 ///
@@ -37,7 +54,7 @@ const TYPES: [&str; 9] =
 pub(crate) fn parse<'t>(
     text: &'t str,
     format: Format,
-    mut take: impl FnMut(&Sample<'t>) -> Result<(), String>,
+    mut take: impl FnMut(Item<'_, 't>) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut sample = Sample::default();
     let mut ended = false;
@@ -51,11 +68,15 @@ pub(crate) fn parse<'t>(
             return Err(at("there is something behind # EOF".to_owned()));
         }
         if let Some(comment) = line.strip_prefix('#') {
-            ended = comment_line(comment, format).map_err(at)?;
+            match comment_line(comment, format).map_err(at)? {
+                Comment::End => ended = true,
+                Comment::Item(item) => take(item).map_err(at)?,
+                Comment::Nothing => {}
+            }
             continue;
         }
         Line { rest: line, format }.sample(&mut sample).map_err(at)?;
-        take(&sample).map_err(at)?;
+        take(Item::Sample(&sample)).map_err(at)?;
     }
     if format == Format::OpenMetrics && !ended {
         return Err("the text does not end with # EOF".to_owned());
@@ -63,19 +84,53 @@ pub(crate) fn parse<'t>(
     Ok(())
 }
 
-/// True for the end of an OpenMetrics text.
-fn comment_line(comment: &str, format: Format) -> Result<bool, String> {
+enum Comment<'t> {
+    Nothing,
+    Item(Item<'t, 't>),
+    /// Of an OpenMetrics text.
+    End,
+}
+
+fn comment_line(comment: &str, format: Format) -> Result<Comment<'_>, String> {
     let comment = comment.trim_start_matches([' ', '\t']);
-    if comment == "EOF" {
-        return Ok(format == Format::OpenMetrics);
+    if comment == "EOF" && format == Format::OpenMetrics {
+        return Ok(Comment::End);
     }
-    if let Some(rest) = comment.strip_prefix("TYPE ") {
-        let kind = rest.rsplit([' ', '\t']).next().unwrap_or_default();
-        if !TYPES.contains(&kind) {
-            return Err(format!("there is no type {kind:?}"));
+    let Some((word, rest)) = comment.split_once([' ', '\t']) else { return Ok(Comment::Nothing) };
+    if !["TYPE", "HELP", "UNIT"].contains(&word) {
+        return Ok(Comment::Nothing);
+    }
+    let mut line = Line { rest, format };
+    line.spaces();
+    let name = if line.rest.starts_with('"') { line.quoted()? } else { Cow::Borrowed(line.token()) };
+    line.spaces();
+    let text = line.rest;
+    Ok(Comment::Item(match word {
+        "TYPE" if text == "untyped" => Item::Type(name, MetricType::Unknown),
+        "TYPE" => {
+            Item::Type(name, MetricType::from_name(text).ok_or_else(|| format!("there is no type {text:?}"))?)
         }
+        "HELP" => Item::Help(name, unescape(text)),
+        _ => Item::Unit(name, text),
+    }))
+}
+
+/// A help text: `\n` and `\\` stand for what they mean.
+fn unescape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (c, chars.as_str().chars().next()) {
+            ('\\', Some('n')) => out.push('\n'),
+            ('\\', Some(next @ ('\\' | '"'))) => out.push(next),
+            _ => {
+                out.push(c);
+                continue;
+            }
+        }
+        chars.next();
     }
-    Ok(false)
+    out
 }
 
 struct Line<'t> {
@@ -99,32 +154,29 @@ impl<'t> Line<'t> {
         }
         let value = self.token();
         sample.value = parse_float(value).ok_or_else(|| format!("{value:?} is no number"))?;
-        sample.time_ms = None;
+        (sample.time_ms, sample.exemplar) = (None, None);
         self.spaces();
         if !self.rest.is_empty() && !self.rest.starts_with('#') {
             sample.time_ms = Some(self.time()?);
             self.spaces();
         }
         if self.format == Format::OpenMetrics && self.take('#') {
-            return self.exemplar();
+            sample.exemplar = Some(self.exemplar()?);
         }
         if self.rest.is_empty() { Ok(()) } else { Err(format!("{:?} stands behind the sample", self.rest)) }
     }
 
-    /// An exemplar is checked. There is no place to keep it.
-    fn exemplar(&mut self) -> Result<(), String> {
+    fn exemplar(&mut self) -> Result<Example<'t>, String> {
         self.spaces();
         if !self.take('{') {
             return Err("an exemplar begins with {".to_owned());
         }
-        self.labels(&mut Vec::new())?;
-        let value = self.token();
-        parse_float(value).ok_or_else(|| format!("exemplar: {value:?} is no number"))?;
-        let time = self.token();
-        if !time.is_empty() && parse_float(time).is_none() {
-            return Err(format!("exemplar: {time:?} is no time"));
-        }
-        if self.rest.is_empty() { Ok(()) } else { Err(format!("{:?} stands behind the exemplar", self.rest)) }
+        let mut labels = Vec::new();
+        self.labels(&mut labels)?;
+        let text = self.token();
+        let value = parse_float(text).ok_or_else(|| format!("exemplar: {text:?} is no number"))?;
+        let time_ms = if self.rest.is_empty() { None } else { Some(self.time()?) };
+        Ok(Example { labels, value, time_ms })
     }
 
     fn time(&mut self) -> Result<i64, String> {
@@ -234,7 +286,8 @@ mod tests {
 
     fn read(text: &str, format: Format) -> Result<Vec<String>, String> {
         let mut lines = Vec::new();
-        parse(text, format, |sample| {
+        parse(text, format, |item| {
+            let Item::Sample(sample) = item else { return Ok(()) };
             let labels: Vec<_> = sample.labels.iter().map(|(n, v)| format!("{n}={v:?}")).collect();
             lines.push(format!("{} {} {:?}", labels.join(","), sample.value, sample.time_ms));
             Ok(())

@@ -16,14 +16,15 @@ use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use ropewalk::series::{SampleBatch, SeriesSamples};
+use ropewalk::series::{Exemplar, Labels, SampleBatch, SeriesSamples};
 use ropewalk_wire::{Caller, Right};
 
 use crate::App;
 use crate::answer::{ApiError, Kind};
 use crate::body::{self, Encoding};
+use crate::described::{self, Descriptions};
 use crate::ingest::{self, Refused};
-use crate::labels::Rejected;
+use crate::labels::{LabelSet, Rejected};
 use crate::protobuf::Malformed;
 
 const SAMPLES: HeaderName = HeaderName::from_static("x-prometheus-remote-write-samples-written");
@@ -41,8 +42,8 @@ pub(crate) struct Decoded {
     pub(crate) batch: SampleBatch,
     pub(crate) samples: u64,
     pub(crate) histograms: u64,
-    /// Exemplars that were in it. They are not kept.
     pub(crate) exemplars: u64,
+    pub(crate) metadata: Descriptions,
     pub(crate) refused: Refused,
 }
 
@@ -102,6 +103,16 @@ impl<'b, 'l> Begins<'b, 'l> {
             None => self.begun.as_mut().expect("begun when the batch was taken"),
         }
     }
+}
+
+/// An exemplar with its labels, which need no metric name.
+fn exemplar(labels: &LabelSet<'_>, value: f64, time_ms: i64) -> Result<Exemplar, Rejected> {
+    let texts = labels.texts().map_err(|Rejected(why)| Rejected(format!("exemplar: {why}")))?;
+    let labels = match texts.iter().any(|(_, value)| !value.is_empty()) {
+        true => Some(Labels::new(texts).map_err(|error| Rejected(format!("exemplar: {error}")))?),
+        false => None,
+    };
+    Ok(Exemplar { time_ms, value, labels })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,9 +177,12 @@ async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response
             Version::Two => v2::decode(&inflated, bounds)?,
         })
     };
-    let decoded = if size <= INLINE_BYTES_MAX { decode()? } else { app.off_thread(decode).await?? };
-    let Decoded { batch, samples, histograms, refused, .. } = decoded;
-    ingest::append(app, caller, batch).await?;
+    let decoded = if size <= INLINE_BYTES_MAX { decode()? } else { app.take_in(decode).await?? };
+    let Decoded { batch, samples, histograms, exemplars, metadata, refused } = decoded;
+    if samples + histograms + exemplars > 0 {
+        ingest::append(app, caller, batch).await?;
+    }
+    described::store(app, metadata).await?;
     let mut response = match refused.into_error() {
         None => StatusCode::NO_CONTENT.into_response(),
         Some(error) => error.into_text(),
@@ -177,7 +191,7 @@ async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response
         let headers = response.headers_mut();
         headers.insert(SAMPLES, HeaderValue::from(samples));
         headers.insert(HISTOGRAMS, HeaderValue::from(histograms));
-        headers.insert(EXEMPLARS, HeaderValue::from(0_u64));
+        headers.insert(EXEMPLARS, HeaderValue::from(exemplars));
     }
     Ok(response)
 }

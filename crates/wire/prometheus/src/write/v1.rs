@@ -1,11 +1,13 @@
 //! Remote write 1.0: `prometheus.WriteRequest`, each series with its labels as texts.
 
-use crate::labels::LabelSet;
+use ropewalk::series::{Exemplar, Metadata};
+
+use crate::described::metric_type;
+use crate::labels::{LabelSet, Rejected};
 use crate::protobuf::{Fields, Malformed, Value};
 
 use super::histogram::{self, Timed};
 use super::{Begins, Bounds, Decoded, Fault};
-use crate::labels::Rejected;
 
 /// Reads a request.
 pub(crate) fn decode(bytes: &[u8], bounds: Bounds) -> Result<Decoded, Fault> {
@@ -13,12 +15,29 @@ pub(crate) fn decode(bytes: &[u8], bounds: Bounds) -> Result<Decoded, Fault> {
     let mut labels = LabelSet::default();
     let mut fields = Fields(bytes);
     while let Some((number, value)) = fields.next()? {
-        // 3 is metadata, of which nothing is written.
-        if number == 1 {
-            series(value.bytes()?, bounds, &mut labels, &mut decoded)?;
+        match number {
+            1 => series(value.bytes()?, bounds, &mut labels, &mut decoded)?,
+            3 => metadata(value, &mut decoded)?,
+            _ => {}
         }
     }
     Ok(decoded)
+}
+
+fn metadata(message: Value<'_>, decoded: &mut Decoded) -> Result<(), Malformed> {
+    let (mut metric, mut metadata) = ("", Metadata::default());
+    let mut fields = message.message()?;
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => metadata.metric_type = metric_type(value.u64()?),
+            2 => metric = value.text()?,
+            4 => metadata.help = value.text()?.to_owned(),
+            5 => metadata.unit = value.text()?.to_owned(),
+            _ => {}
+        }
+    }
+    decoded.metadata.add(metric, metadata, &mut decoded.refused);
+    Ok(())
 }
 
 fn series<'a>(
@@ -36,8 +55,7 @@ fn series<'a>(
                 let (name, value) = label(value)?;
                 labels.push(name, value);
             }
-            2 | 4 => rows += 1,
-            3 => decoded.exemplars += 1,
+            2..=4 => rows += 1,
             _ => {}
         }
     }
@@ -64,6 +82,13 @@ fn series<'a>(
                 into.samples().push(time_ms, value);
                 decoded.samples += 1;
             }
+            3 => match exemplar(value)? {
+                Ok(exemplar) => {
+                    into.samples().exemplar(exemplar);
+                    decoded.exemplars += 1;
+                }
+                Err(Rejected(why)) => decoded.refused.add(1, || why),
+            },
             4 => match histogram::decode(value)? {
                 Ok(Timed { time_ms, .. }) if time_ms < bounds.floor_ms => {
                     decoded.refused.too_old(time_ms, bounds.floor_ms);
@@ -105,4 +130,21 @@ fn sample(message: Value<'_>) -> Result<(i64, f64), Malformed> {
         }
     }
     Ok((time_ms, number_of))
+}
+
+fn exemplar(message: Value<'_>) -> Result<Result<Exemplar, Rejected>, Malformed> {
+    let (mut labels, mut number_of, mut time_ms) = (LabelSet::default(), 0.0, 0);
+    let mut fields = message.message()?;
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => {
+                let (name, value) = label(value)?;
+                labels.push(name, value);
+            }
+            2 => number_of = value.f64()?,
+            3 => time_ms = value.i64()?,
+            _ => {}
+        }
+    }
+    Ok(super::exemplar(&labels, number_of, time_ms))
 }

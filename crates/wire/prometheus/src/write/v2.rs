@@ -1,6 +1,9 @@
 //! Remote write 2.0: `io.prometheus.write.v2.Request`, labels as numbers of symbols that stand in the request once.
 
-use crate::labels::{LabelSet, Rejected};
+use ropewalk::series::{Exemplar, Metadata};
+
+use crate::described::metric_type;
+use crate::labels::{LabelSet, METRIC_NAME, Rejected};
 use crate::protobuf::{Fields, Malformed, Value};
 
 use super::histogram::{self, Timed};
@@ -54,23 +57,26 @@ struct Sample {
 impl<'a> Work<'a, '_> {
     fn series(&mut self, bytes: &'a [u8], bounds: Bounds, decoded: &mut Decoded) -> Result<(), Fault> {
         self.references.clear();
-        let (mut rows, mut start_ms) = (0_u64, 0_i64);
+        let (mut rows, mut start_ms, mut metadata) = (0_u64, 0_i64, None);
         let mut fields = Fields(bytes);
         while let Some((number, value)) = fields.next()? {
             match number {
                 1 => value.each_varint(|reference| self.references.push(reference))?,
-                2 | 3 => rows += 1,
-                4 => decoded.exemplars += 1,
+                2..=4 => rows += 1,
+                5 => metadata = Some(value.bytes()?),
                 // Drafts of the protocol have the start here, for all samples.
                 6 => start_ms = value.i64()?,
                 _ => {}
             }
         }
-        if rows == 0 {
+        if let Err(rejected) = resolve(self.symbols, &self.references, &mut self.labels) {
+            decoded.refuse(rejected, rows);
             return Ok(());
         }
-        if let Err(rejected) = self.resolve() {
-            decoded.refuse(rejected, rows);
+        if let Some(metadata) = metadata {
+            self.metadata(metadata, decoded)?;
+        }
+        if rows == 0 {
             return Ok(());
         }
         let stored = match self.labels.stored() {
@@ -97,6 +103,13 @@ impl<'a> Work<'a, '_> {
                     into.samples().push_started(sample.time_ms, sample.value, sample.start_ms);
                     decoded.samples += 1;
                 }
+                4 => match exemplar(self.symbols, value)? {
+                    Ok(exemplar) => {
+                        into.samples().exemplar(exemplar);
+                        decoded.exemplars += 1;
+                    }
+                    Err(Rejected(why)) => decoded.refused.add(1, || why),
+                },
                 3 => match histogram::decode(value)? {
                     Ok(Timed { time_ms, .. }) if time_ms < bounds.floor_ms => {
                         decoded.refused.too_old(time_ms, bounds.floor_ms);
@@ -114,30 +127,72 @@ impl<'a> Work<'a, '_> {
         Ok(())
     }
 
-    /// From references to slices.
-    fn resolve(&mut self) -> Result<(), Rejected> {
-        self.labels.clear();
-        let (pairs, rest) = self.references.as_chunks::<2>();
-        if !rest.is_empty() {
-            return Err(Rejected("the labels of a series have an odd number of references".to_owned()));
-        }
-        let symbol = |reference: u64| {
+    /// Sent with a series, about its metric.
+    fn metadata(&mut self, bytes: &[u8], decoded: &mut Decoded) -> Result<(), Malformed> {
+        let text = |reference: u64| {
             let found = usize::try_from(reference).ok().and_then(|at| self.symbols.get(at));
-            found.copied().ok_or_else(|| {
-                Rejected(format!("there is no symbol {reference}; the request has {}", self.symbols.len()))
-            })
+            let found = found.ok_or(Malformed("metadata refers to a symbol that is not there"))?;
+            Value::Bytes(found).text()
         };
-        let mut bytes = 0;
-        for [name, value] in pairs {
-            let (name, value) = (symbol(*name)?, symbol(*value)?);
-            bytes += name.len() + value.len();
-            if bytes > ropewalk::series::LABEL_SET_BYTES_MAX {
-                return Err(Rejected("the labels of a series are too long in all".to_owned()));
+        let mut metadata = Metadata::default();
+        let mut fields = Fields(bytes);
+        while let Some((number, value)) = fields.next()? {
+            match number {
+                1 => metadata.metric_type = metric_type(value.u64()?),
+                3 => metadata.help = text(value.u64()?)?.to_owned(),
+                4 => metadata.unit = text(value.u64()?)?.to_owned(),
+                _ => {}
             }
-            self.labels.push(name, value);
+        }
+        let metric = self.labels.get(METRIC_NAME).and_then(|name| std::str::from_utf8(name).ok());
+        if metadata != Metadata::default()
+            && let Some(metric) = metric
+        {
+            decoded.metadata.add(metric, metadata, &mut decoded.refused);
         }
         Ok(())
     }
+}
+
+/// From references to slices.
+fn resolve<'a>(symbols: &[&'a [u8]], references: &[u64], labels: &mut LabelSet<'a>) -> Result<(), Rejected> {
+    labels.clear();
+    let (pairs, rest) = references.as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(Rejected("the labels of a series have an odd number of references".to_owned()));
+    }
+    let symbol = |reference: u64| {
+        let found = usize::try_from(reference).ok().and_then(|at| symbols.get(at));
+        let missing =
+            || Rejected(format!("there is no symbol {reference}; the request has {}", symbols.len()));
+        found.copied().ok_or_else(missing)
+    };
+    let mut bytes = 0;
+    for [name, value] in pairs {
+        let (name, value) = (symbol(*name)?, symbol(*value)?);
+        bytes += name.len() + value.len();
+        if bytes > ropewalk::series::LABEL_SET_BYTES_MAX {
+            return Err(Rejected("the labels of a series are too long in all".to_owned()));
+        }
+        labels.push(name, value);
+    }
+    Ok(())
+}
+
+fn exemplar(symbols: &[&[u8]], message: Value<'_>) -> Result<Result<Exemplar, Rejected>, Malformed> {
+    let (mut references, mut number_of, mut time_ms) = (Vec::new(), 0.0, 0);
+    let mut fields = message.message()?;
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => value.each_varint(|reference| references.push(reference))?,
+            2 => number_of = value.f64()?,
+            3 => time_ms = value.i64()?,
+            _ => {}
+        }
+    }
+    let mut labels = LabelSet::default();
+    let resolved = resolve(symbols, &references, &mut labels);
+    Ok(resolved.and_then(|()| super::exemplar(&labels, number_of, time_ms)))
 }
 
 #[inline]

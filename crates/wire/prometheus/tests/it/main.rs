@@ -3,6 +3,8 @@
 
 mod importing;
 mod kit;
+mod otlp;
+mod querying;
 mod reading;
 mod status;
 mod writing;

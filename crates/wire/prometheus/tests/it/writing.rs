@@ -48,7 +48,7 @@ async fn samples_and_histograms_of_version_one() {
     // Out of order in the request, and with metadata.
     let odd = labels(&[("job", "b"), ("__name__", "ünïcode.name"), ("empty", "")])
         .message(2, sample(-5, f64::INFINITY));
-    let metadata = m().int(1, 1).bytes(2, "up").bytes(4, "Is it?");
+    let metadata = m().int(1, 1).bytes(2, "up").bytes(4, "Is it?").bytes(5, "units");
     let request = m().message(1, up).message(1, latency).message(3, metadata).message(1, odd);
     let reply = write(&server, &V1, &request).await;
     assert_eq!((reply.status, reply.text()), (204, ""));
@@ -59,6 +59,11 @@ async fn samples_and_histograms_of_version_one() {
          negative: [], custom: [] }\n\
          up{job=\"a\"} 1000:1 2000:-0.5\n\
          {__name__=\"ünïcode.name\",job=\"b\"} -5:inf"
+    );
+    let metadata = server.get("/api/v1/metadata?metric=up&limit=1").await.json();
+    assert_eq!(
+        metadata["data"],
+        serde_json::json!({"up": [{"type": "counter", "help": "Is it?", "unit": "units"}]})
     );
     // The same once more: the last one wins, and nothing is doubled.
     write(&server, &V1, &request).await.is(204);
@@ -72,14 +77,23 @@ async fn version_two_says_what_it_wrote() {
     let request = symbols.iter().fold(m(), |request, symbol| request.bytes(4, symbol));
     let started = m().double(1, 2.0).int(2, 2000).int(3, 500);
     let up = m().packed(1, &[1, 2, 3, 4]).message(2, sample(1000, 1.0)).message(2, started);
-    let exemplar = m().double(2, 1.0).int(3, 1000);
+    let exemplar = m().packed(1, &[3, 4]).double(2, 1.0).int(3, 1000);
     let latency = m().packed(1, &[1, 5]).message(3, histogram(1000)).message(4, exemplar);
+    // A gauge whose help is "latency".
+    let up = up.message(5, m().int(1, 2).int(3, 5));
     let request = request.message(5, up).message(5, latency);
     let reply = write(&server, &V2, &request).await;
     reply.is(204);
     let written = |what: &str| reply.header(&format!("x-prometheus-remote-write-{what}-written")).to_owned();
-    assert_eq!([written("samples"), written("histograms"), written("exemplars")], ["2", "1", "0"]);
+    assert_eq!([written("samples"), written("histograms"), written("exemplars")], ["2", "1", "1"]);
     assert!(server.dump().contains("up{job=\"a\"} 1000:1 2000:2@500"), "{}", server.dump());
+    let metadata = server.get("/api/v1/metadata").await.json();
+    assert_eq!(
+        metadata["data"],
+        serde_json::json!({"up": [{"type": "gauge", "help": "latency", "unit": ""}]})
+    );
+    let exemplars = server.get("/api/v1/query_exemplars?query=latency&start=0&end=5").await.json();
+    assert_eq!(exemplars["data"][0]["exemplars"][0]["labels"], serde_json::json!({"job": "a"}));
 }
 
 #[tokio::test]

@@ -1,0 +1,124 @@
+//! `/federate`: the newest sample of each series that matches, in the text format, for another Prometheus to scrape.
+//!
+//! A sample is there with its own time, when it is younger than the look-back and no staleness marker. Native histograms have no
+//! place in a text and are left out, as in Prometheus.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use ropewalk::promql::{Labels, is_stale};
+use ropewalk::series::{Samples, SeriesError};
+use ropewalk_wire::{Caller, Right, WireError};
+
+use crate::App;
+use crate::answer::ApiError;
+use crate::labels::METRIC_NAME;
+use crate::names::selector;
+use crate::number::put_float;
+use crate::params::Params;
+
+pub(crate) async fn federate(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    let selectors: Vec<_> = params.all("match[]").map(selector).collect::<Result<_, _>>()?;
+    let now_ms = crate::now_ms();
+    let lookback = i64::try_from(app.settings.lookback.as_millis()).unwrap_or(i64::MAX);
+    let (store, snapshot) = (app.store()?, app.service.database().snapshot());
+    let work = move || -> Result<Vec<u8>, SeriesError> {
+        let series = snapshot.series(&store);
+        let mut rows = Vec::new();
+        let mut samples = Samples::default();
+        for matchers in &selectors {
+            let mut selection = series.select(matchers, now_ms.saturating_sub(lookback) + 1, now_ms)?;
+            while selection.next().is_some() {
+                samples.clear();
+                selection.samples(&mut samples)?;
+                let last = (samples.times_ms.last().copied(), samples.values.last().copied());
+                let (Some(time_ms), Some(value)) = last else { continue };
+                if is_stale(value) || samples.histograms.last().is_some_and(Option::is_some) {
+                    continue;
+                }
+                let labels = selection.with_labels(|labels| Labels::from_sorted(labels.iter()));
+                rows.extend(labels.map(|labels| (labels, time_ms, value)));
+            }
+        }
+        rows.sort_by(|a, b| a.0.name().cmp(b.0.name()).then_with(|| a.0.cmp(&b.0)));
+        rows.dedup_by(|a, b| a.0 == b.0);
+        Ok(text(&rows))
+    };
+    let done = app.off_thread(work).await?;
+    let text = done.map_err(|error| WireError::from(ropewalk::Error::from(error)))?;
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8; escaping=allow-utf-8")], text)
+        .into_response())
+}
+
+fn text(rows: &[(Labels, i64, f64)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut family: Option<&str> = None;
+    for (labels, time_ms, value) in rows {
+        let name = labels.name();
+        let plain = is_name(name, true);
+        if family != Some(name) {
+            family = Some(name);
+            out.extend_from_slice(b"# TYPE ");
+            if plain {
+                out.extend_from_slice(name.as_bytes())
+            } else {
+                put_quoted(&mut out, name)
+            }
+            out.extend_from_slice(b" untyped\n");
+        }
+        if plain {
+            out.extend_from_slice(name.as_bytes());
+        }
+        let rest = labels.iter().filter(|(name, _)| *name != METRIC_NAME);
+        let mut opened = false;
+        let mut part = |out: &mut Vec<u8>| {
+            out.push(if opened { b',' } else { b'{' });
+            opened = true;
+        };
+        if !plain {
+            part(&mut out);
+            put_quoted(&mut out, name);
+        }
+        for (name, value) in rest {
+            part(&mut out);
+            if is_name(name, false) {
+                out.extend_from_slice(name.as_bytes())
+            } else {
+                put_quoted(&mut out, name)
+            }
+            out.push(b'=');
+            put_quoted(&mut out, value);
+        }
+        if opened {
+            out.push(b'}');
+        }
+        out.push(b' ');
+        put_float(&mut out, *value);
+        out.extend_from_slice(format!(" {time_ms}\n").as_bytes());
+    }
+    out
+}
+
+fn is_name(name: &str, metric: bool) -> bool {
+    let inside = |c: char| c.is_ascii_alphanumeric() || c == '_' || (metric && c == ':');
+    !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.chars().all(inside)
+}
+
+fn put_quoted(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    for byte in text.bytes() {
+        match byte {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            other => out.push(other),
+        }
+    }
+    out.push(b'"');
+}

@@ -1,0 +1,233 @@
+//! What there is to ask about: names of labels, their values, series. Pickers and completion live of it.
+//!
+//! With `start` or `end`, a series counts when it has a sample between them: exactly, not by the block that a sample happens
+//! to lie in.
+
+use std::collections::BTreeSet;
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use ropewalk::promql;
+use ropewalk::series::{LabelsRef, MatchOp, Matcher, Samples, SeriesAt, SeriesError};
+use ropewalk_wire::{Caller, Right, WireError};
+
+use crate::App;
+use crate::answer::{ApiError, HEAD, Kind, Notes, put_labels, put_list, put_tail, put_text, success};
+use crate::params::Params;
+use crate::stream;
+
+/// Which series are meant.
+pub(crate) struct Wanted {
+    /// One list of conditions for each selector; any of them may hold. Without a selector every series is meant.
+    pub(crate) selectors: Vec<Vec<Matcher>>,
+    /// Times between which there must be a sample.
+    pub(crate) between: Option<(i64, i64)>,
+}
+
+/// The conditions of a selector such as `up{job="a"}`.
+pub(crate) fn selector(text: &str) -> Result<Vec<Matcher>, ApiError> {
+    let parsed = promql::parse_selector(text).map_err(|error| ApiError::parameter("match[]", error))?;
+    let matchers = matchers(&parsed)?;
+    if matchers.iter().all(|matcher| matcher.matches("")) {
+        return Err(ApiError::parameter("match[]", "match[] must contain at least one non-empty matcher"));
+    }
+    Ok(matchers)
+}
+
+/// Conditions of the language as those of the store.
+pub(crate) fn matchers(parsed: &[promql::Matcher]) -> Result<Vec<Matcher>, ApiError> {
+    parsed.iter().map(matcher).collect()
+}
+
+fn matcher(parsed: &promql::Matcher) -> Result<Matcher, ApiError> {
+    let op = match parsed.op() {
+        promql::MatchOp::Equal => MatchOp::Equal,
+        promql::MatchOp::NotEqual => MatchOp::NotEqual,
+        promql::MatchOp::Regex => MatchOp::Regex,
+        promql::MatchOp::NotRegex => MatchOp::NotRegex,
+    };
+    Matcher::new(parsed.name(), op, parsed.value()).map_err(|error| ApiError::bad(error.to_string()))
+}
+
+impl Wanted {
+    fn of(params: &Params) -> Result<Self, ApiError> {
+        let (start, end) = (params.time("start")?, params.time("end")?);
+        let between = match (start, end) {
+            (None, None) => None,
+            (start, end) => Some((start.unwrap_or(i64::MIN), end.unwrap_or(i64::MAX))),
+        };
+        if between.is_some_and(|(start, end)| end < start) {
+            return Err(ApiError::parameter("end", "end timestamp must not be before start time"));
+        }
+        let selectors: Result<_, _> = params.all("match[]").map(selector).collect();
+        Ok(Self { selectors: selectors?, between })
+    }
+
+    /// Shows the labels of each series to `look`; one that matches two selectors may come twice.
+    fn each(&self, series: &SeriesAt<'_>, mut look: impl FnMut(LabelsRef<'_>)) -> Result<(), SeriesError> {
+        let (from, to) = self.between.unwrap_or((0, -1));
+        let mut samples = Samples::default();
+        let all = [Vec::new()];
+        let selectors = if self.selectors.is_empty() { &all[..] } else { &self.selectors };
+        for matchers in selectors {
+            let mut selection = series.select(matchers, from, to)?;
+            while selection.next().is_some() {
+                if self.between.is_some() && selection.aggregate()?.is_none() {
+                    // Without samples, or with others than numbers.
+                    samples.clear();
+                    if selection.samples(&mut samples)? == 0 {
+                        continue;
+                    }
+                }
+                selection.with_labels(&mut look);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs `work` on a snapshot, on a thread that may block.
+pub(crate) async fn on_snapshot<T: Send + 'static>(
+    app: &App,
+    work: impl FnOnce(&SeriesAt<'_>) -> Result<T, SeriesError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let (store, snapshot) = (app.store()?, app.service.database().snapshot());
+    let done = app.off_thread(move || work(&snapshot.series(&store))).await?;
+    done.map_err(|error| WireError::from(ropewalk::Error::from(error)).into())
+}
+
+fn list_of_texts(mut texts: Vec<String>, limit: usize) -> Response {
+    let notes = if texts.len() > limit { Notes::truncated() } else { Notes::default() };
+    texts.truncate(limit);
+    success(&notes, |out| put_list(out, &texts, |out, text| put_text(out, text)))
+}
+
+/// `labels`: names of labels.
+pub(crate) async fn names(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    let (limit, wanted) = (params.limit("limit")?, Wanted::of(&params)?);
+    let names = on_snapshot(&app, move |series| {
+        if wanted.between.is_none() && wanted.selectors.is_empty() {
+            return Ok(series.label_names(&[]));
+        }
+        let mut names = BTreeSet::new();
+        wanted.each(series, |labels| {
+            for (name, _) in labels.iter() {
+                if !names.contains(name) {
+                    names.insert(name.to_owned());
+                }
+            }
+        })?;
+        Ok(names.into_iter().collect())
+    });
+    Ok(list_of_texts(names.await?, limit))
+}
+
+/// `label/…/values`: values of one label.
+pub(crate) async fn values(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    let name = unescape(&name).ok_or_else(|| ApiError::bad(format!("invalid label name: {name:?}")))?;
+    let (limit, wanted) = (params.limit("limit")?, Wanted::of(&params)?);
+    let values = on_snapshot(&app, move |series| {
+        if wanted.between.is_none() && wanted.selectors.is_empty() {
+            return Ok(series.label_values(&name, &[], limit.saturating_add(1)));
+        }
+        let mut values = BTreeSet::new();
+        wanted.each(series, |labels| {
+            if let Some(value) = labels.get(&name).filter(|value| !values.contains(*value)) {
+                values.insert(value.to_owned());
+            }
+        })?;
+        Ok(values.into_iter().collect())
+    });
+    Ok(list_of_texts(values.await?, limit))
+}
+
+/// A name as clients put it into a path: with `U__` in front, `_xx_` stands for the character of that hexadecimal number, and
+/// `__` for `_`. `None` for an empty name, or a wrong escape.
+fn unescape(name: &str) -> Option<String> {
+    let Some(escaped) = name.strip_prefix("U__") else {
+        return Some(name.to_owned()).filter(|name| !name.is_empty());
+    };
+    let mut out = String::new();
+    let mut rest = escaped;
+    while let Some((plain, tail)) = rest.split_once('_') {
+        out.push_str(plain);
+        if let Some(tail) = tail.strip_prefix('_') {
+            out.push('_');
+            rest = tail;
+            continue;
+        }
+        let (hex, tail) = tail.split_once('_')?;
+        let code = u32::from_str_radix(hex, 16).ok().filter(|_| hex.len() <= 6)?;
+        out.push(char::from_u32(code)?);
+        rest = tail;
+    }
+    out.push_str(rest);
+    Some(out).filter(|name| !name.is_empty())
+}
+
+/// `series`: label sets.
+pub(crate) async fn series(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    let (limit, wanted) = (params.limit("limit")?, Wanted::of(&params)?);
+    if wanted.selectors.is_empty() {
+        return Err(ApiError::bad("no match[] parameter provided"));
+    }
+    let found = on_snapshot(&app, move |series| {
+        let mut found: Vec<promql::Labels> = Vec::new();
+        wanted.each(series, |labels| found.push(promql::Labels::from_sorted(labels.iter())))?;
+        found.sort();
+        found.dedup();
+        Ok(found)
+    });
+    let mut found = found.await?;
+    let notes = if found.len() > limit { Notes::truncated() } else { Notes::default() };
+    found.truncate(limit);
+    let mut tail = b"]".to_vec();
+    put_tail(&mut tail, &notes);
+    let head = [HEAD, b"["].concat();
+    Ok(stream::list(head, found, |out, labels| put_labels(out, labels.iter()), tail))
+}
+
+/// `DELETE /api/v1/series`, which Prometheus has given up.
+pub(crate) async fn refuse_delete() -> ApiError {
+    ApiError::new(Kind::Internal, "not implemented; see admin/tsdb/delete_series")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_paths() {
+        for (escaped, name) in [
+            ("job", Some("job")),
+            ("U__a_2e_b", Some("a.b")),
+            ("U__a__b", Some("a_b")),
+            ("U___f6_", Some("ö")),
+            ("a.b", Some("a.b")),
+            ("", None),
+            ("U__", None),
+            ("U__a_zz_", None),
+            ("U__a_d800_", None),
+            ("U__a_2e", None),
+        ] {
+            assert_eq!(unescape(escaped).as_deref(), name, "{escaped}");
+        }
+    }
+}

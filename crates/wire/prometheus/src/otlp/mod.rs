@@ -1,0 +1,281 @@
+//! OTLP metrics over HTTP: `POST /api/v1/otlp/v1/metrics`, protobuf.
+//!
+//!   resource (job, instance, target_info) ─▶ metric (name, unit) ─▶ points ─▶ SampleBatch ─▶ one commit
+//!
+//! A gauge and a sum are a series each; a histogram is `_bucket`, `_sum` and `_count`; an exponential histogram is a native one; a
+//! summary has its quantiles. Deltas have no place here: they are not taken, and the answer counts them, as it does everything
+//! else that was not taken (`partial_success`).
+//! Source: the OTLP specification, and "Prometheus and OpenMetrics Compatibility" of OpenTelemetry.
+
+mod names;
+mod points;
+
+use std::collections::BTreeMap;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use ropewalk::series::{Metadata, MetricType, SampleBatch};
+use ropewalk_wire::{Caller, Right};
+
+use crate::App;
+use crate::answer::{ApiError, Kind};
+use crate::body::{self, Encoding};
+use crate::described::{self, Descriptions};
+use crate::ingest::{self, Refused};
+use crate::labels::{LabelSet, METRIC_NAME};
+use crate::protobuf::{Fields, Malformed, Value, put_bytes, put_integer};
+
+use names::Shape;
+
+/// How deep values may be nested in attributes.
+const DEPTH_MAX: usize = 16;
+
+/// Labels by name.
+pub(crate) type Pairs = BTreeMap<String, String>;
+
+/// What a request holds.
+#[derive(Default)]
+pub(crate) struct Read {
+    pub(crate) batch: SampleBatch,
+    pub(crate) metadata: Descriptions,
+    pub(crate) refused: Refused,
+}
+
+impl Read {
+    /// Begins a series: the metric's name with `suffix`, and labels of which `more` come last.
+    pub(crate) fn series(
+        &mut self,
+        (name, suffix): (&str, &str),
+        labels: &Pairs,
+        more: Option<(&str, &str)>,
+        fill: impl FnOnce(&mut ropewalk::series::SeriesSamples<'_>),
+    ) {
+        let name = format!("{name}{suffix}");
+        let mut set = LabelSet::default();
+        set.push(METRIC_NAME.as_bytes(), name.as_bytes());
+        let own = labels.iter().filter(|(name, _)| more.is_none_or(|(more, _)| more != name.as_str()));
+        own.for_each(|(name, value)| set.push(name.as_bytes(), value.as_bytes()));
+        if let Some((name, value)) = more {
+            set.push(name.as_bytes(), value.as_bytes());
+        }
+        match set.stored() {
+            Ok(stored) => fill(&mut self.batch.series_bytes(stored)),
+            Err(rejected) => self.refused.add(1, || rejected.0),
+        }
+    }
+}
+
+/// `POST /api/v1/otlp/v1/metrics`.
+pub(crate) async fn write(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    match answer(&app, &caller, request).await {
+        Ok(response) => response,
+        Err(error) => error.into_text(),
+    }
+}
+
+async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response, ApiError> {
+    app.may(caller, Right::Append)?;
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/x-protobuf"))
+    {
+        return Err(ApiError::new(Kind::MediaType, "Content-Type has to be application/x-protobuf"));
+    }
+    let encoding = Encoding::of(request.headers()).filter(|encoding| *encoding != Encoding::Snappy);
+    let encoding = encoding
+        .ok_or_else(|| ApiError::new(Kind::MediaType, "Content-Encoding: gzip and zstd are possible"))?;
+    let body = body::read(app, request).await?;
+    let bytes_max = app.service.limits().request_bytes;
+    let work = move || {
+        let inflated = body::inflate(encoding, &body, bytes_max)?;
+        decode(&inflated, bytes_max).map_err(|error| ApiError::bad(error.to_string()))
+    };
+    let Read { batch, metadata, refused } = app.take_in(work).await??;
+    if !batch.is_empty() {
+        ingest::append(app, caller, batch).await?;
+    }
+    described::store(app, metadata).await?;
+    let mut out = Vec::new();
+    if let Some((count, why)) = refused.into_parts() {
+        let mut partial = Vec::new();
+        put_integer(&mut partial, 1, count);
+        put_bytes(&mut partial, 2, why.as_bytes());
+        put_bytes(&mut out, 1, &partial);
+    }
+    let mut response = Response::new(out.into());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+    Ok(response)
+}
+
+/// Reads an `ExportMetricsServiceRequest`. Labels of a resource stand in every series of it, so their bytes are bounded by
+/// the times they are written.
+fn decode(bytes: &[u8], bytes_max: usize) -> Result<Read, Malformed> {
+    let mut read = Read::default();
+    let mut budget = bytes_max.saturating_mul(16);
+    let mut fields = Fields(bytes);
+    while let Some((number, value)) = fields.next()? {
+        if number == 1 {
+            resource(value.message()?, &mut read, &mut budget)?;
+        }
+    }
+    Ok(read)
+}
+
+fn resource(message: Fields<'_>, read: &mut Read, budget: &mut usize) -> Result<(), Malformed> {
+    let mut attributes = Pairs::new();
+    let mut fields = message;
+    while let Some((number, value)) = fields.next()? {
+        if number == 1 {
+            let mut fields = value.message()?;
+            while let Some((number, value)) = fields.next()? {
+                if number == 1 {
+                    let (name, value) = attribute(value, 0)?;
+                    attributes.insert(name, value);
+                }
+            }
+        }
+    }
+    let mut own = Pairs::new();
+    let namespace = attributes.remove("service.namespace");
+    if let Some(name) = attributes.remove("service.name") {
+        own.insert("job".to_owned(), namespace.map_or(name.clone(), |space| format!("{space}/{name}")));
+    }
+    if let Some(instance) = attributes.remove("service.instance.id") {
+        own.insert("instance".to_owned(), instance);
+    }
+    let mut newest = None;
+    let mut fields = message;
+    while let Some((number, value)) = fields.next()? {
+        if number == 2 {
+            let mut fields = value.message()?;
+            while let Some((number, value)) = fields.next()? {
+                if number == 2 {
+                    metric(value.message()?, &own, read, (&mut newest, budget))?;
+                }
+            }
+        }
+    }
+    if let Some(time_ms) = newest.filter(|_| !attributes.is_empty() && !own.is_empty()) {
+        let labels =
+            attributes.iter().map(|(name, value)| (names::label(name), value.clone())).chain(own).collect();
+        read.series(("target", "_info"), &labels, None, |series| {
+            series.push(time_ms, 1.0);
+        });
+    }
+    Ok(())
+}
+
+/// Name and value of an attribute.
+pub(crate) fn attribute(value: Value<'_>, depth: usize) -> Result<(String, String), Malformed> {
+    let (mut name, mut text) = ("", String::new());
+    let mut fields = value.message()?;
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => name = value.text()?,
+            2 => text = any_value(value, depth)?,
+            _ => {}
+        }
+    }
+    Ok((name.to_owned(), text))
+}
+
+/// A value as text: lists and maps as JSON.
+fn any_value(value: Value<'_>, depth: usize) -> Result<String, Malformed> {
+    if depth > DEPTH_MAX {
+        return Err(Malformed("attributes are nested too deep"));
+    }
+    let mut out = String::new();
+    let mut fields = value.message()?;
+    while let Some((number, value)) = fields.next()? {
+        out = match number {
+            1 => value.text()?.to_owned(),
+            2 => (value.u64()? != 0).to_string(),
+            3 => value.i64()?.to_string(),
+            4 => {
+                let mut text = Vec::new();
+                crate::number::put_float(&mut text, value.f64()?);
+                String::from_utf8_lossy(&text).into_owned()
+            }
+            5 => {
+                let mut list = Vec::new();
+                let mut fields = value.message()?;
+                while let Some((number, value)) = fields.next()? {
+                    if number == 1 {
+                        list.push(any_value(value, depth + 1)?);
+                    }
+                }
+                serde_json::json!(list).to_string()
+            }
+            6 => {
+                let mut map = Pairs::new();
+                let mut fields = value.message()?;
+                while let Some((number, value)) = fields.next()? {
+                    if number == 1 {
+                        let (name, value) = attribute(value, depth + 1)?;
+                        map.insert(name, value);
+                    }
+                }
+                serde_json::json!(map).to_string()
+            }
+            7 => value.bytes()?.iter().map(|byte| format!("{byte:02x}")).collect(),
+            _ => continue,
+        };
+    }
+    Ok(out)
+}
+
+fn metric(
+    message: Fields<'_>,
+    own: &Pairs,
+    read: &mut Read,
+    (newest, budget): (&mut Option<i64>, &mut usize),
+) -> Result<(), Malformed> {
+    let (mut name, mut unit, mut help, mut data) = ("", "", "", None);
+    let mut fields = message;
+    while let Some((number, value)) = fields.next()? {
+        match number {
+            1 => name = value.text()?,
+            2 => help = value.text()?,
+            3 => unit = value.text()?,
+            5 | 7 | 9 | 10 | 11 => data = Some((number, value.message()?)),
+            _ => {}
+        }
+    }
+    let Some((kind, data)) = data else { return Ok(()) };
+    let shell = points::Shell::read(data)?;
+    let (shape, metric_type) = match kind {
+        5 => (Shape::Gauge, MetricType::Gauge),
+        7 if shell.monotonic => (Shape::Counter, MetricType::Counter),
+        7 => (Shape::Other, MetricType::Gauge),
+        9 | 10 => (Shape::Other, MetricType::Histogram),
+        _ => (Shape::Other, MetricType::Summary),
+    };
+    if matches!(kind, 7 | 9 | 10) && shell.temporality != points::CUMULATIVE {
+        let why = || format!("metric {name:?} is not cumulative, and only cumulative ones are kept");
+        read.refused.add(shell.points.len() as u64, why);
+        return Ok(());
+    }
+    let full = names::metric(name, unit, shape);
+    let described = Metadata { metric_type, unit: unit.to_owned(), help: help.to_owned() };
+    read.metadata.add(&full, described, &mut read.refused);
+    for point in shell.points {
+        let spent = full.len()
+            + own.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+            + point.0.len();
+        *budget = budget.checked_sub(spent).ok_or(Malformed("labels of the request are too long in all"))?;
+        let time_ms = match kind {
+            5 | 7 => points::number(point, &full, own, read)?,
+            9 => points::histogram(point, &full, own, (read, budget))?,
+            10 => points::exponential(point, &full, own, read)?,
+            _ => points::summary(point, &full, own, (read, budget))?,
+        };
+        *newest = (*newest).max(Some(time_ms));
+    }
+    Ok(())
+}

@@ -1,0 +1,304 @@
+//! The language over HTTP: `query`, `query_range`, `query_exemplars`, `format_query`.
+//!
+//!   parameters ─▶ checked as Prometheus checks them, in its order and its words ─▶ one snapshot ─▶ a thread that may block ─▶ JSON
+//!
+//! A query ends when its time is up, when its client has gone (the handler is dropped, which sets a flag that the evaluator looks
+//! at), and when the server stops.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use ropewalk::promql::ast::Expr;
+use ropewalk::promql::{
+    self, Answer, BudgetError, Error, Labels, Limits, Options, ParseError, Query, Severity, Stop, Value,
+};
+use ropewalk::series::Exemplar;
+use ropewalk_wire::{Caller, Right};
+
+use crate::App;
+use crate::answer::{ApiError, HEAD, Kind, Notes, put_labels, put_list, put_tail, put_text, success};
+use crate::names;
+use crate::number::put_time;
+use crate::params::Params;
+use crate::stream;
+use crate::value::{put_matrix_row, put_value, put_vector_row};
+
+/// Points of one series that a range query may ask for, as in Prometheus.
+const POINTS_MAX: i64 = 11_000;
+
+/// Tells the evaluator that nobody waits any longer.
+struct Gone(Arc<AtomicBool>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn parse_fault(error: &ParseError) -> ApiError {
+    ApiError::parameter("query", error)
+}
+
+fn options(app: &App, params: &Params) -> Result<Options, ApiError> {
+    let settings = &app.settings;
+    let lookback = i64::try_from(settings.lookback.as_millis()).unwrap_or(i64::MAX);
+    let lookback_ms = match params.duration("lookback_delta")? {
+        None | Some(0) => lookback,
+        Some(ms) if ms > 0 => ms,
+        Some(_) => return Err(ApiError::parameter("lookback_delta", "it has to be positive")),
+    };
+    let limits = Limits {
+        samples_max: settings.query_samples,
+        memory_bytes_max: settings.query_bytes,
+        ..Limits::default()
+    };
+    Ok(Options { lookback_ms, limits, ..Options::default() })
+}
+
+/// How long the query may take: what the request says, within what the server allows.
+fn time_limit(app: &App, params: &Params) -> Result<Duration, ApiError> {
+    let most = app.settings.query_time;
+    let Some(ms) = params.duration("timeout")? else { return Ok(most) };
+    Ok(Duration::from_millis(u64::try_from(ms).unwrap_or(0)).min(most))
+}
+
+fn query_error(error: Error) -> ApiError {
+    let kind = match &error {
+        Error::Parse(parse) => return parse_fault(parse),
+        Error::Budget(BudgetError::TimedOut) => Kind::Timeout,
+        Error::Budget(BudgetError::Cancelled) => Kind::Canceled,
+        Error::Storage(inner) => {
+            tracing::error!(error = %inner, "a query could not read");
+            return ApiError::new(Kind::Internal, "the samples could not be read");
+        }
+        _ => Kind::Execution,
+    };
+    ApiError::new(kind, error.to_string())
+}
+
+/// When a query is evaluated.
+#[derive(Clone, Copy)]
+enum At {
+    Time(i64),
+    Steps(i64, i64, i64),
+}
+
+/// Evaluates on a thread that may block.
+async fn evaluate(
+    app: &App,
+    query: Query,
+    at: At,
+    time_limit: Duration,
+) -> Result<(Answer, Duration), ApiError> {
+    let gone = Arc::new(AtomicBool::new(false));
+    let _gone = Gone(gone.clone());
+    let (started, store) = (Instant::now(), app.store()?);
+    let (db, stop) = (app.service.database().clone(), app.service.stop().clone());
+    let work = move || {
+        let snapshot = db.snapshot();
+        let series = snapshot.metrics(&store);
+        let stop = || {
+            if gone.load(Ordering::Relaxed) || stop.stopping() {
+                return Some(Stop::Cancelled);
+            }
+            (started.elapsed() > time_limit).then_some(Stop::TimedOut)
+        };
+        match at {
+            At::Time(time_ms) => query.instant(&series, time_ms, &stop),
+            At::Steps(start_ms, end_ms, step_ms) => query.range(&series, start_ms, end_ms, step_ms, &stop),
+        }
+    };
+    let answer = app.off_thread(work).await?.map_err(query_error)?;
+    Ok((answer, started.elapsed()))
+}
+
+/// `query`: at one time.
+pub(crate) async fn instant(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    let limit = params.limit("limit")?;
+    let time_ms = params.time("time")?.unwrap_or_else(crate::now_ms);
+    let time_limit = time_limit(&app, &params)?;
+    let options = options(&app, &params)?;
+    let text = params.get("query").unwrap_or_default();
+    let query = Query::parse(text, options).map_err(|error| parse_fault(&error))?;
+    let (answer, took) = evaluate(&app, query, At::Time(time_ms), time_limit).await?;
+    Ok(respond(answer, time_ms, limit, params.get("stats").map(|_| took)))
+}
+
+/// `query_range`: at steps.
+pub(crate) async fn range(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    let limit = params.limit("limit")?;
+    let start_ms = params.needed_time("start")?;
+    let end_ms = params.needed_time("end")?;
+    if end_ms < start_ms {
+        return Err(ApiError::parameter("end", "end timestamp must not be before start time"));
+    }
+    let missing = || ApiError::parameter("step", "cannot parse \"\" to a valid duration");
+    let step_ms = params.duration("step")?.ok_or_else(missing)?;
+    if step_ms <= 0 {
+        let why = "zero or negative query resolution step widths are not accepted. Try a positive integer";
+        return Err(ApiError::parameter("step", why));
+    }
+    if end_ms.saturating_sub(start_ms) / step_ms > POINTS_MAX {
+        return Err(ApiError::bad(
+            "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)",
+        ));
+    }
+    let time_limit = time_limit(&app, &params)?;
+    let options = options(&app, &params)?;
+    let text = params.get("query").unwrap_or_default();
+    let query = Query::parse(text, options).map_err(|error| parse_fault(&error))?;
+    let (answer, took) = evaluate(&app, query, At::Steps(start_ms, end_ms, step_ms), time_limit).await?;
+    Ok(respond(answer, start_ms, limit, params.get("stats").map(|_| took)))
+}
+
+/// Leaves at most `limit` items, and says so.
+fn cut<T>(items: &mut Vec<T>, limit: usize, notes: &mut Notes) {
+    if items.len() > limit {
+        items.truncate(limit);
+        notes.warnings.extend(Notes::truncated().warnings);
+    }
+}
+
+fn respond(answer: Answer, time_ms: i64, limit: usize, took: Option<Duration>) -> Response {
+    let Answer { value, annotations, spent } = answer;
+    let mut notes = Notes::default();
+    for note in annotations {
+        match note.severity {
+            Severity::Warning => notes.warnings.push(note.text),
+            Severity::Info => notes.infos.push(note.text),
+        }
+    }
+    let kind = match &value {
+        Value::Scalar(_) => "scalar",
+        Value::Text(_) => "string",
+        Value::Vector(_) => "vector",
+        Value::Matrix(_) => "matrix",
+    };
+    let mut head = HEAD.to_vec();
+    head.extend_from_slice(format!("{{\"resultType\":\"{kind}\",\"result\":[").as_bytes());
+    let end = |notes: &Notes| {
+        let mut out = b"]".to_vec();
+        if let Some(took) = took {
+            let (seconds, samples) = (took.as_secs_f64(), spent.samples);
+            let stats = format!(
+                ",\"stats\":{{\"timings\":{{\"evalTotalTime\":{seconds},\"execTotalTime\":{seconds}}},\"samples\":{{\"totalQueryableSamples\":{samples}}}}}"
+            );
+            out.extend_from_slice(stats.as_bytes());
+        }
+        out.push(b'}');
+        put_tail(&mut out, notes);
+        out
+    };
+    match value {
+        Value::Scalar(number) => {
+            put_time(&mut head, time_ms);
+            head.push(b',');
+            put_value(&mut head, number);
+            stream::list(head, Vec::<()>::new(), |_, ()| (), end(&notes))
+        }
+        Value::Text(text) => {
+            put_time(&mut head, time_ms);
+            head.push(b',');
+            put_text(&mut head, &String::from_utf8_lossy(&text));
+            stream::list(head, Vec::<()>::new(), |_, ()| (), end(&notes))
+        }
+        Value::Vector(rows) => {
+            let mut rows: Vec<_> =
+                rows.into_iter().map(|(labels, sample)| (time_ms, labels, sample)).collect();
+            cut(&mut rows, limit, &mut notes);
+            let tail = end(&notes);
+            stream::list(head, rows, put_vector_row, tail)
+        }
+        Value::Matrix(mut rows) => {
+            cut(&mut rows, limit, &mut notes);
+            let tail = end(&notes);
+            stream::list(head, rows, put_matrix_row, tail)
+        }
+    }
+}
+
+/// Exemplars that an answer may hold.
+const EXEMPLARS_MAX: usize = 100_000;
+
+/// The conditions of every selector in an expression.
+fn selectors<'e>(expr: &'e Expr, found: &mut Vec<&'e [promql::Matcher]>) {
+    match expr {
+        Expr::Selector(selector) => found.push(&selector.matchers),
+        Expr::Matrix(matrix) => found.push(&matrix.selector.matchers),
+        other => other.children().into_iter().for_each(|child| selectors(child, found)),
+    }
+}
+
+/// `query_exemplars`: the exemplars of the series that the query selects.
+pub(crate) async fn exemplars(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    let start_ms = params.time("start")?.unwrap_or(crate::time::EARLIEST_MS);
+    let end_ms = params.time("end")?.unwrap_or(crate::time::LATEST_MS);
+    if end_ms < start_ms {
+        return Err(ApiError::bad("end timestamp must not be before start timestamp"));
+    }
+    let text = params.get("query").unwrap_or_default();
+    let query = Query::parse(text, Options::default()).map_err(|error| parse_fault(&error))?;
+    let mut lists = Vec::new();
+    selectors(query.expr(), &mut lists);
+    let lists: Vec<_> = lists.into_iter().map(names::matchers).collect::<Result<_, _>>()?;
+    let found = names::on_snapshot(&app, move |series| {
+        let mut found: BTreeMap<Labels, Vec<Exemplar>> = BTreeMap::new();
+        for matchers in &lists {
+            for (labels, exemplar) in series.exemplars(matchers, start_ms, end_ms, EXEMPLARS_MAX)? {
+                found.entry(Labels::from_sorted(labels.iter())).or_default().push(exemplar);
+            }
+        }
+        Ok(found)
+    });
+    let mut found = found.await?;
+    for list in found.values_mut() {
+        list.sort_by_key(|exemplar| exemplar.time_ms);
+        list.dedup_by_key(|exemplar| exemplar.time_ms);
+    }
+    Ok(success(&Notes::default(), |out| {
+        put_list(out, &found, |out, (labels, exemplars)| {
+            out.extend_from_slice(b"{\"seriesLabels\":");
+            put_labels(out, labels.iter());
+            out.extend_from_slice(b",\"exemplars\":");
+            put_list(out, exemplars, put_exemplar);
+            out.push(b'}');
+        });
+    }))
+}
+
+fn put_exemplar(out: &mut Vec<u8>, exemplar: &Exemplar) {
+    out.extend_from_slice(b"{\"labels\":");
+    put_labels(out, exemplar.labels.iter().flat_map(|labels| labels.iter()));
+    out.extend_from_slice(b",\"value\":");
+    put_value(out, exemplar.value);
+    out.extend_from_slice(b",\"timestamp\":");
+    put_time(out, exemplar.time_ms);
+    out.push(b'}');
+}
+
+/// `format_query`: the query in one form.
+pub(crate) async fn format(params: Params) -> Result<Response, ApiError> {
+    let text = params.get("query").unwrap_or_default();
+    let query = Query::parse(text, Options::default()).map_err(|error| parse_fault(&error))?;
+    Ok(success(&Notes::default(), |out| put_text(out, &query.expr().to_string())))
+}

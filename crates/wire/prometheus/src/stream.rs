@@ -1,0 +1,57 @@
+//! Answers that may be long, sent while they are written: a list of items in an envelope, a piece of text at a time.
+//!
+//! What is small leaves as one piece with its length. Only one piece of the text is in memory, beside the items.
+
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+
+/// A piece is sent once it has this size.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// `head`, the items parted by commas, then what `tail` writes.
+pub(crate) fn list<T: Send + 'static>(
+    head: Vec<u8>,
+    items: Vec<T>,
+    put: fn(&mut Vec<u8>, &T),
+    tail: Vec<u8>,
+) -> Response {
+    let mut pieces =
+        Pieces { head: Some(head), items: items.into_iter(), first: true, put, tail: Some(tail) };
+    let first = pieces.next().unwrap_or_default();
+    if pieces.tail.is_none() {
+        return crate::answer::json(Body::from(first));
+    }
+    let all = std::iter::once(first).chain(pieces).map(Ok::<_, Infallible>);
+    crate::answer::json(Body::from_stream(futures_util::stream::iter(all)))
+}
+
+struct Pieces<T> {
+    head: Option<Vec<u8>>,
+    items: std::vec::IntoIter<T>,
+    first: bool,
+    put: fn(&mut Vec<u8>, &T),
+    tail: Option<Vec<u8>>,
+}
+
+impl<T> Iterator for Pieces<T> {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        self.tail.as_ref()?;
+        let mut piece = self.head.take().unwrap_or_default();
+        for item in self.items.by_ref() {
+            if !self.first {
+                piece.push(b',');
+            }
+            self.first = false;
+            (self.put)(&mut piece, &item);
+            if piece.len() >= PIECE_BYTES {
+                return Some(piece.into());
+            }
+        }
+        piece.append(&mut self.tail.take().unwrap_or_default());
+        Some(piece.into())
+    }
+}

@@ -1,0 +1,115 @@
+//! OTLP metrics.
+
+use crate::kit::{Message, Reply, Server, m};
+
+const PATH: &str = "/api/v1/otlp/v1/metrics";
+const NANOS: u64 = 1_000_000;
+
+async fn send(server: &Server, request: &Message) -> Reply {
+    server.send("POST", PATH, &[("content-type", "application/x-protobuf")], &request.0).await
+}
+
+fn fixed(message: Message, number: u64, value: u64) -> Message {
+    let mut message = message.varint(number << 3 | 1);
+    message.0.extend(value.to_le_bytes());
+    message
+}
+
+fn attribute(name: &str, value: &str) -> Message {
+    m().bytes(1, name).message(2, m().bytes(1, value))
+}
+
+/// A request of one resource with these metrics.
+fn request(metrics: &[Message]) -> Message {
+    let resource =
+        m().message(1, attribute("service.name", "shop")).message(1, attribute("service.instance.id", "i1"));
+    let resource = resource.message(1, attribute("host.name", "h"));
+    let scope = metrics.iter().fold(m(), |scope, metric| scope.message(2, metric.clone()));
+    m().message(1, m().message(1, resource).message(2, scope))
+}
+
+fn metric(name: &str, unit: &str, kind: u64, data: Message) -> Message {
+    m().bytes(1, name).bytes(2, "Some help.").bytes(3, unit).message(kind, data)
+}
+
+fn point(value: f64) -> Message {
+    fixed(fixed(m(), 2, 1000 * NANOS), 3, 2000 * NANOS)
+        .double(4, value)
+        .message(7, attribute("http.method", "GET"))
+}
+
+#[tokio::test]
+async fn each_kind_of_metric() {
+    let server = Server::new();
+    let gauge = metric("queue.length", "1", 5, m().message(1, point(0.5)));
+    let sum = metric("requests", "{request}", 7, m().message(1, point(3.0)).int(2, 2).int(3, 1));
+    let counts: Vec<u8> = [1_u64, 2, 3].iter().flat_map(|count| count.to_le_bytes()).collect();
+    let bounds: Vec<u8> = [0.1_f64, 1.0].iter().flat_map(|bound| bound.to_le_bytes()).collect();
+    let buckets = fixed(fixed(m(), 3, 2000 * NANOS), 4, 6).double(5, 9.5).bytes(6, counts).bytes(7, bounds);
+    let exemplar = fixed(m(), 2, 1500 * NANOS).double(3, 0.7).bytes(5, [0xab; 16]);
+    let histogram = metric("latency", "s", 9, m().message(1, buckets.message(8, exemplar)).int(2, 2));
+    let side = m().sint(1, 2).packed(2, &[5, 0, 1]);
+    let exponential =
+        fixed(fixed(fixed(m(), 3, 2000 * NANOS), 4, 7), 7, 1).double(5, 8.5).sint(6, 1).message(8, side);
+    let exponential = metric("size", "By", 10, m().message(1, exponential).int(2, 2));
+    let quantile = m().double(1, 0.99).double(2, 4.0);
+    let summary = fixed(fixed(m(), 3, 2000 * NANOS), 4, 7).double(5, 8.5).message(6, quantile);
+    let summary = metric("old", "", 11, m().message(1, summary));
+    let reply = send(&server, &request(&[gauge, sum, histogram, exponential, summary])).await;
+    assert_eq!(
+        (reply.is(200).body.as_slice(), reply.header("content-type")),
+        (&b""[..], "application/x-protobuf")
+    );
+    let own = "instance=\"i1\",job=\"shop\"";
+    let lines = [
+        format!("latency_seconds_bucket{{{own},le=\"+Inf\"}} 2000:6"),
+        format!("latency_seconds_bucket{{{own},le=\"0.1\"}} 2000:1"),
+        format!("latency_seconds_bucket{{{own},le=\"1\"}} 2000:3"),
+        format!("latency_seconds_count{{{own}}} 2000:6"),
+        format!("latency_seconds_sum{{{own}}} 2000:9.5"),
+        format!("old_count{{{own}}} 2000:7"),
+        format!("old_sum{{{own}}} 2000:8.5"),
+        format!("old{{{own},quantile=\"0.99\"}} 2000:4"),
+        format!("queue_length_ratio{{http_method=\"GET\",{own}}} 2000:0.5@1000"),
+        format!("requests_total{{http_method=\"GET\",{own}}} 2000:3@1000"),
+        format!(
+            "size_bytes{{{own}}} 2000:Histogram {{ hint: Unknown, schema: 1, zero_threshold: 1e-128, zero_count: 1.0, count: 7.0, \
+             sum: 8.5, positive: [Bucket {{ index: 3, count: 5.0 }}, Bucket {{ index: 5, count: 1.0 }}], negative: [], custom: [] }}"
+        ),
+        format!("target_info{{host_name=\"h\",{own}}} 2000:1"),
+    ];
+    assert_eq!(server.dump(), lines.join("\n"));
+    let metadata = server.get("/api/v1/metadata?metric=requests_total").await.json();
+    assert_eq!(metadata["data"]["requests_total"][0]["type"], "counter");
+    let exemplars =
+        server.get("/api/v1/query_exemplars?query=latency_seconds_bucket&start=0&end=5").await.json();
+    assert_eq!(exemplars["data"][0]["seriesLabels"]["le"], "1");
+    assert_eq!(exemplars["data"][0]["exemplars"][0]["labels"]["trace_id"], "ab".repeat(16));
+}
+
+#[tokio::test]
+async fn what_is_not_taken_is_counted() {
+    let server = Server::new();
+    let delta = metric("delta", "", 7, m().message(1, point(1.0)).message(1, point(2.0)).int(2, 1).int(3, 1));
+    let good = metric("good", "", 5, m().message(1, point(1.0)));
+    let reply = send(&server, &request(&[delta, good])).await;
+    let why = "metric \"delta\" is not cumulative, and only cumulative ones are kept";
+    assert_eq!(reply.is(200).body, m().message(1, m().int(1, 2).bytes(2, why)).0);
+    assert!(server.dump().contains("good{") && !server.dump().contains("delta"), "{}", server.dump());
+    // The scale is finer than any of ours; the counts of two of its buckets meet.
+    let side = m().sint(1, -1).packed(2, &[1, 2, 4]);
+    let fine = fixed(fixed(m(), 3, 2000 * NANOS), 4, 7).sint(6, 9).message(8, side);
+    send(&server, &request(&[metric("fine", "", 10, m().message(1, fine).int(2, 2))])).await.is(200);
+    assert!(
+        server.dump().contains("schema: 8")
+            && server.dump().contains("[Bucket { index: 0, count: 1.0 }, Bucket { index: 1, count: 6.0 }]"),
+        "{}",
+        server.dump()
+    );
+    send(&server, &Message(b"\x0a\x05ab".to_vec())).await.says(400, "malformed protobuf");
+    server.send("POST", PATH, &[("content-type", "application/json")], b"{}").await.is(415);
+    // A value within values without end.
+    let deep = (0..100).fold(m().bytes(1, "x"), |inner, _| m().message(5, m().message(1, inner)));
+    let resource = m().message(1, m().message(1, m().bytes(1, "a").message(2, deep)));
+    send(&server, &m().message(1, resource)).await.says(400, "too deep");
+}
