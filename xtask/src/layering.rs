@@ -1,8 +1,8 @@
 //! Which crate may use which, and who may touch the machine. The table below is the picture of ARCHITECTURE.md in a
 //! form that can refuse.
 //!
-//!   base ─▶ vfs ─▶ log, store ─▶ engine ─▶ models ─▶ ropewalk ─▶ wire ─▶ server ─▶ cli
-//!   base ─▶ learned ─▶ store          base ─▶ sql, promql ─▶ ropewalk
+//!   base ─▶ vfs ─▶ log, store ─▶ engine ─▶ models ─▶ ropewalk ─▶ sql ─▶ wire ─▶ server ─▶ cli
+//!   base ─▶ learned ─▶ store          base ─▶ promql ─▶ ropewalk
 //!
 //! Rules
 //! 1. A crate uses only the crates its row names; a crate without a row is refused. Tests may also use `testkit`.
@@ -81,22 +81,22 @@ const ROWS: &[Row] = &[
     row("ropewalk-series", Role::Embedded, UNDER_MODELS),
     row("ropewalk-tables", Role::Embedded, UNDER_MODELS),
     row("ropewalk-promql", Role::Embedded, &["ropewalk-base"]),
-    row("ropewalk-sql", Role::Embedded, &["ropewalk-base"]),
     row("ropewalk", Role::Embedded, &[
         "ropewalk-base", "ropewalk-vfs", "ropewalk-log", "ropewalk-store", "ropewalk-engine", "ropewalk-events",
-        "ropewalk-documents", "ropewalk-series", "ropewalk-tables", "ropewalk-promql", "ropewalk-sql",
+        "ropewalk-documents", "ropewalk-series", "ropewalk-tables", "ropewalk-promql",
     ]),
+    row("ropewalk-sql", Role::Embedded, &["ropewalk"]),
     row("ropewalk-wire", Role::Outer, &["ropewalk"]),
     row("ropewalk-http", Role::Outer, &["ropewalk", "ropewalk-wire"]),
     row("ropewalk-grpc", Role::Outer, &["ropewalk", "ropewalk-wire"]),
-    row("ropewalk-postgres", Role::Outer, &["ropewalk", "ropewalk-wire"]),
+    row("ropewalk-postgres", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-wire"]),
     row("ropewalk-mongo", Role::Outer, &["ropewalk", "ropewalk-wire"]),
     row("ropewalk-prometheus", Role::Outer, &["ropewalk", "ropewalk-wire"]),
     row("ropewalk-server", Role::Outer, &[
-        "ropewalk", "ropewalk-wire", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
+        "ropewalk", "ropewalk-sql", "ropewalk-wire", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
     ]),
-    row("ropewalk-cli", Role::Outer, &["ropewalk", "ropewalk-wire", "ropewalk-grpc", "ropewalk-server", "ropewalk-bench"]),
-    row("ropewalk-python", Role::Outer, &["ropewalk"]),
+    row("ropewalk-cli", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-wire", "ropewalk-grpc", "ropewalk-server", "ropewalk-bench"]),
+    row("ropewalk-python", Role::Outer, &["ropewalk", "ropewalk-sql"]),
     row("ropewalk-testkit", Role::Tool, &[]),
     row("ropewalk-sim", Role::Tool, &["ropewalk-testkit"]),
     row("ropewalk-bench", Role::Tool, &["ropewalk-grpc", "ropewalk-testkit"]),

@@ -1,0 +1,104 @@
+//! Where rows come from: a transaction, which sees its own writes, or a snapshot.
+
+use std::sync::Arc;
+
+use ropewalk::tables::{KeyRange, OwnedRow, Row, Schema, Table, TablesError, TablesRead, Value};
+use ropewalk::{Database, Snapshot, Transaction};
+
+use crate::error::Result;
+use crate::expr::{Context, Input};
+use crate::path::Path;
+
+pub(crate) enum Access<'a> {
+    Transaction(&'a Database, &'a mut Transaction),
+    Snapshot(&'a Database, &'a Snapshot),
+}
+
+impl Access<'_> {
+    pub(crate) fn database(&self) -> &Database {
+        match self {
+            Self::Transaction(database, _) | Self::Snapshot(database, _) => database,
+        }
+    }
+
+    fn read<R>(&mut self, run: impl FnOnce(&mut dyn TablesRead) -> R) -> R {
+        match self {
+            Self::Transaction(_, transaction) => run(&mut transaction.tables()),
+            Self::Snapshot(database, snapshot) => run(&mut snapshot.tables(database)),
+        }
+    }
+
+    /// The table of this name, and its definition.
+    pub(crate) fn table(&mut self, name: &str) -> Result<(Table, Arc<Schema>)> {
+        let table = match self {
+            Self::Transaction(_, transaction) => transaction.tables().table(name)?,
+            Self::Snapshot(database, _) => database.tables().table(name)?,
+        };
+        let schema = self.schema(&table)?;
+        Ok((table, schema))
+    }
+
+    pub(crate) fn schema(&mut self, table: &Table) -> Result<Arc<Schema>> {
+        Ok(self.read(|tables| tables.schema(table))?)
+    }
+
+    pub(crate) fn get(&mut self, table: &Table, key: &[Value<'_>]) -> Result<Option<OwnedRow>> {
+        Ok(self.read(|tables| tables.get(table, key))?)
+    }
+
+    fn scan(
+        &mut self,
+        table: &Table,
+        index: Option<&str>,
+        range: &KeyRange<'_>,
+        backward: bool,
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
+    ) -> Result<bool> {
+        let mut outcome: Result<bool> = Ok(true);
+        let mut forward = |row: Row<'_>| {
+            outcome = each(row);
+            Ok::<bool, TablesError>(matches!(outcome, Ok(true)))
+        };
+        self.read(|tables| match index {
+            None => tables.scan(table, range, backward, &mut forward),
+            Some(index) => tables.scan_index(table, index, range, backward, &mut forward),
+        })?;
+        outcome
+    }
+
+    /// Shows `each` the rows that a path leads to, until it answers false. Answers whether they came in the path's order.
+    pub(crate) fn walk(
+        &mut self,
+        table: &Table,
+        path: &Path,
+        cx: &Context<'_>,
+        input: &dyn Input,
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        let ranges = path.ranges(cx, input)?;
+        self.walk_ranges(table, path, &ranges.ranges, each)
+    }
+
+    pub(crate) fn walk_ranges(
+        &mut self,
+        table: &Table,
+        path: &Path,
+        ranges: &[KeyRange<'static>],
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        for range in ranges {
+            if !self.scan(table, path.index.as_deref(), range, path.backward, each)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The transaction, for writing.
+    pub(crate) fn transaction(&mut self) -> Result<&mut Transaction> {
+        match self {
+            Self::Transaction(_, transaction) => Ok(transaction),
+            Self::Snapshot(..) => Err(crate::expr::bug("a write outside of a transaction")),
+        }
+    }
+}

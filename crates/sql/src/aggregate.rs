@@ -1,0 +1,275 @@
+//! Aggregates: which one a name means, and its state while rows pass.
+//!
+//! Sums are exact where PostgreSQL's are: integers add up in 128 bits, numerics as numerics; only floats are floats.
+
+use std::collections::HashSet;
+
+use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
+
+use crate::arith::{Arith, arithmetic, order, out_of_range, put_identity};
+use crate::budget::{Budget, value_bytes};
+use crate::cast::{to_f64, to_numeric};
+use crate::error::{Result, SqlError, state};
+use crate::expr::{Context, Expr, Input};
+use crate::function::element_of;
+use crate::types::{is_integer, is_numeric, rank, shown};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Count,
+    Sum,
+    Avg,
+    Min,
+    Max,
+    BoolAnd,
+    BoolOr,
+    StringAgg,
+    ArrayAgg(Scalar),
+}
+
+/// An aggregate of a query.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Aggregate {
+    pub(crate) kind: Kind,
+    /// None for `count(*)`.
+    pub(crate) arguments: Vec<Expr>,
+    pub(crate) distinct: bool,
+    pub(crate) filter: Option<Expr>,
+    pub(crate) ty: Type,
+}
+
+pub(crate) struct Resolved {
+    pub(crate) kind: Kind,
+    pub(crate) arguments: Vec<Type>,
+    pub(crate) ty: Type,
+}
+
+pub(crate) fn is_aggregate(name: &str) -> bool {
+    const NAMES: [&str; 10] =
+        ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "array_agg"];
+    NAMES.contains(&name)
+}
+
+/// The aggregate that a name and argument types mean.
+pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
+    let unknown = || {
+        let types: Vec<String> = types.iter().map(|ty| shown(*ty)).collect();
+        let message = format!("function {name}({}) does not exist", types.join(", "));
+        SqlError::new(state::UNDEFINED_FUNCTION, message)
+    };
+    let answer = |kind, arguments: &[Type], ty| Ok(Resolved { kind, arguments: arguments.to_vec(), ty });
+    let first = types.first().copied().flatten();
+    let plain = |ty: Type| if is_numeric(ty) { Type::NUMERIC } else { ty };
+    match (name, types.len()) {
+        ("count", 0) => answer(Kind::Count, &[], Type::INT8),
+        ("count", 1) => answer(Kind::Count, &[first.unwrap_or(Type::TEXT)], Type::INT8),
+        ("sum", 1) => {
+            let ty = first.filter(|ty| rank(*ty).is_some()).ok_or_else(unknown)?;
+            let sum = match ty {
+                Type::INT2 | Type::INT4 => Type::INT8,
+                Type::INT8 => Type::NUMERIC,
+                other => plain(other),
+            };
+            answer(Kind::Sum, &[plain(ty)], sum)
+        }
+        ("avg", 1) => {
+            let ty = first.filter(|ty| rank(*ty).is_some()).ok_or_else(unknown)?;
+            let exact = is_integer(ty) || is_numeric(ty);
+            answer(Kind::Avg, &[plain(ty)], if exact { Type::NUMERIC } else { Type::FLOAT8 })
+        }
+        ("min" | "max", 1) => {
+            let ty = first.unwrap_or(Type::TEXT);
+            if !ty.is_ordered() || ty == Type::BOOL {
+                return Err(unknown());
+            }
+            answer(if name == "min" { Kind::Min } else { Kind::Max }, &[ty], ty)
+        }
+        ("bool_and" | "every", 1) => answer(Kind::BoolAnd, &[Type::BOOL], Type::BOOL),
+        ("bool_or", 1) => answer(Kind::BoolOr, &[Type::BOOL], Type::BOOL),
+        ("string_agg", 2) => answer(Kind::StringAgg, &[Type::TEXT, Type::TEXT], Type::TEXT),
+        ("array_agg", 1) => {
+            let ty = first.unwrap_or(Type::TEXT);
+            let element = element_of(ty).ok_or_else(unknown)?;
+            answer(Kind::ArrayAgg(element), &[ty], Type::Array(element))
+        }
+        _ => Err(unknown()),
+    }
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    Count(i64),
+    Integers(i128, i64),
+    Numerics(Numeric, i64),
+    Floats(f64, i64),
+    Least(Option<Value<'static>>),
+    Greatest(Option<Value<'static>>),
+    All(Option<bool>),
+    Some(Option<bool>),
+    Text(Option<String>),
+    List(Vec<Value<'static>>),
+}
+
+/// One aggregate of one group, while its rows pass.
+#[derive(Debug, Clone)]
+pub(crate) struct Running {
+    state: State,
+    seen: HashSet<Vec<u8>>,
+}
+
+impl Aggregate {
+    /// The state of no rows.
+    pub(crate) fn start(&self) -> Running {
+        let state = match self.kind {
+            Kind::Count => State::Count(0),
+            // Becomes exact with the first exact value.
+            Kind::Sum | Kind::Avg => State::Floats(0.0, 0),
+            Kind::Min => State::Least(None),
+            Kind::Max => State::Greatest(None),
+            Kind::BoolAnd => State::All(None),
+            Kind::BoolOr => State::Some(None),
+            Kind::StringAgg => State::Text(None),
+            Kind::ArrayAgg(_) => State::List(Vec::new()),
+        };
+        Running { state, seen: HashSet::new() }
+    }
+
+    /// Takes one row.
+    pub(crate) fn take(
+        &self,
+        running: &mut Running,
+        cx: &Context<'_>,
+        input: &dyn Input,
+        budget: &Budget,
+    ) -> Result<()> {
+        if let Some(filter) = &self.filter
+            && !filter.holds(cx, input)?
+        {
+            return Ok(());
+        }
+        let Some(first) = self.arguments.first() else {
+            if let State::Count(count) = &mut running.state {
+                *count += 1;
+            }
+            return Ok(());
+        };
+        let value = first.eval(cx, input)?;
+        if value.is_null() && !matches!(self.kind, Kind::ArrayAgg(_)) {
+            return Ok(());
+        }
+        if self.distinct {
+            let mut identity = Vec::new();
+            put_identity(&value, &mut identity);
+            budget.take(identity.len() + 48)?;
+            if !running.seen.insert(identity) {
+                return Ok(());
+            }
+        }
+        let overflow = || out_of_range(self.ty);
+        match &mut running.state {
+            State::Count(count) => *count += 1,
+            State::Floats(_, 0) if value.as_integer().is_some() => {
+                running.state = State::Integers(i128::from(value.as_integer().unwrap_or_default()), 1);
+            }
+            State::Floats(_, 0) if matches!(value, Value::Numeric(_)) => {
+                running.state = State::Numerics(to_numeric(&value).unwrap_or(Numeric::NAN), 1);
+            }
+            State::Integers(sum, count) => {
+                *sum += i128::from(value.as_integer().unwrap_or_default());
+                *count += 1;
+            }
+            State::Numerics(sum, count) => {
+                let next = to_numeric(&value).unwrap_or(Numeric::NAN);
+                *sum = match arithmetic(
+                    Arith::Add,
+                    &Value::Numeric(*sum),
+                    &Value::Numeric(next),
+                    Type::NUMERIC,
+                )? {
+                    Value::Numeric(sum) => sum,
+                    _ => return Err(overflow()),
+                };
+                *count += 1;
+            }
+            State::Floats(sum, count) => {
+                let next = to_f64(&value).unwrap_or(f64::NAN);
+                if sum.is_finite() && next.is_finite() && !(*sum + next).is_finite() {
+                    return Err(overflow());
+                }
+                *sum += next;
+                *count += 1;
+            }
+            State::Least(least) => {
+                if least.as_ref().is_none_or(|least| order(&value, least).is_lt()) {
+                    *least = Some(value.into_owned());
+                }
+            }
+            State::Greatest(greatest) => {
+                if greatest.as_ref().is_none_or(|greatest| order(&value, greatest).is_gt()) {
+                    *greatest = Some(value.into_owned());
+                }
+            }
+            State::All(all) => *all = Some(all.unwrap_or(true) && value == Value::Bool(true)),
+            State::Some(some) => *some = Some(some.unwrap_or(false) || value == Value::Bool(true)),
+            State::Text(text) => {
+                let Value::Text(next) = &value else { return Ok(()) };
+                budget.take(next.len())?;
+                match text {
+                    None => *text = Some(next.clone().into_owned()),
+                    Some(text) => {
+                        if let Some(Value::Text(separator)) =
+                            self.arguments.get(1).map(|separator| separator.eval(cx, input)).transpose()?
+                        {
+                            budget.take(separator.len())?;
+                            *text += &separator;
+                        }
+                        *text += next;
+                    }
+                }
+            }
+            State::List(list) => {
+                budget.take(value_bytes(&value))?;
+                list.push(value.into_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// The value for the rows that were taken.
+    pub(crate) fn finish(&self, running: Running) -> Result<Value<'static>> {
+        let overflow = || out_of_range(self.ty);
+        let average = |sum: Numeric, count: i64| {
+            let quotient = sum.checked_div(Numeric::from(count)).ok_or_else(overflow)?;
+            Ok(Value::Numeric(quotient))
+        };
+        Ok(match running.state {
+            State::Count(count) => Value::Int8(count),
+            State::Integers(_, 0) | State::Numerics(_, 0) | State::Floats(_, 0) => Value::Null,
+            State::Integers(sum, count) => {
+                let exact = || Numeric::new(sum, 0).ok_or_else(overflow);
+                match (self.kind, self.ty) {
+                    (Kind::Avg, _) => return average(exact()?, count),
+                    (_, Type::INT8) => Value::Int8(i64::try_from(sum).map_err(|_| overflow())?),
+                    _ => Value::Numeric(exact()?),
+                }
+            }
+            State::Numerics(sum, _) if self.kind == Kind::Sum => Value::Numeric(sum),
+            State::Numerics(sum, _) if sum.is_nan() => Value::Numeric(sum),
+            State::Numerics(sum, count) => return average(sum, count),
+            State::Floats(sum, _) if self.kind == Kind::Sum && self.ty == Type::FLOAT4 => {
+                Value::Float4(sum as f32)
+            }
+            State::Floats(sum, _) if self.kind == Kind::Sum => Value::Float8(sum),
+            State::Floats(sum, count) => Value::Float8(sum / count as f64),
+            State::Least(value) | State::Greatest(value) => value.unwrap_or(Value::Null),
+            State::All(truth) | State::Some(truth) => truth.map_or(Value::Null, Value::Bool),
+            State::Text(text) => text.map_or(Value::Null, Value::text),
+            State::List(list) => match self.kind {
+                Kind::ArrayAgg(element) if !list.is_empty() => {
+                    Value::Array(Array::new(element, list).map_err(|_| overflow())?)
+                }
+                _ => Value::Null,
+            },
+        })
+    }
+}

@@ -1,0 +1,198 @@
+//! Errors as PostgreSQL's clients know them: a code of five characters, a message, sometimes a hint.
+
+use ropewalk::tables::{TablesError, ValueError};
+use ropewalk::{Class, Error};
+
+/// A code of five characters; see [`state`] for those given out here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SqlState(pub &'static str);
+
+impl std::fmt::Display for SqlState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// The codes, named as in PostgreSQL's manual.
+#[allow(missing_docs)] // the names say it
+pub mod state {
+    use super::SqlState;
+
+    pub const FEATURE_NOT_SUPPORTED: SqlState = SqlState("0A000");
+    pub const CARDINALITY_VIOLATION: SqlState = SqlState("21000");
+    pub const STRING_DATA_RIGHT_TRUNCATION: SqlState = SqlState("22001");
+    pub const NUMERIC_VALUE_OUT_OF_RANGE: SqlState = SqlState("22003");
+    pub const INVALID_DATETIME_FORMAT: SqlState = SqlState("22007");
+    pub const DATETIME_FIELD_OVERFLOW: SqlState = SqlState("22008");
+    pub const SUBSTRING_ERROR: SqlState = SqlState("22011");
+    pub const DIVISION_BY_ZERO: SqlState = SqlState("22012");
+    pub const INVALID_ESCAPE_SEQUENCE: SqlState = SqlState("22025");
+    pub const INVALID_PARAMETER_VALUE: SqlState = SqlState("22023");
+    pub const INVALID_TEXT_REPRESENTATION: SqlState = SqlState("22P02");
+    pub const INVALID_REGULAR_EXPRESSION: SqlState = SqlState("2201B");
+    pub const INVALID_ARGUMENT_FOR_LOGARITHM: SqlState = SqlState("2201E");
+    pub const INVALID_ARGUMENT_FOR_POWER: SqlState = SqlState("2201F");
+    pub const INVALID_ROW_COUNT_IN_LIMIT: SqlState = SqlState("2201W");
+    pub const INVALID_ROW_COUNT_IN_OFFSET: SqlState = SqlState("2201X");
+    pub const SEQUENCE_LIMIT_EXCEEDED: SqlState = SqlState("2200H");
+    pub const NOT_NULL_VIOLATION: SqlState = SqlState("23502");
+    pub const FOREIGN_KEY_VIOLATION: SqlState = SqlState("23503");
+    pub const UNIQUE_VIOLATION: SqlState = SqlState("23505");
+    pub const CHECK_VIOLATION: SqlState = SqlState("23514");
+    pub const ACTIVE_SQL_TRANSACTION: SqlState = SqlState("25001");
+    pub const READ_ONLY_SQL_TRANSACTION: SqlState = SqlState("25006");
+    pub const NO_ACTIVE_SQL_TRANSACTION: SqlState = SqlState("25P01");
+    pub const IN_FAILED_SQL_TRANSACTION: SqlState = SqlState("25P02");
+    pub const INVALID_SQL_STATEMENT_NAME: SqlState = SqlState("26000");
+    pub const DEPENDENT_OBJECTS_STILL_EXIST: SqlState = SqlState("2BP01");
+    pub const INVALID_SAVEPOINT: SqlState = SqlState("3B001");
+    pub const INVALID_SCHEMA_NAME: SqlState = SqlState("3F000");
+    pub const SERIALIZATION_FAILURE: SqlState = SqlState("40001");
+    pub const SYNTAX_ERROR: SqlState = SqlState("42601");
+    pub const DUPLICATE_COLUMN: SqlState = SqlState("42701");
+    pub const AMBIGUOUS_COLUMN: SqlState = SqlState("42702");
+    pub const UNDEFINED_COLUMN: SqlState = SqlState("42703");
+    pub const UNDEFINED_OBJECT: SqlState = SqlState("42704");
+    pub const DUPLICATE_OBJECT: SqlState = SqlState("42710");
+    pub const DUPLICATE_ALIAS: SqlState = SqlState("42712");
+    pub const GROUPING_ERROR: SqlState = SqlState("42803");
+    pub const INVALID_FOREIGN_KEY: SqlState = SqlState("42830");
+    pub const DATATYPE_MISMATCH: SqlState = SqlState("42804");
+    pub const CANNOT_COERCE: SqlState = SqlState("42846");
+    pub const UNDEFINED_FUNCTION: SqlState = SqlState("42883");
+    pub const GENERATED_ALWAYS: SqlState = SqlState("428C9");
+    pub const UNDEFINED_TABLE: SqlState = SqlState("42P01");
+    pub const UNDEFINED_PARAMETER: SqlState = SqlState("42P02");
+    pub const DUPLICATE_PREPARED_STATEMENT: SqlState = SqlState("42P05");
+    pub const DUPLICATE_TABLE: SqlState = SqlState("42P07");
+    pub const INVALID_COLUMN_REFERENCE: SqlState = SqlState("42P10");
+    pub const INVALID_TABLE_DEFINITION: SqlState = SqlState("42P16");
+    pub const INDETERMINATE_DATATYPE: SqlState = SqlState("42P18");
+    pub const OUT_OF_MEMORY: SqlState = SqlState("53200");
+    pub const PROGRAM_LIMIT_EXCEEDED: SqlState = SqlState("54000");
+    pub const STATEMENT_TOO_COMPLEX: SqlState = SqlState("54001");
+    pub const LOCK_NOT_AVAILABLE: SqlState = SqlState("55P03");
+    pub const IO_ERROR: SqlState = SqlState("58030");
+    pub const INTERNAL_ERROR: SqlState = SqlState("XX000");
+    pub const DATA_CORRUPTED: SqlState = SqlState("XX001");
+}
+
+/// Why a statement failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SqlError {
+    /// The code that programs look at.
+    pub state: SqlState,
+    /// What went wrong, for people.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl SqlError {
+    /// An error without a hint.
+    pub fn new(state: SqlState, message: impl Into<String>) -> Self {
+        Self { state, message: message.into(), hint: None }
+    }
+
+    /// With a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Something that is SQL and not served.
+    pub(crate) fn unsupported(what: impl std::fmt::Display, hint: &str) -> Self {
+        Self::new(state::FEATURE_NOT_SUPPORTED, format!("{what} is not supported")).hint(hint)
+    }
+
+    /// True when running the whole transaction again may succeed.
+    pub fn is_retryable(&self) -> bool {
+        self.state == state::SERIALIZATION_FAILURE
+    }
+}
+
+impl From<TablesError> for SqlError {
+    fn from(error: TablesError) -> Self {
+        let state = match &error {
+            TablesError::UnknownTable { name } => {
+                return Self::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
+            }
+            TablesError::UnknownColumn { table, column } => {
+                let message = format!("column \"{column}\" of relation \"{table}\" does not exist");
+                return Self::new(state::UNDEFINED_COLUMN, message);
+            }
+            TablesError::UnknownIndex { .. } | TablesError::UnknownConstraint { .. } => {
+                state::UNDEFINED_OBJECT
+            }
+            TablesError::Duplicate { kind: kind @ ("table" | "index"), name } => {
+                let kind = if *kind == "table" { "relation" } else { kind };
+                return Self::new(state::DUPLICATE_TABLE, format!("{kind} \"{name}\" already exists"));
+            }
+            TablesError::Duplicate { kind: "column", .. } => state::DUPLICATE_COLUMN,
+            TablesError::Duplicate { .. } => state::DUPLICATE_OBJECT,
+            TablesError::Definition { .. } => state::INVALID_TABLE_DEFINITION,
+            TablesError::Dependent { .. } => state::DEPENDENT_OBJECTS_STILL_EXIST,
+            TablesError::Value { source, .. } => match source {
+                ValueError::Type { .. } => state::DATATYPE_MISMATCH,
+                ValueError::Range { .. } => state::NUMERIC_VALUE_OUT_OF_RANGE,
+                ValueError::Json { .. } => state::INVALID_TEXT_REPRESENTATION,
+            },
+            TablesError::Arity { .. } => state::SYNTAX_ERROR,
+            TablesError::NotNull { table, column } => {
+                let message = format!(
+                    "null value in column \"{column}\" of relation \"{table}\" violates not-null constraint"
+                );
+                return Self::new(state::NOT_NULL_VIOLATION, message);
+            }
+            TablesError::Unique { .. } => state::UNIQUE_VIOLATION,
+            TablesError::Check { .. } => state::CHECK_VIOLATION,
+            TablesError::ForeignKey { .. } => state::FOREIGN_KEY_VIOLATION,
+            TablesError::Generated { .. } => {
+                return Self::new(state::GENERATED_ALWAYS, error.to_string()).hint("leave the column out");
+            }
+            TablesError::Evaluation { what, .. } if what.contains("zero") => state::DIVISION_BY_ZERO,
+            TablesError::Evaluation { .. } => state::NUMERIC_VALUE_OUT_OF_RANGE,
+            TablesError::TooLarge { .. } => state::PROGRAM_LIMIT_EXCEEDED,
+            TablesError::Conflict { .. } => {
+                return Self::new(state::SERIALIZATION_FAILURE, error.to_string())
+                    .hint("run the transaction again");
+            }
+            TablesError::Exhausted { .. } => state::SEQUENCE_LIMIT_EXCEEDED,
+            TablesError::Damaged { .. } => state::DATA_CORRUPTED,
+            _ => return Error::from(error).into(),
+        };
+        Self::new(state, error.to_string())
+    }
+}
+
+impl From<Error> for SqlError {
+    fn from(error: Error) -> Self {
+        let state = match &error {
+            Error::Tables(TablesError::Engine(_)) => state::INTERNAL_ERROR,
+            Error::Tables(_) => {
+                let Error::Tables(error) = error else {
+                    return Self::new(state::INTERNAL_ERROR, "an error of tables");
+                };
+                return error.into();
+            }
+            other => match other.class() {
+                Class::Conflict => {
+                    return Self::new(state::SERIALIZATION_FAILURE, error.to_string())
+                        .hint("run the transaction again");
+                }
+                Class::Invalid => state::INVALID_PARAMETER_VALUE,
+                Class::NotFound => state::UNDEFINED_OBJECT,
+                Class::Busy => state::LOCK_NOT_AVAILABLE,
+                Class::Corrupt => state::DATA_CORRUPTED,
+                Class::Io => state::IO_ERROR,
+                Class::Internal => state::INTERNAL_ERROR,
+            },
+        };
+        Self::new(state, error.to_string())
+    }
+}
+
+/// What the crate's functions answer.
+pub(crate) type Result<T> = std::result::Result<T, SqlError>;

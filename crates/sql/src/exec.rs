@@ -1,0 +1,475 @@
+//! Runs plans of SELECT: rows pass one by one, and only sorting, grouping and DISTINCT hold some back.
+//!
+//!   walk levels ─▶ conditions ─▶ groups ─▶ having ─▶ output ─▶ distinct ─▶ sort ─▶ offset, limit ─▶ sink
+//!
+//! Several tables are joined by walking the next one for each row of those before, along its path. A table whose path is its
+//! whole is read once and kept, hashed by the columns that it is joined on.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use ropewalk::tables::{OwnedRow, Value};
+
+use crate::access::Access;
+use crate::aggregate::Running;
+use crate::arith::{Compare, put_identity, sort_order};
+use crate::budget::{Budget, row_bytes};
+use crate::error::{Result, SqlError, state};
+use crate::expr::{Answer, Context, Expr, Input, Nothing, bug};
+use crate::plan::{Asked, Level, Order, Select, Subquery};
+
+/// A row of a result.
+pub(crate) type Record = Vec<Value<'static>>;
+
+/// Takes rows until it answers false.
+pub(crate) type Sink<'s> = dyn FnMut(Record) -> Result<bool> + 's;
+
+/// Evaluates subqueries, each once, inner ones first.
+pub(crate) fn answers(
+    subqueries: &[Subquery],
+    access: &mut Access<'_>,
+    cx: &Context<'_>,
+    budget: &Budget,
+) -> Result<Vec<Answer>> {
+    let mut answers: Vec<Answer> = Vec::with_capacity(subqueries.len());
+    for Subquery { select, asked } in subqueries {
+        let mut rows: Vec<Value<'static>> = Vec::new();
+        let mut several = false;
+        let mut exists = false;
+        let cx = Context { answers: &answers, ..*cx };
+        run(select, access, &cx, budget, &mut |row| {
+            exists = true;
+            if *asked == Asked::Exists {
+                return Ok(false);
+            }
+            several = !rows.is_empty();
+            budget.take_row(&row)?;
+            rows.extend(row.into_iter().next());
+            Ok(*asked == Asked::List || !several)
+        })?;
+        answers.push(match asked {
+            Asked::Exists => Answer::Scalar(Value::Bool(exists)),
+            Asked::List => Answer::List(rows),
+            Asked::Scalar if several => {
+                let message = "more than one row returned by a subquery used as an expression";
+                return Err(SqlError::new(state::CARDINALITY_VIOLATION, message));
+            }
+            Asked::Scalar => Answer::Scalar(rows.pop().unwrap_or(Value::Null)),
+        });
+    }
+    Ok(answers)
+}
+
+fn count(expr: Option<&Expr>, cx: &Context<'_>, clause: &str) -> Result<Option<u64>> {
+    let Some(expr) = expr else { return Ok(None) };
+    match expr.constant(cx)?.as_integer() {
+        None => Ok(None),
+        Some(number) => u64::try_from(number).map(Some).map_err(|_| {
+            let code = if clause == "LIMIT" {
+                state::INVALID_ROW_COUNT_IN_LIMIT
+            } else {
+                state::INVALID_ROW_COUNT_IN_OFFSET
+            };
+            SqlError::new(code, format!("{clause} must not be negative"))
+        }),
+    }
+}
+
+/// Runs a plan; every row of the result goes to `sink`.
+pub(crate) fn run(
+    select: &Select,
+    access: &mut Access<'_>,
+    cx: &Context<'_>,
+    budget: &Budget,
+    sink: &mut Sink<'_>,
+) -> Result<()> {
+    let mut skip = count(select.offset.as_ref(), cx, "OFFSET")?.unwrap_or(0);
+    let mut left = count(select.limit.as_ref(), cx, "LIMIT")?.unwrap_or(u64::MAX);
+    if left == 0 {
+        return Ok(());
+    }
+    let kept = usize::try_from(left.saturating_add(skip)).unwrap_or(usize::MAX);
+    let mut last = |row: Record| -> Result<bool> {
+        if skip > 0 {
+            skip -= 1;
+            return Ok(true);
+        }
+        left -= 1;
+        Ok(sink(row)? && left > 0)
+    };
+    // A path whose order fails for the values at hand is sorted like any other.
+    let in_order = select.order.is_empty()
+        || match select.levels.as_slice() {
+            [level] if level.path.is_ordered && select.groups.is_none() => {
+                level.path.ranges(cx, &Nothing)?.is_complete
+            }
+            _ => false,
+        };
+    if in_order {
+        return distinct(select, access, cx, budget, &mut |row, _| last(row));
+    }
+    // What is sorted: keys and row. With a limit, no more than it needs is kept for long.
+    let mut rows: Vec<(Record, Record)> = Vec::new();
+    let compare = |a: &(Record, Record), b: &(Record, Record)| {
+        let each = select.order.iter().zip(a.0.iter().zip(&b.0));
+        each.map(|(order, (a, b))| sort_order(a, b, order.descending, order.nulls_first))
+            .find(|order| order.is_ne())
+            .unwrap_or(std::cmp::Ordering::Equal)
+    };
+    distinct(select, access, cx, budget, &mut |row, keys| {
+        budget.take(row_bytes(&row) + row_bytes(&keys))?;
+        rows.push((keys, row));
+        if kept < 1 << 20 && rows.len() >= (kept * 2).max(1024) {
+            rows.sort_by(compare);
+            let dropped =
+                rows.drain(kept.min(rows.len())..).map(|(keys, row)| row_bytes(&keys) + row_bytes(&row));
+            budget.give_back(dropped.sum());
+        }
+        Ok(true)
+    })?;
+    rows.sort_by(compare);
+    for (_, row) in rows {
+        if !last(row)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Rows with the keys they are sorted by.
+type KeyedSink<'s> = dyn FnMut(Record, Record) -> Result<bool> + 's;
+
+fn distinct(
+    select: &Select,
+    access: &mut Access<'_>,
+    cx: &Context<'_>,
+    budget: &Budget,
+    sink: &mut KeyedSink<'_>,
+) -> Result<()> {
+    if !select.is_distinct {
+        return output(select, access, cx, budget, sink);
+    }
+    let mut seen: HashSet<Vec<u8>> = HashSet::new();
+    output(select, access, cx, budget, &mut |row, keys| {
+        let mut identity = Vec::new();
+        row.iter().for_each(|value| put_identity(value, &mut identity));
+        budget.take(identity.len() + 48)?;
+        if seen.insert(identity) { sink(row, keys) } else { Ok(true) }
+    })
+}
+
+fn project(exprs: &[Expr], cx: &Context<'_>, input: &dyn Input) -> Result<Record> {
+    exprs.iter().map(|expr| Ok(expr.eval(cx, input)?.into_owned())).collect()
+}
+
+fn keys(orders: &[Order], cx: &Context<'_>, input: &dyn Input) -> Result<Record> {
+    orders.iter().map(|order| Ok(order.expr.eval(cx, input)?.into_owned())).collect()
+}
+
+/// Rows of the output, with sort keys where there is a sort.
+fn output(
+    select: &Select,
+    access: &mut Access<'_>,
+    cx: &Context<'_>,
+    budget: &Budget,
+    sink: &mut KeyedSink<'_>,
+) -> Result<()> {
+    let Some(groups) = &select.groups else {
+        return source(select, access, cx, budget, &mut |input| {
+            let row = project(&select.output, cx, input)?;
+            sink(row, keys(&select.order, cx, input)?)
+        });
+    };
+    let mut numbers: HashMap<Vec<u8>, usize> = HashMap::new();
+    let mut all: Vec<(Record, Vec<Running>)> = Vec::new();
+    let start = || groups.aggregates.iter().map(|aggregate| aggregate.start()).collect::<Vec<_>>();
+    if groups.keys.is_empty() {
+        all.push((Vec::new(), start()));
+    }
+    let mut identity = Vec::new();
+    source(select, access, cx, budget, &mut |input| {
+        let mut number = 0;
+        if !groups.keys.is_empty() {
+            identity.clear();
+            for key in &groups.keys {
+                put_identity(&key.eval(cx, input)?, &mut identity);
+            }
+            number = match numbers.get(&identity) {
+                Some(number) => *number,
+                None => {
+                    let row = project(&groups.keys, cx, input)?;
+                    budget.take_row(&row)?;
+                    budget.take(identity.len() + 64 + groups.aggregates.len() * 128)?;
+                    numbers.insert(identity.clone(), all.len());
+                    all.push((row, start()));
+                    all.len() - 1
+                }
+            };
+        }
+        let Some((_, running)) = all.get_mut(number) else { return Err(bug("a group without a number")) };
+        for (aggregate, running) in groups.aggregates.iter().zip(running) {
+            aggregate.take(running, cx, input, budget)?;
+        }
+        Ok(true)
+    })?;
+    for (mut row, running) in all {
+        for (aggregate, running) in groups.aggregates.iter().zip(running) {
+            row.push(aggregate.finish(running)?);
+        }
+        if let Some(having) = &groups.having
+            && !having.holds(cx, &row)?
+        {
+            continue;
+        }
+        if !sink(project(&select.output, cx, &row)?, keys(&select.order, cx, &row)?)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Takes rows as they are read.
+type Rows<'s> = dyn FnMut(&dyn Input) -> Result<bool> + 's;
+
+fn source(
+    select: &Select,
+    access: &mut Access<'_>,
+    cx: &Context<'_>,
+    budget: &Budget,
+    each: &mut Rows<'_>,
+) -> Result<()> {
+    for condition in &select.constant {
+        if !condition.holds(cx, &Nothing)? {
+            return Ok(());
+        }
+    }
+    if let Some(values) = &select.values {
+        for row in values {
+            if !each(&project(row, cx, &Nothing)?)? {
+                break;
+            }
+        }
+        return Ok(());
+    }
+    match select.levels.as_slice() {
+        [] => {
+            each(&Nothing)?;
+            Ok(())
+        }
+        [level] => access.walk(&level.table, &level.path, cx, &Nothing, &mut |row| {
+            for condition in &level.filter {
+                if !condition.holds(cx, &row)? {
+                    return Ok(true);
+                }
+            }
+            each(&row)
+        }),
+        levels => {
+            let mut join = Join { levels, rows: Vec::new(), kept: levels.iter().map(|_| None).collect() };
+            join.level(0, access, cx, budget, each)?;
+            Ok(())
+        }
+    }
+}
+
+/// The rows of a table that is read once, by the values that it is joined on.
+struct Kept {
+    rows: Vec<OwnedRow>,
+    /// Columns of this level and the expressions over earlier ones that equal them.
+    pairs: Vec<(Expr, Expr)>,
+    by_value: HashMap<Vec<u8>, Vec<usize>>,
+}
+
+struct Join<'p> {
+    levels: &'p [Level],
+    /// One row of each level so far; `None` is a row of NULLs.
+    rows: Vec<Option<OwnedRow>>,
+    kept: Vec<Option<Arc<Kept>>>,
+}
+
+/// Columns of several levels.
+struct Joined<'j> {
+    levels: &'j [Level],
+    rows: &'j [Option<OwnedRow>],
+}
+
+impl Input for Joined<'_> {
+    fn column(&self, index: usize) -> Result<Value<'_>> {
+        let place = self.levels.iter().rposition(|level| level.start <= index);
+        let found = place.and_then(|place| Some((self.levels.get(place)?, self.rows.get(place)?)));
+        match found {
+            None => Err(bug("a column of a table that was not read")),
+            Some((_, None)) => Ok(Value::Null),
+            Some((level, Some(row))) => Ok(row.get(index - level.start)?),
+        }
+    }
+}
+
+/// The pairs of a join by equal values: a column expression of the level, and one of earlier levels.
+fn equal_pairs(level: &Level) -> Vec<(Expr, Expr)> {
+    let width = level.schema.columns().len();
+    let side = |expr: &Expr| {
+        let (mut here, mut before) = (false, false);
+        expr.columns(&mut |column| {
+            if column < level.start { before = true } else { here |= column < level.start + width }
+        });
+        (here, before)
+    };
+    let mut pairs = Vec::new();
+    for conjunct in &level.filter {
+        if let Expr::Compare(Compare::Eq, left, right) = conjunct {
+            match (side(left), side(right)) {
+                ((true, false), (false, true)) => pairs.push(((**left).clone(), (**right).clone())),
+                ((false, true), (true, false)) => pairs.push(((**right).clone(), (**left).clone())),
+                _ => {}
+            }
+        }
+    }
+    pairs
+}
+
+/// Bytes that are equal when values compare as equal, whatever number types they are; `None` when one is NULL.
+fn join_identity(values: impl Iterator<Item = Result<Record>>) -> Result<Option<Vec<u8>>> {
+    let mut identity = Vec::new();
+    for row in values {
+        for value in row? {
+            if value.is_null() {
+                return Ok(None);
+            }
+            match crate::cast::to_f64(&value) {
+                // Equal numbers are equal as doubles; the condition itself tells apart what doubles do not.
+                Some(float) => put_identity(&Value::Float8(float), &mut identity),
+                None => put_identity(&value, &mut identity),
+            }
+        }
+    }
+    Ok(Some(identity))
+}
+
+impl Join<'_> {
+    fn level(
+        &mut self,
+        depth: usize,
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+        each: &mut Rows<'_>,
+    ) -> Result<bool> {
+        let levels = self.levels;
+        let Some(level) = levels.get(depth) else {
+            return each(&Joined { levels, rows: &self.rows });
+        };
+        let candidates = self.candidates(depth, level, access, cx, budget)?;
+        let mut matched = false;
+        for row in candidates {
+            self.rows.push(Some(row));
+            let mut holds = true;
+            let input = Joined { levels, rows: &self.rows };
+            for condition in &level.filter {
+                holds = holds && condition.holds(cx, &input)?;
+            }
+            matched |= holds;
+            let mut goes_on = true;
+            if holds && self.passes(level, cx)? {
+                goes_on = self.level(depth + 1, access, cx, budget, each)?;
+            }
+            self.rows.pop();
+            if !goes_on {
+                return Ok(false);
+            }
+        }
+        if level.is_outer && !matched {
+            self.rows.push(None);
+            let goes_on =
+                if self.passes(level, cx)? { self.level(depth + 1, access, cx, budget, each)? } else { true };
+            self.rows.pop();
+            return Ok(goes_on);
+        }
+        Ok(true)
+    }
+
+    fn passes(&self, level: &Level, cx: &Context<'_>) -> Result<bool> {
+        let input = Joined { levels: self.levels, rows: &self.rows };
+        for condition in &level.after {
+            if !condition.holds(cx, &input)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Rows of a level that may match the rows of the levels before.
+    fn candidates(
+        &mut self,
+        depth: usize,
+        level: &Level,
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Vec<OwnedRow>> {
+        if depth > 0 && level.path.is_whole() {
+            return self.kept_rows(depth, level, access, cx, budget);
+        }
+        let mut rows = Vec::new();
+        let input = Joined { levels: self.levels, rows: &self.rows };
+        access.walk(&level.table, &level.path, cx, &input, &mut |row| {
+            budget.take(ROW_BYTES)?;
+            rows.push(row.to_owned());
+            Ok(true)
+        })?;
+        Ok(rows)
+    }
+
+    fn kept_rows(
+        &mut self,
+        depth: usize,
+        level: &Level,
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Vec<OwnedRow>> {
+        let kept = match self.kept.get(depth) {
+            Some(Some(kept)) => kept.clone(),
+            _ => {
+                let kept = Arc::new(Self::keep(level, access, cx, budget)?);
+                if let Some(slot) = self.kept.get_mut(depth) {
+                    *slot = Some(kept.clone());
+                }
+                kept
+            }
+        };
+        if kept.pairs.is_empty() {
+            return Ok(kept.rows.clone());
+        }
+        let input = Joined { levels: self.levels, rows: &self.rows };
+        let wanted = kept.pairs.iter().map(|(_, before)| project(std::slice::from_ref(before), cx, &input));
+        let Some(identity) = join_identity(wanted)? else { return Ok(Vec::new()) };
+        let numbers = kept.by_value.get(&identity).map(Vec::as_slice).unwrap_or_default();
+        Ok(numbers.iter().filter_map(|number| kept.rows.get(*number).cloned()).collect())
+    }
+
+    fn keep(level: &Level, access: &mut Access<'_>, cx: &Context<'_>, budget: &Budget) -> Result<Kept> {
+        let shift = |expr: &Expr| {
+            expr.clone().rewrite(&mut |part| match part {
+                Expr::Column(column) => Some(Expr::Column(column - level.start)),
+                _ => None,
+            })
+        };
+        let pairs = equal_pairs(level);
+        let here: Vec<Expr> = pairs.iter().map(|(here, _)| shift(here)).collect();
+        let mut kept = Kept { rows: Vec::new(), pairs, by_value: HashMap::new() };
+        access.walk(&level.table, &level.path, cx, &Nothing, &mut |row| {
+            let identity = join_identity(std::iter::once(project(&here, cx, &row)))?;
+            budget.take(ROW_BYTES + identity.as_ref().map_or(0, |identity| identity.len() + 64))?;
+            if let Some(identity) = identity {
+                kept.by_value.entry(identity).or_default().push(kept.rows.len());
+            }
+            kept.rows.push(row.to_owned());
+            Ok(true)
+        })?;
+        Ok(kept)
+    }
+}
+
+/// What a row that is held is counted as, beside what its values add when they are sorted or answered.
+const ROW_BYTES: usize = 256;

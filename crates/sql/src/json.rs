@@ -1,0 +1,186 @@
+//! Steps into JSON text: `->`, `->>`, and how many elements an array has. The text was checked when it became a value, so these
+//! only skip; whatever does not look right answers nothing.
+
+use std::borrow::Cow;
+
+fn skip_space(text: &str) -> &str {
+    text.trim_start_matches([' ', '\t', '\n', '\r'])
+}
+
+/// Splits the string literal off that `text` begins with, quotes and all.
+fn string(text: &str) -> Option<(&str, &str)> {
+    let mut escaped = false;
+    for (place, byte) in text.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return text.split_at_checked(place + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Splits the value off that `text` begins with. Nesting is counted, not followed.
+fn value(text: &str) -> Option<(&str, &str)> {
+    match text.bytes().next()? {
+        b'"' => string(text),
+        b'{' | b'[' => {
+            let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+            for (place, byte) in text.bytes().enumerate() {
+                match byte {
+                    _ if escaped => escaped = false,
+                    b'\\' if in_string => escaped = true,
+                    b'"' => in_string = !in_string,
+                    b'{' | b'[' if !in_string => depth += 1,
+                    b'}' | b']' if !in_string => depth = depth.checked_sub(1)?,
+                    _ => {}
+                }
+                if depth == 0 {
+                    return text.split_at_checked(place + 1);
+                }
+            }
+            None
+        }
+        _ => {
+            let end = text.find([',', '}', ']', ' ', '\t', '\n', '\r']).unwrap_or(text.len());
+            text.split_at_checked(end)
+        }
+    }
+}
+
+/// The text that a string literal means.
+fn unescaped(literal: &str) -> Option<Cow<'_, str>> {
+    let inner = literal.strip_prefix('"')?.strip_suffix('"')?;
+    if !inner.contains('\\') {
+        return Some(Cow::Borrowed(inner));
+    }
+    let mut out = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    let hex = |chars: &mut std::str::Chars<'_>| -> Option<u32> {
+        (0..4).try_fold(0, |sum, _| Some(sum * 16 + chars.next()?.to_digit(16)?))
+    };
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        out.push(match chars.next()? {
+            'n' => '\n',
+            't' => '\t',
+            'r' => '\r',
+            'b' => '\u{8}',
+            'f' => '\u{c}',
+            'u' => {
+                let unit = hex(&mut chars)?;
+                if (0xd800..0xdc00).contains(&unit) {
+                    let mut ahead = chars.clone();
+                    if (ahead.next(), ahead.next()) != (Some('\\'), Some('u')) {
+                        return None;
+                    }
+                    let low = hex(&mut ahead)?;
+                    chars = ahead;
+                    char::from_u32(0x10000 + ((unit - 0xd800) << 10) + low.checked_sub(0xdc00)?)?
+                } else {
+                    char::from_u32(unit)?
+                }
+            }
+            same => same,
+        });
+    }
+    Some(Cow::Owned(out))
+}
+
+/// The elements of an array, as JSON.
+fn elements(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = skip_space(text).strip_prefix('[').map(skip_space).unwrap_or_default();
+    std::iter::from_fn(move || {
+        if rest.is_empty() || rest.starts_with(']') {
+            return None;
+        }
+        let (element, behind) = value(rest)?;
+        let behind = skip_space(behind);
+        rest = skip_space(behind.strip_prefix(',').unwrap_or(behind));
+        Some(element)
+    })
+}
+
+/// The member `name` of an object; the last one when there are several, as in PostgreSQL.
+pub(crate) fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let mut rest = skip_space(skip_space(text).strip_prefix('{')?);
+    let mut found = None;
+    while rest.starts_with('"') {
+        let (key, behind) = string(rest)?;
+        let (member, behind) = value(skip_space(skip_space(behind).strip_prefix(':')?))?;
+        if unescaped(key)? == name {
+            found = Some(member);
+        }
+        let behind = skip_space(behind);
+        rest = skip_space(behind.strip_prefix(',').unwrap_or(behind));
+    }
+    found
+}
+
+/// Element `index` of an array, counted from the end when negative.
+pub(crate) fn element(text: &str, index: i64) -> Option<&str> {
+    match usize::try_from(index) {
+        Ok(index) => elements(text).nth(index),
+        Err(_) => {
+            let place = i64::try_from(elements(text).count()).ok()?.checked_add(index)?;
+            elements(text).nth(usize::try_from(place).ok()?)
+        }
+    }
+}
+
+/// Number of elements; `None` when it is no array.
+pub(crate) fn array_length(text: &str) -> Option<usize> {
+    skip_space(text).starts_with('[').then(|| elements(text).count())
+}
+
+/// A JSON value as text: strings without quotes, null as nothing.
+pub(crate) fn as_text(value: &str) -> Option<Cow<'_, str>> {
+    match value.bytes().next()? {
+        b'"' => unescaped(value),
+        b'n' => None,
+        _ => Some(Cow::Borrowed(value)),
+    }
+}
+
+/// The kind of value, as `json_typeof` names it.
+pub(crate) fn kind(text: &str) -> &'static str {
+    match skip_space(text).bytes().next() {
+        Some(b'{') => "object",
+        Some(b'[') => "array",
+        Some(b'"') => "string",
+        Some(b't' | b'f') => "boolean",
+        Some(b'n') | None => "null",
+        _ => "number",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps() {
+        let text =
+            r#" { "a" : [1, "x\"]y", {"b": null}], "c" : "d\u00e4\ud83d\ude00", "e":-1.5e3 , "a b":true } "#;
+        assert_eq!(member(text, "e"), Some("-1.5e3"));
+        assert_eq!(member(text, "a b"), Some("true"));
+        assert_eq!(member(text, "x"), None);
+        let array = member(text, "a").unwrap();
+        assert_eq!(array_length(array), Some(3));
+        assert_eq!(element(array, 0), Some("1"));
+        assert_eq!(as_text(element(array, 1).unwrap()).unwrap(), "x\"]y");
+        assert_eq!(element(array, -1), Some("{\"b\": null}"));
+        assert_eq!(as_text(member(element(array, 2).unwrap(), "b").unwrap()), None);
+        assert_eq!(as_text(member(text, "c").unwrap()).unwrap(), "dä😀");
+        assert_eq!(element(array, 3), None);
+        assert_eq!(element(array, -4), None);
+        assert_eq!(member("[1]", "a"), None);
+        for broken in ["{", "{\"a\"", "{\"a\":", "[1,", "\"", "{\"a\":\"\\u12\"}"] {
+            let _ = (member(broken, "a"), element(broken, 0), as_text(broken));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! SQL over the tables of a database: PostgreSQL's dialect, types, rules and error codes.
+//!
+//! ```text
+//! text ─▶ parse (sqlparser) ─▶ plan: names, types, paths ─▶ Prepared, cached by text and by the definitions it rests on
+//!            SELECT by primary key ─▶ one look-up          (a prepared one: no parsing, no planning)
+//!            SELECT ─▶ exec: walk, join, group, sort, within a memory limit
+//!            INSERT, UPDATE, DELETE ─▶ write: rows are found, then written by key in the transaction
+//!            CREATE, ALTER, DROP ─▶ ddl: definitions of the tables model
+//! Session: BEGIN ... COMMIT, savepoints, the failed transaction; outside of one, every statement is its own
+//! ```
+//!
+//! ```
+//! use ropewalk::Database;
+//! use ropewalk::tables::Value;
+//! use ropewalk_sql::Session;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut session = Session::new(Database::in_memory()?);
+//! session.execute("CREATE TABLE users (id bigint PRIMARY KEY, name text NOT NULL UNIQUE)", &[])?;
+//! session.execute("INSERT INTO users VALUES ($1, $2), (2, 'Bob')", &[Value::Int8(1), Value::text("Ann")])?;
+//! let answer = session.execute("SELECT name FROM users WHERE id = $1", &[Value::Int8(1)])?;
+//! assert_eq!(answer.rows, [[Value::text("Ann")]]);
+//! let taken = session.execute("INSERT INTO users VALUES (3, 'Bob')", &[]).unwrap_err();
+//! assert_eq!(taken.state.0, "23505");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Read `session`, then `plan`, `path` and `exec`; `bind` and `expr` for expressions. What is not served answers 0A000 with a
+//! hint; [`plan`](self) says where another engine for the rest of SELECT comes in.
+//!
+//! Not here: sockets and the wire format of PostgreSQL, time zones but UTC, collations (text is ordered by its bytes).
+#![deny(missing_docs)]
+
+mod access;
+mod aggregate;
+mod arith;
+mod bind;
+mod bind_aggregate;
+mod budget;
+mod cast;
+mod datetime;
+mod ddl;
+mod error;
+mod exec;
+mod explain;
+mod expr;
+mod function;
+mod json;
+mod like;
+mod parse;
+mod path;
+mod plan;
+mod prepared;
+mod scope;
+mod session;
+mod settings;
+mod text;
+mod types;
+mod write;
+
+pub use error::{SqlError, SqlState, state};
+pub use plan::ResultColumn;
+pub use prepared::{Outcome, Prepared};
+pub use session::{Session, Status};
+pub use settings::Settings;
+pub use text::{from_text, to_text};
+pub use types::type_name;

@@ -1,0 +1,110 @@
+//! Text to statements. The parser is `sqlparser`; here is what bounds it.
+
+use sqlparser::ast::Statement;
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+use crate::error::{Result, SqlError, state};
+
+/// Bytes of a statement, or of several in one text.
+pub(crate) const STATEMENT_BYTES_MAX: usize = 16 << 20;
+/// Nesting that the parser follows.
+const DEPTH_MAX: usize = 60;
+/// Operators in a row, on one level of parentheses: the parser makes a tree as deep as they are many.
+const CHAIN_MAX: usize = 2000;
+
+fn too_complex(what: String) -> SqlError {
+    SqlError::new(state::STATEMENT_TOO_COMPLEX, what).hint("split the statement, or use a list: x IN (...)")
+}
+
+/// Refuses chains of operators whose tree would be deeper than the stack.
+fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
+    let mut levels = vec![0_usize];
+    for token in tokens {
+        let count = match &token.token {
+            Token::LParen | Token::LBracket => {
+                levels.push(0);
+                continue;
+            }
+            Token::RParen | Token::RBracket => {
+                // A chain goes on behind the parentheses; unbalanced ones are the parser's to refuse.
+                if levels.len() > 1 {
+                    levels.pop();
+                }
+                continue;
+            }
+            Token::Comma | Token::SemiColon => {
+                if let Some(level) = levels.last_mut() {
+                    *level = 0;
+                }
+                continue;
+            }
+            Token::Word(_)
+            | Token::Whitespace(_)
+            | Token::Number(..)
+            | Token::SingleQuotedString(_)
+            | Token::Period => match &token.token {
+                Token::Word(word)
+                    if matches!(
+                        word.value.to_ascii_uppercase().as_str(),
+                        "AND" | "OR" | "NOT" | "UNION" | "EXCEPT" | "INTERSECT" | "JOIN" | "IS"
+                    ) =>
+                {
+                    1
+                }
+                _ => 0,
+            },
+            _ => 1,
+        };
+        if let Some(level) = levels.last_mut() {
+            *level += count;
+            if *level > CHAIN_MAX {
+                return Err(too_complex(format!("more than {CHAIN_MAX} operators in a row")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn syntax(message: &str) -> SqlError {
+    let message = message.trim_start_matches("sql parser error: ");
+    SqlError::new(state::SYNTAX_ERROR, format!("syntax error: {message}"))
+}
+
+/// The statements of a text.
+///
+/// # Errors
+/// 42601, 54000, 54001.
+pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
+    if text.len() > STATEMENT_BYTES_MAX {
+        let message =
+            format!("a statement of {} bytes exceeds the limit of {STATEMENT_BYTES_MAX}", text.len());
+        return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
+    }
+    let dialect = PostgreSqlDialect {};
+    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
+    let tokens = tokens.map_err(|error| syntax(&error.to_string()))?;
+    check_chains(&tokens)?;
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
+    parser.parse_statements().map_err(|error| match error {
+        ParserError::RecursionLimitExceeded => too_complex(format!("nested deeper than {DEPTH_MAX}")),
+        ParserError::TokenizerError(message) | ParserError::ParserError(message) => syntax(&message),
+    })
+}
+
+/// The one statement of a text.
+///
+/// # Errors
+/// As [`statements`]; 42601 when there are several or none.
+pub(crate) fn one(text: &str) -> Result<Statement> {
+    let mut all = statements(text)?;
+    match (all.pop(), all.is_empty()) {
+        (Some(statement), true) => Ok(statement),
+        (None, _) => Err(SqlError::new(state::SYNTAX_ERROR, "there is no statement")),
+        (Some(_), false) => {
+            let message = "cannot insert multiple commands into a prepared statement";
+            Err(SqlError::new(state::SYNTAX_ERROR, message))
+        }
+    }
+}

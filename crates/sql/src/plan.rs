@@ -1,0 +1,741 @@
+//! Plans of SELECT: names looked up, expressions bound, a path chosen for every table.
+//!
+//!   FROM ─▶ levels, each with a path and the conditions that can be asked by then
+//!   WHERE, ON ─▶ conjuncts, put to the first level that knows their columns
+//!   GROUP BY, HAVING ─▶ groups ─▶ output ─▶ ORDER BY, DISTINCT, LIMIT
+//!
+//! [`Planner::query`] is the one door for queries: what it refuses with 0A000 is what another engine over scans of the same
+//! snapshot may serve later.
+
+use std::sync::{Arc, LazyLock};
+
+use ropewalk::tables::{Schema, Table, Type, Value};
+use sqlparser::ast;
+
+use crate::access::Access;
+use crate::aggregate::Aggregate;
+use crate::bind::{Binder, Typed};
+use crate::cast::Strength;
+use crate::error::{Result, SqlError, state};
+use crate::expr::Expr;
+use crate::parse;
+use crate::path::{Path, Wanted};
+use crate::scope::{Params, Scope, folded, parts, table_name};
+
+/// A column of a result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResultColumn {
+    /// Its name; not necessarily unique.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+}
+
+/// A table of FROM.
+pub(crate) struct Level {
+    pub(crate) table: Table,
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) path: Path,
+    /// Number of its first column.
+    pub(crate) start: usize,
+    /// What every row must fulfil as soon as it is read. For a LEFT JOIN: its ON.
+    pub(crate) filter: Vec<Expr>,
+    /// LEFT JOIN: without a match there is one row of NULLs.
+    pub(crate) is_outer: bool,
+    /// WHERE behind a LEFT JOIN.
+    pub(crate) after: Vec<Expr>,
+}
+
+pub(crate) struct Groups {
+    pub(crate) keys: Vec<Expr>,
+    pub(crate) aggregates: Vec<Aggregate>,
+    pub(crate) having: Option<Expr>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Order {
+    pub(crate) expr: Expr,
+    pub(crate) descending: bool,
+    pub(crate) nulls_first: bool,
+}
+
+pub(crate) struct Select {
+    pub(crate) levels: Vec<Level>,
+    /// Conditions without a column.
+    pub(crate) constant: Vec<Expr>,
+    /// Rows of VALUES, in the place of levels.
+    pub(crate) values: Option<Vec<Vec<Expr>>>,
+    pub(crate) groups: Option<Groups>,
+    pub(crate) output: Vec<Expr>,
+    pub(crate) columns: Vec<ResultColumn>,
+    pub(crate) order: Vec<Order>,
+    pub(crate) is_distinct: bool,
+    pub(crate) limit: Option<Expr>,
+    pub(crate) offset: Option<Expr>,
+}
+
+/// What a subquery is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Scalar,
+    List,
+    Exists,
+}
+
+/// A subquery that reads nothing of the query around it: evaluated once, before.
+pub(crate) struct Subquery {
+    pub(crate) select: Select,
+    pub(crate) asked: Asked,
+}
+
+/// Plans one statement.
+pub(crate) struct Planner<'a> {
+    pub(crate) access: Access<'a>,
+    pub(crate) params: Params,
+    /// Inner ones before those that they are part of.
+    pub(crate) subqueries: Vec<Subquery>,
+    /// Scopes of the queries around the one at hand.
+    pub(crate) outer: Vec<Scope>,
+    /// Tables that the plan rests on, as they were.
+    pub(crate) rests_on: Vec<(Table, u32)>,
+}
+
+/// Queries within queries.
+const DEPTH_MAX: usize = 16;
+
+static QUERY: LazyLock<Option<ast::Query>> = LazyLock::new(|| match parse::one("SELECT 1").ok()? {
+    ast::Statement::Query(query) => Some(*query),
+    _ => None,
+});
+
+/// The hint of every refusal of a query.
+pub(crate) const HINT: &str = "one table and joins by key are served: WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, and subqueries \
+                               that read nothing of the query around them";
+
+fn unsupported(what: impl std::fmt::Display) -> SqlError {
+    SqlError::unsupported(what, HINT)
+}
+
+/// Refuses a clause that nobody looks at: `given`, emptied of what is handled, must be an empty statement of its kind.
+pub(crate) fn nothing_else<T: PartialEq + std::fmt::Display>(given: &T, empty: Option<&T>) -> Result<()> {
+    if empty == Some(given) { Ok(()) } else { Err(unsupported(format!("a clause of {given}"))) }
+}
+
+impl<'a> Planner<'a> {
+    pub(crate) fn new(access: Access<'a>, params: Params) -> Self {
+        Self { access, params, subqueries: Vec::new(), outer: Vec::new(), rests_on: Vec::new() }
+    }
+
+    /// A table, on which the plan rests from now on.
+    pub(crate) fn table(&mut self, name: &ast::ObjectName) -> Result<(Table, Arc<Schema>)> {
+        let (table, schema) = self.access.table(&table_name(name)?)?;
+        self.rests_on.push((table.clone(), schema.version()));
+        Ok((table, schema))
+    }
+
+    /// Plans a query.
+    ///
+    /// # Errors
+    /// Unknown names, wrong types; 0A000 for what is not served.
+    pub(crate) fn query(&mut self, query: &ast::Query) -> Result<Select> {
+        if self.outer.len() > DEPTH_MAX {
+            let message = format!("queries nested deeper than {DEPTH_MAX}");
+            return Err(SqlError::new(state::STATEMENT_TOO_COMPLEX, message));
+        }
+        let mut rest = query.clone();
+        let empty = QUERY.as_ref();
+        if let Some(empty) = empty {
+            rest.body = empty.body.clone();
+        }
+        (rest.order_by, rest.limit_clause, rest.fetch) = (None, None, None);
+        if query.with.is_some() {
+            return Err(unsupported("WITH"));
+        }
+        nothing_else(&rest, empty)?;
+        let order = match &query.order_by {
+            None => &[][..],
+            Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(list), interpolate: None }) => list,
+            Some(other) => return Err(unsupported(other)),
+        };
+        let mut planned = match query.body.as_ref() {
+            ast::SetExpr::Select(select) => {
+                let is_limited = query.limit_clause.is_some() || query.fetch.is_some();
+                self.select(select, order, is_limited)?
+            }
+            ast::SetExpr::Values(values) => self.values(values, order)?,
+            ast::SetExpr::Query(inner) if order.is_empty() => self.query(inner)?,
+            ast::SetExpr::SetOperation { op, .. } => return Err(unsupported(op)),
+            other => return Err(unsupported(other)),
+        };
+        let (limit, offset) = match &query.limit_clause {
+            None => (None, None),
+            Some(ast::LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
+                (limit.as_ref(), offset.as_ref().map(|offset| &offset.value))
+            }
+            Some(other) => return Err(unsupported(other)),
+        };
+        let limit = match (&query.fetch, limit) {
+            (None, limit) => limit,
+            (Some(ast::Fetch { with_ties: false, percent: false, quantity: Some(quantity) }), None) => {
+                Some(quantity)
+            }
+            (Some(fetch), _) => return Err(unsupported(fetch)),
+        };
+        if (limit.is_some() || offset.is_some()) && (planned.limit.is_some() || planned.offset.is_some()) {
+            return Err(unsupported("a LIMIT of a LIMIT"));
+        }
+        let nothing = Scope::default();
+        for (from, to) in [(limit, &mut planned.limit), (offset, &mut planned.offset)] {
+            if let Some(from) = from {
+                let bound =
+                    Binder::new(self, &nothing, "LIMIT").bind_as(from, Type::INT8, Strength::Assignment)?;
+                *to = Some(bound);
+            }
+        }
+        Ok(planned)
+    }
+
+    /// Plans a subquery of an expression; answers its number and the type of its one column.
+    pub(crate) fn subquery(
+        &mut self,
+        query: &ast::Query,
+        around: &Scope,
+        is_list: bool,
+    ) -> Result<(usize, Type)> {
+        let select = self.inner(query, around)?;
+        let [column] = select.columns.as_slice() else {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "subquery must return only one column"));
+        };
+        let ty = column.ty;
+        let asked = if is_list { Asked::List } else { Asked::Scalar };
+        self.subqueries.push(Subquery { select, asked });
+        Ok((self.subqueries.len() - 1, ty))
+    }
+
+    /// Makes a subquery answer values of type `ty`.
+    pub(crate) fn cast_subquery(&mut self, number: usize, ty: Type) {
+        if let Some(subquery) = self.subqueries.get_mut(number)
+            && let Some(output) = subquery.select.output.first_mut()
+        {
+            let inner = std::mem::replace(output, Expr::Const(Value::Null));
+            *output = Expr::Cast(Box::new(inner), ty);
+        }
+    }
+
+    pub(crate) fn exists(&mut self, query: &ast::Query, around: &Scope) -> Result<usize> {
+        let select = self.inner(query, around)?;
+        self.subqueries.push(Subquery { select, asked: Asked::Exists });
+        Ok(self.subqueries.len() - 1)
+    }
+
+    fn inner(&mut self, query: &ast::Query, around: &Scope) -> Result<Select> {
+        self.outer.push(around.clone());
+        let select = self.query(query);
+        self.outer.pop();
+        select
+    }
+
+    fn values(&mut self, values: &ast::Values, order: &[ast::OrderByExpr]) -> Result<Select> {
+        if !order.is_empty() {
+            return Err(unsupported("ORDER BY of VALUES"));
+        }
+        let nothing = Scope::default();
+        let mut rows = Vec::new();
+        for row in &values.rows {
+            let bound: Result<Vec<Typed>> =
+                row.content.iter().map(|expr| Binder::new(self, &nothing, "VALUES").bind(expr)).collect();
+            rows.push(bound?);
+        }
+        let width = rows.first().map_or(0, Vec::len);
+        if rows.iter().any(|row| row.len() != width) {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "VALUES lists must all be the same length"));
+        }
+        let mut types = Vec::new();
+        for column in 0..width {
+            let known = rows.iter().filter_map(|row| row.get(column).and_then(|typed| typed.ty));
+            let mut all = None;
+            for ty in known {
+                all = Some(match all {
+                    None => ty,
+                    Some(all) => crate::types::common(all, ty).ok_or_else(|| {
+                        SqlError::new(state::DATATYPE_MISMATCH, "VALUES types cannot be matched")
+                    })?,
+                });
+            }
+            types.push(all.unwrap_or(Type::TEXT));
+        }
+        let mut settled = Vec::new();
+        for row in rows {
+            let row: Result<Vec<Expr>> = row
+                .into_iter()
+                .zip(&types)
+                .map(|(typed, ty)| {
+                    Binder::new(self, &nothing, "VALUES").settle(typed, *ty, Strength::Implicit)
+                })
+                .collect();
+            settled.push(row?);
+        }
+        let column =
+            |(place, ty): (usize, &Type)| ResultColumn { name: format!("column{}", place + 1), ty: *ty };
+        Ok(Select {
+            levels: Vec::new(),
+            constant: Vec::new(),
+            values: Some(settled),
+            groups: None,
+            output: (0..width).map(Expr::Column).collect(),
+            columns: types.iter().enumerate().map(column).collect(),
+            order: Vec::new(),
+            is_distinct: false,
+            limit: None,
+            offset: None,
+        })
+    }
+
+    fn select(
+        &mut self,
+        select: &ast::Select,
+        order: &[ast::OrderByExpr],
+        is_limited: bool,
+    ) -> Result<Select> {
+        let mut rest = select.clone();
+        let empty = QUERY.as_ref().and_then(|query| match query.body.as_ref() {
+            ast::SetExpr::Select(select) => Some(select.as_ref()),
+            _ => None,
+        });
+        if let Some(empty) = empty {
+            rest.projection.clone_from(&empty.projection);
+            rest.group_by.clone_from(&empty.group_by);
+        }
+        (rest.distinct, rest.selection, rest.having) = (None, None, None);
+        rest.from.clear();
+        nothing_else(&rest, empty)?;
+        let is_distinct = match &select.distinct {
+            None | Some(ast::Distinct::All) => false,
+            Some(ast::Distinct::Distinct) => true,
+            Some(ast::Distinct::On(_)) => return Err(unsupported("DISTINCT ON")),
+        };
+
+        let mut from = From::default();
+        for item in &select.from {
+            self.from(item, &mut from)?;
+        }
+        let From { scope, mut levels, mut conjuncts } = from;
+        if let Some(selection) = &select.selection {
+            split(Binder::new(self, &scope, "WHERE").condition(selection)?, &mut conjuncts);
+        }
+
+        let mut aggregates = Vec::new();
+        let projected = self.projection(&select.projection, &scope, &mut aggregates)?;
+        let ast::GroupByExpr::Expressions(keys, modifiers) = &select.group_by else {
+            return Err(unsupported("GROUP BY ALL"));
+        };
+        if !modifiers.is_empty() {
+            return Err(unsupported("GROUP BY with a modifier"));
+        }
+        let mut group_keys = Vec::new();
+        for key in keys {
+            group_keys.push(self.group_key(key, &scope, &projected)?);
+        }
+        let having = match &select.having {
+            None => None,
+            Some(having) => {
+                Some(Binder::new(self, &scope, "HAVING").with_aggregates(&mut aggregates).condition(having)?)
+            }
+        };
+        let mut orders = Vec::new();
+        for item in order {
+            orders.push(self.order(item, &scope, &projected, &mut aggregates)?);
+        }
+        let (mut output, columns): (Vec<Expr>, Vec<ResultColumn>) = projected.into_iter().unzip();
+        if is_distinct {
+            if let Some(column) = columns.iter().find(|column| !column.ty.is_ordered()) {
+                return Err(crate::scope::no_operator("=", Some(column.ty), Some(column.ty)));
+            }
+            if orders.iter().any(|order| !output.contains(&order.expr)) {
+                let message = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
+                return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+            }
+        }
+
+        let grouped = !keys.is_empty() || !aggregates.is_empty() || having.is_some();
+        let groups = if grouped {
+            let mut over_groups = |expr: Expr| grouped_expr(expr, &group_keys, &scope);
+            output = output.into_iter().map(&mut over_groups).collect::<Result<_>>()?;
+            for order in &mut orders {
+                order.expr = over_groups(order.expr.clone())?;
+            }
+            let having = having.map(&mut over_groups).transpose()?;
+            Some(Groups { keys: group_keys, aggregates, having })
+        } else {
+            None
+        };
+        let wanted =
+            if groups.is_none() && !is_distinct && levels.len() == 1 { wanted(&orders) } else { Vec::new() };
+        let constant = place(&mut levels, conjuncts, &wanted, is_limited);
+        Ok(Select {
+            levels,
+            constant,
+            values: None,
+            groups,
+            output,
+            columns,
+            order: orders,
+            is_distinct,
+            limit: None,
+            offset: None,
+        })
+    }
+
+    /// Adds the tables of one item of FROM.
+    fn from(&mut self, item: &ast::TableWithJoins, from: &mut From) -> Result<()> {
+        self.factor(&item.relation, from, false)?;
+        for join in &item.joins {
+            use ast::JoinOperator as J;
+            if join.global {
+                return Err(unsupported("a global join"));
+            }
+            let (is_outer, constraint) = match &join.join_operator {
+                J::Join(constraint) | J::Inner(constraint) | J::CrossJoin(constraint) => (false, constraint),
+                J::Left(constraint) | J::LeftOuter(constraint) => (true, constraint),
+                J::Right(_) | J::RightOuter(_) => return Err(unsupported("RIGHT JOIN")),
+                J::FullOuter(_) => return Err(unsupported("FULL JOIN")),
+                _ => return Err(unsupported("this kind of join")),
+            };
+            let before = from.scope.width();
+            self.factor(&join.relation, from, is_outer)?;
+            let mut on = Vec::new();
+            match constraint {
+                ast::JoinConstraint::On(condition) => {
+                    split(Binder::new(self, &from.scope, "JOIN/ON").condition(condition)?, &mut on);
+                }
+                ast::JoinConstraint::Using(names) => {
+                    for name in names {
+                        on.push(self.using(name, from, before)?);
+                    }
+                }
+                ast::JoinConstraint::Natural => return Err(unsupported("NATURAL JOIN")),
+                ast::JoinConstraint::None => {}
+            }
+            match from.levels.last_mut().filter(|_| is_outer) {
+                Some(level) => level.filter = on,
+                None => from.conjuncts.append(&mut on),
+            }
+        }
+        Ok(())
+    }
+
+    fn using(&mut self, name: &ast::ObjectName, from: &mut From, before: usize) -> Result<Expr> {
+        let names = parts(name)?;
+        let [name] = names.as_slice() else { return Err(unsupported("a qualified name in USING")) };
+        let mut sides = (None, None);
+        for (column, ty, number) in from.scope.all(None) {
+            if column == *name {
+                let side = if number < before { &mut sides.0 } else { &mut sides.1 };
+                if side.replace((number, ty)).is_some() {
+                    let message =
+                        format!("common column name \"{name}\" appears more than once in one table");
+                    return Err(SqlError::new(state::AMBIGUOUS_COLUMN, message));
+                }
+            }
+        }
+        let (Some((left, left_ty)), Some((right, right_ty))) = sides else {
+            let message =
+                format!("column \"{name}\" specified in USING clause does not exist in both tables");
+            return Err(SqlError::new(state::UNDEFINED_COLUMN, message));
+        };
+        from.scope.hide(right);
+        let (left, right) =
+            (Typed::new(Expr::Column(left), left_ty), Typed::new(Expr::Column(right), right_ty));
+        let scope = from.scope.clone();
+        Binder::new(self, &scope, "USING").compare(crate::arith::Compare::Eq, left, right)
+    }
+
+    fn factor(&mut self, factor: &ast::TableFactor, from: &mut From, is_outer: bool) -> Result<()> {
+        let ast::TableFactor::Table {
+            name,
+            alias,
+            args: None,
+            with_hints,
+            version: None,
+            with_ordinality: false,
+            partitions,
+            json_path: None,
+            sample: None,
+            index_hints,
+        } = factor
+        else {
+            return Err(unsupported(format!("FROM {factor}")));
+        };
+        if !(with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty()) {
+            return Err(unsupported(format!("FROM {factor}")));
+        }
+        let (table, schema) = self.table(name)?;
+        let alias = alias_of(alias.as_ref())?.unwrap_or_else(|| schema.name().to_owned());
+        let start = from.scope.add_table(alias, &schema)?;
+        let path = Path::choose(&schema, start, &[], &[], false);
+        from.levels.push(Level {
+            table,
+            schema,
+            path,
+            start,
+            filter: Vec::new(),
+            is_outer,
+            after: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// Binds a select list or RETURNING.
+    pub(crate) fn projection(
+        &mut self,
+        items: &[ast::SelectItem],
+        scope: &Scope,
+        aggregates: &mut Vec<Aggregate>,
+    ) -> Result<Vec<(Expr, ResultColumn)>> {
+        let mut projected = Vec::new();
+        for item in items {
+            let (expr, name) = match item {
+                ast::SelectItem::UnnamedExpr(expr) => (expr, label(expr)),
+                ast::SelectItem::ExprWithAlias { expr, alias } => (expr, folded(alias)),
+                ast::SelectItem::Wildcard(options) | ast::SelectItem::QualifiedWildcard(_, options) => {
+                    if options != &ast::WildcardAdditionalOptions::default() {
+                        return Err(unsupported(item));
+                    }
+                    let relation = match item {
+                        ast::SelectItem::QualifiedWildcard(
+                            ast::SelectItemQualifiedWildcardKind::ObjectName(name),
+                            _,
+                        ) => Some(table_name(name)?),
+                        ast::SelectItem::QualifiedWildcard(..) => return Err(unsupported(item)),
+                        _ => None,
+                    };
+                    if let Some(relation) = relation.as_deref().filter(|relation| !scope.knows(relation)) {
+                        let message = format!("missing FROM-clause entry for table \"{relation}\"");
+                        return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+                    }
+                    let all = scope.all(relation.as_deref());
+                    if all.is_empty() {
+                        let message = "SELECT * with no tables specified is not valid";
+                        return Err(SqlError::new(state::SYNTAX_ERROR, message));
+                    }
+                    projected.extend(
+                        all.into_iter()
+                            .map(|(name, ty, number)| (Expr::Column(number), ResultColumn { name, ty })),
+                    );
+                    continue;
+                }
+                ast::SelectItem::ExprWithAliases { .. } => return Err(unsupported(item)),
+            };
+            let (expr, ty) =
+                Binder::new(self, scope, "SELECT").with_aggregates(aggregates).bind_closed(expr)?;
+            projected.push((expr, ResultColumn { name, ty }));
+        }
+        Ok(projected)
+    }
+
+    fn group_key(
+        &mut self,
+        key: &ast::Expr,
+        scope: &Scope,
+        projected: &[(Expr, ResultColumn)],
+    ) -> Result<Expr> {
+        let chosen = match key {
+            ast::Expr::Value(value) => Some(ordinal(&value.value, projected, "GROUP BY")?.0.clone()),
+            // A column of the tables goes before a name of the select list.
+            ast::Expr::Identifier(ident) if scope.find(None, &folded(ident))?.is_none() => {
+                named(&folded(ident), projected)?.map(|found| found.0.clone())
+            }
+            _ => None,
+        };
+        let (expr, ty) = match chosen {
+            Some(expr) => {
+                let found = projected.iter().find(|(known, _)| *known == expr);
+                (expr, found.map_or(Type::TEXT, |(_, column)| column.ty))
+            }
+            None => Binder::new(self, scope, "GROUP BY").bind_closed(key)?,
+        };
+        if contains_aggregate(&expr) {
+            return Err(SqlError::new(
+                state::GROUPING_ERROR,
+                "aggregate functions are not allowed in GROUP BY",
+            ));
+        }
+        if !ty.is_ordered() {
+            return Err(crate::scope::no_operator("=", Some(ty), Some(ty)));
+        }
+        Ok(expr)
+    }
+
+    fn order(
+        &mut self,
+        item: &ast::OrderByExpr,
+        scope: &Scope,
+        projected: &[(Expr, ResultColumn)],
+        aggregates: &mut Vec<Aggregate>,
+    ) -> Result<Order> {
+        if item.with_fill.is_some() {
+            return Err(unsupported(item));
+        }
+        let chosen = match &item.expr {
+            ast::Expr::Value(value) => Some(ordinal(&value.value, projected, "ORDER BY")?.clone()),
+            // A name of the select list goes before a column of the tables.
+            ast::Expr::Identifier(ident) => named(&folded(ident), projected)?.cloned(),
+            _ => None,
+        };
+        let (expr, ty) = match chosen {
+            Some((expr, column)) => (expr, column.ty),
+            None => {
+                Binder::new(self, scope, "ORDER BY").with_aggregates(aggregates).bind_closed(&item.expr)?
+            }
+        };
+        if !ty.is_ordered() {
+            return Err(crate::scope::no_operator("<", Some(ty), Some(ty)));
+        }
+        let descending = item.options.asc == Some(false);
+        Ok(Order { expr, descending, nulls_first: item.options.nulls_first.unwrap_or(descending) })
+    }
+}
+
+#[derive(Default)]
+struct From {
+    scope: Scope,
+    levels: Vec<Level>,
+    conjuncts: Vec<Expr>,
+}
+
+/// The name that an alias gives.
+pub(crate) fn alias_of(alias: Option<&ast::TableAlias>) -> Result<Option<String>> {
+    match alias {
+        None => Ok(None),
+        Some(alias) if alias.columns.is_empty() && alias.at.is_none() => Ok(Some(folded(&alias.name))),
+        Some(alias) => Err(unsupported(format!("the alias {alias}"))),
+    }
+}
+
+/// Takes a condition apart at its ANDs.
+pub(crate) fn split(condition: Expr, conjuncts: &mut Vec<Expr>) {
+    match condition {
+        Expr::And(parts) => parts.into_iter().for_each(|part| split(part, conjuncts)),
+        other => conjuncts.push(other),
+    }
+}
+
+/// The columns that all orders are plain columns of; none when one is not.
+fn wanted(orders: &[Order]) -> Vec<Wanted> {
+    let plain = |order: &Order| match order.expr {
+        Expr::Column(place) => Some((place, order.descending, order.nulls_first)),
+        _ => None,
+    };
+    orders.iter().map(plain).collect::<Option<Vec<_>>>().unwrap_or_default()
+}
+
+/// Puts each conjunct to the first level that knows its columns, and chooses the paths. Answers those without columns.
+fn place(levels: &mut [Level], conjuncts: Vec<Expr>, wanted: &[Wanted], is_limited: bool) -> Vec<Expr> {
+    let mut constant = Vec::new();
+    for conjunct in conjuncts {
+        let mut last = None;
+        conjunct.columns(&mut |column| last = last.max(Some(column)));
+        let level = last.and_then(|last| levels.iter_mut().rev().find(|level| level.start <= last));
+        match level {
+            None => constant.push(conjunct),
+            Some(level) if level.is_outer => level.after.push(conjunct),
+            Some(level) => level.filter.push(conjunct),
+        }
+    }
+    for level in levels {
+        // What is asked before is known to hold; what is asked of this level narrows its path.
+        level.path = Path::choose(&level.schema, level.start, &level.filter, wanted, is_limited);
+    }
+    constant
+}
+
+fn contains_aggregate(expr: &Expr) -> bool {
+    let mut found = matches!(expr, Expr::Aggregate(_));
+    expr.for_parts(&mut |part| found |= contains_aggregate(part));
+    found
+}
+
+/// The expression over groups: keys and aggregates become columns, other columns are an error.
+fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope) -> Result<Expr> {
+    let mut stray = None;
+    let changed = expr.rewrite(&mut |part| {
+        if let Some(place) = keys.iter().position(|key| key == part) {
+            return Some(Expr::Column(place));
+        }
+        match part {
+            Expr::Aggregate(number) => Some(Expr::Column(keys.len() + number)),
+            Expr::Column(column) => {
+                stray = Some(*column);
+                Some(Expr::Const(Value::Null))
+            }
+            _ => None,
+        }
+    });
+    match stray {
+        None => Ok(changed),
+        Some(column) => {
+            let name = scope.all(None).into_iter().find(|(_, _, number)| *number == column);
+            let name = name.map_or_else(String::new, |(name, _, _)| name);
+            let message = format!(
+                "column \"{name}\" must appear in the GROUP BY clause or be used in an aggregate function"
+            );
+            Err(SqlError::new(state::GROUPING_ERROR, message))
+        }
+    }
+}
+
+/// The column of the select list that a number means.
+fn ordinal<'p>(
+    value: &ast::Value,
+    projected: &'p [(Expr, ResultColumn)],
+    clause: &str,
+) -> Result<&'p (Expr, ResultColumn)> {
+    let ast::Value::Number(digits, false) = value else {
+        return Err(SqlError::new(state::SYNTAX_ERROR, format!("non-integer constant in {clause}")));
+    };
+    let place = digits.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+    place.and_then(|place| projected.get(place)).ok_or_else(|| {
+        let message = format!("{clause} position {digits} is not in select list");
+        SqlError::new(state::INVALID_COLUMN_REFERENCE, message)
+    })
+}
+
+/// The column of the select list with this name; an error when different ones have it.
+fn named<'p>(name: &str, projected: &'p [(Expr, ResultColumn)]) -> Result<Option<&'p (Expr, ResultColumn)>> {
+    let mut found: Option<&(Expr, ResultColumn)> = None;
+    for candidate in projected.iter().filter(|(_, column)| column.name == name) {
+        if found.is_some_and(|found| found.0 != candidate.0) {
+            let message = format!("ORDER BY \"{name}\" is ambiguous");
+            return Err(SqlError::new(state::AMBIGUOUS_COLUMN, message));
+        }
+        found = Some(candidate);
+    }
+    Ok(found)
+}
+
+/// The name that a column of a result gets by itself.
+fn label(expr: &ast::Expr) -> String {
+    match expr {
+        ast::Expr::Identifier(ident) => folded(ident),
+        ast::Expr::CompoundIdentifier(idents) => idents.last().map_or_else(String::new, folded),
+        ast::Expr::Nested(inner) => label(inner),
+        ast::Expr::Function(function) => {
+            parts(&function.name).ok().and_then(|names| names.last().cloned()).unwrap_or_default()
+        }
+        ast::Expr::Cast { expr: inner, data_type, .. } => match label(inner) {
+            name if name == "?column?" => data_type.to_string().to_lowercase(),
+            name => name,
+        },
+        ast::Expr::Case { .. } => "case".into(),
+        ast::Expr::Exists { .. } => "exists".into(),
+        ast::Expr::Extract { .. } => "extract".into(),
+        ast::Expr::Ceil { .. } => "ceil".into(),
+        ast::Expr::Floor { .. } => "floor".into(),
+        ast::Expr::Position { .. } => "position".into(),
+        ast::Expr::Substring { .. } => "substring".into(),
+        ast::Expr::Trim { .. } => "btrim".into(),
+        ast::Expr::Array(_) => "array".into(),
+        ast::Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => "bool".into(),
+        _ => "?column?".into(),
+    }
+}

@@ -1,0 +1,322 @@
+//! A statement that is planned once and run many times.
+//!
+//! The plan rests on the definitions it was made with; before each run their versions are compared, and when one changed the
+//! statement is planned anew. A SELECT of one row by its primary key goes straight to the row.
+
+use std::sync::Arc;
+
+use ropewalk::tables::{PointGet, Table, Type, Value};
+use ropewalk::{Database, Snapshot};
+use sqlparser::ast;
+
+use crate::access::Access;
+use crate::budget::Budget;
+use crate::cast::{Strength, allowed, cast};
+use crate::error::{Result, SqlError, state};
+use crate::exec::{self, Record};
+use crate::explain;
+use crate::expr::{Context, Expr};
+use crate::path::key_value;
+use crate::plan::{Planner, ResultColumn, Select, Subquery};
+use crate::scope::Params;
+use crate::text::from_text;
+use crate::types::type_name;
+use crate::write::{Delete, Insert, Returning, Update};
+
+/// What a statement did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// As PostgreSQL's command tag begins: `SELECT`, `INSERT`, `CREATE TABLE`.
+    pub command: &'static str,
+    /// Rows that were answered or written, for statements that count them.
+    pub count: Option<u64>,
+    /// The columns of `rows`; `None` for statements that answer no rows.
+    pub columns: Option<Arc<[ResultColumn]>>,
+    /// The rows.
+    pub rows: Vec<Vec<Value<'static>>>,
+    /// A warning that goes with success.
+    pub notice: Option<SqlError>,
+}
+
+impl Outcome {
+    pub(crate) fn of(command: &'static str) -> Self {
+        Self { command, count: None, columns: None, rows: Vec::new(), notice: None }
+    }
+
+    /// PostgreSQL's command tag: `SELECT 3`, `INSERT 0 1`, `CREATE TABLE`.
+    pub fn tag(&self) -> String {
+        match self.count {
+            Some(count) if self.command == "INSERT" => format!("INSERT 0 {count}"),
+            Some(count) => format!("{} {count}", self.command),
+            None => self.command.to_owned(),
+        }
+    }
+}
+
+pub(crate) enum Plan {
+    Select(Select),
+    Insert(Insert),
+    Update(Update),
+    Delete(Delete),
+    /// Lines of EXPLAIN.
+    Explain(Vec<String>),
+    /// Everything that is run by the session.
+    Other,
+}
+
+/// A look-up by primary key: expressions of the key without a row, and the types of its columns.
+struct Point {
+    get: PointGet,
+    key: Vec<(Expr, Type)>,
+    buffer: Vec<Value<'static>>,
+}
+
+/// A prepared statement. See [`crate::Session::prepare`].
+pub struct Prepared {
+    pub(crate) statement: Arc<ast::Statement>,
+    declared: Vec<Option<Type>>,
+    parameters: Vec<Type>,
+    columns: Option<Arc<[ResultColumn]>>,
+    pub(crate) plan: Plan,
+    subqueries: Vec<Subquery>,
+    rests_on: Vec<(Table, u32)>,
+    point: Option<Point>,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Prepared({})", self.statement)
+    }
+}
+
+fn columns_of(returning: Option<&Returning>) -> Option<Arc<[ResultColumn]>> {
+    returning.map(|returning| returning.columns.clone().into())
+}
+
+impl Prepared {
+    /// Plans a statement as `access` sees the tables.
+    pub(crate) fn plan(
+        statement: Arc<ast::Statement>,
+        declared: &[Option<Type>],
+        access: Access<'_>,
+    ) -> Result<Self> {
+        let db = access.database().clone();
+        let mut planner = Planner::new(access, Params::declared(declared));
+        let (plan, columns) = Self::plan_one(&statement, &mut planner)?;
+        let Planner { params, subqueries, rests_on, .. } = planner;
+        let point = match &plan {
+            Plan::Select(select) if subqueries.is_empty() => Point::of(select, &db),
+            _ => None,
+        };
+        let declared = declared.to_vec();
+        Ok(Self {
+            statement,
+            declared,
+            parameters: params.finished(),
+            columns,
+            plan,
+            subqueries,
+            rests_on,
+            point,
+        })
+    }
+
+    fn plan_one(
+        statement: &ast::Statement,
+        planner: &mut Planner<'_>,
+    ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
+        Ok(match statement {
+            ast::Statement::Query(query) => {
+                let select = planner.query(query)?;
+                let columns = Some(select.columns.clone().into());
+                (Plan::Select(select), columns)
+            }
+            ast::Statement::Insert(insert) => {
+                let insert = planner.insert(insert)?;
+                let columns = columns_of(insert.returning.as_ref());
+                (Plan::Insert(insert), columns)
+            }
+            ast::Statement::Update(update) => {
+                let update = planner.update(update)?;
+                let columns = columns_of(update.returning.as_ref());
+                (Plan::Update(update), columns)
+            }
+            ast::Statement::Delete(delete) => {
+                let delete = planner.delete(delete)?;
+                let columns = columns_of(delete.returning.as_ref());
+                (Plan::Delete(delete), columns)
+            }
+            ast::Statement::Explain {
+                describe_alias: ast::DescribeAlias::Explain,
+                analyze: false,
+                verbose: false,
+                query_plan: false,
+                estimate: false,
+                statement,
+                format: None,
+                options: None,
+            } => {
+                let (plan, _) = Self::plan_one(statement, planner)?;
+                let column = ResultColumn { name: "QUERY PLAN".into(), ty: Type::TEXT };
+                let lines = explain::lines(&plan, &planner.subqueries);
+                (Plan::Explain(lines), Some(vec![column].into()))
+            }
+            ast::Statement::Explain { .. } => {
+                return Err(SqlError::unsupported("EXPLAIN with options", "use EXPLAIN statement"));
+            }
+            _ => (Plan::Other, None),
+        })
+    }
+
+    /// The types of the parameters, in order.
+    pub fn parameters(&self) -> &[Type] {
+        &self.parameters
+    }
+
+    /// The columns of the answer; `None` when the statement answers no rows.
+    pub fn columns(&self) -> Option<&[ResultColumn]> {
+        self.columns.as_deref()
+    }
+
+    /// True when the statement may write.
+    pub(crate) fn writes(&self) -> bool {
+        matches!(self.plan, Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_))
+    }
+
+    /// The parameters as the types that the plan has for them.
+    pub(crate) fn bound(&self, given: &[Value<'_>]) -> Result<Vec<Value<'static>>> {
+        if given.len() != self.parameters.len() {
+            let message = format!(
+                "the statement takes {} parameters, {} were given",
+                self.parameters.len(),
+                given.len()
+            );
+            return Err(SqlError::new(state::UNDEFINED_PARAMETER, message));
+        }
+        given.iter().zip(&self.parameters).map(|(value, ty)| parameter(value, *ty)).collect()
+    }
+
+    /// Plans anew when a definition changed.
+    pub(crate) fn renew(&mut self, access: Access<'_>) -> Result<()> {
+        let mut access = access;
+        for (table, version) in &self.rests_on {
+            let current = match access.schema(table) {
+                Ok(schema) => Some(schema.version()),
+                Err(error) if error.state == state::UNDEFINED_TABLE => None,
+                Err(error) => return Err(error),
+            };
+            if current != Some(*version) {
+                *self = Self::plan(self.statement.clone(), &self.declared, access)?;
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn is_current(&self, db: &Database, snapshot: &Snapshot) -> bool {
+        self.rests_on.iter().all(|(table, version)| {
+            db.tables().schema(snapshot.engine(), table).is_ok_and(|schema| schema.version() == *version)
+        })
+    }
+
+    /// The answer of a look-up by key at a snapshot; `None` when the statement is none, or its plan is old.
+    pub(crate) fn point(
+        &mut self,
+        db: &Database,
+        snapshot: &Snapshot,
+        cx: &Context<'_>,
+    ) -> Result<Option<Outcome>> {
+        if self.point.is_none() || !self.is_current(db, snapshot) {
+            return Ok(None);
+        }
+        let (Some(point), Plan::Select(select), Some(columns)) = (&mut self.point, &self.plan, &self.columns)
+        else {
+            return Ok(None);
+        };
+        let mut outcome = Outcome { columns: Some(columns.clone()), ..Outcome::of("SELECT") };
+        outcome.count = Some(0);
+        point.buffer.clear();
+        for (expr, ty) in &point.key {
+            match key_value(expr.constant(cx)?, *ty) {
+                Some(value) => point.buffer.push(value),
+                // What a key cannot hold may still be compared: the long way knows.
+                None => return Ok(None),
+            }
+        }
+        let Some(found) = point.get.get(snapshot.engine(), &point.buffer)? else { return Ok(Some(outcome)) };
+        let row = found.row();
+        for level in &select.levels {
+            for condition in &level.filter {
+                if !condition.holds(cx, &row)? {
+                    return Ok(Some(outcome));
+                }
+            }
+        }
+        let mut record: Record = Vec::with_capacity(select.output.len());
+        for expr in &select.output {
+            record.push(expr.eval(cx, &row)?.into_owned());
+        }
+        outcome.rows.push(record);
+        outcome.count = Some(1);
+        Ok(Some(outcome))
+    }
+
+    /// Runs the plan. Its definitions were looked at with [`Prepared::renew`].
+    pub(crate) fn run(&self, access: &mut Access<'_>, cx: &Context<'_>, budget: &Budget) -> Result<Outcome> {
+        let answers = exec::answers(&self.subqueries, access, cx, budget)?;
+        let cx = &Context { answers: &answers, ..*cx };
+        let (command, written) = match &self.plan {
+            Plan::Select(select) => {
+                let mut rows = Vec::new();
+                exec::run(select, access, cx, budget, &mut |row| {
+                    budget.take_row(&row)?;
+                    rows.push(row);
+                    Ok(true)
+                })?;
+                let count = Some(rows.len() as u64);
+                return Ok(Outcome { count, columns: self.columns.clone(), rows, ..Outcome::of("SELECT") });
+            }
+            Plan::Explain(lines) => {
+                let rows = lines.iter().map(|line| vec![Value::text(line.clone())]).collect();
+                return Ok(Outcome { columns: self.columns.clone(), rows, ..Outcome::of("EXPLAIN") });
+            }
+            Plan::Insert(insert) => ("INSERT", insert.run(access, cx, budget)?),
+            Plan::Update(update) => ("UPDATE", update.run(access, cx, budget)?),
+            Plan::Delete(delete) => ("DELETE", delete.run(access, cx, budget)?),
+            Plan::Other => return Err(crate::expr::bug("a statement that the session runs")),
+        };
+        let columns = self.columns.clone();
+        Ok(Outcome { count: Some(written.count), columns, rows: written.rows, ..Outcome::of(command) })
+    }
+}
+
+impl Point {
+    fn of(select: &Select, db: &Database) -> Option<Self> {
+        let [level] = select.levels.as_slice() else { return None };
+        let plain = select.groups.is_none()
+            && !select.is_distinct
+            && select.constant.is_empty()
+            && select.limit.is_none()
+            && select.offset.is_none();
+        let (exprs, types) = level.path.point().filter(|_| plain)?;
+        let key = exprs.iter().cloned().zip(types).collect();
+        Some(Self { get: db.tables().point(&level.table), key, buffer: Vec::new() })
+    }
+}
+
+/// A parameter as the type that the statement has for it.
+pub(crate) fn parameter(value: &Value<'_>, ty: Type) -> Result<Value<'static>> {
+    match (value, value.value_type()) {
+        (_, None) => Ok(Value::Null),
+        (value, Some(found)) if found == ty => Ok(value.clone().into_owned()),
+        (Value::Text(text), _) => from_text(text, ty),
+        (value, Some(found)) if allowed(found, ty, Strength::Assignment) => {
+            Ok(cast(value.borrowed(), ty)?.into_owned())
+        }
+        (_, Some(found)) => {
+            let message =
+                format!("a parameter of type {} where {} is needed", type_name(found), type_name(ty));
+            Err(SqlError::new(state::DATATYPE_MISMATCH, message))
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Names in reach of an expression, and the parameters of a statement.
+
+use ropewalk::tables::{Schema, Type};
+use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
+
+use crate::error::{Result, SqlError, state};
+use crate::types::type_name;
+
+/// The name that an identifier means: folded to lower case unless it is quoted.
+pub(crate) fn folded(ident: &Ident) -> String {
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+}
+
+/// The parts of a dotted name.
+pub(crate) fn parts(name: &ObjectName) -> Result<Vec<String>> {
+    let part = |part: &ObjectNamePart| match part {
+        ObjectNamePart::Identifier(ident) => Ok(folded(ident)),
+        ObjectNamePart::Function(_) => Err(SqlError::unsupported("a computed name", "write the name")),
+    };
+    name.0.iter().map(part).collect()
+}
+
+/// The name of a table; `public` is the only schema there is.
+pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
+    match parts(name)?.as_slice() {
+        [table] => Ok(table.clone()),
+        [schema, table] if schema == "public" => Ok(table.clone()),
+        [schema, table] if matches!(schema.as_str(), "pg_catalog" | "information_schema") => {
+            Err(SqlError::unsupported(format!("{schema}.{table}"), "the catalogs are not relations yet"))
+        }
+        [schema, _] => {
+            let message = format!("schema \"{schema}\" does not exist");
+            Err(SqlError::new(state::INVALID_SCHEMA_NAME, message).hint("there is one schema, public"))
+        }
+        _ => Err(SqlError::unsupported(format!("the name {name}"), "write schema.table or table")),
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Relation {
+    name: String,
+    columns: Vec<(String, Type)>,
+    start: usize,
+    /// Found by its qualified name only: `excluded` of ON CONFLICT.
+    qualified_only: bool,
+}
+
+/// The columns in reach, numbered through all relations.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Scope {
+    relations: Vec<Relation>,
+    /// Columns of joins with USING: the right one is hidden behind the left one.
+    hidden: Vec<usize>,
+}
+
+impl Scope {
+    /// Number of columns.
+    pub(crate) fn width(&self) -> usize {
+        self.relations.last().map_or(0, |relation| relation.start + relation.columns.len())
+    }
+
+    /// Adds a relation and answers the number of its first column.
+    pub(crate) fn add(&mut self, name: String, columns: Vec<(String, Type)>) -> Result<usize> {
+        if self.relations.iter().any(|relation| relation.name == name) {
+            let message = format!("table name \"{name}\" specified more than once");
+            return Err(SqlError::new(state::DUPLICATE_ALIAS, message));
+        }
+        let start = self.width();
+        self.relations.push(Relation { name, columns, start, qualified_only: false });
+        Ok(start)
+    }
+
+    pub(crate) fn add_table(&mut self, name: String, schema: &Schema) -> Result<usize> {
+        let columns = schema.columns().iter().map(|c| (c.name().to_owned(), c.column_type())).collect();
+        self.add(name, columns)
+    }
+
+    /// Adds a relation whose columns must be qualified.
+    pub(crate) fn add_qualified(&mut self, name: &str, schema: &Schema) -> Result<usize> {
+        let start = self.add_table(name.to_owned(), schema)?;
+        if let Some(last) = self.relations.last_mut() {
+            last.qualified_only = true;
+        }
+        Ok(start)
+    }
+
+    /// The column `name` is from now on the left one only.
+    pub(crate) fn hide(&mut self, column: usize) {
+        self.hidden.push(column);
+    }
+
+    /// Number and type of a column; `None` when there is none.
+    ///
+    /// # Errors
+    /// 42702: there are several.
+    pub(crate) fn find(&self, relation: Option<&str>, name: &str) -> Result<Option<(usize, Type)>> {
+        let mut found = None;
+        for candidate in &self.relations {
+            let fits = relation.map_or(!candidate.qualified_only, |relation| candidate.name == relation);
+            if !fits {
+                continue;
+            }
+            for (place, (column, ty)) in candidate.columns.iter().enumerate() {
+                let number = candidate.start + place;
+                if column != name || relation.is_none() && self.hidden.contains(&number) {
+                    continue;
+                }
+                if found.is_some() {
+                    let message = format!("column reference \"{name}\" is ambiguous");
+                    return Err(SqlError::new(state::AMBIGUOUS_COLUMN, message));
+                }
+                found = Some((number, *ty));
+            }
+        }
+        Ok(found)
+    }
+
+    /// True when there is a relation of this name.
+    pub(crate) fn knows(&self, relation: &str) -> bool {
+        self.relations.iter().any(|candidate| candidate.name == relation)
+    }
+
+    /// Names, types and numbers of all columns of `*`, or of `relation.*`.
+    pub(crate) fn all(&self, relation: Option<&str>) -> Vec<(String, Type, usize)> {
+        let shown = |candidate: &&Relation| {
+            relation.map_or(!candidate.qualified_only, |relation| candidate.name == relation)
+        };
+        let mut all = Vec::new();
+        for candidate in self.relations.iter().filter(shown) {
+            for (place, (name, ty)) in candidate.columns.iter().enumerate() {
+                let number = candidate.start + place;
+                if relation.is_some() || !self.hidden.contains(&number) {
+                    all.push((name.clone(), *ty, number));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Parameters that a statement may have.
+const PARAMETERS_MAX: usize = 65_535;
+
+/// The parameters of a statement: a type is known when it is declared, or from the first use that needs one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Params {
+    types: Vec<Option<Type>>,
+}
+
+impl Params {
+    pub(crate) fn declared(types: &[Option<Type>]) -> Self {
+        Self { types: types.to_vec() }
+    }
+
+    /// The number, from 0, of `$1`, and its type if it is known.
+    pub(crate) fn find(&mut self, placeholder: &str) -> Result<(usize, Option<Type>)> {
+        let number = placeholder.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok());
+        let index = number.and_then(|number| number.checked_sub(1)).filter(|index| *index < PARAMETERS_MAX);
+        let index = index.ok_or_else(|| {
+            SqlError::new(state::UNDEFINED_PARAMETER, format!("there is no parameter {placeholder}"))
+                .hint("parameters are $1 to $65535")
+        })?;
+        if self.types.len() <= index {
+            self.types.resize(index + 1, None);
+        }
+        Ok((index, self.types.get(index).copied().flatten()))
+    }
+
+    /// Settles the type of a parameter, if it is open; answers its type.
+    pub(crate) fn settle(&mut self, index: usize, ty: Type) -> Type {
+        match self.types.get_mut(index) {
+            Some(slot) => *slot.get_or_insert(ty),
+            None => ty,
+        }
+    }
+
+    /// The types in order; what no use told is text.
+    pub(crate) fn finished(&self) -> Vec<Type> {
+        self.types.iter().map(|ty| ty.unwrap_or(Type::TEXT)).collect()
+    }
+}
+
+/// No such column, in PostgreSQL's words.
+pub(crate) fn unknown_column(relation: Option<&str>, name: &str) -> SqlError {
+    let full = relation.map_or_else(|| format!("\"{name}\""), |relation| format!("{relation}.{name}"));
+    SqlError::new(state::UNDEFINED_COLUMN, format!("column {full} does not exist"))
+}
+
+/// Two types that an operator does not bring together.
+pub(crate) fn no_operator(symbol: &str, left: Option<Type>, right: Option<Type>) -> SqlError {
+    let name = |ty: Option<Type>| ty.map_or_else(|| "unknown".to_owned(), type_name);
+    let message = format!("operator does not exist: {} {symbol} {}", name(left), name(right));
+    SqlError::new(state::UNDEFINED_FUNCTION, message).hint("you might need to add explicit type casts")
+}

@@ -1,0 +1,625 @@
+//! A session: statements in, answers out, and the transaction they run in.
+//!
+//! ```text
+//!  idle ──BEGIN──▶ open ──error──▶ failed        idle: every statement is a transaction of its own,
+//!   ▲               │  ▲              │                run again when another commit got there first
+//!   └─COMMIT,ROLLBACK  └─ROLLBACK TO──┤          failed: nothing but ROLLBACK, ROLLBACK TO and COMMIT,
+//!   └────────────ROLLBACK, COMMIT─────┘                  which rolls back
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ropewalk::tables::{Type, Value};
+use ropewalk::{Database, Error, Isolation, Transaction};
+use sqlparser::ast;
+
+use crate::access::Access;
+use crate::budget::Budget;
+use crate::ddl::{Ddl, create_index_concurrently};
+use crate::error::{Result, SqlError, state};
+use crate::expr::Context;
+use crate::parse;
+use crate::plan::ResultColumn;
+use crate::prepared::{Outcome, Plan, Prepared};
+use crate::scope::{folded, parts};
+use crate::settings::{Settings, isolation_name};
+
+/// Statements that a session keeps planned, by their text.
+const CACHED_MAX: usize = 512;
+/// Longest text that is kept.
+const CACHED_BYTES_MAX: usize = 16 << 10;
+
+/// Where a session stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Outside of a transaction.
+    Idle,
+    /// In a transaction.
+    Open,
+    /// In a transaction that met an error.
+    Failed,
+}
+
+struct Open {
+    transaction: Transaction,
+    isolation: Isolation,
+    read_only: bool,
+    /// When it began, microseconds since 1970.
+    now: i64,
+    /// Names of savepoints in order; a released one has none and still stands in the transaction's own list.
+    savepoints: Vec<Option<String>>,
+    /// Tables that it created.
+    created: Vec<String>,
+    /// A statement ran: the isolation stands.
+    has_run: bool,
+    /// Begun by several statements in one text, not by BEGIN.
+    is_implicit: bool,
+}
+
+/// One client's session over a database. Not shared between threads; make one per client, they are cheap.
+pub struct Session {
+    db: Database,
+    settings: Settings,
+    open: Option<Box<Open>>,
+    has_failed: bool,
+    cached: HashMap<String, Prepared>,
+    named: HashMap<String, Prepared>,
+}
+
+impl Session {
+    /// A session with default settings.
+    pub fn new(db: Database) -> Self {
+        Self::with_settings(db, Settings::default())
+    }
+
+    /// A session with settings of its own.
+    pub fn with_settings(db: Database, settings: Settings) -> Self {
+        Self { db, settings, open: None, has_failed: false, cached: HashMap::new(), named: HashMap::new() }
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.db
+    }
+
+    /// The settings as they stand.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Where the session stands.
+    pub fn status(&self) -> Status {
+        match (&self.open, self.has_failed) {
+            (None, _) => Status::Idle,
+            (Some(_), false) => Status::Open,
+            (Some(_), true) => Status::Failed,
+        }
+    }
+
+    /// Runs one statement. Parameters `$1`, `$2` take their types from where they stand; a text is read as that type.
+    /// Its plan is kept for the next call with the same text.
+    ///
+    /// # Errors
+    /// Each with its SQLSTATE. Within a transaction an error makes all further statements fail (25P02) until ROLLBACK.
+    pub fn execute(&mut self, sql: &str, params: &[Value<'_>]) -> Result<Outcome> {
+        if let Some((text, mut prepared)) = self.cached.remove_entry(sql) {
+            let outcome = self.run(&mut prepared, params);
+            self.cached.insert(text, prepared);
+            return outcome;
+        }
+        let mut prepared = self.prepare(sql)?;
+        let outcome = self.run(&mut prepared, params);
+        if sql.len() <= CACHED_BYTES_MAX && !matches!(prepared.plan, Plan::Other) {
+            if self.cached.len() >= CACHED_MAX {
+                self.cached.clear();
+            }
+            self.cached.insert(sql.to_owned(), prepared);
+        }
+        outcome
+    }
+
+    /// Runs all statements of a text, without parameters. Several are one transaction unless the text itself says otherwise, as
+    /// in PostgreSQL's simple protocol.
+    ///
+    /// # Errors
+    /// The first; what ran before it in the same transaction is rolled back.
+    pub fn execute_all(&mut self, sql: &str) -> Result<Vec<Outcome>> {
+        let statements = self.failing(parse::statements(sql))?;
+        let several = statements.len() > 1;
+        let mut outcomes = Vec::with_capacity(statements.len());
+        for statement in statements {
+            if several && self.open.is_none() && !begins_or_ends(&statement) {
+                self.begin(self.settings.isolation, false, true);
+            }
+            let outcome = self.prepare_statement(Arc::new(statement), &[]);
+            let outcome = outcome.and_then(|mut prepared| self.run(&mut prepared, &[]));
+            match outcome {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(error) => {
+                    if self.open.as_ref().is_some_and(|open| open.is_implicit) {
+                        self.end();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        if self.open.as_ref().is_some_and(|open| open.is_implicit) {
+            self.commit()?;
+        }
+        Ok(outcomes)
+    }
+
+    /// Parses and plans one statement, to be run with [`Session::run`].
+    ///
+    /// # Errors
+    /// What is known before a run: syntax, names, types.
+    pub fn prepare(&mut self, sql: &str) -> Result<Prepared> {
+        self.prepare_typed(sql, &[])
+    }
+
+    /// As [`Session::prepare`], with types for parameters; `None` takes the type from where the parameter stands.
+    ///
+    /// # Errors
+    /// As [`Session::prepare`].
+    pub fn prepare_typed(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Prepared> {
+        let statement = self.failing(parse::one(sql))?;
+        self.prepare_statement(Arc::new(statement), types)
+    }
+
+    fn prepare_statement(
+        &mut self,
+        statement: Arc<ast::Statement>,
+        types: &[Option<Type>],
+    ) -> Result<Prepared> {
+        if self.has_failed && !ends_or_returns(&statement) {
+            return Err(failed());
+        }
+        let prepared = self.plan(statement, types);
+        self.failing(prepared)
+    }
+
+    fn plan(&mut self, statement: Arc<ast::Statement>, types: &[Option<Type>]) -> Result<Prepared> {
+        match &mut self.open {
+            Some(open) => {
+                Prepared::plan(statement, types, Access::Transaction(&self.db, &mut open.transaction))
+            }
+            None => {
+                let snapshot = self.db.snapshot();
+                Prepared::plan(statement, types, Access::Snapshot(&self.db, &snapshot))
+            }
+        }
+    }
+
+    /// Notes that an error makes an open transaction fail.
+    fn failing<R>(&mut self, result: Result<R>) -> Result<R> {
+        if result.is_err() && self.open.is_some() {
+            self.has_failed = true;
+        }
+        result
+    }
+
+    /// Runs a prepared statement.
+    ///
+    /// # Errors
+    /// As [`Session::execute`].
+    pub fn run(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        if self.has_failed && !ends_or_returns(&prepared.statement) {
+            return Err(failed());
+        }
+        let outcome = match (&prepared.plan, self.open.is_some()) {
+            (Plan::Other, _) => self.other(&prepared.statement.clone(), params),
+            (_, true) => self.run_inside(prepared, params),
+            (_, false) if prepared.writes() => self.run_alone(prepared, params),
+            (_, false) => self.read_alone(prepared, params),
+        };
+        self.failing(outcome)
+    }
+
+    /// A statement that reads, at a snapshot of its own.
+    fn read_alone(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        let env = self.db.engine().env();
+        let snapshot = self.db.snapshot();
+        let bound = prepared.bound(params)?;
+        let cx = Context { params: &bound, answers: &[], now: env.clock.wall_micros(), env };
+        if let Some(outcome) = prepared.point(&self.db, &snapshot, &cx)? {
+            return Ok(outcome);
+        }
+        prepared.renew(Access::Snapshot(&self.db, &snapshot))?;
+        let bound = prepared.bound(params)?;
+        let cx = Context { params: &bound, ..cx };
+        let budget = Budget::new(self.settings.memory_bytes_max);
+        prepared.run(&mut Access::Snapshot(&self.db, &snapshot), &cx, &budget)
+    }
+
+    /// A statement that writes, in a transaction of its own, again when another commit got there first.
+    fn run_alone(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        let Settings { isolation, durability, memory_bytes_max, attempts, .. } = self.settings.clone();
+        self.alone(isolation, durability, attempts, |db, transaction| {
+            let env = db.engine().env();
+            prepared.renew(Access::Transaction(db, transaction))?;
+            let bound = prepared.bound(params)?;
+            let cx = Context { params: &bound, answers: &[], now: env.clock.wall_micros(), env };
+            let budget = Budget::new(memory_bytes_max);
+            prepared.run(&mut Access::Transaction(db, transaction), &cx, &budget)
+        })
+    }
+
+    fn alone<R>(
+        &self,
+        isolation: Isolation,
+        durability: ropewalk::Durability,
+        attempts: usize,
+        mut work: impl FnMut(&Database, &mut Transaction) -> Result<R>,
+    ) -> Result<R> {
+        let mut refused = None;
+        let result = self.db.transact_with(isolation, durability, attempts.max(1), |transaction| {
+            refused = None;
+            work(&self.db, transaction).map_err(|error| {
+                let message = error.message.clone();
+                refused = Some(error);
+                Error::Invalid(message)
+            })
+        });
+        match (result, refused) {
+            (_, Some(error)) => Err(error),
+            (result, None) => Ok(result?),
+        }
+    }
+
+    fn run_inside(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        let Some(open) = &mut self.open else { return Err(crate::expr::bug("no transaction")) };
+        open.has_run = true;
+        if open.read_only && prepared.writes() {
+            return Err(read_only(&prepared.statement));
+        }
+        let env = self.db.engine().env();
+        prepared.renew(Access::Transaction(&self.db, &mut open.transaction))?;
+        let bound = prepared.bound(params)?;
+        let cx = Context { params: &bound, answers: &[], now: open.now, env };
+        let budget = Budget::new(self.settings.memory_bytes_max);
+        prepared.run(&mut Access::Transaction(&self.db, &mut open.transaction), &cx, &budget)
+    }
+
+    fn begin(&mut self, isolation: Isolation, read_only: bool, is_implicit: bool) {
+        self.open = Some(Box::new(Open {
+            transaction: self.db.begin_with(isolation),
+            isolation,
+            read_only,
+            now: self.db.engine().env().clock.wall_micros(),
+            savepoints: Vec::new(),
+            created: Vec::new(),
+            has_run: false,
+            is_implicit,
+        }));
+        self.has_failed = false;
+    }
+
+    /// Forgets the transaction.
+    fn end(&mut self) -> Option<Box<Open>> {
+        self.has_failed = false;
+        self.open.take()
+    }
+
+    fn commit(&mut self) -> Result<Outcome> {
+        let failed = self.has_failed;
+        match self.end() {
+            None => Ok(no_transaction("COMMIT")),
+            Some(_) if failed => Ok(Outcome::of("ROLLBACK")),
+            Some(open) => {
+                open.transaction.commit_with(self.settings.durability)?;
+                Ok(Outcome::of("COMMIT"))
+            }
+        }
+    }
+
+    /// Everything but SELECT, INSERT, UPDATE and DELETE.
+    fn other(&mut self, statement: &ast::Statement, params: &[Value<'_>]) -> Result<Outcome> {
+        use ast::Statement as S;
+        if !params.is_empty() {
+            let message = format!("the statement takes 0 parameters, {} were given", params.len());
+            return Err(SqlError::new(state::UNDEFINED_PARAMETER, message));
+        }
+        match statement {
+            S::StartTransaction { modes, begin, modifier: None, statements, exception: None, .. }
+                if statements.is_empty() =>
+            {
+                let command = if *begin { "BEGIN" } else { "START TRANSACTION" };
+                let (isolation, read_only) = modes_of(modes)?;
+                match &mut self.open {
+                    None => self.begin(
+                        isolation.unwrap_or(self.settings.isolation),
+                        read_only.unwrap_or(false),
+                        false,
+                    ),
+                    Some(open) if open.is_implicit => open.is_implicit = false,
+                    Some(_) => {
+                        let message = "there is already a transaction in progress";
+                        let notice = SqlError::new(state::ACTIVE_SQL_TRANSACTION, message);
+                        return Ok(Outcome { notice: Some(notice), ..Outcome::of(command) });
+                    }
+                }
+                Ok(Outcome::of(command))
+            }
+            S::Commit { chain: false, end: _, modifier: None } => self.commit(),
+            S::Rollback { chain: false, savepoint: None } => Ok(match self.end() {
+                Some(_) => Outcome::of("ROLLBACK"),
+                None => no_transaction("ROLLBACK"),
+            }),
+            S::Rollback { chain: false, savepoint: Some(name) } => self.rollback_to(&folded(name)),
+            S::Savepoint { name } => {
+                let open = self.inside("SAVEPOINT")?;
+                open.transaction.savepoint();
+                open.savepoints.push(Some(folded(name)));
+                Ok(Outcome::of("SAVEPOINT"))
+            }
+            S::ReleaseSavepoint { name } => self.release(&folded(name)),
+            S::Set(set) => self.set(set),
+            S::Reset(ast::ResetStatement { reset: ast::Reset::ConfigurationParameter(name) }) => {
+                let name = parts(name)?.join(".");
+                let value = Settings::default().show(&name)?;
+                self.settings.set(&name, &value)?;
+                Ok(Outcome::of("RESET"))
+            }
+            S::ShowVariable { variable } => {
+                let name = variable.iter().map(folded).collect::<Vec<_>>().join("_");
+                let value = match name.as_str() {
+                    "transaction_isolation" | "transaction_isolation_level" => {
+                        let isolation =
+                            self.open.as_ref().map_or(self.settings.isolation, |open| open.isolation);
+                        isolation_name(isolation).to_owned()
+                    }
+                    "time_zone" => self.settings.show("timezone")?,
+                    name => self.settings.show(name)?,
+                };
+                let columns = Some(vec![ResultColumn { name, ty: Type::TEXT }].into());
+                Ok(Outcome { columns, rows: vec![vec![Value::text(value)]], ..Outcome::of("SHOW") })
+            }
+            S::Prepare { name, data_types, statement } => {
+                let name = folded(name);
+                if self.named.contains_key(&name) {
+                    let message = format!("prepared statement \"{name}\" already exists");
+                    return Err(SqlError::new(state::DUPLICATE_PREPARED_STATEMENT, message));
+                }
+                let types: Result<Vec<_>> =
+                    data_types.iter().map(|ty| crate::types::plain(ty).map(Some)).collect();
+                let prepared = self.plan(Arc::new((**statement).clone()), &types?)?;
+                self.named.insert(name, prepared);
+                Ok(Outcome::of("PREPARE"))
+            }
+            S::Execute {
+                name: Some(name),
+                parameters,
+                immediate: false,
+                into,
+                using,
+                output: false,
+                default: false,
+                ..
+            } if into.is_empty() && using.is_empty() => {
+                self.execute_named(&parts(name)?.join("."), parameters)
+            }
+            S::Deallocate { name, prepare: _ } => {
+                let name = folded(name);
+                if name == "all" {
+                    self.named.clear();
+                } else if self.named.remove(&name).is_none() {
+                    return Err(no_prepared(&name));
+                }
+                Ok(Outcome::of("DEALLOCATE"))
+            }
+            S::Discard { object_type: ast::DiscardObject::ALL } if self.open.is_none() => {
+                self.named.clear();
+                self.cached.clear();
+                self.settings = Settings::default();
+                Ok(Outcome::of("DISCARD ALL"))
+            }
+            other => self.define(other),
+        }
+    }
+
+    fn inside(&mut self, what: &str) -> Result<&mut Open> {
+        self.open.as_deref_mut().ok_or_else(|| {
+            let message = format!("{what} can only be used in transaction blocks");
+            SqlError::new(state::NO_ACTIVE_SQL_TRANSACTION, message)
+        })
+    }
+
+    fn rollback_to(&mut self, name: &str) -> Result<Outcome> {
+        let open = self.inside("ROLLBACK TO SAVEPOINT")?;
+        let place = open.savepoints.iter().rposition(|known| known.as_deref() == Some(name));
+        let place = place.ok_or_else(|| no_savepoint(name))?;
+        while open.savepoints.len() > place {
+            open.savepoints.pop();
+            open.transaction.rollback_to_savepoint();
+        }
+        // It stays, to be rolled back to again.
+        open.transaction.savepoint();
+        open.savepoints.push(Some(name.to_owned()));
+        self.has_failed = false;
+        Ok(Outcome::of("ROLLBACK"))
+    }
+
+    fn release(&mut self, name: &str) -> Result<Outcome> {
+        let open = self.inside("RELEASE SAVEPOINT")?;
+        let place = open.savepoints.iter().rposition(|known| known.as_deref() == Some(name));
+        let place = place.ok_or_else(|| no_savepoint(name))?;
+        open.savepoints.iter_mut().skip(place).for_each(|known| *known = None);
+        Ok(Outcome::of("RELEASE"))
+    }
+
+    fn set(&mut self, set: &ast::Set) -> Result<Outcome> {
+        let done = Ok(Outcome::of("SET"));
+        match set {
+            ast::Set::SetTransaction { modes, snapshot: None, session: false } => {
+                let db = self.db.clone();
+                let open = self.inside("SET TRANSACTION")?;
+                let (isolation, read_only) = modes_of(modes)?;
+                if let Some(isolation) = isolation.filter(|isolation| *isolation != open.isolation) {
+                    if open.has_run || !open.savepoints.is_empty() {
+                        let message = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
+                        return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
+                    }
+                    open.isolation = isolation;
+                    open.transaction = db.begin_with(isolation);
+                }
+                open.read_only = read_only.unwrap_or(open.read_only);
+                done
+            }
+            ast::Set::SetTransaction { modes, snapshot: None, session: true } => {
+                let (isolation, read_only) = modes_of(modes)?;
+                if read_only == Some(true) {
+                    return Err(unsupported(set));
+                }
+                self.settings.isolation = isolation.unwrap_or(self.settings.isolation);
+                done
+            }
+            ast::Set::SingleAssignment {
+                scope: None | Some(ast::ContextModifier::Session),
+                hivevar: false,
+                variable,
+                values,
+            } => {
+                let text = |value: &ast::Expr| match value {
+                    ast::Expr::Value(value) => match &value.value {
+                        ast::Value::SingleQuotedString(text) => text.clone(),
+                        other => other.to_string(),
+                    },
+                    ast::Expr::Identifier(ident) => folded(ident),
+                    other => other.to_string(),
+                };
+                let value = values.iter().map(text).collect::<Vec<_>>().join(", ");
+                self.settings.set(&parts(variable)?.join("."), &value)?;
+                done
+            }
+            ast::Set::SetTimeZone { local: false, value } => {
+                let value = value.to_string();
+                self.settings.set("timezone", value.trim_matches('\''))?;
+                done
+            }
+            ast::Set::SetNames { charset_name, collation_name: None } => {
+                self.settings.set("client_encoding", &charset_name.value)?;
+                done
+            }
+            other => Err(unsupported(other)),
+        }
+    }
+
+    fn execute_named(&mut self, name: &str, parameters: &[ast::Expr]) -> Result<Outcome> {
+        let mut values = Vec::new();
+        for parameter in parameters {
+            let db = self.db.clone();
+            let snapshot = db.snapshot();
+            let access = Access::Snapshot(&db, &snapshot);
+            let mut planner = crate::plan::Planner::new(access, crate::scope::Params::default());
+            let scope = crate::scope::Scope::default();
+            let (expr, _) =
+                crate::bind::Binder::new(&mut planner, &scope, "EXECUTE").bind_closed(parameter)?;
+            let env = db.engine().env();
+            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env };
+            values.push(expr.constant(&cx)?);
+        }
+        let Some((name, mut prepared)) = self.named.remove_entry(name) else { return Err(no_prepared(name)) };
+        let outcome = self.run(&mut prepared, &values);
+        self.named.insert(name, prepared);
+        outcome
+    }
+
+    /// Statements that change definitions.
+    fn define(&mut self, statement: &ast::Statement) -> Result<Outcome> {
+        if let Some(open) = self.open.as_mut() {
+            open.has_run = true;
+            if open.read_only {
+                return Err(read_only(statement));
+            }
+            let env = self.db.engine().env();
+            let cx = Context { params: &[], answers: &[], now: open.now, env };
+            let (transaction, created) = (&mut open.transaction, &mut open.created);
+            let mut ddl = Ddl { db: &self.db, transaction, cx, created };
+            return ddl.run(statement)?.map(Outcome::of).ok_or_else(|| unsupported(statement));
+        }
+        let Settings { durability, attempts, .. } = self.settings;
+        if let ast::Statement::CreateIndex(create) = statement
+            && create.concurrently
+        {
+            let mut transaction = self.db.begin();
+            let env = self.db.engine().env();
+            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env };
+            create_index_concurrently(&self.db, &mut transaction, cx, create)?;
+            return Ok(Outcome::of("CREATE INDEX"));
+        }
+        self.alone(Isolation::Serializable, durability, attempts, |db, transaction| {
+            let env = db.engine().env();
+            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env };
+            let mut created = Vec::new();
+            let mut ddl = Ddl { db, transaction, cx, created: &mut created };
+            ddl.run(statement)?.map(Outcome::of).ok_or_else(|| unsupported(statement))
+        })
+    }
+}
+
+fn modes_of(modes: &[ast::TransactionMode]) -> Result<(Option<Isolation>, Option<bool>)> {
+    let (mut isolation, mut read_only) = (None, None);
+    for mode in modes {
+        match mode {
+            ast::TransactionMode::AccessMode(mode) => {
+                read_only = Some(*mode == ast::TransactionAccessMode::ReadOnly)
+            }
+            ast::TransactionMode::IsolationLevel(level) => {
+                isolation = Some(match level {
+                    ast::TransactionIsolationLevel::Serializable => Isolation::Serializable,
+                    ast::TransactionIsolationLevel::RepeatableRead
+                    | ast::TransactionIsolationLevel::Snapshot => Isolation::Snapshot,
+                    ast::TransactionIsolationLevel::ReadCommitted
+                    | ast::TransactionIsolationLevel::ReadUncommitted => Isolation::ReadCommitted,
+                });
+            }
+        }
+    }
+    Ok((isolation, read_only))
+}
+
+/// Statements that decide themselves about transactions.
+fn begins_or_ends(statement: &ast::Statement) -> bool {
+    matches!(
+        statement,
+        ast::Statement::StartTransaction { .. }
+            | ast::Statement::Commit { .. }
+            | ast::Statement::Rollback { .. }
+    )
+}
+
+/// Statements that a failed transaction takes.
+fn ends_or_returns(statement: &ast::Statement) -> bool {
+    matches!(statement, ast::Statement::Commit { .. } | ast::Statement::Rollback { .. })
+}
+
+fn failed() -> SqlError {
+    let message = "current transaction is aborted, commands ignored until end of transaction block";
+    SqlError::new(state::IN_FAILED_SQL_TRANSACTION, message)
+}
+
+fn read_only(statement: &ast::Statement) -> SqlError {
+    let text = statement.to_string();
+    let command = text.split(' ').next().unwrap_or_default();
+    let message = format!("cannot execute {command} in a read-only transaction");
+    SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message)
+}
+
+fn no_transaction(command: &'static str) -> Outcome {
+    let notice = SqlError::new(state::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
+    Outcome { notice: Some(notice), ..Outcome::of(command) }
+}
+
+fn no_savepoint(name: &str) -> SqlError {
+    SqlError::new(state::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+}
+
+fn no_prepared(name: &str) -> SqlError {
+    SqlError::new(state::INVALID_SQL_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
+}
+
+fn unsupported(statement: impl std::fmt::Display) -> SqlError {
+    let text: String = statement.to_string().chars().take(80).collect();
+    SqlError::unsupported(text, "it is not served yet")
+}

@@ -1,0 +1,119 @@
+//! What a session may be told by SET, and answers to SHOW. Few things can be set; what cannot be honoured is refused.
+
+use ropewalk::{Durability, Isolation};
+
+use crate::budget::MEMORY_BYTES_MAX;
+use crate::error::{Result, SqlError, state};
+
+/// How a session runs its statements.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Isolation of statements outside of a transaction, and of transactions that name none. Serializable.
+    pub isolation: Isolation,
+    /// When a commit is answered. After the sync.
+    pub durability: Durability,
+    /// Bytes that one statement may hold in memory. 256 MiB.
+    pub memory_bytes_max: usize,
+    /// How often a single statement outside of a transaction is run when other commits get there first. 10.
+    pub attempts: usize,
+    /// What the client calls itself.
+    pub application_name: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            isolation: Isolation::Serializable,
+            durability: Durability::Sync,
+            memory_bytes_max: MEMORY_BYTES_MAX,
+            attempts: 10,
+            application_name: String::new(),
+        }
+    }
+}
+
+/// The isolation by its name in SQL; repeatable read is our snapshot isolation, as it is in PostgreSQL.
+pub(crate) fn isolation_named(name: &str) -> Option<Isolation> {
+    match name.to_ascii_lowercase().as_str() {
+        "serializable" => Some(Isolation::Serializable),
+        "repeatable read" => Some(Isolation::Snapshot),
+        "read committed" | "read uncommitted" => Some(Isolation::ReadCommitted),
+        _ => None,
+    }
+}
+
+pub(crate) fn isolation_name(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::Serializable => "serializable",
+        Isolation::Snapshot => "repeatable read",
+        Isolation::ReadCommitted => "read committed",
+    }
+}
+
+/// Variables with one value, which may be set to that.
+const FIXED: [(&str, &str); 7] = [
+    ("client_encoding", "UTF8"),
+    ("server_encoding", "UTF8"),
+    ("timezone", "UTC"),
+    ("datestyle", "ISO, MDY"),
+    ("intervalstyle", "postgres"),
+    ("standard_conforming_strings", "on"),
+    ("integer_datetimes", "on"),
+];
+
+impl Settings {
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let refused = |only: &str| {
+            let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
+            Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).hint(format!("allowed: {only}")))
+        };
+        match name {
+            "application_name" => {
+                self.application_name = value.chars().filter(|c| !c.is_control()).take(63).collect()
+            }
+            "default_transaction_isolation" => match isolation_named(value) {
+                Some(isolation) => self.isolation = isolation,
+                None => return refused("serializable, repeatable read, read committed"),
+            },
+            "synchronous_commit" => match value.to_ascii_lowercase().as_str() {
+                "on" | "true" | "local" | "remote_write" | "remote_apply" => {
+                    self.durability = Durability::Sync
+                }
+                "off" | "false" => self.durability = Durability::Buffered,
+                _ => return refused("on, off"),
+            },
+            _ => match FIXED.iter().find(|(known, _)| *known == name) {
+                Some((_, only)) => {
+                    let plain = |text: &str| text.to_ascii_lowercase().replace(['-', ' '], "");
+                    let first = only.split(',').next().unwrap_or_default();
+                    if plain(value) != plain(only) && plain(value) != plain(first) {
+                        return refused(only);
+                    }
+                }
+                None => return Err(unknown(name)),
+            },
+        }
+        Ok(())
+    }
+
+    pub(crate) fn show(&self, name: &str) -> Result<String> {
+        Ok(match name {
+            "application_name" => self.application_name.clone(),
+            "default_transaction_isolation" => isolation_name(self.isolation).into(),
+            "synchronous_commit" => if self.durability == Durability::Sync { "on" } else { "off" }.into(),
+            "server_version" => "15.0".into(),
+            "search_path" => "public".into(),
+            _ => match FIXED.iter().find(|(known, _)| *known == name) {
+                Some((_, value)) => (*value).into(),
+                None => return Err(unknown(name)),
+            },
+        })
+    }
+}
+
+fn unknown(name: &str) -> SqlError {
+    let message = format!("unrecognized configuration parameter \"{name}\"");
+    SqlError::new(state::UNDEFINED_OBJECT, message).hint(
+        "known are application_name, default_transaction_isolation, synchronous_commit, and those with one value, such as timezone",
+    )
+}

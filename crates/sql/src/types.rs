@@ -1,0 +1,189 @@
+//! Names of types: from SQL to the types of columns, and back as PostgreSQL says them in messages.
+
+use ropewalk::tables::{NumericLimits, Scalar, Type};
+use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
+
+use crate::error::{Result, SqlError, state};
+
+const TYPES: &str = "use bool, smallint, integer, bigint, real, double precision, numeric(p,s), text, varchar(n), \
+                     bytea, date, time, timestamp, timestamptz, uuid, json or arrays of them";
+
+/// What a column definition says beside its type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Modifiers {
+    /// Characters that a `varchar(n)` may have.
+    pub(crate) characters_max: Option<u64>,
+    /// `serial`: the column numbers its rows.
+    pub(crate) serial: bool,
+}
+
+/// The type that `data_type` names, without more.
+pub(crate) fn plain(data_type: &DataType) -> Result<Type> {
+    let (ty, modifiers) = with_modifiers(data_type)?;
+    if modifiers.serial {
+        return Err(unknown(data_type));
+    }
+    if modifiers.characters_max.is_some() {
+        return Err(SqlError::unsupported(
+            format!("a cast to {data_type}"),
+            "cast to text, and use left() to cut",
+        ));
+    }
+    Ok(ty)
+}
+
+fn unknown(data_type: &DataType) -> SqlError {
+    SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{data_type}\" does not exist")).hint(TYPES)
+}
+
+fn numeric(info: &ExactNumberInfo, data_type: &DataType) -> Result<Type> {
+    let (precision, scale) = match info {
+        ExactNumberInfo::None => return Ok(Type::NUMERIC),
+        ExactNumberInfo::Precision(precision) => (*precision, 0),
+        ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
+    };
+    match (u8::try_from(precision), u8::try_from(scale)) {
+        (Ok(precision @ 1..=38), Ok(scale)) if scale <= precision => {
+            Ok(Type::Scalar(Scalar::Numeric(Some(NumericLimits { precision, scale }))))
+        }
+        _ => Err(SqlError::unsupported(data_type, "precision is 1 to 38, scale 0 to the precision")),
+    }
+}
+
+fn length(characters: &Option<CharacterLength>) -> Modifiers {
+    let characters_max = match characters {
+        Some(CharacterLength::IntegerLength { length, .. }) => Some(*length),
+        Some(CharacterLength::Max) | None => None,
+    };
+    Modifiers { characters_max, serial: false }
+}
+
+/// The type that `data_type` names, and what else it says.
+pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> {
+    let micros = |precision: &Option<u64>| matches!(precision, None | Some(6));
+    let ty = match data_type {
+        DataType::Bool | DataType::Boolean => Type::BOOL,
+        DataType::SmallInt(None) | DataType::Int2(None) => Type::INT2,
+        DataType::Int(None) | DataType::Integer(None) | DataType::Int4(None) => Type::INT4,
+        DataType::BigInt(None) | DataType::Int8(None) => Type::INT8,
+        DataType::Real | DataType::Float4 => Type::FLOAT4,
+        DataType::Float8 | DataType::DoublePrecision | DataType::Double(ExactNumberInfo::None) => {
+            Type::FLOAT8
+        }
+        DataType::Float(ExactNumberInfo::None) => Type::FLOAT8,
+        DataType::Float(ExactNumberInfo::Precision(1..=24)) => Type::FLOAT4,
+        DataType::Float(ExactNumberInfo::Precision(25..=53)) => Type::FLOAT8,
+        DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => numeric(info, data_type)?,
+        DataType::Text => Type::TEXT,
+        DataType::Varchar(n) | DataType::CharacterVarying(n) | DataType::CharVarying(n) => {
+            return Ok((Type::TEXT, length(n)));
+        }
+        DataType::Bytea => Type::BYTEA,
+        DataType::Date => Type::DATE,
+        DataType::Time(p, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) if micros(p) => Type::TIME,
+        DataType::Timestamp(p, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) if micros(p) => {
+            Type::TIMESTAMP
+        }
+        DataType::Timestamp(p, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) if micros(p) => {
+            Type::TIMESTAMPTZ
+        }
+        DataType::Uuid => Type::UUID,
+        DataType::JSON => Type::JSON,
+        DataType::JSONB => {
+            return Err(SqlError::unsupported("type jsonb", "use json, which keeps the text as it came"));
+        }
+        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => plain(element)?.array(),
+        DataType::Custom(name, arguments) if arguments.is_empty() => {
+            let serial = match name.to_string().to_ascii_lowercase().as_str() {
+                "serial" | "serial4" => Type::INT4,
+                "bigserial" | "serial8" => Type::INT8,
+                "smallserial" | "serial2" => Type::INT2,
+                _ => return Err(unknown(data_type)),
+            };
+            return Ok((serial, Modifiers { characters_max: None, serial: true }));
+        }
+        DataType::Char(_) | DataType::Character(_) | DataType::Interval { .. } | DataType::Time(..) => {
+            return Err(SqlError::unsupported(format!("type {data_type}"), TYPES));
+        }
+        _ => return Err(unknown(data_type)),
+    };
+    Ok((ty, Modifiers::default()))
+}
+
+fn scalar_name(scalar: Scalar) -> String {
+    match scalar {
+        Scalar::Bool => "boolean".into(),
+        Scalar::Int2 => "smallint".into(),
+        Scalar::Int4 => "integer".into(),
+        Scalar::Int8 => "bigint".into(),
+        Scalar::Float4 => "real".into(),
+        Scalar::Float8 => "double precision".into(),
+        Scalar::Time => "time without time zone".into(),
+        Scalar::Timestamp => "timestamp without time zone".into(),
+        Scalar::Timestamptz => "timestamp with time zone".into(),
+        other => other.to_string(),
+    }
+}
+
+/// The type's name as PostgreSQL writes it.
+pub fn type_name(ty: Type) -> String {
+    match ty {
+        Type::Scalar(scalar) => scalar_name(scalar),
+        Type::Array(scalar) => format!("{}[]", scalar_name(scalar)),
+    }
+}
+
+/// [`type_name`], for a type that may still be open.
+pub(crate) fn shown(ty: Option<Type>) -> String {
+    ty.map_or_else(|| "unknown".into(), type_name)
+}
+
+/// Whether a number, and how it ranks among numbers: the greater wins when two meet.
+pub(crate) fn rank(ty: Type) -> Option<u8> {
+    Some(match ty {
+        Type::INT2 => 0,
+        Type::INT4 => 1,
+        Type::INT8 => 2,
+        Type::Scalar(Scalar::Numeric(_)) => 3,
+        Type::FLOAT4 => 4,
+        Type::FLOAT8 => 5,
+        _ => return None,
+    })
+}
+
+pub(crate) fn is_numeric(ty: Type) -> bool {
+    matches!(ty, Type::Scalar(Scalar::Numeric(_)))
+}
+
+pub(crate) fn is_integer(ty: Type) -> bool {
+    matches!(ty, Type::INT2 | Type::INT4 | Type::INT8)
+}
+
+/// The same type but for its limits.
+pub(crate) fn same(a: Type, b: Type) -> bool {
+    a == b || is_numeric(a) && is_numeric(b)
+}
+
+/// What two types become when they meet without a cast; `None` when they do not.
+pub(crate) fn common(a: Type, b: Type) -> Option<Type> {
+    if a == b {
+        return Some(a);
+    }
+    if let (Some(x), Some(y)) = (rank(a), rank(b)) {
+        return Some(match x.max(y) {
+            3 => Type::NUMERIC,
+            _ if x >= y => a,
+            _ => b,
+        });
+    }
+    let times = |ty| match ty {
+        Type::DATE => Some(0),
+        Type::TIMESTAMP => Some(1),
+        Type::TIMESTAMPTZ => Some(2),
+        _ => None,
+    };
+    match (times(a)?, times(b)?) {
+        (x, y) if x >= y => Some(a),
+        _ => Some(b),
+    }
+}

@@ -1,0 +1,6 @@
+//! SQL, as scripts and as code.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
+
+mod golden;
+mod logic;
+mod sessions;

@@ -1,0 +1,218 @@
+//! Sessions as code: parameters, prepared statements, plans that follow definitions, several statements, limits, threads.
+
+use std::thread;
+
+use ropewalk::Database;
+use ropewalk::tables::{Type, Value};
+use ropewalk_sql::{Session, Settings, Status, to_text};
+
+use crate::golden::shown;
+
+fn session() -> Session {
+    Session::new(Database::in_memory().unwrap())
+}
+
+fn rows(session: &mut Session, sql: &str, params: &[Value<'_>]) -> Vec<String> {
+    shown(&session.execute(sql, params).unwrap())
+}
+
+fn code(session: &mut Session, sql: &str, params: &[Value<'_>]) -> &'static str {
+    session.execute(sql, params).unwrap_err().state.0
+}
+
+#[test]
+fn parameters_take_their_types_from_where_they_stand() {
+    let mut s = session();
+    s.execute("CREATE TABLE t (id bigint PRIMARY KEY, n numeric, d date, j json, tags text[])", &[]).unwrap();
+    let insert = s.prepare("INSERT INTO t VALUES ($1, $2, $3, $4, $5)").unwrap();
+    let array = Type::TEXT.array();
+    assert_eq!(insert.parameters(), [Type::INT8, Type::NUMERIC, Type::DATE, Type::JSON, array]);
+    let mut insert = insert;
+    // Texts are read as what is needed; numbers widen.
+    let texts = ["1", "1.50", "2024-02-29", "{\"a\":1}", "{x,y}"].map(Value::text);
+    s.run(&mut insert, &texts).unwrap();
+    s.run(&mut insert, &[Value::Int4(2), Value::Int4(7), Value::Null, Value::Null, Value::Null]).unwrap();
+    assert_eq!(
+        rows(&mut s, "SELECT * FROM t", &[]),
+        ["1|1.50|2024-02-29|{\"a\":1}|{x,y}", "2|7|NULL|NULL|NULL"]
+    );
+    assert_eq!(
+        rows(&mut s, "SELECT id FROM t WHERE id = $1 OR n > $2", &[Value::Int8(9), Value::text("1.4")]),
+        ["1", "2"]
+    );
+    assert_eq!(rows(&mut s, "SELECT id FROM t WHERE id = ANY ($1)", &[Value::text("{2,3}")]), ["2"]);
+    assert_eq!(
+        rows(&mut s, "SELECT $1 || 'x', $2::int + 1", &[Value::text("a"), Value::text("41")]),
+        ["ax|42"]
+    );
+    assert_eq!(code(&mut s, "SELECT id FROM t WHERE id = $1", &[Value::text("x")]), "22P02");
+    assert_eq!(code(&mut s, "SELECT id FROM t WHERE id = $1", &[]), "42P02");
+    assert_eq!(code(&mut s, "SELECT id FROM t WHERE id = $1", &[Value::Bool(true)]), "42804");
+    assert_eq!(code(&mut s, "SELECT $0", &[]), "42P02");
+    assert_eq!(code(&mut s, "SELECT $99999999", &[]), "42P02");
+}
+
+#[test]
+fn a_prepared_statement_follows_the_definitions() {
+    let mut s = session();
+    s.execute("CREATE TABLE t (id int PRIMARY KEY, a int)", &[]).unwrap();
+    s.execute("INSERT INTO t VALUES (1, 10), (2, 20)", &[]).unwrap();
+    let mut get = s.prepare("SELECT * FROM t WHERE id = $1").unwrap();
+    let one = [Value::Int4(1)];
+    assert_eq!(shown(&s.run(&mut get, &one).unwrap()), ["1|10"]);
+    s.execute("ALTER TABLE t ADD COLUMN b text DEFAULT 'new'", &[]).unwrap();
+    assert_eq!(shown(&s.run(&mut get, &one).unwrap()), ["1|10|new"]);
+    // In a transaction that changes the table itself, too, and back again.
+    s.execute("BEGIN", &[]).unwrap();
+    s.execute("ALTER TABLE t DROP COLUMN a", &[]).unwrap();
+    assert_eq!(shown(&s.run(&mut get, &one).unwrap()), ["1|new"]);
+    s.execute("ROLLBACK", &[]).unwrap();
+    assert_eq!(shown(&s.run(&mut get, &one).unwrap()), ["1|10|new"]);
+    s.execute("ALTER TABLE t RENAME TO u", &[]).unwrap();
+    assert_eq!(s.run(&mut get, &one).unwrap_err().state.0, "42P01");
+    s.execute("CREATE TABLE t (id int PRIMARY KEY)", &[]).unwrap();
+    assert_eq!(shown(&s.run(&mut get, &one).unwrap()), [""; 0]);
+    s.execute("INSERT INTO t VALUES (1)", &[]).unwrap();
+    assert_eq!(shown(&s.run(&mut get, &one).unwrap()), ["1"]);
+    assert_eq!(get.columns().unwrap().len(), 1);
+}
+
+#[test]
+fn a_look_up_by_key_sees_what_any_other_read_sees() {
+    let mut s = session();
+    s.execute("CREATE TABLE t (a text, b int, v int, PRIMARY KEY (a, b))", &[]).unwrap();
+    s.execute("INSERT INTO t VALUES ('x', 1, 10), ('x', 2, NULL), ('', -1, 5)", &[]).unwrap();
+    let by_key = "SELECT v FROM t WHERE a = $1 AND b = $2 AND v > 5";
+    assert_eq!(rows(&mut s, by_key, &[Value::text("x"), Value::Int4(1)]), ["10"]);
+    assert_eq!(rows(&mut s, by_key, &[Value::text("x"), Value::Int4(2)]), [""; 0]);
+    assert_eq!(rows(&mut s, by_key, &[Value::text(""), Value::Int4(-1)]), [""; 0]);
+    assert_eq!(rows(&mut s, by_key, &[Value::Null, Value::Int4(1)]), [""; 0]);
+    assert_eq!(rows(&mut s, "SELECT v + 1 FROM t WHERE b = 1 AND a = 'x'", &[]), ["11"]);
+    s.execute("BEGIN", &[]).unwrap();
+    s.execute("UPDATE t SET v = 11 WHERE a = 'x' AND b = 1", &[]).unwrap();
+    assert_eq!(rows(&mut s, by_key, &[Value::text("x"), Value::Int4(1)]), ["11"]);
+    s.execute("ROLLBACK", &[]).unwrap();
+    assert_eq!(rows(&mut s, by_key, &[Value::text("x"), Value::Int4(1)]), ["10"]);
+}
+
+#[test]
+fn several_statements_are_one_transaction() {
+    let mut s = session();
+    s.execute_all("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1); SELECT * FROM t;").unwrap();
+    let error = s.execute_all("INSERT INTO t VALUES (2); INSERT INTO t VALUES (1)").unwrap_err();
+    assert_eq!(error.state.0, "23505");
+    assert_eq!(s.status(), Status::Idle);
+    assert_eq!(rows(&mut s, "SELECT count(*) FROM t", &[]), ["1"]);
+    // A COMMIT inside ends what was begun so far; BEGIN makes the rest a transaction that stays open.
+    s.execute_all(
+        "INSERT INTO t VALUES (2); COMMIT; INSERT INTO t VALUES (3); BEGIN; INSERT INTO t VALUES (4)",
+    )
+    .unwrap();
+    assert_eq!(s.status(), Status::Open);
+    assert_eq!(s.execute_all("SELECT 1/0").unwrap_err().state.0, "22012");
+    assert_eq!(s.status(), Status::Failed);
+    s.execute_all("ROLLBACK").unwrap();
+    assert_eq!(rows(&mut s, "SELECT max(id) FROM t", &[]), ["2"]);
+    assert!(s.execute_all("").unwrap().is_empty());
+    assert_eq!(code(&mut s, "SELECT 1; SELECT 2", &[]), "42601");
+    assert_eq!(code(&mut s, "", &[]), "42601");
+}
+
+#[test]
+fn nonsense_and_excess_are_refused() {
+    let mut s = session();
+    for (sql, expected) in [
+        ("SELEC 1", "42601"),
+        ("SELECT 'open", "42601"),
+        (&format!("SELECT {}1{}", "(".repeat(5000), ")".repeat(5000)), "54001"),
+        (&format!("SELECT 1{}", "+1".repeat(5000)), "54001"),
+        (&format!("SELECT 1{}", "+1".repeat(1500)), "54001"),
+        (&format!("SELECT {}true", "NOT ".repeat(5000)), "54001"),
+        ("SELECT repeat('x', 2000000000)", "54000"),
+        ("SELECT lpad('x', 2000000000)", "54000"),
+        ("MERGE INTO t USING u ON true WHEN MATCHED THEN DELETE", "0A000"),
+        ("COPY t FROM STDIN", "0A000"),
+    ] {
+        let error = s.execute(sql, &[]).unwrap_err();
+        assert_eq!(error.state.0, expected, "{} {}", sql.chars().take(40).collect::<String>(), error.message);
+    }
+    // Long chains of AND and OR are walked, not followed down.
+    let chain = format!("SELECT true{}", " AND true".repeat(1500));
+    assert_eq!(rows(&mut s, &chain, &[]), ["t"]);
+    let list: Vec<String> = (0..20_000).map(|n| n.to_string()).collect();
+    assert_eq!(rows(&mut s, &format!("SELECT 19999 IN ({})", list.join(",")), &[]), ["t"]);
+}
+
+#[test]
+fn a_statement_keeps_to_its_memory() {
+    let db = Database::in_memory().unwrap();
+    let mut s = Session::with_settings(db, Settings { memory_bytes_max: 200_000, ..Settings::default() });
+    s.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", &[]).unwrap();
+    for id in 0..1000 {
+        s.execute("INSERT INTO t VALUES ($1, repeat('x', 500))", &[Value::Int4(id)]).unwrap();
+    }
+    for sql in [
+        "SELECT * FROM t",
+        "SELECT v FROM t ORDER BY v, id",
+        "SELECT DISTINCT id, v FROM t",
+        "SELECT string_agg(v, '') FROM t",
+        "SELECT id, count(*), min(v) FROM t GROUP BY id, v",
+        "SELECT count(*) FROM t a, t b, t c WHERE a.v = b.v AND b.v = c.v",
+        "UPDATE t SET v = 'y'",
+    ] {
+        assert_eq!(code(&mut s, sql, &[]), "53200", "{sql}");
+    }
+    assert_eq!(rows(&mut s, "SELECT count(*), min(v) = max(v) FROM t WHERE id > 5", &[]), ["994|t"]);
+    assert_eq!(rows(&mut s, "SELECT id FROM t WHERE id > 990 ORDER BY v LIMIT 1", &[]).len(), 1);
+}
+
+#[test]
+fn writers_of_many_threads_lose_nothing() {
+    let db = Database::in_memory().unwrap();
+    let mut s = Session::new(db.clone());
+    s.execute("CREATE TABLE accounts (id int PRIMARY KEY, balance int NOT NULL)", &[]).unwrap();
+    s.execute("INSERT INTO accounts VALUES (1, 0), (2, 0)", &[]).unwrap();
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let settings = Settings { attempts: 1000, ..Settings::default() };
+            let mut session = Session::with_settings(db.clone(), settings);
+            thread::spawn(move || {
+                for turn in 0..50 {
+                    let sql = "UPDATE accounts SET balance = balance + 1 WHERE id = $1";
+                    session.execute(sql, &[Value::Int4(1 + turn % 2)]).unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(rows(&mut s, "SELECT sum(balance) FROM accounts", &[]), ["200"]);
+}
+
+/// Prints what a prepared point SELECT takes; run by hand: `cargo test -p ropewalk-sql -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures"]
+fn time_of_a_point_select() {
+    let mut s = session();
+    s.execute("CREATE TABLE t (id bigint PRIMARY KEY, v text)", &[]).unwrap();
+    let mut insert = s.prepare("INSERT INTO t VALUES ($1, 'value ' || $1::text)").unwrap();
+    s.execute("BEGIN", &[]).unwrap();
+    let many: i64 = 100_000;
+    (0..many).for_each(|id| drop(s.run(&mut insert, &[Value::Int8(id)]).unwrap()));
+    s.execute("COMMIT", &[]).unwrap();
+    s.database().checkpoint().unwrap();
+    let mut get = s.prepare("SELECT v FROM t WHERE id = $1").unwrap();
+    let started = std::time::Instant::now();
+    let mut key = 7_i64;
+    for _ in 0..many {
+        key = (key * 48_271 + 11) % many;
+        assert_eq!(s.run(&mut get, &[Value::Int8(key)]).unwrap().rows.len(), 1);
+    }
+    println!("prepared point SELECT: {} ns", started.elapsed().as_nanos() / u128::try_from(many).unwrap());
+    let started = std::time::Instant::now();
+    for _ in 0..many {
+        key = (key * 48_271 + 11) % many;
+        s.execute("SELECT v FROM t WHERE id = $1", &[Value::Int8(key)]).unwrap();
+    }
+    println!("by its text: {} ns", started.elapsed().as_nanos() / u128::try_from(many).unwrap());
+    assert_eq!(to_text(&Value::Int8(many)).unwrap(), "100000");
+}
