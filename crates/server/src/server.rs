@@ -272,7 +272,9 @@ impl Running {
             running.listen_mongo(address, settings.mongo.announce.clone())?;
         }
         if let Every::Period(Period(interval)) = settings.prometheus.self_scrape {
-            let instance = running.addresses.first().map_or_else(String::new, |first| first.address.clone());
+            let addresses = &running.addresses;
+            let reached = addresses.iter().find(|address| address.protocol == "http").or(addresses.first());
+            let instance = reached.map_or_else(String::new, |reached| reached.address.clone());
             let service = running.service.clone();
             tokio::spawn(ropewalk_prometheus::scrape_self(service, prometheus(settings), interval, instance));
         }
