@@ -224,24 +224,12 @@ impl<'a> Call<'a> {
         if let Some(concern) = self.args.document("writeConcern")? {
             let concern = Args::statement("writeConcern", concern, WRITE_CONCERN)?;
             match concern.get("w") {
-                None => {}
-                Some(Value::String("majority")) => {}
-                Some(Value::String(other)) => {
-                    let message =
-                        format!("No write concern mode named '{other}' found in replica set configuration");
-                    return Err(Failure::new(Code::UnsatisfiableWriteConcern, message));
+                None | Some(Value::String(_)) => {}
+                Some(w) if matches!(w.as_integer(), Some(0..=50)) => {}
+                Some(w) => {
+                    let message = "w has to be a non-negative number and not greater than 50; found: ";
+                    return Err(Failure::new(Code::FailedToParse, format!("{message}{w}")));
                 }
-                Some(w) => match w.as_integer() {
-                    Some(0 | 1) => {}
-                    Some(2..=50) => {
-                        let message = "Not enough data-bearing nodes";
-                        return Err(Failure::new(Code::UnsatisfiableWriteConcern, message));
-                    }
-                    _ => {
-                        let message = "w has to be a non-negative number and not greater than 50; found: ";
-                        return Err(Failure::new(Code::FailedToParse, format!("{message}{w}")));
-                    }
-                },
             }
             concern.flag("j")?;
         }
@@ -339,6 +327,22 @@ impl<'a> Call<'a> {
     /// The newest visible commit.
     pub(crate) fn seq(&self) -> Seq {
         self.shared.service.database().seq()
+    }
+}
+
+/// What is told beside the answer of a write that was done, when more members were to have it than there are.
+pub(crate) fn unsatisfied(request: &Request) -> Option<Failure> {
+    let concern = request.body().get("writeConcern")?.as_document()?;
+    match concern.get("w")? {
+        Value::String("majority") => None,
+        Value::String(mode) => {
+            let message = format!("No write concern mode named '{mode}' found in replica set configuration");
+            Some(Failure::new(Code::UnknownReplWriteConcern, message))
+        }
+        w if w.as_integer().is_some_and(|members| members > 1) => {
+            Some(Failure::new(Code::UnsatisfiableWriteConcern, "Not enough data-bearing nodes"))
+        }
+        _ => None,
     }
 }
 

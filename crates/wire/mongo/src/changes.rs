@@ -166,18 +166,17 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
 
 /// The stages behind `$changeStream`.
 fn pipeline(call: &Call<'_>, stages: Doc<'_>) -> Outcome<Option<Pipeline>> {
-    for stage in stages.values().skip(1) {
+    let rest = Owned::array(stages.values().skip(1));
+    let Some(rest) = rest.value().as_array().filter(|rest| !rest.is_empty()) else { return Ok(None) };
+    let pipeline = Pipeline::parse(rest, &call.options(&call.args)?)?;
+    for stage in rest.values() {
         let name = stage.as_document().and_then(Doc::first).map_or("", |(name, _)| name);
-        if name.starts_with('$') && !STAGES.contains(&name) {
+        if !STAGES.contains(&name) {
             let message = format!("{name} is not permitted in a $changeStream pipeline");
             return Err(Failure::new(Code::IllegalOperation, message));
         }
     }
-    let rest = Owned::array(stages.values().skip(1));
-    match rest.value().as_array() {
-        Some(rest) if !rest.is_empty() => Ok(Some(Pipeline::parse(rest, &call.options(&call.args)?)?)),
-        _ => Ok(None),
-    }
+    Ok(Some(pipeline))
 }
 
 /// `getMore`

@@ -2,9 +2,9 @@
 
 use ropewalk_wire::Code as WireCode;
 
-use crate::call::{Call, Client};
+use crate::call::{Call, Client, unsatisfied};
 use crate::documents::lang::{DocBuf, Value, Writer};
-use crate::failure::{Code, Failure, Outcome, RETRYABLE, TRANSIENT, shutting_down};
+use crate::failure::{Code, Failure, NOT_RESUMABLE, Outcome, RETRYABLE, TRANSIENT, shutting_down};
 use crate::frame::Request;
 use crate::{Mongo, Shared, changes, hello, login, read, schema, server, transaction, write};
 
@@ -118,6 +118,13 @@ pub(crate) async fn run(mongo: &Mongo, client: &mut Client, request: &Request) -
     };
     let (mut out, done) = match outcome {
         Ok(mut out) => {
+            if let Some(unsatisfied) = unsatisfied(request) {
+                out.open_document("writeConcernError");
+                out.put("code", Value::Int32(unsatisfied.code));
+                out.put("codeName", Value::String(&unsatisfied.name));
+                out.put("errmsg", Value::String(&unsatisfied.message));
+                out.close();
+            }
             out.put("ok", Value::Double(1.0));
             (out, Ok(()))
         }
@@ -157,6 +164,7 @@ fn labelled(failure: Failure, request: &Request) -> Failure {
     let in_transaction = body.get("autocommit").is_some();
     match failure.code {
         112 if in_transaction => failure.label(TRANSIENT),
+        280 | 286 => failure.label(NOT_RESUMABLE),
         // While it stops: everything can be sent again to whoever comes next.
         91 if in_transaction && name != "commitTransaction" => failure.label(TRANSIENT),
         91 if body.get("txnNumber").is_some() => failure.label(RETRYABLE),

@@ -5,6 +5,7 @@
 //! | TransientTransactionError | run the whole transaction again |
 //! | UnknownTransactionCommitResult | send the commit again |
 //! | RetryableWriteError | send the write again, once |
+//! | NonResumableChangeStreamError | give the change stream up |
 
 use std::borrow::Cow;
 use std::fmt;
@@ -40,7 +41,7 @@ codes! {
     InternalError = 1, BadValue = 2, NoSuchKey = 4, FailedToParse = 9, Unauthorized = 13, TypeMismatch = 14,
     InvalidLength = 16, ProtocolError = 17, AuthenticationFailed = 18, IllegalOperation = 20, NamespaceNotFound = 26,
     CursorNotFound = 43, MaxTimeMSExpired = 50, CommandNotFound = 59, CannotCreateIndex = 67, InvalidOptions = 72,
-    InvalidNamespace = 73, ShutdownInProgress = 91, OperationFailed = 96, UnsatisfiableWriteConcern = 100,
+    InvalidNamespace = 73, UnknownReplWriteConcern = 79, ShutdownInProgress = 91, OperationFailed = 96, UnsatisfiableWriteConcern = 100,
     WriteConflict = 112, ConflictingOperationInProgress = 117, CommandFailed = 125, ExceededMemoryLimit = 146,
     TransactionTooOld = 225, NotImplemented = 238, SnapshotTooOld = 239, NoSuchTransaction = 251,
     TransactionCommitted = 256, InvalidResumeToken = 260, TooManyLogicalSessions = 261,
@@ -55,6 +56,9 @@ pub(crate) const TRANSIENT: &str = "TransientTransactionError";
 pub(crate) const UNKNOWN_COMMIT: &str = "UnknownTransactionCommitResult";
 /// Send the write again.
 pub(crate) const RETRYABLE: &str = "RetryableWriteError";
+
+/// A change stream cannot go on.
+pub(crate) const NOT_RESUMABLE: &str = "NonResumableChangeStreamError";
 
 /// Why a command failed.
 #[derive(Debug, Clone)]

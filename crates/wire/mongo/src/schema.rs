@@ -265,6 +265,7 @@ const INDEX_FIELDS: &[&str] = &[
     "collation",
     "v",
     "background",
+    "dropDups",
     "ns",
 ];
 
@@ -272,6 +273,7 @@ const INDEX_FIELDS: &[&str] = &[
 fn index_def(index: Doc<'_>) -> Outcome<Option<IndexDef>> {
     let args = Args::statement("createIndexes.indexes", index, INDEX_FIELDS)?;
     Options::refuse_collation(args.get("collation"))?;
+    args.not_offered(&["dropDups"])?;
     if !matches!(args.integer("v")?, None | Some(2)) {
         return Err(Failure::new(Code::BadValue, "indexes are of version 2"));
     }

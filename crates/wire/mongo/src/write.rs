@@ -217,8 +217,9 @@ pub(crate) fn update(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(written(&answer))
 }
 
+// Without `sort`, which servers have from 8.0 on: this one says that it is 7.0.
 const UPDATE_FIELDS: &[&str] =
-    &["q", "u", "c", "multi", "upsert", "upsertSupplied", "collation", "arrayFilters", "hint", "sort"];
+    &["q", "u", "c", "multi", "upsert", "upsertSupplied", "collation", "arrayFilters", "hint"];
 
 fn update_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<(UpdateSpec, bool)> {
     let args = Args::statement("update.updates", Doc::check(bytes)?, UPDATE_FIELDS)?;
@@ -235,11 +236,8 @@ fn update_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<(UpdateSpec, bool)
         update: Arc::new(update),
         upsert: args.flag("upsert")?.unwrap_or(false),
         hint: hint(&args)?,
-        sort: sort(&args)?,
+        sort: None,
     };
-    if multi && spec.sort.is_some() {
-        return Err(Failure::new(Code::FailedToParse, "Cannot specify sort with multi=true"));
-    }
     Ok((spec, multi))
 }
 

@@ -36,6 +36,20 @@ async fn a_write_that_wants_no_answer_gets_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn more_members_than_there_are_is_told_beside_what_was_done() {
+    let mut client = with(1).await;
+    for (n, w, code) in [(1, bson::Bson::from(3), 100), (2, bson::Bson::from("rome"), 79)] {
+        let insert = doc! { "insert": "c", "documents": [{ "_id": n }], "writeConcern": { "w": w } };
+        let answer = client.ok(insert).await;
+        assert_eq!(answer.get_document("writeConcernError").unwrap().get_i32("code").unwrap(), code);
+        assert_eq!(client.find("c", doc! { "_id": n }).await.len(), 1);
+    }
+    let answer =
+        client.ok(doc! { "insert": "c", "documents": [{}], "writeConcern": { "w": "majority" } }).await;
+    assert!(answer.get("writeConcernError").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn duplicates_are_told_one_by_one() {
     let mut client = with(3).await;
     let documents = [doc! { "_id": 7 }, doc! { "_id": 1 }, doc! { "_id": 8 }, doc! { "_id": 2 }];
@@ -261,7 +275,7 @@ async fn what_is_not_known_or_not_offered_is_refused_by_number() {
         (doc! { "find": "c", "apiVersion": "2" }, 322),
         (doc! { "insert": "c" }, 40414),
         (doc! { "insert": "c", "documents": [] }, 16),
-        (doc! { "insert": "c", "documents": [{}], "writeConcern": { "w": 3 } }, 100),
+        (doc! { "insert": "c", "documents": [{}], "writeConcern": { "w": 51 } }, 9),
         (doc! { "insert": "c", "documents": [{}], "txnNumber": 1_i64 }, 72),
         (doc! { "create": "x", "capped": true, "size": 100 }, 238),
         (doc! { "create": "x", "viewOn": "c", "pipeline": [] }, 238),
