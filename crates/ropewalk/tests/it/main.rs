@@ -4,6 +4,7 @@
 mod changes;
 mod documents;
 mod fixtures;
+mod four_models;
 mod opening;
 mod promql;
 mod series;
