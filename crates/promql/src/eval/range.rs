@@ -220,7 +220,6 @@ impl Eval<'_> {
                 self.drop_name(&mut row);
             }
             let (mut floats, mut histograms) = (Border::default(), Border::default());
-            let mut worked = 0;
             if let Some(fold) = fold.filter(|_| track.histograms.is_empty()) {
                 bounds.clear();
                 bounds.extend((0..steps.count).map(|step| {
@@ -251,7 +250,8 @@ impl Eval<'_> {
                 if size == 0 || after_ms == until_ms {
                     continue;
                 }
-                worked += size;
+                // At each step: a window may hold any number of samples.
+                self.budget.work(size)?;
                 for (param, values) in params.iter_mut().zip(scalars) {
                     *param = values.get(step).copied().unwrap_or(f64::NAN);
                 }
@@ -272,7 +272,7 @@ impl Eval<'_> {
                     row.set(step, cell);
                 }
             }
-            self.budget.work(steps.count + worked)?;
+            self.budget.work(steps.count)?;
             if matches!(call.function.name, "rate" | "increase") {
                 self.note_non_counter(&row, labels, &place);
             }

@@ -79,6 +79,25 @@ fn a_stop_is_heard_soon() {
     }
 }
 
+/// The windows of one series hold more than the series does, and take long between one series and the next.
+#[test]
+fn a_stop_is_heard_between_the_windows_of_a_series() {
+    let mut memory = Memory::default();
+    let mut samples = Samples::default();
+    for sample in 0..10_000 {
+        samples.push(sample, sample as f64);
+    }
+    memory.load(&[(Labels::from_pairs([("__name__", "m")]), samples)]).unwrap();
+    let query = Query::parse("quantile_over_time(0.5, m[10s])", Options::default()).unwrap();
+    let asked = Cell::new(0);
+    let stop = || {
+        asked.set(asked.get() + 1);
+        None
+    };
+    query.range(&memory, 9_900, 9_999, 1, &stop).unwrap();
+    assert!(asked.get() > 100, "asked {} times in 100 windows of 10,000 samples", asked.get());
+}
+
 #[test]
 fn deep_and_long_texts_are_refused() {
     for (open, inner, close) in
