@@ -23,9 +23,12 @@ pub struct Scan<'s> {
     left: u64,
     /// Positions found before their events were asked for.
     ahead: VecDeque<u64>,
-    /// How many were found the last time. Doubles, so that whoever wants one event pays for one.
+    /// How many were found the last time. Doubles, so that whoever wants few events pays for few.
     stride: usize,
 }
+
+/// Events that are looked up side by side the first time.
+const AHEAD_MIN: usize = 8;
 
 impl<'s> Scan<'s> {
     pub(crate) fn new(store: &StoreRead<'s>, query: &'s Query, options: &ReadOptions, head: u64) -> Self {
@@ -75,15 +78,17 @@ impl<'s> Scan<'s> {
         Ok(Some(position))
     }
 
-    /// Finds the next positions, so that events that lie apart are looked up side by side.
-    fn look_ahead(&mut self) -> Result<(), EventsError> {
-        self.stride = (self.stride * 2).clamp(1, MANY);
+    /// Finds the positions after `first`, so that events that lie apart are looked up side by side.
+    fn look_ahead(&mut self, first: u64) -> Result<(), EventsError> {
+        self.stride = (self.stride * 2).clamp(AHEAD_MIN, MANY);
+        self.ahead.push_back(first);
         while self.ahead.len() < self.stride
             && let Some(position) = self.find()?
         {
             self.ahead.push_back(position);
         }
         self.values.expect(self.ahead.make_contiguous());
+        self.ahead.pop_front();
         Ok(())
     }
 
@@ -93,13 +98,17 @@ impl<'s> Scan<'s> {
     /// A posting or an event is damaged.
     #[allow(clippy::should_implement_trait)] // the event borrows from the scan
     pub fn next(&mut self) -> Result<Option<SequencedEventRef<'_>>, EventsError> {
-        if self.ahead.is_empty() && !matches!(self.plan, Node::All) {
-            self.look_ahead()?;
-        }
-        match self.next_position()? {
-            Some(position) => self.values.get(position.0).map(Some),
-            None => Ok(None),
-        }
+        let position = match self.ahead.pop_front() {
+            Some(position) => position,
+            None => {
+                let Some(position) = self.find()? else { return Ok(None) };
+                if self.values.lies_apart(position) {
+                    self.look_ahead(position)?;
+                }
+                position
+            }
+        };
+        self.values.get(position).map(Some)
     }
 }
 

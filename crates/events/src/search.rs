@@ -281,6 +281,11 @@ impl<'s> Values<'s> {
         }
     }
 
+    /// True when the event at `position` is in a run, and not near the one asked for last.
+    pub(crate) fn lies_apart(&self, position: u64) -> bool {
+        position < self.runs_end && position.abs_diff(self.last) > STEPS_MAX
+    }
+
     /// Looks up the events that will be asked for next, if they are in runs and too far apart for a walk. An error is left
     /// to the call that asks.
     pub(crate) fn expect(&mut self, positions: &[u64]) {
