@@ -149,7 +149,8 @@ impl Transaction {
         });
     }
 
-    /// Takes back everything since the last savepoint, which is used up. False when there is none.
+    /// Takes back everything since the last savepoint, which is used up. False when there is none. What was read stays
+    /// read; a key whose write is taken back counts as read, too, since the write may have told whether it was free.
     pub fn rollback_to_savepoint(&mut self) -> bool {
         let Some(place) = self.savepoints.pop() else { return false };
         self.kv.rollback_to(place.kv);

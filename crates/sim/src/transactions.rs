@@ -127,7 +127,10 @@ impl World {
                         "savepoints differ"
                     );
                     if let Some((writes, appends)) = expected {
-                        open.writes.truncate(writes);
+                        // A write that is taken back counts as a read of its key: it may have told whether the key was free.
+                        open.keys_read.extend(open.writes.drain(writes..).map(|(id, write)| match write {
+                            Write::Put(key, _) | Write::Delete(key) | Write::DeleteRange(key, _) => (id, key),
+                        }));
                         open.appends.truncate(appends);
                     }
                 }
