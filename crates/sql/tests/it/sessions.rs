@@ -4,7 +4,7 @@ use std::thread;
 
 use ropewalk::Database;
 use ropewalk::tables::{Type, Value};
-use ropewalk_sql::{Session, Settings, Status, to_text};
+use ropewalk_sql::{Session, Settings, Status};
 
 use crate::golden::shown;
 
@@ -186,33 +186,4 @@ fn writers_of_many_threads_lose_nothing() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(rows(&mut s, "SELECT sum(balance) FROM accounts", &[]), ["200"]);
-}
-
-/// Prints what a prepared point SELECT takes; run by hand: `cargo test -p ropewalk-sql -- --ignored --nocapture`.
-#[test]
-#[ignore = "measures"]
-fn time_of_a_point_select() {
-    let mut s = session();
-    s.execute("CREATE TABLE t (id bigint PRIMARY KEY, v text)", &[]).unwrap();
-    let mut insert = s.prepare("INSERT INTO t VALUES ($1, 'value ' || $1::text)").unwrap();
-    s.execute("BEGIN", &[]).unwrap();
-    let many: i64 = 100_000;
-    (0..many).for_each(|id| drop(s.run(&mut insert, &[Value::Int8(id)]).unwrap()));
-    s.execute("COMMIT", &[]).unwrap();
-    s.database().checkpoint().unwrap();
-    let mut get = s.prepare("SELECT v FROM t WHERE id = $1").unwrap();
-    let started = std::time::Instant::now();
-    let mut key = 7_i64;
-    for _ in 0..many {
-        key = (key * 48_271 + 11) % many;
-        assert_eq!(s.run(&mut get, &[Value::Int8(key)]).unwrap().rows.len(), 1);
-    }
-    println!("prepared point SELECT: {} ns", started.elapsed().as_nanos() / u128::try_from(many).unwrap());
-    let started = std::time::Instant::now();
-    for _ in 0..many {
-        key = (key * 48_271 + 11) % many;
-        s.execute("SELECT v FROM t WHERE id = $1", &[Value::Int8(key)]).unwrap();
-    }
-    println!("by its text: {} ns", started.elapsed().as_nanos() / u128::try_from(many).unwrap());
-    assert_eq!(to_text(&Value::Int8(many)).unwrap(), "100000");
 }
