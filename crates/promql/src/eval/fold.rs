@@ -34,8 +34,8 @@ impl Fold {
     fn of(self, values: &[f64]) -> (f64, f64) {
         match self {
             Fold::Sum | Fold::Average => compensated(values),
-            Fold::Min => (values.iter().copied().fold(f64::NAN, f64::min), 0.0),
-            Fold::Max => (values.iter().copied().fold(f64::NAN, f64::max), 0.0),
+            Fold::Min => (values.iter().copied().fold(f64::NAN, smaller), 0.0),
+            Fold::Max => (values.iter().copied().fold(f64::NAN, larger), 0.0),
             Fold::Count => (values.len() as f64, 0.0),
         }
     }
@@ -46,9 +46,8 @@ impl Fold {
                 let (sum, lost) = kahan(b.0, a);
                 (sum, lost + b.1)
             }
-            // These forget NaN unless there is nothing else.
-            Fold::Min => (a.0.min(b.0), 0.0),
-            Fold::Max => (a.0.max(b.0), 0.0),
+            Fold::Min => (smaller(a.0, b.0), 0.0),
+            Fold::Max => (larger(a.0, b.0), 0.0),
             Fold::Count => (a.0 + b.0, 0.0),
         }
     }
@@ -73,6 +72,17 @@ impl Fold {
             _ => value,
         }
     }
+}
+
+/// The smaller; the earlier of equals, so that 0 and -0 do not depend on where segments end. Forgets NaN unless there is
+/// nothing else.
+fn smaller(earlier: f64, later: f64) -> f64 {
+    if later < earlier || earlier.is_nan() { later } else { earlier }
+}
+
+/// The larger, in the same way.
+fn larger(earlier: f64, later: f64) -> f64 {
+    if later > earlier || earlier.is_nan() { later } else { earlier }
 }
 
 /// Sums in four lanes, which do not wait for each other.
@@ -141,6 +151,19 @@ pub(super) fn windows(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_earlier_of_equal_zeros_stays() {
+        let values = [0.0, -0.0, 0.0, -0.0, -1.0, -0.0];
+        let overlapping = [(0, 4), (0, 5), (1, 5), (1, 6), (3, 6)];
+        for (fold, wanted) in
+            [(Fold::Max, [0.0, 0.0, -0.0, -0.0, -0.0]), (Fold::Min, [0.0, -1.0, -1.0, -1.0, -1.0])]
+        {
+            let mut floats = [f64::NAN; 5];
+            windows(fold, &values, &overlapping, &mut floats, &mut Scratch::default());
+            assert_eq!(floats.map(f64::to_bits), wanted.map(f64::to_bits), "{fold:?}");
+        }
+    }
 
     #[test]
     fn segments_give_what_samples_give() {
