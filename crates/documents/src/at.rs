@@ -45,25 +45,7 @@ impl Source for DocumentsAt<'_> {
         backward: bool,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), DocumentsError> {
-        let mut cursor = self.snapshot.read().cursor(self.documents.model.spaces().documents);
-        if !backward {
-            cursor.seek(start)?;
-        } else if let Some(end) = end {
-            cursor.seek_for_prev(end)?;
-            if cursor.key() == end {
-                cursor.prev()?;
-            }
-        } else {
-            cursor.last()?;
-        }
-        while cursor.valid()
-            && start <= cursor.key()
-            && end.is_none_or(|end| cursor.key() < end)
-            && each(cursor.key(), cursor.value())
-        {
-            if backward { cursor.prev()? } else { cursor.next()? }
-        }
-        Ok(())
+        Ok(self.snapshot.read().visit(self.documents.model.spaces().documents, start, end, backward, each)?)
     }
 }
 

@@ -163,19 +163,6 @@ impl Operation for SectionOperation {
     }
 }
 
-/// Documents live in the generation's own memtables, so the model's memory is empty.
-struct NoMemory;
-
-impl Memory for NoMemory {
-    fn bytes(&self) -> u64 {
-        0
-    }
-
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
-}
-
 impl Model for DocumentsModel {
     fn id(&self) -> ModelId {
         DOCUMENTS
@@ -195,10 +182,6 @@ impl Model for DocumentsModel {
 
     fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
         Ok(())
-    }
-
-    fn memory(&self) -> Box<dyn Memory> {
-        Box::new(NoMemory)
     }
 
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {

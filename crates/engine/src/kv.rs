@@ -247,19 +247,6 @@ pub fn decode_section<'a>(
     Ok(())
 }
 
-/// The memtables of the keyspaces live in the generation itself, so the model's own memory is empty.
-struct NoMemory;
-
-impl Memory for NoMemory {
-    fn bytes(&self) -> u64 {
-        0
-    }
-
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
-}
-
 pub(crate) struct KvModel;
 
 impl Model for KvModel {
@@ -277,10 +264,6 @@ impl Model for KvModel {
 
     fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
         Ok(())
-    }
-
-    fn memory(&self) -> Box<dyn Memory> {
-        Box::new(NoMemory)
     }
 
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {

@@ -29,6 +29,19 @@ pub trait Memory: Any + Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
+/// The memory of models that have none of their own.
+struct NoMemory;
+
+impl Memory for NoMemory {
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
 /// A data model.
 pub trait Model: Send + Sync {
     /// Its number in records.
@@ -45,14 +58,16 @@ pub trait Model: Send + Sync {
     /// # Errors
     /// What is stored is damaged.
     fn load(&self, read: ReadView<'_>) -> Result<(), EngineError>;
-    /// A new, empty memory.
-    fn memory(&self) -> Box<dyn Memory>;
+    /// A new, empty memory. Without one of its own, a model writes to keyspaces, whose memtables the engine keeps.
+    fn memory(&self) -> Box<dyn Memory> {
+        Box::new(NoMemory)
+    }
     /// Applies one section of a commit record. Called in commit order, by one thread at a time.
     ///
     /// # Errors
     /// The bytes do not decode. Live, that is a bug and stops the engine.
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError>;
-    /// Writes a frozen memory out as runs.
+    /// Writes a frozen memory out as runs; a model without a memory of its own has none.
     ///
     /// # Errors
     /// The store cannot write.

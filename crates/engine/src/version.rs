@@ -195,6 +195,40 @@ impl<'a> ReadView<'a> {
         Cursor::merged(&self.memtables(keyspace), &self.version.view, keyspace, self.at)
     }
 
+    /// Shows the keys from `start` up to, not including, `end` (none: to the last) with their values, in either direction,
+    /// until `each` answers false.
+    ///
+    /// # Errors
+    /// A block is damaged or unreadable.
+    pub fn visit(
+        &self,
+        keyspace: Keyspace,
+        start: &[u8],
+        end: Option<&[u8]>,
+        backward: bool,
+        mut each: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EngineError> {
+        let mut cursor = self.cursor(keyspace);
+        match end {
+            _ if !backward => cursor.seek(start)?,
+            None => cursor.last()?,
+            Some(end) => {
+                cursor.seek_for_prev(end)?;
+                if cursor.valid() && cursor.key() == end {
+                    cursor.prev()?;
+                }
+            }
+        }
+        while cursor.valid()
+            && start <= cursor.key()
+            && end.is_none_or(|end| cursor.key() < end)
+            && each(cursor.key(), cursor.value())
+        {
+            if backward { cursor.prev()? } else { cursor.next()? }
+        }
+        Ok(())
+    }
+
     /// The newest commit after `since` that wrote `key`, if there is one.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 //! One thread, one source of chance, a clock that moves when told: the same seed is the same run, so a failure is
 //! repeated by its number. Read `oracle` for what must hold, `world` for promises and restarts, `nemesis` for what goes
 //! wrong, `actors`, `transactions` and `readers` for who does what, `exhaust` for crashes at every point. `tables` and
-//! `series` are worlds of their own, for rows under rules and for samples.
+//! `series` are worlds of their own, for rows under rules and for samples; `boots` is what they share.
 //!
 //! Checked: what was acknowledged survives, and all of it or nothing; the order is total and positions have no gaps;
 //! conditions, tracking and idempotency keys hold; transactions equal a serial run; snapshots stay; every query in both
@@ -14,6 +14,7 @@
 //! Source: deterministic simulation as in FoundationDB (Zhou et al., SIGMOD 2021) and TigerBeetle.
 
 mod actors;
+mod boots;
 mod dice;
 mod exhaust;
 mod nemesis;

@@ -10,24 +10,20 @@
 //! place in one order, so nothing has to be searched: each read is compared with the state at its place.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
 
 use ropewalk::tables::{
     ColumnDef, DefaultValue, ForeignKeyDef, IndexDef, KeyRange, LoadOptions, Row, TableDef, TablesError,
     TablesRead, Type, Value,
 };
-use ropewalk::{Class, Database, Durability, Env, Error, Isolation, Transaction};
-use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, SeededRandom};
+use ropewalk::{Database, Durability, Error, Isolation, Transaction};
 
-use crate::dice::Dice;
-use crate::world::{Bug, Check, DIR, End, ensure, small_options};
-use crate::{Counts, Run};
+use crate::Run;
+use crate::boots::{self, Boots, World};
+use crate::world::{Bug, Check, DIR, ensure};
 
 /// Open transactions.
 const SESSIONS: usize = 4;
-const TRACE_LINES: usize = 60;
 
 /// What all tables hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -94,94 +90,29 @@ struct Session {
     base: Option<State>,
 }
 
-struct World {
-    dice: Dice,
-    vfs: FaultyVfs,
-    env: Env,
-    clock: Arc<ManualClock>,
-    options: ropewalk::Options,
-    db: Option<Database>,
+struct TablesWorld {
+    boots: Boots,
     sessions: Vec<Session>,
     /// The state after each commit that changed one, ascending.
     states: Vec<(u64, State)>,
     /// States that a commit without an answer may have left.
     doubts: Vec<State>,
-    durable: u64,
-    written: u64,
-    full: bool,
-    sync_failed: bool,
-    faults_before: u64,
     next: u64,
     /// The commit that last truncated the children.
     truncated: u64,
-    counts: Counts,
-    trace: Vec<String>,
 }
 
 /// Runs one seed: so many boots, each under some trouble.
 pub fn run_tables(seed: u64, boots: u64) -> Run {
-    let vfs = FaultyVfs::new(seed ^ 0x7ab1e5);
-    let clock = Arc::new(ManualClock::default());
-    clock.jump_wall_micros(1_700_000_000_000_000);
-    let random = Arc::new(SeededRandom::new(seed ^ 0x5eed));
-    let env = Env { vfs: Arc::new(vfs.clone()), clock: clock.clone(), random };
-    let dice = Dice::new(seed);
-    let mut world = World {
-        options: small_options(&dice),
-        dice,
-        vfs,
-        env,
-        clock,
-        db: None,
+    let world = TablesWorld {
+        boots: Boots::new(seed, 0x7ab1e5),
         sessions: Vec::new(),
         states: vec![(0, State::default())],
         doubts: Vec::new(),
-        durable: 0,
-        written: 0,
-        full: false,
-        sync_failed: false,
-        faults_before: 0,
         next: 1,
         truncated: 0,
-        counts: Counts::default(),
-        trace: Vec::new(),
     };
-    let result = catch_unwind(AssertUnwindSafe(|| world.live(boots))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Bug(format!("panic: {}", text.unwrap_or("without a message"))))
-    });
-    world.counts.faults = world.vfs.injected();
-    let tail = world.trace.split_off(world.trace.len().saturating_sub(TRACE_LINES));
-    let (hash, counts) = (world.vfs.fingerprint(), world.counts);
-    let bug = result.err().map(|Bug(what)| what);
-    if bug.is_some() {
-        // A database in an impossible state may not even close; its memory is the price of the report.
-        std::mem::forget(world);
-    }
-    Run { hash, counts, bug, tail }
-}
-
-fn open(options: &ropewalk::Options) -> Result<Database, Error> {
-    let db = options.clone().open(Path::new(DIR))?;
-    if db.tables().names()?.is_empty() {
-        let id = || ColumnDef::new("id", Type::INT8);
-        let mut tx = db.begin();
-        let mut create = |def: TableDef| tx.tables().create_table(def.primary_key(["id"]));
-        let name = ColumnDef::new("name", Type::TEXT).not_null();
-        create(TableDef::new("parents").column(id()).column(name).unique(["name"]))?;
-        create(
-            TableDef::new("children")
-                .column(id())
-                .column(ColumnDef::new("parent", Type::INT8))
-                .foreign_key(ForeignKeyDef::new(["parent"], "parents", ["id"])),
-        )?;
-        create(TableDef::new("lists").column(id()).column(ColumnDef::new("items", Type::BYTEA).not_null()))?;
-        let load = TableDef::new("loaded").column(id()).column(ColumnDef::new("load", Type::INT8));
-        create(load.column(ColumnDef::new("pad", Type::TEXT)).index(IndexDef::on(["pad"])))?;
-        tx.commit()?;
-    }
-    Ok(db)
+    boots::run(world, boots)
 }
 
 /// A database without tables has no state to compare: its creation was cut off.
@@ -229,163 +160,41 @@ fn bytes(value: &Value<'_>) -> Vec<u8> {
     }
 }
 
-impl World {
-    fn live(&mut self, boots: u64) -> Check {
-        self.restart(End::Kill, false)?;
-        for _ in 0..boots {
-            self.troubled_boot()?;
-        }
-        self.heal();
-        self.restart(End::Close, false)?;
-        for _ in 0..20 {
-            self.step()?;
-        }
+impl World for TablesWorld {
+    fn boots(&mut self) -> &mut Boots {
+        &mut self.boots
+    }
+
+    fn leave(&mut self) {
         self.sessions.clear();
-        let db = self.db()?;
-        db.compact()?;
-        self.compare(&db, db.seq().0)?;
-        drop(db);
-        self.restart(End::Close, false)
     }
 
-    fn note(&mut self, line: impl Into<String>) {
-        self.trace.push(format!("{:>4} {}", self.counts.steps, line.into()));
-    }
-
-    fn db(&self) -> Check<Database> {
-        self.db.clone().ok_or_else(|| Bug("the database is closed".into()))
-    }
-
-    fn heal(&mut self) {
-        self.vfs.calm();
-        self.full = false;
-    }
-
-    fn stopped(&self) -> bool {
-        self.db.as_ref().is_some_and(|db| db.engine().stopped().is_some())
-    }
-
-    /// A failure, which the disk must explain.
-    fn excuse(&mut self, what: &str, error: &Error) -> Check {
-        self.note(format!("{what}: {error}"));
-        let typed = matches!(error.class(), Class::Io | Class::Busy | Class::Internal);
-        let reason =
-            self.vfs.is_off() || self.full || self.stopped() || self.vfs.injected() > self.faults_before;
-        ensure!(typed && reason, "{what} failed without a reason: {error} ({:?})", error.class());
-        Ok(())
-    }
-
-    fn troubled_boot(&mut self) -> Check {
-        let steps = self.dice.between(10, 120);
-        match self.dice.below(8) {
-            0 => {}
-            1..=4 => self.vfs.crash_at(self.vfs.operations() + self.dice.between(1, 200)),
-            5 => {
-                self.sync_failed = true;
-                self.vfs.fail(DiskOp::Sync, self.dice.below(40));
-            }
-            6 => self.vfs.fail(DiskOp::Write, self.dice.below(40)),
-            _ => {
-                self.vfs.set_space(Some(self.vfs.used() + self.dice.below(64 << 10)));
-                self.full = true;
-            }
+    fn open(options: ropewalk::Options) -> Result<Database, Error> {
+        let db = options.open(Path::new(DIR))?;
+        if db.tables().names()?.is_empty() {
+            let id = || ColumnDef::new("id", Type::INT8);
+            let mut tx = db.begin();
+            let mut create = |def: TableDef| tx.tables().create_table(def.primary_key(["id"]));
+            let name = ColumnDef::new("name", Type::TEXT).not_null();
+            create(TableDef::new("parents").column(id()).column(name).unique(["name"]))?;
+            create(
+                TableDef::new("children")
+                    .column(id())
+                    .column(ColumnDef::new("parent", Type::INT8))
+                    .foreign_key(ForeignKeyDef::new(["parent"], "parents", ["id"])),
+            )?;
+            create(
+                TableDef::new("lists").column(id()).column(ColumnDef::new("items", Type::BYTEA).not_null()),
+            )?;
+            let load = TableDef::new("loaded").column(id()).column(ColumnDef::new("load", Type::INT8));
+            create(load.column(ColumnDef::new("pad", Type::TEXT)).index(IndexDef::on(["pad"])))?;
+            tx.commit()?;
         }
-        for step in 0..steps {
-            self.step()?;
-            if self.vfs.is_off() || self.stopped() {
-                break;
-            }
-            if self.full && step > steps / 2 {
-                self.heal();
-            }
-        }
-        let end = match self.vfs.is_off() {
-            true => End::PowerCut,
-            false => self.dice.weighted(&[(3, End::PowerCut), (2, End::Kill), (1, End::Close)]),
-        };
-        self.heal();
-        let trouble = self.dice.one_in(2);
-        self.restart(end, trouble)
+        Ok(db)
     }
 
-    /// Ends the boot, opens again, and compares.
-    fn restart(&mut self, end: End, trouble: bool) -> Check {
-        self.note(format!("---- {end:?}"));
-        self.sessions.clear();
-        if let Some(db) = &self.db {
-            let stats = db.stats();
-            self.counts.rolls += stats.log.rolls;
-            self.counts.flushed_bytes += stats.store.keyspaces.iter().map(|k| k.flushed_bytes).sum::<u64>();
-            self.counts.compacted_bytes +=
-                stats.store.keyspaces.iter().map(|k| k.compacted_bytes).sum::<u64>();
-        }
-        let mut floor = match end {
-            End::PowerCut => self.durable,
-            End::Kill if self.sync_failed => self.durable,
-            End::Kill => self.written,
-            End::Close => {
-                if let Some(db) = self.db.take() {
-                    let (running, seq) = (!self.stopped(), db.seq().0);
-                    self.faults_before = self.vfs.injected();
-                    let stopped = db.engine().stopped().is_some();
-                    match db.close() {
-                        Ok(()) if running && !stopped => self.durable = self.durable.max(seq),
-                        Ok(()) => {}
-                        Err(error) => {
-                            self.note(format!("close: {error}"));
-                            ensure!(stopped || self.vfs.is_off(), "close failed without a reason: {error}");
-                        }
-                    }
-                }
-                self.durable
-            }
-        };
-        match end {
-            End::PowerCut => {
-                self.vfs.crash();
-                self.counts.power_cuts += 1;
-            }
-            End::Kill => self.vfs.kill(),
-            End::Close => {}
-        }
-        self.db = None;
-        self.sync_failed = false;
-        for attempt in 0.. {
-            if trouble && attempt < 3 && self.dice.one_in(3) {
-                self.vfs.crash_at(self.vfs.operations() + self.dice.between(1, 40));
-            }
-            self.faults_before = self.vfs.injected();
-            self.counts.opens += 1;
-            let env = Env { vfs: Arc::new(self.vfs.process()), ..self.env.clone() };
-            match open(&self.options.clone().env(env)) {
-                Ok(db) => {
-                    self.db = Some(db);
-                    break;
-                }
-                Err(error) => self.excuse("open", &error)?,
-            }
-            if self.vfs.is_off() {
-                self.vfs.crash();
-                floor = self.durable;
-            }
-            if attempt > 2 {
-                self.heal();
-            }
-        }
-        // What was planned for the opening does not meet the comparison.
-        self.vfs.calm();
-        if self.vfs.is_off() {
-            self.vfs.crash();
-            return self.restart(End::PowerCut, false);
-        }
-        let db = self.db()?;
-        self.reconcile(&db, floor)
-    }
-
-    fn reconcile(&mut self, db: &Database, floor: u64) -> Check {
+    fn reconcile(&mut self, db: &Database) -> Check {
         let found = db.seq().0;
-        self.note(format!("opened at commit {found}, promised {floor}"));
-        ensure!(found >= floor, "commit {floor} was acknowledged and is lost: reopened at commit {found}");
         let last = self.states.last().map_or(0, |(seq, _)| *seq);
         let state = read_state(db)?;
         let doubted = found > last && self.doubts.contains(&state);
@@ -394,13 +203,40 @@ impl World {
             self.states.push((found, state));
         }
         self.doubts.clear();
-        (self.durable, self.written) = (found, found);
-        self.compare(db, found)?;
+        self.compare(db)?;
         let left = db.tables().recover().map_err(Error::from)?;
         ensure!(left == 0, "{left} objects of loads were left after opening");
         Ok(())
     }
 
+    fn compare(&mut self, db: &Database) -> Check {
+        let at = db.seq().0;
+        self.boots.counts.reads += 1;
+        let (found, expected) = (read_state(db)?, self.state_at(at)?);
+        ensure!(found == *expected, "at commit {at}: expected {expected:?}, found {found:?}");
+        let report = db.verify()?;
+        ensure!(report.violations.is_empty(), "verify: {:?}", report.violations);
+        ensure!(report.store.damage.is_empty(), "verify: {:?}", report.store.damage);
+        Ok(())
+    }
+
+    fn step(&mut self) -> Check {
+        match self.boots.dice.below(40) {
+            0..24 => self.use_session(),
+            24..30 => self.housekeeping(),
+            30..33 => self.define(),
+            33 | 34 => self.load(),
+            35 => self.truncate(),
+            36 => {
+                self.boots.clock.advance(std::time::Duration::from_millis(self.boots.dice.below(300)));
+                Ok(())
+            }
+            _ => self.read_now(),
+        }
+    }
+}
+
+impl TablesWorld {
     /// The state that a snapshot of commit `at` shows.
     fn state_at(&self, at: u64) -> Check<&State> {
         let found = self.states.iter().rev().find(|(seq, _)| *seq <= at);
@@ -411,46 +247,19 @@ impl World {
         self.state_at(u64::MAX)
     }
 
-    fn compare(&mut self, db: &Database, at: u64) -> Check {
-        self.counts.reads += 1;
-        let (found, expected) = (read_state(db)?, self.state_at(at)?);
-        ensure!(found == *expected, "at commit {at}: expected {expected:?}, found {found:?}");
-        let report = db.verify()?;
-        ensure!(report.violations.is_empty(), "verify: {:?}", report.violations);
-        ensure!(report.store.damage.is_empty(), "verify: {:?}", report.store.damage);
-        Ok(())
-    }
-
-    fn step(&mut self) -> Check {
-        self.counts.steps += 1;
-        self.faults_before = self.vfs.injected();
-        match self.dice.below(40) {
-            0..24 => self.use_session(),
-            24..30 => self.housekeeping(),
-            30..33 => self.define(),
-            33 | 34 => self.load(),
-            35 => self.truncate(),
-            36 => {
-                self.clock.advance(std::time::Duration::from_millis(self.dice.below(300)));
-                Ok(())
-            }
-            _ => self.read_now(),
-        }
-    }
-
     fn housekeeping(&mut self) -> Check {
-        let db = self.db()?;
-        let done = match self.dice.below(12) {
+        let db = self.boots.db()?;
+        let done = match self.boots.dice.below(12) {
             0 => db.checkpoint(),
             1 => db.compact(),
             _ => db.engine().background_step().map(|_| ()).map_err(Error::from),
         };
-        done.or_else(|error| self.excuse("housekeeping", &error))
+        done.or_else(|error| self.boots.excuse("housekeeping", &error))
     }
 
     fn read_now(&mut self) -> Check {
-        let db = self.db()?;
-        self.counts.reads += 1;
+        let db = self.boots.db()?;
+        self.boots.counts.reads += 1;
         let at = db.seq().0;
         match read_state(&db) {
             Ok(found) => {
@@ -458,13 +267,13 @@ impl World {
                 ensure!(found == *expected, "at commit {at}: expected {expected:?}, found {found:?}");
                 Ok(())
             }
-            Err(error) => self.excuse("read", &error),
+            Err(error) => self.boots.excuse("read", &error),
         }
     }
 
     fn durability(&self) -> Durability {
-        let interval = std::time::Duration::from_millis(self.dice.between(1, 200));
-        self.dice.weighted(&[
+        let interval = std::time::Duration::from_millis(self.boots.dice.between(1, 200));
+        self.boots.dice.weighted(&[
             (4, Durability::Sync),
             (1, Durability::Buffered),
             (1, Durability::Async { interval }),
@@ -473,15 +282,15 @@ impl World {
 
     /// Begins a transaction, goes on with one, or ends one.
     fn use_session(&mut self) -> Check {
-        let db = self.db()?;
-        if self.sessions.is_empty() || self.sessions.len() < SESSIONS && self.dice.one_in(4) {
-            let isolation = self.dice.weighted(&[
+        let db = self.boots.db()?;
+        if self.sessions.is_empty() || self.sessions.len() < SESSIONS && self.boots.dice.one_in(4) {
+            let isolation = self.boots.dice.weighted(&[
                 (5, Isolation::Serializable),
                 (2, Isolation::Snapshot),
                 (1, Isolation::ReadCommitted),
             ]);
             let transaction = db.begin_with(isolation);
-            self.note(format!("begin {isolation:?} at {}", transaction.snapshot().seq()));
+            self.boots.note(format!("begin {isolation:?} at {}", transaction.snapshot().seq()));
             let (effects, lists_read) = (Vec::new(), Vec::new());
             let session = Session {
                 transaction,
@@ -494,27 +303,27 @@ impl World {
             };
             self.sessions.push(session);
         }
-        let mut session = self.sessions.swap_remove(self.dice.index(self.sessions.len()));
+        let mut session = self.sessions.swap_remove(self.boots.dice.index(self.sessions.len()));
         // Its rows are in a table that is gone, where a newer statement does not find them: it can only be refused.
         let newer = session.isolation == Isolation::ReadCommitted;
         if newer && session.first_child.is_some_and(|at| at < self.truncated) {
-            let commits = self.counts.commits;
+            let commits = self.boots.counts.commits;
             self.commit(session)?;
-            ensure!(self.counts.commits == commits, "rows of a truncated table were committed");
+            ensure!(self.boots.counts.commits == commits, "rows of a truncated table were committed");
             return Ok(());
         }
         if newer && session.base.as_ref().is_some_and(|base| self.is_torn(base, &session.effects)) {
             return Ok(());
         }
-        for _ in 0..self.dice.between(1, 4) {
-            if self.dice.one_in(5) {
+        for _ in 0..self.boots.dice.between(1, 4) {
+            if self.boots.dice.one_in(5) {
                 return self.commit(session);
             }
             match self.statement(&db, &mut session) {
                 Ok(()) => {}
                 Err(Trouble::Bug(bug)) => return Err(bug),
                 // What a failed read leaves in the transaction is nothing that a caller would go on with.
-                Err(Trouble::Disk(error)) => return self.excuse("statement", &error),
+                Err(Trouble::Disk(error)) => return self.boots.excuse("statement", &error),
             }
         }
         self.sessions.push(session);
@@ -536,11 +345,11 @@ impl World {
 
     /// One statement, and what the model says of it.
     fn statement(&mut self, db: &Database, session: &mut Session) -> Result<(), Trouble> {
-        let (key, other) = (self.dice.below(5).cast_signed(), self.dice.below(4).cast_signed());
+        let (key, other) = (self.boots.dice.below(5).cast_signed(), self.boots.dice.below(4).cast_signed());
         let id = [Value::Int8(key)];
-        let kind = self.dice.below(9);
-        let name = format!("n{}", self.dice.below(4));
-        let parent = (!self.dice.one_in(4)).then_some(other);
+        let kind = self.boots.dice.below(9);
+        let name = format!("n{}", self.boots.dice.below(4));
+        let parent = (!self.boots.dice.one_in(4)).then_some(other);
         let table = db.table(match kind {
             0..=2 => "parents",
             3..=5 => "children",
@@ -554,7 +363,7 @@ impl World {
             }
             2 => tables.delete(&table, &id),
             3 | 4 => tables.upsert(&table, &[("id", key.into()), ("parent", parent.into())]).map(|_| true),
-            5 if self.dice.one_in(2) => tables.delete(&table, &id),
+            5 if self.boots.dice.one_in(2) => tables.delete(&table, &id),
             5 => return self.read_children(&table, session),
             6 => return self.read_list(&table, session, key).map(|_| ()),
             _ => return self.append(&table, session, key),
@@ -608,12 +417,12 @@ impl World {
             found.insert(row.get(0)?.as_integer().unwrap_or_default(), row.column("parent")?.as_integer());
             Ok(true)
         };
-        session.transaction.tables().scan(table, &KeyRange::all(), self.dice.one_in(2), each)?;
+        session.transaction.tables().scan(table, &KeyRange::all(), self.boots.dice.one_in(2), each)?;
         let view = self.view(session)?;
         if found != view.children {
             return Err(Bug(format!("children: expected {:?}, found {found:?}", view.children)).into());
         }
-        self.counts.reads += 1;
+        self.boots.counts.reads += 1;
         let at = session.transaction.snapshot().seq().0;
         let before = self.state_at(at)?.children.clone();
         session.children_read.get_or_insert(before);
@@ -633,7 +442,7 @@ impl World {
             let expected = view.lists.get(&key);
             return Err(Bug(format!("list {key}: expected {expected:?}, found {found:?}")).into());
         }
-        self.counts.reads += 1;
+        self.boots.counts.reads += 1;
         let at = session.transaction.snapshot().seq().0;
         session.lists_read.push((key, self.state_at(at)?.lists.get(&key).cloned()));
         Ok(found)
@@ -658,7 +467,7 @@ impl World {
     fn commit(&mut self, session: Session) -> Check {
         let Session { transaction, isolation, effects, lists_read, children_read, .. } = session;
         let durability = self.durability();
-        self.note(format!("commit {isolation:?} {durability:?}: {effects:?}"));
+        self.boots.note(format!("commit {isolation:?} {durability:?}: {effects:?}"));
         let before = self.latest()?.clone();
         let after = before.with(&effects);
         match transaction.commit_with(durability) {
@@ -666,7 +475,6 @@ impl World {
                 ensure!(effects.is_empty(), "a transaction with writes answers that it wrote nothing")
             }
             Ok(Some(done)) => {
-                self.counts.commits += 1;
                 ensure!(after.is_sound(), "a commit broke the rules: {after:?}");
                 // Appends rest on a read at every level but the weakest.
                 let checked = match isolation {
@@ -688,25 +496,16 @@ impl World {
                         ensure!(kept, "an append to list {key} was lost");
                     }
                 }
-                self.acknowledged(done.seq.0, durability);
+                self.boots.acknowledged(done.seq.0, durability);
                 self.states.push((done.seq.0, after));
             }
-            Err(error) if error.is_conflict() => self.counts.refusals += 1,
+            Err(error) if error.is_conflict() => self.boots.counts.refusals += 1,
             Err(error) => {
-                self.excuse("commit", &error)?;
+                self.boots.excuse("commit", &error)?;
                 self.doubts.push(after);
             }
         }
         Ok(())
-    }
-
-    fn acknowledged(&mut self, seq: u64, durability: Durability) {
-        if durability == Durability::Sync {
-            self.durable = self.durable.max(seq);
-        }
-        if !matches!(durability, Durability::Async { .. }) {
-            self.written = self.written.max(seq);
-        }
     }
 
     /// Something that commits by itself, durably, and whose `effects` happen as a whole or not at all.
@@ -714,12 +513,11 @@ impl World {
         let after = self.latest()?.with(effects);
         match done {
             Ok(()) => {
-                let seq = self.db()?.seq().0;
-                self.acknowledged(seq, Durability::Sync);
+                let seq = self.boots.db()?.seq().0;
+                self.boots.acknowledged(seq, Durability::Sync);
                 self.states.push((seq, after));
-                self.counts.commits += 1;
             }
-            Err(error) if error.is_conflict() => self.counts.refusals += 1,
+            Err(error) if error.is_conflict() => self.boots.counts.refusals += 1,
             // An index or a column that is there already, or not at all.
             Err(Error::Tables(
                 TablesError::Duplicate { .. }
@@ -727,7 +525,7 @@ impl World {
                 | TablesError::UnknownColumn { .. },
             )) if effects.is_empty() => {}
             Err(error) => {
-                self.excuse(what, &error)?;
+                self.boots.excuse(what, &error)?;
                 self.doubts.push(after);
             }
         }
@@ -736,11 +534,11 @@ impl World {
 
     /// Definitions come and go beside the sessions.
     fn define(&mut self) -> Check {
-        let db = self.db()?;
-        let number = self.dice.below(2);
+        let db = self.boots.db()?;
+        let number = self.boots.dice.below(2);
         let (index, column) = (format!("i{number}"), format!("c{number}"));
-        let kind = self.dice.below(5);
-        self.note(format!("definition {kind} {number}"));
+        let kind = self.boots.dice.below(5);
+        self.boots.note(format!("definition {kind} {number}"));
         let done = match kind {
             0 => {
                 let def = IndexDef::on(if number == 0 { vec!["parent"] } else { vec!["id", "parent"] });
@@ -774,8 +572,8 @@ impl World {
     }
 
     fn truncate(&mut self) -> Check {
-        let db = self.db()?;
-        self.note("truncate what was loaded");
+        let db = self.boots.db()?;
+        self.boots.note("truncate what was loaded");
         let done = self.in_one(&db, |tx| tx.tables().truncate("loaded", false));
         self.whole("truncate", &[Effect::Loaded(None)], done)
     }
@@ -785,14 +583,14 @@ impl World {
         if self.latest()?.loaded.is_some() {
             return self.truncate();
         }
-        let db = self.db()?;
-        let rows = self.dice.between(1, 1500).cast_signed();
+        let db = self.boots.db()?;
+        let rows = self.boots.dice.between(1, 1500).cast_signed();
         let number = self.next.cast_signed();
         self.next += 1;
-        let log_bytes_max = if self.dice.one_in(3) { 1 << 20 } else { 0 };
+        let log_bytes_max = if self.boots.dice.one_in(3) { 1 << 20 } else { 0 };
         let options = LoadOptions { log_bytes_max, memory_bytes: Some(64 << 10) };
-        let stride = if self.dice.one_in(2) { 1 } else { 7919 };
-        self.note(format!("load {rows} rows in steps of {stride}, {options:?}"));
+        let stride = if self.boots.dice.one_in(2) { 1 } else { 7919 };
+        self.boots.note(format!("load {rows} rows in steps of {stride}, {options:?}"));
         let attempt = || -> Result<(), Error> {
             let mut load = db.tables().load_with(&db.table("loaded")?, options)?;
             for i in 0..rows {

@@ -121,19 +121,6 @@ impl Operation for DdlOperation {
     }
 }
 
-/// Rows live in the generation's own memtables, so the model's memory is empty.
-struct NoMemory;
-
-impl Memory for NoMemory {
-    fn bytes(&self) -> u64 {
-        0
-    }
-
-    fn as_any(&self) -> &dyn std::any::Any {
-        self
-    }
-}
-
 impl Model for TablesModel {
     fn id(&self) -> ModelId {
         TABLES
@@ -152,10 +139,6 @@ impl Model for TablesModel {
 
     fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
         Ok(())
-    }
-
-    fn memory(&self) -> Box<dyn Memory> {
-        Box::new(NoMemory)
     }
 
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {

@@ -277,25 +277,7 @@ impl TablesRead for TablesAt<'_> {
         backward: bool,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), TablesError> {
-        let mut cursor = self.snapshot.read().cursor(self.spaces().rows);
-        if !backward {
-            cursor.seek(start)?;
-        } else if let Some(end) = end {
-            cursor.seek_for_prev(end)?;
-            if cursor.key() == end {
-                cursor.prev()?;
-            }
-        } else {
-            cursor.last()?;
-        }
-        while cursor.valid()
-            && start <= cursor.key()
-            && end.is_none_or(|end| cursor.key() < end)
-            && each(cursor.key(), cursor.value())
-        {
-            if backward { cursor.prev()? } else { cursor.next()? }
-        }
-        Ok(())
+        Ok(self.snapshot.read().visit(self.spaces().rows, start, end, backward, each)?)
     }
 }
 

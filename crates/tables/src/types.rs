@@ -137,7 +137,7 @@ impl Type {
     }
 }
 
-const SCALARS: [Scalar; 15] = [
+pub(crate) const SCALARS: [Scalar; 15] = [
     Scalar::Bool,
     Scalar::Int2,
     Scalar::Int4,

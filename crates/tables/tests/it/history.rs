@@ -195,7 +195,8 @@ fn histories_over_threads_and_power_cuts_are_what_isolation_allows() {
             base = found;
         }
     }
-    assert!(answered > 1000 && doubtful > 10 && refused > 100, "{answered} {doubtful} {refused}");
+    // How many of each there are is up to the threads' luck; that there are any is not.
+    assert!(answered > 100 && doubtful > 0 && refused > 0, "{answered} {doubtful} {refused}");
 }
 
 /// The checker itself is checked: it finds a lost, a doubled, a reordered and a half append, and a stale read.

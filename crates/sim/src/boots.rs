@@ -1,0 +1,297 @@
+//! Boots of a database on a disk that fails, for the worlds that bring their own model.
+//!
+//!   boot ─▶ trouble is planned ─▶ steps of the world ─▶ power cut, kill or close ─▶ open ─▶ the world compares
+//!
+//! [`Boots`] keeps what every such world has: the disk, the database, and which commits an end must leave. A [`World`] brings
+//! the steps and the model.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use ropewalk::{Class, Database, Durability, Env, Error};
+use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, SeededRandom};
+
+use crate::dice::Dice;
+use crate::world::{Bug, Check, DIR, End, ensure, small_options};
+use crate::{Counts, Run};
+
+const TRACE_LINES: usize = 60;
+
+/// The disk, the database on it, and what was promised.
+pub(crate) struct Boots {
+    pub(crate) dice: Dice,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) counts: Counts,
+    vfs: FaultyVfs,
+    env: Env,
+    options: ropewalk::Options,
+    db: Option<Database>,
+    /// The newest commit that a power cut must leave, and that a kill must leave.
+    durable: u64,
+    written: u64,
+    full: bool,
+    sync_failed: bool,
+    faults_before: u64,
+    trace: Vec<String>,
+}
+
+/// What lives in a database over its boots.
+pub(crate) trait World {
+    fn boots(&mut self) -> &mut Boots;
+    /// Does something.
+    fn step(&mut self) -> Check;
+    /// Forgets what dies with the process.
+    fn leave(&mut self);
+    /// Opens the database, and makes in it what the world needs.
+    fn open(options: ropewalk::Options) -> Result<Database, Error> {
+        options.open(Path::new(DIR))
+    }
+    /// After opening: what is there is a state of the model, and becomes its newest.
+    fn reconcile(&mut self, db: &Database) -> Check;
+    /// What is there is what the model says, and the database finds nothing wrong with itself.
+    fn compare(&mut self, db: &Database) -> Check;
+}
+
+impl Boots {
+    pub(crate) fn new(seed: u64, salt: u64) -> Self {
+        let vfs = FaultyVfs::new(seed ^ salt);
+        let clock = Arc::new(ManualClock::default());
+        clock.jump_wall_micros(1_700_000_000_000_000);
+        let random = Arc::new(SeededRandom::new(seed ^ 0x5eed));
+        let env = Env { vfs: Arc::new(vfs.clone()), clock: clock.clone(), random };
+        let dice = Dice::new(seed);
+        Self {
+            options: small_options(&dice),
+            dice,
+            clock,
+            counts: Counts::default(),
+            vfs,
+            env,
+            db: None,
+            durable: 0,
+            written: 0,
+            full: false,
+            sync_failed: false,
+            faults_before: 0,
+            trace: Vec::new(),
+        }
+    }
+
+    pub(crate) fn note(&mut self, line: impl Into<String>) {
+        self.trace.push(format!("{:>4} {}", self.counts.steps, line.into()));
+    }
+
+    pub(crate) fn db(&self) -> Check<Database> {
+        self.db.clone().ok_or_else(|| Bug("the database is closed".into()))
+    }
+
+    /// A failure, which the disk must explain.
+    pub(crate) fn excuse(&mut self, what: &str, error: &Error) -> Check {
+        self.note(format!("{what}: {error}"));
+        let typed = matches!(error.class(), Class::Io | Class::Busy | Class::Internal);
+        let reason =
+            self.vfs.is_off() || self.full || self.stopped() || self.vfs.injected() > self.faults_before;
+        ensure!(typed && reason, "{what} failed without a reason: {error} ({:?})", error.class());
+        Ok(())
+    }
+
+    /// Commit `seq` was answered.
+    pub(crate) fn acknowledged(&mut self, seq: u64, durability: Durability) {
+        if durability == Durability::Sync {
+            self.durable = self.durable.max(seq);
+        }
+        if !matches!(durability, Durability::Async { .. }) {
+            self.written = self.written.max(seq);
+        }
+        self.counts.commits += 1;
+    }
+
+    fn heal(&mut self) {
+        self.vfs.calm();
+        self.full = false;
+    }
+
+    fn stopped(&self) -> bool {
+        self.db.as_ref().is_some_and(|db| db.engine().stopped().is_some())
+    }
+
+    fn plan_trouble(&mut self) {
+        match self.dice.below(8) {
+            0 => {}
+            1..=4 => self.vfs.crash_at(self.vfs.operations() + self.dice.between(1, 200)),
+            5 => {
+                self.sync_failed = true;
+                self.vfs.fail(DiskOp::Sync, self.dice.below(40));
+            }
+            6 => self.vfs.fail(DiskOp::Write, self.dice.below(40)),
+            _ => {
+                self.vfs.set_space(Some(self.vfs.used() + self.dice.below(64 << 10)));
+                self.full = true;
+            }
+        }
+    }
+
+    fn how_it_ends(&self) -> End {
+        match self.vfs.is_off() {
+            true => End::PowerCut,
+            false => self.dice.weighted(&[(3, End::PowerCut), (2, End::Kill), (1, End::Close)]),
+        }
+    }
+
+    fn count_work(&mut self) {
+        let Some(db) = &self.db else { return };
+        let stats = db.stats();
+        self.counts.rolls += stats.log.rolls;
+        self.counts.flushed_bytes += stats.store.keyspaces.iter().map(|k| k.flushed_bytes).sum::<u64>();
+        self.counts.compacted_bytes += stats.store.keyspaces.iter().map(|k| k.compacted_bytes).sum::<u64>();
+    }
+
+    /// Ends the boot; answers the newest commit that must be left.
+    fn end(&mut self, end: End) -> Check<u64> {
+        self.count_work();
+        let floor = match end {
+            End::PowerCut => self.durable,
+            End::Kill if self.sync_failed => self.durable,
+            End::Kill => self.written,
+            End::Close => {
+                if let Some(db) = self.db.take() {
+                    self.faults_before = self.vfs.injected();
+                    let (seq, stopped) = (db.seq().0, db.engine().stopped().is_some());
+                    match db.close() {
+                        Ok(()) if !stopped => self.durable = self.durable.max(seq),
+                        Ok(()) => {}
+                        Err(error) => {
+                            self.note(format!("close: {error}"));
+                            ensure!(stopped || self.vfs.is_off(), "close failed without a reason: {error}");
+                        }
+                    }
+                }
+                self.durable
+            }
+        };
+        match end {
+            End::PowerCut => {
+                self.vfs.crash();
+                self.counts.power_cuts += 1;
+            }
+            End::Kill => self.vfs.kill(),
+            End::Close => {}
+        }
+        self.db = None;
+        self.sync_failed = false;
+        Ok(floor)
+    }
+
+    /// Opens, perhaps after attempts that the power cuts short. `floor`: the commit that must be left, which falls with them.
+    fn open<W: World>(&mut self, mut floor: u64, trouble: bool) -> Check<u64> {
+        for attempt in 0.. {
+            if trouble && attempt < 3 && self.dice.one_in(3) {
+                self.vfs.crash_at(self.vfs.operations() + self.dice.between(1, 40));
+            }
+            self.faults_before = self.vfs.injected();
+            self.counts.opens += 1;
+            let env = Env { vfs: Arc::new(self.vfs.process()), ..self.env.clone() };
+            match W::open(self.options.clone().env(env)) {
+                Ok(db) => {
+                    self.db = Some(db);
+                    break;
+                }
+                Err(error) => self.excuse("open", &error)?,
+            }
+            if self.vfs.is_off() {
+                self.vfs.crash();
+                floor = self.durable;
+            }
+            if attempt > 2 {
+                self.heal();
+            }
+        }
+        // What was planned for the opening does not meet the comparison.
+        self.vfs.calm();
+        Ok(floor)
+    }
+}
+
+/// Runs a world: so many boots, each under some trouble.
+pub(crate) fn run<W: World>(mut world: W, boots: u64) -> Run {
+    let result = catch_unwind(AssertUnwindSafe(|| live(&mut world, boots))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(Bug(format!("panic: {}", text.unwrap_or("without a message"))))
+    });
+    let boots = world.boots();
+    boots.counts.faults = boots.vfs.injected();
+    let tail = boots.trace.split_off(boots.trace.len().saturating_sub(TRACE_LINES));
+    let (hash, counts) = (boots.vfs.fingerprint(), boots.counts);
+    let bug = result.err().map(|Bug(what)| what);
+    if bug.is_some() {
+        // A database in an impossible state may not even close; its memory is the price of the report.
+        std::mem::forget(world);
+    }
+    Run { hash, counts, bug, tail }
+}
+
+fn live<W: World>(world: &mut W, boots: u64) -> Check {
+    restart(world, End::Kill, false)?;
+    for _ in 0..boots {
+        troubled_boot(world)?;
+    }
+    world.boots().heal();
+    restart(world, End::Close, false)?;
+    for _ in 0..20 {
+        step(world)?;
+    }
+    world.leave();
+    let db = world.boots().db()?;
+    db.compact()?;
+    world.compare(&db)?;
+    drop(db);
+    restart(world, End::Close, false)
+}
+
+fn step<W: World>(world: &mut W) -> Check {
+    let boots = world.boots();
+    boots.counts.steps += 1;
+    boots.faults_before = boots.vfs.injected();
+    world.step()
+}
+
+fn troubled_boot<W: World>(world: &mut W) -> Check {
+    let steps = world.boots().dice.between(10, 120);
+    world.boots().plan_trouble();
+    for at in 0..steps {
+        step(world)?;
+        let boots = world.boots();
+        if boots.vfs.is_off() || boots.stopped() {
+            break;
+        }
+        if boots.full && at > steps / 2 {
+            boots.heal();
+        }
+    }
+    let boots = world.boots();
+    let end = boots.how_it_ends();
+    boots.heal();
+    let trouble = boots.dice.one_in(2);
+    restart(world, end, trouble)
+}
+
+/// Ends the boot, opens again, and compares.
+fn restart<W: World>(world: &mut W, end: End, trouble: bool) -> Check {
+    world.boots().note(format!("---- {end:?}"));
+    world.leave();
+    let boots = world.boots();
+    let floor = boots.end(end)?;
+    let floor = boots.open::<W>(floor, trouble)?;
+    if boots.vfs.is_off() {
+        boots.vfs.crash();
+        return restart(world, End::PowerCut, false);
+    }
+    let db = boots.db()?;
+    let found = db.seq().0;
+    boots.note(format!("opened at commit {found}, promised {floor}"));
+    ensure!(found >= floor, "commit {floor} was acknowledged and is lost: reopened at commit {found}");
+    (boots.durable, boots.written) = (found, found);
+    world.reconcile(&db)
+}
