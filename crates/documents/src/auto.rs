@@ -30,6 +30,18 @@ impl Documents {
         durability: Durability,
         work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
     ) -> Result<R, DocumentsError> {
+        let (result, operations) = self.prepared(work)?;
+        if operations.is_empty() {
+            return Ok(result);
+        }
+        self.engine.commit(operations, durability).map(|_| result).map_err(|error| self.failed(error))
+    }
+
+    /// What `work` answers, and the operations that it comes to.
+    pub(crate) fn prepared<R>(
+        &self,
+        work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
+    ) -> Result<(R, Vec<Box<dyn Operation>>), DocumentsError> {
         let mut kv = KvTransaction::new(self.engine.clone(), Isolation::ReadCommitted);
         let mut state = DocumentsState::default();
         let result = work(&mut DocumentsTx::new(self, &mut kv, &mut state))?;
@@ -37,13 +49,13 @@ impl Documents {
         if kv.has_writes() {
             operations.push(Box::new(kv.into_batch()));
         }
-        if operations.is_empty() {
-            return Ok(result);
-        }
-        match self.engine.commit(operations, durability) {
-            Ok(_) => Ok(result),
-            Err(CommitError::Engine(error)) => Err(error.into()),
-            Err(CommitError::Rejected(reason)) => Err(self.rejected(reason)),
+        Ok((result, operations))
+    }
+
+    pub(crate) fn failed(&self, error: CommitError) -> DocumentsError {
+        match error {
+            CommitError::Engine(error) => error.into(),
+            CommitError::Rejected(reason) => self.rejected(reason),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::collection::Collection;
 use crate::definition::{CollectionOptions, Definition, INDEXES_MAX, Index, IndexDef, IndexParts};
 use crate::entry::{entries, id_part};
 use crate::error::DocumentsError;
-use crate::lang::{Doc, Value, Writer};
+use crate::lang::{Doc, DocBuf, Value, Writer};
 use crate::model::Documents;
 use crate::read::Source;
 use crate::section::{Event, What};
@@ -52,6 +52,7 @@ impl DocumentsTx<'_> {
     /// Makes a collection in the midst of a statement that needs it.
     pub(crate) fn create_now(&mut self, collection: &Collection) -> Result<Arc<Definition>, DocumentsError> {
         let definition = self.new_definition(collection)?;
+        self.tell_created(&definition);
         self.put_definition(definition, Event::Created)
     }
 
@@ -82,6 +83,7 @@ impl DocumentsTx<'_> {
             if references.iter().any(|reference| reference.collection == definition.name) {
                 definition.referenced_by.insert(definition.id);
             }
+            tx.tell_created(&definition);
             tx.put_definition(definition, Event::Created)?;
             Ok(true)
         })
@@ -112,6 +114,7 @@ impl DocumentsTx<'_> {
             if references.iter().any(|reference| reference.collection == changed.name) {
                 changed.referenced_by.insert(changed.id);
             }
+            tx.tell(&changed, "modify", |_| ());
             tx.put_definition(changed, Event::Changed)?;
             Ok(())
         })
@@ -174,13 +177,23 @@ impl DocumentsTx<'_> {
                 let what = format!("collection {:?} has references; take them away first", from.name());
                 return Err(DocumentsError::InvalidOptions { what });
             }
-            if tx.definition_of(to)?.is_some() {
+            let replaced = tx.definition_of(to)?.map(|there| there.uuid);
+            if replaced.is_some() {
                 if !replace {
                     let (database, collection) = (to.database().to_owned(), to.name().to_owned());
                     return Err(DocumentsError::CollectionExists { database, collection });
                 }
                 tx.drop_now(to)?;
             }
+            tx.tell(&definition, "rename", |out| {
+                out.open_document("to");
+                out.put("db", Value::String(to.database()));
+                out.put("coll", Value::String(to.name()));
+                out.close();
+                if let Some(uuid) = replaced {
+                    out.put("dropTarget", Value::Binary(4, &uuid));
+                }
+            });
             let catalog = tx.spaces().catalog;
             let (old_name, new_name) =
                 (name_key(from.database(), from.name()), name_key(to.database(), to.name()));
@@ -271,6 +284,12 @@ impl DocumentsTx<'_> {
                     _ => left = stuck,
                 }
             }
+            if !names.is_empty() {
+                let mut event = Writer::new();
+                event.put("operationType", Value::String("dropDatabase"));
+                let event = event.finish();
+                tx.defined(0, What::Told { database, name: "", event: event.bytes() });
+            }
             Ok(names)
         })
     }
@@ -320,6 +339,9 @@ impl DocumentsTx<'_> {
         let index = IndexParts { object, name, def, ready, multikey }.build()?;
         let mut changed = definition.edit()?;
         changed.indexes.push(index.clone());
+        if ready {
+            self.tell_index(&changed, "createIndexes", &index);
+        }
         self.put_definition(changed, Event::Changed)?;
         Ok((index, true))
     }
@@ -390,8 +412,15 @@ impl DocumentsTx<'_> {
         change: impl FnOnce(&mut IndexParts),
     ) -> Result<(), DocumentsError> {
         let definition = self.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
-        let index = definition.index_named(name)?.with(change)?;
+        let there = definition.index_named(name)?;
+        let index = there.with(change)?;
         let mut changed = definition.edit()?;
+        match index.ready && !there.ready {
+            true => self.tell_index(&changed, "createIndexes", &index),
+            false => {
+                self.tell(&changed, "modify", |out| out.put("index", Value::Document(told(&index).doc())))
+            }
+        }
         if let Some(slot) = changed.indexes.iter_mut().find(|index| index.name == name) {
             *slot = index;
         }
@@ -441,14 +470,68 @@ impl DocumentsTx<'_> {
                 return Err(DocumentsError::InvalidOptions { what: "the index on _id stays".into() });
             }
             let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
-            let object = definition.index_named(name)?.object;
+            let index = definition.index_named(name)?;
             let mut changed = definition.edit()?;
             changed.indexes.retain(|index| index.name != name);
-            tx.drop_object(object);
+            tx.drop_object(index.object);
+            if index.ready {
+                tx.tell_index(&changed, "dropIndexes", index);
+            }
             tx.put_definition(changed, Event::Changed)?;
             Ok(())
         })
     }
+}
+
+/// What change streams that show more than documents tell of a definition.
+impl DocumentsTx<'_> {
+    fn tell(&mut self, definition: &Definition, operation: &str, describe: impl FnOnce(&mut Writer)) {
+        let mut event = Writer::new();
+        event.put("operationType", Value::String(operation));
+        event.put("collectionUUID", Value::Binary(4, &definition.uuid));
+        event.open_document("operationDescription");
+        describe(&mut event);
+        event.close();
+        let event = event.finish();
+        let (database, name) = (definition.database.as_str(), definition.name.as_str());
+        self.defined(definition.id, What::Told { database, name, event: event.bytes() });
+    }
+
+    fn tell_created(&mut self, definition: &Definition) {
+        self.tell(definition, "create", |out| {
+            out.open_document("idIndex");
+            out.put("v", Value::Int32(2));
+            out.open_document("key");
+            out.put("_id", Value::Int32(1));
+            out.close();
+            out.put("name", Value::String(crate::definition::ID_INDEX));
+            out.close();
+            if let Some(validator) = &definition.options.validator {
+                out.put("validator", Value::Document(validator.doc()));
+            }
+        });
+    }
+
+    fn tell_index(&mut self, definition: &Definition, operation: &str, index: &Index) {
+        self.tell(definition, operation, |out| {
+            out.open_array("indexes");
+            out.put("", Value::Document(told(index).doc()));
+            out.close();
+        });
+    }
+}
+
+/// An index in the words of change streams.
+fn told(index: &Index) -> DocBuf {
+    let mut out = Writer::new();
+    out.put("v", Value::Int32(2));
+    out.open_document("key");
+    for field in &index.def.fields {
+        out.put(&field.path, Value::Int32(if field.descending { -1 } else { 1 }));
+    }
+    out.close();
+    out.put("name", Value::String(&index.name));
+    out.finish()
 }
 
 /// The index that `def` asks for, if it is there.

@@ -8,6 +8,7 @@
 //!   3 replace      key bytes | old bytes varint | new bytes varint
 //!   4 update       key bytes | old bytes varint | new bytes varint | difference bytes
 //!   5 delete       key bytes | old bytes varint | _id bytes        a document that holds the _id alone
+//!   6 told         database bytes | name bytes | event bytes       what happened to a definition, in the words of change streams
 //! ```
 //! (`bytes` is a varint length and that many bytes; a key is that of the `_id`.) From it the counts are kept, change streams
 //! tell an insert from an update, and prepared handles learn that a definition is no longer the newest.
@@ -32,6 +33,7 @@ pub(crate) enum What<'a> {
     Replace { key: &'a [u8], old: u64, new: u64 },
     Update { key: &'a [u8], old: u64, new: u64, difference: &'a [u8] },
     Delete { key: &'a [u8], old: u64, id: &'a [u8] },
+    Told { database: &'a str, name: &'a str, event: &'a [u8] },
 }
 
 impl What<'_> {
@@ -79,13 +81,19 @@ impl What<'_> {
                 put_varint(out, old);
                 put_bytes(out, id);
             }
+            Self::Told { database, name, event } => {
+                out.push(6);
+                put_bytes(out, database.as_bytes());
+                put_bytes(out, name.as_bytes());
+                put_bytes(out, event);
+            }
         }
     }
 
     /// Documents and bytes that it adds.
     pub(crate) fn growth(&self) -> (i64, i64) {
         match *self {
-            Self::Definition { .. } => (0, 0),
+            Self::Definition { .. } | Self::Told { .. } => (0, 0),
             Self::Inserts { documents, bytes } => (documents as i64, bytes as i64),
             Self::Insert { bytes, .. } => (1, bytes as i64),
             Self::Replace { old, new, .. } | Self::Update { old, new, .. } => (0, new as i64 - old as i64),
@@ -135,6 +143,11 @@ pub(crate) fn decode<'a>(section: &'a [u8], mut each: impl FnMut(u32, What<'a>))
                 old: decoder.varint("old bytes")?,
                 id: decoder.bytes("_id")?,
             },
+            6 => What::Told {
+                database: decoder.str("database")?,
+                name: decoder.str("name")?,
+                event: decoder.bytes("event")?,
+            },
             _ => return Err(unknown),
         };
         each(collection, what);
@@ -156,13 +169,14 @@ mod tests {
             (1, What::Replace { key: b"k", old: 6, new: 7 }),
             (1, What::Update { key: b"k", old: 6, new: 7, difference: b"df" }),
             (1, What::Delete { key: b"k", old: 6, id: b"id" }),
+            (1, What::Told { database: "d", name: "n", event: b"ev" }),
         ];
         let mut bytes = Vec::new();
         parts.iter().for_each(|(collection, what)| what.put(*collection, &mut bytes));
         let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             hex,
-            "0700030164036e2f31070102ac02ac0202016b050103016b06070104016b0607026466010501 6b06026964"
+            "0700030164036e2f31070102ac02ac0202016b050103016b06070104016b0607026466010501 6b06026964 01060164016e026576"
                 .replace(' ', "")
         );
         let mut back = Vec::new();

@@ -35,6 +35,8 @@ pub struct DocumentsState {
     section: Vec<u8>,
     /// Bytes of documents that it adds, over all databases with a quota.
     pub(crate) grown: i64,
+    /// Validators are not asked.
+    pub(crate) unvalidated: bool,
 }
 
 /// A place to go back to.
@@ -76,6 +78,12 @@ impl<'a> DocumentsTx<'a> {
     /// The documents within a transaction; `state` begins empty and stays with it.
     pub fn new(documents: &'a Documents, kv: &'a mut KvTransaction, state: &'a mut DocumentsState) -> Self {
         Self { documents, kv, state }
+    }
+
+    /// Whether what is written from now on has to fit the validators of its collections; references and limits hold either
+    /// way.
+    pub fn validate(&mut self, validate: bool) {
+        self.state.unvalidated = !validate;
     }
 
     /// A handle on a collection, which need not exist.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ropewalk_engine::{EngineError, ReadView};
 
 use crate::catalog::{Spaces, object_range};
+use crate::collection::Collection;
 use crate::definition::Definition;
 use crate::entry::{document_key, document_of, entries, id_of, id_part};
 use crate::error::DocumentsError;
@@ -82,19 +83,50 @@ fn all(spaces: Spaces, read: ReadView<'_>, lines: &mut Lines) -> Result<(), Docu
     Ok(())
 }
 
+/// What [`Collection::validate`] found.
+#[derive(Debug, Clone, Default)]
+pub struct Validated {
+    /// Documents.
+    pub documents: u64,
+    /// Complete indexes, with the number of their entries.
+    pub indexes: Vec<(String, u64)>,
+    /// What is wrong, in words; empty when nothing is.
+    pub problems: Vec<String>,
+}
+
+impl Collection {
+    /// Checks every document and every index entry of the collection, as of now. Reads all of it.
+    ///
+    /// # Errors
+    /// [`DocumentsError::UnknownCollection`]; the engine's.
+    pub fn validate(&self) -> Result<Validated, DocumentsError> {
+        let documents_model = self.documents();
+        let snapshot = documents_model.engine.snapshot();
+        let definition = self.definition_at(snapshot.read())?.ok_or_else(|| self.unknown())?;
+        let (mut lines, spaces) = (Lines::default(), documents_model.model.spaces());
+        let (count, found) = documents(spaces, snapshot.read(), &definition, &mut lines)?;
+        let named = definition.indexes.iter().zip(found).filter(|(index, _)| index.ready);
+        let indexes = named.map(|(index, entries)| (index.name.clone(), entries)).collect();
+        Ok(Validated { documents: count, indexes, problems: lines.done() })
+    }
+}
+
+/// Checks one collection; how many documents it has, and how many entries each index.
 fn documents(
     spaces: Spaces,
     read: ReadView<'_>,
     definition: &Definition,
     lines: &mut Lines,
-) -> Result<(), DocumentsError> {
+) -> Result<(u64, Vec<u64>), DocumentsError> {
     let name = &definition.name;
     let (start, end) = object_range(definition.id);
     let mut cursor = read.cursor(spaces.documents);
     cursor.seek(&start)?;
     let mut expected = vec![0_u64; definition.indexes.len()];
+    let (mut count, mut counts) = (0, Vec::new());
     while cursor.valid() && cursor.key() < end.as_slice() {
         let (key, stored) = (cursor.key(), cursor.value());
+        count += 1;
         match Doc::check(stored) {
             Ok(doc) => {
                 let shown = show::value(id_of(doc));
@@ -144,6 +176,7 @@ fn documents(
                 index.name
             ));
         }
+        counts.push(found);
     }
-    Ok(())
+    Ok((count, counts))
 }

@@ -62,6 +62,16 @@ pub struct ResumeToken {
     pub ordinal: u32,
 }
 
+/// Ordinals of events that end their stream: behind all others of their commit.
+const INVALIDATE: u32 = 1 << 31;
+
+impl ResumeToken {
+    /// It is the place of an event behind which the stream it came from had nothing more to tell.
+    pub fn is_of_invalidate(self) -> bool {
+        self.ordinal >= INVALIDATE && self.ordinal != u32::MAX
+    }
+}
+
 impl std::fmt::Display for ResumeToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:016x}{:08x}", self.seq.0, self.ordinal)
@@ -93,6 +103,9 @@ pub struct Watch {
     pub from: Option<Seq>,
     /// Updates carry the document, too.
     pub full_document: bool,
+    /// Definitions are told of, too: collections and indexes that are made, changed, dropped; events carry the
+    /// collection's `collectionUUID`, updates their `disambiguatedPaths`.
+    pub expanded: bool,
 }
 
 /// One thing that happened.
@@ -107,6 +120,16 @@ pub struct ChangeEvent {
     pub ends: bool,
 }
 
+/// What a collection is called, and its `uuid` if that is known.
+#[derive(Clone)]
+struct Named {
+    database: String,
+    name: String,
+    uuid: Option<[u8; 16]>,
+}
+
+type Names = HashMap<u32, Named>;
+
 /// A change stream.
 pub struct ChangeStream {
     documents: Documents,
@@ -114,7 +137,7 @@ pub struct ChangeStream {
     target: Target,
     watch: Watch,
     pipeline: Option<Pipeline>,
-    names: HashMap<u32, (String, String)>,
+    names: Names,
     pending: VecDeque<ChangeEvent>,
     place: ResumeToken,
     ended: bool,
@@ -253,6 +276,7 @@ impl ChangeStream {
             }
             let mut parts = Vec::new();
             section::decode(section, |collection, what| parts.push((collection, what))).map_err(damaged)?;
+            let replaced = parts.iter().filter_map(|(_, what)| replaced(what)).collect();
             let mut commit = Commit {
                 seq,
                 time_micros,
@@ -260,9 +284,14 @@ impl ChangeStream {
                 puts,
                 events: &mut events,
                 renamed: None,
+                replaced,
+                told: None,
+                names: &mut self.names,
+                target: &self.target,
+                watch: &self.watch,
             };
             for (collection, what) in parts {
-                commit.part(&self.documents, &mut self.names, &self.target, &self.watch, collection, what)?;
+                commit.part(&self.documents, collection, what)?;
             }
         }
         // Events of the commit that the caller has handled are not told again.
@@ -275,12 +304,21 @@ impl ChangeStream {
     }
 }
 
+/// The collection that a rename takes the name of, if `what` is one.
+fn replaced<'a>(what: &What<'a>) -> Option<(&'a str, &'a str)> {
+    let What::Told { event, .. } = what else { return None };
+    let description = Doc::trusted(event).get("operationDescription")?.as_document()?;
+    description.get("dropTarget")?;
+    let to = description.get("to")?.as_document()?;
+    Some((to.get("db")?.as_str()?, to.get("coll")?.as_str()?))
+}
+
 /// The name of a collection: as the stream has seen it, else as it is now, else as it was.
 fn name_of(
     documents: &Documents,
-    names: &mut HashMap<u32, (String, String)>,
+    names: &mut Names,
     collection: u32,
-) -> Result<Option<(String, String)>, DocumentsError> {
+) -> Result<Option<Named>, DocumentsError> {
     if let Some(known) = names.get(&collection) {
         return Ok(Some(known.clone()));
     }
@@ -288,10 +326,16 @@ fn name_of(
     let read = snapshot.read();
     let catalog = documents.model.spaces().catalog;
     let found = match crate::collection::definition(&documents.model, read, collection, None) {
-        Ok(definition) => Some((definition.database.clone(), definition.name.clone())),
+        Ok(definition) => {
+            let (database, name) = (definition.database.clone(), definition.name.clone());
+            Some(Named { database, name, uuid: Some(definition.uuid) })
+        }
         Err(_) => {
             let gone = read.get(catalog, &gone_key(collection))?;
-            gone.and_then(|name| split_name(&name, 0).map(|(db, name)| (db.to_owned(), name.to_owned())))
+            gone.and_then(|name| {
+                let (database, name) = split_name(&name, 0)?;
+                Some(Named { database: database.to_owned(), name: name.to_owned(), uuid: None })
+            })
         }
     };
     if let Some(found) = &found {
@@ -301,42 +345,47 @@ fn name_of(
 }
 
 /// One commit on its way to events.
-struct Commit<'c> {
+struct Commit<'c, 's> {
     seq: Seq,
     time_micros: i64,
     puts: Vec<(&'c [u8], &'c [u8])>,
     by_key: HashMap<&'c [u8], &'c [u8]>,
-    events: &'c mut Vec<ChangeEvent>,
+    events: &'s mut Vec<ChangeEvent>,
     /// A collection that gave up a name and has not got the new one yet.
-    renamed: Option<(u32, (String, String))>,
+    renamed: Option<(u32, Named)>,
+    /// Collections whose names others take: they are not told to be dropped.
+    replaced: Vec<(&'c str, &'c str)>,
+    /// What was told of the collection that is about to be renamed.
+    told: Option<Doc<'c>>,
+    names: &'s mut Names,
+    target: &'s Target,
+    watch: &'s Watch,
 }
 
-impl<'c> Commit<'c> {
+impl<'c> Commit<'c, '_> {
     fn stored(&self, collection: u32, key: &[u8]) -> Option<Doc<'c>> {
         let key = [&collection.to_be_bytes(), key].concat();
         self.by_key.get(key.as_slice()).map(|stored| Doc::trusted(stored))
     }
 
-    fn part(
-        &mut self,
-        documents: &Documents,
-        names: &mut HashMap<u32, (String, String)>,
-        target: &Target,
-        watch: &Watch,
-        collection: u32,
-        what: What<'_>,
-    ) -> Result<(), DocumentsError> {
-        if let What::Definition { event, database, name } = what {
-            self.definition(names, target, collection, event, (database, name));
-            return Ok(());
-        }
-        let Some((database, name)) = name_of(documents, names, collection)? else { return Ok(()) };
-        if !target.includes(&database, &name) {
-            return Ok(());
-        }
-        let ns = (database.as_str(), name.as_str());
+    fn part(&mut self, documents: &Documents, collection: u32, what: What<'c>) -> Result<(), DocumentsError> {
         match what {
-            What::Definition { .. } => {}
+            What::Definition { event, database, name } => {
+                self.definition(collection, event, database, name);
+                return Ok(());
+            }
+            What::Told { database, name, event } => {
+                self.tell(collection, database, name, Doc::trusted(event));
+                return Ok(());
+            }
+            _ => {}
+        }
+        let Some(named) = name_of(documents, self.names, collection)? else { return Ok(()) };
+        if !self.target.includes(&named.database, &named.name) {
+            return Ok(());
+        }
+        match what {
+            What::Definition { .. } | What::Told { .. } => {}
             What::Inserts { .. } => {
                 let prefix = collection.to_be_bytes();
                 let inserted: Vec<Doc<'_>> = self
@@ -346,35 +395,44 @@ impl<'c> Commit<'c> {
                     .map(|(_, stored)| Doc::trusted(stored))
                     .collect();
                 for doc in inserted {
-                    self.document("insert", ns, doc.get("_id"), Some(doc), None);
+                    self.document("insert", &named, doc.get("_id"), Some(doc), None);
                 }
             }
             What::Insert { key, .. } => {
                 if let Some(doc) = self.stored(collection, key) {
-                    self.document("insert", ns, doc.get("_id"), Some(doc), None);
+                    self.document("insert", &named, doc.get("_id"), Some(doc), None);
                 }
             }
             What::Replace { key, .. } => {
                 if let Some(doc) = self.stored(collection, key) {
-                    self.document("replace", ns, doc.get("_id"), Some(doc), None);
+                    self.document("replace", &named, doc.get("_id"), Some(doc), None);
                 }
             }
             What::Update { key, difference, .. } => {
                 if let Some(doc) = self.stored(collection, key) {
-                    let full = watch.full_document.then_some(doc);
-                    self.document("update", ns, doc.get("_id"), full, Some(Doc::trusted(difference)));
+                    let full = self.watch.full_document.then_some(doc);
+                    let difference = Doc::trusted(difference);
+                    let difference = if self.watch.expanded {
+                        disambiguated(difference, doc)
+                    } else {
+                        difference.to_buf()
+                    };
+                    self.document("update", &named, doc.get("_id"), full, Some(difference.doc()));
                 }
             }
             What::Delete { id, .. } => {
-                self.document("delete", ns, Doc::trusted(id).get("_id"), None, None);
+                self.document("delete", &named, Doc::trusted(id).get("_id"), None, None);
             }
         }
         Ok(())
     }
 
     fn begin(&self, operation: &str) -> (ResumeToken, Writer) {
-        let token =
-            ResumeToken { seq: self.seq, ordinal: u32::try_from(self.events.len()).unwrap_or(u32::MAX - 1) };
+        let mut ordinal = u32::try_from(self.events.len()).unwrap_or(u32::MAX).min(INVALIDATE - 1);
+        if operation == "invalidate" {
+            ordinal |= INVALIDATE;
+        }
+        let token = ResumeToken { seq: self.seq, ordinal: ordinal.min(u32::MAX - 1) };
         let mut data = String::with_capacity(24);
         // Writing to a string does not fail.
         let _ = write!(data, "{token}");
@@ -388,80 +446,153 @@ impl<'c> Commit<'c> {
         (token, out)
     }
 
+    fn push(&mut self, token: ResumeToken, out: Writer, ends: bool) {
+        self.events.push(ChangeEvent { token, document: out.finish(), ends });
+    }
+
     fn document(
         &mut self,
         operation: &str,
-        (database, name): (&str, &str),
+        named: &Named,
         id: Option<Value<'_>>,
         full: Option<Doc<'_>>,
         difference: Option<Doc<'_>>,
     ) {
         let (token, mut out) = self.begin(operation);
+        if let Some(uuid) = named.uuid.filter(|_| self.watch.expanded) {
+            out.put("collectionUUID", Value::Binary(4, &uuid));
+        }
         if let Some(full) = full {
             out.put("fullDocument", Value::Document(full));
         }
-        out.open_document("ns");
-        out.put("db", Value::String(database));
-        out.put("coll", Value::String(name));
-        out.close();
+        put_namespace(&mut out, "ns", &named.database, &named.name);
         out.open_document("documentKey");
         out.put("_id", id.unwrap_or(Value::Null));
         out.close();
         if let Some(difference) = difference {
             out.put("updateDescription", Value::Document(difference));
         }
-        self.events.push(ChangeEvent { token, document: out.finish(), ends: false });
+        self.push(token, out, false);
     }
 
-    fn definition(
-        &mut self,
-        names: &mut HashMap<u32, (String, String)>,
-        target: &Target,
-        collection: u32,
-        event: Event,
-        (database, name): (&str, &str),
-    ) {
+    /// What the one who changed a definition said of it.
+    fn tell(&mut self, collection: u32, database: &str, name: &str, event: Doc<'c>) {
+        if let Some(Value::Binary(4, uuid)) = event.get("collectionUUID") {
+            let (database, name) = (database.to_owned(), name.to_owned());
+            self.names.insert(collection, Named { database, name, uuid: uuid.try_into().ok() });
+        }
+        let operation = event.get("operationType").and_then(Value::as_str).unwrap_or_default();
+        match operation {
+            // Told with the new name.
+            "rename" => self.told = Some(event),
+            "dropDatabase" => {
+                let of_database = matches!(self.target, Target::Database(wanted) if wanted == database);
+                if of_database || matches!(self.target, Target::All) {
+                    let (token, mut out) = self.begin(operation);
+                    out.open_document("ns");
+                    out.put("db", Value::String(database));
+                    out.close();
+                    self.push(token, out, false);
+                }
+                if of_database {
+                    self.invalidate();
+                }
+            }
+            _ if self.watch.expanded && self.target.includes(database, name) => {
+                let (token, mut out) = self.begin(operation);
+                for field in ["collectionUUID", "operationDescription"] {
+                    if let Some(value) = event.get(field) {
+                        out.put(field, value);
+                    }
+                }
+                put_namespace(&mut out, "ns", database, name);
+                self.push(token, out, false);
+            }
+            _ => {}
+        }
+    }
+
+    fn invalidate(&mut self) {
+        let (token, out) = self.begin("invalidate");
+        self.push(token, out, true);
+    }
+
+    fn definition(&mut self, collection: u32, event: Event, database: &str, name: &str) {
+        let before = self.names.get(&collection).and_then(|named| named.uuid);
         if collection != 0 {
-            names.insert(collection, (database.to_owned(), name.to_owned()));
+            let (database, name) = (database.to_owned(), name.to_owned());
+            self.names.insert(collection, Named { database, name, uuid: before });
         }
         let told = match event {
             Event::Created => return,
             Event::Renamed => {
-                self.renamed = Some((collection, (database.to_owned(), name.to_owned())));
+                self.renamed = self.names.get(&collection).map(|named| (collection, named.clone()));
                 return;
             }
-            Event::Dropped if target.includes(database, name) => {
+            Event::Dropped if self.replaced.contains(&(database, name)) => return,
+            Event::Dropped if self.target.includes(database, name) => {
                 let (token, mut out) = self.begin("drop");
-                out.open_document("ns");
-                out.put("db", Value::String(database));
-                out.put("coll", Value::String(name));
-                out.close();
-                self.events.push(ChangeEvent { token, document: out.finish(), ends: false });
+                put_namespace(&mut out, "ns", database, name);
+                self.push(token, out, false);
                 true
             }
             Event::Changed => {
                 let renamed = self.renamed.take_if(|(renamed, _)| *renamed == collection);
                 let Some((_, from)) = renamed else { return };
-                let told = target.includes(&from.0, &from.1) || target.includes(database, name);
+                let event = self.told.take().filter(|_| self.watch.expanded);
+                let told =
+                    self.target.includes(&from.database, &from.name) || self.target.includes(database, name);
                 if told {
                     let (token, mut out) = self.begin("rename");
-                    for (field, (database, name)) in
-                        [("ns", (from.0.as_str(), from.1.as_str())), ("to", (database, name))]
-                    {
-                        out.open_document(field);
-                        out.put("db", Value::String(database));
-                        out.put("coll", Value::String(name));
-                        out.close();
+                    for field in ["collectionUUID", "operationDescription"] {
+                        if let Some(value) = event.and_then(|event| event.get(field)) {
+                            out.put(field, value);
+                        }
                     }
-                    self.events.push(ChangeEvent { token, document: out.finish(), ends: false });
+                    put_namespace(&mut out, "ns", &from.database, &from.name);
+                    put_namespace(&mut out, "to", database, name);
+                    self.push(token, out, false);
                 }
                 told
             }
             Event::Dropped => false,
         };
-        if told && matches!(target, Target::Collection { .. }) {
-            let (token, out) = self.begin("invalidate");
-            self.events.push(ChangeEvent { token, document: out.finish(), ends: true });
+        if told && matches!(self.target, Target::Collection { .. }) {
+            self.invalidate();
         }
     }
+}
+
+fn put_namespace(out: &mut Writer, field: &str, database: &str, name: &str) {
+    out.open_document(field);
+    out.put("db", Value::String(database));
+    out.put("coll", Value::String(name));
+    out.close();
+}
+
+/// A difference with the paths that can be read in two ways: a number in them is a place in an array, or the name of a field;
+/// `after` is the document that was made.
+fn disambiguated(difference: Doc<'_>, after: Doc<'_>) -> DocBuf {
+    let mut out = Writer::new();
+    difference.iter().for_each(|(name, value)| out.put(name, value));
+    out.open_document("disambiguatedPaths");
+    let updated = difference.get("updatedFields").and_then(Value::as_document).unwrap_or(Doc::empty());
+    for (path, _) in updated.iter().filter(|(path, _)| is_ambiguous(path)) {
+        out.open_array(path);
+        let mut at = Some(Value::Document(after));
+        for part in path.split('.') {
+            match (at, part.parse::<i32>()) {
+                (Some(Value::Array(_)), Ok(place)) => out.put("", Value::Int32(place)),
+                _ => out.put("", Value::String(part)),
+            }
+            at = at.and_then(|at| at.as_document().or(at.as_array())).and_then(|at| at.get(part));
+        }
+        out.close();
+    }
+    out.close();
+    out.finish()
+}
+
+fn is_ambiguous(path: &str) -> bool {
+    path.split('.').skip(1).any(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
 }

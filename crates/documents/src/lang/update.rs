@@ -284,13 +284,13 @@ pub(crate) fn timestamp(now_ms: i64) -> u64 {
 /// Makes a document what is stored: `_id` first, `id` for one that has none, empty timestamps filled.
 ///
 /// # Errors
-/// `DollarPrefixedFieldName`, and `InvalidIdField` for an `_id` that is an array, a regular expression or undefined.
+/// `DollarPrefixedFieldName` within the `_id`, and `InvalidIdField` for an `_id` that is an array, a regular expression or undefined.
 pub fn prepare_insert(
     doc: Doc<'_>,
     now_ms: i64,
     id: impl FnOnce() -> super::value::Owned,
 ) -> Result<Cow<'_, [u8]>, LangError> {
-    check_names(doc)?;
+    check_id(doc)?;
     let zero = |(_, value): (&str, Value<'_>)| matches!(value, Value::Timestamp(0));
     if doc.first().is_some_and(|(name, _)| name == "_id") && !doc.iter().any(zero) {
         return Ok(doc.bytes().into());
@@ -310,15 +310,20 @@ pub fn prepare_insert(
     Ok(bytes.into())
 }
 
-/// Names and `_id` of a document as a whole.
+/// Names and `_id` of a document that takes another's place.
 fn check_names(doc: Doc<'_>) -> Result<(), LangError> {
+    if let Some((name, _)) = doc.iter().find(|(name, _)| name.starts_with('$')) {
+        refuse!(
+            DollarPrefixedFieldName,
+            "The dollar ($) prefixed field '{name}' is not allowed at the top of a document"
+        );
+    }
+    check_id(doc)
+}
+
+/// The `_id` of a document. Other names may begin with a dollar in what is inserted, as in MongoDB since 5.0.
+fn check_id(doc: Doc<'_>) -> Result<(), LangError> {
     for (name, value) in doc {
-        if name.starts_with('$') {
-            refuse!(
-                DollarPrefixedFieldName,
-                "The dollar ($) prefixed field '{name}' is not allowed at the top of a document"
-            );
-        }
         if name == "_id" {
             if let Value::Array(_) | Value::Regex(..) | Value::Undefined = value {
                 refuse!(InvalidIdField, "The '_id' value cannot be of type {}", value.type_name());

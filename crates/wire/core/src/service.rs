@@ -215,7 +215,10 @@ impl Service {
     }
 
     /// Waits a moment while the memory budget is tight; the engine's own wait would hold an async thread.
-    async fn room(&self) -> Result<(), WireError> {
+    ///
+    /// # Errors
+    /// [`crate::Code::ResourceExhausted`] when it stays spent.
+    pub async fn room(&self) -> Result<(), WireError> {
         let until = Instant::now() + ROOM_WAIT_MAX;
         loop {
             match self.0.db.room() {

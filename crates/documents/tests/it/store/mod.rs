@@ -9,6 +9,7 @@ mod pipelines;
 mod planning;
 mod rules;
 mod streams;
+mod submitting;
 
 use std::path::Path;
 use std::sync::Arc;
