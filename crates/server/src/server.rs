@@ -28,7 +28,7 @@ use crate::connection::{Port, Protocol, Room};
 use crate::listen::{Listener, LocalSocket};
 use crate::mongo::MongoPort;
 use crate::notify::ServiceManager;
-use crate::settings::{Effective, Settings, SettingsError};
+use crate::settings::{Effective, MongoDb, Settings, SettingsError};
 use crate::tls::{Certificates, TlsError};
 use crate::units::{Every, Period};
 
@@ -269,7 +269,7 @@ impl Running {
             running.listen("grpc", Protocol::Grpc, address, grpc)?;
         }
         if let Some(address) = settings.mongo.listen.address() {
-            running.listen_mongo(address, settings.mongo.announce.clone())?;
+            running.listen_mongo(address, &settings.mongo)?;
         }
         if let Every::Period(Period(interval)) = settings.prometheus.self_scrape {
             let addresses = &running.addresses;
@@ -294,11 +294,12 @@ impl Running {
         self.serve(name, protocol, listener, config.map(TlsAcceptor::from), router).map_err(failed)
     }
 
-    fn listen_mongo(&mut self, address: SocketAddr, announce: Option<String>) -> Result<(), ServeError> {
+    fn listen_mongo(&mut self, address: SocketAddr, settings: &MongoDb) -> Result<(), ServeError> {
         let failed = |source| ServeError::Io { what: format!("listen on {address} for mongo"), source };
         let listener = Listener::tcp(address).map_err(failed)?;
         let config = self.certificates.as_ref().map(|c| c.server_config(&[])).transpose()?;
-        let settings = MongoSettings { announce };
+        let settings =
+            MongoSettings { announce: settings.announce.clone(), test_commands: settings.test_commands };
         let mongo = Mongo::new(self.service.clone(), settings);
         let (tls, room) = (config.map(TlsAcceptor::from), self.room.clone());
         self.reached("mongo", &listener, tls.is_some()).map_err(failed)?;

@@ -97,12 +97,14 @@ pub struct MongoDb {
     pub listen: Listen,
     /// HOST:PORT by which MongoDB clients reach the server, when it is another than the one they connect to
     pub announce: Option<String>,
+    /// Offer what only tests of MongoDB clients should have: `configureFailPoint`
+    pub test_commands: bool,
 }
 
 impl Default for MongoDb {
     // Not on by itself: where there is a MongoDB already, the server would not start.
     fn default() -> Self {
-        Self { listen: Listen::Off, announce: None }
+        Self { listen: Listen::Off, announce: None, test_commands: false }
     }
 }
 

@@ -2,9 +2,12 @@
 
 use core::time::Duration;
 
-use crate::documents::lang::{Doc, Options, Value};
+use crate::documents::DocumentsError;
+use crate::documents::lang::{Doc, DocBuf, Filter, Options, Pipeline, Source, Stream, Value, Writer};
 use crate::failure::{Code, Failure, Outcome};
 
+/// Memory of a `let`.
+const LET_BYTES_MAX: usize = 1 << 20;
 /// Fields that may stand in every command.
 const GENERIC: &[&str] = &[
     "$db",
@@ -22,6 +25,40 @@ const GENERIC: &[&str] = &[
     "txnNumber",
     "writeConcern",
 ];
+
+/// What the variables of a `let` are: their expressions see no document, and mostly are constants.
+fn evaluated(spec: Doc<'_>, options: &Options) -> Outcome<DocBuf> {
+    let plain = |value: Value<'_>| match value {
+        Value::Document(_) | Value::Array(_) => false,
+        Value::String(text) => !text.starts_with('$'),
+        _ => true,
+    };
+    if spec.values().all(plain) {
+        return Ok(spec.to_buf());
+    }
+    let mut stages = Writer::array();
+    stages.open_document("0");
+    stages.open_document("$replaceRoot");
+    stages.put("newRoot", Value::Document(spec));
+    stages.close();
+    stages.close();
+    let stages = stages.finish();
+    let pipeline = Pipeline::parse(stages.doc(), options)?;
+    let input: Stream<'_, DocumentsError> = Box::new(std::iter::once(Ok(DocBuf::empty())));
+    let made = pipeline.run(input, &NoOthers, LET_BYTES_MAX)?.next();
+    Ok(made.transpose()?.unwrap_or_else(DocBuf::empty))
+}
+
+/// No other collections.
+pub(crate) struct NoOthers;
+
+impl Source for NoOthers {
+    type Error = DocumentsError;
+
+    fn find(&self, _: &str, _: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+        Ok(Box::new(std::iter::empty()))
+    }
+}
 
 /// A command and its name.
 #[derive(Clone, Copy)]
@@ -176,7 +213,9 @@ impl<'a> Args<'a> {
     /// A collation other than the simple one.
     pub(crate) fn options(&self, now_ms: i64, seed: u64) -> Outcome<Options> {
         Options::refuse_collation(self.get("collation"))?;
-        Ok(Options { now_ms, variables: self.document("let")?.map(Doc::to_buf), seed })
+        let options = Options { now_ms, variables: None, seed };
+        let variables = self.document("let")?.map(|spec| evaluated(spec, &options)).transpose()?;
+        Ok(Options { variables, ..options })
     }
 
     /// Refuses fields that are known to MongoDB and not offered, unless they are off.

@@ -34,6 +34,8 @@ pub(crate) struct Client {
     pub(crate) login: Option<crate::login::Conversation>,
     /// The mechanism by which the client logged in.
     pub(crate) logged_in: bool,
+    /// How the application calls itself.
+    pub(crate) application: Option<String>,
     /// What was agreed on.
     pub(crate) compressors: Vec<Compressor>,
 }
@@ -246,10 +248,15 @@ impl<'a> Call<'a> {
         if (unjournaled && !majority) || unacknowledged { Durability::Buffered } else { Durability::Sync }
     }
 
+    /// The level of the read concern, if one is named.
+    pub(crate) fn read_level(&self) -> Option<&'a str> {
+        let concern = self.args.get("readConcern").and_then(Value::as_document);
+        concern.and_then(|concern| concern.get("level")).and_then(Value::as_str)
+    }
+
     /// `readConcern: { level: "snapshot" }` outside of a transaction: the answer says as of when it is.
     pub(crate) fn wants_snapshot_time(&self) -> bool {
-        let level = self.args.get("readConcern").and_then(Value::as_document).and_then(|c| c.get("level"));
-        !self.in_transaction && level.and_then(Value::as_str) == Some("snapshot")
+        !self.in_transaction && self.read_level() == Some("snapshot")
     }
 
     /// Under what a write keeps its answer, when the client may send it again.

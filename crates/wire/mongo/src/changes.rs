@@ -102,11 +102,15 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
         let message = "$changeStream cannot be used in a transaction";
         return Err(Failure::new(Code::OperationNotSupportedInTransaction, message));
     }
+    if !matches!(call.read_level(), None | Some("majority")) {
+        let message = "$changeStream is only supported with the 'majority' read concern";
+        return Err(Failure::new(Code::InvalidOptions, message));
+    }
     let spec = spec.as_document().ok_or_else(|| {
         Failure::new(Code::TypeMismatch, "the $changeStream stage must be specified as an object")
     })?;
     let spec = Args::statement("$changeStream", spec, FIELDS)?;
-    spec.not_offered(&["showExpandedEvents"])?;
+    let expanded = spec.flag("showExpandedEvents")?.unwrap_or(false);
     let full_document = match spec.text("fullDocument")?.unwrap_or("default") {
         "default" => false,
         "updateLookup" | "whenAvailable" | "required" => true,
@@ -142,6 +146,10 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
     };
     call.may(Right::Read, if everything { None } else { Some(call.database) })?;
     let after = [token(&spec, "resumeAfter")?, token(&spec, "startAfter")?];
+    if after.first().copied().flatten().is_some_and(ResumeToken::is_of_invalidate) {
+        let message = "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate notification.";
+        return Err(Failure::new(Code::InvalidResumeToken, message));
+    }
     let from = match spec.get("startAtOperationTime") {
         None => None,
         Some(Value::Timestamp(seq)) => Some(Seq(seq)),
@@ -151,7 +159,7 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
         let message = "only one of resumeAfter, startAfter and startAtOperationTime may be given";
         return Err(Failure::new(Code::InvalidOptions, message));
     }
-    let watch = Watch { after: after.into_iter().flatten().next(), from, full_document };
+    let watch = Watch { after: after.into_iter().flatten().next(), from, full_document, expanded };
     let pipeline = pipeline(call, stages)?;
     let cursor = call.args.document("cursor")?.unwrap_or(Doc::empty());
     let size = Args::statement("aggregate.cursor", cursor, &["batchSize"])?.count("batchSize")?;

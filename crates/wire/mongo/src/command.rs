@@ -4,9 +4,14 @@ use ropewalk_wire::Code as WireCode;
 
 use crate::call::{Call, Client, unsatisfied};
 use crate::documents::lang::{DocBuf, Value, Writer};
-use crate::failure::{Code, Failure, NOT_RESUMABLE, Outcome, RETRYABLE, TRANSIENT, shutting_down};
+use crate::failpoint::Ordered;
+use crate::failure::{
+    self, Code, Failure, NOT_RESUMABLE, Outcome, RESUMABLE, RETRYABLE, TRANSIENT, is_retriable, is_transient,
+    shutting_down,
+};
 use crate::frame::Request;
-use crate::{Mongo, Shared, changes, hello, login, read, schema, server, transaction, write};
+use crate::write::Change;
+use crate::{Mongo, Shared, changes, failpoint, hello, login, read, schema, server, transaction, write};
 
 /// How a command is run.
 #[derive(Clone, Copy)]
@@ -17,6 +22,8 @@ pub(crate) enum Run {
     Read(fn(&mut Call<'_>) -> Outcome<Writer>),
     /// Where it may wait for the disk.
     Write(fn(&mut Call<'_>) -> Outcome<Writer>),
+    /// Changes documents, and awaits the disk.
+    Change(for<'a> fn(&mut Call<'a>) -> Outcome<Change<'a>>),
     /// The next batch of a cursor, which may have to be waited for.
     GetMore,
 }
@@ -63,6 +70,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("hostInfo", Run::Quick(server::host_info), "says where the server runs"),
     command("getParameter", Run::Quick(server::get_parameter), "says how the server is set"),
     command("getCmdLineOpts", Run::Quick(server::get_cmd_line_opts), "says how the server was started"),
+    command("configureFailPoint", Run::Quick(failpoint::configure), "makes commands fail, for tests"),
     command("getLog", Run::Quick(server::get_log), "shows the newest lines of the log"),
     command("serverStatus", Run::Read(server::server_status), "says what the server does"),
     command("listCommands", Run::Quick(server::list_commands), "lists these"),
@@ -73,11 +81,11 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("killAllSessions", Run::Read(transaction::kill_all_sessions), "ends all sessions"),
     inside("commitTransaction", Run::Write(transaction::commit), "makes a transaction last"),
     inside("abortTransaction", Run::Write(transaction::abort), "undoes a transaction"),
-    inside("insert", Run::Write(write::insert), "adds documents"),
-    inside("update", Run::Write(write::update), "changes documents"),
-    inside("delete", Run::Write(write::delete), "removes documents"),
-    inside("findAndModify", Run::Write(write::find_and_modify), "changes a document and shows it"),
-    inside("findandmodify", Run::Write(write::find_and_modify), "changes a document and shows it"),
+    inside("insert", Run::Change(write::insert), "adds documents"),
+    inside("update", Run::Change(write::update), "changes documents"),
+    inside("delete", Run::Change(write::delete), "removes documents"),
+    inside("findAndModify", Run::Change(write::find_and_modify), "changes a document and shows it"),
+    inside("findandmodify", Run::Change(write::find_and_modify), "changes a document and shows it"),
     inside("find", Run::Read(read::find), "shows documents"),
     inside("getMore", Run::GetMore, "shows the next documents of a cursor"),
     inside("killCursors", Run::Quick(read::kill_cursors), "closes cursors"),
@@ -96,6 +104,8 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("listIndexes", Run::Read(schema::list_indexes), "lists indexes"),
     command("listCollections", Run::Read(schema::list_collections), "lists collections"),
     command("listDatabases", Run::Read(schema::list_databases), "lists databases"),
+    command("validate", Run::Read(schema::validate), "checks a collection and its indexes"),
+    command("usersInfo", Run::Quick(login::users_info), "lists users"),
     command("collStats", Run::Read(schema::coll_stats), "says what a collection holds"),
     command("dbStats", Run::Read(schema::db_stats), "says what a database holds"),
     command("dbstats", Run::Read(schema::db_stats), "says what a database holds"),
@@ -106,38 +116,84 @@ pub(crate) fn find(name: &str) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| command.name == name)
 }
 
-/// Runs the command of a request; answers the reply.
-pub(crate) async fn run(mongo: &Mongo, client: &mut Client, request: &Request) -> DocBuf {
+/// Runs the command of a request; answers the reply, or `None` where a fail point hangs up.
+pub(crate) async fn run(mongo: &Mongo, client: &mut Client, request: &Request) -> Option<DocBuf> {
     let shared = &*mongo.0;
     let name = request.body().first().map_or("", |(name, _)| name);
     let found = find(name);
+    if client.application.is_none() {
+        client.application = hello::application(request);
+    }
+    let ordered = shared.fail_points.meet(client, request).unwrap_or_default();
+    if let Some(block) = ordered.block {
+        tokio::time::sleep(block).await;
+    }
+    if ordered.close {
+        return None;
+    }
     let timer = shared.service.metrics().request("mongo", found.map_or("unknown", |command| command.name));
-    let outcome = match found {
-        Some(command) => checked(mongo, client, request, command).await,
-        None => Err(Failure::new(Code::CommandNotFound, format!("no such command: '{name}'"))),
+    let outcome = match (&ordered.failure, found) {
+        (Some(failure), _) => Err(ordered_failure(shared, failure, &ordered, request)),
+        (None, Some(command)) => checked(mongo, client, request, command).await,
+        (None, None) => Err(Failure::new(Code::CommandNotFound, format!("no such command: '{name}'"))),
     };
-    let (mut out, done) = match outcome {
-        Ok(mut out) => {
-            if let Some(unsatisfied) = unsatisfied(request) {
-                out.open_document("writeConcernError");
-                out.put("code", Value::Int32(unsatisfied.code));
-                out.put("codeName", Value::String(&unsatisfied.name));
-                out.put("errmsg", Value::String(&unsatisfied.message));
-                out.close();
-            }
+    let mut out;
+    let done = match outcome {
+        Ok(answer) => {
+            out = answer;
+            put_concern_error(&ordered, request, &mut out);
             out.put("ok", Value::Double(1.0));
-            (out, Ok(()))
+            Ok(())
         }
-        Err(failure) => {
-            let failure = labelled(failure, request);
-            let mut out = Writer::new();
+        Err(mut failure) => {
+            match &ordered.labels {
+                Some(labels) => failure.labels.clone_from(labels),
+                None => failure = labelled(failure, request),
+            }
+            out = Writer::new();
             failure.put(&mut out);
-            (out, Err(wire_code(&failure)))
+            Err(wire_code(&failure))
         }
     };
     timer.done(done);
     shared.put_times(&mut out);
-    out.finish()
+    if ordered.close_behind { None } else { Some(out.finish()) }
+}
+
+/// The failure that a fail point wants, with what belongs to it.
+fn ordered_failure(shared: &Shared, failure: &Failure, ordered: &Ordered, request: &Request) -> Failure {
+    let failure = failure.clone();
+    let cursor = request.body().get("getMore").and_then(Value::as_integer).filter(|_| ordered.lose_cursor);
+    match cursor.map(|id| shared.cursors.lose(id)) {
+        Some(true) if is_retriable(failure.code) || [133, 234, 13_388].contains(&failure.code) => {
+            failure.label(RESUMABLE)
+        }
+        _ => failure,
+    }
+}
+
+/// What is told beside an answer: fewer members than were asked for, or what a fail point wants.
+fn put_concern_error(ordered: &Ordered, request: &Request, out: &mut Writer) {
+    if let Some(error) = &ordered.write_concern_error {
+        out.put("writeConcernError", Value::Document(error.doc()));
+        let code = error.doc().get("code").and_then(Value::as_integer);
+        let again = code.is_some_and(|code| is_retriable(code as i32)) && may_come_again(request);
+        let own = if again { vec![RETRYABLE.into()] } else { Vec::new() };
+        failure::put_labels(ordered.labels.as_ref().unwrap_or(&own), out);
+    } else if let Some(unsatisfied) = unsatisfied(request) {
+        out.open_document("writeConcernError");
+        out.put("code", Value::Int32(unsatisfied.code));
+        out.put("codeName", Value::String(&unsatisfied.name));
+        out.put("errmsg", Value::String(&unsatisfied.message));
+        out.close();
+    }
+}
+
+/// True for a command that drivers send again when its answer is lost: a retryable write, and the end of a transaction.
+fn may_come_again(request: &Request) -> bool {
+    let body = request.body();
+    let ends = matches!(body.first(), Some(("commitTransaction" | "abortTransaction", _)));
+    body.get("txnNumber").is_some() && (ends || body.get("autocommit").is_none())
 }
 
 /// For the metrics.
@@ -160,14 +216,13 @@ fn wire_code(failure: &Failure) -> WireCode {
 /// What drivers may do after a failure.
 fn labelled(failure: Failure, request: &Request) -> Failure {
     let body = request.body();
-    let name = body.first().map_or("", |(name, _)| name);
+    let ends = matches!(body.first(), Some(("commitTransaction" | "abortTransaction", _)));
     let in_transaction = body.get("autocommit").is_some();
     match failure.code {
-        112 if in_transaction => failure.label(TRANSIENT),
         280 | 286 => failure.label(NOT_RESUMABLE),
-        // While it stops: everything can be sent again to whoever comes next.
-        91 if in_transaction && name != "commitTransaction" => failure.label(TRANSIENT),
-        91 if body.get("txnNumber").is_some() => failure.label(RETRYABLE),
+        code if is_retriable(code) && may_come_again(request) => failure.label(RETRYABLE),
+        code if in_transaction && is_transient(code) => failure.label(TRANSIENT),
+        code if in_transaction && !ends && is_retriable(code) => failure.label(TRANSIENT),
         _ => failure,
     }
 }
@@ -202,6 +257,10 @@ async fn checked(
             // Never closed; if it were, working without a turn would still be right.
             let _turn = shared.writes.acquire().await.ok();
             blocking(|| run(&mut call))
+        }
+        Run::Change(prepare) => {
+            let change = prepare(&mut call)?;
+            write::commit(&call, change).await
         }
         Run::GetMore => changes::get_more(&mut call).await,
     }

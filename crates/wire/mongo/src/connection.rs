@@ -19,7 +19,7 @@ use crate::call::Client;
 use crate::documents::lang::{LangError, Writer};
 use crate::failure::{Failure, Outcome};
 use crate::frame::{COMPRESSED_BYTES, FrameError, HEADER_BYTES, Header, Request};
-use crate::{Mongo, Shared, command, hello};
+use crate::{Mongo, Shared, command, hello, read};
 
 /// Bytes read ahead: most requests fit.
 const READ_BYTES: usize = 8 << 10;
@@ -61,6 +61,7 @@ where
         seen: 0,
         login: None,
         logged_in: false,
+        application: None,
         compressors: Vec::new(),
     };
     let mut replies = 0_i32;
@@ -74,7 +75,7 @@ where
         if !begun {
             return Ok(());
         }
-        let (request, _room) = read(shared, &mut stream).await?;
+        let (request, _room) = next_message(shared, &mut stream).await?;
         let request = match request {
             Ok(request) => request,
             Err((header, error)) => {
@@ -99,7 +100,7 @@ where
                         break;
                     }
                 }
-                let reply = command::run(mongo, &mut client, &request).await;
+                let Some(reply) = command::run(mongo, &mut client, &request).await else { return Ok(()) };
                 replies = replies.wrapping_add(1);
                 let more = request.exhaust_allowed;
                 let bytes = request.reply_to(to, replies, &reply, more);
@@ -112,11 +113,21 @@ where
             }
             continue;
         }
-        let reply = command::run(mongo, &mut client, &request).await;
-        if !request.more_to_come {
+        let mut to = request.id;
+        loop {
+            let Some(reply) = command::run(mongo, &mut client, &request).await else { return Ok(()) };
+            if request.more_to_come {
+                break;
+            }
             replies = replies.wrapping_add(1);
-            stream.write_all(&request.reply(replies, &reply)).await?;
+            // A client that allows it gets the batches of a cursor one after another, without asking.
+            let more = request.exhaust_allowed && read::goes_on(&request, &reply);
+            stream.write_all(&request.reply_to(to, replies, &reply, more)).await?;
             stream.flush().await?;
+            if !more {
+                break;
+            }
+            to = replies;
         }
     }
 }
@@ -124,7 +135,7 @@ where
 type Decoded = Result<Request, (Header, LangError)>;
 
 /// Reads one message, once there is room for it.
-async fn read<'s, S>(
+async fn next_message<'s, S>(
     shared: &'s Shared,
     stream: &mut BufReader<S>,
 ) -> Result<(Decoded, Option<SemaphorePermit<'s>>), Ended>

@@ -159,6 +159,12 @@ impl Cursors {
         own && all.remove(&id).is_some()
     }
 
+    /// Takes a cursor away whose ever it is; true when it was a change stream.
+    pub(crate) fn lose(&self, id: i64) -> bool {
+        let lost = self.all().remove(&id);
+        matches!(lost, Some(Slot::Idle(cursor, _)) if matches!(cursor.source, Source::Changes(_)))
+    }
+
     /// Closes what was opened in a session.
     pub(crate) fn kill_of(&self, of: impl Fn(&SessionId) -> bool) {
         self.all().retain(|_, slot| match slot {

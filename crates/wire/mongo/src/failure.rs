@@ -5,6 +5,7 @@
 //! | TransientTransactionError | run the whole transaction again |
 //! | UnknownTransactionCommitResult | send the commit again |
 //! | RetryableWriteError | send the write again, once |
+//! | ResumableChangeStreamError | open the change stream again, behind its token |
 //! | NonResumableChangeStreamError | give the change stream up |
 
 use std::borrow::Cow;
@@ -57,8 +58,80 @@ pub(crate) const UNKNOWN_COMMIT: &str = "UnknownTransactionCommitResult";
 /// Send the write again.
 pub(crate) const RETRYABLE: &str = "RetryableWriteError";
 
+/// A change stream goes on behind its token.
+pub(crate) const RESUMABLE: &str = "ResumableChangeStreamError";
 /// A change stream cannot go on.
 pub(crate) const NOT_RESUMABLE: &str = "NonResumableChangeStreamError";
+
+/// Numbers after which the same may be sent again: the server was not the primary any more, was stopping, or out of reach.
+const RETRIABLE: &[i32] = &[6, 7, 89, 91, 134, 189, 262, 9001, 10_107, 11_600, 11_602, 13_435, 13_436];
+/// Numbers after which a transaction may be run again.
+const AGAIN: &[i32] = &[24, 112, 239, 246, 251];
+
+/// True if the same may be sent again after `code`.
+pub(crate) fn is_retriable(code: i32) -> bool {
+    RETRIABLE.contains(&code)
+}
+
+/// True if a whole transaction may be run again after `code`.
+pub(crate) fn is_transient(code: i32) -> bool {
+    AGAIN.contains(&code)
+}
+
+/// MongoDB's name of a number that did not arise here, as far as clients look at it.
+pub(crate) fn name_of(code: i32) -> Cow<'static, str> {
+    let name = match code {
+        1 => "InternalError",
+        2 => "BadValue",
+        6 => "HostUnreachable",
+        7 => "HostNotFound",
+        8 => "UnknownError",
+        11 => "UserNotFound",
+        13 => "Unauthorized",
+        18 => "AuthenticationFailed",
+        20 => "IllegalOperation",
+        24 => "LockTimeout",
+        26 => "NamespaceNotFound",
+        43 => "CursorNotFound",
+        50 => "MaxTimeMSExpired",
+        64 => "WriteConcernFailed",
+        89 => "NetworkTimeout",
+        91 => "ShutdownInProgress",
+        100 => "UnsatisfiableWriteConcern",
+        112 => "WriteConflict",
+        133 => "FailedToSatisfyReadPreference",
+        134 => "ReadConcernMajorityNotAvailableYet",
+        136 => "CappedPositionLost",
+        150 => "StaleEpoch",
+        189 => "PrimarySteppedDown",
+        234 => "RetryChangeStream",
+        237 => "CursorKilled",
+        246 => "SnapshotUnavailable",
+        251 => "NoSuchTransaction",
+        262 => "ExceededTimeLimit",
+        391 => "ReauthenticationRequired",
+        9001 => "SocketException",
+        10_107 => "NotWritablePrimary",
+        11_000 => "DuplicateKey",
+        11_600 => "InterruptedAtShutdown",
+        11_601 => "Interrupted",
+        11_602 => "InterruptedDueToReplStateChange",
+        13_388 => "StaleConfig",
+        13_435 => "NotPrimaryNoSecondaryOk",
+        13_436 => "NotPrimaryOrSecondary",
+        other => return format!("Location{other}").into(),
+    };
+    name.into()
+}
+
+/// The field of an answer that holds labels, if there are any.
+pub(crate) fn put_labels(labels: &[Cow<'static, str>], out: &mut Writer) {
+    if !labels.is_empty() {
+        out.open_array("errorLabels");
+        labels.iter().for_each(|label| out.put("", Value::String(label)));
+        out.close();
+    }
+}
 
 /// Why a command failed.
 #[derive(Debug, Clone)]
@@ -70,7 +143,7 @@ pub(crate) struct Failure {
     /// In words.
     pub(crate) message: String,
     /// What drivers may do about it.
-    pub(crate) labels: Vec<&'static str>,
+    pub(crate) labels: Vec<Cow<'static, str>>,
     /// `keyPattern` and `keyValue` of a duplicate key.
     pub(crate) detail: Option<Box<DocBuf>>,
 }
@@ -100,8 +173,8 @@ impl Failure {
     /// With a label.
     #[must_use]
     pub(crate) fn label(mut self, label: &'static str) -> Self {
-        if !self.labels.contains(&label) {
-            self.labels.push(label);
+        if !self.labels.iter().any(|other| other == label) {
+            self.labels.push(label.into());
         }
         self
     }
@@ -121,11 +194,7 @@ impl Failure {
         if let Some(detail) = &self.detail {
             detail.doc().iter().for_each(|(name, value)| out.put(name, value));
         }
-        if !self.labels.is_empty() {
-            out.open_array("errorLabels");
-            self.labels.iter().for_each(|label| out.put("", Value::String(label)));
-            out.close();
-        }
+        put_labels(&self.labels, out);
     }
 
     /// The same as an entry of `writeErrors`.

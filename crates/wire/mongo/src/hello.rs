@@ -107,6 +107,12 @@ fn put_compression(call: &mut Call<'_>, out: &mut Writer) -> Outcome<()> {
     Ok(())
 }
 
+/// How the client calls its application, if this request is the one that tells.
+pub(crate) fn application(request: &Request) -> Option<String> {
+    let client = request.body().get("client")?.as_document()?;
+    client.get("application")?.as_document()?.get("name")?.as_str().map(str::to_owned)
+}
+
 /// How long a hello waits for a change: `None` when it does not wait, which is the rule.
 pub(crate) fn pause(shared: &Shared, request: &Request) -> Option<Duration> {
     let body = request.body();

@@ -24,6 +24,7 @@ mod command;
 mod compress;
 mod connection;
 mod cursor;
+mod failpoint;
 mod failure;
 pub mod frame;
 mod hello;
@@ -49,6 +50,7 @@ pub use compress::Compressor;
 
 use crate::cursor::Cursors;
 use crate::documents::Documents;
+use crate::failpoint::FailPoints;
 use crate::session::Sessions;
 
 /// How often sessions, cursors and transactions are looked through.
@@ -63,6 +65,8 @@ const WRITES: usize = 256;
 pub struct MongoSettings {
     /// `HOST:PORT` by which clients reach the server, when it is another than the one they connect to.
     pub announce: Option<String>,
+    /// Offer what only tests of clients should have: `configureFailPoint`.
+    pub test_commands: bool,
 }
 
 /// The protocol over one database. Cheap to clone.
@@ -75,6 +79,7 @@ struct Shared {
     settings: MongoSettings,
     sessions: Sessions,
     cursors: Cursors,
+    fail_points: FailPoints,
     requests: Semaphore,
     writes: Semaphore,
     connections: AtomicI32,
@@ -99,6 +104,7 @@ impl Mongo {
         Self(Arc::new(Shared {
             documents,
             service,
+            fail_points: FailPoints::new(settings.test_commands),
             settings,
             sessions: Sessions::default(),
             cursors: Cursors::default(),

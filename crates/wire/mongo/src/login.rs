@@ -115,3 +115,43 @@ pub(crate) fn logout(call: &mut Call<'_>) -> Outcome<Writer> {
     call.client.logged_in = false;
     Ok(Writer::new())
 }
+
+/// `usersInfo`: the users of the server, who are of no database.
+pub(crate) fn users_info(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["usersInfo", "showPrivileges", "showCredentials", "showAuthenticationRestrictions"])?;
+    call.args.not_offered(&["showPrivileges", "showCredentials", "showAuthenticationRestrictions"])?;
+    let caller = call.caller.clone().ok_or_else(failed)?;
+    let wanted = match call.args.needed("usersInfo", call.args.get("usersInfo"))? {
+        Value::String(name) => Some(name),
+        Value::Document(user) => user.get("user").and_then(Value::as_str),
+        one if one.as_integer() == Some(1) => None,
+        _ => return Err(Failure::new(Code::BadValue, "usersInfo takes 1, a name, or { user: name }")),
+    };
+    let mut out = Writer::new();
+    out.open_array("users");
+    for user in call.shared.service.access().users(&caller)? {
+        if wanted.is_some_and(|wanted| wanted != user.name) {
+            continue;
+        }
+        out.open_document("");
+        out.put("_id", Value::String(&format!("admin.{}", user.name)));
+        out.put("user", Value::String(&user.name));
+        out.put("db", Value::String("admin"));
+        out.open_array("roles");
+        for (database, rights) in &user.roles {
+            for right in rights {
+                out.open_document("");
+                out.put("role", Value::String(right.as_str()));
+                out.put("db", Value::String(database));
+                out.close();
+            }
+        }
+        out.close();
+        out.open_array("mechanisms");
+        MECHANISMS.iter().for_each(|name| out.put("", Value::String(name)));
+        out.close();
+        out.close();
+    }
+    out.close();
+    Ok(out)
+}

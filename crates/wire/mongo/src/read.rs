@@ -5,14 +5,17 @@ use std::collections::VecDeque;
 use ropewalk::Snapshot;
 use ropewalk_wire::Right;
 
-use crate::args::Args;
-use crate::call::Call;
+use crate::args::{Args, NoOthers};
+use crate::call::{Call, session_parts};
 use crate::changes;
 use crate::cursor::{Cursor, Source};
-use crate::documents::lang::{self, Doc, DocBuf, Filter, Pipeline, Projection, Value, Writer};
-use crate::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead, Find};
+use crate::documents::lang::{
+    self, Doc, DocBuf, Filter, Output, OutputMode, Pipeline, Projection, Value, Writer,
+};
+use crate::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead, Find, Hint};
 use crate::failure::{Code, Failure, Outcome};
-use crate::write::{hint, int, sort};
+use crate::frame::Request;
+use crate::write::{hint, int, sort, validates};
 
 /// Documents of a first batch when nobody says how many, as in MongoDB.
 pub(crate) const FIRST_BATCH: usize = 101;
@@ -247,6 +250,13 @@ pub(crate) fn put_cursor(
     out.close();
 }
 
+/// True for a batch of a cursor behind which there are others.
+pub(crate) fn goes_on(request: &Request, reply: &DocBuf) -> bool {
+    let cursor = reply.doc().get("cursor").and_then(Value::as_document);
+    let id = cursor.and_then(|cursor| cursor.get("id")).and_then(Value::as_integer);
+    matches!(request.body().first(), Some(("getMore", _))) && id.is_some_and(|id| id != 0)
+}
+
 /// `killCursors`
 pub(crate) fn kill_cursors(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["killCursors", "cursors"])?;
@@ -311,9 +321,11 @@ fn count_of(call: &Call<'_>, args: &Args<'_>) -> Outcome<Find> {
     Ok(find)
 }
 
+const DISTINCT_FIELDS: &[&str] = &["distinct", "key", "query", "collation", "hint"];
+
 /// `distinct`
 pub(crate) fn distinct(call: &mut Call<'_>) -> Outcome<Writer> {
-    call.args.only(&["distinct", "key", "query", "collation", "hint"])?;
+    call.args.only(DISTINCT_FIELDS)?;
     call.args.not_offered(&["hint"])?;
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;
@@ -355,7 +367,6 @@ const AGGREGATE_FIELDS: &[&str] = &[
 /// `aggregate`
 pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(AGGREGATE_FIELDS)?;
-    call.args.not_offered(&["bypassDocumentValidation", "hint"])?;
     let stages = call.args.needed("pipeline", call.args.array("pipeline")?)?;
     let first = stages.values().next().and_then(Value::as_document).and_then(Doc::first);
     if let Some(("$changeStream", spec)) = first {
@@ -363,17 +374,20 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
     }
     call.may(Right::Read, Some(call.database))?;
     if call.args.flag("explain")?.unwrap_or(false) {
-        return Err(Failure::new(Code::NotImplemented, "explain of a pipeline is not offered"));
+        return explain_as(call, call.args.doc(), false);
     }
     let cursor = call.args.document("cursor")?.ok_or_else(|| {
         let message = "The 'cursor' option is required, except for aggregate with the explain argument";
         Failure::new(Code::FailedToParse, message)
     })?;
     let size = Args::statement("aggregate.cursor", cursor, &["batchSize"])?.count("batchSize")?;
+    let listed = match first {
+        Some(("$listLocalSessions", _)) => Some(sessions_listed(call, stages)?),
+        _ => None,
+    };
+    let stages = listed.as_ref().map_or(stages, DocBuf::doc);
     let pipeline = Pipeline::parse(stages, &call.options(&call.args)?)?;
-    if pipeline.output().is_some() {
-        return Err(Failure::new(Code::NotImplemented, "$out and $merge are not offered"));
-    }
+    let hint = hint(&call.args)?;
     let collection = match call.args.get("aggregate") {
         Some(Value::String(_)) => Some(call.collection()?),
         Some(one) if one.as_integer() == Some(1) => None,
@@ -386,41 +400,121 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
         let message = "{aggregate: 1} is not valid for a pipeline that does not make its own documents";
         return Err(Failure::new(Code::InvalidNamespace, message));
     }
+    if let Some(output) = pipeline.output() {
+        let namespace = collection.as_ref().map_or_else(|| nameless(call), namespace);
+        write_output(call, collection, &pipeline, output)?;
+        let source = Source::Ready(VecDeque::new(), 0);
+        return first_batch(call, namespace, source, FIRST_BATCH, true);
+    }
     let (documents, bytes) = match call.transaction()? {
         Some(transaction) => transaction.run(false, |tx| {
             let mut input = Ready::default();
-            if let Some(collection) = &collection {
-                tx.visit(collection, &input_of(&pipeline), &mut |document| input.push(document))?;
-            }
-            if !pipeline.collections().is_empty() {
-                let message = "pipelines that read other collections are not offered in transactions";
-                return Err(Failure::new(Code::NotImplemented, message));
+            match &collection {
+                Some(collection) if !pipeline.collections().is_empty() => {
+                    for document in tx.aggregate(collection, &pipeline)? {
+                        input.push(document)?;
+                    }
+                    return Ok(input.done());
+                }
+                Some(collection) => {
+                    let find = input_of(&pipeline, hint.as_ref());
+                    tx.visit(collection, &find, &mut |document| input.push(document))?;
+                }
+                None => {}
             }
             let input = input.done().0.into_iter().map(Ok);
-            run(call, &pipeline, Box::new(input), &Nothing)
+            run(call, &pipeline, Box::new(input), &NoOthers)
         })?,
         None => {
             let snapshot = call.snapshot();
             let others = Others { call, snapshot: &snapshot };
             let input: lang::Stream<'_, DocumentsError> = match &collection {
-                Some(collection) => {
-                    Box::new(collection.find_at(snapshot.engine().clone(), &input_of(&pipeline))?)
-                }
+                Some(collection) => Box::new(
+                    collection.find_at(snapshot.engine().clone(), &input_of(&pipeline, hint.as_ref()))?,
+                ),
                 None => Box::new(std::iter::empty()),
             };
             run(call, &pipeline, input, &others)?
         }
     };
-    let namespace = match &collection {
-        Some(collection) => namespace(collection),
-        None => format!("{}.$cmd.aggregate", call.database),
-    };
+    let namespace = collection.as_ref().map_or_else(|| nameless(call), namespace);
     first_batch(call, namespace, Source::Ready(documents, bytes), size.unwrap_or(FIRST_BATCH), false)
 }
 
+/// A pipeline that begins with `$listLocalSessions`, with the sessions in its place: those with transactions, and the one
+/// that asks.
+fn sessions_listed(call: &Call<'_>, stages: Doc<'_>) -> Outcome<DocBuf> {
+    if call.args.get("aggregate").and_then(Value::as_integer) != Some(1) {
+        let message = "$listLocalSessions must be run against the database with {aggregate: 1}";
+        return Err(Failure::new(Code::InvalidNamespace, message));
+    }
+    let mut known = call.shared.sessions.ids_of(call.user().as_bytes());
+    known.extend(call.session.clone().filter(|own| !known.contains(own)));
+    let mut out = Writer::array();
+    out.open_document("0");
+    out.open_array("$documents");
+    for id in &known {
+        out.open_document("");
+        out.open_document("_id");
+        out.put("id", Value::Binary(4, session_parts(id).0));
+        out.close();
+        out.put("lastUse", Value::DateTime(call.now_ms()));
+        out.close();
+    }
+    out.close();
+    out.close();
+    for (place, stage) in stages.values().enumerate().skip(1) {
+        out.put(&place.to_string(), stage);
+    }
+    Ok(out.finish())
+}
+
+/// The namespace of a pipeline that belongs to no collection.
+fn nameless(call: &Call<'_>) -> String {
+    format!("{}.$cmd.aggregate", call.database)
+}
+
+/// Runs a pipeline that ends with `$out` or `$merge`, as one commit.
+fn write_output(
+    call: &Call<'_>,
+    collection: Option<Collection>,
+    pipeline: &Pipeline,
+    output: &Output,
+) -> Outcome<()> {
+    let stage = if matches!(output.mode, OutputMode::Replace) { "$out" } else { "$merge" };
+    if call.in_transaction {
+        let message = format!("{stage} cannot be used in a transaction");
+        return Err(Failure::new(Code::OperationNotSupportedInTransaction, message));
+    }
+    if call.read_level() == Some("linearizable") {
+        let message = format!("{stage} cannot be used with a linearizable read concern");
+        return Err(Failure::new(Code::InvalidOptions, message));
+    }
+    let database = output.database.as_deref().unwrap_or(call.database);
+    call.may(Right::Append, Some(database))?;
+    if stage == "$merge" {
+        call.may(Right::Read, Some(database))?;
+    }
+    // A pipeline that makes its own documents reads no collection: where it writes does as well.
+    let collection = match collection {
+        Some(collection) => collection,
+        None => call.documents().collection(database, &output.collection)?,
+    };
+    let validate = validates(call)?;
+    call.documents().transact(call.durability(), |tx| {
+        tx.validate(validate);
+        tx.aggregate(&collection, pipeline)
+    })?;
+    Ok(())
+}
+
 /// What a pipeline reads of its collection: by an index where it begins with a match.
-fn input_of(pipeline: &Pipeline) -> Find {
-    pipeline.leading_filter().map_or_else(Find::all, |filter| Find::matching(filter.clone()))
+fn input_of(pipeline: &Pipeline, hint: Option<&Hint>) -> Find {
+    let find = pipeline.leading_filter().map_or_else(Find::all, |filter| Find::matching(filter.clone()));
+    match hint {
+        Some(hint) => find.hint(hint.clone()),
+        None => find,
+    }
 }
 
 fn run<S: lang::Source<Error = DocumentsError>>(
@@ -454,17 +548,6 @@ impl lang::Source for Others<'_> {
     }
 }
 
-/// No other collection.
-struct Nothing;
-
-impl lang::Source for Nothing {
-    type Error = DocumentsError;
-
-    fn find(&self, _: &str, _: &Filter) -> Result<lang::Stream<'_, DocumentsError>, DocumentsError> {
-        Ok(Box::new(std::iter::empty()))
-    }
-}
-
 /// `explain`
 pub(crate) fn explain(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["explain", "verbosity"])?;
@@ -479,10 +562,38 @@ pub(crate) fn explain(call: &mut Call<'_>) -> Outcome<Writer> {
             return Err(Failure::new(Code::BadValue, message));
         }
     };
+    explain_as(call, inner, run)
+}
+
+fn explain_as(call: &Call<'_>, inner: Doc<'_>, run: bool) -> Outcome<Writer> {
+    let (collection, find) = explained(call, inner)?;
+    let snapshot = call.snapshot();
+    let mut at: DocumentsAt<'_> = call.documents().at(snapshot.engine());
+    let explained = at.explain(&collection, &find, run)?;
+    let mut out = Writer::new();
+    explained.doc().iter().for_each(|(name, value)| out.put(name, value));
+    out.put("command", Value::Document(inner));
+    out.open_document("serverInfo");
+    out.put("version", Value::String(env!("CARGO_PKG_VERSION")));
+    out.close();
+    Ok(out)
+}
+
+/// What a command reads, which is what is explained of it: of a pipeline what it begins with, of a write whom it looks for.
+fn explained(call: &Call<'_>, inner: Doc<'_>) -> Outcome<(Collection, Find)> {
+    let refuse = |message: &str| Failure::new(Code::FailedToParse, message);
     let Some((name, Value::String(collection))) = inner.first() else {
-        return Err(Failure::new(Code::FailedToParse, "explain needs a command on a collection"));
+        return Err(refuse("explain needs a command on a collection"));
     };
     let collection = call.documents().collection(call.database, collection)?;
+    let statement = |list: &'static str| {
+        let statements = inner.get(list).and_then(Value::as_array);
+        let mut statements = statements.into_iter().flat_map(|list| list.values());
+        match (statements.next().and_then(Value::as_document), statements.next()) {
+            (Some(only), None) => Ok(only),
+            _ => Err(refuse("explain takes one statement")),
+        }
+    };
     let find = match name {
         "find" => {
             let args = Args::new("find", inner);
@@ -494,18 +605,45 @@ pub(crate) fn explain(call: &mut Call<'_>) -> Outcome<Writer> {
             args.only(COUNT_FIELDS)?;
             count_of(call, &args)?
         }
+        "distinct" => {
+            let args = Args::new("distinct", inner);
+            args.only(DISTINCT_FIELDS)?;
+            looked_for(call, &args, "query")?
+        }
+        "aggregate" => {
+            let args = Args::new("aggregate", inner);
+            args.only(AGGREGATE_FIELDS)?;
+            let stages = args.needed("pipeline", args.array("pipeline")?)?;
+            input_of(&Pipeline::parse(stages, &call.options(&args)?)?, hint(&args)?.as_ref())
+        }
+        "findAndModify" | "findandmodify" => {
+            let args = Args::new("findAndModify", inner);
+            args.only(crate::write::MODIFY_FIELDS)?;
+            looked_for(call, &args, "query")?.limit(1)
+        }
+        "update" => {
+            let args = Args::statement("update.updates", statement("updates")?, crate::write::UPDATE_FIELDS)?;
+            looked_for(call, &args, "q")?
+        }
+        "delete" => {
+            let args = Args::statement("delete.deletes", statement("deletes")?, crate::write::DELETE_FIELDS)?;
+            looked_for(call, &args, "q")?
+        }
         other => {
             return Err(Failure::new(Code::NotImplemented, format!("explain of {other} is not offered")));
         }
     };
-    let snapshot = call.snapshot();
-    let mut at: DocumentsAt<'_> = call.documents().at(snapshot.engine());
-    let explained = at.explain(&collection, &find, run)?;
-    let mut out = Writer::new();
-    explained.doc().iter().for_each(|(name, value)| out.put(name, value));
-    out.put("command", Value::Document(inner));
-    out.open_document("serverInfo");
-    out.put("version", Value::String(env!("CARGO_PKG_VERSION")));
-    out.close();
-    Ok(out)
+    Ok((collection, find))
+}
+
+/// The query in `field`.
+fn looked_for(call: &Call<'_>, args: &Args<'_>, field: &str) -> Outcome<Find> {
+    let find = match args.document(field)? {
+        Some(query) => Find::matching(Filter::parse(query, &call.options(args)?)?),
+        None => Find::all(),
+    };
+    Ok(match hint(args)? {
+        Some(hint) => find.hint(hint),
+        None => find,
+    })
 }

@@ -94,7 +94,13 @@ pub(crate) fn create(call: &mut Call<'_>) -> Outcome<Writer> {
     let options = rules(&call.args, CollectionOptions::default())?;
     match call.transaction()? {
         Some(transaction) => {
-            transaction.run(true, |tx| Ok(tx.create_collection(&collection, options)?))?;
+            transaction.run(true, |tx| match tx.create_collection(&collection, options)? {
+                true => Ok(()),
+                false => {
+                    let (database, collection) = (call.database.to_owned(), collection.name().to_owned());
+                    Err(DocumentsError::CollectionExists { database, collection }.into())
+                }
+            })?;
         }
         None => {
             collection.create(options)?;
@@ -318,6 +324,13 @@ pub(crate) fn create_indexes(call: &mut Call<'_>) -> Outcome<Writer> {
     let mut made = 0;
     match call.transaction()? {
         Some(transaction) => transaction.run(true, |tx| {
+            if before.is_some() {
+                let message = format!(
+                    "Cannot create new indexes on existing collection {} in a multi-document transaction.",
+                    namespace(&collection)
+                );
+                return Err(Failure::new(Code::OperationNotSupportedInTransaction, message));
+            }
             for def in &defs {
                 made += i64::from(tx.create_index(&collection, def)?);
             }
@@ -565,5 +578,30 @@ pub(crate) fn db_stats(call: &mut Call<'_>) -> Outcome<Writer> {
     out.put("dataSize", int(bytes / scale));
     out.put("indexes", int(indexes));
     out.put("scaleFactor", int(scale));
+    Ok(out)
+}
+
+/// `validate`: every document and index entry of a collection is looked at.
+pub(crate) fn validate(call: &mut Call<'_>) -> Outcome<Writer> {
+    // Both ways take what they need of the collection as of one moment, and hold up nobody.
+    call.args.only(&["validate", "full", "background", "checkBSONConformance"])?;
+    call.may(Right::Read, Some(call.database))?;
+    let collection = call.collection()?;
+    existing(&collection)?;
+    let found = collection.validate()?;
+    let mut out = Writer::new();
+    out.put("ns", Value::String(&namespace(&collection)));
+    out.put("nrecords", int(found.documents as i64));
+    out.put("nIndexes", int(found.indexes.len() as i64 + 1));
+    out.open_document("keysPerIndex");
+    out.put(ID_INDEX, int(found.documents as i64));
+    found.indexes.iter().for_each(|(name, entries)| out.put(name, int(*entries as i64)));
+    out.close();
+    out.put("valid", Value::Bool(found.problems.is_empty()));
+    out.open_array("warnings");
+    out.close();
+    out.open_array("errors");
+    found.problems.iter().for_each(|problem| out.put("", Value::String(problem)));
+    out.close();
     Ok(out)
 }

@@ -118,9 +118,10 @@ pub(crate) fn get_parameter(call: &mut Call<'_>) -> Outcome<Writer> {
         crate::login::MECHANISMS.iter().for_each(|name| out.put("", Value::String(name)));
         out.close();
     }
-    for name in ["quiet", "enableTestCommands", "requireApiVersion"] {
+    let tests = call.shared.fail_points.offered;
+    for (name, set) in [("quiet", false), ("enableTestCommands", tests), ("requireApiVersion", false)] {
         if wanted(name) {
-            out.put(name, Value::Bool(false));
+            out.put(name, Value::Bool(set));
         }
     }
     if wanted("transactionLifetimeLimitSeconds") {

@@ -98,6 +98,11 @@ impl Sessions {
         self.all().retain(|id, _| !of(id));
     }
 
+    /// The ids of one user's sessions.
+    pub(crate) fn ids_of(&self, user: &[u8]) -> Vec<SessionId> {
+        self.all().keys().filter(|id| crate::call::session_parts(id).1 == user).cloned().collect()
+    }
+
     /// How many there are, and how many of them have a transaction in progress.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let all = self.all();

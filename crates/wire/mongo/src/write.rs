@@ -4,15 +4,29 @@
 //! lost the answer gets it again. (MongoDB commits each statement by itself; who watches the collection sees the difference
 //! only as fewer states in between.)
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropewalk::Seq;
+use ropewalk_wire::Right;
+
 use crate::args::Args;
 use crate::call::Call;
+use crate::command::blocking;
 use crate::documents::lang::{Doc, DocBuf, Filter, Owned, Projection, Sort, Update, Value, Writer};
-use crate::documents::{Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, UpdateSpec};
+use crate::documents::{
+    Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, Retry, UpdateSpec,
+};
 use crate::failure::{Code, Failure, Outcome};
 use crate::hello::WRITES_MAX;
-use ropewalk_wire::Right;
-use std::sync::Arc;
 
+/// Attempts at a write that others get in the way of.
+const ATTEMPTS: usize = 1000;
+/// Longest wait for the commit that was in the way.
+const CONFLICT_WAIT: Duration = Duration::from_secs(1);
+/// Documents and bytes of a command that is short.
+const SHORT: usize = 16;
+const SHORT_BYTES: usize = 64 << 10;
 /// Bytes that one command's `writeErrors` may take; those behind are counted, not told.
 const ERROR_BYTES_MAX: usize = 8 << 20;
 
@@ -123,47 +137,112 @@ fn told(database: &str, error: DocumentsError) -> Failure {
     }
 }
 
-/// Does `work` in the command's transaction, or in one of its own until nobody is in its way; keeps what it answers if the
-/// command may come again.
-fn commit(
-    call: &Call<'_>,
-    mut work: impl FnMut(&mut DocumentsTx<'_>) -> Result<DocBuf, DocumentsError>,
-) -> Outcome<DocBuf> {
-    if let Some(transaction) = call.transaction()? {
-        let answer = transaction.run(true, |tx| work(tx).map_err(|error| told(call.database, error)))?;
-        if answer.doc().get("writeErrors").is_some() {
-            transaction.abort();
-        }
-        return Ok(answer);
+/// Writes that are to be done: in the command's transaction, or in one of their own.
+pub(crate) struct Change<'a> {
+    work: Box<dyn FnMut(&mut DocumentsTx<'_>) -> Result<DocBuf, DocumentsError> + Send + 'a>,
+    /// What is written has to fit the collection's validator.
+    validate: bool,
+    /// They may take longer than an answer takes to send.
+    long: bool,
+}
+
+impl<'a> Change<'a> {
+    fn new(
+        call: &Call<'_>,
+        long: bool,
+        work: impl FnMut(&mut DocumentsTx<'_>) -> Result<DocBuf, DocumentsError> + Send + 'a,
+    ) -> Outcome<Self> {
+        Ok(Self { work: Box::new(work), long, validate: validates(call)? })
     }
-    let retry = call.retry(0)?;
-    let answer = call.documents().transact(call.durability(), |tx| {
-        let Some(retry) = &retry else { return work(tx) };
+
+    fn work(&mut self, tx: &mut DocumentsTx<'_>) -> Result<DocBuf, DocumentsError> {
+        tx.validate(self.validate);
+        (self.work)(tx)
+    }
+
+    /// Does the work once, or answers what it answered before; keeps the answer if the command may come again.
+    fn run(&mut self, tx: &mut DocumentsTx<'_>, retry: Option<&Retry>) -> Result<DocBuf, DocumentsError> {
+        let Some(retry) = retry else { return self.work(tx) };
         if let Some(answer) = tx.answered(retry)? {
             return Ok(answer);
         }
-        let answer = work(tx)?;
+        let answer = self.work(tx)?;
         tx.answer(retry, answer.doc())?;
         Ok(answer)
-    });
-    answer.map_err(|error| told(call.database, error))
+    }
+}
+
+/// False for a command that may write what does not fit the validator of its collection.
+///
+/// # Errors
+/// `Unauthorized`: that takes an administrator.
+pub(crate) fn validates(call: &Call<'_>) -> Outcome<bool> {
+    if !call.args.flag("bypassDocumentValidation")?.unwrap_or(false) {
+        return Ok(true);
+    }
+    call.may(Right::Admin, Some(call.database))?;
+    Ok(false)
+}
+
+/// Does what a command wants to have changed. While the disk writes, no thread waits.
+pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<Writer> {
+    if let Some(transaction) = call.transaction()? {
+        let answer = in_turn(call, change.long, || {
+            transaction.run(true, |tx| change.work(tx).map_err(|error| told(call.database, error)))
+        });
+        let answer = answer.await?;
+        if answer.doc().get("writeErrors").is_some() {
+            transaction.abort();
+        }
+        return Ok(written(&answer));
+    }
+    let (retry, durability) = (call.retry(0)?, call.durability());
+    call.shared.service.room().await?;
+    let mut attempt = 1;
+    loop {
+        let long = change.long;
+        let work = |tx: &mut DocumentsTx<'_>| change.run(tx, retry.as_ref());
+        let submitted = match in_turn(call, long, || call.documents().submit(durability, work)).await {
+            Ok(submitted) => submitted.await,
+            Err(error) => Err(error),
+        };
+        match submitted {
+            Ok(answer) => return Ok(written(&answer)),
+            Err(DocumentsError::Conflict { seq, .. }) if attempt < ATTEMPTS => {
+                attempt += 1;
+                // The other commit may not be durable yet; before that nobody sees it.
+                let visible = call.shared.service.database().visible_beyond(Seq(seq.0.saturating_sub(1)));
+                let _ = tokio::time::timeout(CONFLICT_WAIT, visible).await;
+            }
+            Err(error) => return Err(told(call.database, error)),
+        }
+    }
+}
+
+/// Runs short work at once, long work where it may take its time.
+async fn in_turn<R>(call: &Call<'_>, long: bool, work: impl FnOnce() -> R) -> R {
+    if !long {
+        return work();
+    }
+    // Never closed; if it were, working without a turn would still be right.
+    let _turn = call.shared.writes.acquire().await.ok();
+    blocking(work)
 }
 
 /// `insert`
-pub(crate) fn insert(call: &mut Call<'_>) -> Outcome<Writer> {
+pub(crate) fn insert<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
     call.args.only(&["insert", "documents", "ordered", "bypassDocumentValidation"])?;
-    call.args.not_offered(&["bypassDocumentValidation"])?;
     call.may(Right::Append, Some(call.database))?;
     let collection = call.collection()?;
     let documents = statements(call, "documents")?;
     let ordered = call.args.flag("ordered")?.unwrap_or(true);
-    let answer = commit(call, |tx| {
+    let bytes: usize = documents.iter().map(|document| document.len()).sum();
+    Change::new(call, documents.len() > SHORT || bytes > SHORT_BYTES, move |tx| {
         let many = tx.insert_many(&collection, &documents, ordered)?;
         let told = |(index, error)| (index, told(collection.database(), error));
         let errors = many.errors.into_iter().map(told).collect();
         Ok(Done { n: many.inserted.len() as i64, errors, ..Done::default() }.answer(false))
-    })?;
-    Ok(written(&answer))
+    })
 }
 
 /// Runs the statements of a command in order: those that make no sense are told like those that fail.
@@ -192,16 +271,16 @@ fn each<S>(
 }
 
 /// `update`
-pub(crate) fn update(call: &mut Call<'_>) -> Outcome<Writer> {
+pub(crate) fn update<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
     call.args.only(&["update", "updates", "ordered", "bypassDocumentValidation", "let"])?;
-    call.args.not_offered(&["bypassDocumentValidation"])?;
     call.may(Right::Append, Some(call.database))?;
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;
     let parsed: Vec<_> =
         statements(call, "updates")?.into_iter().map(|bytes| update_statement(call, bytes)).collect();
     let ordered = call.args.flag("ordered")?.unwrap_or(true);
-    let answer = commit(call, |tx| {
+    let long = is_long(parsed.iter().flatten().map(|(spec, _)| &*spec.filter), parsed.len());
+    Change::new(call, long, move |tx| {
         let done = each(collection.database(), &parsed, ordered, |index, (spec, multi), done| {
             let updated = match multi {
                 true => tx.update_many(&collection, spec)?,
@@ -213,12 +292,16 @@ pub(crate) fn update(call: &mut Call<'_>) -> Outcome<Writer> {
             Ok(())
         })?;
         Ok(done.answer(true))
-    })?;
-    Ok(written(&answer))
+    })
+}
+
+/// Whether statements with these filters, or so many of them, may take long: all that do not name one document.
+fn is_long<'f>(mut filters: impl Iterator<Item = &'f Filter>, count: usize) -> bool {
+    count > SHORT || filters.any(|filter| filter.only_id().is_none())
 }
 
 // Without `sort`, which servers have from 8.0 on: this one says that it is 7.0.
-const UPDATE_FIELDS: &[&str] =
+pub(crate) const UPDATE_FIELDS: &[&str] =
     &["q", "u", "c", "multi", "upsert", "upsertSupplied", "collation", "arrayFilters", "hint"];
 
 fn update_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<(UpdateSpec, bool)> {
@@ -242,7 +325,7 @@ fn update_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<(UpdateSpec, bool)
 }
 
 /// `delete`
-pub(crate) fn delete(call: &mut Call<'_>) -> Outcome<Writer> {
+pub(crate) fn delete<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
     call.args.only(&["delete", "deletes", "ordered", "let"])?;
     call.may(Right::Append, Some(call.database))?;
     call.may(Right::Read, Some(call.database))?;
@@ -250,21 +333,24 @@ pub(crate) fn delete(call: &mut Call<'_>) -> Outcome<Writer> {
     let parsed: Vec<_> =
         statements(call, "deletes")?.into_iter().map(|bytes| delete_statement(call, bytes)).collect();
     let ordered = call.args.flag("ordered")?.unwrap_or(true);
-    let answer = commit(call, |tx| {
-        let done = each(collection.database(), &parsed, ordered, |_, find, done| {
+    let long = is_long(parsed.iter().flatten().map(|(filter, _)| filter), parsed.len());
+    Change::new(call, long, move |tx| {
+        let done = each(collection.database(), &parsed, ordered, |_, (_, find), done| {
             done.n += tx.delete(&collection, find)? as i64;
             Ok(())
         })?;
         Ok(done.answer(false))
-    })?;
-    Ok(written(&answer))
+    })
 }
 
-fn delete_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<Find> {
-    let args = Args::statement("delete.deletes", Doc::check(bytes)?, &["q", "limit", "collation", "hint"])?;
+pub(crate) const DELETE_FIELDS: &[&str] = &["q", "limit", "collation", "hint"];
+
+fn delete_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<(Filter, Find)> {
+    let args = Args::statement("delete.deletes", Doc::check(bytes)?, DELETE_FIELDS)?;
     let mut options = call.options(&args)?;
     options.variables = call.args.document("let")?.map(Doc::to_buf);
-    let find = Find::matching(Filter::parse(args.needed("q", args.document("q")?)?, &options)?);
+    let filter = Filter::parse(args.needed("q", args.document("q")?)?, &options)?;
+    let find = Find::matching(filter.clone());
     let find = match args.needed("limit", args.integer("limit")?)? {
         0 => find,
         1 => find.limit(1),
@@ -273,10 +359,11 @@ fn delete_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<Find> {
             return Err(Failure::new(Code::FailedToParse, message));
         }
     };
-    Ok(match hint(&args)? {
+    let find = match hint(&args)? {
         Some(hint) => find.hint(hint),
         None => find,
-    })
+    };
+    Ok((filter, find))
 }
 
 /// The index that is to be used.
@@ -315,7 +402,7 @@ pub(crate) fn sort(args: &Args<'_>) -> Outcome<Option<Arc<Sort>>> {
     }
 }
 
-const MODIFY_FIELDS: &[&str] = &[
+pub(crate) const MODIFY_FIELDS: &[&str] = &[
     "findAndModify",
     "findandmodify",
     "query",
@@ -333,14 +420,13 @@ const MODIFY_FIELDS: &[&str] = &[
 ];
 
 /// `findAndModify`
-pub(crate) fn find_and_modify(call: &mut Call<'_>) -> Outcome<Writer> {
+pub(crate) fn find_and_modify<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
     call.args.only(MODIFY_FIELDS)?;
-    call.args.not_offered(&["bypassDocumentValidation"])?;
     call.may(Right::Append, Some(call.database))?;
     call.may(Right::Read, Some(call.database))?;
     let collection: Collection = call.collection()?;
     let spec = modify_spec(call)?;
-    let answer = commit(call, |tx| {
+    Change::new(call, spec.filter.only_id().is_none(), move |tx| {
         let (document, updated) = tx.find_and_modify(&collection, &spec)?;
         let mut out = Writer::new();
         out.open_document("lastErrorObject");
@@ -355,8 +441,7 @@ pub(crate) fn find_and_modify(call: &mut Call<'_>) -> Outcome<Writer> {
         out.close();
         out.put("value", document.as_ref().map_or(Value::Null, |document| Value::Document(document.doc())));
         Ok(out.finish())
-    })?;
-    Ok(written(&answer))
+    })
 }
 
 fn modify_spec(call: &Call<'_>) -> Outcome<FindAndModify> {

@@ -298,3 +298,110 @@ async fn time_that_is_up_ends_a_query() {
     let answer = client.run(doc! { "find": "c", "batchSize": 20_000, "maxTimeMS": 1 }).await;
     assert!(answer.get_f64("ok").unwrap() == 1.0 || answer.get_i32("code").unwrap() == 50);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipeline_writes_into_collections() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1, "n": 1 }, { "_id": 2, "n": 2 }] }).await;
+    let run =
+        |stages: Vec<Document>| doc! { "aggregate": "c", "pipeline": stages, "cursor": { "batchSize": 0 } };
+    let answer = client.ok(run(vec![doc! { "$match": { "n": 2 } }, doc! { "$out": "made" }])).await;
+    assert!(batch(&answer, "firstBatch").is_empty() && cursor_id(&answer) == 0);
+    assert_eq!(client.find("made", doc! {}).await, [doc! { "_id": 2, "n": 2 }]);
+    client.ok(run(vec![doc! { "$merge": { "into": { "db": "other", "coll": "m" } } }])).await;
+    let there = client.ok(doc! { "find": "m", "filter": {}, "$db": "other" }).await;
+    assert_eq!(batch(&there, "firstBatch").len(), 2);
+    let fail = doc! { "$merge": { "into": "made", "whenMatched": "fail" } };
+    assert_eq!(client.refused(run(vec![fail])).await.0, 11000);
+    // Nothing of a pipeline that fails stays.
+    assert_eq!(client.find("made", doc! {}).await.len(), 1);
+    let mut linearizable = run(vec![doc! { "$out": "made" }]);
+    linearizable.insert("readConcern", doc! { "level": "linearizable" });
+    assert_eq!(client.refused(linearizable).await.0, 72);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn administrators_may_write_what_does_not_fit_a_validator() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "create": "c", "validator": { "n": { "$gt": 0 } } }).await;
+    let insert = doc! { "insert": "c", "documents": [{ "_id": 1, "n": 0 }] };
+    let told = client.ok(insert.clone()).await;
+    assert_eq!(
+        told.get_array("writeErrors").unwrap()[0].as_document().unwrap().get_i32("code").unwrap(),
+        121
+    );
+    let mut bypass = insert;
+    bypass.insert("bypassDocumentValidation", true);
+    assert_eq!(client.ok(bypass).await.get_i32("n").unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_of_a_command_are_expressions() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1 }] }).await;
+    let project = doc! { "$project": { "x": "$$x", "y": "$$y", "z": "$$z" } };
+    let variables = doc! { "x": { "$literal": "$bar" }, "y": { "$add": [1, 2] }, "z": "plain" };
+    let answer =
+        client.ok(doc! { "aggregate": "c", "pipeline": [project], "cursor": {}, "let": variables }).await;
+    assert_eq!(batch(&answer, "firstBatch"), [doc! { "_id": 1, "x": "$bar", "y": 3, "z": "plain" }]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collections_are_validated_and_sessions_and_users_listed() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1, "a": [1, 2] }] }).await;
+    client.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a_1" }] }).await;
+    let found = client.ok(doc! { "validate": "c", "full": true }).await;
+    assert!(found.get_bool("valid").unwrap());
+    assert_eq!(found.get_document("keysPerIndex").unwrap(), &doc! { "_id_": 1, "a_1": 2 });
+    assert_eq!(client.refused(doc! { "validate": "none" }).await.0, 26);
+    let list = doc! {
+        "aggregate": 1, "pipeline": [{ "$listLocalSessions": {} }, { "$count": "n" }], "cursor": {},
+        "lsid": crate::client::lsid(1), "$db": "admin",
+    };
+    assert_eq!(batch(&client.ok(list).await, "firstBatch"), [doc! { "n": 1 }]);
+    assert!(client.ok(doc! { "usersInfo": 1 }).await.get_array("users").unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_that_reads_or_looks_for_documents_is_explained() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1, "a": 1 }] }).await;
+    client.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a_1" }] }).await;
+    for command in [
+        doc! { "find": "c", "filter": { "a": 1 } },
+        doc! { "count": "c", "query": { "a": 1 } },
+        doc! { "distinct": "c", "key": "b", "query": { "a": 1 } },
+        doc! { "aggregate": "c", "pipeline": [{ "$match": { "a": 1 } }], "cursor": {} },
+        doc! { "findAndModify": "c", "query": { "a": 1 }, "remove": true },
+        doc! { "update": "c", "updates": [{ "q": { "a": 1 }, "u": { "$set": { "b": 1 } } }] },
+        doc! { "delete": "c", "deletes": [{ "q": { "a": 1 }, "limit": 0 }] },
+    ] {
+        let plan = client.ok(doc! { "explain": command.clone(), "verbosity": "queryPlanner" }).await;
+        assert!(plan.get_document("queryPlanner").unwrap().to_string().contains("a_1"), "{command}\n{plan}");
+    }
+    assert_eq!(client.find("c", doc! {}).await.len(), 1);
+    assert_eq!(client.refused(doc! { "explain": { "ping": 1 } }).await.0, 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_come_one_after_another_to_whoever_allows_it() {
+    let mut client = Server::new().connect();
+    let documents: Vec<_> = (0..10).map(|n| doc! { "_id": n }).collect();
+    client.ok(doc! { "insert": "c", "documents": documents }).await;
+    let id = cursor_id(&client.ok(doc! { "find": "c", "batchSize": 2 }).await);
+    let more = doc! { "getMore": id, "collection": "c", "batchSize": 3, "$db": "app" };
+    client.send(crate::client::MSG, &crate::client::message(1 << 16, &more)).await;
+    let mut found = 0;
+    loop {
+        let answer = client.answer().await.unwrap();
+        let more_to_come = answer.payload[0] & 2 != 0;
+        found += batch(&answer.document(), "nextBatch").len();
+        assert_eq!(more_to_come, cursor_id(&answer.document()) != 0);
+        if !more_to_come {
+            break;
+        }
+    }
+    assert_eq!(found, 8);
+    client.ok(doc! { "ping": 1 }).await;
+}

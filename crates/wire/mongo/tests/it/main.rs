@@ -5,6 +5,8 @@ mod access;
 mod bytes;
 mod client;
 mod commands;
+mod failpoints;
 mod handshake;
+mod hostile;
 mod transactions;
 mod watching;

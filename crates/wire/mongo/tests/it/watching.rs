@@ -126,3 +126,62 @@ async fn whoever_waits_is_told_when_the_server_stops() {
         assert_eq!(answer.document().get_i32("code").unwrap(), 91);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_a_database_ends_with_it_and_can_be_begun_behind_its_end() {
+    let mut client = Server::new().connect();
+    let (id, _) = open(&mut client, 1, doc! {}, &[]).await;
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1 }] }).await;
+    client.ok(doc! { "dropDatabase": 1 }).await;
+    let (mut heard, mut still) = (Vec::new(), id);
+    while still != 0 {
+        let (events, open) = next(&mut client, id, "$cmd.aggregate").await;
+        heard.extend(events);
+        still = open;
+    }
+    assert_eq!(kinds(&heard), ["insert", "drop", "dropDatabase", "invalidate"]);
+    let token = heard[3].get_document("_id").unwrap().clone();
+    let resume = |field: &str| {
+        doc! { "aggregate": 1, "pipeline": [{ "$changeStream": { field: token.clone() } }], "cursor": {} }
+    };
+    assert_eq!(client.refused(resume("resumeAfter")).await.0, 260);
+    let id = cursor_id(&client.ok(resume("startAfter")).await);
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 2 }] }).await;
+    assert_eq!(kinds(&next(&mut client, id, "$cmd.aggregate").await.0), ["insert"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_wants_to_know_more_hears_of_collections_and_indexes() {
+    let mut client = Server::new().connect();
+    let (id, _) = open(&mut client, 1, doc! { "showExpandedEvents": true }, &[]).await;
+    client.ok(doc! { "create": "c" }).await;
+    let index = doc! { "key": { "a.1": 1 }, "name": "by_a" };
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1, "a": { "1": 1 }, "b": [{ "1": 1 }] }] }).await;
+    client.ok(doc! { "createIndexes": "c", "indexes": [index] }).await;
+    client
+        .ok(doc! { "update": "c", "updates": [{ "q": {}, "u": { "$set": { "a.1": 2, "b.0.1": 2 } } }] })
+        .await;
+    client.ok(doc! { "collMod": "c", "index": { "name": "by_a", "hidden": true } }).await;
+    client.ok(doc! { "dropIndexes": "c", "index": "by_a" }).await;
+    client.ok(doc! { "create": "target" }).await;
+    client
+        .ok(doc! { "renameCollection": "app.c", "to": "app.target", "dropTarget": true, "$db": "admin" })
+        .await;
+    let mut events = Vec::new();
+    while events.len() < 8 {
+        events.extend(next(&mut client, id, "$cmd.aggregate").await.0);
+    }
+    let expected =
+        ["create", "insert", "createIndexes", "update", "modify", "dropIndexes", "create", "rename"];
+    assert_eq!(kinds(&events), expected);
+    let uuid = events[0].get("collectionUUID").unwrap();
+    assert!([1, 3, 5].into_iter().all(|place: usize| events[place].get("collectionUUID") == Some(uuid)));
+    let made = events[2].get_document("operationDescription").unwrap().get_array("indexes").unwrap();
+    assert_eq!(made[0].as_document().unwrap(), &doc! { "v": 2, "key": { "a.1": 1 }, "name": "by_a" });
+    let paths =
+        events[3].get_document("updateDescription").unwrap().get_document("disambiguatedPaths").unwrap();
+    assert_eq!(paths, &doc! { "b.0": ["b", 0] });
+    let renamed = events[7].get_document("operationDescription").unwrap();
+    assert_eq!(renamed.get_document("to").unwrap(), &doc! { "db": "app", "coll": "target" });
+    assert!(renamed.get("dropTarget").is_some());
+}

@@ -1,0 +1,238 @@
+//! Failures to order: `configureFailPoint`, by which the test suites of drivers see how they take what goes wrong. Only where
+//! `mongo.test_commands` is on, which is no place for data.
+//!
+//! | fail point | meets | does |
+//! |---|---|---|
+//! | failCommand | the commands that it lists, of one application if it names one | waits, hangs up, answers an error or a write concern error |
+//! | onPrimaryTransactionalWrite | retryable writes | hangs up once it is written, or fails before |
+//! | failGetMoreAfterCursorCheckout | getMore | answers an error, the cursor is gone |
+//! | maxTimeAlwaysTimeOut | commands with `maxTimeMS` | answers that the time is up |
+
+use core::time::Duration;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
+use ropewalk_wire::Right;
+
+use crate::args::Args;
+use crate::call::{Call, Client};
+use crate::documents::lang::{Doc, DocBuf, Value, Writer};
+use crate::failure::{self, Code, Failure, Outcome};
+use crate::frame::Request;
+
+const POINTS: &[&str] =
+    &["failCommand", "onPrimaryTransactionalWrite", "failGetMoreAfterCursorCheckout", "maxTimeAlwaysTimeOut"];
+const DATA: &[&str] = &[
+    "failCommands",
+    "appName",
+    "threadName",
+    "errorCode",
+    "errorLabels",
+    "closeConnection",
+    "blockConnection",
+    "blockTimeMS",
+    "writeConcernError",
+    "failInternalCommands",
+    "failBeforeCommitExceptionCode",
+];
+/// Writes that `onPrimaryTransactionalWrite` meets.
+const WRITES: &[&str] = &["insert", "update", "delete", "findAndModify", "findandmodify"];
+/// Longest wait that may be ordered.
+const BLOCK_MAX: Duration = Duration::from_secs(600);
+
+/// How often a fail point fails.
+enum Mode {
+    Always,
+    /// The next so many that it meets.
+    Times(u64),
+    /// All but the next so many.
+    Skip(u64),
+}
+
+struct Point {
+    mode: Mode,
+    data: DocBuf,
+    /// What it did so far.
+    entered: i64,
+}
+
+/// The fail points that are set. Without test commands there are none, and none can be set.
+#[derive(Default)]
+pub(crate) struct FailPoints {
+    /// The server was started with test commands.
+    pub(crate) offered: bool,
+    points: Mutex<HashMap<&'static str, Point>>,
+}
+
+/// What is to go wrong with one command.
+#[derive(Default)]
+pub(crate) struct Ordered {
+    /// Before anything else.
+    pub(crate) block: Option<Duration>,
+    /// Instead of the command.
+    pub(crate) failure: Option<Failure>,
+    /// Hang up instead of running the command.
+    pub(crate) close: bool,
+    /// Hang up when the command is done.
+    pub(crate) close_behind: bool,
+    /// The cursor that a getMore names is gone.
+    pub(crate) lose_cursor: bool,
+    /// Beside the answer.
+    pub(crate) write_concern_error: Option<DocBuf>,
+    /// Those that go with the answer, in place of the server's own.
+    pub(crate) labels: Option<Vec<Cow<'static, str>>>,
+}
+
+impl FailPoints {
+    /// None are set. `offered`: they can be.
+    pub(crate) fn new(offered: bool) -> Self {
+        Self { offered, ..Self::default() }
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<&'static str, Point>> {
+        self.points.lock().unwrap_or_else(|held| held.into_inner())
+    }
+
+    /// What is to go wrong with a request; `None` for all of them, unless somebody tests.
+    pub(crate) fn meet(&self, client: &Client, request: &Request) -> Option<Ordered> {
+        if !self.offered {
+            return None;
+        }
+        let body = request.body();
+        let (command, _) = body.first()?;
+        let mut points = self.all();
+        let mut ordered = None;
+        for (name, point) in points.iter_mut() {
+            if meets(name, point.data.doc(), command, client, body) && point.fails() {
+                point.order(name, command, ordered.get_or_insert_with(Ordered::default));
+            }
+        }
+        ordered
+    }
+}
+
+fn meets(point: &str, data: Doc<'_>, command: &str, client: &Client, body: Doc<'_>) -> bool {
+    let of_application = match data.get("appName").and_then(Value::as_str) {
+        Some(application) => client.application.as_deref() == Some(application),
+        None => true,
+    };
+    let met = match point {
+        "failCommand" => {
+            let listed = data.get("failCommands").and_then(Value::as_array);
+            listed.is_some_and(|listed| listed.values().any(|name| name.as_str() == Some(command)))
+        }
+        "onPrimaryTransactionalWrite" => WRITES.contains(&command) && body.get("txnNumber").is_some(),
+        "failGetMoreAfterCursorCheckout" => command == "getMore",
+        _ => body.get("maxTimeMS").and_then(Value::as_integer).is_some_and(|millis| millis > 0),
+    };
+    of_application && met && command != "configureFailPoint"
+}
+
+impl Point {
+    /// Counts one that it meets.
+    fn fails(&mut self) -> bool {
+        let fails = match &mut self.mode {
+            Mode::Always | Mode::Skip(0) => true,
+            Mode::Times(left) => {
+                let fails = *left > 0;
+                *left = left.saturating_sub(1);
+                fails
+            }
+            Mode::Skip(left) => {
+                *left -= 1;
+                false
+            }
+        };
+        self.entered += i64::from(fails);
+        fails
+    }
+
+    fn order(&self, name: &str, command: &str, ordered: &mut Ordered) {
+        let data = self.data.doc();
+        let on = |field: &str| data.get(field).is_some_and(Value::is_truthy);
+        let code = |field: &str| data.get(field).and_then(Value::as_integer).map(|code| code as i32);
+        let fail = |code| Failure {
+            code,
+            name: failure::name_of(code),
+            message: format!("Failing command via '{name}' failpoint"),
+            labels: Vec::new(),
+            detail: None,
+        };
+        match name {
+            "onPrimaryTransactionalWrite" => {
+                ordered.failure = code("failBeforeCommitExceptionCode").map(fail);
+                let close = data.get("closeConnection").is_none_or(Value::is_truthy);
+                ordered.close = close && ordered.failure.is_some();
+                ordered.close_behind = close && ordered.failure.is_none();
+            }
+            "maxTimeAlwaysTimeOut" => {
+                ordered.failure = Some(Failure::new(Code::MaxTimeMSExpired, "operation exceeded time limit"));
+            }
+            _ => {
+                if on("blockConnection") {
+                    let millis = data.get("blockTimeMS").and_then(Value::as_integer).unwrap_or(0);
+                    ordered.block = Some(Duration::from_millis(millis.max(0) as u64).min(BLOCK_MAX));
+                }
+                ordered.close = on("closeConnection");
+                ordered.lose_cursor = name == "failGetMoreAfterCursorCheckout";
+                ordered.failure = code("errorCode").filter(|code| *code != 0).map(fail);
+                ordered.write_concern_error =
+                    data.get("writeConcernError").and_then(Value::as_document).map(Doc::to_buf);
+                ordered.labels = data.get("errorLabels").and_then(Value::as_array).map(|labels| {
+                    labels.values().filter_map(Value::as_str).map(|label| label.to_owned().into()).collect()
+                });
+                tracing::debug!(command, "a fail point meets");
+            }
+        }
+    }
+}
+
+/// `configureFailPoint`
+pub(crate) fn configure(call: &mut Call<'_>) -> Outcome<Writer> {
+    let points = &call.shared.fail_points;
+    if !points.offered {
+        let message = "configureFailPoint is for tests: the server was started without test commands";
+        return Err(Failure::new(Code::CommandNotFound, message));
+    }
+    call.args.only(&["configureFailPoint", "mode", "data"])?;
+    call.may(Right::Admin, None)?;
+    let asked = call.args.needed("configureFailPoint", call.args.text("configureFailPoint")?)?;
+    let name = POINTS
+        .iter()
+        .find(|name| **name == asked)
+        .ok_or_else(|| Failure::new(Code::BadValue, format!("there is no fail point {asked:?} here")))?;
+    let data = call.args.document("data")?.unwrap_or(Doc::empty());
+    Args::statement("data", data, DATA)?;
+    let mode = mode(call.args.needed("mode", call.args.get("mode"))?)?;
+    if *name == "failCommand"
+        && mode.is_some()
+        && data.get("failCommands").and_then(Value::as_array).is_none()
+    {
+        return Err(Failure::new(Code::BadValue, "failCommand needs an array failCommands"));
+    }
+    let before = match mode {
+        Some(mode) => points.all().insert(name, Point { mode, data: data.to_buf(), entered: 0 }),
+        None => points.all().remove(name),
+    };
+    let mut out = Writer::new();
+    out.put("count", Value::Int64(before.map_or(0, |point| point.entered)));
+    Ok(out)
+}
+
+/// `None`: off.
+fn mode(mode: Value<'_>) -> Outcome<Option<Mode>> {
+    let number = |value: Value<'_>| value.as_integer().and_then(|number| u64::try_from(number).ok());
+    let found = match mode {
+        Value::String("off") => return Ok(None),
+        Value::String("alwaysOn") => Some(Mode::Always),
+        Value::Document(doc) => match doc.first() {
+            Some(("times", times)) => number(times).map(Mode::Times),
+            Some(("skip", skip)) => number(skip).map(Mode::Skip),
+            _ => None,
+        },
+        _ => None,
+    };
+    let unknown = || Failure::new(Code::BadValue, "a mode is off, alwaysOn, {times: n} or {skip: n}");
+    found.map(Some).ok_or_else(unknown)
+}
