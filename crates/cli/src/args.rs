@@ -83,6 +83,9 @@ pub(crate) enum Command {
     /// Bring events in from elsewhere; interrupted, it goes on where it stopped, repeated, it brings only what is new
     #[command(subcommand)]
     Import(Import),
+    /// Bring documents in and out
+    #[command(subcommand)]
+    Doc(Doc),
     /// Serve the database to others: HTTP and gRPC, each on its own port, until SIGTERM or SIGINT
     Serve(Serve),
     /// Manage the users that a server lets in
@@ -272,6 +275,46 @@ pub(crate) enum Import {
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Doc {
+    /// Add the documents of a file to a collection; ends at the first whose _id is there already
+    Import {
+        /// DATABASE.COLLECTION
+        collection: String,
+        /// The file: JSON, one document per line, or BSON as mongodump writes it; - is standard input
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// What the file holds [default: bson if its name ends so, else ndjson]
+        #[arg(long, value_enum)]
+        form: Option<DocForm>,
+    },
+    /// Write all documents of a collection, as of one moment
+    Export {
+        /// DATABASE.COLLECTION
+        collection: String,
+        /// The file, written anew; - is standard output
+        #[arg(value_hint = ValueHint::FilePath, default_value = "-")]
+        file: PathBuf,
+        /// What the file is to hold [default: bson if its name ends so, else ndjson]
+        #[arg(long, value_enum)]
+        form: Option<DocForm>,
+        /// JSON with the type of every number, so that all come back as they were
+        #[arg(long)]
+        canonical: bool,
+    },
+    /// List databases and collections
+    Collections,
+}
+
+/// Form of a file of documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DocForm {
+    /// Extended JSON, one document per line
+    Ndjson,
+    /// BSON documents, one behind the other
+    Bson,
 }
 
 #[derive(Debug, Args)]

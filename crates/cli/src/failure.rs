@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use ropewalk::documents::DocumentsError;
 use ropewalk::{Class, Error, EventsError};
 
 /// Exit codes. Documented in `docs/cli.md` and `ropewalk --help`; they never change their meaning.
@@ -133,6 +134,12 @@ impl From<Error> for Failure {
 
 impl From<EventsError> for Failure {
     fn from(error: EventsError) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl From<DocumentsError> for Failure {
+    fn from(error: DocumentsError) -> Self {
         Error::from(error).into()
     }
 }

@@ -11,6 +11,7 @@ mod args;
 mod bench;
 mod context;
 mod demo;
+mod doc;
 mod events;
 mod failure;
 mod import;
@@ -57,6 +58,7 @@ fn run(arguments: Arguments) -> Result {
         Command::Tail(tail) => tail::tail(&context, &tail),
         Command::Import(Import::Git { path, reference }) => import::git(&context, &path, &reference),
         Command::Import(Import::Ndjson { file, source }) => import::ndjson(&context, &file, source),
+        Command::Doc(command) => doc::doc(&context, command),
         Command::Serve(serve) => serve::serve(global, serve),
         Command::User(user) => access::user(&context, user),
         Command::Token(token) => access::token(&context, token),

@@ -4,6 +4,7 @@
 mod commands;
 mod damage;
 mod demo;
+mod documents;
 mod hostile;
 mod importing;
 mod locking;
