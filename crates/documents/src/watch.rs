@@ -14,7 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 
 use ropewalk_base::Seq;
-use ropewalk_engine::{ChangeFeed, EngineError, KV, KvWrite, decode_section};
+use ropewalk_engine::{ChangeFeed, EngineError, KV, KvWrite, ReadView, decode_section};
 
 use crate::catalog::{gone_key, split_name};
 use crate::error::DocumentsError;
@@ -166,11 +166,13 @@ impl Documents {
         watch: Watch,
         pipeline: Option<Pipeline>,
     ) -> Result<ChangeStream, DocumentsError> {
+        let snapshot = self.engine.snapshot();
         let from = match (watch.after, watch.from) {
             (Some(token), _) => token.seq,
             (None, Some(seq)) => seq,
-            (None, None) => self.engine.seq().next(),
+            (None, None) => snapshot.seq().next(),
         };
+        let names = self.watched(&target, snapshot.read())?;
         let place =
             watch.after.unwrap_or(ResumeToken { seq: Seq(from.0.saturating_sub(1)), ordinal: u32::MAX });
         Ok(ChangeStream {
@@ -179,11 +181,35 @@ impl Documents {
             target,
             watch,
             pipeline,
-            names: HashMap::new(),
+            names,
             pending: VecDeque::new(),
             place,
             ended: false,
         })
+    }
+}
+
+impl Documents {
+    /// What the collections are called that a stream begins with: they may have other names when it comes to read of them.
+    fn watched(&self, target: &Target, read: ReadView<'_>) -> Result<Names, DocumentsError> {
+        let mut names = Names::new();
+        let databases = match target {
+            Target::Collection { database, .. } | Target::Database(database) => vec![database.clone()],
+            Target::All => self.databases()?,
+        };
+        for database in databases {
+            let collections = match target {
+                Target::Collection { name, .. } => vec![name.clone()],
+                _ => self.collections(&database)?,
+            };
+            for name in collections {
+                if let Some(definition) = self.collection(&database, &name)?.definition_at(read)? {
+                    let uuid = Some(definition.uuid);
+                    names.insert(definition.id, Named { database: database.clone(), name, uuid });
+                }
+            }
+        }
+        Ok(names)
     }
 }
 

@@ -1,6 +1,7 @@
 //! One command on its way: who sends it, to which database, in which session and transaction, how durable, how long.
 
 use std::net::IpAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,8 @@ pub(crate) struct Client {
     pub(crate) logged_in: bool,
     /// How the application calls itself.
     pub(crate) application: Option<String>,
+    /// The write of this moment had been done before, and is only answered again.
+    pub(crate) answered_again: AtomicBool,
     /// What was agreed on.
     pub(crate) compressors: Vec<Compressor>,
 }
@@ -213,14 +216,10 @@ impl<'a> Call<'a> {
                 let message = "readConcern afterClusterTime lies in the future of this server";
                 return Err(Failure::new(Code::InvalidOptions, message));
             }
-            if let Some(Value::Timestamp(at)) = concern.get("atClusterTime")
-                && at != newest
-            {
-                // Which commits a snapshot of the past saw is not kept.
-                return Err(Failure::new(
-                    Code::SnapshotTooOld,
-                    "reads at a time that has passed are not offered",
-                ));
+            if concern.get("atClusterTime").is_some() && (level != "snapshot" || self.in_transaction) {
+                let message =
+                    "atClusterTime is only allowed with readConcern level 'snapshot' outside of transactions";
+                return Err(Failure::new(Code::InvalidOptions, message));
             }
         }
         if let Some(concern) = self.args.document("writeConcern")? {
@@ -246,6 +245,11 @@ impl<'a> Call<'a> {
         let unacknowledged = says("w").and_then(Value::as_integer) == Some(0);
         let majority = says("w").and_then(Value::as_str) == Some("majority");
         if (unjournaled && !majority) || unacknowledged { Durability::Buffered } else { Durability::Sync }
+    }
+
+    /// Only what the declared version of the API has is to be answered.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.args.get("apiStrict").is_some_and(Value::is_truthy)
     }
 
     /// The level of the read concern, if one is named.
@@ -326,9 +330,22 @@ impl<'a> Call<'a> {
         Ok(Some(InTransaction(session)))
     }
 
-    /// Everything as of now.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        self.shared.service.database().snapshot()
+    /// Everything as of now, or as of the time that the read concern names.
+    ///
+    /// # Errors
+    /// `SnapshotTooOld`: what could be read at that time is not kept any more.
+    pub(crate) fn snapshot(&self) -> Outcome<Snapshot> {
+        let concern = self.args.get("readConcern").and_then(Value::as_document);
+        match concern.and_then(|concern| concern.get("atClusterTime")) {
+            Some(Value::Timestamp(at)) => self.shared.snapshots.at(Seq(at)),
+            _ => {
+                let snapshot = self.shared.service.database().snapshot();
+                if self.wants_snapshot_time() {
+                    self.shared.snapshots.keep(snapshot.clone());
+                }
+                Ok(snapshot)
+            }
+        }
     }
 
     /// The newest visible commit.

@@ -169,7 +169,7 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
     };
     let stream = call.documents().watch(target, watch, pipeline)?;
     let source = Source::Changes(Box::new(Changes { stream, ahead: None }));
-    first_batch(call, namespace, source, size.unwrap_or(FIRST_BATCH), false)
+    first_batch(call, namespace, source, size.unwrap_or(FIRST_BATCH), false, call.seq())
 }
 
 /// The stages behind `$changeStream`.
@@ -205,7 +205,7 @@ pub(crate) async fn get_more(call: &mut Call<'_>) -> Outcome<Writer> {
         source => blocking(|| take(call, source, size)),
     };
     let token = if let Source::Changes(changes) = &cursor.source { Some(changes.token()) } else { None };
-    let namespace = cursor.namespace.clone();
+    let (namespace, at) = (cursor.namespace.clone(), cursor.at);
     let (batch, more) = match taken {
         Ok(taken) => taken,
         Err(failure) => {
@@ -219,7 +219,11 @@ pub(crate) async fn get_more(call: &mut Call<'_>) -> Outcome<Writer> {
         shared.cursors.kill(id, call.user());
     }
     let mut out = Writer::new();
-    put_cursor(call, &mut out, "nextBatch", &batch, if more { id } else { 0 }, &namespace, token.as_ref());
+    put_cursor(&mut out, "nextBatch", &batch, if more { id } else { 0 }, &namespace, token.as_ref());
+    if call.wants_snapshot_time() {
+        out.put("atClusterTime", Value::Timestamp(at.0));
+    }
+    out.close();
     Ok(out)
 }
 

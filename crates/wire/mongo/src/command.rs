@@ -1,5 +1,7 @@
 //! What is offered: one table of commands, who may send them, and how each is run.
 
+use std::sync::atomic::Ordering;
+
 use ropewalk_wire::Code as WireCode;
 
 use crate::call::{Call, Client, unsatisfied};
@@ -106,10 +108,42 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("listDatabases", Run::Read(schema::list_databases), "lists databases"),
     command("validate", Run::Read(schema::validate), "checks a collection and its indexes"),
     command("usersInfo", Run::Quick(login::users_info), "lists users"),
+    command("createSearchIndexes", Run::Quick(schema::search_indexes), "is of MongoDB Atlas"),
+    command("updateSearchIndex", Run::Quick(schema::search_indexes), "is of MongoDB Atlas"),
+    command("dropSearchIndex", Run::Quick(schema::search_indexes), "is of MongoDB Atlas"),
     command("collStats", Run::Read(schema::coll_stats), "says what a collection holds"),
     command("dbStats", Run::Read(schema::db_stats), "says what a database holds"),
     command("dbstats", Run::Read(schema::db_stats), "says what a database holds"),
 ];
+
+/// Commands that version 1 of the API has, as far as they are offered.
+const API_VERSION_1: &[&str] = &[
+    "abortTransaction",
+    "aggregate",
+    "collMod",
+    "commitTransaction",
+    "count",
+    "create",
+    "createIndexes",
+    "delete",
+    "drop",
+    "dropDatabase",
+    "dropIndexes",
+    "endSessions",
+    "explain",
+    "find",
+    "findAndModify",
+    "getMore",
+    "insert",
+    "killCursors",
+    "listCollections",
+    "listDatabases",
+    "listIndexes",
+    "refreshSessions",
+    "update",
+];
+/// Commands that may read one snapshot outside of a transaction.
+const SNAPSHOT_READS: &[&str] = &["find", "aggregate", "distinct", "getMore"];
 
 /// By its name.
 pub(crate) fn find(name: &str) -> Option<&'static Command> {
@@ -157,7 +191,9 @@ pub(crate) async fn run(mongo: &Mongo, client: &mut Client, request: &Request) -
     };
     timer.done(done);
     shared.put_times(&mut out);
-    if ordered.close_behind { None } else { Some(out.finish()) }
+    // What was written before and is only answered again is no write.
+    let written = !client.answered_again.swap(false, Ordering::Relaxed);
+    if ordered.close_behind && written { None } else { Some(out.finish()) }
 }
 
 /// The failure that a fail point wants, with what belongs to it.
@@ -165,7 +201,7 @@ fn ordered_failure(shared: &Shared, failure: &Failure, ordered: &Ordered, reques
     let failure = failure.clone();
     let cursor = request.body().get("getMore").and_then(Value::as_integer).filter(|_| ordered.lose_cursor);
     match cursor.map(|id| shared.cursors.lose(id)) {
-        Some(true) if is_retriable(failure.code) || [133, 234, 13_388].contains(&failure.code) => {
+        Some(true) if is_retriable(failure.code) || [63, 133, 150, 234, 13_388].contains(&failure.code) => {
             failure.label(RESUMABLE)
         }
         _ => failure,
@@ -243,6 +279,18 @@ async fn checked(
         return Err(Failure::new(Code::Unauthorized, message));
     }
     let mut call = Call::new(shared, client, request, command.name)?;
+    if call.is_strict() && !API_VERSION_1.contains(&command.name) && !command.before_login {
+        let message =
+            format!("Provided apiStrict:true, but the command {} is not in API Version 1.", command.name);
+        return Err(Failure::new(Code::APIStrictError, message));
+    }
+    if call.read_level() == Some("snapshot")
+        && !call.in_transaction
+        && !SNAPSHOT_READS.contains(&command.name)
+    {
+        let message = format!("Cannot satisfy a snapshot read concern for command {}", command.name);
+        return Err(Failure::new(Code::InvalidOptions, message));
+    }
     if call.in_transaction && !command.in_transaction {
         let message = format!("Cannot run '{}' in a multi-document transaction.", command.name);
         if let Ok(Some(transaction)) = call.transaction() {

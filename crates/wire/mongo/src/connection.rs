@@ -8,6 +8,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
 
 use ropewalk_wire::Credentials;
 use tokio::io::{
@@ -62,6 +63,7 @@ where
         login: None,
         logged_in: false,
         application: None,
+        answered_again: AtomicBool::new(false),
         compressors: Vec::new(),
     };
     let mut replies = 0_i32;

@@ -8,6 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use ropewalk::Seq;
+
 use crate::changes::Changes;
 use crate::documents::DocumentCursor;
 use crate::documents::lang::DocBuf;
@@ -60,6 +62,8 @@ pub(crate) struct Cursor {
     pub(crate) connection: i32,
     /// It stays as long as a session would.
     pub(crate) no_timeout: bool,
+    /// As of when it is.
+    pub(crate) at: Seq,
 }
 
 enum Slot {

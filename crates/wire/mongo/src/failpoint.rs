@@ -104,12 +104,26 @@ impl FailPoints {
         let mut points = self.all();
         let mut ordered = None;
         for (name, point) in points.iter_mut() {
-            if meets(name, point.data.doc(), command, client, body) && point.fails() {
+            if !meets(name, point.data.doc(), command, client, body) {
+                continue;
+            }
+            // One that fails writes counts what is written.
+            let times = if *name == "onPrimaryTransactionalWrite" { statements(request) } else { 1 };
+            if (0..times).filter(|_| point.fails()).count() > 0 {
                 point.order(name, command, ordered.get_or_insert_with(Ordered::default));
             }
         }
         ordered
     }
+}
+
+/// Statements of a write.
+fn statements(request: &Request) -> usize {
+    let fields = ["documents", "updates", "deletes"];
+    let beside = fields.iter().find_map(|field| Some(request.sequence(field)?.len()));
+    let within =
+        || fields.iter().find_map(|field| Some(request.body().get(field)?.as_array()?.values().count()));
+    beside.or_else(within).unwrap_or(1)
 }
 
 fn meets(point: &str, data: Doc<'_>, command: &str, client: &Client, body: Doc<'_>) -> bool {
@@ -120,7 +134,9 @@ fn meets(point: &str, data: Doc<'_>, command: &str, client: &Client, body: Doc<'
     let met = match point {
         "failCommand" => {
             let listed = data.get("failCommands").and_then(Value::as_array);
-            listed.is_some_and(|listed| listed.values().any(|name| name.as_str() == Some(command)))
+            let names = listed.into_iter().flat_map(|listed| listed.values()).filter_map(Value::as_str);
+            // Old names of commands differ in nothing else.
+            names.into_iter().any(|name| name.eq_ignore_ascii_case(command))
         }
         "onPrimaryTransactionalWrite" => WRITES.contains(&command) && body.get("txnNumber").is_some(),
         "failGetMoreAfterCursorCheckout" => command == "getMore",

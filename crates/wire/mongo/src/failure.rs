@@ -47,7 +47,7 @@ codes! {
     TransactionTooOld = 225, NotImplemented = 238, SnapshotTooOld = 239, NoSuchTransaction = 251,
     TransactionCommitted = 256, InvalidResumeToken = 260, TooManyLogicalSessions = 261,
     OperationNotSupportedInTransaction = 263, ChangeStreamFatalError = 280, APIVersionError = 322,
-    MechanismUnavailable = 334, TemporarilyUnavailable = 365, MissingField = 40_414, UnknownField = 40_415,
+    APIStrictError = 323, MechanismUnavailable = 334, TemporarilyUnavailable = 365, SearchNotSupported = 31_082, MissingField = 40_414, UnknownField = 40_415,
     ForeignSession = 50_738, ForeignTransaction = 50_740,
 }
 
@@ -66,7 +66,7 @@ pub(crate) const NOT_RESUMABLE: &str = "NonResumableChangeStreamError";
 /// Numbers after which the same may be sent again: the server was not the primary any more, was stopping, or out of reach.
 const RETRIABLE: &[i32] = &[6, 7, 89, 91, 134, 189, 262, 9001, 10_107, 11_600, 11_602, 13_435, 13_436];
 /// Numbers after which a transaction may be run again.
-const AGAIN: &[i32] = &[24, 112, 239, 246, 251];
+const AGAIN: &[i32] = &[24, 112, 239, 246, 251, 267];
 
 /// True if the same may be sent again after `code`.
 pub(crate) fn is_retriable(code: i32) -> bool {
@@ -109,6 +109,7 @@ pub(crate) fn name_of(code: i32) -> Cow<'static, str> {
         246 => "SnapshotUnavailable",
         251 => "NoSuchTransaction",
         262 => "ExceededTimeLimit",
+        267 => "PreparedTransactionInProgress",
         391 => "ReauthenticationRequired",
         9001 => "SocketException",
         10_107 => "NotWritablePrimary",
@@ -224,6 +225,15 @@ impl From<DocumentsError> for Failure {
         match error {
             DocumentsError::Engine(error) => return Error::from(error).into(),
             DocumentsError::Damaged { .. } => return Self::ours(&error),
+            DocumentsError::Validation { what, .. } => {
+                let mut detail = Writer::new();
+                detail.open_document("errInfo");
+                detail.open_document("details");
+                detail.put("reason", Value::String(&what));
+                detail.close();
+                detail.close();
+                failure.detail = Some(Box::new(detail.finish()));
+            }
             DocumentsError::Duplicate { collection, index, pattern, key, shown } => {
                 // Some clients take this sentence apart.
                 failure.message = format!(

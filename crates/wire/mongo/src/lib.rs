@@ -33,6 +33,7 @@ mod read;
 mod schema;
 mod server;
 mod session;
+mod snapshots;
 mod transaction;
 mod write;
 
@@ -52,6 +53,7 @@ use crate::cursor::Cursors;
 use crate::documents::Documents;
 use crate::failpoint::FailPoints;
 use crate::session::Sessions;
+use crate::snapshots::Snapshots;
 
 /// How often sessions, cursors and transactions are looked through.
 const TEND: Duration = Duration::from_secs(1);
@@ -80,6 +82,7 @@ struct Shared {
     sessions: Sessions,
     cursors: Cursors,
     fail_points: FailPoints,
+    snapshots: Snapshots,
     requests: Semaphore,
     writes: Semaphore,
     connections: AtomicI32,
@@ -105,6 +108,7 @@ impl Mongo {
             documents,
             service,
             fail_points: FailPoints::new(settings.test_commands),
+            snapshots: Snapshots::default(),
             settings,
             sessions: Sessions::default(),
             cursors: Cursors::default(),
@@ -142,6 +146,7 @@ impl Mongo {
             }
             self.0.sessions.tend();
             self.0.cursors.tend();
+            self.0.snapshots.tend();
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ropewalk::Snapshot;
+use ropewalk::{Seq, Snapshot};
 use ropewalk_wire::Right;
 
 use crate::args::{Args, NoOthers};
@@ -90,16 +90,7 @@ fn find_of(call: &Call<'_>, args: &Args<'_>) -> Outcome<Find> {
     if let Some(limit) = args.count("limit")?.filter(|limit| *limit > 0) {
         find = find.limit(limit);
     }
-    args.not_offered(&[
-        "allowPartialResults",
-        "max",
-        "min",
-        "returnKey",
-        "showRecordId",
-        "tailable",
-        "awaitData",
-        "oplogReplay",
-    ])?;
+    args.not_offered(&["max", "min", "returnKey", "showRecordId", "tailable", "awaitData", "oplogReplay"])?;
     Ok(find)
 }
 
@@ -111,6 +102,7 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
     let find = find_of(call, &call.args)?;
     let size = call.args.count("batchSize")?.unwrap_or(FIRST_BATCH);
     let single = call.args.flag("singleBatch")?.unwrap_or(false);
+    let mut at = call.seq();
     let source = match call.transaction()? {
         Some(transaction) => {
             let (documents, bytes) = transaction.run(false, |tx| {
@@ -120,10 +112,14 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
             })?;
             Source::Ready(documents, bytes)
         }
-        None => Source::Find(Box::new(collection.find(&find)?)),
+        None => {
+            let snapshot = call.snapshot()?;
+            at = snapshot.seq();
+            Source::Find(Box::new(collection.find_at(snapshot.engine().clone(), &find)?))
+        }
     };
     let namespace = namespace(&collection);
-    first_batch(call, namespace, source, size, single)
+    first_batch(call, namespace, source, size, single, at)
 }
 
 /// Documents that are held.
@@ -195,6 +191,7 @@ pub(crate) fn first_batch(
     mut source: Source,
     size: usize,
     single: bool,
+    at: Seq,
 ) -> Outcome<Writer> {
     let (batch, mut more) = take(call, &mut source, size)?;
     // Whether anything is left shows only by asking; a cursor for nothing would cost the client a round trip.
@@ -215,19 +212,21 @@ pub(crate) fn first_batch(
             transaction: call.number.filter(|_| call.in_transaction),
             connection: call.client.connection,
             no_timeout: call.args.flag("noCursorTimeout")?.unwrap_or(false),
+            at,
         };
         call.shared.cursors.open(cursor, || call.shared.random())?
     } else {
         0
     };
     let mut out = Writer::new();
-    put_cursor(call, &mut out, "firstBatch", &batch, id, &namespace, token.as_ref());
+    put_cursor(&mut out, "firstBatch", &batch, id, &namespace, token.as_ref());
+    put_snapshot_time(call, &mut out, at);
+    out.close();
     Ok(out)
 }
 
-/// The answer's `cursor`.
+/// The answer's `cursor`, which is left open.
 pub(crate) fn put_cursor(
-    call: &Call<'_>,
     out: &mut Writer,
     field: &str,
     batch: &[DocBuf],
@@ -244,10 +243,13 @@ pub(crate) fn put_cursor(
     if let Some(token) = token {
         out.put("postBatchResumeToken", Value::Document(token.doc()));
     }
+}
+
+/// As of when a snapshot read is.
+fn put_snapshot_time(call: &Call<'_>, out: &mut Writer, at: Seq) {
     if call.wants_snapshot_time() {
-        out.put("atClusterTime", Value::Timestamp(call.seq().0));
+        out.put("atClusterTime", Value::Timestamp(at.0));
     }
-    out.close();
 }
 
 /// True for a batch of a cursor behind which there are others.
@@ -294,7 +296,7 @@ pub(crate) fn count(call: &mut Call<'_>) -> Outcome<Writer> {
     let counted = if empty && plain {
         collection.estimated_count()?.documents
     } else {
-        let snapshot = call.snapshot();
+        let snapshot = call.snapshot()?;
         call.documents().at(snapshot.engine()).count(&collection, &find)?
     };
     let mut out = Writer::new();
@@ -335,10 +337,12 @@ pub(crate) fn distinct(call: &mut Call<'_>) -> Outcome<Writer> {
         Some(query) => Filter::parse(query, &options)?,
         None => Filter::all(),
     };
+    let mut at = call.seq();
     let values = match call.transaction()? {
         Some(transaction) => transaction.run(false, |tx| Ok(tx.distinct(&collection, path, &filter)?))?,
         None => {
-            let snapshot = call.snapshot();
+            let snapshot = call.snapshot()?;
+            at = snapshot.seq();
             call.documents().at(snapshot.engine()).distinct(&collection, path, &filter)?
         }
     };
@@ -346,9 +350,7 @@ pub(crate) fn distinct(call: &mut Call<'_>) -> Outcome<Writer> {
     out.open_array("values");
     values.iter().for_each(|value| out.put("", value.value()));
     out.close();
-    if call.wants_snapshot_time() {
-        out.put("atClusterTime", Value::Timestamp(call.seq().0));
-    }
+    put_snapshot_time(call, &mut out, at);
     Ok(out)
 }
 
@@ -382,6 +384,11 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
     })?;
     let size = Args::statement("aggregate.cursor", cursor, &["batchSize"])?.count("batchSize")?;
     let listed = match first {
+        Some(("$listSearchIndexes", _)) => return Err(crate::schema::no_search()),
+        Some(("$listLocalSessions", _)) if call.is_strict() => {
+            let message = "stage $listLocalSessions is not allowed with 'apiStrict: true' in API Version 1";
+            return Err(Failure::new(Code::APIStrictError, message));
+        }
         Some(("$listLocalSessions", _)) => Some(sessions_listed(call, stages)?),
         _ => None,
     };
@@ -404,8 +411,9 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
         let namespace = collection.as_ref().map_or_else(|| nameless(call), namespace);
         write_output(call, collection, &pipeline, output)?;
         let source = Source::Ready(VecDeque::new(), 0);
-        return first_batch(call, namespace, source, FIRST_BATCH, true);
+        return first_batch(call, namespace, source, FIRST_BATCH, true, call.seq());
     }
+    let mut at = call.seq();
     let (documents, bytes) = match call.transaction()? {
         Some(transaction) => transaction.run(false, |tx| {
             let mut input = Ready::default();
@@ -426,7 +434,8 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
             run(call, &pipeline, Box::new(input), &NoOthers)
         })?,
         None => {
-            let snapshot = call.snapshot();
+            let snapshot = call.snapshot()?;
+            at = snapshot.seq();
             let others = Others { call, snapshot: &snapshot };
             let input: lang::Stream<'_, DocumentsError> = match &collection {
                 Some(collection) => Box::new(
@@ -438,7 +447,8 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
         }
     };
     let namespace = collection.as_ref().map_or_else(|| nameless(call), namespace);
-    first_batch(call, namespace, Source::Ready(documents, bytes), size.unwrap_or(FIRST_BATCH), false)
+    let source = Source::Ready(documents, bytes);
+    first_batch(call, namespace, source, size.unwrap_or(FIRST_BATCH), false, at)
 }
 
 /// A pipeline that begins with `$listLocalSessions`, with the sessions in its place: those with transactions, and the one
@@ -567,7 +577,7 @@ pub(crate) fn explain(call: &mut Call<'_>) -> Outcome<Writer> {
 
 fn explain_as(call: &Call<'_>, inner: Doc<'_>, run: bool) -> Outcome<Writer> {
     let (collection, find) = explained(call, inner)?;
-    let snapshot = call.snapshot();
+    let snapshot = call.snapshot()?;
     let mut at: DocumentsAt<'_> = call.documents().at(snapshot.engine());
     let explained = at.explain(&collection, &find, run)?;
     let mut out = Writer::new();

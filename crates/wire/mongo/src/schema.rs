@@ -440,6 +440,7 @@ fn listed(call: &Call<'_>, namespace: String, list: Vec<DocBuf>) -> Outcome<Writ
         Source::Ready(list.into(), bytes),
         size.unwrap_or(FIRST_BATCH.max(1000)),
         false,
+        call.seq(),
     )
 }
 
@@ -581,10 +582,20 @@ pub(crate) fn db_stats(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
+/// Commands on search indexes, which no server has by itself.
+pub(crate) fn search_indexes(_: &mut Call<'_>) -> Outcome<Writer> {
+    Err(no_search())
+}
+
+/// Why there are no search indexes.
+pub(crate) fn no_search() -> Failure {
+    Failure::new(Code::SearchNotSupported, "Search index commands are only supported with Atlas.")
+}
+
 /// `validate`: every document and index entry of a collection is looked at.
 pub(crate) fn validate(call: &mut Call<'_>) -> Outcome<Writer> {
     // Both ways take what they need of the collection as of one moment, and hold up nobody.
-    call.args.only(&["validate", "full", "background", "checkBSONConformance"])?;
+    call.args.only(&["validate", "full", "scandata", "background", "checkBSONConformance"])?;
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;
     existing(&collection)?;

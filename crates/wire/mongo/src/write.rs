@@ -5,6 +5,7 @@
 //! only as fewer states in between.)
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ropewalk::Seq;
@@ -144,6 +145,8 @@ pub(crate) struct Change<'a> {
     validate: bool,
     /// They may take longer than an answer takes to send.
     long: bool,
+    /// They had been done before.
+    again: bool,
 }
 
 impl<'a> Change<'a> {
@@ -152,7 +155,7 @@ impl<'a> Change<'a> {
         long: bool,
         work: impl FnMut(&mut DocumentsTx<'_>) -> Result<DocBuf, DocumentsError> + Send + 'a,
     ) -> Outcome<Self> {
-        Ok(Self { work: Box::new(work), long, validate: validates(call)? })
+        Ok(Self { work: Box::new(work), long, validate: validates(call)?, again: false })
     }
 
     fn work(&mut self, tx: &mut DocumentsTx<'_>) -> Result<DocBuf, DocumentsError> {
@@ -164,8 +167,10 @@ impl<'a> Change<'a> {
     fn run(&mut self, tx: &mut DocumentsTx<'_>, retry: Option<&Retry>) -> Result<DocBuf, DocumentsError> {
         let Some(retry) = retry else { return self.work(tx) };
         if let Some(answer) = tx.answered(retry)? {
+            self.again = true;
             return Ok(answer);
         }
+        self.again = false;
         let answer = self.work(tx)?;
         tx.answer(retry, answer.doc())?;
         Ok(answer)
@@ -207,7 +212,10 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
             Err(error) => Err(error),
         };
         match submitted {
-            Ok(answer) => return Ok(written(&answer)),
+            Ok(answer) => {
+                call.client.answered_again.store(change.again, Ordering::Relaxed);
+                return Ok(written(&answer));
+            }
             Err(DocumentsError::Conflict { seq, .. }) if attempt < ATTEMPTS => {
                 attempt += 1;
                 // The other commit may not be durable yet; before that nobody sees it.
@@ -276,8 +284,8 @@ pub(crate) fn update<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
     call.may(Right::Append, Some(call.database))?;
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;
-    let parsed: Vec<_> =
-        statements(call, "updates")?.into_iter().map(|bytes| update_statement(call, bytes)).collect();
+    let args = arguments("update.updates", statements(call, "updates")?, UPDATE_FIELDS)?;
+    let parsed: Vec<_> = args.iter().map(|args| update_statement(call, args)).collect();
     let ordered = call.args.flag("ordered")?.unwrap_or(true);
     let long = is_long(parsed.iter().flatten().map(|(spec, _)| &*spec.filter), parsed.len());
     Change::new(call, long, move |tx| {
@@ -304,12 +312,16 @@ fn is_long<'f>(mut filters: impl Iterator<Item = &'f Filter>, count: usize) -> b
 pub(crate) const UPDATE_FIELDS: &[&str] =
     &["q", "u", "c", "multi", "upsert", "upsertSupplied", "collation", "arrayFilters", "hint"];
 
-fn update_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<(UpdateSpec, bool)> {
-    let args = Args::statement("update.updates", Doc::check(bytes)?, UPDATE_FIELDS)?;
-    let mut options = call.options(&args)?;
+/// The fields of statements. One that nobody knows is the command's failure, not the statement's.
+fn arguments<'a>(name: &'static str, statements: Vec<&'a [u8]>, known: &[&str]) -> Outcome<Vec<Args<'a>>> {
+    statements.into_iter().map(|bytes| Args::statement(name, Doc::check(bytes)?, known)).collect()
+}
+
+fn update_statement(call: &Call<'_>, args: &Args<'_>) -> Outcome<(UpdateSpec, bool)> {
+    let mut options = call.options(args)?;
     options.variables = match args.document("c")? {
         Some(constants) => Some(constants.to_buf()),
-        None => call.args.document("let")?.map(Doc::to_buf),
+        None => call.options(&call.args)?.variables,
     };
     let filter = Filter::parse(args.needed("q", args.document("q")?)?, &options)?;
     let update = Update::parse(args.needed("u", args.get("u"))?, args.array("arrayFilters")?, &options)?;
@@ -318,7 +330,7 @@ fn update_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<(UpdateSpec, bool)
         filter: Arc::new(filter),
         update: Arc::new(update),
         upsert: args.flag("upsert")?.unwrap_or(false),
-        hint: hint(&args)?,
+        hint: hint(args)?,
         sort: None,
     };
     Ok((spec, multi))
@@ -330,8 +342,8 @@ pub(crate) fn delete<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
     call.may(Right::Append, Some(call.database))?;
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;
-    let parsed: Vec<_> =
-        statements(call, "deletes")?.into_iter().map(|bytes| delete_statement(call, bytes)).collect();
+    let args = arguments("delete.deletes", statements(call, "deletes")?, DELETE_FIELDS)?;
+    let parsed: Vec<_> = args.iter().map(|args| delete_statement(call, args)).collect();
     let ordered = call.args.flag("ordered")?.unwrap_or(true);
     let long = is_long(parsed.iter().flatten().map(|(filter, _)| filter), parsed.len());
     Change::new(call, long, move |tx| {
@@ -345,10 +357,9 @@ pub(crate) fn delete<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
 
 pub(crate) const DELETE_FIELDS: &[&str] = &["q", "limit", "collation", "hint"];
 
-fn delete_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<(Filter, Find)> {
-    let args = Args::statement("delete.deletes", Doc::check(bytes)?, DELETE_FIELDS)?;
-    let mut options = call.options(&args)?;
-    options.variables = call.args.document("let")?.map(Doc::to_buf);
+fn delete_statement(call: &Call<'_>, args: &Args<'_>) -> Outcome<(Filter, Find)> {
+    let mut options = call.options(args)?;
+    options.variables = call.options(&call.args)?.variables;
     let filter = Filter::parse(args.needed("q", args.document("q")?)?, &options)?;
     let find = Find::matching(filter.clone());
     let find = match args.needed("limit", args.integer("limit")?)? {
@@ -359,7 +370,7 @@ fn delete_statement(call: &Call<'_>, bytes: &[u8]) -> Outcome<(Filter, Find)> {
             return Err(Failure::new(Code::FailedToParse, message));
         }
     };
-    let find = match hint(&args)? {
+    let find = match hint(args)? {
         Some(hint) => find.hint(hint),
         None => find,
     };

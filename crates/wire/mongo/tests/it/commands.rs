@@ -405,3 +405,52 @@ async fn batches_come_one_after_another_to_whoever_allows_it() {
     assert_eq!(found, 8);
     client.ok(doc! { "ping": 1 }).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_come_back_to() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1, "n": 1 }] }).await;
+    let read = |mut command: Document, at: Option<bson::Bson>| {
+        let mut concern = doc! { "level": "snapshot" };
+        concern.extend(at.map(|at| ("atClusterTime".to_owned(), at)));
+        command.insert("readConcern", concern);
+        command
+    };
+    let find = doc! { "find": "c", "filter": {} };
+    let first = client.ok(read(find.clone(), None)).await;
+    let at = first.get_document("cursor").unwrap().get("atClusterTime").cloned();
+    client.ok(doc! { "update": "c", "updates": [{ "q": {}, "u": { "$set": { "n": 2 } } }] }).await;
+    let again = client.ok(read(find, at.clone())).await;
+    assert_eq!(batch(&again, "firstBatch"), [doc! { "_id": 1, "n": 1 }]);
+    let values = client.ok(read(doc! { "distinct": "c", "key": "n" }, at.clone())).await;
+    assert_eq!(
+        (values.get_array("values").unwrap(), values.get("atClusterTime").cloned()),
+        (&vec![1.into()], at.clone())
+    );
+    let sum = doc! { "$group": { "_id": 1, "n": { "$sum": "$n" } } };
+    let sum = client.ok(read(doc! { "aggregate": "c", "pipeline": [sum], "cursor": {} }, at.clone())).await;
+    assert_eq!(batch(&sum, "firstBatch")[0].get_i32("n").unwrap(), 1);
+    for command in
+        [doc! { "insert": "c", "documents": [{}] }, doc! { "listCollections": 1 }, doc! { "count": "c" }]
+    {
+        assert_eq!(client.refused(read(command, at.clone())).await.0, 72);
+    }
+    let gone = bson::Bson::Timestamp(bson::Timestamp { time: 0, increment: 1 });
+    assert_eq!(client.refused(read(doc! { "find": "c" }, Some(gone))).await.0, 239);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_statement_has_fails_the_command_and_strict_clients_get_what_they_declared() {
+    let mut client = with(1).await;
+    let update = doc! { "q": {}, "u": { "$set": { "a": 1 } }, "sort": { "_id": 1 } };
+    assert_eq!(client.refused(doc! { "update": "c", "updates": [update] }).await.0, 40415);
+    let told = client.ok(doc! { "update": "c", "updates": [{ "q": { "$fly": 1 }, "u": {} }] }).await;
+    assert_eq!(told.get_array("writeErrors").unwrap().len(), 1);
+    let strict = |mut command: Document| {
+        command.extend(doc! { "apiVersion": "1", "apiStrict": true });
+        command
+    };
+    client.ok(strict(doc! { "find": "c" })).await;
+    assert_eq!(client.refused(strict(doc! { "distinct": "c", "key": "a" })).await.0, 323);
+    assert_eq!(client.refused(doc! { "createSearchIndexes": "c", "indexes": [] }).await.0, 31082);
+}

@@ -185,3 +185,20 @@ async fn whoever_wants_to_know_more_hears_of_collections_and_indexes() {
     assert_eq!(renamed.get_document("to").unwrap(), &doc! { "db": "app", "coll": "target" });
     assert!(renamed.get("dropTarget").is_some());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happened_before_a_rename_is_told_by_the_old_name() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "create": "c" }).await;
+    let (id, _) = open(&mut client, "c", doc! {}, &[]).await;
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1 }] }).await;
+    client.ok(doc! { "renameCollection": "app.c", "to": "app.d", "$db": "admin" }).await;
+    let (mut heard, mut still) = (Vec::new(), id);
+    while still != 0 {
+        let (events, open) = next(&mut client, id, "c").await;
+        heard.extend(events);
+        still = open;
+    }
+    assert_eq!(kinds(&heard), ["insert", "rename", "invalidate"]);
+    assert_eq!(heard[0].get_document("ns").unwrap().get_str("coll").unwrap(), "c");
+}
