@@ -29,8 +29,28 @@ pub fn plan(quick: bool) -> Plan {
     let sizes = REPORT.iter().filter(|(rows, ..)| !quick || *rows <= 1_000_000);
     Plan {
         name: "omendb",
-        steps: sizes.map(|&(rows, order, report)| step(rows, order, report, quick)).collect(),
+        steps: sizes
+            .map(|&(rows, order, report)| step(rows, order, report, quick))
+            .chain([busy(quick)])
+            .collect(),
     }
+}
+
+/// Ours alone: the latencies of reads and commits while a load runs.
+fn busy(quick: bool) -> Step {
+    let (rows, seconds) = if quick { (1_000_000, 3.0) } else { (10_000_000, 20.0) };
+    let task = Task { rows, seconds, ..Task::new(Group::Busy) };
+    let row = |id: &str, what: &str, unit, better, figure: &str| {
+        Row::new(format!("busy/{id}"), format!("{what}, {} rows", short(rows)), unit, better, figure)
+    };
+    let rows = vec![
+        row("read/idle", "p99.9 of reads by key, nothing else running", "µs", Lower, "idle"),
+        row("read", "p99.9 of reads by key beside load and commits", "µs", Lower, "read"),
+        row("read/ratio", "the second over the first", "ratio", Lower, "ratio"),
+        row("commit", "p99 of durable commits beside the load", "µs", Lower, "commit").durable("sync"),
+        row("load", "load, a thousand rows a transaction", "row/s", Higher, "load").durable("no sync"),
+    ];
+    Step { task, victim: None, peers: &[], rounds: 1, rows }
 }
 
 fn step(rows: u64, order: Order, [insert, query, mean]: [f64; 3], quick: bool) -> Step {

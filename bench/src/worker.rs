@@ -35,6 +35,8 @@ pub enum Group {
     OpossumAt,
     /// The rows of the OmenDB report.
     Omendb,
+    /// Reads and durable commits of `--rows` rows beside a load at full speed.
+    Busy,
     /// YCSB's workloads on `--rows` rows by `--threads` threads.
     Ycsb,
     /// Inserts of documents by `--threads` threads, `--lookups` in all.

@@ -2,6 +2,7 @@
 
 mod bank;
 mod bundoc;
+mod busy;
 mod events;
 mod omendb;
 mod rows;
@@ -24,6 +25,7 @@ pub(crate) fn measure(task: &Task) -> Result<Outcome> {
         Group::Reopen => queries::reopen::<events::Store>(task),
         Group::Opossum => opossum::run::<events::Store>(task),
         Group::Omendb => ropewalk_bench::omendb::run::<omendb::Rows>(task),
+        Group::Busy => busy::run(task),
         Group::Ycsb => ropewalk_bench::ycsb::run::<shared::Shared>(task),
         Group::BundocInsert
         | Group::BundocFind
