@@ -122,6 +122,11 @@ impl Files {
         self.run_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.mapped_bytes_max
     }
 
+    /// True when all open runs together are within the share of memory that reads may hold: then new ones are mapped in full.
+    pub(crate) fn runs_fit_memory(&self) -> bool {
+        self.run_bytes.load(Ordering::Relaxed) <= self.options.cache_bytes
+    }
+
     pub(crate) fn remove_run(&self, bytes: u64) {
         self.run_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }

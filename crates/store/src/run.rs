@@ -118,6 +118,11 @@ impl Run {
         footer: Footer,
     ) -> Result<Self, StoreError> {
         let run = Self::assemble(files, id, file, bytes, footer, None)?;
+        if let Some(mapping) = &run.mapping
+            && files.runs_fit_memory()
+        {
+            mapping.populate();
+        }
         run.doomed.store(true, Ordering::Release);
         Ok(run)
     }

@@ -5,6 +5,7 @@
 //!                └─ otherwise: sort when the memory is full ─▶ a chunk of runs ─▶ the next chunk
 //! ```
 //! Chunks may overlap in their keys; a key of a later chunk is looked for in the earlier ones, which are in force by then.
+//! A big chunk is cut in two at its middle key, again and again, and each piece is sorted and written by a thread of its own.
 
 use ropewalk_base::Seq;
 use ropewalk_engine::{Engine, Keyspace, NewRun, RunWriter, Snapshot};
@@ -13,6 +14,11 @@ use crate::error::TablesError;
 
 /// Entries that are looked at together: their cache lines arrive at the same time.
 const AHEAD: usize = 64;
+/// Entries that are worth a thread.
+const PIECE_ENTRIES: usize = 64 << 10;
+const THREADS_MAX: usize = 8;
+/// How far into an entry the look ahead goes: keys and small values then lie in lines that are there.
+const LOOKED_AT_BYTES: usize = 48;
 
 /// Why an entry was not taken.
 #[derive(Debug)]
@@ -61,6 +67,17 @@ pub(crate) struct Sorter {
     chunks: bool,
     /// Object and key, put together.
     full: Vec<u8>,
+}
+
+/// What pieces of one chunk have in common.
+#[derive(Clone, Copy)]
+struct Chunk<'c> {
+    buffer: &'c [u8],
+    target: Target<'c>,
+    /// Shows the chunks before, where there are any.
+    earlier: Option<&'c Snapshot>,
+    /// No other chunk stands beside it: its runs need no filters.
+    alone: bool,
 }
 
 fn head(key: &[u8]) -> u64 {
@@ -140,13 +157,15 @@ impl Sorter {
         if self.items.is_empty() {
             return Ok(Vec::new());
         }
-        self.sort();
         // A chunk among others is found through its filter.
         let alone = last && self.is_whole();
-        let mut writer = target.engine.run_writer(target.keyspace, alone)?;
-        self.write(target, &mut writer)?;
+        let earlier = (self.chunks || self.streamed).then(|| target.engine.snapshot());
+        let chunk = Chunk { buffer: &self.buffer, target, earlier: earlier.as_ref(), alone };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let runs = chunk.write_sorted(&mut self.items, threads, self.unsorted)?;
         self.chunks = true;
-        Ok(writer.finish()?)
+        self.forget_buffered();
+        Ok(runs)
     }
 
     /// The end: everything that is not in force yet.
@@ -161,51 +180,119 @@ impl Sorter {
     pub(crate) fn sort(&mut self) {
         if std::mem::take(&mut self.unsorted) {
             let buffer = &self.buffer;
-            self.items.sort_unstable_by(|a, b| {
-                a.head.cmp(&b.head).then_with(|| entry(buffer, *a).0.cmp(entry(buffer, *b).0))
-            });
+            self.items.sort_unstable_by(|a, b| compare(buffer, a, b));
         }
     }
 
     /// Shows keys, with their object, and values in order; the buffer must be in order.
     pub(crate) fn each(
-        &mut self,
+        &self,
         object: u32,
-        mut each: impl FnMut(&[u8], &[u8]) -> Result<(), SortError>,
+        each: impl FnMut(&[u8], &[u8]) -> Result<(), SortError>,
     ) -> Result<(), SortError> {
-        let mut before: Option<&[u8]> = None;
-        for items in self.items.chunks(AHEAD) {
-            // Sorted entries lie anywhere in the buffer: a first look at many loads them side by side.
-            let touched = items.iter().map(|item| self.buffer.get(item.at as usize).copied().unwrap_or(0));
-            std::hint::black_box(touched.fold(0_u8, u8::wrapping_add));
-            for item in items {
-                let (key, value) = entry(&self.buffer, *item);
-                put_full(&mut self.full, object, key);
-                if before == Some(key) {
-                    return Err(SortError::Duplicate(self.full.clone()));
-                }
-                before = Some(key);
-                each(&self.full, value)?;
-            }
-        }
+        show(&self.buffer, &self.items, object, each)
+    }
+
+    /// Writes what is buffered, which is in order and the first of all.
+    fn write(&mut self, target: Target<'_>, writer: &mut RunWriter) -> Result<(), SortError> {
+        self.each(target.object, |key, value| Ok(writer.add(key, Seq::ZERO, Some(value))?))?;
+        self.forget_buffered();
         Ok(())
     }
 
-    fn write(&mut self, target: Target<'_>, writer: &mut RunWriter) -> Result<(), SortError> {
-        let earlier: Option<Snapshot> = (self.chunks || self.streamed).then(|| target.engine.snapshot());
-        self.each(target.object, |key, value| {
-            if let Some(earlier) = &earlier
-                && earlier.read().get(target.keyspace, key)?.is_some()
+    /// The memory of a stream's beginning is not needed again; a chunk's is filled anew.
+    fn forget_buffered(&mut self) {
+        self.items.clear();
+        self.buffer.clear();
+        self.unsorted = false;
+    }
+}
+
+impl Chunk<'_> {
+    /// Writes runs of `items`, in key order, by at most so many threads.
+    fn write_sorted(
+        self,
+        items: &mut [Item],
+        threads: usize,
+        unsorted: bool,
+    ) -> Result<Vec<NewRun>, SortError> {
+        let middle = items.len() / 2;
+        if threads < 2 || middle < PIECE_ENTRIES {
+            return self.write_piece(items, unsorted);
+        }
+        if unsorted {
+            items.select_nth_unstable_by(middle, |a, b| compare(self.buffer, a, b));
+        }
+        let (low, high) = items.split_at_mut(middle);
+        let half = threads / 2;
+        let (below, above) = std::thread::scope(|scope| {
+            let above = scope.spawn(|| self.write_sorted(high, threads - half, unsorted));
+            let below = self.write_sorted(low, half, unsorted);
+            let above = above.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (below, above)
+        });
+        let (mut runs, above) = (below?, above?);
+        // Each half has looked for keys that occur twice; one may stand on both sides of the cut.
+        if let (Some(last), Some(first)) = (low.last(), high.first())
+            && compare(self.buffer, last, first).is_eq()
+        {
+            let mut full = Vec::new();
+            put_full(&mut full, self.target.object, entry(self.buffer, *first).0);
+            return Err(SortError::Duplicate(full));
+        }
+        runs.extend(above);
+        Ok(runs)
+    }
+
+    fn write_piece(self, items: &mut [Item], unsorted: bool) -> Result<Vec<NewRun>, SortError> {
+        if unsorted {
+            items.sort_unstable_by(|a, b| compare(self.buffer, a, b));
+        }
+        let keyspace = self.target.keyspace;
+        let mut writer = self.target.engine.run_writer(keyspace, self.alone)?;
+        show(self.buffer, items, self.target.object, |key, value| {
+            if let Some(earlier) = self.earlier
+                && earlier.read().get(keyspace, key)?.is_some()
             {
                 return Err(SortError::Duplicate(key.to_vec()));
             }
             Ok(writer.add(key, Seq::ZERO, Some(value))?)
         })?;
-        // The memory of a stream's beginning is not needed again; a chunk's is filled anew.
-        self.items.clear();
-        self.buffer.clear();
-        Ok(())
+        Ok(writer.finish()?)
     }
+}
+
+fn compare(buffer: &[u8], a: &Item, b: &Item) -> std::cmp::Ordering {
+    a.head.cmp(&b.head).then_with(|| entry(buffer, *a).0.cmp(entry(buffer, *b).0))
+}
+
+/// Shows keys, with their object, and values of `items`, which are in order; a key that occurs twice is an error.
+fn show(
+    buffer: &[u8],
+    items: &[Item],
+    object: u32,
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<(), SortError>,
+) -> Result<(), SortError> {
+    let mut full = Vec::new();
+    let mut before: Option<(u64, &[u8])> = None;
+    for items in items.chunks(AHEAD) {
+        // Sorted entries lie anywhere in the buffer: a first look at many loads them side by side.
+        let touched = items.iter().map(|item| {
+            let (at, end) = (item.at as usize, item.at as usize + LOOKED_AT_BYTES);
+            buffer.get(at).copied().unwrap_or(0) ^ buffer.get(end).copied().unwrap_or(0)
+        });
+        std::hint::black_box(touched.fold(0_u8, u8::wrapping_add));
+        for item in items {
+            let (key, value) = entry(buffer, *item);
+            put_full(&mut full, object, key);
+            if before.is_some_and(|(head, before)| head == item.head && before == key) {
+                return Err(SortError::Duplicate(full));
+            }
+            before = Some((item.head, key));
+            each(&full, value)?;
+        }
+    }
+    Ok(())
 }
 
 fn put_full(full: &mut Vec<u8>, object: u32, key: &[u8]) {

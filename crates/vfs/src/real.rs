@@ -133,12 +133,15 @@ impl File for RealFile {
 }
 
 impl Mapping {
-    /// Tells the kernel how the mapping will be read: `true` = at random places, `false` = in order.
-    pub fn advise_random(&self, random: bool) {
+    /// Puts the whole mapping into the page table, so that the first touch of each page costs no fault. Meant for files
+    /// whose bytes are in memory, as those just written; otherwise it reads the file. About 20 µs per MiB at most.
+    pub fn populate(&self) {
         if let MappingKind::Mapped(map) = &self.0 {
-            let advice = if random { memmap2::Advice::Random } else { memmap2::Advice::Normal };
-            // Advice is only a hint: a kernel that refuses it serves the same bytes.
-            let _ = map.advise(advice);
+            // A hint: a kernel that does not know it (before Linux 5.14) serves the same bytes, a fault at a time.
+            #[cfg(target_os = "linux")]
+            let _ = map.advise(memmap2::Advice::PopulateRead);
+            #[cfg(not(target_os = "linux"))]
+            let _ = map;
         }
     }
 

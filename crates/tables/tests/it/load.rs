@@ -130,6 +130,42 @@ fn a_load_over_its_memory_is_sorted_in_chunks() {
     db.verify();
 }
 
+/// Enough rows for several threads, each with a piece of the keys.
+#[test]
+fn a_big_load_is_sorted_in_pieces() {
+    const ROWS: i64 = 300_000;
+    let row = |number: i64| [Value::Int8(number), Value::Int8(number % 11)];
+    let def = || TableDef::new("pairs").column(int("id")).column(int("rest")).primary_key(["id"]);
+    let options = LoadOptions { log_bytes_max: 0, memory_bytes: Some(64 << 20) };
+    let (db, mut next) = (Db::memory(), 0);
+    let table = db.create(def());
+    let mut load = db.tables.load_with(&table, options).unwrap();
+    shuffled(ROWS).try_for_each(|number| load.row(&row(number))).unwrap();
+    assert_eq!(load.finish().unwrap(), ROWS as u64);
+    let snapshot = db.engine.snapshot();
+    let each = &mut |found: ropewalk_tables::Row<'_>| {
+        assert_eq!(found.values()?, row(next), "row {next}");
+        next += 1;
+        Ok(true)
+    };
+    db.tables.at(&snapshot).scan(&table, &KeyRange::all(), false, each).unwrap();
+    assert_eq!(next, ROWS);
+    db.verify();
+
+    // Keys that occur twice, also where the pieces are cut: at the middle, and at the middle of each half.
+    for place in [0, ROWS / 4, ROWS / 2, ROWS * 3 / 4, ROWS - 2] {
+        let db = Db::memory();
+        let table = db.create(def());
+        let mut load = db.tables.load_with(&table, options).unwrap();
+        let twice = |number| if number == place + 1 { place } else { number };
+        shuffled(ROWS).try_for_each(|number| load.row(&row(twice(number)))).unwrap();
+        let error = load.finish().unwrap_err();
+        let TablesError::Unique { key, .. } = &error else { panic!("{error}") };
+        assert!(key.contains(&place.to_string()), "{key}, {place} expected");
+        nothing_left(&db);
+    }
+}
+
 #[test]
 fn a_broken_rule_leaves_nothing() {
     type Break = (&'static str, fn(i64) -> Option<[Value<'static>; 4]>);
