@@ -9,6 +9,7 @@
 mod commit;
 mod events;
 mod log;
+mod postgres;
 mod script;
 mod store;
 
@@ -32,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "commit_record", run: commit::record, seeds: commit::record_seeds },
     Target { name: "event_value", run: events::value, seeds: events::value_seeds },
     Target { name: "posting_chunk", run: events::chunk, seeds: events::chunk_seeds },
+    Target { name: "postgres_message", run: postgres::message, seeds: postgres::message_seeds },
 ];
 
 /// The target called `name`.

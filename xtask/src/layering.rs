@@ -102,7 +102,7 @@ const ROWS: &[Row] = &[
     row("ropewalk-bench", Role::Tool, &["ropewalk-grpc", "ropewalk-testkit"]),
     row("ropewalk-rivals", Role::Outer, &["ropewalk-base", "ropewalk-bench"]),
     row("ropewalk-crablet-sql", Role::Outer, &[]),
-    row("ropewalk-fuzz", Role::Tool, &["ropewalk-testkit"]),
+    row("ropewalk-fuzz", Role::Tool, &["ropewalk-postgres", "ropewalk-testkit"]),
     row("xtask", Role::Outer, &[]),
 ];
 

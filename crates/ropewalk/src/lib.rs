@@ -159,7 +159,7 @@ pub mod tables {
     pub use ropewalk_tables::*;
 }
 pub use ropewalk_vfs::Env;
-pub use transaction::Transaction;
+pub use transaction::{PendingCommit, Transaction};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -3,8 +3,14 @@
 //! A transaction reads one snapshot and its own writes, keeps what it writes to itself, and at commit becomes one log
 //! record, checked in its place in the order. Nothing is applied before that, so rolling back is forgetting.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use ropewalk_documents::{DocumentsMark, DocumentsState, DocumentsTx};
-use ropewalk_engine::{Committed, Durability, Isolation, KvMark, KvTransaction, Operation};
+use ropewalk_engine::{
+    CommitError, CommitHandle, Committed, Durability, Isolation, KvMark, KvTransaction, Operation,
+};
 use ropewalk_events::{AppendOptions, Event, EventStore};
 use ropewalk_series::{SampleBatch, SeriesStore};
 use ropewalk_tables::{TablesState, TablesTx};
@@ -178,7 +184,32 @@ impl Transaction {
     ///
     /// # Errors
     /// [`crate::Class::Conflict`] when a key, a range or a condition no longer holds: nothing was written.
-    pub fn commit_with(mut self, durability: Durability) -> Result<Option<Committed>, Error> {
+    pub fn commit_with(self, durability: Durability) -> Result<Option<Committed>, Error> {
+        let (db, operations) = self.into_operations()?;
+        if operations.is_empty() {
+            return Ok(None);
+        }
+        db.engine.commit(operations, durability).map(Some).map_err(|error| explained(&db, error))
+    }
+
+    /// Hands the commit over and returns at once with a handle to wait on or await, so that no thread is held until the disk
+    /// has it; never blocks. `None` for a transaction that wrote nothing.
+    ///
+    /// # Errors
+    /// What is known before the commit is decided; [`crate::Class::Busy`] while too many commits are queued.
+    pub fn submit_with(self, durability: Durability) -> Result<Option<PendingCommit>, Error> {
+        let (db, operations) = self.into_operations()?;
+        if operations.is_empty() {
+            return Ok(None);
+        }
+        match db.engine.try_submit(operations, durability) {
+            Ok(handle) => Ok(Some(PendingCommit { db, handle })),
+            Err(error) => Err(explained(&db, error)),
+        }
+    }
+
+    /// What the commit is made of; nothing when there is nothing to commit.
+    fn into_operations(mut self) -> Result<(Database, Vec<Box<dyn Operation>>), Error> {
         let mut operations: Vec<Box<dyn Operation>> = Vec::new();
         for (store, events, options) in &self.appends {
             operations.push(Box::new(store.operation(events, options.clone())?));
@@ -190,19 +221,44 @@ impl Transaction {
             operations.extend(self.documents.operation());
             operations.push(Box::new(self.kv.into_batch()));
         }
-        if operations.is_empty() {
-            return Ok(None);
+        Ok((self.db, operations))
+    }
+}
+
+/// The error of a commit; a conflict over a key says what the key is of.
+fn explained(db: &Database, error: CommitError) -> Error {
+    let error = Error::from(error);
+    match &error {
+        Error::KeyConflict(conflict) => {
+            let table = db.tables.explain(conflict).map(Error::Tables);
+            let document = || db.documents.explain(conflict).map(Error::Documents);
+            table.or_else(document).unwrap_or(error)
         }
-        self.db.engine.commit(operations, durability).map(Some).map_err(|error| {
-            let error = Error::from(error);
-            match &error {
-                Error::KeyConflict(conflict) => {
-                    let table = self.db.tables.explain(conflict).map(Error::Tables);
-                    let document = || self.db.documents.explain(conflict).map(Error::Documents);
-                    table.or_else(document).unwrap_or(error)
-                }
-                _ => error,
-            }
-        })
+        _ => error,
+    }
+}
+
+/// A commit on its way: wait, or await it. Dropping it does not take the commit back. See [`Transaction::submit_with`].
+pub struct PendingCommit {
+    db: Database,
+    handle: CommitHandle,
+}
+
+impl PendingCommit {
+    /// Blocks until the commit is decided and as durable as asked.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit_with`].
+    pub fn wait(self) -> Result<Committed, Error> {
+        self.handle.wait().map_err(|error| explained(&self.db, error))
+    }
+}
+
+impl Future for PendingCommit {
+    type Output = Result<Committed, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let committed = Pin::new(&mut self.handle).poll(context);
+        committed.map(|committed| committed.map_err(|error| explained(&self.db, error)))
     }
 }

@@ -14,6 +14,7 @@ mod logs;
 mod mongo;
 mod notify;
 mod patient;
+mod postgres;
 mod server;
 mod settings;
 mod spans;

@@ -18,6 +18,7 @@ use ropewalk::{Database, Options};
 use ropewalk_grpc::GrpcSettings;
 use ropewalk_http::{Cors, HttpSettings};
 use ropewalk_mongo::{Mongo, MongoSettings};
+use ropewalk_postgres::{Postgres, PostgresSettings};
 use ropewalk_prometheus::PrometheusSettings;
 use ropewalk_wire::{Service, ServiceSettings, WireError};
 use serde::Serialize;
@@ -28,6 +29,7 @@ use crate::connection::{Port, Protocol, Room};
 use crate::listen::{Listener, LocalSocket};
 use crate::mongo::MongoPort;
 use crate::notify::ServiceManager;
+use crate::postgres::PostgresPort;
 use crate::settings::{Effective, MongoDb, Settings, SettingsError};
 use crate::tls::{Certificates, TlsError};
 use crate::units::{Every, Period};
@@ -72,7 +74,7 @@ pub enum ServeError {
 /// A place where the server can be reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Address {
-    /// `http`, `grpc`, `mongo` or `socket`.
+    /// `http`, `grpc`, `mongo`, `postgres` or `socket`.
     pub protocol: &'static str,
     /// IP and port, or the path of the local socket.
     pub address: String,
@@ -152,8 +154,12 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     if settings.dev_tls && settings.tls.cert.is_some() {
         return refuse("dev_tls", "makes a certificate, and tls.cert names another; take one of them out");
     }
-    let addresses =
-        [settings.http.listen.address(), settings.grpc.listen.address(), settings.mongo.listen.address()];
+    let addresses = [
+        settings.http.listen.address(),
+        settings.grpc.listen.address(),
+        settings.mongo.listen.address(),
+        settings.postgres.listen.address(),
+    ];
     if addresses.iter().flatten().next().is_none() && !settings.socket.0 {
         return refuse("http.listen", "every port is off; there would be nothing to serve");
     }
@@ -271,6 +277,9 @@ impl Running {
         if let Some(address) = settings.mongo.listen.address() {
             running.listen_mongo(address, &settings.mongo)?;
         }
+        if let Some(address) = settings.postgres.listen.address() {
+            running.listen_postgres(address, settings)?;
+        }
         if let Every::Period(Period(interval)) = settings.prometheus.self_scrape {
             let addresses = &running.addresses;
             let reached = addresses.iter().find(|address| address.protocol == "http").or(addresses.first());
@@ -304,6 +313,21 @@ impl Running {
         let (tls, room) = (config.map(TlsAcceptor::from), self.room.clone());
         self.reached("mongo", &listener, tls.is_some()).map_err(failed)?;
         self.accepting.spawn(MongoPort { listener, tls, mongo, room }.serve());
+        Ok(())
+    }
+
+    fn listen_postgres(&mut self, address: SocketAddr, settings: &Settings) -> Result<(), ServeError> {
+        let failed = |source| ServeError::Io { what: format!("listen on {address} for postgres"), source };
+        let listener = Listener::tcp(address).map_err(failed)?;
+        let config = self.certificates.as_ref().map(|c| c.server_config(&["postgresql"])).transpose()?;
+        let settings = PostgresSettings {
+            opening_time: settings.limits.header_time.0,
+            transaction_idle_time: settings.postgres.transaction_idle_time.0,
+        };
+        let postgres = Postgres::new(self.service.clone(), settings);
+        let (tls, room) = (config.map(TlsAcceptor::from), self.room.clone());
+        self.reached("postgres", &listener, tls.is_some()).map_err(failed)?;
+        self.accepting.spawn(PostgresPort { listener, tls, postgres, room }.serve());
         Ok(())
     }
 
@@ -406,6 +430,7 @@ fn refuse_exposed(settings: &Settings, service: &Service) -> Result<(), ServeErr
         ("http.listen", settings.http.listen),
         ("grpc.listen", settings.grpc.listen),
         ("mongo.listen", settings.mongo.listen),
+        ("postgres.listen", settings.postgres.listen),
     ];
     let mut reachable = places.iter().filter_map(|(name, listen)| Some((name, listen.address()?)));
     let Some((name, address)) = reachable.find(|(_, address)| !address.ip().is_loopback()) else {

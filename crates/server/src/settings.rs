@@ -47,6 +47,8 @@ pub struct Settings {
     pub grpc: Grpc,
     /// The MongoDB port
     pub mongo: MongoDb,
+    /// The PostgreSQL port
+    pub postgres: Postgres,
     /// Prometheus, on the HTTP port
     pub prometheus: Prometheus,
     /// Certificates of all ports
@@ -105,6 +107,23 @@ impl Default for MongoDb {
     // Not on by itself: where there is a MongoDB already, the server would not start.
     fn default() -> Self {
         Self { listen: Listen::Off, announce: None, test_commands: false }
+    }
+}
+
+/// The PostgreSQL port.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Postgres {
+    /// IP:PORT of the PostgreSQL wire protocol, such as 127.0.0.1:5432; port 0 takes a free one, `off` takes none
+    pub listen: Listen,
+    /// Time in which a PostgreSQL client may say nothing while it has a transaction open
+    pub transaction_idle_time: Period,
+}
+
+impl Default for Postgres {
+    // Not on by itself: where there is a PostgreSQL already, the server would not start.
+    fn default() -> Self {
+        Self { listen: Listen::Off, transaction_idle_time: Period::seconds(600) }
     }
 }
 

@@ -76,7 +76,10 @@ impl Access<'_> {
         each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
     ) -> Result<()> {
         let ranges = path.ranges(cx, input)?;
-        self.walk_ranges(table, path, &ranges.ranges, each)
+        self.walk_ranges(table, path, &ranges.ranges, &mut |row| {
+            cx.interrupt.check(cx.env)?;
+            each(row)
+        })
     }
 
     pub(crate) fn walk_ranges(

@@ -362,6 +362,7 @@ impl Join<'_> {
         let candidates = self.candidates(depth, level, access, cx, budget)?;
         let mut matched = false;
         for row in candidates {
+            cx.interrupt.check(cx.env)?;
             self.rows.push(Some(row));
             let mut holds = true;
             let input = Joined { levels, rows: &self.rows };

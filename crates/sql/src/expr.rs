@@ -12,6 +12,7 @@ use crate::arith::{self, Arith, Compare};
 use crate::cast::cast;
 use crate::error::{Result, SqlError, state};
 use crate::function::Function;
+use crate::interrupt::Interrupt;
 use crate::json;
 use crate::like::{Like, Pattern, compile};
 
@@ -120,6 +121,7 @@ pub(crate) struct Context<'a> {
     /// Of the transaction, microseconds since 1970 UTC.
     pub(crate) now: i64,
     pub(crate) env: &'a Env,
+    pub(crate) interrupt: &'a Interrupt,
 }
 
 fn truth(value: &Value<'_>) -> Option<bool> {

@@ -21,7 +21,10 @@ use crate::plan::{Planner, ResultColumn, Select, Subquery};
 use crate::scope::Params;
 use crate::text::from_text;
 use crate::types::type_name;
-use crate::write::{Delete, Insert, Returning, Update};
+use crate::write::{Delete, Insert, Returning, Source, Update};
+
+/// Rows that an INSERT writes in a fraction of a millisecond.
+const BRIEF_ROWS_MAX: usize = 16;
 
 /// What a statement did.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +46,11 @@ impl Outcome {
         Self { command, count: None, columns: None, rows: Vec::new(), notice: None }
     }
 
+    /// That of DEALLOCATE, for a statement that only the caller knew.
+    pub fn deallocated() -> Self {
+        Self::of("DEALLOCATE")
+    }
+
     /// PostgreSQL's command tag: `SELECT 3`, `INSERT 0 1`, `CREATE TABLE`.
     pub fn tag(&self) -> String {
         match self.count {
@@ -51,6 +59,19 @@ impl Outcome {
             None => self.command.to_owned(),
         }
     }
+}
+
+/// Kinds of statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Does {
+    /// Reads.
+    Reads,
+    /// Changes rows.
+    Writes,
+    /// Changes definitions.
+    Defines,
+    /// Is about the session and its transaction alone.
+    Controls,
 }
 
 pub(crate) enum Plan {
@@ -164,6 +185,10 @@ impl Prepared {
             ast::Statement::Explain { .. } => {
                 return Err(SqlError::unsupported("EXPLAIN with options", "use EXPLAIN statement"));
             }
+            ast::Statement::ShowVariable { variable } => {
+                let name = variable.iter().map(crate::scope::folded).collect::<Vec<_>>().join("_");
+                (Plan::Other, Some(vec![ResultColumn { name, ty: Type::TEXT }].into()))
+            }
             _ => (Plan::Other, None),
         })
     }
@@ -176,6 +201,83 @@ impl Prepared {
     /// The columns of the answer; `None` when the statement answers no rows.
     pub fn columns(&self) -> Option<&[ResultColumn]> {
         self.columns.as_deref()
+    }
+
+    /// True when a run looks at no more than a few keys: it may take place where nothing may wait.
+    pub fn is_brief(&self) -> bool {
+        use ast::Statement as S;
+        let found = |found: &crate::write::Found| found.path.is_point;
+        match &self.plan {
+            _ if !self.subqueries.is_empty() => false,
+            Plan::Select(select) => match select.levels.as_slice() {
+                [] => select.values.is_none(),
+                [level] => level.path.is_point,
+                _ => false,
+            },
+            Plan::Insert(insert) => {
+                matches!(&insert.source, Source::Values(rows) if rows.len() <= BRIEF_ROWS_MAX)
+            }
+            Plan::Update(update) => found(&update.found),
+            Plan::Delete(delete) => found(&delete.found),
+            Plan::Explain(_) => true,
+            Plan::Other => matches!(
+                &*self.statement,
+                S::StartTransaction { .. }
+                    | S::Commit { .. }
+                    | S::Rollback { .. }
+                    | S::Savepoint { .. }
+                    | S::ReleaseSavepoint { .. }
+                    | S::Set(_)
+                    | S::Reset(_)
+                    | S::ShowVariable { .. }
+                    | S::Prepare { .. }
+                    | S::Deallocate { .. }
+            ),
+        }
+    }
+
+    /// What kind of thing the statement does, for whoever decides who may do it.
+    pub fn does(&self) -> Does {
+        use ast::Statement as S;
+        match (&self.plan, &*self.statement) {
+            (Plan::Select(_) | Plan::Explain(_), _) => Does::Reads,
+            (Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_), _) => Does::Writes,
+            (Plan::Other, statement) => match statement {
+                S::StartTransaction { .. }
+                | S::Commit { .. }
+                | S::Rollback { .. }
+                | S::Savepoint { .. }
+                | S::ReleaseSavepoint { .. }
+                | S::Set(_)
+                | S::Reset(_)
+                | S::ShowVariable { .. }
+                | S::Deallocate { .. }
+                | S::Discard { .. } => Does::Controls,
+                S::Prepare { .. } => Does::Reads,
+                S::Execute { .. } => Does::Writes,
+                _ => Does::Defines,
+            },
+        }
+    }
+
+    /// True for BEGIN, COMMIT and ROLLBACK, which decide themselves about transactions.
+    pub fn begins_or_ends(&self) -> bool {
+        crate::session::begins_or_ends(&self.statement)
+    }
+
+    /// The name that DEALLOCATE names, or none for all; `None` for another statement.
+    pub fn deallocates(&self) -> Option<Option<String>> {
+        match &*self.statement {
+            ast::Statement::Deallocate { name, .. } => {
+                Some(Some(crate::scope::folded(name)).filter(|name| name != "all"))
+            }
+            _ => None,
+        }
+    }
+
+    /// The columns of the answer, to be compared by whoever has described them.
+    pub fn shape(&self) -> Option<Arc<[ResultColumn]>> {
+        self.columns.clone()
     }
 
     /// True when the statement may write.

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ropewalk::tables::{Type, Value};
-use ropewalk::{Database, Error, Isolation, Transaction};
+use ropewalk::{Database, Error, Isolation, PendingCommit, Transaction};
 use sqlparser::ast;
 
 use crate::access::Access;
@@ -19,6 +19,7 @@ use crate::budget::Budget;
 use crate::ddl::{Ddl, create_index_concurrently};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
+use crate::interrupt::{Canceller, Interrupt};
 use crate::parse;
 use crate::plan::ResultColumn;
 use crate::prepared::{Outcome, Plan, Prepared};
@@ -65,6 +66,10 @@ pub struct Session {
     has_failed: bool,
     cached: HashMap<String, Prepared>,
     named: HashMap<String, Prepared>,
+    canceller: Canceller,
+    /// Commits are handed over, into `pending`, instead of waited for.
+    pub(crate) submits: bool,
+    pub(crate) pending: Option<PendingCommit>,
 }
 
 impl Session {
@@ -75,12 +80,31 @@ impl Session {
 
     /// A session with settings of its own.
     pub fn with_settings(db: Database, settings: Settings) -> Self {
-        Self { db, settings, open: None, has_failed: false, cached: HashMap::new(), named: HashMap::new() }
+        Self {
+            db,
+            settings,
+            open: None,
+            has_failed: false,
+            cached: HashMap::new(),
+            named: HashMap::new(),
+            canceller: Canceller::default(),
+            submits: false,
+            pending: None,
+        }
     }
 
     /// The database.
     pub fn database(&self) -> &Database {
         &self.db
+    }
+
+    /// Cancels what the session runs, from any thread.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    fn interrupt(&self) -> Interrupt {
+        Interrupt::begin(&self.canceller, self.settings.statement_millis, self.db.engine().env())
     }
 
     /// The settings as they stand.
@@ -125,27 +149,19 @@ impl Session {
     /// # Errors
     /// The first; what ran before it in the same transaction is rolled back.
     pub fn execute_all(&mut self, sql: &str) -> Result<Vec<Outcome>> {
-        let statements = self.failing(parse::statements(sql))?;
-        let several = statements.len() > 1;
-        let mut outcomes = Vec::with_capacity(statements.len());
-        for statement in statements {
-            if several && self.open.is_none() && !begins_or_ends(&statement) {
-                self.begin(self.settings.isolation, false, true);
-            }
-            let outcome = self.prepare_statement(Arc::new(statement), &[]);
-            let outcome = outcome.and_then(|mut prepared| self.run(&mut prepared, &[]));
-            match outcome {
+        let mut script = self.script(sql)?;
+        let mut outcomes = Vec::with_capacity(script.len());
+        while let Some(prepared) = self.next_of(&mut script, &[]) {
+            match prepared.and_then(|mut prepared| self.run(&mut prepared, &[])) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(error) => {
-                    if self.open.as_ref().is_some_and(|open| open.is_implicit) {
-                        self.end();
-                    }
+                    self.end_implicit()?;
                     return Err(error);
                 }
             }
         }
-        if self.open.as_ref().is_some_and(|open| open.is_implicit) {
-            self.commit()?;
+        if let Some(commit) = self.end_implicit()? {
+            commit.wait()?;
         }
         Ok(outcomes)
     }
@@ -167,7 +183,7 @@ impl Session {
         self.prepare_statement(Arc::new(statement), types)
     }
 
-    fn prepare_statement(
+    pub(crate) fn prepare_statement(
         &mut self,
         statement: Arc<ast::Statement>,
         types: &[Option<Type>],
@@ -191,8 +207,25 @@ impl Session {
         }
     }
 
+    pub(crate) fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
+    pub(crate) fn renewed(&mut self, prepared: &mut Prepared) -> Result<()> {
+        if self.has_failed && !ends_or_returns(&prepared.statement) {
+            return Err(failed());
+        }
+        match &mut self.open {
+            Some(open) => prepared.renew(Access::Transaction(&self.db, &mut open.transaction)),
+            None => {
+                let snapshot = self.db.snapshot();
+                prepared.renew(Access::Snapshot(&self.db, &snapshot))
+            }
+        }
+    }
+
     /// Notes that an error makes an open transaction fail.
-    fn failing<R>(&mut self, result: Result<R>) -> Result<R> {
+    pub(crate) fn failing<R>(&mut self, result: Result<R>) -> Result<R> {
         if result.is_err() && self.open.is_some() {
             self.has_failed = true;
         }
@@ -220,8 +253,9 @@ impl Session {
     fn read_alone(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
         let env = self.db.engine().env();
         let snapshot = self.db.snapshot();
+        let interrupt = &self.interrupt();
         let bound = prepared.bound(params)?;
-        let cx = Context { params: &bound, answers: &[], now: env.clock.wall_micros(), env };
+        let cx = Context { params: &bound, answers: &[], now: env.clock.wall_micros(), env, interrupt };
         if let Some(outcome) = prepared.point(&self.db, &snapshot, &cx)? {
             return Ok(outcome);
         }
@@ -235,23 +269,31 @@ impl Session {
     /// A statement that writes, in a transaction of its own, again when another commit got there first.
     fn run_alone(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
         let Settings { isolation, durability, memory_bytes_max, attempts, .. } = self.settings.clone();
+        let interrupt = &self.interrupt();
         self.alone(isolation, durability, attempts, |db, transaction| {
             let env = db.engine().env();
             prepared.renew(Access::Transaction(db, transaction))?;
             let bound = prepared.bound(params)?;
-            let cx = Context { params: &bound, answers: &[], now: env.clock.wall_micros(), env };
+            let cx = Context { params: &bound, answers: &[], now: env.clock.wall_micros(), env, interrupt };
             let budget = Budget::new(memory_bytes_max);
             prepared.run(&mut Access::Transaction(db, transaction), &cx, &budget)
         })
     }
 
     fn alone<R>(
-        &self,
+        &mut self,
         isolation: Isolation,
         durability: ropewalk::Durability,
         attempts: usize,
         mut work: impl FnMut(&Database, &mut Transaction) -> Result<R>,
     ) -> Result<R> {
+        if self.submits {
+            let db = self.db.clone();
+            let mut transaction = db.begin_with(isolation);
+            let result = work(&db, &mut transaction)?;
+            self.pending = transaction.submit_with(durability)?;
+            return Ok(result);
+        }
         let mut refused = None;
         let result = self.db.transact_with(isolation, durability, attempts.max(1), |transaction| {
             refused = None;
@@ -268,6 +310,7 @@ impl Session {
     }
 
     fn run_inside(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        let interrupt = &self.interrupt();
         let Some(open) = &mut self.open else { return Err(crate::expr::bug("no transaction")) };
         open.has_run = true;
         if open.read_only && prepared.writes() {
@@ -276,12 +319,12 @@ impl Session {
         let env = self.db.engine().env();
         prepared.renew(Access::Transaction(&self.db, &mut open.transaction))?;
         let bound = prepared.bound(params)?;
-        let cx = Context { params: &bound, answers: &[], now: open.now, env };
+        let cx = Context { params: &bound, answers: &[], now: open.now, env, interrupt };
         let budget = Budget::new(self.settings.memory_bytes_max);
         prepared.run(&mut Access::Transaction(&self.db, &mut open.transaction), &cx, &budget)
     }
 
-    fn begin(&mut self, isolation: Isolation, read_only: bool, is_implicit: bool) {
+    pub(crate) fn begin(&mut self, isolation: Isolation, read_only: bool, is_implicit: bool) {
         self.open = Some(Box::new(Open {
             transaction: self.db.begin_with(isolation),
             isolation,
@@ -295,19 +338,28 @@ impl Session {
         self.has_failed = false;
     }
 
+    /// True in a transaction that nobody began in so many words.
+    pub(crate) fn is_implicit(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.is_implicit)
+    }
+
     /// Forgets the transaction.
     fn end(&mut self) -> Option<Box<Open>> {
         self.has_failed = false;
         self.open.take()
     }
 
-    fn commit(&mut self) -> Result<Outcome> {
+    pub(crate) fn commit(&mut self) -> Result<Outcome> {
         let failed = self.has_failed;
         match self.end() {
             None => Ok(no_transaction("COMMIT")),
             Some(_) if failed => Ok(Outcome::of("ROLLBACK")),
             Some(open) => {
-                open.transaction.commit_with(self.settings.durability)?;
+                let durability = self.settings.durability;
+                match self.submits {
+                    true => self.pending = open.transaction.submit_with(durability)?,
+                    false => drop(open.transaction.commit_with(durability)?),
+                }
                 Ok(Outcome::of("COMMIT"))
             }
         }
@@ -516,7 +568,8 @@ impl Session {
             let (expr, _) =
                 crate::bind::Binder::new(&mut planner, &scope, "EXECUTE").bind_closed(parameter)?;
             let env = db.engine().env();
-            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env };
+            let interrupt = &self.interrupt();
+            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
             values.push(expr.constant(&cx)?);
         }
         let Some((name, mut prepared)) = self.named.remove_entry(name) else { return Err(no_prepared(name)) };
@@ -527,13 +580,14 @@ impl Session {
 
     /// Statements that change definitions.
     fn define(&mut self, statement: &ast::Statement) -> Result<Outcome> {
+        let interrupt = &self.interrupt();
         if let Some(open) = self.open.as_mut() {
             open.has_run = true;
             if open.read_only {
                 return Err(read_only(statement));
             }
             let env = self.db.engine().env();
-            let cx = Context { params: &[], answers: &[], now: open.now, env };
+            let cx = Context { params: &[], answers: &[], now: open.now, env, interrupt };
             let (transaction, created) = (&mut open.transaction, &mut open.created);
             let mut ddl = Ddl { db: &self.db, transaction, cx, created };
             return ddl.run(statement)?.map(Outcome::of).ok_or_else(|| unsupported(statement));
@@ -544,13 +598,13 @@ impl Session {
         {
             let mut transaction = self.db.begin();
             let env = self.db.engine().env();
-            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env };
+            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
             create_index_concurrently(&self.db, &mut transaction, cx, create)?;
             return Ok(Outcome::of("CREATE INDEX"));
         }
         self.alone(Isolation::Serializable, durability, attempts, |db, transaction| {
             let env = db.engine().env();
-            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env };
+            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
             let mut created = Vec::new();
             let mut ddl = Ddl { db, transaction, cx, created: &mut created };
             ddl.run(statement)?.map(Outcome::of).ok_or_else(|| unsupported(statement))
@@ -580,7 +634,7 @@ fn modes_of(modes: &[ast::TransactionMode]) -> Result<(Option<Isolation>, Option
 }
 
 /// Statements that decide themselves about transactions.
-fn begins_or_ends(statement: &ast::Statement) -> bool {
+pub(crate) fn begins_or_ends(statement: &ast::Statement) -> bool {
     matches!(
         statement,
         ast::Statement::StartTransaction { .. }

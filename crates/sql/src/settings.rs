@@ -16,6 +16,8 @@ pub struct Settings {
     pub memory_bytes_max: usize,
     /// How often a single statement outside of a transaction is run when other commits get there first. 10.
     pub attempts: usize,
+    /// Milliseconds that one statement may take; 0 is for ever, the default.
+    pub statement_millis: u64,
     /// What the client calls itself.
     pub application_name: String,
 }
@@ -27,6 +29,7 @@ impl Default for Settings {
             durability: Durability::Sync,
             memory_bytes_max: MEMORY_BYTES_MAX,
             attempts: 10,
+            statement_millis: 0,
             application_name: String::new(),
         }
     }
@@ -82,6 +85,10 @@ impl Settings {
                 "off" | "false" => self.durability = Durability::Buffered,
                 _ => return refused("on, off"),
             },
+            "statement_timeout" => match millis(value) {
+                Some(millis) => self.statement_millis = millis,
+                None => return refused("milliseconds, or a number with ms, s, min, h or d"),
+            },
             _ => match FIXED.iter().find(|(known, _)| *known == name) {
                 Some((_, only)) => {
                     let plain = |text: &str| text.to_ascii_lowercase().replace(['-', ' '], "");
@@ -96,11 +103,17 @@ impl Settings {
         Ok(())
     }
 
-    pub(crate) fn show(&self, name: &str) -> Result<String> {
+    /// The value of a setting, by its name in lower case.
+    ///
+    /// # Errors
+    /// 42704.
+    pub fn show(&self, name: &str) -> Result<String> {
         Ok(match name {
             "application_name" => self.application_name.clone(),
             "default_transaction_isolation" => isolation_name(self.isolation).into(),
             "synchronous_commit" => if self.durability == Durability::Sync { "on" } else { "off" }.into(),
+            "statement_timeout" if self.statement_millis == 0 => "0".into(),
+            "statement_timeout" => format!("{}ms", self.statement_millis),
             "server_version" => "15.0".into(),
             "search_path" => "public".into(),
             _ => match FIXED.iter().find(|(known, _)| *known == name) {
@@ -109,6 +122,23 @@ impl Settings {
             },
         })
     }
+}
+
+/// A time as PostgreSQL's settings say it.
+fn millis(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at_checked(digits)?;
+    let factor = match unit.trim() {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    // PostgreSQL's own bound.
+    number.parse::<u64>().ok()?.checked_mul(factor).filter(|millis| *millis <= i32::MAX as u64)
 }
 
 fn unknown(name: &str) -> SqlError {

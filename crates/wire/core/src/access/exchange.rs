@@ -62,13 +62,36 @@ impl Access {
         first: &str,
         peer: Option<IpAddr>,
     ) -> Result<(ScramExchange, String), WireError> {
+        self.begin(None, first, peer)
+    }
+
+    /// As [`Access::begin_scram`], where the protocol has said before who the user is; the message's own name means nothing.
+    ///
+    /// # Errors
+    /// As [`Access::begin_scram`].
+    pub fn begin_scram_of(
+        &self,
+        user: &str,
+        first: &str,
+        peer: Option<IpAddr>,
+    ) -> Result<(ScramExchange, String), WireError> {
+        self.begin(Some(user), first, peer)
+    }
+
+    fn begin(
+        &self,
+        known: Option<&str>,
+        first: &str,
+        peer: Option<IpAddr>,
+    ) -> Result<(ScramExchange, String), WireError> {
         if first.len() > MESSAGE_BYTES_MAX {
             return Err(malformed());
         }
         let bare = first.strip_prefix("n,,").or_else(|| first.strip_prefix("y,,")).ok_or_else(malformed)?;
         let header = first.get(..first.len() - bare.len()).unwrap_or_default().to_owned();
         let (name, nonce) = bare.split_once(",r=").ok_or_else(malformed)?;
-        let user = decode_name(name.strip_prefix("n=").ok_or_else(malformed)?)?;
+        let named = name.strip_prefix("n=").ok_or_else(malformed)?;
+        let user = known.map_or_else(|| decode_name(named), |user| Ok(user.to_owned()))?;
         // Extensions behind the nonce are not known to us; there are none that may be left aside.
         if nonce.is_empty() || nonce.contains(',') {
             return Err(malformed());

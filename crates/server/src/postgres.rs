@@ -1,0 +1,50 @@
+//! The PostgreSQL port: connections of another protocol beside HTTP, with the same bounds.
+
+use std::sync::Arc;
+
+use ropewalk_postgres::Postgres;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use crate::connection::Room;
+use crate::listen::{Accepted, Listener};
+use crate::patient::Patient;
+
+/// Clients that are told at once that there are too many; further ones are hung up on.
+const TURNED_AWAY: usize = 64;
+
+/// The port and what answers there.
+pub(crate) struct PostgresPort {
+    pub(crate) listener: Listener,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) postgres: Postgres,
+    pub(crate) room: Arc<Room>,
+}
+
+impl PostgresPort {
+    /// Accepts connections for as long as it is polled.
+    pub(crate) async fn serve(self) {
+        let turned_away = Arc::new(Semaphore::new(TURNED_AWAY));
+        loop {
+            let Accepted::Tcp(stream, peer) = self.listener.accept().await else { continue };
+            let limits = self.room.limits();
+            let stream = Patient::new(stream, limits.header_time.0, limits.stall_time.0);
+            let (postgres, tls) = (self.postgres.clone(), self.tls.clone());
+            match self.room.enter() {
+                Some(entered) => {
+                    tokio::spawn(async move {
+                        postgres.serve(stream, Some(peer), tls.as_ref()).await;
+                        drop(entered);
+                    });
+                }
+                None => {
+                    let Ok(turn) = turned_away.clone().try_acquire_owned() else { continue };
+                    tokio::spawn(async move {
+                        postgres.turn_away(stream, tls.as_ref()).await;
+                        drop(turn);
+                    });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The bytes of one connection: messages in, whole and in place; answers out, many at a time.
+//!
+//! A client that says nothing between two messages may do so; one that stops in the middle of a message is given up. Memory
+//! grows with the bytes that came, not with those that were announced, and large messages of all clients share a bound.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::server::TlsStream;
+
+use crate::frame::Out;
+
+/// Bytes read ahead: most requests fit.
+const READ_BYTES: usize = 8 << 10;
+/// Messages up to this size need no room of their own.
+const SMALL: usize = 64 << 10;
+/// Tag and length.
+const HEAD_BYTES: usize = 5;
+
+/// Why a connection ends without a word to its client, or with one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ended {
+    /// The stream.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The client stopped in the middle of a message.
+    #[error("a message did not come as a whole in time")]
+    TooSlow,
+    /// A length that no message has.
+    #[error("a message announces {0} bytes")]
+    Length(i64),
+    /// What ends it was said.
+    #[error("{0}")]
+    Said(String),
+}
+
+/// With or without TLS.
+pub(crate) enum Stream<S> {
+    Plain(S),
+    Tls(Box<TlsStream<S>>),
+}
+
+/// Where a whole message lies in the channel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frame {
+    pub(crate) tag: u8,
+    length: usize,
+}
+
+pub(crate) struct Channel<S> {
+    stream: Stream<S>,
+    /// What came; up to `start` it is done with.
+    bytes: Vec<u8>,
+    start: usize,
+    limits: Bounds,
+    room: Option<OwnedSemaphorePermit>,
+}
+
+/// What a channel keeps to.
+#[derive(Debug, Clone)]
+pub(crate) struct Bounds {
+    pub(crate) message_bytes_max: usize,
+    /// For the rest of a message that has begun.
+    pub(crate) patience: Duration,
+    /// For large messages of all clients, KiB.
+    pub(crate) room: Arc<Semaphore>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
+    pub(crate) fn new(stream: Stream<S>, limits: Bounds) -> Self {
+        Self { stream, bytes: Vec::with_capacity(READ_BYTES), start: 0, limits, room: None }
+    }
+
+    fn ahead(&self) -> &[u8] {
+        self.bytes.get(self.start..).unwrap_or_default()
+    }
+
+    /// The message at `offset` from the first that is not done with, if it is there as a whole.
+    fn whole(&self, offset: usize) -> Result<Option<Frame>, Ended> {
+        let Some(([tag, length @ ..], _)) =
+            self.ahead().get(offset..).and_then(<[u8]>::split_first_chunk::<HEAD_BYTES>)
+        else {
+            return Ok(None);
+        };
+        let announced = i64::from(i32::from_be_bytes(*length));
+        let body = usize::try_from(announced - 4).map_err(|_| Ended::Length(announced))?;
+        if body > self.limits.message_bytes_max {
+            return Err(Ended::Length(announced));
+        }
+        let length = HEAD_BYTES + body;
+        Ok((self.ahead().len() >= offset + length).then_some(Frame { tag: *tag, length }))
+    }
+
+    /// The next message, once it is there as a whole; `None` when the client has gone between two. May be dropped and called
+    /// again.
+    pub(crate) async fn message(&mut self) -> Result<Option<Frame>, Ended> {
+        loop {
+            if let Some(frame) = self.whole(0)? {
+                return Ok(Some(frame));
+            }
+            let begun = !self.ahead().is_empty();
+            let read = match begun {
+                false => self.fill().await?,
+                true => {
+                    let patience = self.limits.patience;
+                    let read = tokio::time::timeout(patience, self.fill()).await;
+                    read.map_err(|_| Ended::TooSlow)??
+                }
+            };
+            match (read, begun) {
+                (true, _) => {}
+                (false, false) => return Ok(None),
+                (false, true) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            }
+        }
+    }
+
+    /// Reads what is there, at least a byte; false at the end of the stream.
+    async fn fill(&mut self) -> Result<bool, Ended> {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        let announced = match self.bytes.get(1..HEAD_BYTES).and_then(|length| length.first_chunk()) {
+            Some(length) => usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0),
+            None => 0,
+        };
+        if announced > SMALL && self.room.is_none() {
+            let kib = u32::try_from(announced >> 10).unwrap_or(u32::MAX);
+            // Never closed; if it were, going on would still be right.
+            self.room = self.limits.room.clone().acquire_many_owned(kib).await.ok();
+        }
+        let wanted = (announced + 1).saturating_sub(self.bytes.len()).clamp(READ_BYTES, SMALL);
+        self.bytes.reserve(wanted);
+        Ok(self.stream.read_buf(&mut self.bytes).await? > 0)
+    }
+
+    pub(crate) fn body(&self, frame: Frame) -> &[u8] {
+        self.ahead().get(HEAD_BYTES..frame.length).unwrap_or_default()
+    }
+
+    /// The tag of the message behind `frame`, if that is there as a whole.
+    pub(crate) fn following(&self, frame: Frame) -> Option<u8> {
+        self.whole(frame.length).ok().flatten().map(|next| next.tag)
+    }
+
+    /// True when another whole message is there.
+    pub(crate) fn has_more(&self) -> bool {
+        matches!(self.whole(0), Ok(Some(_)))
+    }
+
+    /// The message is done with.
+    pub(crate) fn done(&mut self, frame: Frame) {
+        self.start += frame.length;
+        if self.start >= self.bytes.len() {
+            self.bytes.clear();
+            self.start = 0;
+            self.bytes.shrink_to(READ_BYTES);
+        }
+        self.room = None;
+    }
+
+    /// Sends what is to be sent.
+    pub(crate) async fn send(&mut self, out: &mut Out) -> Result<(), Ended> {
+        if !out.is_empty() {
+            self.stream.write_all(out.bytes()).await?;
+            self.stream.flush().await?;
+            out.sent();
+        }
+        Ok(())
+    }
+
+    /// Says goodbye to the stream; the client may be gone.
+    pub(crate) async fn close(&mut self) {
+        let _ = self.stream.shutdown().await;
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, out),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, out),
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// Waits for `work`, at most as long as `patience`.
+pub(crate) async fn in_time<T>(
+    patience: Duration,
+    work: impl Future<Output = Result<T, Ended>>,
+) -> Result<T, Ended> {
+    tokio::time::timeout(patience, work).await.map_err(|_| Ended::TooSlow)?
+}

@@ -1,0 +1,613 @@
+//! The life of one client: who it is, then message by message until one of both ends.
+//!
+//! ```text
+//! simple:    Query ─▶ statement by statement, one transaction unless the text says otherwise ─▶ ReadyForQuery
+//! extended:  Parse, Bind, Describe, Execute … ─▶ Sync ─▶ ReadyForQuery        an error: all is passed over until Sync
+//! ```
+//! A statement that looks at a few keys runs where the connection's messages are read, without a hop to another thread; any other
+//! where blocking is allowed, a few at a time. Commits are submitted and awaited, so that no thread waits for the disk.
+//!
+//! Between two Syncs statements are one transaction. When the Sync behind an Execute is there already, as drivers send it, the
+//! statement is a transaction by itself, which is run again when another commit got there first.
+//!
+//! Dropping a connection, wherever it stands, drops its session, and with it the transaction that was open.
+
+use std::net::SocketAddr;
+
+use ropewalk::Room;
+use ropewalk::tables::Value;
+use ropewalk_sql::{Does, Outcome, Prepared, Session, SqlError, Status, state};
+use ropewalk_wire::{Caller, Right};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+
+use crate::Shared;
+use crate::backends::Entered;
+use crate::channel::{Bounds, Channel, Ended, Frame, in_time};
+use crate::desk::{Desk, Planned, Portal, Statement, lock};
+use crate::failure::{
+    ADMIN_SHUTDOWN, IDLE_IN_TRANSACTION, INVALID_CATALOG_NAME, NOT_IN_PREREQUISITE_STATE, PROTOCOL_VIOLATION,
+    Severity, code_of, malformed, refused,
+};
+use crate::frame::{Formats, Request};
+use crate::login::login;
+use crate::opening::{self, Opened, Startup};
+
+/// Answers are sent when they have grown to this.
+const SEND_BYTES: usize = 64 << 10;
+/// The name of the one database; `postgres` and the user's own name, which clients try when none is named, mean it, too.
+const DATABASE: &str = "ropewalk";
+/// What clients are told about, at the beginning and when it changes.
+const REPORTED: [&str; 9] = [
+    "server_version",
+    "server_encoding",
+    "client_encoding",
+    "application_name",
+    "DateStyle",
+    "IntervalStyle",
+    "TimeZone",
+    "integer_datetimes",
+    "standard_conforming_strings",
+];
+
+/// What a statement means for the conversation.
+type Outcomes<T> = Result<T, SqlError>;
+
+struct Connection<'s, S> {
+    shared: &'s Shared,
+    channel: Channel<S>,
+    desk: Desk,
+    caller: Caller,
+    seen: u64,
+    backend: Entered,
+    /// What the client was told of [`REPORTED`].
+    reported: Vec<String>,
+    /// An error was met: messages are passed over until Sync.
+    is_skipping: bool,
+}
+
+/// Speaks with one client until one of both ends.
+pub(crate) async fn serve<S>(
+    shared: &Shared,
+    stream: S,
+    peer: Option<SocketAddr>,
+    tls: Option<&TlsAcceptor>,
+) -> Result<(), Ended>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let patience = shared.settings.opening_time;
+    let (stream, startup) = match in_time(patience, opening::open(stream, tls)).await? {
+        Opened::Cancel(process, secret) => {
+            shared.backends.cancel(process, secret);
+            return Ok(());
+        }
+        Opened::Session(stream, startup) => (stream, startup),
+    };
+    let limits = shared.service.limits();
+    let bounds = Bounds {
+        message_bytes_max: limits.request_bytes,
+        patience: limits.request_time,
+        room: shared.requests.clone(),
+    };
+    let mut channel = Channel::new(stream, bounds);
+    let mut desk = Desk::new(Session::new(shared.service.database().clone()));
+    let begun = begin(shared, &mut channel, &mut desk, &startup, peer);
+    let caller = match in_time(patience, begun).await? {
+        Ok(caller) => caller,
+        Err(error) => {
+            desk.out.failure(Severity::Fatal, &error);
+            channel.send(&mut desk.out).await?;
+            channel.close().await;
+            return Err(Ended::Said(error.message));
+        }
+    };
+    let backend = shared.backends.enter(desk.session.canceller());
+    let backend = backend.map_err(|error| Ended::Said(error.to_string()))?;
+    let mut connection = Connection {
+        shared,
+        channel,
+        desk,
+        caller,
+        seen: 0,
+        backend,
+        reported: vec![String::new(); REPORTED.len()],
+        is_skipping: false,
+    };
+    connection.welcome();
+    match connection.speak().await {
+        Ok(Some(last)) => {
+            connection.desk.out.failure(Severity::Fatal, &last);
+            connection.channel.send(&mut connection.desk.out).await?;
+        }
+        Ok(None) => {}
+        Err(Ended::Length(bytes)) => {
+            let error = SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, format!("a message of {bytes} bytes"))
+                .hint("the limit is limits.request_bytes of the server");
+            connection.desk.out.failure(Severity::Fatal, &error);
+            connection.channel.send(&mut connection.desk.out).await?;
+        }
+        Err(ended) => return Err(ended),
+    }
+    connection.channel.close().await;
+    Ok(())
+}
+
+/// Finds out who the client is and applies what it wants of its session.
+async fn begin<S>(
+    shared: &Shared,
+    channel: &mut Channel<S>,
+    desk: &mut Desk,
+    startup: &Startup,
+    peer: Option<SocketAddr>,
+) -> Result<Outcomes<Caller>, Ended>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    if let Some((_, options)) = &startup.beyond {
+        desk.out.message(b'v', |body| {
+            body.i32(0);
+            body.i32(i32::try_from(options.len()).unwrap_or(i32::MAX));
+            options.iter().for_each(|option| body.text(option));
+        });
+    }
+    let access = shared.service.access();
+    let peer = peer.map(|peer| peer.ip());
+    let caller = match login(access, &startup.user, peer, channel, &mut desk.out).await? {
+        Ok(caller) => caller,
+        Err(error) => return Ok(Err(error)),
+    };
+    let database = startup.database.as_deref().unwrap_or(DATABASE);
+    if ![DATABASE, "postgres", startup.user.as_str()].contains(&database) {
+        let message = format!("database \"{database}\" does not exist");
+        return Ok(Err(SqlError::new(INVALID_CATALOG_NAME, message).hint("its name is \"ropewalk\"")));
+    }
+    for (name, value) in &startup.settings {
+        if let Err(error) = desk.session.configure(name, value) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(caller))
+}
+
+impl<S> Connection<'_, S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    /// What a client hears once it is in.
+    fn welcome(&mut self) {
+        let out = &mut self.desk.out;
+        out.message(b'R', |body| body.i32(0));
+        let is_superuser = if self.caller.may(Right::Admin, None) { "on" } else { "off" };
+        out.parameter_status("is_superuser", is_superuser);
+        out.parameter_status("session_authorization", self.caller.name());
+        out.parameter_status("in_hot_standby", "off");
+        out.parameter_status("default_transaction_read_only", "off");
+        self.report();
+        let (process, secret) = (self.backend.process, self.backend.secret);
+        self.desk.out.message(b'K', |body| {
+            body.i32(process);
+            body.i32(secret);
+        });
+        self.ready();
+    }
+
+    /// Tells what changed of the settings that clients follow.
+    fn report(&mut self) {
+        for (name, told) in REPORTED.iter().zip(&mut self.reported) {
+            let value = self.desk.session.settings().show(&name.to_ascii_lowercase()).unwrap_or_default();
+            if *told != value {
+                self.desk.out.parameter_status(name, &value);
+                *told = value;
+            }
+        }
+    }
+
+    fn ready(&mut self) {
+        let status = match self.desk.session.status() {
+            Status::Idle => b'I',
+            Status::Open => b'T',
+            Status::Failed => b'E',
+        };
+        self.desk.out.ready(status);
+    }
+
+    /// The conversation. Answers what to say at its end, if anything is to be said.
+    async fn speak(&mut self) -> Result<Option<SqlError>, Ended> {
+        let stop = self.shared.service.stop().clone();
+        loop {
+            if !self.channel.has_more() || self.desk.out.len() >= SEND_BYTES {
+                self.channel.send(&mut self.desk.out).await?;
+            }
+            let frame = match self.channel.has_more() {
+                true => self.channel.message().await?,
+                false => {
+                    let idle = self.shared.settings.transaction_idle_time;
+                    let waits = self.desk.session.status() != Status::Idle;
+                    let patience = async {
+                        match waits {
+                            true => tokio::time::sleep_until(Instant::now() + idle).await,
+                            false => std::future::pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        frame = self.channel.message() => frame?,
+                        () = stop.wait() => return Ok(Some(shutdown())),
+                        () = patience => {
+                            let message = "terminating connection due to idle-in-transaction timeout";
+                            return Ok(Some(SqlError::new(IDLE_IN_TRANSACTION, message)));
+                        }
+                    }
+                }
+            };
+            let Some(frame) = frame else { return Ok(None) };
+            match self.handle(frame).await? {
+                Goes::On => {}
+                Goes::Away => return Ok(None),
+            }
+            if stop.stopping() {
+                return Ok(Some(shutdown()));
+            }
+        }
+    }
+
+    async fn handle(&mut self, frame: Frame) -> Result<Goes, Ended> {
+        let following = self.channel.following(frame);
+        let request = match Request::read(frame.tag, self.channel.body(frame)) {
+            Ok(request) => request,
+            Err(error) => {
+                // PostgreSQL goes on behind a message that it cannot read; its length was right.
+                self.channel.done(frame);
+                self.failed(&malformed(error));
+                match frame.tag {
+                    b'Q' => self.ready(),
+                    b'S' => self.sync().await?,
+                    _ => self.is_skipping = true,
+                }
+                return Ok(Goes::On);
+            }
+        };
+        if self.is_skipping && !matches!(request, Request::Sync | Request::Terminate) {
+            self.channel.done(frame);
+            return Ok(Goes::On);
+        }
+        // What was to be cancelled before this came is over.
+        self.desk.session.canceller().reset();
+        let desk = &mut self.desk;
+        let outcome = match request {
+            Request::Query(sql) => {
+                let sql = sql.to_owned();
+                self.channel.done(frame);
+                self.query(&sql).await?;
+                return Ok(Goes::On);
+            }
+            Request::Execute(name, rows) => {
+                let name = name.to_owned();
+                self.channel.done(frame);
+                let executed = self.execute(name, rows, following == Some(b'S')).await?;
+                return Ok(self.after(executed));
+            }
+            Request::Sync => {
+                self.channel.done(frame);
+                self.sync().await?;
+                return Ok(Goes::On);
+            }
+            Request::Terminate => return Ok(Goes::Away),
+            Request::Parse { name, sql, types } => desk.parse(name, sql, types),
+            Request::Bind(bind) => desk.bind(&bind),
+            Request::Describe(kind, name) => desk.describe(kind, name),
+            Request::Close(kind, name) => {
+                desk.close(kind, name);
+                Ok(())
+            }
+            Request::Flush => {
+                self.channel.done(frame);
+                self.channel.send(&mut self.desk.out).await?;
+                return Ok(Goes::On);
+            }
+            // What is left of a COPY that failed.
+            Request::CopyData(_) | Request::CopyDone | Request::CopyFail(_) => Ok(()),
+            Request::FunctionCall => Err(SqlError::new(
+                state::FEATURE_NOT_SUPPORTED,
+                "calls of functions outside of statements are not supported",
+            )
+            .hint("use SELECT")),
+            Request::Login(_) => Err(SqlError::new(PROTOCOL_VIOLATION, "nobody asked for a password")),
+        };
+        self.channel.done(frame);
+        Ok(self.after(outcome))
+    }
+
+    /// Ends a message of the extended protocol.
+    fn after(&mut self, outcome: Outcomes<()>) -> Goes {
+        if let Err(error) = outcome {
+            self.failed(&error);
+            self.is_skipping = true;
+        }
+        Goes::On
+    }
+
+    fn failed(&mut self, error: &SqlError) {
+        self.desk.session.fail();
+        self.desk.out.failure(Severity::Error, error);
+    }
+
+    /// Ends what the messages since the last Sync were about.
+    async fn sync(&mut self) -> Result<(), Ended> {
+        self.is_skipping = false;
+        if let Err(error) = self.end_implicit().await {
+            self.failed(&error);
+        }
+        if self.desk.session.status() == Status::Idle {
+            self.desk.end_portals();
+        }
+        self.ready();
+        Ok(())
+    }
+
+    /// Commits what several statements did together, or forgets it after an error.
+    async fn end_implicit(&mut self) -> Outcomes<()> {
+        match self.desk.session.end_implicit()? {
+            Some(commit) => Ok(commit.await.map(drop)?),
+            None => Ok(()),
+        }
+    }
+
+    /// The simple protocol: all statements of a text.
+    async fn query(&mut self, sql: &str) -> Result<(), Ended> {
+        let timer = self.shared.service.metrics().request("postgres", "query");
+        self.desk.forget_unnamed();
+        let outcome = match self.statements(sql).await? {
+            Ok(()) => self.end_implicit().await,
+            Err(error) => {
+                // The transaction that the text was, if it was one, is taken back.
+                self.desk.session.fail();
+                let ended = self.end_implicit().await;
+                Err(ended.err().unwrap_or(error))
+            }
+        };
+        timer.done(outcome.as_ref().map(|_| ()).map_err(code_of));
+        if let Err(error) = outcome {
+            self.failed(&error);
+        }
+        if self.desk.session.status() == Status::Idle {
+            self.desk.end_portals();
+        }
+        self.report();
+        self.ready();
+        Ok(())
+    }
+
+    async fn statements(&mut self, sql: &str) -> Result<Outcomes<()>, Ended> {
+        let mut script = match self.desk.session.script(sql) {
+            Ok(script) => script,
+            Err(error) => return Ok(Err(error)),
+        };
+        if script.is_empty() {
+            self.desk.out.empty(b'I');
+        }
+        while let Some(prepared) = self.desk.session.next_of(&mut script, &[]) {
+            let prepared = match prepared {
+                Ok(prepared) => prepared,
+                Err(error) => return Ok(Err(error)),
+            };
+            let statement = Planned::new(Some(prepared));
+            let outcome = match self.run(&statement, &[]).await? {
+                Ok(outcome) => outcome,
+                Err(error) => return Ok(Err(error)),
+            };
+            let formats = Formats::default();
+            if let Some(columns) = &outcome.columns {
+                self.desk.out.row_description(Some(columns), &formats);
+            }
+            if let Err(error) = self.rows(&outcome, &formats, 0, outcome.rows.len()).await? {
+                return Ok(Err(error));
+            }
+            self.desk.out.command_complete(&outcome.tag());
+        }
+        Ok(Ok(()))
+    }
+
+    /// Sends rows of an outcome, from `first` up to `end`.
+    async fn rows(
+        &mut self,
+        outcome: &Outcome,
+        formats: &Formats,
+        first: usize,
+        end: usize,
+    ) -> Result<Outcomes<()>, Ended> {
+        for row in outcome.rows.get(first..end).unwrap_or_default() {
+            if let Err(error) = self.desk.put_row(row, formats) {
+                return Ok(Err(error));
+            }
+            if self.desk.out.len() >= SEND_BYTES {
+                self.channel.send(&mut self.desk.out).await?;
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Runs a portal, or goes on with it. `alone`: nothing else belongs to it before the next Sync.
+    async fn execute(&mut self, name: String, rows_max: u32, alone: bool) -> Result<Outcomes<()>, Ended> {
+        let timer = self.shared.service.metrics().request("postgres", "execute");
+        let mut portal = match self.desk.take_portal(&name) {
+            Ok(portal) => portal,
+            Err(error) => return Ok(Err(error)),
+        };
+        let executed = self.execute_portal(&mut portal, rows_max, alone).await?;
+        timer.done(executed.as_ref().map(|_| ()).map_err(code_of));
+        self.desk.put_portal(name, portal);
+        Ok(executed)
+    }
+
+    async fn execute_portal(
+        &mut self,
+        portal: &mut Portal,
+        rows_max: u32,
+        alone: bool,
+    ) -> Result<Outcomes<()>, Ended> {
+        if lock(&portal.statement).prepared.is_none() {
+            self.desk.out.empty(b'I');
+            return Ok(Ok(()));
+        }
+        let is_first = portal.ran.is_none();
+        if is_first {
+            if !alone && !lock(&portal.statement).prepared.as_ref().is_some_and(Prepared::begins_or_ends) {
+                self.desk.session.begin_implicit();
+            }
+            let renewed = lock(&portal.statement).renew(&mut self.desk.session);
+            match renewed {
+                Ok(true) => {}
+                Ok(false) => {
+                    let message = "cached plan must not change result type";
+                    return Ok(Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)));
+                }
+                Err(error) => return Ok(Err(error)),
+            }
+            match self.run(&portal.statement, &portal.params).await? {
+                Ok(outcome) => portal.ran = Some((outcome, 0)),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        let Some((outcome, sent)) = &mut portal.ran else { return Ok(Ok(())) };
+        if !is_first && outcome.columns.is_none() {
+            let message = "a statement that answers no rows cannot be run twice by one portal";
+            return Ok(Err(SqlError::new(NOT_IN_PREREQUISITE_STATE, message)));
+        }
+        if outcome.columns.is_some() && lock(&portal.statement).columns.is_none() {
+            // EXECUTE of a statement that SQL prepared, whose columns are known only now.
+            let message = "the columns of the answer were not described before";
+            let error = SqlError::new(state::FEATURE_NOT_SUPPORTED, message);
+            return Ok(Err(error.hint("prepare by the protocol, or use the simple one")));
+        }
+        let left = outcome.rows.len() - *sent;
+        let count = if rows_max == 0 { left } else { left.min(rows_max as usize) };
+        if let Err(error) = self.rows(outcome, &portal.formats, *sent, *sent + count).await? {
+            return Ok(Err(error));
+        }
+        *sent += count;
+        if *sent < outcome.rows.len() {
+            self.desk.out.empty(b's');
+            return Ok(Ok(()));
+        }
+        // A SELECT counts what this Execute sent, everything else what it did.
+        if outcome.command == "SELECT" {
+            outcome.count = Some(count as u64);
+        }
+        self.desk.out.command_complete(&outcome.tag());
+        self.report();
+        Ok(Ok(()))
+    }
+
+    /// Runs a statement: where it stands when it is brief, else where it may block. What it commits is on the disk when this
+    /// answers.
+    async fn run(
+        &mut self,
+        statement: &Statement,
+        params: &[Value<'static>],
+    ) -> Result<Outcomes<Outcome>, Ended> {
+        if let Err(error) = self.admit(statement).await {
+            return Ok(Err(error));
+        }
+        if let Some(done) = self.deallocated(statement) {
+            return Ok(Ok(done));
+        }
+        let is_brief = lock(statement).prepared.as_ref().is_none_or(Prepared::is_brief);
+        if !is_brief {
+            // What was answered before need not wait for this one.
+            self.channel.send(&mut self.desk.out).await?;
+        }
+        let is_alone = self.desk.session.status() == Status::Idle;
+        let mut attempts = if is_alone { self.desk.session.settings().attempts.max(1) } else { 1 };
+        loop {
+            attempts -= 1;
+            let session = &mut self.desk.session;
+            let mut submit = || match &mut lock(statement).prepared {
+                Some(prepared) => session.submit(prepared, params),
+                None => Err(SqlError::new(state::SYNTAX_ERROR, "there is no statement")),
+            };
+            let submitted = match is_brief {
+                true => submit(),
+                false => {
+                    // Never closed; if it were, working without a turn would still be right.
+                    let _turn = self.shared.turns.acquire().await.ok();
+                    blocking(submit)
+                }
+            };
+            let submitted = match submitted {
+                Ok(submitted) => submitted,
+                Err(error) => return Ok(Err(error)),
+            };
+            match submitted.commit {
+                None => {}
+                Some(commit) => match commit.await {
+                    Ok(_) => {}
+                    Err(error) if error.is_conflict() && attempts > 0 => continue,
+                    Err(error) => return Ok(Err(error.into())),
+                },
+            }
+            let outcome = submitted.outcome;
+            if let Some(notice) = &outcome.notice {
+                self.desk.out.notice(notice);
+            }
+            if outcome.command == "DISCARD ALL" {
+                self.desk.forget_statements();
+            }
+            return Ok(Ok(outcome));
+        }
+    }
+
+    /// Whether the client is still who it was, may do this, and there is room for what it writes.
+    async fn admit(&mut self, statement: &Statement) -> Outcomes<()> {
+        let service = &self.shared.service;
+        service.access().still(&mut self.caller, &mut self.seen).map_err(|error| refused(&error))?;
+        if service.stop().stopping() {
+            return Err(shutdown());
+        }
+        let right = match lock(statement).prepared.as_ref().map(Prepared::does) {
+            None | Some(Does::Controls) => return Ok(()),
+            Some(Does::Reads) => Right::Read,
+            Some(Does::Writes) => Right::Append,
+            Some(Does::Defines) => Right::Admin,
+        };
+        // SQL reaches everything, so a right is one on everything.
+        self.caller.check(right, None).map_err(|error| refused(&error))?;
+        if right != Right::Read && service.database().room() != Room::Free {
+            let store = service.default_store();
+            service.admit(&self.caller, store, 0).await.map(drop).map_err(|error| refused(&error))?;
+        }
+        Ok(())
+    }
+
+    /// DEALLOCATE of a statement that was prepared by the protocol, which drivers do.
+    fn deallocated(&mut self, statement: &Statement) -> Option<Outcome> {
+        let planned = lock(statement);
+        match planned.prepared.as_ref()?.deallocates()? {
+            None => {
+                self.desk.forget_statements();
+                None
+            }
+            Some(name) => self.desk.forget_statement(&name).then(Outcome::deallocated),
+        }
+    }
+}
+
+enum Goes {
+    On,
+    Away,
+}
+
+fn shutdown() -> SqlError {
+    SqlError::new(ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+}
+
+/// Runs what may wait or take long, so that others go on.
+fn blocking<R>(work: impl FnOnce() -> R) -> R {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        // With a single thread there is nowhere else; tests run so.
+        _ => work(),
+    }
+}

@@ -1,0 +1,264 @@
+//! What one connection has prepared: statements by name, portals over them, and those that were planned lately.
+//!
+//! ```text
+//! Parse ─▶ Statement (a plan, shared) ◀─ Portal ◀─ Bind        Execute ─▶ rows, as many as asked for
+//! ```
+//! Portals end with the transaction. A text that is parsed again, as drivers do that prepare nothing, gets the plan that it
+//! had, if the definitions are as they were.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use ropewalk::tables::{Type, Value};
+use ropewalk_sql::{Outcome, Prepared, ResultColumn, Session, SqlError, state};
+
+use crate::failure::{DUPLICATE_CURSOR, INVALID_CURSOR_NAME, PROTOCOL_VIOLATION};
+use crate::frame::{Bind, Format, Formats, Kind, Out};
+use crate::types::{oid_of, type_of};
+use crate::value;
+
+/// Prepared statements, and portals, of one connection.
+const STATEMENTS_MAX: usize = 10_000;
+const PORTALS_MAX: usize = 1_000;
+/// Texts whose plans are kept, and how long they may be.
+const PLANNED_MAX: usize = 32;
+const PLANNED_BYTES_MAX: usize = 4 << 10;
+
+/// A statement that was parsed.
+pub(crate) struct Planned {
+    /// `None` is the empty one.
+    pub(crate) prepared: Option<Prepared>,
+    /// What its client was told, or could have been, of the columns of its answer.
+    pub(crate) columns: Option<Arc<[ResultColumn]>>,
+}
+
+impl Planned {
+    pub(crate) fn new(prepared: Option<Prepared>) -> Statement {
+        let columns = prepared.as_ref().and_then(Prepared::shape);
+        Arc::new(Mutex::new(Self { prepared, columns }))
+    }
+
+    /// Plans anew what rests on old definitions; false when the answer would no longer be what the client expects.
+    pub(crate) fn renew(&mut self, session: &mut Session) -> Result<bool, SqlError> {
+        let Some(prepared) = &mut self.prepared else { return Ok(true) };
+        session.renew(prepared)?;
+        Ok(prepared.shape() == self.columns)
+    }
+}
+
+/// Shared by the statement's name and the portals over it; never held for longer than one run.
+pub(crate) type Statement = Arc<Mutex<Planned>>;
+
+pub(crate) fn lock(statement: &Statement) -> MutexGuard<'_, Planned> {
+    statement.lock().unwrap_or_else(|held| held.into_inner())
+}
+
+/// A statement with its parameters.
+pub(crate) struct Portal {
+    pub(crate) statement: Statement,
+    pub(crate) params: Vec<Value<'static>>,
+    pub(crate) formats: Formats,
+    /// What it answered, once it ran, and how many of the rows were sent.
+    pub(crate) ran: Option<(Outcome, usize)>,
+}
+
+pub(crate) struct Desk {
+    pub(crate) session: Session,
+    statements: HashMap<String, Statement>,
+    portals: HashMap<String, Portal>,
+    planned: HashMap<(String, Vec<u32>), Statement>,
+    pub(crate) out: Out,
+}
+
+impl Desk {
+    pub(crate) fn new(session: Session) -> Self {
+        Self {
+            session,
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            planned: HashMap::new(),
+            out: Out::default(),
+        }
+    }
+
+    pub(crate) fn parse(&mut self, name: &str, sql: &str, types: Vec<u32>) -> Result<(), SqlError> {
+        if !name.is_empty() && self.statements.contains_key(name) {
+            let message = format!("prepared statement \"{name}\" already exists");
+            return Err(SqlError::new(state::DUPLICATE_PREPARED_STATEMENT, message));
+        }
+        if self.statements.len() >= STATEMENTS_MAX {
+            let message = format!("more than {STATEMENTS_MAX} prepared statements");
+            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("close some of them"));
+        }
+        let statement = self.plan(sql, types)?;
+        self.statements.insert(name.to_owned(), statement);
+        self.out.empty(b'1');
+        Ok(())
+    }
+
+    fn plan(&mut self, sql: &str, types: Vec<u32>) -> Result<Statement, SqlError> {
+        let key = (sql.to_owned(), types);
+        if let Some(known) = self.planned.get(&key).cloned()
+            && lock(&known).renew(&mut self.session)?
+        {
+            return Ok(known);
+        }
+        let wanted = key.1.iter().map(|oid| declared(*oid)).collect::<Result<Vec<_>, _>>()?;
+        let mut script = self.session.script(sql)?;
+        let prepared = match script.len() {
+            0 => None,
+            1 => self.session.next_of(&mut script, &wanted).transpose()?,
+            _ => {
+                let message = "cannot insert multiple commands into a prepared statement";
+                return Err(SqlError::new(state::SYNTAX_ERROR, message));
+            }
+        };
+        let statement = Planned::new(prepared);
+        if sql.len() <= PLANNED_BYTES_MAX {
+            if self.planned.len() >= PLANNED_MAX {
+                self.planned.clear();
+            }
+            self.planned.insert(key, statement.clone());
+        }
+        Ok(statement)
+    }
+
+    fn statement(&self, name: &str) -> Result<&Statement, SqlError> {
+        self.statements.get(name).ok_or_else(|| {
+            let message = match name {
+                "" => "unnamed prepared statement does not exist".to_owned(),
+                name => format!("prepared statement \"{name}\" does not exist"),
+            };
+            SqlError::new(state::INVALID_SQL_STATEMENT_NAME, message)
+        })
+    }
+
+    pub(crate) fn bind(&mut self, bind: &Bind<'_>) -> Result<(), SqlError> {
+        let violation = |message: String| Err(SqlError::new(PROTOCOL_VIOLATION, message));
+        let statement = self.statement(bind.statement)?.clone();
+        let (params, columns) = {
+            let planned = lock(&statement);
+            let wanted = planned.prepared.as_ref().map_or(&[][..], Prepared::parameters);
+            if !bind.formats.fit(bind.values.len()) {
+                return violation(format!(
+                    "bind message has formats that do not fit its {} parameters",
+                    bind.values.len()
+                ));
+            }
+            if bind.values.len() != wanted.len() {
+                return violation(format!(
+                    "bind message supplies {} parameters, but prepared statement \"{}\" requires {}",
+                    bind.values.len(),
+                    bind.statement,
+                    wanted.len()
+                ));
+            }
+            let read = |(place, (bytes, ty)): (usize, (&Option<&[u8]>, &Type))| match bytes {
+                None => Ok(Value::Null),
+                Some(bytes) => value::read(bytes, bind.formats.of(place), *ty),
+            };
+            let params =
+                bind.values.iter().zip(wanted).enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+            (params, planned.columns.as_ref().map_or(0, |columns| columns.len()))
+        };
+        if !bind.results.fit(columns) && columns > 0 {
+            return violation(format!(
+                "bind message has result formats that do not fit its {columns} columns"
+            ));
+        }
+        if !bind.portal.is_empty() && self.portals.contains_key(bind.portal) {
+            let message = format!("cursor \"{}\" already exists", bind.portal);
+            return Err(SqlError::new(DUPLICATE_CURSOR, message));
+        }
+        if self.portals.len() >= PORTALS_MAX {
+            let message = format!("more than {PORTALS_MAX} portals");
+            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("close some of them"));
+        }
+        let portal = Portal { statement, params, formats: bind.results.clone(), ran: None };
+        self.portals.insert(bind.portal.to_owned(), portal);
+        self.out.empty(b'2');
+        Ok(())
+    }
+
+    pub(crate) fn describe(&mut self, kind: Kind, name: &str) -> Result<(), SqlError> {
+        match kind {
+            Kind::Statement => {
+                let statement = self.statement(name)?.clone();
+                let planned = lock(&statement);
+                let parameters = planned.prepared.as_ref().map_or(&[][..], Prepared::parameters);
+                self.out.message(b't', |body| {
+                    body.count(parameters.len());
+                    parameters.iter().for_each(|ty| body.i32(oid_of(*ty).oid.cast_signed()));
+                });
+                self.out.row_description(planned.columns.as_deref(), &Formats::default());
+            }
+            Kind::Portal => {
+                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+                let planned = lock(&portal.statement);
+                self.out.row_description(planned.columns.as_deref(), &portal.formats);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a statement or a portal; that there was none is no error.
+    pub(crate) fn close(&mut self, kind: Kind, name: &str) {
+        match kind {
+            Kind::Statement => drop(self.statements.remove(name)),
+            Kind::Portal => drop(self.portals.remove(name)),
+        }
+        self.out.empty(b'3');
+    }
+
+    /// Takes a portal out, to be run and put back.
+    pub(crate) fn take_portal(&mut self, name: &str) -> Result<Portal, SqlError> {
+        self.portals.remove(name).ok_or_else(|| no_portal(name))
+    }
+
+    pub(crate) fn put_portal(&mut self, name: String, portal: Portal) {
+        self.portals.insert(name, portal);
+    }
+
+    /// The transaction has ended, and all portals with it.
+    pub(crate) fn end_portals(&mut self) {
+        self.portals.clear();
+    }
+
+    /// A simple query takes the place of what has no name.
+    pub(crate) fn forget_unnamed(&mut self) {
+        self.statements.remove("");
+        self.portals.remove("");
+    }
+
+    /// Forgets all statements, as DISCARD ALL and DEALLOCATE ALL do.
+    pub(crate) fn forget_statements(&mut self) {
+        self.statements.clear();
+        self.planned.clear();
+    }
+
+    /// Forgets one, as DEALLOCATE does; false when there is none.
+    pub(crate) fn forget_statement(&mut self, name: &str) -> bool {
+        self.statements.remove(name).is_some()
+    }
+
+    /// Appends row `place` of an outcome to what is to be sent.
+    pub(crate) fn put_row(&mut self, row: &[Value<'static>], formats: &Formats) -> Result<(), SqlError> {
+        let format = |place: usize| -> Format { formats.of(place) };
+        value::put_row(&mut self.out, row.iter().enumerate().map(|(place, value)| (value, format(place))))
+    }
+}
+
+fn no_portal(name: &str) -> SqlError {
+    SqlError::new(INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
+}
+
+/// The type that a client names for a parameter; 0 and `unknown` leave it to the statement.
+fn declared(oid: u32) -> Result<Option<Type>, SqlError> {
+    match oid {
+        0 | 705 => Ok(None),
+        oid => type_of(oid).map(Some).ok_or_else(|| {
+            SqlError::new(state::FEATURE_NOT_SUPPORTED, format!("a parameter of type {oid} is not supported"))
+                .hint("send it as text and cast it")
+        }),
+    }
+}

@@ -1,0 +1,120 @@
+//! The PostgreSQL wire protocol: psql and unmodified drivers speak SQL to every model of the database.
+//!
+//! ```text
+//! bytes ─▶ opening: TLS, who ─▶ channel: whole messages ─▶ connection: simple, extended ─▶ desk ─▶ ropewalk_sql::Session
+//!                                                              └─ frame, value: rows as text or binary ─▶ bytes
+//! ```
+//! Read `frame` for the bytes, `connection` for the life of one client, `desk` for what it prepares.
+//!
+//! Invariants
+//! 1. What is answered with success is done, and on the disk; an error is one ErrorResponse with a SQLSTATE.
+//! 2. A client that goes, wherever it stands, leaves no transaction open.
+//! 3. Messages, statements, portals, running statements and waits have bounds in bytes, number and time.
+#![deny(missing_docs)]
+
+mod backends;
+mod channel;
+mod connection;
+mod desk;
+mod failure;
+mod frame;
+mod login;
+mod opening;
+mod types;
+mod value;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropewalk_sql::SqlError;
+use ropewalk_wire::Service;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use crate::backends::Backends;
+
+/// Bytes of large messages that are held at once, over all connections, KiB.
+const REQUEST_KIB: usize = 256 << 10;
+
+/// Settings of a [`Postgres`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PostgresSettings {
+    /// Time for encryption, login and the settings of a session together. Default 30 s.
+    pub opening_time: Duration,
+    /// Time in which a client may say nothing while it has a transaction open. Default 10 minutes.
+    pub transaction_idle_time: Duration,
+}
+
+impl Default for PostgresSettings {
+    fn default() -> Self {
+        Self { opening_time: Duration::from_secs(30), transaction_idle_time: Duration::from_secs(600) }
+    }
+}
+
+/// The protocol over one database. Cheap to clone.
+#[derive(Clone)]
+pub struct Postgres(Arc<Shared>);
+
+struct Shared {
+    service: Service,
+    settings: PostgresSettings,
+    backends: Backends,
+    /// Large messages.
+    requests: Arc<Semaphore>,
+    /// Statements that are not brief.
+    turns: Semaphore,
+}
+
+impl Postgres {
+    /// Offers the database of the service.
+    pub fn new(service: Service, settings: PostgresSettings) -> Self {
+        Self(Arc::new(Shared {
+            turns: Semaphore::new(service.limits().long_reads.clamp(1, Semaphore::MAX_PERMITS)),
+            requests: Arc::new(Semaphore::new(REQUEST_KIB)),
+            backends: Backends::default(),
+            service,
+            settings,
+        }))
+    }
+
+    /// Speaks with one client until it or the server ends. With `tls` nothing is said without it.
+    pub async fn serve<S>(&self, stream: S, peer: Option<SocketAddr>, tls: Option<&TlsAcceptor>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        if let Err(error) = connection::serve(&self.0, stream, peer, tls).await {
+            tracing::debug!(?peer, %error, "connection ended");
+        }
+    }
+
+    /// Tells a client that there are too many.
+    pub async fn turn_away<S>(&self, stream: S, tls: Option<&TlsAcceptor>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let error = SqlError::new(failure::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
+            .hint("the limit is limits.connections of the server");
+        let told = opening::turn_away(stream, tls, &error);
+        // It may as well have gone.
+        let _ = channel::in_time(self.0.settings.opening_time, told).await;
+    }
+}
+
+/// For the fuzz target: no bytes may do more than be refused.
+pub mod fuzzing {
+    /// Reads a message, and a value in each type and format.
+    pub fn message(bytes: &[u8]) {
+        use crate::frame::{Format, Request};
+        let Some((tag, body)) = bytes.split_first() else { return };
+        let _ = Request::read(*tag, body);
+        for oid in [16, 20, 21, 23, 25, 114, 700, 701, 1007, 1009, 1082, 1083, 1114, 1184, 1231, 1700, 2950] {
+            if let Some(ty) = crate::types::type_of(oid) {
+                for format in [Format::Text, Format::Binary] {
+                    let _ = crate::value::read(body, format, ty);
+                }
+            }
+        }
+    }
+}

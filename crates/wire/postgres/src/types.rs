@@ -1,0 +1,90 @@
+//! Types by their numbers in PostgreSQL's catalog, which drivers know by heart.
+
+use ropewalk::tables::{Scalar, Type};
+
+/// What PostgreSQL's clients learn of a type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Oid {
+    pub(crate) oid: u32,
+    /// Bytes of a value; -1 where they vary.
+    pub(crate) bytes: i16,
+    /// Limits of the type; -1 for none.
+    pub(crate) modifier: i32,
+}
+
+/// Scalar, its number, the number of its array, bytes of a value.
+const SCALARS: [(Scalar, u32, u32, i16); 15] = [
+    (Scalar::Bool, 16, 1000, 1),
+    (Scalar::Int2, 21, 1005, 2),
+    (Scalar::Int4, 23, 1007, 4),
+    (Scalar::Int8, 20, 1016, 8),
+    (Scalar::Float4, 700, 1021, 4),
+    (Scalar::Float8, 701, 1022, 8),
+    (Scalar::Numeric(None), 1700, 1231, -1),
+    (Scalar::Text, 25, 1009, -1),
+    (Scalar::Bytea, 17, 1001, -1),
+    (Scalar::Date, 1082, 1182, 4),
+    (Scalar::Time, 1083, 1183, 8),
+    (Scalar::Timestamp, 1114, 1115, 8),
+    (Scalar::Timestamptz, 1184, 1185, 8),
+    (Scalar::Uuid, 2950, 2951, 16),
+    (Scalar::Json, 114, 199, -1),
+];
+
+/// Numbers of types that clients send and ours stand for: name, bpchar, varchar, their arrays, jsonb and its array.
+const OTHERS: [(u32, Type); 8] = [
+    (19, Type::TEXT),
+    (1042, Type::TEXT),
+    (1043, Type::TEXT),
+    (1003, Type::Array(Scalar::Text)),
+    (1014, Type::Array(Scalar::Text)),
+    (1015, Type::Array(Scalar::Text)),
+    (3802, Type::JSON),
+    (3807, Type::Array(Scalar::Json)),
+];
+
+/// The number of a type.
+pub(crate) fn oid_of(ty: Type) -> Oid {
+    let (scalar, is_array) = match ty {
+        Type::Scalar(scalar) => (scalar, false),
+        Type::Array(scalar) => (scalar, true),
+    };
+    let (plain, modifier) = match scalar {
+        // As PostgreSQL packs them: both numbers and the four bytes of a length.
+        Scalar::Numeric(Some(limits)) => {
+            (Scalar::Numeric(None), (i32::from(limits.precision) << 16 | i32::from(limits.scale)) + 4)
+        }
+        scalar => (scalar, -1),
+    };
+    let found = SCALARS.iter().find(|(scalar, ..)| *scalar == plain);
+    let (oid, array, bytes) = found.map_or((25, 1009, -1), |(_, oid, array, bytes)| (*oid, *array, *bytes));
+    if is_array { Oid { oid: array, bytes: -1, modifier } } else { Oid { oid, bytes, modifier } }
+}
+
+/// The type that a client names; `None` for a number that stands for none of ours.
+pub(crate) fn type_of(oid: u32) -> Option<Type> {
+    let ours = SCALARS.iter().find_map(|(scalar, plain, array, _)| match oid {
+        oid if oid == *plain => Some(Type::Scalar(*scalar)),
+        oid if oid == *array => Some(Type::Array(*scalar)),
+        _ => None,
+    });
+    ours.or_else(|| OTHERS.iter().find(|(other, _)| *other == oid).map(|(_, ty)| *ty))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_has_a_number_and_comes_back() {
+        for (scalar, oid, array, bytes) in SCALARS {
+            let ty = Type::Scalar(scalar);
+            assert_eq!(oid_of(ty), Oid { oid, bytes, modifier: -1 });
+            assert_eq!(type_of(oid), Some(ty));
+            assert_eq!(oid_of(ty.array()).oid, array);
+            assert_eq!(type_of(array), Some(ty.array()));
+        }
+        assert_eq!(type_of(1043), Some(Type::TEXT));
+        assert_eq!(type_of(600), None);
+    }
+}

@@ -1,0 +1,398 @@
+//! Values in the two formats of the protocol. Text is `ropewalk_sql`'s; binary is here.
+//!
+//! ```text
+//! integers, floats   big-endian            date         days since 2000-01-01: i32
+//! bool               one byte              times        microseconds, stamps since 2000-01-01: i64
+//! text, json, bytea  the bytes             uuid         16 bytes
+//! numeric   groups: u16, weight: i16, sign: u16, scale: u16, groups of four decimal digits: u16 …
+//! array     dimensions: i32 (0 or 1), has NULLs: i32, type of elements: u32, count: i32, first index: i32 (1), values …
+//! ```
+//! The binary formats are documented by PostgreSQL's functions `…_send` and `…_recv` alone; drivers rely on them all the same.
+
+use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
+use ropewalk_sql::{SqlError, SqlState, from_text, state, to_text};
+
+use crate::frame::{Body, Fields, Format, Malformed, Out};
+use crate::types::{oid_of, type_of};
+
+/// Days from 1970-01-01 to 2000-01-01.
+const DAYS: i32 = 10_957;
+/// The same in microseconds.
+const MICROS: i64 = DAYS as i64 * 86_400_000_000;
+/// Elements of an array in a parameter. A NULL takes four bytes, so a message bounds them anyway.
+const ELEMENTS_MAX: usize = 1 << 22;
+
+pub(crate) const INVALID_BINARY: SqlState = SqlState("22P03");
+pub(crate) const NOT_IN_REPERTOIRE: SqlState = SqlState("22021");
+
+/// Writes a row.
+///
+/// # Errors
+/// Damage in a stored array.
+pub(crate) fn put_row<'r>(
+    out: &mut Out,
+    values: impl ExactSizeIterator<Item = (&'r Value<'r>, Format)>,
+) -> Result<(), SqlError> {
+    out.try_message(b'D', |body| {
+        body.count(values.len());
+        for (value, format) in values {
+            put(body, value, format)?;
+        }
+        Ok(())
+    })
+}
+
+fn put(body: &mut Body<'_>, value: &Value<'_>, format: Format) -> Result<(), SqlError> {
+    if value.is_null() {
+        body.i32(-1);
+        return Ok(());
+    }
+    body.value(|out| match format {
+        Format::Text => {
+            put_text(out, value);
+            Ok(())
+        }
+        Format::Binary => put_binary(out, value),
+    })
+}
+
+/// What most values are needs no text in between.
+fn put_text(out: &mut Vec<u8>, value: &Value<'_>) {
+    match value {
+        Value::Text(text) | Value::Json(text) => out.extend_from_slice(text.as_bytes()),
+        other => out.extend_from_slice(to_text(other).unwrap_or_default().as_bytes()),
+    }
+}
+
+fn damaged() -> SqlError {
+    SqlError::new(state::DATA_CORRUPTED, "a stored array is damaged")
+}
+
+/// A number since 2000 of one since 1970; the greatest and the least stand for the infinities on both sides.
+macro_rules! since_2000 {
+    ($value:expr, $kind:ty, $shift:expr) => {
+        match $value {
+            infinite @ (<$kind>::MIN | <$kind>::MAX) => infinite,
+            value => value.saturating_sub($shift),
+        }
+    };
+}
+
+fn put_binary(out: &mut Vec<u8>, value: &Value<'_>) -> Result<(), SqlError> {
+    match value {
+        Value::Null => {}
+        Value::Bool(value) => out.push((*value).into()),
+        Value::Int2(value) => out.extend(value.to_be_bytes()),
+        Value::Int4(value) => out.extend(value.to_be_bytes()),
+        Value::Int8(value) | Value::Time(value) => out.extend(value.to_be_bytes()),
+        Value::Float4(value) => out.extend(value.to_be_bytes()),
+        Value::Float8(value) => out.extend(value.to_be_bytes()),
+        Value::Numeric(value) => put_numeric(out, *value),
+        Value::Text(value) | Value::Json(value) => out.extend_from_slice(value.as_bytes()),
+        Value::Bytea(value) => out.extend_from_slice(value),
+        Value::Date(value) => out.extend(since_2000!(*value, i32, DAYS).to_be_bytes()),
+        Value::Timestamp(value) | Value::Timestamptz(value) => {
+            out.extend(since_2000!(*value, i64, MICROS).to_be_bytes());
+        }
+        Value::Uuid(value) => out.extend_from_slice(value),
+        Value::Array(array) => put_array(out, array)?,
+    }
+    Ok(())
+}
+
+fn put_array(out: &mut Vec<u8>, array: &Array<'_>) -> Result<(), SqlError> {
+    let items = array.iter().collect::<Result<Vec<_>, _>>().map_err(|_| damaged())?;
+    let mut body = Body(out);
+    body.i32((!items.is_empty()).into());
+    body.i32(items.iter().any(Value::is_null).into());
+    body.i32(oid_of(Type::Scalar(array.element())).oid.cast_signed());
+    if !items.is_empty() {
+        body.i32(i32::try_from(items.len()).unwrap_or(i32::MAX));
+        body.i32(1);
+    }
+    items.iter().try_for_each(|item| put(&mut body, item, Format::Binary))
+}
+
+const NEGATIVE: u16 = 0x4000;
+const NAN: u16 = 0xc000;
+
+fn put_numeric(out: &mut Vec<u8>, value: Numeric) {
+    let mut put = |numbers: [u16; 4]| numbers.iter().for_each(|number| out.extend(number.to_be_bytes()));
+    if value.is_nan() {
+        return put([0, 0, NAN, 0]);
+    }
+    let scale = usize::from(value.scale());
+    let digits = format!("{:0>width$}", value.mantissa().unsigned_abs(), width = scale + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - scale);
+    let whole = format!("{:0>width$}", whole, width = whole.len().next_multiple_of(4));
+    let fraction = format!("{:0<width$}", fraction, width = scale.next_multiple_of(4));
+    // The groups before the point, and all of them.
+    let mut weight = (whole.len() / 4) as i16 - 1;
+    let all = whole.into_bytes().into_iter().chain(fraction.into_bytes()).collect::<Vec<_>>();
+    let group = |digits: &[u8]| digits.iter().fold(0_u16, |sum, digit| sum * 10 + u16::from(digit - b'0'));
+    let groups: Vec<u16> = all.chunks(4).map(group).collect();
+    let leading = groups.iter().take_while(|group| **group == 0).count();
+    let mut groups = groups.get(leading..).unwrap_or_default();
+    weight -= leading as i16;
+    while let Some((0, rest)) = groups.split_last() {
+        groups = rest;
+    }
+    if groups.is_empty() {
+        weight = 0;
+    }
+    let sign = if value.mantissa() < 0 { NEGATIVE } else { 0 };
+    put([groups.len() as u16, weight.cast_unsigned(), sign, u16::from(value.scale())]);
+    groups.iter().for_each(|group| out.extend(group.to_be_bytes()));
+}
+
+/// Reads a parameter as a value of type `ty`.
+///
+/// # Errors
+/// What does not mean such a value.
+pub(crate) fn read(bytes: &[u8], format: Format, ty: Type) -> Result<Value<'static>, SqlError> {
+    match format {
+        Format::Text => from_text(text(bytes)?, ty),
+        Format::Binary => {
+            let mut fields = Fields(bytes);
+            let value = match ty {
+                Type::Scalar(scalar) => read_binary(&mut fields, scalar)?,
+                Type::Array(element) => read_array(&mut fields, element)?,
+            };
+            fields.end().map_err(incorrect)?;
+            // Limits of numerics, and that JSON is JSON.
+            value.assign(ty).map_err(|error| {
+                let state = match error {
+                    ropewalk::tables::ValueError::Range { .. } => state::NUMERIC_VALUE_OUT_OF_RANGE,
+                    _ => state::INVALID_TEXT_REPRESENTATION,
+                };
+                SqlError::new(state, format!("a parameter {error}"))
+            })
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<&str, SqlError> {
+    let refused = || SqlError::new(NOT_IN_REPERTOIRE, "invalid byte sequence for encoding \"UTF8\"");
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !bytes.contains(&0) => Ok(text),
+        _ => Err(refused()),
+    }
+}
+
+fn incorrect(_: Malformed) -> SqlError {
+    SqlError::new(INVALID_BINARY, "incorrect binary data format in a parameter")
+}
+
+fn exact<const N: usize>(fields: &mut Fields<'_>) -> Result<[u8; N], SqlError> {
+    fields.bytes(N).map_err(incorrect)?.try_into().map_err(|_| incorrect(Malformed("")))
+}
+
+/// The reverse of [`since_2000`].
+macro_rules! since_1970 {
+    ($bytes:expr, $kind:ty, $shift:expr) => {
+        match <$kind>::from_be_bytes($bytes) {
+            infinite @ (<$kind>::MIN | <$kind>::MAX) => infinite,
+            value => value.checked_add($shift).ok_or_else(out_of_range)?,
+        }
+    };
+}
+
+fn out_of_range() -> SqlError {
+    SqlError::new(state::DATETIME_FIELD_OVERFLOW, "date/time field value out of range")
+}
+
+fn read_binary(fields: &mut Fields<'_>, scalar: Scalar) -> Result<Value<'static>, SqlError> {
+    let rest = |fields: &mut Fields<'_>| fields.bytes(fields.0.len()).map_err(incorrect).map(<[u8]>::to_vec);
+    Ok(match scalar {
+        Scalar::Bool => Value::Bool(exact::<1>(fields)? != [0]),
+        Scalar::Int2 => Value::Int2(i16::from_be_bytes(exact(fields)?)),
+        Scalar::Int4 => Value::Int4(i32::from_be_bytes(exact(fields)?)),
+        Scalar::Int8 => Value::Int8(i64::from_be_bytes(exact(fields)?)),
+        Scalar::Float4 => Value::Float4(f32::from_be_bytes(exact(fields)?)),
+        Scalar::Float8 => Value::Float8(f64::from_be_bytes(exact(fields)?)),
+        Scalar::Numeric(_) => Value::Numeric(read_numeric(fields)?),
+        Scalar::Text => Value::text(text(&rest(fields)?)?.to_owned()),
+        Scalar::Json => Value::json(text(&rest(fields)?)?.to_owned()),
+        Scalar::Bytea => Value::bytea(rest(fields)?),
+        Scalar::Date => Value::Date(since_1970!(exact(fields)?, i32, DAYS)),
+        Scalar::Time => match i64::from_be_bytes(exact(fields)?) {
+            micros @ 0..=86_400_000_000 => Value::Time(micros),
+            _ => return Err(out_of_range()),
+        },
+        Scalar::Timestamp => Value::Timestamp(since_1970!(exact(fields)?, i64, MICROS)),
+        Scalar::Timestamptz => Value::Timestamptz(since_1970!(exact(fields)?, i64, MICROS)),
+        Scalar::Uuid => Value::Uuid(exact(fields)?),
+    })
+}
+
+fn read_array(fields: &mut Fields<'_>, element: Scalar) -> Result<Value<'static>, SqlError> {
+    let mut number = || fields.i32().map_err(incorrect);
+    let (dimensions, _, oid) = (number()?, number()?, number()?.cast_unsigned());
+    if type_of(oid) != Some(Type::Scalar(plain(element))) {
+        let message = format!("an array of elements of type {oid} where another is needed");
+        return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+    }
+    let count = match dimensions {
+        0 => 0,
+        1 => {
+            let (count, _) = (number()?, number()?);
+            usize::try_from(count).ok().filter(|count| *count <= ELEMENTS_MAX).ok_or_else(|| {
+                SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, format!("an array of {count} elements"))
+            })?
+        }
+        _ => {
+            return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, "an array of arrays is not supported")
+                .hint("use one dimension"));
+        }
+    };
+    let mut items = Vec::new();
+    for _ in 0..count {
+        let length = fields.i32().map_err(incorrect)?;
+        items.push(match usize::try_from(length) {
+            Err(_) if length == -1 => Value::Null,
+            length => {
+                let length = length.map_err(|_| incorrect(Malformed("")))?;
+                let mut inside = Fields(fields.bytes(length).map_err(incorrect)?);
+                let item = read_binary(&mut inside, element)?;
+                inside.end().map_err(incorrect)?;
+                item
+            }
+        });
+    }
+    let array = Array::new(element, items);
+    array.map(Value::Array).map_err(|error| SqlError::new(INVALID_BINARY, format!("an element {error}")))
+}
+
+fn plain(scalar: Scalar) -> Scalar {
+    match scalar {
+        Scalar::Numeric(_) => Scalar::Numeric(None),
+        other => other,
+    }
+}
+
+/// Groups of four digits before and behind the point that may hold 38 digits.
+const GROUPS_MAX: i32 = 11;
+
+fn read_numeric(fields: &mut Fields<'_>) -> Result<Numeric, SqlError> {
+    let mut number = || fields.i16().map_err(incorrect);
+    let (count, weight, sign, scale) = (number()?, number()?, number()?.cast_unsigned(), number()?);
+    let groups: Vec<i16> =
+        (0..count.cast_unsigned()).map(|_| fields.i16().map_err(incorrect)).collect::<Result<_, _>>()?;
+    if sign == NAN {
+        return Ok(Numeric::NAN);
+    }
+    let too_great = || {
+        SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow")
+            .hint("numerics have at most 38 digits")
+    };
+    let (weight, scale) = (i32::from(weight), usize::from(scale.cast_unsigned()));
+    if !matches!(sign, 0 | NEGATIVE) || groups.iter().any(|group| !(0..=9999).contains(group)) {
+        return Err(if sign & NAN == NAN { too_great() } else { incorrect(Malformed("")) });
+    }
+    if scale > 38 || !groups.is_empty() && !(-GROUPS_MAX..GROUPS_MAX).contains(&weight) {
+        return Err(too_great());
+    }
+    // Digits up to the last that the scale shows, as text: what is wide enough for every number that fits.
+    let group = |place: i32| {
+        let place = usize::try_from(weight - place).ok();
+        place.and_then(|place| groups.get(place)).copied().unwrap_or(0)
+    };
+    let mut text = String::from(if sign == NEGATIVE { "-" } else { "" });
+    (0..=weight.max(0)).rev().for_each(|place| text += &format!("{:04}", group(place)));
+    text.push('.');
+    let point = text.len();
+    let behind = scale.div_ceil(4) as i32;
+    (1..=behind).for_each(|place| text += &format!("{:04}", group(-place)));
+    text.truncate(point + scale);
+    text.parse().map_err(|_| too_great())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn binary(value: &Value<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_binary(&mut out, value).unwrap();
+        out
+    }
+
+    #[test]
+    fn every_type_comes_back_from_both_formats() {
+        for (ty, texts) in [
+            (Type::BOOL, vec!["t", "f"]),
+            (Type::INT2, vec!["-32768", "7"]),
+            (Type::INT4, vec!["2147483647"]),
+            (Type::INT8, vec!["-9223372036854775808"]),
+            (Type::FLOAT4, vec!["0.1", "NaN", "-Infinity"]),
+            (Type::FLOAT8, vec!["1e+300", "-0"]),
+            (
+                Type::NUMERIC,
+                vec![
+                    "0",
+                    "0.00",
+                    "1",
+                    "-1.5",
+                    "10000",
+                    "9999.9999",
+                    "0.0001",
+                    "0.00001",
+                    "123456789.123456789",
+                    "NaN",
+                    "99999999999999999999999999999999999999",
+                    "-0.00000000000000000000000000000000000001",
+                ],
+            ),
+            (Type::TEXT, vec!["", "häuser"]),
+            (Type::BYTEA, vec!["\\x00ff", "\\x"]),
+            (Type::DATE, vec!["1970-01-01", "2000-01-01", "infinity", "-infinity"]),
+            (Type::TIME, vec!["23:59:59.999999"]),
+            (Type::TIMESTAMP, vec!["1999-12-31 23:59:59.5", "infinity"]),
+            (Type::TIMESTAMPTZ, vec!["2024-02-29 12:00:00+00"]),
+            (Type::UUID, vec!["00112233-4455-6677-8899-aabbccddeeff"]),
+            (Type::JSON, vec!["{\"a\": 1}"]),
+            (Type::INT4.array(), vec!["{1,NULL,3}", "{}"]),
+            (Type::NUMERIC.array(), vec!["{1.5,NULL}"]),
+            (Type::TEXT.array(), vec!["{a,\"b c\"}"]),
+        ] {
+            for text in texts {
+                let value = from_text(text, ty).unwrap();
+                let bytes = binary(&value);
+                let back = read(&bytes, Format::Binary, ty).unwrap();
+                assert_eq!(to_text(&back), to_text(&value), "{ty} {text} {bytes:?}");
+                assert_eq!(to_text(&back).unwrap(), text);
+                for cut in 0..bytes.len() {
+                    // Bytes and texts may be cut anywhere; nothing else is a value then, and nothing panics.
+                    let cut = read(&bytes[..cut], Format::Binary, ty);
+                    assert!(cut.is_err() || matches!(ty, Type::TEXT | Type::BYTEA | Type::JSON));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn known_bytes() {
+        let number: Numeric = "12345.678".parse().unwrap();
+        assert_eq!(binary(&Value::Numeric(number)), [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 0x09, 0x29, 0x1a, 0x7c]);
+        assert_eq!(binary(&Value::Date(DAYS)), [0; 4]);
+        assert_eq!(binary(&Value::Timestamp(MICROS + 1)), [0, 0, 0, 0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_are_refused() {
+        let code = |bytes: &[u16]| {
+            let bytes: Vec<u8> = bytes.iter().flat_map(|word| word.to_be_bytes()).collect();
+            read(&bytes, Format::Binary, Type::NUMERIC).unwrap_err().state.0
+        };
+        assert_eq!(code(&[1, 0x7fff, 0, 0, 1]), "22003");
+        assert_eq!(code(&[1, 0, 0, 1000, 1]), "22003");
+        assert_eq!(code(&[0, 0, 0xd000, 0]), "22003");
+        assert_eq!(code(&[1, 0, 0, 0, 10_000]), "22P03");
+        assert_eq!(code(&[0, 0, 1, 0]), "22P03");
+        assert_eq!(code(&[2, 0, 0, 0, 1]), "22P03");
+        let far = i64::MAX - 1;
+        let refused = read(&far.to_be_bytes(), Format::Binary, Type::TIMESTAMP).unwrap_err();
+        assert_eq!(refused.state.0, "22008");
+        assert_eq!(read(b"a\0b", Format::Text, Type::TEXT).unwrap_err().state.0, "22021");
+    }
+}

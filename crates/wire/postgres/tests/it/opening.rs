@@ -1,0 +1,183 @@
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use ropewalk_postgres::PostgresSettings;
+use ropewalk_wire::{Caller, Right, Roles};
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::client::{Answer, Client, Server, framed, startup, texts};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_hears_first() {
+    let mut client = Server::new().dial();
+    client.start(&[("user", "ann"), ("application_name", "psql"), ("database", "ropewalk")]).await;
+    let answers = client.until_ready().await;
+    let settings: Vec<String> = answers.iter().filter(|a| a.tag == 'S').map(Answer::line).collect();
+    for expected in ["setting client_encoding=UTF8", "setting application_name=psql", "setting TimeZone=UTC"]
+    {
+        assert!(settings.iter().any(|found| found == expected), "{settings:?}");
+    }
+    assert!(settings.iter().any(|found| found.starts_with("setting server_version=15.")), "{settings:?}");
+    assert!(answers.iter().any(|answer| answer.tag == 'K' && answer.body.len() == 8));
+    assert_eq!(answers.last().unwrap().line(), "ready I");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_beginnings_are_refused() {
+    for (settings, code) in [
+        (vec![("user", "ann"), ("database", "elsewhere")], "3D000"),
+        (vec![("database", "ropewalk")], "28000"),
+        (vec![("user", "ann"), ("nonsense", "1")], "42704"),
+        (vec![("user", "ann"), ("client_encoding", "LATIN1")], "22023"),
+        (vec![("user", "ann"), ("replication", "database")], "0A000"),
+    ] {
+        let mut client = Server::new().dial();
+        client.start(&settings).await;
+        let last = client.last().await;
+        assert_eq!((last.field(b'S').unwrap().as_str(), last.field(b'C').unwrap().as_str()), ("FATAL", code));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn encryption_that_is_not_there_is_declined() {
+    let mut client = Server::new().dial();
+    for code in [80_877_103_i32, 80_877_104] {
+        client.send(&[8_i32.to_be_bytes(), code.to_be_bytes()].concat()).await;
+        assert_eq!(client.stream.read_u8().await.unwrap(), b'N');
+    }
+    client.start(&[("user", "ann")]).await;
+    assert_eq!(client.until_ready().await.last().unwrap().line(), "ready I");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newer_protocol_is_talked_down() {
+    let mut client = Server::new().dial();
+    let mut message = startup(&[("user", "ann"), ("_pq_.new", "1")]);
+    message[4..8].copy_from_slice(&((3_i32 << 16) + 2).to_be_bytes());
+    client.send(&message).await;
+    let answers = client.until_ready().await;
+    assert_eq!(answers[0].tag, 'v');
+    assert_eq!(answers[0].body, [vec![0, 0, 0, 0, 0, 0, 0, 1], texts(&["_pq_.new"])].concat());
+}
+
+fn keyed(key: &[u8], message: &[u8]) -> Vec<u8> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+    mac.update(message);
+    mac.finalize().into_bytes().to_vec()
+}
+
+/// A login as libpq does it; answers what the server says to it.
+async fn login(client: &mut Client, user: &str, password: &str) -> Answer {
+    client.start(&[("user", user)]).await;
+    let asked = client.answer().await.unwrap();
+    assert_eq!(asked.body, [10_i32.to_be_bytes().to_vec(), texts(&["SCRAM-SHA-256", ""])].concat());
+    let bare = "n=,r=abcdef";
+    let first = format!("n,,{bare}");
+    let mut body = texts(&["SCRAM-SHA-256"]);
+    body.extend((first.len() as i32).to_be_bytes());
+    body.extend(first.as_bytes());
+    client.send(&framed(b'p', &body)).await;
+    let challenge = client.answer().await.unwrap();
+    if challenge.tag == 'E' {
+        return challenge;
+    }
+    let challenge = String::from_utf8(challenge.body[4..].to_vec()).unwrap();
+    let field = |name: &str| challenge.split(',').find_map(|part| part.strip_prefix(name)).unwrap();
+    let mut salted = [0; 32];
+    let salt = STANDARD.decode(field("s=")).unwrap();
+    pbkdf2::pbkdf2_hmac::<Sha256>(password.as_bytes(), &salt, field("i=").parse().unwrap(), &mut salted);
+    let client_key = keyed(&salted, b"Client Key");
+    let without = format!("c=biws,r={}", field("r="));
+    let messages = format!("{bare},{challenge},{without}");
+    let sign = keyed(&Sha256::digest(&client_key), messages.as_bytes());
+    let proof: Vec<u8> = client_key.iter().zip(sign).map(|(key, sign)| key ^ sign).collect();
+    client.send(&framed(b'p', format!("{without},p={}", STANDARD.encode(proof)).as_bytes())).await;
+    let verdict = client.answer().await.unwrap();
+    if verdict.tag == 'R' {
+        let signature = keyed(&keyed(&salted, b"Server Key"), messages.as_bytes());
+        assert_eq!(verdict.body[4..], *format!("v={}", STANDARD.encode(signature)).as_bytes());
+    }
+    verdict
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn passwords_and_rights() {
+    let server = Server::new();
+    let access = server.service.access();
+    let all = Caller::everybody();
+    let mut owner = server.connect().await;
+    owner.query("CREATE TABLE t (id int PRIMARY KEY)").await;
+    for (name, rights) in [("reader", vec![Right::Read]), ("writer", vec![Right::Read, Right::Append])] {
+        let roles = Roles::from([("*".to_owned(), rights.into_iter().collect())]);
+        access.create_user(&all, name, "secret", roles).await.unwrap();
+    }
+    // Whoever came while there were no users is nobody now.
+    assert!(owner.query("SELECT 1").await[0].starts_with("ERROR 28P01"));
+    let mut wrong = server.dial();
+    let refused = login(&mut wrong, "reader", "guess").await;
+    assert_eq!(refused.field(b'C').as_deref(), Some("28P01"));
+    assert_eq!(refused.field(b'M').as_deref(), Some("password authentication failed for user \"reader\""));
+    assert_eq!(login(&mut server.dial(), "nobody", "secret").await.field(b'C').as_deref(), Some("28P01"));
+
+    let mut reader = server.dial();
+    assert_eq!(login(&mut reader, "reader", "secret").await.tag, 'R');
+    reader.until_ready().await;
+    assert_eq!(reader.query("SELECT * FROM t").await[0], "SELECT 0");
+    assert!(reader.query("INSERT INTO t VALUES (1)").await[0].starts_with("ERROR 42501"));
+    assert!(reader.query("DROP TABLE t").await[0].starts_with("ERROR 42501"));
+    assert_eq!(reader.query("BEGIN").await[0], "BEGIN");
+
+    let mut writer = server.dial();
+    login(&mut writer, "writer", "secret").await;
+    writer.until_ready().await;
+    assert_eq!(writer.query("INSERT INTO t VALUES (1)").await[0], "INSERT 0 1");
+    assert!(writer.query("CREATE TABLE u (id int PRIMARY KEY)").await[0].starts_with("ERROR 42501"));
+    access.drop_user(&all, "writer").await.unwrap();
+    assert!(writer.query("INSERT INTO t VALUES (2)").await[0].starts_with("ERROR 28P01"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_ends_where_it_costs_something() {
+    let settings = PostgresSettings {
+        opening_time: Duration::from_secs(5),
+        transaction_idle_time: Duration::from_secs(5),
+    };
+    let server = Server::with(settings);
+    // Before it has said who it is.
+    let mut silent = server.dial();
+    assert_eq!(silent.stream.read(&mut [0; 1]).await.unwrap(), 0);
+    // In the middle of a message.
+    let mut slow = server.connect().await;
+    slow.send(b"Q\0\0\0\x20SELECT").await;
+    assert_eq!(slow.stream.read(&mut [0; 1]).await.unwrap(), 0);
+    // In a transaction.
+    let mut idle = server.connect().await;
+    idle.query("BEGIN").await;
+    assert_eq!(idle.last().await.field(b'C').as_deref(), Some("25P03"));
+    // Outside of one it may be silent.
+    let mut patient = server.connect().await;
+    tokio::time::sleep(Duration::from_secs(100_000)).await;
+    assert_eq!(patient.query("SELECT 1").await[0], "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stops_says_so() {
+    let server = Server::new();
+    let mut client = server.connect().await;
+    server.service.stop().begin();
+    let last = client.last().await;
+    assert_eq!((last.field(b'S').as_deref(), last.field(b'C').as_deref()), (Some("FATAL"), Some("57P01")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_clients_are_told() {
+    let server = Server::new();
+    let (mut ours, theirs) = tokio::io::duplex(1 << 16);
+    let postgres = server.postgres.clone();
+    tokio::spawn(async move { postgres.turn_away(theirs, None).await });
+    ours.write_all(&startup(&[("user", "ann")])).await.unwrap();
+    assert_eq!(Client { stream: ours }.last().await.field(b'C').as_deref(), Some("53300"));
+}

@@ -1,0 +1,121 @@
+use crate::client::{Server, framed, texts};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_and_their_tags() {
+    let mut client = Server::new().connect().await;
+    assert_eq!(
+        client.query("CREATE TABLE t (id int PRIMARY KEY, name text)").await,
+        ["CREATE TABLE", "ready I"]
+    );
+    assert_eq!(client.query("INSERT INTO t VALUES (1, 'one'), (2, NULL)").await, ["INSERT 0 2", "ready I"]);
+    assert_eq!(client.query("SELECT * FROM t ORDER BY id").await, ["1|one", "2|NULL", "SELECT 2", "ready I"]);
+    assert_eq!(client.query("UPDATE t SET name = 'two' WHERE id = 2").await, ["UPDATE 1", "ready I"]);
+    assert_eq!(
+        client.query("DELETE FROM t WHERE id = 2 RETURNING name").await,
+        ["two", "DELETE 1", "ready I"]
+    );
+    assert_eq!(client.query("").await, ["empty", "ready I"]);
+    assert_eq!(client.query(" -- nothing\n;").await, ["empty", "ready I"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_statements_are_one_transaction() {
+    let mut client = Server::new().connect().await;
+    client.query("CREATE TABLE t (id int PRIMARY KEY)").await;
+    let lines = client.query("INSERT INTO t VALUES (1); SELECT 1; INSERT INTO t VALUES (1); SELECT 2").await;
+    assert_eq!(lines[..3], ["INSERT 0 1", "1", "SELECT 1"]);
+    assert!(lines[3].starts_with("ERROR 23505"), "{lines:?}");
+    assert_eq!(lines[4..], ["ready I"]);
+    assert_eq!(client.query("SELECT count(*) FROM t").await[0], "0");
+    let lines = client.query("BEGIN; INSERT INTO t VALUES (1); COMMIT; INSERT INTO t VALUES (1)").await;
+    assert!(lines[3].starts_with("ERROR 23505"), "{lines:?}");
+    assert_eq!(client.query("SELECT count(*) FROM t").await[0], "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_show_in_the_status() {
+    let server = Server::new();
+    let (mut client, mut other) = (server.connect().await, server.connect().await);
+    client.query("CREATE TABLE t (id int PRIMARY KEY)").await;
+    assert_eq!(client.query("BEGIN").await, ["BEGIN", "ready T"]);
+    assert_eq!(client.query("BEGIN").await[0], "WARNING there is already a transaction in progress");
+    assert_eq!(client.query("INSERT INTO t VALUES (1)").await, ["INSERT 0 1", "ready T"]);
+    assert_eq!(client.query("SELECT * FROM t").await, ["1", "SELECT 1", "ready T"]);
+    assert_eq!(other.query("SELECT * FROM t").await, ["SELECT 0", "ready I"]);
+    let lines = client.query("SELECT nothing").await;
+    assert!(lines[0].starts_with("ERROR 42703"), "{lines:?}");
+    assert_eq!(lines[1], "ready E");
+    assert!(client.query("SELECT 1").await[0].starts_with("ERROR 25P02"));
+    assert_eq!(client.query("COMMIT").await, ["ROLLBACK", "ready I"]);
+    assert_eq!(client.query("SELECT * FROM t").await, ["SELECT 0", "ready I"]);
+    client.query("BEGIN; INSERT INTO t VALUES (2)").await;
+    // A client that goes leaves nothing behind.
+    drop(client);
+    assert_eq!(other.query("INSERT INTO t VALUES (2)").await, ["INSERT 0 1", "ready I"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_says_where_it_belongs() {
+    let mut client = Server::new().connect().await;
+    client.send(&framed(b'Q', &texts(&["SELECT 1/0"]))).await;
+    let answers = client.until_ready().await;
+    let error = answers.iter().find(|answer| answer.tag == 'E').unwrap();
+    let field = |name| error.field(name);
+    assert_eq!(field(b'S').as_deref(), Some("ERROR"));
+    assert_eq!(field(b'V').as_deref(), Some("ERROR"));
+    assert_eq!(field(b'C').as_deref(), Some("22012"));
+    assert_eq!(field(b'M').as_deref(), Some("division by zero"));
+    client.send(&framed(b'Q', &texts(&["SELECT jsonb '1'"]))).await;
+    let answers = client.until_ready().await;
+    let error = answers.iter().find(|answer| answer.tag == 'E');
+    assert!(error.is_none_or(|error| error.field(b'C').unwrap().len() == 5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_that_meet_are_run_again() {
+    let server = Server::new();
+    let mut client = server.connect().await;
+    client
+        .query(
+            "CREATE TABLE counters (id int PRIMARY KEY, n int NOT NULL); INSERT INTO counters VALUES (1, 0)",
+        )
+        .await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let server = server.clone();
+        tasks.spawn(async move {
+            let mut client = server.connect().await;
+            let mut done = 0;
+            while done < 20 {
+                let lines = client.query("UPDATE counters SET n = n + 1 WHERE id = 1").await;
+                // After so many attempts it may be told to try again by itself.
+                assert!(lines[0] == "UPDATE 1" || lines[0].starts_with("ERROR 40001"), "{lines:?}");
+                done += i32::from(lines[0] == "UPDATE 1");
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(client.query("SELECT n FROM counters").await[0], "160");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_that_change_are_told() {
+    let mut client = Server::new().connect().await;
+    let lines = client.lines(&framed(b'Q', &texts(&["SET application_name = 'shop'"]))).await;
+    assert_eq!(lines, ["SET", "setting application_name=shop", "ready I"]);
+    assert_eq!(client.query("SHOW application_name").await[0], "shop");
+    assert!(client.query("SET nonsense = 1").await[0].starts_with("ERROR 42704"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn great_answers_come_as_a_whole() {
+    let mut client = Server::new().connect().await;
+    client.query("CREATE TABLE t (id int PRIMARY KEY, filler text)").await;
+    let rows: Vec<String> = (0..5000).map(|id| format!("({id}, '{}')", "x".repeat(100))).collect();
+    assert_eq!(client.query(&format!("INSERT INTO t VALUES {}", rows.join(","))).await[0], "INSERT 0 5000");
+    let lines = client.query("SELECT * FROM t ORDER BY id").await;
+    assert_eq!(lines.len(), 5002);
+    assert!(lines[4999].starts_with("4999|xxx"));
+}
