@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Runs the tests of others' clients and tools against `ropewalk serve`. README.md beside this file says which.
 
-    run.py [--binary PATH]      default: $CARGO_TARGET_DIR/debug/ropewalk, or target/debug/ropewalk
+    run.py [--binary PATH] [--all]      default: $CARGO_TARGET_DIR/debug/ropewalk, or target/debug/ropewalk
+
+With --all also the Go driver, which takes a minute to compile.
 
 Prints one line `test result: ok. N passed; M failed; …` for each suite and ends with 0 if nothing failed.
 """
@@ -18,6 +20,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
+from mongo import suite as pymongo_suite  # noqa: E402
 from servers import Server  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -46,18 +49,23 @@ def environment():
     return python
 
 
+def pinned(package):
+    """The version that requirements.txt has of a package."""
+    return re.search(rf"^{re.escape(package)}==(.+)$", (HERE / "requirements.txt").read_text(), re.MULTILINE).group(1)
+
+
 def umadb_sources(python):
     """The unpacked source distribution of the client, which has its tests."""
-    pinned = re.search(r"^umadb==(.+)$", (HERE / "requirements.txt").read_text(), re.MULTILINE).group(1)
-    tree = PLACE / f"umadb-{pinned}"
+    version = pinned("umadb")
+    tree = PLACE / f"umadb-{version}"
     if not tree.exists():
-        print(f"fetching the sources of umadb {pinned}", flush=True)
+        print(f"fetching the sources of umadb {version}", flush=True)
         pip = [python, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
         # Only the client's own sources: what builds it comes as it is.
-        source = ["--no-binary", "umadb", f"umadb=={pinned}", "--dest", PLACE]
+        source = ["--no-binary", "umadb", f"umadb=={version}", "--dest", PLACE]
         subprocess.run([*pip, *source], check=True)
-        shutil.unpack_archive(PLACE / f"umadb-{pinned}.tar.gz", PLACE / "unpacked")
-        (PLACE / "unpacked" / f"umadb-{pinned}").rename(tree)
+        shutil.unpack_archive(PLACE / f"umadb-{version}.tar.gz", PLACE / "unpacked")
+        (PLACE / "unpacked" / f"umadb-{version}").rename(tree)
     return tree
 
 
@@ -98,6 +106,47 @@ def suite(name, python, arguments, cwd, env):
     return not bad
 
 
+def other_driver(name, command, binary, cwd, good, env):
+    """Runs the tests of a MongoDB driver of another language; `good` finds how many passed in what they print."""
+    print(f"\n==> {name}", flush=True)
+    with Server(binary, listen="off", options=["--mongo-listen", "127.0.0.1:0"]) as server:
+        run = subprocess.run(
+            command, cwd=cwd, env=os.environ | env | {"MONGO_URL": server.mongo + "/"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE,
+        )
+    passed = len(re.findall(good, run.stdout, re.MULTILINE))
+    bad = int(run.returncode != 0 or passed == 0)
+    if bad:
+        print(run.stdout, flush=True)
+    print(f"test result: {'FAILED' if bad else 'ok'}. {passed} passed; {bad} failed; 0 ignored; {name}", flush=True)
+    return not bad
+
+
+def node_driver(binary):
+    """The Node driver, in the version that its package.json pins."""
+    name = "MongoDB's Node driver"
+    if not (shutil.which("node") and shutil.which("npm")):
+        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+        return True
+    source, place = HERE / "mongo" / "node", PLACE / "node"
+    place.mkdir(exist_ok=True)
+    for file in source.iterdir():
+        shutil.copy(file, place)
+    subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=place, check=True)
+    return other_driver(name, ["node", "--test", "test_driver.mjs"], binary, place, r"^(?:ok \d+|✔) ", {})
+
+
+def go_driver(binary):
+    """The Go driver, in the version that its go.mod pins."""
+    name = "MongoDB's Go driver"
+    if not shutil.which("go"):
+        print(f"\n==> {name}: SKIPPED, there is no go", flush=True)
+        return True
+    command = ["go", "test", "-count=1", "-v", "./..."]
+    cache = {"GOCACHE": str(PLACE / "go-cache"), "GOFLAGS": "-mod=readonly"}
+    return other_driver(name, command, binary, HERE / "mongo" / "go", r"^--- PASS", cache)
+
+
 #: Streams that end only when the client goes, which schemathesis takes for a hang.
 ENDLESS = ["/v1/stores/{store}/subscribe", "/v1/changes"]
 
@@ -132,7 +181,9 @@ def openapi(python, binary):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", type=Path, default=TARGET / "debug" / "ropewalk")
-    binary = parser.parse_args().binary.resolve()
+    parser.add_argument("--all", action="store_true")
+    args = parser.parse_args()
+    binary = args.binary.resolve()
     if not binary.exists():
         sys.exit(f"{binary} is not there: cargo build -p ropewalk-cli")
     PLACE.mkdir(parents=True, exist_ok=True)
@@ -149,6 +200,11 @@ def main():
     own = {"ROPEWALK_BINARY": str(binary)}
     results.append(suite("recorder tests of eventsourcing", python, ["test_recorders"], HERE, own))
     results.append(suite("pymongo", python, ["test_pymongo"], HERE / "mongo", own))
+    print("\n==> pymongo's own tests", flush=True)
+    results.append(pymongo_suite.run(python, PLACE, binary, pinned("pymongo"), pymongo_suite.QUICK))
+    results.append(node_driver(binary))
+    if args.all:
+        results.append(go_driver(binary))
     results.append(openapi(python, binary))
     sys.exit(0 if all(results) else 1)
 
