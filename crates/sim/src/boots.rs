@@ -3,7 +3,7 @@
 //!   boot ─▶ trouble is planned ─▶ steps of the world ─▶ power cut, kill or close ─▶ open ─▶ the world compares
 //!
 //! [`Boots`] keeps what every such world has: the disk, the database, and which commits an end must leave. A [`World`] brings
-//! the steps and the model.
+//! the steps and the model. [`exhaust`] ends a world at every operation of its disk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -13,6 +13,7 @@ use ropewalk::{Class, Database, Durability, Env, Error};
 use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, SeededRandom};
 
 use crate::dice::Dice;
+use crate::exhaust::Exhausted;
 use crate::world::{Bug, Check, DIR, End, ensure, small_options};
 use crate::{Counts, Run};
 
@@ -55,7 +56,12 @@ pub(crate) trait World {
 
 impl Boots {
     pub(crate) fn new(seed: u64, salt: u64) -> Self {
-        let vfs = FaultyVfs::new(seed ^ salt);
+        Self::on_disk(seed, seed ^ salt)
+    }
+
+    /// The disk's own chance, which decides what a power cut leaves, has a seed of its own.
+    pub(crate) fn on_disk(seed: u64, disk_seed: u64) -> Self {
+        let vfs = FaultyVfs::new(disk_seed);
         let clock = Arc::new(ManualClock::default());
         clock.jump_wall_micros(1_700_000_000_000_000);
         let random = Arc::new(SeededRandom::new(seed ^ 0x5eed));
@@ -214,8 +220,71 @@ impl Boots {
 }
 
 /// Runs a world: so many boots, each under some trouble.
-pub(crate) fn run<W: World>(mut world: W, boots: u64) -> Run {
-    let result = catch_unwind(AssertUnwindSafe(|| live(&mut world, boots))).unwrap_or_else(|panic| {
+pub(crate) fn run<W: World>(world: W, boots: u64) -> Run {
+    guarded(world, |world| live(world, boots))
+}
+
+/// Runs the first `steps` steps of a world once for each operation of its disk and each of `tears` outcomes, with a power
+/// cut there; and once more with a kill there. `make` gets the seed of the disk.
+pub(crate) fn exhaust<W: World>(make: impl Fn(u64) -> W, steps: u64, tears: u64) -> Exhausted {
+    let mut points = 0;
+    let undisturbed = guarded(make(0), |world| {
+        cut_at(world, steps, None)?;
+        points = world.boots().vfs.operations();
+        Ok(())
+    });
+    let mut exhausted = Exhausted { points, runs: 1, failure: None };
+    if undisturbed.bug.is_some() {
+        exhausted.failure = Some((0, 0, undisturbed));
+        return exhausted;
+    }
+    for point in 1..=points {
+        for tear in 0..=tears {
+            let disk_seed = point * 1_000 + tear;
+            let end = if tear == tears { End::Kill } else { End::PowerCut };
+            let run = guarded(make(disk_seed), |world| cut_at(world, steps, Some((point, end))));
+            exhausted.runs += 1;
+            if run.bug.is_some() {
+                exhausted.failure = Some((point, disk_seed, run));
+                return exhausted;
+            }
+        }
+    }
+    exhausted
+}
+
+/// So many steps with an end at one operation of the disk, creation included; then what is left must work.
+fn cut_at<W: World>(world: &mut W, steps: u64, at: Option<(u64, End)>) -> Check {
+    let plan = |boots: &mut Boots| match at {
+        Some((point, _)) if boots.vfs.operations() < point => boots.vfs.crash_at(point),
+        _ => {}
+    };
+    let boots = world.boots();
+    plan(boots);
+    boots.open::<W>(0, false)?;
+    let db = boots.db()?;
+    world.reconcile(&db)?;
+    drop(db);
+    plan(world.boots());
+    for _ in 0..steps {
+        if world.boots().vfs.is_off() {
+            break;
+        }
+        step(world)?;
+    }
+    let Some((_, end)) = at.filter(|_| world.boots().vfs.is_off()) else { return Ok(()) };
+    restart(world, end, false)?;
+    for _ in 0..4 {
+        step(world)?;
+    }
+    world.leave();
+    let db = world.boots().db()?;
+    world.compare(&db)
+}
+
+/// A panic is a bug like any other.
+fn guarded<W: World>(mut world: W, body: impl FnOnce(&mut W) -> Check) -> Run {
+    let result = catch_unwind(AssertUnwindSafe(|| body(&mut world))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(Bug(format!("panic: {}", text.unwrap_or("without a message"))))

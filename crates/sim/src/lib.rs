@@ -5,8 +5,9 @@
 //!
 //! One thread, one source of chance, a clock that moves when told: the same seed is the same run, so a failure is
 //! repeated by its number. Read `oracle` for what must hold, `world` for promises and restarts, `nemesis` for what goes
-//! wrong, `actors`, `transactions` and `readers` for who does what, `exhaust` for crashes at every point. `tables` and
-//! `series` are worlds of their own, for rows under rules and for samples; `boots` is what they share.
+//! wrong, `actors`, `transactions` and `readers` for who does what, `exhaust` for crashes at every point. `tables`,
+//! `documents` and `series` are worlds of their own, for rows and documents under rules and for samples; `boots` is what they
+//! share.
 //!
 //! Checked: what was acknowledged survives, and all of it or nothing; the order is total and positions have no gaps;
 //! conditions, tracking and idempotency keys hold; transactions equal a serial run; snapshots stay; every query in both
@@ -16,6 +17,7 @@
 mod actors;
 mod boots;
 mod dice;
+mod documents;
 mod exhaust;
 mod nemesis;
 mod oracle;
@@ -29,6 +31,7 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub use documents::{exhaust_documents, run_documents};
 pub use exhaust::{Exhausted, exhaust};
 pub use series::run_series;
 pub use tables::run_tables;

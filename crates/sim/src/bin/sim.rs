@@ -7,7 +7,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use ropewalk_sim::{Counts, Run, Settings, exhaust, run, run_series, run_tables};
+use ropewalk_sim::{
+    Counts, Run, Settings, exhaust, exhaust_documents, run, run_documents, run_series, run_tables,
+};
 
 /// Seeded simulation of the whole engine on a disk that fails.
 #[derive(Debug, Parser)]
@@ -33,8 +35,8 @@ struct Arguments {
     /// Let one sync of every boot do nothing. The run succeeds if that is found.
     #[arg(long)]
     plant_lost_sync: bool,
-    /// Instead: a power cut at every operation of a workload of so many steps, for each seed.
-    #[arg(long, value_name = "STEPS")]
+    /// Instead: a power cut at every operation of a workload of so many steps, for each seed; with `--documents` a kill, too.
+    #[arg(long, value_name = "STEPS", conflicts_with_all = ["tables", "series"])]
     exhaust: Option<u64>,
     /// Instead: transactions, definitions and loads over tables.
     #[arg(long)]
@@ -42,9 +44,24 @@ struct Arguments {
     /// Instead: samples in any order, deletions and snapshots over series.
     #[arg(long, conflicts_with = "tables")]
     series: bool,
+    /// Instead: transactions, statements, definitions and sweeps over documents.
+    #[arg(long, conflicts_with_all = ["tables", "series"])]
+    documents: bool,
     /// Outcomes to try of each power cut of `--exhaust`.
     #[arg(long, default_value_t = 3)]
     tears: u64,
+}
+
+impl Arguments {
+    /// The option that chose the world.
+    fn world(&self) -> &'static str {
+        match (self.tables, self.series, self.documents) {
+            (true, ..) => " --tables",
+            (_, true, _) => " --series",
+            (.., true) => " --documents",
+            _ => "",
+        }
+    }
 }
 
 fn report(run: &Run, command: &str) {
@@ -74,18 +91,27 @@ fn add(total: &mut Counts, counts: &Counts) {
 fn exhaust_all(arguments: &Arguments, seeds: std::ops::Range<u64>, steps: u64) -> (u64, u64) {
     let (mut passed, mut failed, mut runs) = (0, 0, 0);
     for seed in seeds {
-        let done = exhaust(seed, steps, arguments.tears);
+        let done = match arguments.documents {
+            true => exhaust_documents(seed, steps, arguments.tears),
+            false => exhaust(seed, steps, arguments.tears),
+        };
         runs += done.runs;
         match done.failure {
             None => passed += 1,
             Some((point, disk_seed, run)) => {
                 failed += 1;
-                println!("seed {seed}: power cut at operation {point}, disk seed {disk_seed}");
-                report(&run, &format!("sim --exhaust {steps} --tears {} --seed {seed}", arguments.tears));
+                println!("seed {seed}: ended at operation {point}, disk seed {disk_seed}");
+                let world = arguments.world();
+                report(
+                    &run,
+                    &format!("sim --exhaust {steps} --tears {} --seed {seed}{world}", arguments.tears),
+                );
             }
         }
     }
-    println!("{runs} power cuts");
+    println!(
+        "{runs} runs, each but one for a seed with an end at another operation or another outcome of it"
+    );
     (passed, failed)
 }
 
@@ -94,19 +120,16 @@ fn run_all(arguments: &Arguments, seeds: std::ops::Range<u64>) -> (u64, u64) {
     let settings = Settings { boots, steps, plant_lost_sync, whole_trace: arguments.trace };
     let (mut passed, mut failed, mut total) = (0, 0, Counts::default());
     for seed in seeds {
-        let run = match (arguments.tables, arguments.series) {
-            (true, _) => run_tables(seed, boots),
-            (_, true) => run_series(seed, boots),
+        let run = match (arguments.tables, arguments.series, arguments.documents) {
+            (true, ..) => run_tables(seed, boots),
+            (_, true, _) => run_series(seed, boots),
+            (.., true) => run_documents(seed, boots),
             _ => run(seed, &settings),
         };
         add(&mut total, &run.counts);
         let planted = if plant_lost_sync { " --plant-lost-sync" } else { "" };
-        let tables = match (arguments.tables, arguments.series) {
-            (true, _) => " --tables",
-            (_, true) => " --series",
-            _ => "",
-        };
-        let command = format!("sim --seed {seed} --boots {boots} --steps {steps}{planted}{tables}");
+        let world = arguments.world();
+        let command = format!("sim --seed {seed} --boots {boots} --steps {steps}{planted}{world}");
         if run.bug.is_some() {
             failed += 1;
             println!("seed {seed} failed");

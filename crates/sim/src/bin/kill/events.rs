@@ -1,56 +1,20 @@
-//! `kill`: a real process on the real disk, ended by SIGKILL in the middle of a write load, again and again in one directory.
-//!
-//!   parent ─ spawn ─▶ child: threads append, transact; each acknowledgement goes down a pipe ─▶ SIGKILL after 20-300 ms
-//!     └─ open the same directory: everything acknowledged is there with its bytes, in its place, once ─▶ next round
-//!
-//! This proves what the kernel's page cache outlives: the code's own order of writes, recovery, checkpoints and
-//! compaction in the middle of their work. Power cuts are for `sim`. The last line is `N passed, N failed`.
-#![allow(clippy::print_stdout)]
+//! Events in three stores, and a key that is written in the commit of an event: everything acknowledged is there with its
+//! bytes, in its place, once, batches are whole, and the keys say what the events say.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::io::Write;
 use std::sync::Mutex;
-use std::time::Duration;
 
-use clap::Parser;
 use ropewalk::{
-    AppendCondition, AppendOptions, Database, Durability, Env, Error, Event, EventStore, Keyspace,
-    KeyspaceOptions, Options, Query, ReadOptions,
+    AppendCondition, AppendOptions, Database, Durability, Error, Event, EventStore, Keyspace,
+    KeyspaceOptions, Query, ReadOptions,
 };
 use ropewalk_vfs::{Random, SeededRandom};
 
-const THREADS: u64 = 6;
-/// Between two looks at every checksum.
-const VERIFY_EVERY: u64 = 10;
+use crate::{Load, THREADS};
 
-/// Kills a writing process again and again and looks whether anything acknowledged is lost.
-#[derive(Debug, Parser)]
-struct Arguments {
-    /// How many times to kill.
-    #[arg(long, default_value_t = 200)]
-    rounds: u64,
-    /// The directory, kept afterwards. Default: a temporary one.
-    #[arg(long)]
-    at: Option<PathBuf>,
-    /// Chooses when to kill. Default: random.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// The child's part: write until killed.
-    #[arg(long, hide = true)]
-    write: Option<u64>,
-}
-
-fn open(path: &Path) -> Result<(Database, Keyspace), Error> {
-    // Small, so that segments, checkpoints and compactions come round many times.
-    let mut options = Options::new().memory_budget(2 << 20).log_retention(256 << 10);
-    options.engine_mut().log.segment_bytes_first = 64 << 10;
-    options.engine_mut().log.segment_bytes_max = 512 << 10;
-    options.engine_mut().store.run_bytes = 256 << 10;
-    let db = options.open(path)?;
-    let keyspace = db.keyspace("last", KeyspaceOptions::default())?;
-    Ok((db, keyspace))
+fn last(db: &Database) -> Result<Keyspace, Error> {
+    db.keyspace("last", KeyspaceOptions::default())
 }
 
 /// The payload that belongs to an id, so that a reader can tell every byte.
@@ -66,12 +30,12 @@ fn event(id: &str, thread: u64, batch: &str) -> Event {
 }
 
 /// What one thread does until the process is killed.
-fn write_on(
+pub(crate) fn write_on(
     db: &Database,
-    last: Keyspace,
     (round, thread): (u64, u64),
     out: &Mutex<std::io::Stdout>,
 ) -> Result<(), Error> {
+    let last = last(db)?;
     let store = db.events(&format!("store{}", thread % 3))?;
     for n in 0_u64.. {
         let ids: Vec<String> = (0..1 + n % 3).map(|part| format!("{round}-{thread}-{n}-{part}")).collect();
@@ -107,21 +71,9 @@ fn write_on(
     Ok(())
 }
 
-fn child(path: &Path, round: u64) -> Result<(), Error> {
-    let (db, last) = open(path)?;
-    let out = Mutex::new(std::io::stdout());
-    std::thread::scope(|scope| {
-        let (db, out) = (&db, &out);
-        let writers: Vec<_> = (0..THREADS)
-            .map(|thread| scope.spawn(move || write_on(db, last, (round, thread), out)))
-            .collect();
-        writers.into_iter().try_for_each(|writer| writer.join().unwrap_or(Ok(())))
-    })
-}
-
 /// Everything that was ever acknowledged.
 #[derive(Default)]
-struct Acknowledged {
+pub(crate) struct Acknowledged {
     events: BTreeMap<(u64, u64), String>,
     /// Thread to the newest `round-n` of its key.
     keys: BTreeMap<u64, (u64, u64)>,
@@ -132,7 +84,7 @@ fn round_and_n(text: &str) -> Option<(u64, u64)> {
     Some((round.parse().ok()?, n.parse().ok()?))
 }
 
-impl Acknowledged {
+impl Load for Acknowledged {
     fn take(&mut self, line: &str) -> Result<(), String> {
         let mut words = line.split(' ');
         let mut next = || words.next().ok_or_else(|| format!("the child says {line:?}"));
@@ -153,7 +105,8 @@ impl Acknowledged {
     }
 
     /// Compares an opened database with everything acknowledged so far.
-    fn check(&self, db: &Database, last: Keyspace) -> Result<u64, String> {
+    fn check(&mut self, db: &Database) -> Result<u64, String> {
+        let last = last(db).map_err(|e| e.to_string())?;
         let mut written: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         let mut total = 0;
         for number in 0..3 {
@@ -179,6 +132,12 @@ impl Acknowledged {
         Ok(total)
     }
 
+    fn acknowledged(&self) -> usize {
+        self.events.len()
+    }
+}
+
+impl Acknowledged {
     fn check_store(
         &self,
         store: &EventStore,
@@ -250,103 +209,4 @@ impl Acknowledged {
         }
         Ok(expected - 1)
     }
-}
-
-/// Runs a child for `life`, kills it, and notes what it acknowledged.
-fn kill_one(path: &Path, round: u64, life: Duration, acknowledged: &mut Acknowledged) -> Result<u64, String> {
-    let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let mut child = Command::new(program)
-        .args(["--write", &round.to_string(), "--at"])
-        .arg(path)
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|e| e.to_string())?;
-    let pipe = child.stdout.take().ok_or("the child has no pipe")?;
-    let listener = std::thread::spawn(move || {
-        // A line without its end was cut by the kill; its commit was acknowledged all the same, but to nobody.
-        let mut lines = Vec::new();
-        let mut reader = BufReader::new(pipe);
-        let mut line = String::new();
-        while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
-            lines.push(line.trim_end().to_owned());
-            line.clear();
-        }
-        lines
-    });
-    std::thread::sleep(life);
-    child.kill().map_err(|e| e.to_string())?;
-    let status = child.wait().map_err(|e| e.to_string())?;
-    let lines = listener.join().map_err(|_| "the listener panicked")?;
-    lines.iter().try_for_each(|line| acknowledged.take(line))?;
-    match status.code() {
-        None => Ok(lines.len() as u64),
-        Some(code) => Err(format!("the child ended by itself with code {code}")),
-    }
-}
-
-fn one_round(
-    path: &Path,
-    round: u64,
-    life: Duration,
-    acknowledged: &mut Acknowledged,
-) -> Result<String, String> {
-    let lines = kill_one(path, round, life, acknowledged)?;
-    let (db, last) = open(path).map_err(|e| format!("open: {e}"))?;
-    let total = acknowledged.check(&db, last)?;
-    let mut verified = "";
-    if round.is_multiple_of(VERIFY_EVERY) {
-        let report = db.verify().map_err(|e| format!("verify: {e}"))?;
-        if !report.store.damage.is_empty() || !report.violations.is_empty() {
-            return Err(format!("verify finds {:?} {:?}", report.store.damage, report.violations));
-        }
-        verified = ", verified";
-    }
-    let replayed = db.engine().recovery().records;
-    db.close().map_err(|e| format!("close: {e}"))?;
-    Ok(format!(
-        "killed after {life:?}, {lines} acknowledged, {replayed} commits replayed, {total} events there{verified}"
-    ))
-}
-
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let temporary = tempfile::tempdir();
-    let (Some(path), Ok(_)) = (
-        arguments.at.clone().or_else(|| temporary.as_ref().ok().map(|dir| dir.path().join("db"))),
-        &temporary,
-    ) else {
-        println!("no temporary directory");
-        return ExitCode::FAILURE;
-    };
-    if let Some(round) = arguments.write {
-        return match child(&path, round) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                println!("child: {error}");
-                ExitCode::FAILURE
-            }
-        };
-    }
-    let seed = arguments.seed.unwrap_or_else(|| Env::real().random.next_u64());
-    let random = SeededRandom::new(seed);
-    let mut acknowledged = Acknowledged::default();
-    let (mut passed, mut failed) = (0, 0);
-    println!("seed {seed}, {}", path.display());
-    for round in 1..=arguments.rounds {
-        let life = Duration::from_millis(20 + random.next_u64() % 281);
-        match one_round(&path, round, life, &mut acknowledged) {
-            Ok(line) => {
-                passed += 1;
-                println!("round {round}: {line}");
-            }
-            Err(problem) => {
-                failed += 1;
-                println!("round {round} FAILED: {problem}");
-                break;
-            }
-        }
-    }
-    println!("{} acknowledged events", acknowledged.events.len());
-    println!("{passed} passed, {failed} failed");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
