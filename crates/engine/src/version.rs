@@ -149,14 +149,20 @@ impl<'a> ReadView<'a> {
     /// # Errors
     /// A block is damaged or unreadable.
     pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Value<'a>>, EngineError> {
+        Ok(self.entry(keyspace, key)?.and_then(|entry| entry.value))
+    }
+
+    /// The value of `key`, or that it was deleted, and the commit that wrote that.
+    #[inline]
+    pub(crate) fn entry(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Entry<'a>>, EngineError> {
         // The path of every point read: no list of memtables is made.
         let version = self.version;
         for generation in std::iter::once(&version.active).chain(&version.frozen) {
             if let Some(entry) = generation.written(keyspace).and_then(|table| table.get(key, self.at)) {
-                return Ok(entry.value);
+                return Ok(Some(entry));
             }
         }
-        Ok(version.view.get(keyspace, key, self.at)?.and_then(|entry| entry.value))
+        Ok(version.view.get(keyspace, key, self.at)?)
     }
 
     /// The values of `keys`, in their order, to `each`: number of the key, value. Lookups go side by side, some at a time,

@@ -37,8 +37,12 @@ fn put(
     engine.commit(vec![Box::new(batch)], durability).map(|done| done.seq)
 }
 
+/// By a snapshot and by a single look, which must agree.
 fn get(engine: &Engine, keys: Keyspace, key: &[u8]) -> Option<Vec<u8>> {
-    engine.snapshot().read().get(keys, key).unwrap().map(|value| value.to_vec())
+    let found = engine.snapshot().read().get(keys, key).unwrap().map(|value| value.to_vec());
+    let looked = engine.look(keys, key, |value| value.map(<[u8]>::to_vec)).unwrap();
+    assert_eq!(looked, found);
+    found
 }
 
 #[test]
