@@ -29,6 +29,8 @@ const PEERS: &[&str] = &[
     "sqlite_full",
     "sqlite_full_shared",
     "sqlite_full_own",
+    "sqlite_normal_shared",
+    "sqlite_normal_own",
     "sqlite_report_shape",
     "sqlite_prepared",
     "sqlite_tuned",
@@ -42,6 +44,8 @@ const PEERS: &[&str] = &[
     "sqlite_full",
     "sqlite_full_shared",
     "sqlite_full_own",
+    "sqlite_normal_shared",
+    "sqlite_normal_own",
     "sqlite_report_shape",
     "sqlite_prepared",
     "sqlite_tuned",
@@ -84,12 +88,19 @@ fn main() -> Result<()> {
 fn measure(peer: &str, task: &Task) -> Result<Outcome> {
     use Group::{BundocBatch, BundocFind, BundocInsert, BundocMix, BundocUpdate};
     match (peer, task.group) {
-        ("sqlite_full_shared", BundocInsert | BundocFind | BundocUpdate | BundocMix | BundocBatch) => {
-            bundoc::run::<sqlite_documents::Store<true>>(task)
+        ("sqlite_full_own", Group::BundocFill) => {
+            bundoc::fill::<sqlite_documents::Store<false>>(task, std::io::stdout())
         }
-        ("sqlite_full_own", BundocInsert | BundocFind | BundocUpdate | BundocMix | BundocBatch) => {
-            bundoc::run::<sqlite_documents::Store<false>>(task)
-        }
+        ("sqlite_full_own", Group::BundocReopen) => bundoc::reopen::<sqlite_documents::Store<false>>(task),
+        // The task says whether it is FULL or NORMAL.
+        (
+            "sqlite_full_shared" | "sqlite_normal_shared",
+            BundocInsert | BundocFind | BundocUpdate | BundocMix | BundocBatch,
+        ) => bundoc::run::<sqlite_documents::Store<true>>(task),
+        (
+            "sqlite_full_own" | "sqlite_normal_own",
+            BundocInsert | BundocFind | BundocUpdate | BundocMix | BundocBatch,
+        ) => bundoc::run::<sqlite_documents::Store<false>>(task),
         ("sqlite_full", Group::Commit) => commit::run::<sqlite::Full>(task),
         ("sqlite_tuned", Group::Ordered) => ordered::run::<sqlite::Tuned>(task),
         #[cfg(feature = "rocksdb")]

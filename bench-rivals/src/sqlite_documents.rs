@@ -3,6 +3,7 @@
 //!
 //! `sqlite_full_shared`: synchronous FULL, all threads write through one connection behind a lock and read through their own.
 //! `sqlite_full_own`: synchronous FULL, a connection for each thread, a busy timeout of a minute.
+//! `sqlite_normal_shared`, `sqlite_normal_own`: the same with synchronous NORMAL, for rows that are not durable.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -20,6 +21,7 @@ const GET: &str = "SELECT doc FROM docs WHERE id = ?1";
 /// A store whose writers share a connection, or have one each.
 pub(crate) struct Store<const SHARED: bool> {
     file: PathBuf,
+    durable: bool,
     writer: Mutex<Connection>,
 }
 
@@ -29,11 +31,11 @@ pub(crate) struct Session<'a> {
     shared: Option<&'a Mutex<Connection>>,
 }
 
-fn open(file: &Path) -> Result<Connection> {
+fn open(file: &Path, durable: bool) -> Result<Connection> {
     let connection = Connection::open(file)?;
     connection.busy_timeout(Duration::from_secs(60))?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "synchronous", if durable { "FULL" } else { "NORMAL" })?;
     connection.execute(TABLE, ())?;
     Ok(connection)
 }
@@ -41,13 +43,13 @@ fn open(file: &Path) -> Result<Connection> {
 impl<const SHARED: bool> DocumentStore for Store<SHARED> {
     type Session<'a> = Session<'a>;
 
-    fn create(dir: &Path) -> Result<Self> {
+    fn open(dir: &Path, durable: bool) -> Result<Self> {
         let file = dir.join("docs.sqlite");
-        Ok(Self { writer: Mutex::new(open(&file)?), file })
+        Ok(Self { writer: Mutex::new(open(&file, durable)?), file, durable })
     }
 
     fn session(&self) -> Result<Session<'_>> {
-        Ok(Session { own: open(&self.file)?, shared: SHARED.then_some(&self.writer) })
+        Ok(Session { own: open(&self.file, self.durable)?, shared: SHARED.then_some(&self.writer) })
     }
 }
 

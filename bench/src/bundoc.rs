@@ -6,6 +6,7 @@
 //! worker the first are reads, then come inserts, then updates, on the same hundred ids for all workers; `--order rand`
 //! shuffles the kinds and draws the ids.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,8 +40,9 @@ pub trait DocumentStore: Sized + Sync {
     where
         Self: 'a;
 
-    /// A new store in the empty directory `dir`.
-    fn create(dir: &Path) -> Result<Self>;
+    /// The store in `dir`, which is made if it is not there. `durable`: every commit is synced; else it is handed to the
+    /// operating system.
+    fn open(dir: &Path, durable: bool) -> Result<Self>;
     /// Opens for one thread.
     fn session(&self) -> Result<Self::Session<'_>>;
 }
@@ -68,7 +70,7 @@ enum Operation {
 
 /// One step of the plan.
 pub fn run<S: DocumentStore>(task: &Task) -> Result<Outcome> {
-    let store = S::create(&task.dir)?;
+    let store = S::open(&task.dir, task.durable)?;
     if task.group == Group::BundocBatch {
         return batch(task, &store);
     }
@@ -176,6 +178,40 @@ fn one<S: DocumentSession>(
             )
         }
     }
+}
+
+/// Preloads, says `ready`, and inserts until it is killed.
+pub fn fill<S: DocumentStore>(task: &Task, mut say: impl Write) -> Result<Outcome> {
+    const CHUNK: u64 = 10_000;
+    let store = S::open(&task.dir, task.durable)?;
+    let mut session = store.session()?;
+    for first in (0..task.rows).step_by(CHUNK as usize) {
+        let chunk = first..task.rows.min(first + CHUNK);
+        session.insert_batch(&mut chunk.map(|i| (format!("doc-{i}"), i as i64)))?;
+    }
+    writeln!(say, "ready")?;
+    say.flush()?;
+    for i in task.rows.. {
+        session.insert(&format!("doc-{i}"), &[("value", Field::Number(i as i64))])?;
+    }
+    Ok(Outcome::default())
+}
+
+/// Milliseconds until a killed store has opened and answered for its first and last documents; then all are counted.
+pub fn reopen<S: DocumentStore>(task: &Task) -> Result<Outcome> {
+    let started = Instant::now();
+    let store = S::open(&task.dir, task.durable)?;
+    let mut session = store.session()?;
+    for i in [0, task.rows - 1] {
+        let found = session.find(&format!("doc-{i}"))?;
+        ensure!(found == Some(i as i64), "doc-{i}: {found:?}");
+    }
+    let elapsed = started.elapsed();
+    let count = session.count()?;
+    ensure!(count >= task.rows, "only {count} of {} documents are there", task.rows);
+    let mut outcome = Outcome::default();
+    outcome.figure("open", Figure::one(elapsed.as_secs_f64() * 1e3));
+    Ok(outcome)
 }
 
 /// `--batch` documents in one transaction, `--passes` times.

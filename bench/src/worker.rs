@@ -49,6 +49,10 @@ pub enum Group {
     BundocMix,
     /// `--batch` documents in one transaction.
     BundocBatch,
+    /// Preloads `--rows` documents, says `ready`, and inserts until killed.
+    BundocFill,
+    /// Opens a store of documents that was killed.
+    BundocReopen,
     /// Transactions of three updates and an insert over `--rows` accounts by `--threads` threads.
     Tpcb,
     /// Appends of `--batch` events to a server by `--threads` clients.

@@ -11,6 +11,7 @@ use ropewalk_bench::bundoc::{DocumentSession, DocumentStore, Field, Fields};
 /// The collection `docs`.
 pub(crate) struct Store {
     collection: Collection,
+    durability: Durability,
     _db: Database,
 }
 
@@ -34,11 +35,12 @@ fn bson(id: &str, fields: Fields<'_>) -> Vec<u8> {
 impl DocumentStore for Store {
     type Session<'a> = &'a Store;
 
-    fn create(dir: &Path) -> Result<Self> {
+    fn open(dir: &Path, durable: bool) -> Result<Self> {
         let db = Options::new().open(dir)?;
         let collection = db.collection("docs")?;
         collection.create(Default::default())?;
-        Ok(Self { collection, _db: db })
+        let durability = if durable { Durability::Sync } else { Durability::Buffered };
+        Ok(Self { collection, durability, _db: db })
     }
 
     fn session(&self) -> Result<&Store> {
@@ -48,7 +50,7 @@ impl DocumentStore for Store {
 
 impl DocumentSession for &Store {
     fn insert(&mut self, id: &str, fields: Fields<'_>) -> Result<()> {
-        self.collection.insert_one(&bson(id, fields), Durability::Sync)?;
+        self.collection.insert_one(&bson(id, fields), self.durability)?;
         Ok(())
     }
 
@@ -56,7 +58,7 @@ impl DocumentSession for &Store {
         let document = bson(id, fields);
         let update = Update::parse(Value::Document(Doc::check(&document)?), None, &Language::default())?;
         let spec = UpdateSpec::new(Filter::equals("_id", Value::String(id)), update);
-        let updated = self.collection.update_one(&spec, Durability::Sync)?;
+        let updated = self.collection.update_one(&spec, self.durability)?;
         ensure!(updated.matched == 1, "{id} is not there");
         Ok(())
     }
@@ -69,7 +71,7 @@ impl DocumentSession for &Store {
     fn insert_batch(&mut self, documents: &mut dyn Iterator<Item = (String, i64)>) -> Result<()> {
         let documents: Vec<Vec<u8>> =
             documents.map(|(id, value)| bson(&id, &[("value", Field::Number(value))])).collect();
-        let done = self.collection.insert_many(&documents, true, Durability::Sync)?;
+        let done = self.collection.insert_many(&documents, true, self.durability)?;
         ensure!(done.errors.is_empty(), "{:?}", done.errors);
         Ok(())
     }

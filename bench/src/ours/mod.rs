@@ -32,6 +32,8 @@ pub(crate) fn measure(task: &Task) -> Result<Outcome> {
         | Group::BundocUpdate
         | Group::BundocMix
         | Group::BundocBatch => ropewalk_bench::bundoc::run::<bundoc::Store>(task),
+        Group::BundocFill => ropewalk_bench::bundoc::fill::<bundoc::Store>(task, std::io::stdout()),
+        Group::BundocReopen => ropewalk_bench::bundoc::reopen::<bundoc::Store>(task),
         Group::Tpcb => ropewalk_bench::tpcb::run::<bank::Bank>(task),
         Group::OpossumAt => opossum::run_at::<events::Store>(task),
         group => bail!("{group:?} measures a server"),
