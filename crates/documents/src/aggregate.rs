@@ -50,7 +50,7 @@ impl Inside<'_, '_> {
         collection: &Collection,
         filter: Filter,
     ) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
-        let mut rows = Rows::new(&mut **self.tx.borrow_mut(), collection, Find::matching(filter))?;
+        let mut rows = Rows::shown(&mut **self.tx.borrow_mut(), collection, Find::matching(filter))?;
         Ok(Box::new(std::iter::from_fn(move || match rows.next(&mut **self.tx.borrow_mut()) {
             Ok(found) => found.map(|(_, stored)| Ok(DocBuf::trusted(stored))),
             Err(error) => Some(Err(error)),

@@ -11,11 +11,22 @@ use crate::error::DocumentsError;
 use crate::lang::{DocBuf, Value};
 use crate::model::Documents;
 use crate::read::{Find, Rows, Source};
+use crate::rules::Caller;
 
 /// The documents at one snapshot.
 pub struct DocumentsAt<'a> {
     documents: Documents,
     snapshot: &'a Snapshot,
+    caller: Option<Arc<Caller>>,
+}
+
+impl DocumentsAt<'_> {
+    /// The same for a caller, whom the rules of collections are asked about.
+    #[must_use]
+    pub fn acting_for(mut self, caller: Caller) -> Self {
+        self.caller = Some(Arc::new(caller));
+        self
+    }
 }
 
 impl Source for DocumentsAt<'_> {
@@ -23,6 +34,10 @@ impl Source for DocumentsAt<'_> {
 
     fn documents(&self) -> &Documents {
         &self.documents
+    }
+
+    fn caller(&self) -> Option<&Arc<Caller>> {
+        self.caller.as_ref()
     }
 
     fn view(&self) -> ReadView<'_> {
@@ -68,7 +83,8 @@ impl DocumentCursor {
     pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>, DocumentsError> {
         // What is flushed and merged meanwhile need not be kept in memory for this cursor.
         self.snapshot.repin();
-        let mut at = DocumentsAt { documents: self.documents.clone(), snapshot: &self.snapshot };
+        let mut at =
+            DocumentsAt { documents: self.documents.clone(), snapshot: &self.snapshot, caller: None };
         let (mut batch, mut size) = (Vec::new(), 0);
         while batch.len() < count && !self.done {
             let stored = match self.ahead.take() {
@@ -97,7 +113,8 @@ impl DocumentCursor {
     /// As [`DocumentCursor::next_batch`].
     pub fn has_more(&mut self) -> Result<bool, DocumentsError> {
         if self.ahead.is_none() && !self.done {
-            let mut at = DocumentsAt { documents: self.documents.clone(), snapshot: &self.snapshot };
+            let mut at =
+                DocumentsAt { documents: self.documents.clone(), snapshot: &self.snapshot, caller: None };
             self.ahead = self.rows.next(&mut at)?.map(|(_, stored)| stored);
             self.done = self.ahead.is_none();
         }
@@ -132,7 +149,7 @@ impl Iterator for DocumentCursor {
 impl Documents {
     /// Reads the documents as of `snapshot`, beside any transaction.
     pub fn at<'a>(&self, snapshot: &'a Snapshot) -> DocumentsAt<'a> {
-        DocumentsAt { documents: self.clone(), snapshot }
+        DocumentsAt { documents: self.clone(), snapshot, caller: None }
     }
 }
 
@@ -144,13 +161,12 @@ impl Collection {
     #[inline]
     pub fn get(&self, id: Value<'_>) -> Result<Option<DocBuf>, DocumentsError> {
         let documents = self.documents();
-        let snapshot = documents.engine.snapshot();
-        let read = snapshot.read();
-        let Some(definition) = self.definition_at(read)? else { return Ok(None) };
+        let Some(collection) = self.newest_id()? else { return Ok(None) };
         KEY.with_borrow_mut(|key| {
-            put_document_key(definition.id, id, key)?;
-            let found = read.get(documents.model.spaces().documents, key)?;
-            Ok(found.map(|value| DocBuf::trusted(value.to_vec())))
+            put_document_key(collection, id, key)?;
+            let keyspace = documents.model.spaces().documents;
+            let copied = |value: Option<&[u8]>| value.map(|value| DocBuf::trusted(value.to_vec()));
+            Ok(documents.engine.look(keyspace, key, copied)?)
         })
     }
 
@@ -173,8 +189,8 @@ impl Collection {
     /// As [`crate::DocumentsRead::find`].
     pub fn find_at(&self, snapshot: Snapshot, find: &Find) -> Result<DocumentCursor, DocumentsError> {
         let documents = self.documents().clone();
-        let rows = Rows::new(
-            &mut DocumentsAt { documents: documents.clone(), snapshot: &snapshot },
+        let rows = Rows::shown(
+            &mut DocumentsAt { documents: documents.clone(), snapshot: &snapshot, caller: None },
             self,
             find.clone(),
         )?;

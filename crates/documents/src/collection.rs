@@ -98,6 +98,17 @@ impl Collection {
         }
     }
 
+    /// The collection's number as of the newest visible commit.
+    #[inline]
+    pub(crate) fn newest_id(&self) -> Result<Option<u32>, DocumentsError> {
+        let loaded = self.0.loaded.load();
+        let id = |loaded: &Loaded| loaded.definition.as_ref().map(|definition| definition.id);
+        match &*loaded {
+            Some(loaded) if self.0.documents.model.last_ddl() <= loaded.at => Ok(id(loaded)),
+            _ => Ok(id(&*self.load(self.0.documents.engine.snapshot().read())?)),
+        }
+    }
+
     #[cold]
     fn load(&self, read: ReadView<'_>) -> Result<Arc<Loaded>, DocumentsError> {
         let loaded = self.0.loaded.load();

@@ -20,6 +20,7 @@ use crate::model::Documents;
 use crate::read::Source;
 use crate::section::{Event, What};
 use crate::tx::DocumentsTx;
+use crate::wildcard;
 
 /// Documents of one batch of a build.
 const BATCH: usize = 512;
@@ -334,7 +335,9 @@ impl DocumentsTx<'_> {
             return Err(DocumentsError::InvalidIndex { collection: definition.name.clone(), what });
         }
         let object = self.documents.model.new_number(&self.documents.engine)?;
-        let multikey = vec![false; def.fields.len()];
+        // What a wildcard index holds of a document are always several entries.
+        let several = def.fields.iter().any(|field| wildcard::root_of(&field.path).is_some());
+        let multikey = vec![several; def.fields.len()];
         let def = IndexDef { name: Some(name.clone()), ..def.clone() };
         let index = IndexParts { object, name, def, ready, multikey }.build()?;
         let mut changed = definition.edit()?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! { id, version, database, name, uuid,
-//!   options: { validator, strict, protected },
+//!   options: { validator, moderate, protected, rules },
 //!   references: [ { field, collection, onDelete } ], referencedBy: [ id ],
 //!   indexes: [ { object, name, key: { path: 1 | -1 }, unique, sparse, hidden, ready, partial, expireAfterSeconds, multikey: [ ] } ] }
 //! ```
@@ -13,6 +13,8 @@ use std::sync::Arc;
 use crate::error::DocumentsError;
 use crate::lang::key::IndexField;
 use crate::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
+use crate::rules::Rules;
+use crate::wildcard;
 
 /// Most indexes of one collection, as in MongoDB.
 pub const INDEXES_MAX: usize = 64;
@@ -68,11 +70,14 @@ pub struct CollectionOptions {
     pub protected: bool,
     /// Fields that refer to other collections.
     pub references: Vec<Reference>,
+    /// What callers may do, as texts in CEL by operation: see [`crate::Caller`].
+    pub rules: Option<DocBuf>,
 }
 
 impl CollectionOptions {
     pub(crate) fn same(&self, other: &Self) -> bool {
-        let bytes = |options: &Self| options.validator.as_ref().map(|v| v.bytes().to_vec());
+        let of = |doc: &Option<DocBuf>| doc.as_ref().map(|doc| doc.bytes().to_vec());
+        let bytes = |options: &Self| (of(&options.validator), of(&options.rules));
         bytes(self) == bytes(other)
             && (self.moderate, self.protected) == (other.moderate, other.protected)
             && self.references == other.references
@@ -163,13 +168,20 @@ impl IndexDef {
             return refuse("it has between 1 and 32 fields");
         }
         let mut seen = BTreeSet::new();
-        for field in &self.fields {
-            if field.path.contains('*') {
-                return refuse("wildcard indexes are not there yet");
+        if self.fields.iter().any(|field| wildcard::root_of(&field.path).is_some()) {
+            let plain = self.fields.len() == 1 && !self.fields.iter().any(|field| field.descending);
+            if !plain || self.unique || self.sparse || self.expire_after_seconds.is_some() {
+                return refuse("a wildcard index has one field, ascending, and is not unique, sparse or TTL");
             }
-            let bad = field.path.is_empty()
-                || field.path.split('.').any(|part| part.is_empty() || part.starts_with('$'))
-                || field.path.contains('\0');
+        }
+        for field in &self.fields {
+            let path = wildcard::root_of(&field.path).filter(|root| !root.is_empty()).unwrap_or(&field.path);
+            if path == wildcard::WILDCARD {
+                continue;
+            }
+            let bad = path.is_empty()
+                || path.split('.').any(|part| part.is_empty() || part.starts_with('$'))
+                || path.contains(['\0', '*']);
             if bad {
                 return refuse(&format!("{:?} is no path", field.path));
             }
@@ -319,6 +331,8 @@ pub struct Definition {
     pub(crate) indexes: Vec<Arc<Index>>,
     /// The parsed validator.
     pub(crate) validator: Option<Filter>,
+    /// The parsed rules.
+    pub(crate) rules: Option<Arc<Rules>>,
     /// Most bytes of documents in its database. A setting of the database, at hand here.
     pub(crate) quota: Option<u64>,
 }
@@ -335,6 +349,7 @@ impl Definition {
             referenced_by: BTreeSet::new(),
             indexes: Vec::new(),
             validator: None,
+            rules: None,
             quota: None,
         }
     }
@@ -388,12 +403,17 @@ impl Definition {
             referenced_by: self.referenced_by.clone(),
             indexes: self.indexes.clone(),
             validator,
+            rules: self.rules.clone(),
             quota: self.quota,
         })
     }
 
     pub(crate) fn set_options(&mut self, options: CollectionOptions) -> Result<(), DocumentsError> {
         self.validator = parse_validator(options.validator.as_ref())?;
+        self.rules = match &options.rules {
+            Some(rules) => Some(Arc::new(Rules::parse(rules.doc())?)),
+            None => None,
+        };
         self.options = options;
         Ok(())
     }
@@ -420,6 +440,9 @@ impl Definition {
         }
         out.put("moderate", Value::Bool(self.options.moderate));
         out.put("protected", Value::Bool(self.options.protected));
+        if let Some(rules) = &self.options.rules {
+            out.put("rules", Value::Document(rules.doc()));
+        }
         out.close();
         out.open_array("references");
         for (place, reference) in self.options.references.iter().enumerate() {
@@ -511,6 +534,10 @@ fn decode(doc: Doc<'_>) -> Result<Result<Definition, DocumentsError>, &'static s
         Some(value) => Some(inner(value, "validator")?.to_buf()),
         None => None,
     };
+    let rules = match stored.get("rules") {
+        Some(value) => Some(inner(value, "rules")?.to_buf()),
+        None => None,
+    };
     let mut references = Vec::new();
     for value in list(doc, "references")?.values() {
         let stored = inner(value, "reference")?;
@@ -533,7 +560,7 @@ fn decode(doc: Doc<'_>) -> Result<Result<Definition, DocumentsError>, &'static s
     for value in list(doc, "indexes")?.values() {
         indexes.push(decode_index(inner(value, "index")?)?);
     }
-    let options = CollectionOptions { validator, moderate, protected, references };
+    let options = CollectionOptions { validator, moderate, protected, references, rules };
     Ok(finish(definition, options, indexes))
 }
 

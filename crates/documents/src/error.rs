@@ -129,6 +129,14 @@ pub enum DocumentsError {
         /// Which document.
         what: String,
     },
+    /// A rule of the collection does not let the caller do it.
+    #[error("the rules of collection {collection:?} do not let this caller {access} a document")]
+    Denied {
+        /// The collection.
+        collection: String,
+        /// What was to be done: read, list, create, update, delete.
+        access: &'static str,
+    },
     /// The database holds as much as it may.
     #[error("database {database:?} would hold {bytes} bytes, its quota is {max}")]
     Quota {
@@ -219,6 +227,7 @@ impl DocumentsError {
             Self::TooLarge { .. } => 10334,
             Self::ParallelArrays { .. } => 171,
             Self::Validation { .. } | Self::Reference { .. } => 121,
+            Self::Denied { .. } => 13,
             Self::Quota { .. } => 14031,
             Self::Protected { .. } => 20,
             Self::SortMemory { .. } => 292,
@@ -246,6 +255,7 @@ impl DocumentsError {
             Self::TooLarge { .. } => "BSONObjectTooLarge",
             Self::ParallelArrays { .. } => "CannotIndexParallelArrays",
             Self::Validation { .. } | Self::Reference { .. } => "DocumentValidationFailure",
+            Self::Denied { .. } => "Unauthorized",
             Self::Quota { .. } => "OutOfDiskSpace",
             Self::Protected { .. } => "IllegalOperation",
             Self::SortMemory { .. } => "QueryExceededMemoryLimitNoDiskUseAllowed",

@@ -20,6 +20,7 @@ use crate::definition::{Definition, ID_INDEX, Index, pattern};
 use crate::error::DocumentsError;
 use crate::lang::key::{IndexField, behind};
 use crate::lang::{DocBuf, Filter, Sort, Value, Writer};
+use crate::wildcard;
 
 /// Ranges of one plan; beyond that bounds are taken no further.
 const RANGES_MAX: usize = 512;
@@ -42,8 +43,30 @@ pub(crate) struct Part {
     pub(crate) bound: usize,
     /// How many of those to single values. Bytes do not tell: a class of types ends behind its beginning, as a value does.
     points: usize,
+    /// The ranges are all the filter says: what lies in them matches.
+    exact: bool,
     /// Entries that the race counted, and whether that was all of them.
     pub(crate) counted: Option<(usize, bool)>,
+}
+
+/// What a query needs of the documents that it finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Documents,
+    /// Only what is under these paths.
+    Paths(Vec<String>),
+    /// Only how many there are.
+    Nothing,
+}
+
+/// Whether documents are fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetch {
+    Documents,
+    /// The entries of the index hold what is needed, and what the filter asks for.
+    Entries,
+    /// The ranges alone decide, and nothing else is needed.
+    Nothing,
 }
 
 /// How a query is run.
@@ -57,6 +80,7 @@ pub(crate) struct Plan {
     pub(crate) sorted: bool,
     /// Candidates that lost.
     pub(crate) rejected: Vec<Part>,
+    pub(crate) fetch: Fetch,
 }
 
 /// What is to be planned.
@@ -66,6 +90,7 @@ pub(crate) struct Wish<'q> {
     pub(crate) hint: Option<&'q Hint>,
     /// Documents that are wanted at most.
     pub(crate) limit: Option<usize>,
+    pub(crate) needs: &'q Needs,
 }
 
 /// Which index to use, whatever the planner thinks.
@@ -85,7 +110,8 @@ fn id_field() -> [IndexField; 1] {
 
 fn everything(definition: &Definition) -> Part {
     let (start, end) = object_range(definition.id);
-    Part { index: None, ranges: vec![(start.to_vec(), end.to_vec())], bound: 0, points: 0, counted: None }
+    let ranges = vec![(start.to_vec(), end.to_vec())];
+    Part { index: None, ranges, bound: 0, points: 0, exact: false, counted: None }
 }
 
 impl Part {
@@ -132,23 +158,54 @@ impl Part {
         Some(backward.unwrap_or(false))
     }
 
+    /// Whether this walk alone answers the query.
+    fn fetch(&self, wish: &Wish<'_>, sorted: bool) -> Fetch {
+        let Some(index) = self.index.as_ref().filter(|index| !index.is_multikey()) else {
+            return if self.exact && *wish.needs == Needs::Nothing {
+                Fetch::Nothing
+            } else {
+                Fetch::Documents
+            };
+        };
+        let has = |path: &str| path == "_id" || index.fields().iter().any(|field| field.path == path);
+        let needed = match wish.needs {
+            Needs::Documents => return Fetch::Documents,
+            Needs::Nothing if self.exact => return Fetch::Nothing,
+            Needs::Nothing => true,
+            Needs::Paths(paths) => paths.iter().all(|path| has(path)),
+        };
+        let asked = wish.filter.paths().is_some_and(|paths| paths.into_iter().all(has));
+        let ordered =
+            sorted || wish.sort.is_none_or(|sort| sort.fields().iter().all(|field| has(&field.path)));
+        if needed && asked && ordered { Fetch::Entries } else { Fetch::Documents }
+    }
+
     /// Leading fields that the only range binds to one value.
     fn fixed(&self) -> usize {
         if self.ranges.len() == 1 { self.points } else { 0 }
     }
 }
 
-/// The ranges of the keys `object | fields…` that `filter` allows; how many fields they bind, and how many
-/// of those to single values.
-fn ranges(
-    object: u32,
-    fields: &[IndexField],
-    multikey: &[bool],
-    filter: &Filter,
-) -> (Vec<KeyRange>, usize, usize) {
+/// Where a filter's matches are in an index.
+struct Ranges {
+    ranges: Vec<KeyRange>,
+    /// Leading fields that they bind, and how many of those to single values.
+    bound: usize,
+    points: usize,
+    /// They are all the filter says.
+    exact: bool,
+}
+
+/// The ranges of the keys `object | fields…` that `filter` allows.
+fn ranges(object: u32, fields: &[IndexField], multikey: &[bool], filter: &Filter) -> Ranges {
     let mut prefixes = vec![object.to_be_bytes().to_vec()];
     let mut bound = 0;
+    let mut exact = true;
     let mut array_bound = false;
+    let whole = |bound: usize, exact: bool| {
+        let paths: Vec<&str> = fields.iter().take(bound).map(|field| field.path.as_str()).collect();
+        exact && filter.is_of(&paths)
+    };
     for (place, field) in fields.iter().enumerate() {
         let many = multikey.get(place).copied().unwrap_or(false);
         // Two fields on the way through one array may be met by different elements.
@@ -158,6 +215,7 @@ fn ranges(
         let Some(bounds) = filter.bounds(&field.path, many) else { break };
         // In front of a further field a single value has to be exact to the last byte.
         let points = bounds.are_points();
+        let exactly = bounds.exact;
         let inverted = |bytes: &[u8]| bytes.iter().map(|byte| !byte).collect::<Vec<_>>();
         let mut intervals: Vec<KeyRange> = bounds
             .intervals
@@ -176,13 +234,15 @@ fn ranges(
             break;
         }
         array_bound |= many;
+        exact &= exactly;
         bound += 1;
         let joined = |prefix: &[u8], tail: &[u8]| [prefix, tail].concat();
         if !points {
             let ranges = prefixes.iter().flat_map(|prefix| {
                 intervals.iter().map(move |(start, end)| (joined(prefix, start), joined(prefix, end)))
             });
-            return (ranges.filter(|(start, end)| start < end).collect(), bound, bound - 1);
+            let ranges = ranges.filter(|(start, end)| start < end).collect();
+            return Ranges { ranges, bound, points: bound - 1, exact: whole(bound, exact) };
         }
         prefixes = prefixes
             .iter()
@@ -193,7 +253,8 @@ fn ranges(
         let end = behind(&prefix);
         (prefix, end)
     };
-    (prefixes.into_iter().map(range).collect(), bound, bound)
+    let ranges = prefixes.into_iter().map(range).collect();
+    Ranges { ranges, bound, points: bound, exact: whole(bound, exact) }
 }
 
 /// True when every document that matches `filter` has an entry in the index.
@@ -211,11 +272,23 @@ fn covers_filter(index: &Index, filter: &Filter) -> bool {
 }
 
 fn candidate(definition: &Definition, index: Option<&Arc<Index>>, filter: &Filter) -> Part {
-    let (ranges, bound, points) = match index {
+    let found = match index {
         None => ranges(definition.id, &id_field(), &[false], filter),
         Some(index) => ranges(index.object, index.fields(), &index.multikey, filter),
     };
-    Part { index: index.cloned(), ranges, bound, points, counted: None }
+    let Ranges { ranges, bound, points, exact } = found;
+    Part { index: index.cloned(), ranges, bound, points, exact, counted: None }
+}
+
+/// The walks of an index that serve the filter: one, or for a wildcard index one for each path.
+fn candidates_of(definition: &Definition, index: &Arc<Index>, filter: &Filter) -> Vec<Part> {
+    let Some(root) = wildcard::root(index) else { return vec![candidate(definition, Some(index), filter)] };
+    let part = |path: &str| {
+        let ranges =
+            wildcard::ranges(index, root, filter, path).filter(|ranges| ranges.len() <= RANGES_MAX)?;
+        Some(Part { index: Some(index.clone()), ranges, bound: 1, points: 0, exact: false, counted: None })
+    };
+    filter.bounded_paths().into_iter().filter_map(part).collect()
 }
 
 fn usable(index: &Index) -> bool {
@@ -242,14 +315,22 @@ fn hinted<'d>(definition: &'d Definition, hint: &Hint) -> Result<Option<&'d Arc<
     };
     match found {
         Some(index) if usable(index) => Ok(Some(index)),
-        _ => Err(DocumentsError::InvalidOptions {
-            what: format!("hint: collection {:?} has no index {shown:?} that can be used", definition.name),
-        }),
+        _ => Err(refused_hint(definition, &shown)),
     }
 }
 
-fn single(part: Part, backward: bool, sorted: bool, rejected: Vec<Part>) -> Plan {
-    Plan { parts: vec![part], branches: None, backward, sorted, rejected }
+fn refused_hint(definition: &Definition, index: &str) -> DocumentsError {
+    DocumentsError::InvalidOptions {
+        what: format!("hint: collection {:?} has no index {index:?} that can be used", definition.name),
+    }
+}
+
+/// `backward` is `None` when the part does not give the order that is wished.
+fn single(part: Part, backward: Option<bool>, rejected: Vec<Part>, wish: &Wish<'_>) -> Plan {
+    let sorted = backward.is_some();
+    let fetch = part.fetch(wish, sorted);
+    let backward = backward.unwrap_or(false);
+    Plan { parts: vec![part], branches: None, backward, sorted, rejected, fetch }
 }
 
 /// Chooses how to run a query.
@@ -265,30 +346,33 @@ pub(crate) fn plan(
     };
     if let Some(hint) = wish.hint {
         let index = hinted(definition, hint)?;
-        let part = match hint {
-            Hint::Natural(_) => everything(definition),
-            _ => candidate(definition, index, wish.filter),
+        let part = match (hint, index) {
+            (Hint::Natural(_), _) => everything(definition),
+            (_, Some(index)) => candidates_of(definition, index, wish.filter)
+                .into_iter()
+                .next()
+                .ok_or_else(|| refused_hint(definition, index.name()))?,
+            (_, None) => candidate(definition, None, wish.filter),
         };
         let backward = match hint {
             Hint::Natural(backward) if wish.sort.is_none() => Some(*backward),
             _ => order(&part),
         };
-        return Ok(single(part, backward.unwrap_or(false), backward.is_some(), Vec::new()));
+        return Ok(single(part, backward, Vec::new(), wish));
     }
     let by_id = candidate(definition, None, wish.filter);
     if by_id.is_point() || wish.sort.is_some_and(|sort| sort.natural().is_some()) {
         let backward = order(&by_id);
-        return Ok(single(by_id, backward.unwrap_or(false), backward.is_some(), Vec::new()));
+        return Ok(single(by_id, backward, Vec::new(), wish));
     }
     let mut candidates = Vec::new();
     if by_id.bound > 0 {
         candidates.push(by_id);
     }
     for index in definition.indexes.iter().filter(|index| usable(index)) {
-        let part = candidate(definition, Some(index), wish.filter);
-        let useful = part.bound > 0 || wish.sort.is_some() && order(&part).is_some();
-        if useful && covers_filter(index, wish.filter) {
-            candidates.push(part);
+        let useful = |part: &Part| part.bound > 0 || wish.sort.is_some() && order(part).is_some();
+        if covers_filter(index, wish.filter) {
+            candidates.extend(candidates_of(definition, index, wish.filter).into_iter().filter(useful));
         }
     }
     if candidates.iter().all(|part| part.bound == 0)
@@ -310,7 +394,8 @@ pub(crate) fn plan(
         let read = if early { wanted } else { counted };
         let unknown = !ended && !early;
         // Documents are fetched through an index one by one; in the order of _id they lie side by side.
-        let each = if part.index.is_some() { 4 } else { 1 };
+        let fetched = part.index.is_some() && part.fetch(wish, ordered) == Fetch::Documents;
+        let each = if fetched { 4 } else { 1 };
         let work = read * each;
         let sorting = if ordered { 0 } else { counted };
         (unknown, work + sorting, usize::MAX - part.bound, !ordered)
@@ -327,7 +412,7 @@ pub(crate) fn plan(
     let mut candidates = candidates.into_iter();
     let best = candidates.next().unwrap_or_else(|| everything(definition));
     let backward = order(&best);
-    Ok(single(best, backward.unwrap_or(false), backward.is_some(), candidates.collect()))
+    Ok(single(best, backward, candidates.collect(), wish))
 }
 
 /// A plan for each branch of an `$or`, when none of them has to read everything.
@@ -349,9 +434,9 @@ fn union(
             found.push(by_id);
         }
         for index in definition.indexes.iter().filter(|index| usable(index)) {
-            let part = candidate(definition, Some(index), filter);
-            if part.bound > 0 && covers_filter(index, filter) {
-                found.push(part);
+            if covers_filter(index, filter) {
+                let parts = candidates_of(definition, index, filter);
+                found.extend(parts.into_iter().filter(|part| part.bound > 0));
             }
         }
         race(spaces, read, &mut found)?;
@@ -365,7 +450,8 @@ fn union(
         }
     }
     let branches = Some(Arc::new(branches));
-    Ok(Some(Plan { parts, branches, backward: false, sorted: wish.sort.is_none(), rejected: Vec::new() }))
+    let (sorted, fetch) = (wish.sort.is_none(), Fetch::Documents);
+    Ok(Some(Plan { parts, branches, backward: false, sorted, rejected: Vec::new(), fetch }))
 }
 
 /// Counts entries of the candidates until one has no more.
@@ -448,7 +534,7 @@ impl Plan {
         out.open_array("rejectedPlans");
         for (place, part) in self.rejected.iter().enumerate() {
             out.open_document(&place.to_string());
-            put_part(&mut out, part, false);
+            put_part(&mut out, part, false, Fetch::Documents);
             out.close();
         }
         out.close();
@@ -457,28 +543,33 @@ impl Plan {
 
     fn put_parts(&self, out: &mut Writer) {
         if let [part] = self.parts.as_slice() {
-            return put_part(out, part, self.backward);
+            return put_part(out, part, self.backward, self.fetch);
         }
         out.put("stage", Value::String("OR"));
         out.open_array("inputStages");
         for (place, part) in self.parts.iter().enumerate() {
             out.open_document(&place.to_string());
-            put_part(out, part, self.backward);
+            put_part(out, part, self.backward, self.fetch);
             out.close();
         }
         out.close();
     }
 }
 
-fn put_part(out: &mut Writer, part: &Part, backward: bool) {
+fn put_part(out: &mut Writer, part: &Part, backward: bool, fetch: Fetch) {
     let direction = Value::String(if backward { "backward" } else { "forward" });
     match &part.index {
         None if part.bound == 0 => out.put("stage", Value::String("COLLSCAN")),
         None => out.put("stage", Value::String(if part.is_point() { "IDHACK" } else { "CLUSTERED_IXSCAN" })),
         Some(index) => {
-            out.put("stage", Value::String("FETCH"));
+            let (stage, scan) = match fetch {
+                Fetch::Documents => ("FETCH", "IXSCAN"),
+                Fetch::Entries => ("PROJECTION_COVERED", "IXSCAN"),
+                Fetch::Nothing => ("COUNT", "COUNT_SCAN"),
+            };
+            out.put("stage", Value::String(stage));
             out.open_document("inputStage");
-            out.put("stage", Value::String("IXSCAN"));
+            out.put("stage", Value::String(scan));
             out.put("keyPattern", Value::Document(pattern(index.fields()).doc()));
             out.put("indexName", Value::String(index.name()));
             out.put("isMultiKey", Value::Bool(index.is_multikey()));

@@ -17,7 +17,8 @@ use crate::entry::document_key;
 use crate::error::DocumentsError;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Projection, Sort, Value, Writer};
 use crate::model::Documents;
-use crate::plan::{Hint, Wish, plan};
+use crate::plan::{Hint, Needs, Wish, plan};
+use crate::rules::{Access, Caller};
 use crate::scan::{Found, Scan};
 
 /// Most bytes that a sort without an index holds.
@@ -30,6 +31,8 @@ pub(crate) trait Source {
     /// Begins a statement.
     fn begin(&mut self);
     fn documents(&self) -> &Documents;
+    /// Whose rules are asked.
+    fn caller(&self) -> Option<&Arc<Caller>>;
     /// The snapshot, without own writes.
     fn view(&self) -> ReadView<'_>;
     fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError>;
@@ -133,20 +136,59 @@ pub(crate) struct Rows {
     sorted: bool,
     skipped: usize,
     given: usize,
+    /// The caller who must be allowed to see all that is found.
+    caller: Option<Arc<Caller>>,
 }
 
 impl Rows {
+    /// The rows whole, for statements that write: these ask the rules about what they do.
     pub(crate) fn new(
         source: &mut dyn Source,
         collection: &Collection,
         find: Find,
     ) -> Result<Self, DocumentsError> {
+        Self::open(source, collection, find, &Needs::Documents)
+    }
+
+    /// The rows as they are shown: the documents that are given have what the projection shows, and may lack the rest.
+    pub(crate) fn shown(
+        source: &mut dyn Source,
+        collection: &Collection,
+        find: Find,
+    ) -> Result<Self, DocumentsError> {
+        let only = find.projection.as_ref().and_then(|projection| projection.only());
+        Self::needing(source, collection, find, &only.map_or(Needs::Documents, Needs::Paths))
+    }
+
+    /// The rows as far as they are needed, for those that read.
+    fn needing(
+        source: &mut dyn Source,
+        collection: &Collection,
+        find: Find,
+        needs: &Needs,
+    ) -> Result<Self, DocumentsError> {
+        let caller = source.caller().cloned();
+        let definition = source.definition_of(collection)?;
+        if caller.is_none() || definition.is_none_or(|definition| definition.rules.is_none()) {
+            return Self::open(source, collection, find, needs);
+        }
+        // Rules see whole documents.
+        Ok(Self { caller, ..Self::open(source, collection, find, &Needs::Documents)? })
+    }
+
+    fn open(
+        source: &mut dyn Source,
+        collection: &Collection,
+        find: Find,
+        needs: &Needs,
+    ) -> Result<Self, DocumentsError> {
         let definition = source.definition_of(collection)?;
         let scan = match definition {
-            Some(definition) => Some(open(source, definition, &find)?),
+            Some(definition) => Some(open(source, definition, &find, needs)?),
             None => None,
         };
-        Ok(Self { find, scan, ready: Vec::new().into_iter(), sorted: false, skipped: 0, given: 0 })
+        let ready = Vec::new().into_iter();
+        Ok(Self { find, scan, ready, sorted: false, skipped: 0, given: 0, caller: None })
     }
 
     pub(crate) fn scan(&self) -> Option<&Scan> {
@@ -160,6 +202,11 @@ impl Rows {
                 return Ok(None);
             }
             if let Some(found) = self.ready.next() {
+                if let (Some(caller), Some(scan)) = (&self.caller, &self.scan) {
+                    let stored = Some(Doc::trusted(&found.1));
+                    let now_ms = source.documents().now_ms();
+                    scan.definition().check_access(Some(caller), Access::List, (stored, None), now_ms)?;
+                }
                 if self.skipped < self.find.skip {
                     self.skipped += 1;
                     continue;
@@ -193,12 +240,18 @@ impl Rows {
     }
 }
 
-fn open(source: &mut dyn Source, definition: Arc<Definition>, find: &Find) -> Result<Scan, DocumentsError> {
+fn open(
+    source: &mut dyn Source,
+    definition: Arc<Definition>,
+    find: &Find,
+    needs: &Needs,
+) -> Result<Scan, DocumentsError> {
     let wish = Wish {
         filter: &find.filter,
         sort: find.sort.as_deref(),
         hint: find.hint.as_ref(),
         limit: find.wanted(),
+        needs,
     };
     let spaces = source.documents().model.spaces();
     let plan = plan(&definition, spaces, source.view(), &wish)?;
@@ -266,7 +319,16 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         self.begin();
         let Some(definition) = self.definition_of(collection)? else { return Ok(None) };
         let key = document_key(definition.id, id)?;
-        Ok(self.fetch(&key)?.map(DocBuf::trusted))
+        let found = self.fetch(&key)?.map(DocBuf::trusted);
+        let stored = found.as_ref().map(DocBuf::doc);
+        let caller = self.caller().cloned();
+        definition.check_access(
+            caller.as_deref(),
+            Access::Read,
+            (stored, None),
+            self.documents().now_ms(),
+        )?;
+        Ok(found)
     }
 
     /// The documents that `find` asks for.
@@ -276,7 +338,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
     /// damage.
     fn find(&mut self, collection: &Collection, find: &Find) -> Result<Vec<DocBuf>, DocumentsError> {
         self.begin();
-        let mut rows = Rows::new(self, collection, find.clone())?;
+        let mut rows = Rows::shown(self, collection, find.clone())?;
         let mut documents = Vec::new();
         while let Some((_, stored)) = rows.next(self)? {
             documents.push(rows.project(stored)?);
@@ -303,7 +365,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         each: &mut dyn FnMut(DocBuf) -> Result<bool, DocumentsError>,
     ) -> Result<(), DocumentsError> {
         self.begin();
-        let mut rows = Rows::new(self, collection, find.clone())?;
+        let mut rows = Rows::shown(self, collection, find.clone())?;
         while let Some((_, stored)) = rows.next(self)? {
             if !each(rows.project(stored)?)? {
                 break;
@@ -320,7 +382,8 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         self.begin();
         let Some(definition) = self.definition_of(collection)? else { return Ok(0) };
         let mut count = 0_u64;
-        if find.filter.is_all() && find.hint.is_none() {
+        let asked = self.caller().is_some() && definition.rules.is_some();
+        if find.filter.is_all() && find.hint.is_none() && !asked {
             let (start, end) = crate::scan::all(&definition);
             let wanted = find.wanted().map_or(u64::MAX, |wanted| wanted as u64);
             if wanted > 0 {
@@ -332,7 +395,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
             return Ok(count.saturating_sub(find.skip as u64));
         }
         let unsorted = Find { sort: None, projection: None, ..find.clone() };
-        let mut rows = Rows::new(self, collection, unsorted)?;
+        let mut rows = Rows::needing(self, collection, unsorted, &Needs::Nothing)?;
         while rows.next(self)?.is_some() {
             count += 1;
         }
@@ -352,11 +415,14 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
     where
         Self: Sized,
     {
+        self.begin();
+        let find = Find::shared(Arc::new(filter.clone()));
+        // An index that holds the path answers without the documents.
+        let mut rows = Rows::needing(self, collection, find, &Needs::Paths(vec![path.to_owned()]))?;
         let mut values = std::collections::BTreeMap::new();
         let mut bytes = 0;
-        let find = Find::shared(Arc::new(filter.clone()));
-        self.visit(collection, &find, &mut |document| {
-            for value in lang::path::values_at(document.doc(), path) {
+        while let Some((_, stored)) = rows.next(self)? {
+            for value in lang::path::values_at(Doc::trusted(&stored), path) {
                 let mut key = Vec::new();
                 lang::key::encode(value, false, &mut key);
                 let size = key.len();
@@ -369,8 +435,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
                 let max = DISTINCT_BYTES_MAX;
                 return Err(DocumentsError::TooLarge { what: "distinct", bytes, max });
             }
-            Ok(true)
-        })?;
+        }
         Ok(values.into_values().collect())
     }
 
@@ -380,42 +445,68 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
     /// As [`DocumentsRead::find`].
     fn explain(&mut self, collection: &Collection, find: &Find, run: bool) -> Result<DocBuf, DocumentsError> {
         self.begin();
-        let mut rows = Rows::new(self, collection, find.clone())?;
-        let mut returned = 0_i64;
-        if run {
-            while rows.next(self)?.is_some() {
-                returned += 1;
-            }
-        }
-        let mut out = Writer::new();
-        out.open_document("queryPlanner");
-        let planned = match rows.scan() {
-            Some(scan) => scan.plan().explain(scan.definition(), find.sort.as_deref()),
-            None => {
-                let mut none = Writer::new();
-                let namespace = format!("{}.{}", collection.database(), collection.name());
-                none.put("namespace", Value::String(&namespace));
-                none.open_document("winningPlan");
-                none.put("stage", Value::String("EOF"));
-                none.close();
-                none.open_array("rejectedPlans");
-                none.close();
-                none.finish()
-            }
-        };
-        planned.doc().iter().for_each(|(name, value)| out.put(name, value));
-        out.close();
-        if run {
-            let examined = rows.scan().map_or((0, 0), |scan| (scan.keys_examined, scan.documents_examined));
-            out.open_document("executionStats");
-            out.put("executionSuccess", Value::Bool(true));
-            out.put("nReturned", Value::Int64(returned));
-            out.put("totalKeysExamined", Value::Int64(examined.0 as i64));
-            out.put("totalDocsExamined", Value::Int64(examined.1 as i64));
-            out.close();
-        }
-        Ok(out.finish())
+        let rows = Rows::shown(self, collection, find.clone())?;
+        explained(self, collection, find, run, rows)
     }
+
+    /// How [`DocumentsRead::count`] is done, in the same shape.
+    ///
+    /// # Errors
+    /// As [`DocumentsRead::find`].
+    fn explain_count(
+        &mut self,
+        collection: &Collection,
+        find: &Find,
+        run: bool,
+    ) -> Result<DocBuf, DocumentsError> {
+        self.begin();
+        let unsorted = Find { sort: None, projection: None, ..find.clone() };
+        let rows = Rows::needing(self, collection, unsorted.clone(), &Needs::Nothing)?;
+        explained(self, collection, &unsorted, run, rows)
+    }
+}
+
+fn explained(
+    source: &mut dyn Source,
+    collection: &Collection,
+    find: &Find,
+    run: bool,
+    mut rows: Rows,
+) -> Result<DocBuf, DocumentsError> {
+    let mut returned = 0_i64;
+    if run {
+        while rows.next(source)?.is_some() {
+            returned += 1;
+        }
+    }
+    let mut out = Writer::new();
+    out.open_document("queryPlanner");
+    let planned = match rows.scan() {
+        Some(scan) => scan.plan().explain(scan.definition(), find.sort.as_deref()),
+        None => {
+            let mut none = Writer::new();
+            let namespace = format!("{}.{}", collection.database(), collection.name());
+            none.put("namespace", Value::String(&namespace));
+            none.open_document("winningPlan");
+            none.put("stage", Value::String("EOF"));
+            none.close();
+            none.open_array("rejectedPlans");
+            none.close();
+            none.finish()
+        }
+    };
+    planned.doc().iter().for_each(|(name, value)| out.put(name, value));
+    out.close();
+    if run {
+        let examined = rows.scan().map_or((0, 0), |scan| (scan.keys_examined, scan.documents_examined));
+        out.open_document("executionStats");
+        out.put("executionSuccess", Value::Bool(true));
+        out.put("nReturned", Value::Int64(returned));
+        out.put("totalKeysExamined", Value::Int64(examined.0 as i64));
+        out.put("totalDocsExamined", Value::Int64(examined.1 as i64));
+        out.close();
+    }
+    Ok(out.finish())
 }
 
 impl DocumentsRead for crate::at::DocumentsAt<'_> {}

@@ -4,15 +4,17 @@
 //! A document has several entries in a multikey index. It is answered at the first of its entries that lies in the ranges
 //! walked, in the direction walked: that needs the document, which is at hand anyway, and no memory of what was answered
 //! before. In the same way a document that matches several branches of an `$or` is answered by the first of them.
+//!
+//! An index that is not multikey and holds all that is asked and shown answers without the documents ([`Fetch`]).
 
 use std::sync::Arc;
 
 use crate::catalog::object_range;
 use crate::definition::{Definition, Index};
-use crate::entry::{document_of, entries, id_part};
+use crate::entry::{document_of, entries, id_part, restored};
 use crate::error::DocumentsError;
-use crate::lang::{Doc, Filter};
-use crate::plan::{KeyRange, Part, Plan};
+use crate::lang::{Doc, DocBuf, Filter};
+use crate::plan::{Fetch, KeyRange, Part, Plan};
 use crate::read::Source;
 
 /// Entries that are resolved to documents at a time, first and later on.
@@ -120,6 +122,7 @@ impl Scan {
         source.walk(from, Some(to), backward, &mut |key, value| {
             looked += 1;
             match this.matches(Doc::trusted(value)) {
+                Ok(true) if this.plan.fetch == Fetch::Nothing => found.push((Vec::new(), Vec::new())),
                 Ok(true) => {
                     bytes += value.len();
                     found.push((key.to_vec(), value.to_vec()));
@@ -167,6 +170,12 @@ impl Scan {
         let mut stopped = None;
         for (key, value) in &seen {
             let document = document_of(&self.definition, index, key, value)?;
+            if let Some(shown) = self.without_document(index, key, value) {
+                if self.plan.fetch == Fetch::Nothing || self.matches(Doc::trusted(&shown))? {
+                    found.push((document, shown));
+                }
+                continue;
+            }
             let Some(stored) = source.fetch(&document)? else {
                 let place = format!("collection {:?}, index {:?}", self.definition.name, index.name);
                 return Err(DocumentsError::damaged(place, "an entry leads to no document"));
@@ -186,6 +195,15 @@ impl Scan {
         let last = stopped.or_else(|| seen.pop().map(|(key, _)| key));
         self.resume = last.filter(|_| more).map(|key| behind(key, backward));
         Ok(Page { found, more })
+    }
+
+    /// What the entry alone says of its document, if that is all that is needed.
+    fn without_document(&self, index: &Index, key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+        match self.plan.fetch {
+            Fetch::Documents => None,
+            Fetch::Entries => restored(index, key, value).map(DocBuf::into_bytes),
+            Fetch::Nothing => Some(Vec::new()),
+        }
     }
 
     /// Whether `key` is the first of the document's entries that the walk meets.

@@ -9,6 +9,7 @@ use crate::error::DocumentsError;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Projection, Sort, Update, UpdateContext, Value};
 use crate::plan::Hint;
 use crate::read::{Find, Rows, Source};
+use crate::rules::Access;
 use crate::tx::DocumentsTx;
 
 /// What an insert of several documents did.
@@ -234,6 +235,8 @@ impl DocumentsTx<'_> {
                 let Some(stored) = tx.fetch(&key)? else { continue };
                 let changed = tx.changed(&spec.filter, &spec.update, &stored, now_ms)?;
                 if let Some(new) = changed {
+                    let (before, after) = (Some(Doc::trusted(&stored)), Some(new.doc()));
+                    tx.check_access(&definition, Access::Update, before, after)?;
                     tx.replace_stored(&mut definition, &key, &stored, &new, true)?;
                     updated.modified += 1;
                 }
@@ -373,6 +376,7 @@ impl DocumentsTx<'_> {
         let mut definition = self.definition_to_write(collection)?;
         let mut deleted = Vec::with_capacity(found.len());
         for (key, stored) in found {
+            self.check_access(&definition, Access::Delete, Some(Doc::trusted(&stored)), None)?;
             self.delete_stored(&mut definition, &key, &stored)?;
             deleted.push(stored);
         }
@@ -388,6 +392,7 @@ impl DocumentsTx<'_> {
         for key in keys {
             // A cascade may have taken it already.
             let Some(stored) = self.fetch(&key)? else { continue };
+            self.check_access(&definition, Access::Delete, Some(Doc::trusted(&stored)), None)?;
             self.delete_stored(&mut definition, &key, &stored)?;
             deleted += 1;
         }
@@ -412,6 +417,7 @@ impl DocumentsTx<'_> {
         let Some(new) = new else { return Ok((updated, Some(stored), None)) };
         let mut definition = self.definition_to_write(collection)?;
         let is_update = !spec.update.is_replacement();
+        self.check_access(&definition, Access::Update, Some(Doc::trusted(&stored)), Some(new.doc()))?;
         self.replace_stored(&mut definition, &key, &stored, &new, is_update)?;
         updated.modified = 1;
         Ok((updated, Some(stored), Some(new.into_bytes())))

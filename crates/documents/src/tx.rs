@@ -17,6 +17,7 @@ use crate::error::DocumentsError;
 use crate::lang::Doc;
 use crate::model::{Documents, SectionOperation};
 use crate::read::Source;
+use crate::rules::{Access, Caller};
 use crate::section::{Event, What};
 use crate::show;
 
@@ -37,6 +38,8 @@ pub struct DocumentsState {
     pub(crate) grown: i64,
     /// Validators are not asked.
     pub(crate) unvalidated: bool,
+    /// Whose rules are asked; `None`: the application itself.
+    pub(crate) caller: Option<Arc<Caller>>,
 }
 
 /// A place to go back to.
@@ -92,6 +95,24 @@ impl<'a> DocumentsTx<'a> {
     /// Names that no database or collection may have.
     pub fn collection(&self, database: &str, name: &str) -> Result<Collection, DocumentsError> {
         self.documents.collection(database, name)
+    }
+
+    /// From here on the rules of collections are asked whether `caller` may do what is done; `None`: the application
+    /// itself, which may do everything.
+    pub fn act_for(&mut self, caller: Option<Caller>) {
+        self.state.caller = caller.map(Arc::new);
+    }
+
+    /// Asks the rules of a collection.
+    pub(crate) fn check_access(
+        &self,
+        definition: &Definition,
+        access: Access,
+        stored: Option<Doc<'_>>,
+        new: Option<Doc<'_>>,
+    ) -> Result<(), DocumentsError> {
+        let caller = self.state.caller.as_deref();
+        definition.check_access(caller, access, (stored, new), self.now_ms())
     }
 
     /// Runs one statement; if it fails it leaves nothing.
@@ -213,6 +234,10 @@ impl Source for DocumentsTx<'_> {
 
     fn documents(&self) -> &Documents {
         self.documents
+    }
+
+    fn caller(&self) -> Option<&Arc<Caller>> {
+        self.state.caller.as_ref()
     }
 
     fn view(&self) -> ReadView<'_> {

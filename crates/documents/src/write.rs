@@ -15,10 +15,11 @@ use std::sync::Arc;
 use crate::collection::Collection;
 use crate::definition::{Definition, Index};
 use crate::difference::difference;
-use crate::entry::{Entry, document_key, entries, id_of, id_part};
+use crate::entry::{Entry, document_key, entries, id_of, id_part, same_document};
 use crate::error::DocumentsError;
 use crate::lang::{self, DOCUMENT_BYTES_MAX, Doc, DocBuf, Owned, Value, Writer};
 use crate::read::Source;
+use crate::rules::Access;
 use crate::section::{Event, What};
 use crate::show;
 use crate::tx::DocumentsTx;
@@ -97,6 +98,7 @@ impl DocumentsTx<'_> {
             self.kv.note_read(documents, &key);
             return Err(duplicate_id(definition, id));
         }
+        self.check_access(definition, Access::Create, None, Some(doc))?;
         self.check_rules(definition, None, doc)?;
         self.write_entries(definition, &key, None, Some(doc))?;
         self.guard(documents, &key);
@@ -251,8 +253,8 @@ impl DocumentsTx<'_> {
         doc: Option<Doc<'_>>,
     ) -> Result<(), DocumentsError> {
         let documents = self.spaces().documents;
-        if index.def.unique && self.kv.peek(documents, &entry.key)?.is_some_and(|there| there != entry.value)
-        {
+        let other = |there: Vec<u8>| !same_document(index, &entry.key, &there, &entry.value);
+        if index.def.unique && self.kv.peek(documents, &entry.key)?.is_some_and(other) {
             self.kv.note_read(documents, &entry.key);
             return Err(duplicate(definition, index, doc.unwrap_or(Doc::empty())));
         }

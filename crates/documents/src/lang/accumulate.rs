@@ -54,7 +54,7 @@ enum Kind {
 }
 
 /// What has come together so far.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum State {
     Sum(Value<'static>, i64),
     One(Option<Owned>),

@@ -197,6 +197,20 @@ impl Filter {
         paths
     }
 
+    /// All the paths that it looks at; `None` when it looks at whole documents. A document with the same values under these
+    /// paths matches as the whole one does, unless arrays are on the way.
+    #[must_use]
+    pub fn paths(&self) -> Option<Vec<&str>> {
+        let mut paths = Vec::new();
+        self.root.collect_paths(&mut paths).then_some(paths)
+    }
+
+    /// Do conditions on these paths say all it says?
+    #[must_use]
+    pub fn is_of(&self, paths: &[&str]) -> bool {
+        self.root.conjuncts().iter().all(|node| node.path().is_some_and(|path| paths.contains(&path)))
+    }
+
     /// The branches of an `$or`, each together with all other conditions: what a planner may plan
     /// one by one. None for more than a planner should.
     #[must_use]
@@ -266,6 +280,19 @@ impl Node {
         match self {
             Self::And(nodes) => nodes,
             other => std::slice::from_ref(other),
+        }
+    }
+
+    /// False when it looks at more than values under paths.
+    fn collect_paths<'n>(&'n self, paths: &mut Vec<&'n str>) -> bool {
+        match self {
+            Self::And(nodes) | Self::Or(nodes) => nodes.iter().all(|node| node.collect_paths(paths)),
+            Self::Not(node) => node.collect_paths(paths),
+            Self::Leaf(leaf) => {
+                paths.push(&leaf.path);
+                true
+            }
+            Self::Expression(_) | Self::Schema(_) => false,
         }
     }
 

@@ -6,7 +6,7 @@
 //!                                  └ holds its groups
 //! ```
 //!
-//! Stages that must see everything first (group, sort, facet, bucketAuto, sample, count) do so when the pipeline is run; together they
+//! Stages that must see everything first (group, sort, windows, facet, bucketAuto, sample, count) do so when the pipeline is run; together they
 //! hold no more than the memory they are given. All others pass documents on one by one.
 //!
 //! Other collections come through [`Source`], which the store implements. Writing (`$out`, `$merge`) is the caller's: the
@@ -28,6 +28,7 @@ use super::sort::Sort;
 use super::unwind::Unwind;
 use super::val::Val;
 use super::value::{Doc, DocBuf, Value};
+use super::window::WindowFields;
 use super::writer::Writer;
 
 /// Pipelines in pipelines, and stages in one, at most.
@@ -63,6 +64,7 @@ enum Stage {
     ReplaceRoot(Expression),
     Group(Group),
     BucketAuto(BucketAuto),
+    WindowFields(WindowFields),
     Sort(Sort),
     Skip(u64),
     Limit(u64),
@@ -319,7 +321,8 @@ fn parse_stage(
             }
             Stage::Documents(Expression::parse(operand, &scope)?)
         }
-        "$setWindowFields" | "$densify" | "$fill" | "$redact" | "$geoNear" | "$search" | "$vectorSearch" => {
+        "$setWindowFields" => Stage::WindowFields(WindowFields::parse(document(40173)?, &scope)?),
+        "$densify" | "$fill" | "$redact" | "$geoNear" | "$search" | "$vectorSearch" => {
             refuse!(NotImplemented, "the stage {name} is not implemented")
         }
         _ => refuse!(40324, "Unrecognized pipeline stage name: '{name}'"),
@@ -451,6 +454,10 @@ impl Stage {
                     held.push(doc);
                 }
                 Box::new(buckets.finish(held, memory)?.into_iter().map(Ok))
+            }
+            Self::WindowFields(fields) => {
+                let held = input.collect::<Result<Vec<_>, _>>()?;
+                Box::new(fields.finish(held, memory)?.into_iter().map(Ok))
             }
             Self::Sort(sort) => Box::new(sorted(sort, input, memory, limit)?.into_iter().map(Ok)),
             Self::Skip(count) => {

@@ -56,6 +56,15 @@ impl Sort {
         &self.fields
     }
 
+    /// The field, if there is one alone.
+    #[must_use]
+    pub fn only(&self) -> Option<&IndexField> {
+        match self.fields.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
     /// `{ $natural: 1 }`, in the order of storage: descending?
     #[must_use]
     pub fn natural(&self) -> Option<bool> {

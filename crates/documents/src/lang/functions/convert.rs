@@ -180,7 +180,7 @@ fn to_date(value: Value<'_>) -> Result<Option<i64>, LangError> {
         Value::Int64(ms) => Some(ms),
         Value::Double(d) => fits_long(d.trunc()),
         Value::Decimal(d) => d.truncated(),
-        Value::String(text) => match parse_iso(text, 0) {
+        Value::String(text) => match parse_iso(text) {
             Some(ms) => Some(ms),
             None => refuse!(ConversionFailure, "Error parsing date string '{text}'"),
         },

@@ -1,7 +1,7 @@
 //! Dates: milliseconds since 1970 as years, weeks and hours, and back.
 //!
 //! The calendar is the proleptic Gregorian one, counted in days from 0000-03-01 so that the leap day ends the year.
-//! Time zones are offsets (`+05:30`) and the names of UTC; names of places need rules that change, and are refused.
+//! Time zones are those of [`super::zones`]. Hours and less are moved by as time passes, days and more by as clocks show.
 //!
 //! Source: Hinnant, "chrono-compatible low-level date algorithms", 2013.
 
@@ -9,6 +9,7 @@ use super::super::error::{LangError, refuse};
 use super::super::val::{self, Answer, Val};
 use super::super::value::Value;
 use super::super::writer::Writer;
+use super::zones::{Zone, offset};
 use super::{Arguments, Function, arg, named};
 
 const DAY_MS: i64 = 86_400_000;
@@ -149,48 +150,17 @@ pub(crate) fn date_of(value: Value<'_>) -> Option<i64> {
     }
 }
 
-/// The milliseconds that a zone is ahead of UTC; `None` for null.
-fn zone(value: &Val<'_>) -> Result<Option<i64>, LangError> {
-    let name = match value.get() {
-        None => return Ok(Some(0)),
-        Some(value) if value.is_nullish() => return Ok(None),
-        Some(Value::String(name)) => name,
-        Some(other) => refuse!(40517, "timezone must evaluate to a string, found {}", other.type_name()),
-    };
-    if matches!(name, "UTC" | "GMT" | "Z" | "Etc/UTC" | "Etc/GMT" | "") {
-        return Ok(Some(0));
-    }
-    match offset(name) {
-        Some(minutes) => Ok(Some(minutes * 60_000)),
-        None => refuse!(
-            40485,
-            "unrecognized time zone identifier: \"{name}\"; offsets like +05:30 and UTC are known"
-        ),
-    }
-}
-
-/// `+05:30`, `-0800`, `+02` in minutes.
-fn offset(name: &str) -> Option<i64> {
-    let sign = match name.as_bytes().first()? {
-        b'+' => 1,
-        b'-' => -1,
-        _ => return None,
-    };
-    let digits: String = name.get(1..)?.split(':').collect();
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let (hours, minutes) = match digits.len() {
-        2 => (digits.as_str(), "0"),
-        4 => digits.split_at(2),
-        _ => return None,
-    };
-    Some(sign * (hours.parse::<i64>().ok()? * 60 + minutes.parse::<i64>().ok()?))
+/// A date as clocks show it somewhere.
+struct Local {
+    ms: i64,
+    /// Milliseconds that the zone is ahead of UTC then.
+    ahead: i64,
+    zone: Zone,
 }
 
 /// Date and zone of two operands; `None` if either is null.
-fn local(name: &str, date: &Val<'_>, timezone: &Val<'_>) -> Result<Option<(i64, i64)>, LangError> {
-    let zone = zone(timezone)?;
+fn local(name: &str, date: &Val<'_>, timezone: &Val<'_>) -> Result<Option<Local>, LangError> {
+    let zone = Zone::of(timezone)?;
     if date.is_nullish() {
         return Ok(None);
     }
@@ -199,8 +169,8 @@ fn local(name: &str, date: &Val<'_>, timezone: &Val<'_>) -> Result<Option<(i64, 
     };
     match zone {
         None => Ok(None),
-        Some(zone) => match ms.checked_add(zone) {
-            Some(ms) => Ok(Some((ms, zone))),
+        Some(zone) => match ms.checked_add(zone.ahead(ms)) {
+            Some(local) => Ok(Some(Local { ms: local, ahead: zone.ahead(ms), zone })),
             None => refuse!(Overflow, "{name}: date out of range"),
         },
     }
@@ -212,13 +182,15 @@ fn number(n: i64) -> Val<'static> {
 
 fn field(args: &[Val<'_>], get: fn(&Parts) -> i64) -> Answer {
     Ok(match local("the date operator", arg(args, 0), arg(args, 1))? {
-        Some((ms, _)) => number(get(&Parts::of(ms))),
+        Some(local) => number(get(&Parts::of(local.ms))),
         None => Val::NULL,
     })
 }
 
 fn to_parts(args: &[Val<'_>]) -> Answer {
-    let Some((ms, _)) = local("$dateToParts", arg(args, 0), arg(args, 1))? else { return Ok(Val::NULL) };
+    let Some(Local { ms, .. }) = local("$dateToParts", arg(args, 0), arg(args, 1))? else {
+        return Ok(Val::NULL);
+    };
     let parts = Parts::of(ms);
     let iso = match arg(args, 2).get() {
         None | Some(Value::Bool(false)) => false,
@@ -246,7 +218,7 @@ fn to_parts(args: &[Val<'_>]) -> Answer {
 }
 
 fn from_parts(args: &[Val<'_>]) -> Answer {
-    let Some(zone) = zone(arg(args, 7))? else { return Ok(Val::NULL) };
+    let Some(zone) = Zone::of(arg(args, 7))? else { return Ok(Val::NULL) };
     let get = |at: usize, default: i64| -> Result<Option<i64>, LangError> {
         match arg(args, at).get() {
             None => Ok(Some(default)),
@@ -281,7 +253,7 @@ fn from_parts(args: &[Val<'_>]) -> Answer {
         }
         Parts { year, month: b, day: c, hour, minute, second, millisecond }
     };
-    match parts.to_ms().and_then(|ms| ms.checked_sub(zone)) {
+    match parts.to_ms().and_then(|ms| zone.utc(ms)) {
         Some(ms) => Ok(Val::Ref(Value::DateTime(ms))),
         None => refuse!(Overflow, "$dateFromParts: date out of range"),
     }
@@ -312,14 +284,14 @@ const MONTHS: [&str; 12] = [
 ];
 
 fn to_text(args: &[Val<'_>]) -> Answer {
-    let Some((ms, zone)) = local("$dateToString", arg(args, 0), arg(args, 2))? else {
+    let Some(Local { ms, ahead, .. }) = local("$dateToString", arg(args, 0), arg(args, 2))? else {
         return Ok(match arg(args, 3) {
             Val::Missing => Val::NULL,
             other => other.clone().into_static(),
         });
     };
     let format = match arg(args, 1).get() {
-        None if zone == 0 => return val::text(&iso_text(ms)),
+        None if ahead == 0 => return val::text(&iso_text(ms)),
         None => "%Y-%m-%dT%H:%M:%S.%L%z",
         Some(Value::String(format)) => format,
         Some(value) if value.is_nullish() => return Ok(Val::NULL),
@@ -328,7 +300,7 @@ fn to_text(args: &[Val<'_>]) -> Answer {
         }
     };
     let t = Parts::of(ms);
-    let minutes = zone / 60_000;
+    let minutes = ahead / 60_000;
     let mut out = String::new();
     let mut rest = format.chars();
     while let Some(character) = rest.next() {
@@ -380,15 +352,20 @@ fn from_text(args: &[Val<'_>]) -> Answer {
         ),
         None => return Ok(Val::NULL),
     };
-    let Some(zone) = zone(arg(args, 2))? else { return Ok(Val::NULL) };
+    let Some(zone) = Zone::of(arg(args, 2))? else { return Ok(Val::NULL) };
     let parsed = match arg(args, 1).get() {
-        None => parse_iso(text, zone),
-        Some(Value::String(format)) => parse_format(text, format, zone)?,
+        None => shown(text),
+        Some(Value::String(format)) => parse_format(text, format)?,
         Some(value) if value.is_nullish() => return Ok(Val::NULL),
         Some(other) => {
             refuse!(40684, "$dateFromString requires that 'format' be a string, found: {}", other.type_name())
         }
     };
+    // What the text says of its zone comes before what the operand says.
+    let parsed = parsed.and_then(|(ms, ahead)| match ahead {
+        Some(ahead) => ms.checked_sub(ahead),
+        None => zone.utc(ms),
+    });
     match parsed {
         Some(ms) => Ok(Val::Ref(Value::DateTime(ms))),
         None if arg(args, 3).get().is_some() => Ok(default(3)),
@@ -420,17 +397,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `Z`, `+02:00`, or nothing.
-    fn zone(&mut self, default: i64) -> Option<i64> {
+    /// `Z`, `+02:00`, or nothing: milliseconds ahead of UTC, if it says so.
+    fn zone(&mut self) -> Option<Option<i64>> {
         let rest = self.0.trim_start();
         if rest.is_empty() {
-            return Some(default);
+            return Some(None);
         }
         self.0 = "";
         if matches!(rest, "Z" | "z" | "UTC" | "GMT") {
-            Some(0)
+            Some(Some(0))
         } else {
-            offset(rest).map(|minutes| minutes * 60_000)
+            offset(rest).map(|minutes| Some(minutes * 60_000))
         }
     }
 }
@@ -444,8 +421,14 @@ fn valid(parts: &Parts) -> bool {
         && (0..60).contains(&parts.second)
 }
 
-/// `2026-11-21`, with a time behind `T` or a space, a fraction, a zone.
-pub(crate) fn parse_iso(text: &str, zone: i64) -> Option<i64> {
+/// `2026-11-21`, with a time behind `T` or a space, a fraction, a zone; UTC without one.
+pub(crate) fn parse_iso(text: &str) -> Option<i64> {
+    let (ms, ahead) = shown(text)?;
+    ms.checked_sub(ahead.unwrap_or(0))
+}
+
+/// The date that a text shows, and how far ahead of UTC it says that is.
+fn shown(text: &str) -> Option<(i64, Option<i64>)> {
     let mut reader = Reader(text.trim());
     let mut parts =
         Parts { year: reader.number(4, 4)?, month: 1, day: 1, hour: 0, minute: 0, second: 0, millisecond: 0 };
@@ -468,8 +451,8 @@ pub(crate) fn parse_iso(text: &str, zone: i64) -> Option<i64> {
             }
         }
     }
-    let zone = reader.zone(zone)?;
-    if valid(&parts) { parts.to_ms()?.checked_sub(zone) } else { None }
+    let ahead = reader.zone()?;
+    if valid(&parts) { Some((parts.to_ms()?, ahead)) } else { None }
 }
 
 fn fraction(reader: &mut Reader<'_>) -> Option<i64> {
@@ -479,9 +462,9 @@ fn fraction(reader: &mut Reader<'_>) -> Option<i64> {
     Some(if digits > 3 { number / 10i64.pow(digits - 3) } else { number * 10i64.pow(3 - digits) })
 }
 
-fn parse_format(text: &str, format: &str, zone: i64) -> Result<Option<i64>, LangError> {
+fn parse_format(text: &str, format: &str) -> Result<Option<(i64, Option<i64>)>, LangError> {
     let mut parts = Parts { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 0, millisecond: 0 };
-    let mut ahead = zone;
+    let mut ahead = None;
     let mut reader = Reader(text);
     let mut rest = format.chars();
     while let Some(character) = rest.next() {
@@ -504,7 +487,7 @@ fn parse_format(text: &str, format: &str, zone: i64) -> Result<Option<i64>, Lang
                 let length = reader.0.bytes().take_while(|byte| b"+-:0123456789Zz".contains(byte)).count();
                 let (name, rest) = reader.0.split_at_checked(length).unwrap_or((reader.0, ""));
                 reader.0 = rest;
-                Reader(name).zone(0).map(|n| ahead = n)
+                Reader(name).zone().map(|n| ahead = Some(n.unwrap_or(0)))
             }
             Some('%') => reader.skip("%").then_some(()),
             other => {
@@ -518,7 +501,7 @@ fn parse_format(text: &str, format: &str, zone: i64) -> Result<Option<i64>, Lang
     if !reader.0.is_empty() || !valid(&parts) {
         return Ok(None);
     }
-    Ok(parts.to_ms().and_then(|ms| ms.checked_sub(ahead)))
+    Ok(parts.to_ms().map(|ms| (ms, ahead)))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -551,9 +534,11 @@ fn unit(name: &str, value: &Val<'_>) -> Result<Option<(Unit, bool)>, LangError> 
     Ok(Some((unit, text == "week")))
 }
 
-fn shift(name: &str, args: &[Val<'_>], sign: i64) -> Answer {
+/// Moves a date by a number of units: date, unit, amount, time zone.
+pub(crate) fn shift(name: &str, args: &[Val<'_>], sign: i64) -> Answer {
     let (unit, amount) = (unit(name, arg(args, 1))?, arg(args, 2));
-    let (Some((ms, zone)), Some((unit, _))) = (local(name, arg(args, 0), arg(args, 3))?, unit) else {
+    let (Some(Local { ms, ahead, zone }), Some((unit, _))) = (local(name, arg(args, 0), arg(args, 3))?, unit)
+    else {
         return Ok(Val::NULL);
     };
     if amount.is_nullish() {
@@ -563,10 +548,15 @@ fn shift(name: &str, args: &[Val<'_>], sign: i64) -> Answer {
         refuse!(5166405, "{name} expects an integer for the amount: {}", amount.or_null());
     };
     let moved = match unit {
-        Unit::Milliseconds(size) => amount.checked_mul(size).and_then(|by| ms.checked_add(by)),
-        Unit::Months(size) => add_months(ms, amount.checked_mul(size)),
+        Unit::Milliseconds(size) if size < DAY_MS => {
+            amount.checked_mul(size).and_then(|by| ms.checked_sub(ahead)?.checked_add(by))
+        }
+        Unit::Milliseconds(size) => {
+            amount.checked_mul(size).and_then(|by| ms.checked_add(by)).and_then(|ms| zone.utc(ms))
+        }
+        Unit::Months(size) => add_months(ms, amount.checked_mul(size)).and_then(|ms| zone.utc(ms)),
     };
-    match moved.and_then(|ms| ms.checked_sub(zone)) {
+    match moved {
         Some(ms) => Ok(Val::Ref(Value::DateTime(ms))),
         None => refuse!(5166406, "{name} overflowed"),
     }
@@ -612,7 +602,8 @@ fn difference(args: &[Val<'_>]) -> Answer {
     let name = "$dateDiff";
     let unit = unit(name, arg(args, 2))?;
     let (a, b) = (local(name, arg(args, 0), arg(args, 3))?, local(name, arg(args, 1), arg(args, 3))?);
-    let (Some((a, _)), Some((b, _)), Some((unit, week))) = (a, b, unit) else { return Ok(Val::NULL) };
+    let (Some(a), Some(b), Some((unit, week))) = (a, b, unit) else { return Ok(Val::NULL) };
+    let (a, b) = (a.ms, b.ms);
     let count = match unit {
         Unit::Months(size) => months_of(b).div_euclid(size) - months_of(a).div_euclid(size),
         Unit::Milliseconds(size) => {
@@ -637,7 +628,8 @@ fn truncate(args: &[Val<'_>]) -> Answer {
             ),
         },
     };
-    let (Some((ms, zone)), Some((unit, week))) = (local(name, arg(args, 0), arg(args, 3))?, unit) else {
+    let (Some(Local { ms, zone, .. }), Some((unit, week))) = (local(name, arg(args, 0), arg(args, 3))?, unit)
+    else {
         return Ok(Val::NULL);
     };
     // Bins are counted from the year 2000.
@@ -660,7 +652,7 @@ fn truncate(args: &[Val<'_>]) -> Answer {
             bin.checked_mul(size).and_then(|from| from.checked_add(origin))
         }
     };
-    match start.and_then(|start| start.checked_sub(zone)) {
+    match start.and_then(|start| zone.utc(start)) {
         Some(ms) => Ok(Val::Ref(Value::DateTime(ms))),
         None => refuse!(5439018, "{name} overflowed"),
     }
@@ -680,14 +672,14 @@ mod tests {
             (-62_135_596_800_000, "0001-01-01T00:00:00.000Z"),
         ] {
             assert_eq!(iso_text(ms), text);
-            assert_eq!(parse_iso(text, 0), Some(ms), "{text}");
+            assert_eq!(parse_iso(text), Some(ms), "{text}");
         }
         for ms in [i64::MIN, i64::MIN + 1, -1, 0, i64::MAX] {
             assert_eq!(Parts::of(ms).to_ms(), Some(ms));
         }
-        let t = Parts::of(parse_iso("2021-01-03", 0).unwrap());
+        let t = Parts::of(parse_iso("2021-01-03").unwrap());
         assert_eq!((t.weekday(), t.iso_weekday(), t.iso_week(), t.day_of_year()), (0, 7, (2020, 53), 3));
-        assert_eq!(parse_iso("2021-02-29", 0), None);
-        assert_eq!(parse_iso("2026-11-21T01:00+01:00", 0), parse_iso("2026-11-21", 0));
+        assert_eq!(parse_iso("2021-02-29"), None);
+        assert_eq!(parse_iso("2026-11-21T01:00+01:00"), parse_iso("2026-11-21"));
     }
 }

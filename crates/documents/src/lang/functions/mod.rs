@@ -9,6 +9,7 @@ mod objects;
 mod sets;
 mod strings;
 mod text_search;
+mod zones;
 
 use super::val::{Answer, Val};
 

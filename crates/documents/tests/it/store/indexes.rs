@@ -128,7 +128,7 @@ fn names_and_options_that_clash_are_refused() {
         IndexDef::on([""]),
         IndexDef::on(["a..b"]),
         IndexDef::on(["$a"]),
-        IndexDef::on(["a.$**"]),
+        IndexDef::on(["a.$**.b"]),
         IndexDef::on(["a", "a"]),
         IndexDef::on(["x", "y"]).expire_after(5),
         IndexDef::on(["x"]).expire_after(-5),
@@ -219,4 +219,47 @@ fn a_hidden_index_is_kept_and_not_used() {
     db.documents.transact(SYNC, |tx| tx.hide_index(&c, "n_1", false)).unwrap();
     assert_eq!(numbers(&db, &c, doc! { "n": 7 }, "n_1"), [7]);
     assert_eq!(db.find(&c, &Find::all()).len(), 200);
+}
+
+#[test]
+fn a_wildcard_index_serves_any_field() {
+    let db = Db::new();
+    let c = seeded(&db, "c", (0..500).map(|n| {
+        doc! { "_id": n, format!("f{}", n % 5): n, "in": { "deep": [ { "x": n % 50 }, { "x": "t" } ] }, "text": format!("t{n}") }
+    }));
+    c.create_index(&IndexDef::on(["$**"])).unwrap();
+    db.verify();
+    for (filter, count) in [
+        (doc! { "f3": 8 }, 1),
+        (doc! { "f3": { "$gte": 490, "$lt": 498 } }, 1),
+        (doc! { "in.deep.x": 7 }, 10),
+        (doc! { "in.deep.x": { "$in": [7, "t"] } }, 500),
+        (doc! { "text": { "$regex": "^t49" } }, 11),
+        (doc! { "f1": 1, "text": "t1" }, 1),
+    ] {
+        assert_eq!(used(&db, &c, &find(filter.clone())), "$**_1", "{filter}");
+        assert_eq!(db.find(&c, &find(filter.clone())).len(), count, "{filter}");
+    }
+    // What it does not hold is looked for elsewhere.
+    for filter in [
+        doc! { "f1": null },
+        doc! { "in": { "deep": 1 } },
+        doc! { "in.deep.0.x": 7 },
+        doc! { "f1": { "$exists": true } },
+    ] {
+        assert_eq!(used(&db, &c, &find(filter.clone())), "COLLSCAN", "{filter}");
+    }
+    c.drop_index("$**_1").unwrap();
+    c.create_index(&IndexDef::on(["in.$**"])).unwrap();
+    assert_eq!(used(&db, &c, &find(doc! { "in.deep.x": 7 })), "in.$**_1");
+    assert_eq!(used(&db, &c, &find(doc! { "f3": 8 })), "COLLSCAN");
+    db.verify();
+    for bad in [
+        IndexDef::on(["$**", "a"]),
+        IndexDef::on(["-$**"]),
+        IndexDef::on(["$**"]).unique(),
+        IndexDef::on(["a*b"]),
+    ] {
+        assert_eq!(c.create_index(&bad).unwrap_err().code(), 67);
+    }
 }

@@ -1,6 +1,7 @@
 //! Which plan is taken, and that hints are obeyed.
 
 use bson::doc;
+use ropewalk_documents::lang::Projection;
 use ropewalk_documents::{DocumentsRead, Find, Hint, IndexDef};
 
 use super::*;
@@ -123,4 +124,103 @@ fn a_sort_that_takes_too_much_memory_is_refused_and_with_a_limit_it_is_not() {
     let error = at.find(&c, &all).unwrap_err();
     assert_eq!(error.code(), 292);
     assert_eq!(at.find(&c, &all.limit(2)).unwrap().len(), 2);
+}
+
+/// The stage of the plan that is on top, and how many keys and documents were looked at.
+fn examined(explained: &Document) -> (String, i64, i64) {
+    let plan = explained.get_document("queryPlanner").unwrap().get_document("winningPlan").unwrap();
+    let stats = explained.get_document("executionStats").unwrap();
+    let stage = plan.get_str("stage").unwrap().to_owned();
+    (stage, stats.get_i64("totalKeysExamined").unwrap(), stats.get_i64("totalDocsExamined").unwrap())
+}
+
+#[test]
+fn a_count_by_an_index_looks_at_no_document() {
+    let db = Db::new();
+    let c = seeded(&db, "c", (0..1000).map(|n| doc! { "_id": n, "a": n % 10, "b": n % 7, "s": "x" }));
+    c.create_index(&IndexDef::on(["a", "-b"])).unwrap();
+    let snapshot = db.documents.engine().snapshot();
+    let mut at = db.documents.at(&snapshot);
+    let mut count = |filter: Document| {
+        let find = find(filter);
+        let explained = plain(&at.explain_count(&c, &find, true).unwrap());
+        (at.count(&c, &find).unwrap(), examined(&explained))
+    };
+    let counted = |keys: i64| ("COUNT".to_owned(), keys, 0);
+    assert_eq!(count(doc! { "a": 3 }), (100, counted(100)));
+    assert_eq!(count(doc! { "a": { "$gte": 3, "$lt": 5 } }), (200, counted(200)));
+    assert_eq!(count(doc! { "a": { "$in": [1, 2] }, "b": { "$lte": 2 } }).1, counted(86));
+    // The filter says more than the ranges, and no more than the entries know.
+    let (found, (stage, _, documents)) = count(doc! { "a": 3, "$or": [ { "b": 1 }, { "b": 2 } ] });
+    assert_eq!((found, stage.as_str(), documents), (28, "PROJECTION_COVERED", 0));
+    // Something that the index does not have.
+    let (found, (stage, ..)) = count(doc! { "a": 3, "s": "x" });
+    assert_eq!((found, stage.as_str()), (100, "FETCH"));
+    assert_eq!(count(doc! { "a": 3, "missing": null }).0, 100);
+    assert_eq!(count(doc! { "_id": { "$gte": 990 } }).0, 10);
+    let paged = find(doc! { "a": 3 }).skip(10).limit(20);
+    assert_eq!(at.count(&c, &paged).unwrap(), 20);
+    assert_eq!(at.distinct(&c, "b", &f(doc! { "a": 3 })).unwrap().len(), 7);
+    // With arrays a document has several entries.
+    c.insert_one(&b(doc! { "_id": 5000, "a": [3, 4] }), SYNC).unwrap();
+    let snapshot = db.documents.engine().snapshot();
+    let mut at = db.documents.at(&snapshot);
+    assert_eq!(at.count(&c, &find(doc! { "a": { "$gte": 3, "$lt": 5 } })).unwrap(), 201);
+}
+
+#[test]
+fn a_covered_query_answers_from_the_index() {
+    let db = Db::new();
+    let values = [
+        doc! { "v": 7, "w": "text" },
+        doc! { "v": 7_i64, "w": bson::oid::ObjectId::from_bytes([7; 12]) },
+        doc! { "v": 7.5, "w": true },
+        doc! { "v": -3, "w": bson::DateTime::from_millis(5) },
+        doc! { "v": null, "w": 1 },
+        doc! { "w": 2 },
+        // Only the document knows these.
+        doc! { "v": -0.0, "w": 3 },
+        doc! { "v": i64::MAX, "w": 4 },
+        doc! { "v": { "x": 1 }, "w": 5 },
+    ];
+    let documents = values.into_iter().enumerate().map(|(id, fields)| {
+        let mut document = doc! { "_id": id as i32 };
+        document.extend(fields);
+        document
+    });
+    let c = seeded(&db, "c", documents);
+    c.create_index(&IndexDef::on(["-v", "w"])).unwrap();
+    c.create_index(&IndexDef::on(["w", "v"]).unique()).unwrap();
+    let snapshot = db.documents.engine().snapshot();
+    let mut at = db.documents.at(&snapshot);
+    let shown = |spec: Document| Projection::parse(d(spec).doc(), &Options::default()).unwrap();
+    for index in ["v_-1_w_1", "w_1_v_1"] {
+        for filter in [doc! {}, doc! { "v": { "$gte": 7 } }, doc! { "v": null }, doc! { "w": { "$gt": 1 } }] {
+            let plain_find = find(filter.clone()).project(shown(doc! { "v": 1, "w": 1, "_id": 1 }));
+            let covered = plain_find.clone().hint(Hint::Name(index.into()));
+            let mut found = db.find(&c, &covered);
+            found.sort_by_key(|document| document.get_i32("_id").unwrap());
+            let mut wanted = db.find(&c, &plain_find.hint(Hint::Natural(false)));
+            // The order of the fields is the index's.
+            wanted.iter_mut().chain(&mut found).for_each(|document| {
+                let mut sorted: Vec<_> = std::mem::take(document).into_iter().collect();
+                sorted.sort_by(|a, b| a.0.cmp(&b.0));
+                document.extend(sorted);
+            });
+            assert_eq!(format!("{found:?}"), format!("{wanted:?}"), "{filter} by {index}");
+        }
+    }
+    let texts =
+        find(doc! { "w": { "$gte": "a" } }).project(shown(doc! { "w": 1 })).sort(sort(doc! { "w": 1 }));
+    let explained = plain(&at.explain(&c, &texts, true).unwrap());
+    assert_eq!(examined(&explained), ("PROJECTION_COVERED".into(), 1, 0));
+    let more = find(doc! { "w": { "$gte": "a" } }).project(shown(doc! { "w": 1, "x": 1 }));
+    assert_eq!(examined(&plain(&at.explain(&c, &more, true).unwrap())), ("FETCH".into(), 1, 1));
+    // A number that becomes another of the same value is another in the index, too.
+    c.update_one(&spec(doc! { "_id": 0 }, doc! { "$set": { "v": 7.0 } }), SYNC).unwrap();
+    db.verify();
+    let seven = find(doc! { "v": 7, "w": "text" })
+        .project(shown(doc! { "v": 1, "_id": 0 }))
+        .hint(Hint::Name("v_-1_w_1".into()));
+    assert_eq!(db.find(&c, &seven), [doc! { "v": 7.0 }]);
 }

@@ -1,7 +1,7 @@
 //! Rules of collections: validators, references, quotas.
 
 use bson::doc;
-use ropewalk_documents::{CollectionOptions, IndexDef, OnDelete, Reference};
+use ropewalk_documents::{Caller, CollectionOptions, IndexDef, OnDelete, Reference};
 
 use super::*;
 
@@ -134,4 +134,104 @@ fn a_quota_is_kept() {
         .unwrap();
     db.documents.transact(SYNC, |tx| tx.set_quota("app", None)).unwrap();
     c.insert_one(&b(doc! { "_id": 102, "text": "x".repeat(5000) }), SYNC).unwrap();
+}
+
+/// A validator may be a JSON Schema; documents that break it already may be changed when it is moderate.
+#[test]
+fn a_schema_refuses_what_does_not_fit() {
+    let db = Db::new();
+    let c = db.coll("c");
+    let schema = doc! { "$jsonSchema": {
+        "bsonType": "object",
+        "required": ["name", "age"],
+        "properties": { "name": { "bsonType": "string", "minLength": 1 }, "age": { "bsonType": "int", "minimum": 0 } },
+    } };
+    let options =
+        CollectionOptions { validator: Some(d(schema.clone())), protected: true, ..Default::default() };
+    c.create(options.clone()).unwrap();
+    c.insert_one(&b(doc! { "_id": 1, "name": "ann", "age": 5 }), SYNC).unwrap();
+    for bad in [
+        doc! { "_id": 2, "name": "bob" },
+        doc! { "_id": 2, "name": "", "age": 1 },
+        doc! { "_id": 2, "name": "x", "age": "1" },
+    ] {
+        assert_eq!(c.insert_one(&b(bad), SYNC).unwrap_err().code(), 121);
+    }
+    let older = spec(doc! { "_id": 1 }, doc! { "$set": { "age": -1 } });
+    assert_eq!(c.update_one(&older, SYNC).unwrap_err().code(), 121);
+    // The same schema again is nothing new, another one is refused.
+    c.set_options(options.clone()).unwrap();
+    assert_eq!(c.set_options(CollectionOptions::default()).unwrap_err().code(), 20);
+    let broken =
+        CollectionOptions { validator: Some(d(doc! { "$jsonSchema": { "type": 5 } })), ..Default::default() };
+    assert!(db.coll("other").create(broken).is_err());
+}
+
+fn caller(uid: &str) -> Option<Caller> {
+    Some(Caller { auth: Some(d(doc! { "uid": uid, "admin": uid == "root" })) })
+}
+
+#[test]
+fn row_rules_say_who_may_do_what() {
+    let db = Db::new();
+    let c = db.coll("notes");
+    let rules = doc! {
+        "read": "resource == null || resource.public || request.auth.uid == resource.owner",
+        "list": "request.auth.uid == resource.owner",
+        "create": "request.resource.owner == request.auth.uid && size(request.resource.text) <= 10",
+        "update": "resource.owner == request.auth.uid && request.resource.owner == resource.owner",
+        "write": "request.auth.admin",
+    };
+    let with_rules = CollectionOptions { rules: Some(d(rules)), ..Default::default() };
+    c.create(with_rules).unwrap();
+    let note = |id: i32, owner: &str, public: bool| doc! { "_id": id, "owner": owner, "public": public, "text": "short" };
+    // The application itself is not asked.
+    c.insert_one(&b(note(1, "ann", true)), SYNC).unwrap();
+    c.insert_one(&b(note(2, "bob", false)), SYNC).unwrap();
+
+    let denied =
+        |error: DocumentsError| assert_eq!((error.code(), error.code_name().as_str()), (13, "Unauthorized"));
+    let mut tx = db.begin(Isolation::Serializable);
+    let mut ann = tx.d();
+    ann.act_for(caller("ann"));
+    assert!(ann.get(&c, Value::Int32(1)).unwrap().is_some());
+    assert!(ann.get(&c, Value::Int32(7)).unwrap().is_none());
+    denied(ann.get(&c, Value::Int32(2)).unwrap_err());
+    assert_eq!(ann.find(&c, &find(doc! { "owner": "ann" })).unwrap().len(), 1);
+    denied(ann.find(&c, &Find::all()).unwrap_err());
+    denied(ann.count(&c, &Find::all()).unwrap_err());
+    denied(ann.distinct(&c, "owner", &f(doc! {})).unwrap_err());
+    ann.insert_one(&c, &b(note(3, "ann", false))).unwrap();
+    denied(ann.insert_one(&c, &b(note(4, "bob", false))).unwrap_err());
+    denied(
+        ann.insert_one(&c, &b(doc! { "_id": 4, "owner": "ann", "text": "much too long a text" }))
+            .unwrap_err(),
+    );
+    ann.update_one(&c, &spec(doc! { "_id": 3 }, doc! { "$set": { "text": "new" } })).unwrap();
+    denied(ann.update_one(&c, &spec(doc! { "_id": 3 }, doc! { "$set": { "owner": "bob" } })).unwrap_err());
+    denied(ann.update_many(&c, &spec(doc! {}, doc! { "$set": { "text": "x" } })).unwrap_err());
+    denied(ann.delete_one(&c, &f(doc! { "_id": 3 })).unwrap_err());
+    // Nobody logged in: request.auth is null, and what has no answer is refused.
+    ann.act_for(Some(Caller { auth: None }));
+    assert!(ann.get(&c, Value::Int32(1)).unwrap().is_some());
+    denied(ann.insert_one(&c, &b(note(5, "ann", false))).unwrap_err());
+    ann.act_for(caller("root"));
+    assert_eq!(ann.delete_many(&c, &f(doc! {})).unwrap(), 3);
+    ann.act_for(None);
+    assert_eq!(ann.find(&c, &Find::all()).unwrap().len(), 0);
+    drop(tx);
+
+    let snapshot = db.documents.engine().snapshot();
+    let mut bob = db.documents.at(&snapshot).acting_for(caller("bob").unwrap());
+    assert_eq!(bob.find(&c, &find(doc! { "owner": "bob" })).unwrap().len(), 1);
+    denied(bob.find(&c, &Find::all()).unwrap_err());
+    // Without rules everybody may.
+    let open = seeded(&db, "open", [doc! { "_id": 1 }]);
+    let snapshot = db.documents.engine().snapshot();
+    let mut bob = db.documents.at(&snapshot).acting_for(caller("bob").unwrap());
+    assert_eq!(bob.find(&open, &Find::all()).unwrap().len(), 1);
+    for broken in [doc! { "read": "resource." }, doc! { "reed": "true" }, doc! { "read": true }] {
+        let options = CollectionOptions { rules: Some(d(broken)), ..Default::default() };
+        assert_eq!(c.set_options(options).unwrap_err().code(), 72);
+    }
 }

@@ -1,0 +1,420 @@
+//! `$setWindowFields`: fields made of the documents around.
+//!
+//! ```text
+//! partitionBy ─▶ partitions, each in the order of sortBy
+//!     documents: [-1, 1]              the one before, itself, the one behind
+//!     range: [-5, "current"]          those whose sort value is up to 5 less, and equal ones
+//!     documents: ["unbounded", ..]    from the first on: one pass, what came before is kept
+//! ```
+//! All documents are held. A window that has a beginning is gone through for each document: cost documents × window.
+//!
+//! Source: MongoDB manual, "$setWindowFields".
+
+use super::accumulate::Accumulator;
+use super::error::{LangError, refuse};
+use super::expression::{Expression, Scope};
+use super::functions::dates;
+use super::functions::sum_of;
+use super::key::key_of;
+use super::memory::Memory;
+use super::order;
+use super::path;
+use super::pipeline::only;
+use super::sort::Sort;
+use super::tree::{Branch, Tree};
+use super::val::Val;
+use super::value::{Doc, DocBuf, Owned, Value};
+use super::window_functions::{Place, Whole};
+use super::writer::Writer;
+
+/// A parsed `$setWindowFields`.
+#[derive(Debug, Clone)]
+pub(crate) struct WindowFields {
+    partition: Option<Expression>,
+    sort: Option<Sort>,
+    outputs: Vec<Output>,
+}
+
+#[derive(Debug, Clone)]
+struct Output {
+    path: Vec<String>,
+    function: Function,
+}
+
+#[derive(Debug, Clone)]
+enum Function {
+    /// Of the documents in a frame.
+    Framed(Framed, Frame),
+    /// Of the whole partition and the document's place in it.
+    Whole(Whole),
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Framed {
+    Accumulate(Accumulator),
+    /// How fast a value changes along the sort, per so many milliseconds if that is a date.
+    Derivative {
+        input: Expression,
+        unit_ms: Option<f64>,
+    },
+    Integral {
+        input: Expression,
+        unit_ms: Option<f64>,
+    },
+    Covariance {
+        pair: [Expression; 2],
+        sample: bool,
+    },
+}
+
+/// Which documents around one count.
+#[derive(Debug, Clone)]
+enum Frame {
+    Documents(Bound<i64>, Bound<i64>),
+    Range(Bound<Owned>, Bound<Owned>, Option<String>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Bound<T> {
+    Unbounded,
+    By(T),
+}
+
+/// One partition in its order.
+pub(super) struct Partition<'p> {
+    pub(super) docs: &'p [DocBuf],
+    /// What each is sorted by, as bytes and, with one field, as a value.
+    pub(super) keys: &'p [Vec<u8>],
+    pub(super) sort: Option<&'p str>,
+}
+
+impl WindowFields {
+    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope) -> Result<Self, LangError> {
+        only("$setWindowFields", spec, &["partitionBy", "sortBy", "output"])?;
+        let partition = spec.get("partitionBy").map(|by| Expression::parse(by, scope)).transpose()?;
+        let sort = match spec.get("sortBy") {
+            None => None,
+            Some(Value::Document(sort)) => Some(Sort::parse(sort)?),
+            Some(other) => refuse!(TypeMismatch, "'sortBy' must be an object, found {}", other.type_name()),
+        };
+        let Some(Value::Document(output)) = spec.get("output") else {
+            refuse!(40414, "BSON field '$setWindowFields.output' is missing but a required field");
+        };
+        let outputs = output
+            .iter()
+            .map(|(name, value)| parse_output(name, value, sort.as_ref(), scope))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { partition, sort, outputs })
+    }
+
+    /// The documents, by partition and in order, with what the windows give.
+    pub(crate) fn finish(&self, docs: Vec<DocBuf>, memory: &Memory) -> Result<Vec<DocBuf>, LangError> {
+        let hold = memory.holder("$setWindowFields");
+        let mut keyed = Vec::with_capacity(docs.len());
+        for doc in docs {
+            let partition = match &self.partition {
+                Some(partition) => {
+                    let value = partition.evaluate_root(doc.doc())?;
+                    if let Some(Value::Array(_)) = value.get() {
+                        refuse!(
+                            TypeMismatch,
+                            "An expression used to partition cannot evaluate to value of type array"
+                        );
+                    }
+                    key_of(value.or_null())
+                }
+                None => Vec::new(),
+            };
+            let key = self.sort.as_ref().map(|sort| sort.key(doc.doc())).unwrap_or_default();
+            hold.take(partition.len() + key.len() + doc.bytes().len())?;
+            keyed.push((partition, key, doc));
+        }
+        keyed.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        let mut out = Vec::with_capacity(keyed.len());
+        for chunk in keyed.chunk_by(|a, b| a.0 == b.0) {
+            let docs: Vec<DocBuf> = chunk.iter().map(|(_, _, doc)| doc.clone()).collect();
+            let keys: Vec<Vec<u8>> = chunk.iter().map(|(_, key, _)| key.clone()).collect();
+            let sort = self.sort.as_ref().and_then(Sort::only).map(|field| field.path.as_str());
+            self.partition(&Partition { docs: &docs, keys: &keys, sort }, memory, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    fn partition(
+        &self,
+        partition: &Partition<'_>,
+        memory: &Memory,
+        out: &mut Vec<DocBuf>,
+    ) -> Result<(), LangError> {
+        let hold = memory.holder("$setWindowFields");
+        let mut columns = Vec::with_capacity(self.outputs.len());
+        for output in &self.outputs {
+            let values = match &output.function {
+                Function::Whole(whole) => whole.values(partition)?,
+                Function::Framed(framed, frame) => framed_values(framed, frame, partition, memory)?,
+            };
+            hold.take(values.iter().flatten().map(Owned::bytes).sum())?;
+            columns.push(values.into_iter());
+        }
+        for doc in partition.docs {
+            let mut tree = Tree::of(doc.doc());
+            for (output, column) in self.outputs.iter().zip(&mut columns) {
+                // A value that is missing leaves no field.
+                match column.next().flatten() {
+                    Some(value) => *tree.create(&output.path)? = Branch::Owned(value),
+                    None => drop(tree.remove(&output.path)),
+                }
+            }
+            out.push(tree.into_document());
+        }
+        Ok(())
+    }
+}
+
+fn parse_output(
+    name: &str,
+    value: Value<'_>,
+    sort: Option<&Sort>,
+    scope: &Scope,
+) -> Result<Output, LangError> {
+    if name.is_empty() || name.split('.').any(|part| part.is_empty() || part.starts_with('$')) {
+        refuse!(FailedToParse, "{name:?} is no path for a field of $setWindowFields");
+    }
+    let Value::Document(spec) = value else {
+        refuse!(FailedToParse, "The field '{name}' must be an object");
+    };
+    let mut operators = spec.iter().filter(|(name, _)| *name != "window");
+    let (Some((operator, operand)), None) = (operators.next(), operators.next()) else {
+        refuse!(FailedToParse, "'{name}' takes one window function and, perhaps, a window");
+    };
+    let path = name.split('.').map(str::to_owned).collect();
+    let window = spec.get("window");
+    if let Some(whole) = Whole::parse(operator, operand, sort, scope)? {
+        if window.is_some() {
+            refuse!(5371601, "{operator} does not accept a 'window' field");
+        }
+        return Ok(Output { path, function: Function::Whole(whole) });
+    }
+    let framed = Framed::parse(operator, operand, sort, scope)?;
+    let frame = match window {
+        None if matches!(framed, Framed::Derivative { .. }) => {
+            refuse!(5624900, "$derivative requires explicit window bounds")
+        }
+        None => Frame::Documents(Bound::Unbounded, Bound::Unbounded),
+        Some(Value::Document(window)) => Frame::parse(window, sort)?,
+        Some(_) => refuse!(FailedToParse, "'window' field must be an object"),
+    };
+    Ok(Output { path, function: Function::Framed(framed, frame) })
+}
+
+impl Frame {
+    fn parse(window: Doc<'_>, sort: Option<&Sort>) -> Result<Self, LangError> {
+        only("window", window, &["documents", "range", "unit"])?;
+        let unit = match window.get("unit") {
+            None => None,
+            Some(Value::String(unit)) => Some(unit.to_owned()),
+            Some(_) => refuse!(FailedToParse, "Window bounds 'unit' must be a string"),
+        };
+        let pair = |value: Value<'_>| match value {
+            Value::Array(bounds) if bounds.values().count() == 2 => {
+                Ok(bounds.values().map(Owned::from).collect::<Vec<_>>())
+            }
+            _ => refuse!(FailedToParse, "Window bounds must be a 2-element array"),
+        };
+        match (window.get("documents"), window.get("range"), unit) {
+            (Some(documents), None, None) => {
+                let bounds = pair(documents)?;
+                let mut bounds = bounds.iter().map(|bound| {
+                    bound_of(bound.value(), |value| {
+                        let whole = value.as_integer().filter(|_| value.is_number());
+                        whole.filter(|n| n.unsigned_abs() < 1 << 40)
+                    })
+                });
+                let (low, high) = (bounds.next().transpose()?, bounds.next().transpose()?);
+                let (low, high) = (low.unwrap_or(Bound::Unbounded), high.unwrap_or(Bound::Unbounded));
+                let unbounded = (&low, &high) == (&Bound::Unbounded, &Bound::Unbounded);
+                if sort.is_none() && !unbounded {
+                    refuse!(5339901, "Document-based bounds require a sortBy");
+                }
+                if let (Bound::By(low), Bound::By(high)) = (&low, &high)
+                    && low > high
+                {
+                    refuse!(5339900, "Lower bound must not exceed upper bound");
+                }
+                Ok(Self::Documents(low, high))
+            }
+            (None, Some(range), unit) => {
+                let Some(field) = sort.and_then(Sort::only).filter(|field| !field.descending) else {
+                    refuse!(5339902, "Range-based bounds require sortBy a single, ascending field");
+                };
+                let _ = field;
+                let bounds = pair(range)?;
+                let mut bounds = bounds.iter().map(|bound| {
+                    bound_of(bound.value(), |value| value.is_number().then(|| Owned::from(value)))
+                });
+                let (low, high) = (bounds.next().transpose()?, bounds.next().transpose()?);
+                let (low, high) = (low.unwrap_or(Bound::Unbounded), high.unwrap_or(Bound::Unbounded));
+                Ok(Self::Range(low, high, unit))
+            }
+            _ => refuse!(
+                FailedToParse,
+                "'window' field that specifies 'unit' or nothing takes either 'documents' or 'range'"
+            ),
+        }
+    }
+
+    /// First place and the one behind the last for the document at `place`.
+    fn around(
+        &self,
+        place: usize,
+        partition: &Partition<'_>,
+        values: &[Owned],
+    ) -> Result<(usize, usize), LangError> {
+        let len = partition.docs.len();
+        match self {
+            Self::Documents(low, high) => {
+                let at = |by: i64| (place as i64).saturating_add(by).clamp(0, len as i64) as usize;
+                let start = match low {
+                    Bound::Unbounded => 0,
+                    Bound::By(by) => at(*by),
+                };
+                let end = match high {
+                    Bound::Unbounded => len,
+                    Bound::By(by) => at(by.saturating_add(1)),
+                };
+                Ok((start, end.max(start)))
+            }
+            Self::Range(low, high, unit) => {
+                let Some(own) = values.get(place) else { return Ok((place, place)) };
+                let edge = |by: &Owned| moved(own.value(), by.value(), unit.as_deref());
+                let start = match low {
+                    Bound::Unbounded => 0,
+                    Bound::By(by) => {
+                        let edge = edge(by)?;
+                        values.partition_point(|value| order::compare(value.value(), edge.value()).is_lt())
+                    }
+                };
+                let end = match high {
+                    Bound::Unbounded => len,
+                    Bound::By(by) => {
+                        let edge = edge(by)?;
+                        values.partition_point(|value| order::compare(value.value(), edge.value()).is_le())
+                    }
+                };
+                Ok((start, end.max(start)))
+            }
+        }
+    }
+}
+
+fn bound_of<T: From<T>>(
+    value: Value<'_>,
+    number: impl Fn(Value<'_>) -> Option<T>,
+) -> Result<Bound<T>, LangError> {
+    match value {
+        Value::String("unbounded") => Ok(Bound::Unbounded),
+        Value::String("current") => match number(Value::Int32(0)) {
+            Some(zero) => Ok(Bound::By(zero)),
+            None => refuse!(FailedToParse, "'current' is no bound here"),
+        },
+        other => match number(other) {
+            Some(by) => Ok(Bound::By(by)),
+            None => refuse!(
+                FailedToParse,
+                "Window bounds must be 'unbounded', 'current', or a number, found {other}"
+            ),
+        },
+    }
+}
+
+/// A sort value so much further.
+fn moved(value: Value<'_>, by: Value<'_>, unit: Option<&str>) -> Result<Owned, LangError> {
+    match (value, unit) {
+        (Value::DateTime(_), Some(unit)) => {
+            let args = [Val::Ref(value), Val::Ref(Value::String(unit)), Val::Ref(by), Val::Missing];
+            Ok(Owned::from(dates::shift("$setWindowFields", &args, 1)?.or_null()))
+        }
+        (value, None) if value.is_number() => Ok(Owned::from(sum_of(value, by))),
+        (Value::DateTime(_), None) => {
+            refuse!(5429513, "Invalid range: Expected the sortBy field to be a number, but it was a date")
+        }
+        (other, None) => refuse!(
+            5429414,
+            "Invalid range: Expected the sortBy field to be a number, but it was {}",
+            other.type_name()
+        ),
+        (other, Some(_)) => refuse!(
+            5429513,
+            "Invalid range: Expected the sortBy field to be a date, but it was {}",
+            other.type_name()
+        ),
+    }
+}
+
+/// What each document of a partition is sorted by, when that is one field.
+fn sort_values(partition: &Partition<'_>) -> Vec<Owned> {
+    let Some(path) = partition.sort else { return Vec::new() };
+    let of = |doc: &DocBuf| path::get(doc.doc(), path).map_or_else(|| Owned::from(Value::Null), Owned::from);
+    partition.docs.iter().map(of).collect()
+}
+
+fn framed_values(
+    framed: &Framed,
+    frame: &Frame,
+    partition: &Partition<'_>,
+    memory: &Memory,
+) -> Result<Vec<Option<Owned>>, LangError> {
+    let values = match frame {
+        Frame::Range(..) => sort_values(partition),
+        Frame::Documents(..) => Vec::new(),
+    };
+    let mut out: Vec<Option<Owned>> = Vec::with_capacity(partition.docs.len());
+    let hold = memory.holder("$setWindowFields");
+    let mut grown = match framed {
+        Framed::Accumulate(accumulator) => Some((0, accumulator.start())),
+        _ => None,
+    };
+    let mut last: Option<(usize, usize)> = None;
+    for place in 0..partition.docs.len() {
+        let (start, end) = frame.around(place, partition, &values)?;
+        if last == Some((start, end)) {
+            out.push(out.last().cloned().flatten());
+            continue;
+        }
+        last = Some((start, end));
+        let docs = partition.docs.get(start..end).unwrap_or_default();
+        let value = match (framed, &mut grown) {
+            (Framed::Accumulate(accumulator), Some((taken, state))) if start == 0 && *taken <= end => {
+                for doc in partition.docs.get(*taken..end).unwrap_or_default() {
+                    hold.take(accumulator.add(state, doc.doc())?)?;
+                }
+                *taken = end;
+                accumulator.finish(state.clone())
+            }
+            (Framed::Accumulate(accumulator), _) => {
+                let mut state = accumulator.start();
+                for doc in docs {
+                    accumulator.add(&mut state, doc.doc())?;
+                }
+                accumulator.finish(state)
+            }
+            (other, _) => other.value(docs, &Place { partition, start })?,
+        };
+        out.push(value.get().map(Owned::from));
+    }
+    Ok(out)
+}
+
+impl Framed {
+    fn parse(name: &str, operand: Value<'_>, sort: Option<&Sort>, scope: &Scope) -> Result<Self, LangError> {
+        if let Some(framed) = Self::parse_along(name, operand, sort, scope)? {
+            return Ok(framed);
+        }
+        if name == "$mergeObjects" || !name.starts_with('$') {
+            refuse!(FailedToParse, "Unrecognized window function, {name}");
+        }
+        let mut spec = Writer::new();
+        spec.put(name, operand);
+        Ok(Self::Accumulate(Accumulator::parse(Value::Document(spec.finish().doc()), scope)?))
+    }
+}
