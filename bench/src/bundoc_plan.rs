@@ -14,7 +14,7 @@ const READING: &[&str] = &["sqlite_full_own"];
 
 /// The plan; `quick` runs fewer operations.
 pub fn plan(quick: bool) -> Plan {
-    let (writes, reads) = if quick { (3_000, 100_000) } else { (20_000, 1_000_000) };
+    let (writes, reads) = if quick { (3_000, 100_000) } else { (10_000, 1_000_000) };
     let rounds = if quick { 1 } else { 2 };
     let mut steps = Vec::new();
     let mut add = |task: Task, peers: &'static [&'static str], row: Row| {
@@ -31,7 +31,7 @@ pub fn plan(quick: bool) -> Plan {
         add(task, DURABLE, row(&format!("insert/{threads}"), &what).durable("sync").reported(report));
     }
     for threads in [1, 50] {
-        let (task, what) = inserts(threads, 10 * writes);
+        let (task, what) = inserts(threads, 5 * writes);
         let row = row(&format!("insert/{threads}/buffered"), &format!("{what}, not synced"));
         add(task, BUFFERED, row.durable("buffered"));
     }
@@ -45,7 +45,7 @@ pub fn plan(quick: bool) -> Plan {
     add(task, DURABLE, row("update/1", what).durable("sync").reported(69.23));
     for (batch, name, report) in [(80, "80-20", 705.3), (50, "50-50", 692.7), (20, "20-80", 705.7)] {
         for (order, suffix, how) in [(Order::Seq, "", "as coded"), (Order::Rand, "/shuffled", "shuffled")] {
-            let (threads, rows, lookups) = (10, 5_000, if quick { 10_000 } else { 50_000 });
+            let (threads, rows, lookups) = (10, 5_000, if quick { 10_000 } else { 20_000 });
             let task = Task { threads, rows, lookups, batch, order, ..Task::new(Group::BundocMix) };
             let what = format!("{name} reads and writes, 10 workers, {how}");
             add(task, DURABLE, row(&format!("mix/{name}{suffix}"), &what).durable("sync").reported(report));
