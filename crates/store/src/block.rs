@@ -30,7 +30,8 @@ use std::cmp::{Ordering, Reverse};
 
 use ropewalk_base::{Decoder, Seq, crc32c};
 
-use crate::search::count_before;
+use crate::fences::Spot;
+use crate::search::{count_before, count_near};
 
 pub(crate) const HEADER_BYTES: usize = 16;
 /// Bytes that a key and its value may have together: 1 GiB, which keeps every offset of a block below 2^31.
@@ -240,6 +241,23 @@ impl<'b> Block<'b> {
     /// it has that key.
     #[inline]
     pub(crate) fn search(&self, key: &[u8], at: Seq) -> Result<(usize, bool), Damage> {
+        self.search_by(key, at, |heads, target| count_before(heads, |h| u64::from_le_bytes(*h) < target))
+    }
+
+    /// As [`Block::search`], where it is likely to be near `spot`.
+    #[inline]
+    pub(crate) fn search_near(&self, key: &[u8], at: Seq, spot: Spot) -> Result<(usize, bool), Damage> {
+        let guess = spot.of(self.layout.count);
+        self.search_by(key, at, |heads, target| count_near(heads, guess, |h| u64::from_le_bytes(*h) < target))
+    }
+
+    #[inline]
+    fn search_by(
+        &self,
+        key: &[u8],
+        at: Seq,
+        count: impl FnOnce(&[[u8; 8]], u64) -> usize,
+    ) -> Result<(usize, bool), Damage> {
         let (order, rest) = self.order_by_prefix(key);
         match order {
             Ordering::Equal => {}
@@ -248,7 +266,7 @@ impl<'b> Block<'b> {
         }
         let target = head(rest);
         let heads = self.heads();
-        let low = count_before(heads, |h| u64::from_le_bytes(*h) < target);
+        let low = count(heads, target);
         match heads.get(low) {
             Some(head) if u64::from_le_bytes(*head) == target => self.settle(rest, target, at, low),
             _ => Ok((low, false)),

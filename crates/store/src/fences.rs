@@ -39,6 +39,24 @@ pub(crate) enum Place {
     After,
 }
 
+/// A block, and about where in it a key stands if keys are spread evenly between its fence and the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) block: usize,
+    /// Of [`Spot::WHOLE`].
+    share: usize,
+}
+
+impl Spot {
+    const WHOLE: usize = 1 << 16;
+
+    /// So much of `whole`, rounded down; `whole` at most 2^32.
+    #[inline]
+    pub(crate) fn of(self, whole: usize) -> usize {
+        (self.share * whole) / Self::WHOLE
+    }
+}
+
 /// The ambiguous fences after the shared bytes; empty for the others.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Tails {
@@ -150,6 +168,17 @@ impl Fences {
             Some(tails) if self.heads.get(index) == Some(&target) => self.settle(tails, rest, target, index),
             _ => index,
         })
+    }
+
+    /// The block that holds `key`, if any does, and where in the block to look first.
+    #[inline]
+    pub(crate) fn spot(&self, key: &[u8]) -> Option<Spot> {
+        let Place::Block(block) = self.locate(key) else { return None };
+        let target = self.shared.cut(key).map_or(0, head);
+        let low = self.heads.get(block).copied().unwrap_or(0);
+        let high = self.heads.get(block + 1).copied().unwrap_or(self.last);
+        let share = target.saturating_sub(low) as f64 / high.saturating_sub(low).max(1) as f64;
+        Some(Spot { block, share: ((share * Spot::WHOLE as f64) as usize).min(Spot::WHOLE) })
     }
 
     /// The last block among those with head `target` (the last of which is `index`) whose fence is not above `rest`.
@@ -266,6 +295,8 @@ mod tests {
             for key in &keys {
                 let first = keys.iter().position(|k| k == key).unwrap();
                 prop_assert_eq!(fences.locate(key), Place::Block(first / per_block));
+                let spot = fences.spot(key).unwrap();
+                prop_assert!(spot.block == first / per_block && spot.of(per_block) <= per_block);
             }
         }
     }

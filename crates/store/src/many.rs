@@ -7,6 +7,7 @@
 use ropewalk_base::{Seq, hash64};
 
 use crate::StoreError;
+use crate::fences::Spot;
 use crate::options::{FilterPolicy, Keyspace};
 use crate::prefetch::prefetch;
 use crate::run::Run;
@@ -54,7 +55,7 @@ impl StoreView {
 struct Lookup<'a> {
     run: &'a Run,
     hash: u64,
-    block: Option<usize>,
+    spot: Option<Spot>,
 }
 
 impl Sorted {
@@ -76,20 +77,20 @@ impl Sorted {
                     hash = hash64(run.filtered(key));
                     run.prefetch_filter(hash);
                 }
-                *lookup = Some(Lookup { run, hash, block: None });
+                *lookup = Some(Lookup { run, hash, spot: None });
             }
         }
         for (key, lookup) in keys.iter().zip(&mut lookups) {
             if let Some(lookup) = lookup
                 && (!filters || lookup.run.may_contain(lookup.hash))
             {
-                lookup.block = lookup.run.locate(key);
+                lookup.spot = lookup.run.locate(key);
             }
         }
         for ((key, found), lookup) in keys.iter().zip(found).zip(&lookups) {
-            let Some(Lookup { run, block, .. }) = *lookup else { continue };
-            let point = match block {
-                Some(block) => run.search(block, key, at)?,
+            let Some(Lookup { run, spot, .. }) = *lookup else { continue };
+            let point = match spot {
+                Some(spot) => run.search(spot, key, at)?,
                 None => None,
             };
             if self.has_ranges

@@ -18,11 +18,12 @@ use ropewalk_vfs::{File, Mapping, OpenMode};
 
 use crate::StoreError;
 use crate::block::{self, Block, Damage};
-use crate::fences::Place;
+use crate::fences::Spot;
 use crate::files::Files;
 use crate::footer::{Footer, TRAILER_BYTES, Trailer, TrailerError};
 use crate::options::{Compression, KeyspaceOptions};
 use crate::prefetch::prefetch;
+use crate::search::NEAR;
 use crate::value::{Entry, Value};
 
 /// Bytes in front of a block of a compressed run: CRC-32C of what follows, then the raw length (0: stored as it is).
@@ -57,8 +58,10 @@ impl<'a> BlockRef<'a> {
     }
 }
 
-/// Cache lines that hold header, heads and ends of a block of some forty entries: what a search looks at.
+/// Cache lines that hold header, heads and ends of a block of some forty entries: what a search without a guess looks at.
 pub(crate) const SEARCH_LINES: usize = 7;
+/// Cache lines that hold the heads near a guess.
+const HEAD_LINES: usize = (2 * NEAR * 8).div_ceil(64) + 1;
 
 /// When to ask the filter.
 #[derive(Debug, Clone, Copy)]
@@ -86,6 +89,8 @@ pub(crate) struct Run {
     mapping: Option<Mapping>,
     /// One bit per block whose checksum was seen to match; `None` when this process wrote the file.
     verified: Option<Box<[AtomicU64]>>,
+    /// Entries of a block, on average.
+    block_entries: usize,
     /// Blocks that walks have gone over and that are still mapped, as far as they adjoin: first and last.
     walked: Mutex<(usize, usize)>,
     files: Arc<Files>,
@@ -189,7 +194,9 @@ impl Run {
         };
         let doomed = AtomicBool::new(false);
         let (walked, files) = (Mutex::default(), files.clone());
-        Ok(Self { id, path, bytes, footer, file, mapping, verified, walked, files, doomed })
+        let block_entries = footer.entries / footer.fences.len().max(1) as u64;
+        let block_entries = block_entries.min(u64::from(u32::MAX)) as usize;
+        Ok(Self { block_entries, id, path, bytes, footer, file, mapping, verified, walked, files, doomed })
     }
 
     /// The file goes when the last reference goes; or stays, when the manifest names it.
@@ -329,19 +336,26 @@ impl Run {
         if let Probe::Late(hash) = probe {
             self.prefetch_filter(hash);
         }
-        let Some(index) = self.locate(key) else { return Ok(None) };
+        let Some(spot) = self.locate(key) else { return Ok(None) };
         if matches!(probe, Probe::Late(hash) if !self.may_contain(hash)) {
             return Ok(None);
         }
-        self.search(index, key, at)
+        self.search(spot, key, at)
     }
 
     /// Where `key` lies, and the cache lines of its block on their way; `None` outside of the run.
     #[inline]
-    pub(crate) fn locate(&self, key: &[u8]) -> Option<usize> {
-        let Place::Block(index) = self.footer.fences.locate(key) else { return None };
-        self.prefetch_block(index, SEARCH_LINES);
-        Some(index)
+    pub(crate) fn locate(&self, key: &[u8]) -> Option<Spot> {
+        let spot = self.footer.fences.spot(key)?;
+        if let (Some(mapping), Some((at, _))) = (&self.mapping, self.footer.block_at(spot.block)) {
+            // Header, heads, and the end of the entry's data, at the same time: where they are follows from the average.
+            let (at, entry) = (at as usize, spot.of(self.block_entries));
+            let heads_at = at + block::HEADER_BYTES + self.footer.fences.shared();
+            prefetch(mapping, at, 1);
+            prefetch(mapping, (heads_at + 8 * entry).saturating_sub(8 * NEAR).max(at), HEAD_LINES);
+            prefetch(mapping, heads_at + 8 * self.block_entries + 2 * entry, 1);
+        }
+        Some(spot)
     }
 
     /// Asks for the filter's cache line for `hash`.
@@ -352,18 +366,14 @@ impl Run {
         }
     }
 
-    /// The newest version of `key` that `at` sees, from block `index` on.
+    /// The newest version of `key` that `at` sees, from the block of `spot` on.
     #[inline]
-    pub(crate) fn search(
-        &self,
-        mut index: usize,
-        key: &[u8],
-        at: Seq,
-    ) -> Result<Option<Entry<'_>>, StoreError> {
+    pub(crate) fn search(&self, spot: Spot, key: &[u8], at: Seq) -> Result<Option<Entry<'_>>, StoreError> {
+        let mut index = spot.block;
         loop {
             let bytes = self.block(index)?;
             let block = Block::parse(&bytes).map_err(|e| self.corrupt(index, e))?;
-            let (position, found) = block.search(key, at).map_err(|e| self.corrupt(index, e))?;
+            let (position, found) = block.search_near(key, at, spot).map_err(|e| self.corrupt(index, e))?;
             if found {
                 let seq = block.seq(position);
                 let place = block.value(position).map_err(|e| self.corrupt(index, e))?;
