@@ -11,6 +11,7 @@ mod events;
 mod log;
 mod postgres;
 mod script;
+mod series;
 mod store;
 
 /// One decoder under test.
@@ -34,6 +35,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "event_value", run: events::value, seeds: events::value_seeds },
     Target { name: "posting_chunk", run: events::chunk, seeds: events::chunk_seeds },
     Target { name: "postgres_message", run: postgres::message, seeds: postgres::message_seeds },
+    Target { name: "series_chunk", run: series::chunk, seeds: series::chunk_seeds },
+    Target { name: "series_histograms", run: series::histograms, seeds: series::histogram_seeds },
+    Target { name: "series_section", run: series::section, seeds: series::section_seeds },
+    Target { name: "prometheus_chunk", run: series::block_chunk, seeds: series::block_chunk_seeds },
+    Target { name: "prometheus_index", run: series::block_index, seeds: series::block_index_seeds },
 ];
 
 /// The target called `name`.

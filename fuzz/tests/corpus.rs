@@ -93,4 +93,18 @@ macro_rules! targets {
     };
 }
 
-targets!(log_record, log_segment, manifest, run, commit_record, event_value, posting_chunk);
+targets!(
+    log_record,
+    log_segment,
+    manifest,
+    run,
+    commit_record,
+    event_value,
+    posting_chunk,
+    postgres_message,
+    series_chunk,
+    series_histograms,
+    series_section,
+    prometheus_chunk,
+    prometheus_index,
+);

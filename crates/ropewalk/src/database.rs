@@ -138,6 +138,12 @@ impl Database {
         self.series.stores()
     }
 
+    /// Carries out what the series stores' rules say of retention and downsampling ([`SeriesStore::set_rules`]), in the
+    /// background, again and again with `pause` between, for as long as the answer lives.
+    pub fn enforce_series_rules(&self, pause: std::time::Duration) -> ropewalk_series::Enforcer {
+        self.series.enforce_in_background(&self.engine, pause)
+    }
+
     /// The documents: databases, collections, indexes built beside running writers, change streams. What is written inside a
     /// transaction is written through [`Transaction::documents`].
     pub fn documents(&self) -> &Documents {

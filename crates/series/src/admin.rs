@@ -11,6 +11,7 @@ use ropewalk_engine::{Cursor, Durability, ModelId, Operation, Outcome, ReadView,
 
 use crate::error::SeriesError;
 use crate::matcher::Matcher;
+use crate::metadata::exemplar_key;
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::section::{put_deletion, put_settings};
 use crate::select::SeriesAt;
@@ -58,12 +59,12 @@ impl Operation for SettingsOperation {
 }
 
 /// Deletes samples of a store.
-struct DeleteOperation {
-    state: Arc<StoreState>,
-    from: i64,
-    to: i64,
-    ids: Option<RoaringBitmap>,
-    forget: bool,
+pub(crate) struct DeleteOperation {
+    pub(crate) state: Arc<StoreState>,
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+    pub(crate) ids: Option<RoaringBitmap>,
+    pub(crate) forget: bool,
 }
 
 impl Operation for DeleteOperation {
@@ -132,8 +133,19 @@ impl SeriesStore {
         }
         let (model, store) = (self.model.clone(), self.name().to_owned());
         let settings = SettingsOperation { model, store, options: None, floor: Some(floor) };
-        let delete = DeleteOperation { state, from: i64::MIN, to: floor - 1, ids: None, forget: false };
-        self.run(vec![Box::new(settings), Box::new(delete)])?;
+        let mut operations: Vec<Box<dyn Operation>> = vec![Box::new(settings)];
+        let with_exemplars = {
+            let snapshot = self.engine.snapshot();
+            exemplars_before(&mut snapshot.read().cursor(self.model.exemplars()), state.id, floor)?
+        };
+        let (from, to, forget) = (i64::MIN, floor - 1, false);
+        if !with_exemplars.is_empty() {
+            // Days go as a range of keys; exemplars lie by series.
+            let (state, ids) = (state.clone(), Some(with_exemplars));
+            operations.push(Box::new(DeleteOperation { state, from, to, ids, forget }));
+        }
+        operations.push(Box::new(DeleteOperation { state, from, to, ids: None, forget }));
+        self.run(operations)?;
         Ok(floor)
     }
 
@@ -165,6 +177,26 @@ impl SeriesStore {
     pub fn floor(&self) -> i64 {
         self.model.find(self.name()).map_or(i64::MIN, |state| state.floor())
     }
+}
+
+/// The series of a store that have exemplars before `floor`. Cost: a search for each series with exemplars.
+fn exemplars_before(cursor: &mut Cursor<'_>, store: u32, floor: i64) -> Result<RoaringBitmap, SeriesError> {
+    let mut found = RoaringBitmap::new();
+    cursor.seek(&exemplar_key(store, 0, i64::MIN))?;
+    while cursor.valid() {
+        let key = cursor.key();
+        let Some((of, rest)) = key.split_first_chunk::<4>() else { break };
+        let Some((id, _)) = rest.split_first_chunk::<4>().filter(|_| u32::from_be_bytes(*of) == store) else {
+            break;
+        };
+        let id = u32::from_be_bytes(*id);
+        if key < exemplar_key(store, id, floor).as_slice() {
+            found.insert(id);
+        }
+        let Some(next) = id.checked_add(1) else { break };
+        cursor.seek(&exemplar_key(store, next, i64::MIN))?;
+    }
+    Ok(found)
 }
 
 /// The partitions of a store and the bytes of the chunks in each, ascending.

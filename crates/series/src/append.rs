@@ -13,7 +13,7 @@ use ropewalk_engine::{ModelId, Operation, Outcome, ReadView, Rejection, Verdict}
 use crate::batch::{GroupRef, SampleBatch, Who, take_payload};
 use crate::error::SeriesError;
 use crate::index::Index;
-use crate::labels::{self, LabelsRef};
+use crate::labels::{self, LabelsRef, METRIC_NAME};
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::read::SeriesReader;
 use crate::section::{GroupWriter, NewSeries, Target, put_samples};
@@ -69,6 +69,33 @@ fn sorted(group: &GroupRef<'_>, duplicates: Duplicates) -> Result<Option<(Vec<i6
     match conflict {
         Some(time) if duplicates == Duplicates::Refuse => Err(time),
         _ => Ok(Some(rows.into_iter().unzip())),
+    }
+}
+
+/// What a store takes, while one batch is prepared.
+struct Taken {
+    duplicates: Duplicates,
+    /// Where its retention ends.
+    floor: i64,
+    /// What the clock allows, inclusive.
+    window: (i64, i64),
+}
+
+impl Taken {
+    fn check(&self, oldest: i64, newest: i64, labels: impl FnOnce() -> String) -> Result<(), SeriesError> {
+        let (from_ms, to_ms) = self.window;
+        if oldest < self.floor {
+            return Err(SeriesError::OutOfRetention {
+                labels: labels(),
+                time_ms: oldest,
+                floor_ms: self.floor,
+            });
+        }
+        if oldest < from_ms || newest > to_ms {
+            let time_ms = if oldest < from_ms { oldest } else { newest };
+            return Err(SeriesError::OutOfWindow { labels: labels(), time_ms, from_ms, to_ms });
+        }
+        Ok(())
     }
 }
 
@@ -138,16 +165,45 @@ impl AppendSamples {
     /// Prepares an append to the store `store`.
     ///
     /// # Errors
-    /// Labels over the limits; a series id that is not there; samples before the store's retention; with
-    /// [`Duplicates::Refuse`], two values for one time within the batch.
+    /// Labels over the limits; a series id that is not there; samples before the store's retention or too far from
+    /// `now_ms`; with [`Duplicates::Refuse`], two values for one time within the batch.
     pub(crate) fn new(
+        model: Arc<SeriesModel>,
+        store: &str,
+        batch: &SampleBatch,
+        now_ms: impl FnOnce() -> i64,
+    ) -> Result<Self, SeriesError> {
+        let state = model.find(store);
+        let (options, floor) =
+            state.as_ref().map_or((SeriesOptions::default(), i64::MIN), |s| (s.options(), s.floor()));
+        let mut taken = Taken { duplicates: options.duplicates, floor, window: (i64::MIN, i64::MAX) };
+        if (options.past_ms_max, options.future_ms_max) != (i64::MAX, i64::MAX) {
+            let now = now_ms();
+            taken.window =
+                (now.saturating_sub(options.past_ms_max), now.saturating_add(options.future_ms_max));
+        }
+        Self::prepare(model, (store, state), batch, &taken)
+    }
+
+    /// Prepares samples that take the place of others, which the same commit deletes: no rule of the store stands
+    /// against them.
+    pub(crate) fn replacing(
         model: Arc<SeriesModel>,
         store: &str,
         batch: &SampleBatch,
     ) -> Result<Self, SeriesError> {
         let state = model.find(store);
-        let (options, floor) =
-            state.as_ref().map_or((SeriesOptions::default(), i64::MIN), |s| (s.options(), s.floor()));
+        let floor = state.as_ref().map_or(i64::MIN, |state| state.floor());
+        let taken = Taken { duplicates: Duplicates::KeepLast, floor, window: (i64::MIN, i64::MAX) };
+        Self::prepare(model, (store, state), batch, &taken)
+    }
+
+    fn prepare(
+        model: Arc<SeriesModel>,
+        (store, state): (&str, Option<Arc<StoreState>>),
+        batch: &SampleBatch,
+        taken: &Taken,
+    ) -> Result<Self, SeriesError> {
         let (Resolved { targets, unknown, known }, deaths) = {
             let index = state.as_ref().map(|state| state.index.read());
             let deaths = index.as_ref().map_or(0, |index| index.deaths());
@@ -170,7 +226,7 @@ impl AppendSamples {
         let mut writer = GroupWriter::default();
         writer.out.reserve(batch.len() * 10);
         for (group, target) in batch.groups().zip(&targets) {
-            append.group(&mut writer, &group, (*target, chunks), (options.duplicates, floor))?;
+            append.group(&mut writer, &group, (*target, chunks), taken)?;
         }
         append.groups = writer.out;
         Ok(append)
@@ -181,9 +237,9 @@ impl AppendSamples {
         writer: &mut GroupWriter,
         group: &GroupRef<'_>,
         (target, chunks): (Target, bool),
-        (duplicates, floor): (Duplicates, i64),
+        taken: &Taken,
     ) -> Result<(), SeriesError> {
-        let sorted = sorted(group, duplicates)
+        let sorted = sorted(group, taken.duplicates)
             .map_err(|time_ms| SeriesError::DuplicateSample { labels: self.name(target), time_ms })?;
         let (times, bits) = match &sorted {
             Some((times, bits)) => (times.as_slice(), bits.as_slice()),
@@ -194,19 +250,18 @@ impl AppendSamples {
                 histogram.check()?;
             }
         }
-        let rich_times = group.rich.iter().map(|(time, _)| time);
-        if let Some(time_ms) = times.first().copied().into_iter().chain(rich_times).min() {
-            if time_ms < floor {
-                let labels = self.name(target);
-                return Err(SeriesError::OutOfRetention { labels, time_ms, floor_ms: floor });
-            }
-            self.oldest = self.oldest.min(time_ms);
+        let rich_times = || group.rich.iter().map(|(time, _)| time);
+        let oldest = times.first().copied().into_iter().chain(rich_times()).min();
+        let newest = times.last().copied().into_iter().chain(rich_times()).max();
+        if let (Some(oldest), Some(newest)) = (oldest, newest) {
+            taken.check(oldest, newest, || self.name(target))?;
+            self.oldest = self.oldest.min(oldest);
         }
         writer.floats(target, times, bits, chunks);
         writer.rich(target, group.rich.len(), group.rich.iter());
         writer.exemplars(target, group.exemplars);
         self.samples += (times.len() + group.rich.len()) as u64;
-        if duplicates == Duplicates::Refuse {
+        if taken.duplicates == Duplicates::Refuse {
             let samples = times.iter().copied().zip(bits.iter().copied()).collect();
             self.checks.push(Check { target, samples });
         }
@@ -235,6 +290,7 @@ impl AppendSamples {
         let Some(state) = self.state.clone() else {
             let what = "the 2^32 - 1 series stores of this engine";
             self.model.next_id().ok_or(SeriesError::Exhausted { what })?;
+            // The defaults know no limit by metric.
             return self.check_room(0, 0, SeriesOptions::default());
         };
         {
@@ -249,6 +305,7 @@ impl AppendSamples {
                 unknown.id = index.find(&unknown.labels);
             }
             self.check_room(index.len(), index.last(), state.options())?;
+            self.check_metrics(&index, state.options().metric_series_max)?;
         }
         let floor_ms = state.floor();
         if self.oldest < floor_ms {
@@ -268,6 +325,27 @@ impl AppendSamples {
         }
         if new > u64::from(u32::MAX - last) {
             return Err(SeriesError::Exhausted { what: "the 2^32 - 1 series numbers of this store" });
+        }
+        Ok(())
+    }
+
+    /// Counts the new series of each metric with those that are there.
+    fn check_metrics(&self, index: &Index, max: u64) -> Result<(), SeriesError> {
+        if max == u64::MAX {
+            return Ok(());
+        }
+        let mut new: HashMap<&str, (u64, LabelsRef<'_>)> = HashMap::new();
+        for unknown in self.unknown.iter().filter(|u| u.id.is_none()) {
+            let labels = LabelsRef(&unknown.labels);
+            let metric = labels.get(METRIC_NAME).unwrap_or_default();
+            new.entry(metric).or_insert((0, labels)).0 += 1;
+        }
+        for (metric, (new, labels)) in new {
+            let held = new + index.alive_with(METRIC_NAME, metric);
+            if held > max {
+                let (metric, labels) = (metric.to_owned(), labels.to_string());
+                return Err(SeriesError::MetricLimit { metric, held, max, labels });
+            }
         }
         Ok(())
     }

@@ -230,7 +230,7 @@ const HAS_START: u8 = 1;
 const IS_HISTOGRAM: u8 = 2;
 
 /// `u8 flags (1 start, 2 histogram) │ [start signed] │ histogram, or the bits of a float`.
-fn put_payload(out: &mut Vec<u8>, start_ms: i64, value: Result<&Histogram, u64>) {
+pub(crate) fn put_payload(out: &mut Vec<u8>, start_ms: i64, value: Result<&Histogram, u64>) {
     let start = if start_ms == 0 { 0 } else { HAS_START };
     out.push(start | if value.is_ok() { IS_HISTOGRAM } else { 0 });
     if start_ms != 0 {

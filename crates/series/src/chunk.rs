@@ -5,24 +5,31 @@
 //! varint      number of samples, 1 to 8192
 //! signed      first time, relative to a base that the place of the chunk gives
 //! varint      last time − first time
-//! [aggregates 48 bytes: sum, least, greatest, first, last as f64; resets u32, samples that count u32]
+//! [aggregates: u8 flags │ sum │ first │ last │ [least] │ [greatest] │ resets varint │ [samples that count varint]]
 //! u8 times    0: equal steps; 1: first step signed, then packed zigzag of the steps' differences
 //! u8 values   see `values`
 //! ```
 //! (`signed` is a zigzag varint; packed numbers are those of `pack`.) Times never fall; equal times are kept in the order in
 //! which they came. All differences wrap, so the whole range of `i64` is allowed.
 //!
-//! The aggregates leave staleness markers out.
+//! The aggregates leave staleness markers out. Their flags: 1 least is first, 2 least is last, 4 greatest is first, 8 greatest
+//! is last, 16 not all samples count. Each is a u8 e and m signed where it is m / 10^e with e up to 9, else 255 and 8 bytes.
 
-use ropewalk_base::{DecodeError, Decoder, put_u32, put_varint};
+use ropewalk_base::{DecodeError, Decoder, put_varint};
 
 use crate::pack::{pack, put_signed, take_signed, unpack, unzigzag, zigzag};
 use crate::values;
 
 /// Most samples that a chunk may hold: bounds what decoding a damaged chunk may allocate.
 pub(crate) const CHUNK_SAMPLES_MAX: usize = 8192;
-/// Samples from which on a chunk carries aggregates: they take 48 bytes.
+/// Samples from which on a stored chunk carries aggregates: they take about twenty bytes.
 const AGGREGATES_FROM: usize = 480;
+
+const LEAST_IS_FIRST: u8 = 1;
+const LEAST_IS_LAST: u8 = 2;
+const GREATEST_IS_FIRST: u8 = 4;
+const GREATEST_IS_LAST: u8 = 8;
+const SOME_COUNT: u8 = 16;
 
 const SAMPLES: u8 = 1;
 const WITH_AGGREGATES: u8 = 3;
@@ -81,19 +88,52 @@ impl Aggregates {
         }
     }
 
-    fn put(&self, out: &mut Vec<u8>) {
-        for value in [self.sum, self.min, self.max, self.first, self.last] {
-            out.extend_from_slice(&value.to_bits().to_le_bytes());
+    /// Appends them, as those of a chunk of `samples`.
+    fn put(&self, samples: usize, out: &mut Vec<u8>) {
+        let same = |a: f64, b: f64| a.to_bits() == b.to_bits();
+        let flag = |flag: u8, set: bool| if set { flag } else { 0 };
+        let least =
+            flag(LEAST_IS_FIRST, same(self.min, self.first)) | flag(LEAST_IS_LAST, same(self.min, self.last));
+        let greatest = flag(GREATEST_IS_FIRST, same(self.max, self.first))
+            | flag(GREATEST_IS_LAST, same(self.max, self.last));
+        let some = flag(SOME_COUNT, self.count as usize != samples);
+        out.push(least | greatest | some);
+        [self.sum, self.first, self.last].into_iter().for_each(|value| values::put_float(value, out));
+        if least == 0 {
+            values::put_float(self.min, out);
         }
-        put_u32(out, self.resets);
-        put_u32(out, self.count);
+        if greatest == 0 {
+            values::put_float(self.max, out);
+        }
+        put_varint(out, u64::from(self.resets));
+        if some != 0 {
+            put_varint(out, u64::from(self.count));
+        }
     }
 
-    fn take(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        let mut float = || decoder.u64("aggregate").map(f64::from_bits);
-        let (sum, min, max, first, last) = (float()?, float()?, float()?, float()?, float()?);
-        let resets = decoder.u32("resets")?;
-        Ok(Self { count: decoder.u32("count")?, sum, min, max, first, last, resets })
+    fn take(samples: usize, decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let offset = decoder.offset();
+        let flags = decoder.u8("flags of aggregates")?;
+        if flags >= 2 * SOME_COUNT {
+            return Err(DecodeError { what: "known flags of aggregates", offset });
+        }
+        let is = |flag: u8| flags & flag != 0;
+        let sum = values::take_float(decoder)?;
+        let (first, last) = (values::take_float(decoder)?, values::take_float(decoder)?);
+        let mut extreme = |is_first: u8, is_last: u8| match (is(is_first), is(is_last)) {
+            (true, _) => Ok(first),
+            (false, true) => Ok(last),
+            _ => values::take_float(decoder),
+        };
+        let min = extreme(LEAST_IS_FIRST, LEAST_IS_LAST)?;
+        let max = extreme(GREATEST_IS_FIRST, GREATEST_IS_LAST)?;
+        let mut number = |what| {
+            let number = decoder.varint(what)?;
+            u32::try_from(number).map_err(|_| DecodeError { what, offset })
+        };
+        let resets = number("resets")?;
+        let count = if is(SOME_COUNT) { number("samples that count")? } else { samples as u32 };
+        Ok(Self { count, sum, min, max, first, last, resets })
     }
 }
 
@@ -126,7 +166,10 @@ impl<'a> ChunkHead<'a> {
         if last < first || (last.wrapping_sub(first)) as u64 != span {
             return Err(DecodeError { what: "times that do not fall", offset });
         }
-        let aggregates = if form == WITH_AGGREGATES { Some(Aggregates::take(&mut decoder)?) } else { None };
+        let aggregates = match form {
+            WITH_AGGREGATES => Some(Aggregates::take(count as usize, &mut decoder)?),
+            _ => None,
+        };
         Ok(Self { count: count as usize, first, last, aggregates, columns: decoder })
     }
 
@@ -199,18 +242,38 @@ pub(crate) struct ChunkEncoder {
 }
 
 impl ChunkEncoder {
-    /// Appends a chunk. `times` never fall; both columns have the same length, 1 to [`CHUNK_SAMPLES_MAX`].
+    /// Appends a chunk for a file. `times` never fall; both columns have the same length, 1 to [`CHUNK_SAMPLES_MAX`].
     pub(crate) fn encode(&mut self, base: i64, times: &[i64], bits: &[u64], out: &mut Vec<u8>) {
+        let one = bits.first().is_some_and(|first| bits.iter().all(|b| b == first));
+        // Those of a constant are no more work than reading them.
+        let aggregates = if times.len() >= AGGREGATES_FROM && !one { Aggregates::of(bits) } else { None };
+        self.encode_as(base, times, bits, aggregates, out);
+    }
+
+    /// Appends a chunk that lives until the next flush: as [`ChunkEncoder::encode`], for less work and a few bytes more.
+    pub(crate) fn encode_briefly(&mut self, base: i64, times: &[i64], bits: &[u64], out: &mut Vec<u8>) {
+        self.values.is_brief = true;
+        self.encode_as(base, times, bits, None, out);
+        self.values.is_brief = false;
+    }
+
+    fn encode_as(
+        &mut self,
+        base: i64,
+        times: &[i64],
+        bits: &[u64],
+        aggregates: Option<Aggregates>,
+        out: &mut Vec<u8>,
+    ) {
         debug_assert!(times.len() == bits.len() && times.len() <= CHUNK_SAMPLES_MAX);
         debug_assert!(times.is_sorted());
         let (Some(first), Some(last)) = (times.first().copied(), times.last().copied()) else { return };
-        let aggregates = if times.len() >= AGGREGATES_FROM { Aggregates::of(bits) } else { None };
         out.push(if aggregates.is_some() { WITH_AGGREGATES } else { SAMPLES });
         put_varint(out, times.len() as u64);
         put_signed(out, first.wrapping_sub(base));
         put_varint(out, last.wrapping_sub(first) as u64);
         if let Some(aggregates) = aggregates {
-            aggregates.put(out);
+            aggregates.put(times.len(), out);
         }
         self.encode_times(times, out);
         self.values.encode(bits, out);
@@ -368,5 +431,39 @@ mod tests {
             Aggregates { count: 599, sum, min: 0.0, max: 299.0, first: 0.0, last: 299.0, resets: 1 };
         assert_eq!(found, expected);
         assert!(Aggregates::of(&[STALE_BITS]).is_none());
+    }
+
+    #[test]
+    fn golden_aggregates() {
+        let mut bytes = Vec::new();
+        let counter =
+            Aggregates { count: 5, sum: 60.0, min: 1.5, max: 20.0, first: 1.5, last: 20.0, resets: 0 };
+        counter.put(5, &mut bytes);
+        assert_eq!(hex(&bytes), "090078011e002800");
+        bytes.clear();
+        let gauge = Aggregates {
+            count: 4,
+            sum: f64::INFINITY,
+            min: 0.0,
+            max: 3.0,
+            first: 2.0,
+            last: 1.0,
+            resets: 300,
+        };
+        gauge.put(5, &mut bytes);
+        assert_eq!(hex(&bytes), "10ff000000000000f07f0004000200000006ac0204");
+    }
+
+    proptest! {
+        #[test]
+        fn aggregates_round_trip(bits in prop::collection::vec(any_bits(), 1..20), more in 0..2_usize) {
+            let Some(aggregates) = Aggregates::of(&bits) else { return Ok(()) };
+            let mut bytes = Vec::new();
+            aggregates.put(bits.len() + more, &mut bytes);
+            let mut decoder = Decoder::new(&bytes);
+            let back = Aggregates::take(bits.len() + more, &mut decoder).unwrap();
+            prop_assert!(decoder.is_empty());
+            prop_assert_eq!(format!("{back:?}"), format!("{aggregates:?}"));
+        }
     }
 }

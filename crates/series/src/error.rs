@@ -60,6 +60,30 @@ pub enum SeriesError {
         /// Oldest time that is kept.
         floor_ms: i64,
     },
+    /// The sample's time is further from the clock than the store allows. Nothing was written.
+    #[error("sample at {time_ms} ms of series {labels}: samples from {from_ms} to {to_ms} ms are taken now")]
+    OutOfWindow {
+        /// The series.
+        labels: String,
+        /// Time of the sample.
+        time_ms: i64,
+        /// Oldest time that is taken.
+        from_ms: i64,
+        /// Newest time that is taken.
+        to_ms: i64,
+    },
+    /// A metric has as many series as it may. Nothing was written.
+    #[error("metric {metric:?} would have {held} series, {max} are allowed; first new one: {labels}")]
+    MetricLimit {
+        /// Value of `__name__`.
+        metric: String,
+        /// Series that it would have.
+        held: u64,
+        /// The limit.
+        max: u64,
+        /// The first series that is new.
+        labels: String,
+    },
     /// The store holds as many series as it may. Nothing was written.
     #[error(
         "the batch has {new} new series, the store {store:?} holds {held} of at most {max}; first new one: {labels}"

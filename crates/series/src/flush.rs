@@ -14,8 +14,6 @@
 //! Merging is how chunks become long when a checkpoint holds few samples of each series: chunks up to four times as large
 //! as what is merged so far come along, so a sample is rewritten a few times until its chunk is full, and never again.
 
-use std::ops::Range;
-
 use ropewalk_base::Seq;
 use ropewalk_engine::{Cursor, Keyspace};
 use ropewalk_store::{NewRun, Store, StoreView};
@@ -23,9 +21,8 @@ use ropewalk_store::{NewRun, Store, StoreView};
 use crate::chunk::{ChunkEncoder, ChunkHead};
 use crate::error::SeriesError;
 use crate::memory::{Deletion, Head, SeriesMemory, StoreMemory};
-use crate::stored::{
-    ChunkKey, KeyBytes, damaged, each_chunk, each_rich, partition_of, partitions, put_rich, series_start,
-};
+use crate::rich::{each_rich, put_rich};
+use crate::stored::{ChunkKey, KeyBytes, damaged, each_chunk, partition_of, partitions, series_start};
 use crate::types::Duplicates;
 
 /// Most samples of a chunk that is written here.
@@ -41,35 +38,55 @@ struct Row<V> {
     value: V,
 }
 
-/// The entries of a flush, in the order in which they came to be.
+/// The entries of a flush, in the order in which they came to be, one behind the other: key, version u64, length u32 (its
+/// greatest value: a deletion), value. There may be a million of them, so each costs little more than its bytes.
 #[derive(Default)]
 struct Entries {
     bytes: Vec<u8>,
-    all: Vec<(KeyBytes, Seq, Option<Range<usize>>)>,
+    /// Where each begins.
+    starts: Vec<usize>,
     ranges: Vec<(KeyBytes, KeyBytes, Seq)>,
 }
 
+const DELETED: u32 = u32::MAX;
+
 impl Entries {
     fn put(&mut self, key: KeyBytes, version: Seq, value: Option<&[u8]>) {
-        let value = value.map(|value| {
-            let start = self.bytes.len();
-            self.bytes.extend_from_slice(value);
-            start..self.bytes.len()
-        });
-        self.all.push((key, version, value));
+        self.starts.push(self.bytes.len());
+        self.bytes.extend_from_slice(&key);
+        self.bytes.extend_from_slice(&version.0.to_le_bytes());
+        self.bytes.extend_from_slice(&value.map_or(DELETED, |value| value.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+    }
+
+    fn get(&self, start: usize) -> Option<(&KeyBytes, Seq, Option<&[u8]>)> {
+        let (key, rest) = self.bytes.get(start..)?.split_first_chunk()?;
+        let (version, rest) = rest.split_first_chunk::<8>()?;
+        let (len, rest) = rest.split_first_chunk::<4>()?;
+        let value = match u32::from_le_bytes(*len) {
+            DELETED => None,
+            len => Some(rest.get(..len as usize)?),
+        };
+        Some((key, Seq(u64::from_le_bytes(*version)), value))
     }
 
     fn write(mut self, store: &Store, chunks: Keyspace) -> Result<Vec<NewRun>, SeriesError> {
-        // Of two entries with one key and version the later one counts; the sort is stable, so it comes second.
-        self.all.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+        let mut starts = std::mem::take(&mut self.starts);
+        // Newer versions come first. Of two entries with one key and version the later one counts: it begins later.
+        let order = |start: &usize| {
+            let found = self.get(*start);
+            found.map(|(key, version, _)| (*key, std::cmp::Reverse(version), *start))
+        };
+        // They come almost in order, which a stable sort sees.
+        starts.sort_by_key(order);
         let mut writer = store.writer(chunks)?;
         for (start, end, seq) in &self.ranges {
             writer.add_range_tombstone(start, end, *seq)?;
         }
-        for same in self.all.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
-            if let Some((key, version, value)) = same.last() {
-                let value = value.as_ref().map(|range| self.bytes.get(range.clone()).unwrap_or_default());
-                writer.add(key, *version, value)?;
+        let mut entries = starts.iter().filter_map(|start| self.get(*start)).peekable();
+        while let Some((key, version, value)) = entries.next() {
+            if entries.peek().is_none_or(|(next, other, _)| (*next, *other) != (key, version)) {
+                writer.add(key, version, value)?;
             }
         }
         Ok(writer.finish()?)
@@ -213,7 +230,7 @@ impl<'a> StoreFlush<'a> {
         }
         for (_, part) in rich {
             let seq = part.iter().map(|r| r.seq).max().unwrap_or_default();
-            self.put_rich(id, seq, &part);
+            self.put_rich(id, seq, &part)?;
         }
         if deleted {
             let deletions: Vec<Deletion> = self.deletions.iter().filter(|d| d.covers(id)).cloned().collect();
@@ -282,17 +299,19 @@ impl<'a> StoreFlush<'a> {
         Ok(())
     }
 
-    fn put_rich(&mut self, id: u32, seq: Seq, rows: &[Row<std::sync::Arc<[u8]>>]) {
+    fn put_rich(&mut self, id: u32, seq: Seq, rows: &[Row<std::sync::Arc<[u8]>>]) -> Result<(), SeriesError> {
         for partition in rows.chunk_by(|a, b| partition_of(a.time) == partition_of(b.time)) {
             for chunk in partition.chunks(CHUNK_SAMPLES) {
                 let Some(first) = chunk.first() else { continue };
                 let key = ChunkKey::at(first.time, id, true, seq);
                 let samples: Vec<(i64, &[u8])> = chunk.iter().map(|r| (r.time, &*r.value)).collect();
                 self.encoded.clear();
-                put_rich(key.base(), &samples, &mut self.encoded);
+                put_rich(key.base(), &samples, &mut self.encoded)
+                    .map_err(|error| damaged(&key.encode(self.store), &error))?;
                 self.put(key, self.number(seq));
             }
         }
+        Ok(())
     }
 
     /// Writes `encoded`.
@@ -432,13 +451,15 @@ impl<'a> StoreFlush<'a> {
         let key = chunk.key.encode(self.store);
         let mut bytes = Vec::new();
         let (before, left, first) = if chunk.key.rich {
-            let mut samples = Vec::new();
-            each_rich(&chunk.bytes, chunk.key.base(), |time, payload| samples.push((time, payload)))
+            let mut all: Vec<(i64, Vec<u8>)> = Vec::new();
+            each_rich(&chunk.bytes, chunk.key.base(), |time, payload| all.push((time, payload.to_vec())))
                 .map_err(|error| damaged(&key, &error))?;
-            let before = samples.len();
-            samples.retain(|(time, _)| !hidden(*time));
-            put_rich(chunk.key.base(), &samples, &mut bytes);
-            (before, samples.len(), samples.first().map(|(time, _)| *time))
+            let left = all.iter().filter(|(time, _)| !hidden(*time));
+            let left: Vec<(i64, &[u8])> = left.map(|(time, payload)| (*time, payload.as_slice())).collect();
+            if !left.is_empty() {
+                put_rich(chunk.key.base(), &left, &mut bytes).map_err(|error| damaged(&key, &error))?;
+            }
+            (all.len(), left.len(), left.first().map(|(time, _)| *time))
         } else {
             let (times, bits) = decode(self.store, &chunk)?;
             let left = times.iter().zip(&bits).filter(|(time, _)| !hidden(**time));
@@ -470,7 +491,7 @@ fn collect(head: &Head) -> Result<(Floats, Rich), SeriesError> {
     };
     let mut floats = Vec::new();
     let (mut times, mut bits, mut scratch) = (Vec::new(), Vec::new(), Vec::new());
-    for sealed in &head.sealed {
+    for sealed in head.sealed() {
         times.clear();
         bits.clear();
         let chunk = ChunkHead::decode(&sealed.bytes, 0).map_err(bad)?;
@@ -480,7 +501,7 @@ fn collect(head: &Head) -> Result<(Floats, Rich), SeriesError> {
         floats.extend(rows.map(|((time, value), seq)| Row { time: *time, seq, value: *value }));
     }
     floats.extend(head.open.iter().map(|s| Row { time: s.time, seq: s.seq, value: s.bits }));
-    let rich = head.rich.iter().map(|s| Row { time: s.time, seq: s.seq, value: s.payload.clone() });
+    let rich = head.rich().iter().map(|s| Row { time: s.time, seq: s.seq, value: s.payload.clone() });
     Ok((floats, rich.collect()))
 }
 

@@ -35,6 +35,7 @@ impl Hasher for Hashed {
 
 /// Most label values of most systems belong to one series.
 enum Ids {
+    None,
     One(u32),
     Many(RoaringBitmap),
 }
@@ -42,6 +43,7 @@ enum Ids {
 impl Ids {
     fn push(&mut self, id: u32) {
         match self {
+            Self::None => *self = Self::One(id),
             Self::One(one) => *self = Self::Many([*one, id].into_iter().collect()),
             Self::Many(many) => {
                 many.insert(id);
@@ -51,6 +53,7 @@ impl Ids {
 
     fn add_to(&self, all: &mut RoaringBitmap) {
         match self {
+            Self::None => {}
             Self::One(one) => {
                 all.insert(*one);
             }
@@ -60,6 +63,7 @@ impl Ids {
 
     fn meets(&self, ids: &RoaringBitmap) -> bool {
         match self {
+            Self::None => false,
             Self::One(one) => ids.contains(*one),
             Self::Many(many) => !many.is_disjoint(ids),
         }
@@ -67,6 +71,7 @@ impl Ids {
 
     fn common(&self, ids: &RoaringBitmap) -> u64 {
         match self {
+            Self::None => 0,
             Self::One(one) => u64::from(ids.contains(*one)),
             Self::Many(many) => many.intersection_len(ids),
         }
@@ -74,13 +79,22 @@ impl Ids {
 
     fn bytes(&self) -> u64 {
         match self {
-            Self::One(_) => 0,
+            Self::None | Self::One(_) => 0,
             Self::Many(many) => many.serialized_size() as u64,
         }
     }
 }
 
-type Values = BTreeMap<Box<str>, Ids>;
+/// Values in order, each with its place in `Index::lists`.
+type Values = BTreeMap<Box<str>, u32>;
+
+/// What is known of one label name.
+#[derive(Default)]
+struct Name {
+    values: Values,
+    /// The value that came last, and its list: series that come together share most of theirs.
+    last: (String, u32),
+}
 
 /// Series of one store.
 #[derive(Default)]
@@ -91,7 +105,9 @@ pub(crate) struct Index {
     /// Place and length of the labels of id − 1; length 0 where there is no such series.
     places: Vec<(u64, u32)>,
     arena: Arena,
-    postings: BTreeMap<Box<str>, Values>,
+    names: BTreeMap<Box<str>, Name>,
+    /// The series of each value of each name.
+    lists: Vec<Ids>,
     alive: RoaringBitmap,
     /// Deleted since open, with the commit.
     died: HashMap<u32, Seq>,
@@ -172,19 +188,38 @@ impl Index {
             }
         }
         for (name, value) in LabelsRef(labels).iter() {
-            let values = match self.postings.get_mut(name) {
-                Some(values) => values,
-                None => self.postings.entry(name.into()).or_default(),
-            };
-            match values.get_mut(value) {
-                Some(ids) => ids.push(id),
-                None => {
-                    values.insert(value.into(), Ids::One(id));
-                }
-            }
+            self.post(id, name, value);
         }
         self.alive.insert(id);
         self.last = self.last.max(id);
+    }
+
+    fn post(&mut self, id: u32, name: &str, value: &str) {
+        let name = match self.names.get_mut(name) {
+            Some(name) => name,
+            None => self.names.entry(name.into()).or_default(),
+        };
+        if name.last.0 != value {
+            let list = match name.values.get(value) {
+                Some(list) => *list,
+                None => {
+                    let list = self.lists.len() as u32;
+                    self.lists.push(Ids::None);
+                    name.values.insert(value.into(), list);
+                    list
+                }
+            };
+            name.last.0.clear();
+            name.last.0.push_str(value);
+            name.last.1 = list;
+        }
+        if let Some(list) = self.lists.get_mut(name.last.1 as usize) {
+            list.push(id);
+        }
+    }
+
+    fn list(&self, list: u32) -> &Ids {
+        self.lists.get(list as usize).unwrap_or(&Ids::None)
     }
 
     /// Deletes a series as of commit `seq`.
@@ -237,20 +272,21 @@ impl Index {
     /// Series with a value of the matcher's label that its test answers `expected`.
     fn named(&self, matcher: &Matcher, expected: bool, among: &RoaringBitmap) -> RoaringBitmap {
         let mut ids = RoaringBitmap::new();
-        let Some(values) = self.postings.get(matcher.name()) else { return ids };
+        let Some(Name { values, .. }) = self.names.get(matcher.name()) else { return ids };
         match matcher.lookup() {
             Lookup::Texts(texts) if expected => {
-                texts.iter().filter_map(|text| values.get(text.as_str())).for_each(|v| v.add_to(&mut ids));
+                let lists = texts.iter().filter_map(|text| values.get(text.as_str()));
+                lists.for_each(|list| self.list(*list).add_to(&mut ids));
             }
             Lookup::Prefix(prefix) if expected => {
                 let all = matcher.accepts_all();
-                for (_, v) in from_prefix(values, prefix).filter(|(value, _)| all || matcher.test(value)) {
-                    v.add_to(&mut ids);
+                for (_, list) in from_prefix(values, prefix).filter(|(value, _)| all || matcher.test(value)) {
+                    self.list(list).add_to(&mut ids);
                 }
             }
             _ => {
-                for (_, v) in values.iter().filter(|(value, _)| !matcher.test(value)) {
-                    v.add_to(&mut ids);
+                for (_, list) in values.iter().filter(|(value, _)| !matcher.test(value)) {
+                    self.list(*list).add_to(&mut ids);
                 }
             }
         }
@@ -260,21 +296,33 @@ impl Index {
 
     /// Names that occur among `ids`, sorted.
     pub(crate) fn names(&self, ids: &RoaringBitmap) -> Vec<String> {
-        let occurs = |values: &Values| values.values().any(|v| v.meets(ids));
-        self.postings.iter().filter(|(_, v)| occurs(v)).map(|(name, _)| name.to_string()).collect()
+        let occurs = |name: &Name| name.values.values().any(|list| self.list(*list).meets(ids));
+        self.names.iter().filter(|(_, name)| occurs(name)).map(|(name, _)| name.to_string()).collect()
     }
 
     /// Values of `name` that occur among `ids`, sorted, at most `limit`.
     pub(crate) fn values(&self, name: &str, ids: &RoaringBitmap, limit: usize) -> Vec<String> {
-        let values = self.postings.get(name).into_iter().flatten();
-        values.filter(|(_, v)| v.meets(ids)).map(|(value, _)| value.to_string()).take(limit).collect()
+        let values = self.names.get(name).into_iter().flat_map(|name| &name.values);
+        let occurring = values.filter(|(_, list)| self.list(**list).meets(ids));
+        occurring.map(|(value, _)| value.to_string()).take(limit).collect()
     }
 
-    /// For each name: how many values, and how many series have it; then the values themselves through `each`.
+    /// How many series have this value of this name in the newest state; with an empty value, how many lack the name.
+    pub(crate) fn alive_with(&self, name: &str, value: &str) -> u64 {
+        let name = self.names.get(name);
+        let common = |list: &u32| self.list(*list).common(&self.alive);
+        if value.is_empty() {
+            let named: u64 = name.map_or(0, |name| name.values.values().map(common).sum());
+            return self.alive.len() - named;
+        }
+        name.and_then(|name| name.values.get(value)).map_or(0, common)
+    }
+
+    /// Each value of each name with the number of series among `ids` that have it, through `each`.
     pub(crate) fn census(&self, ids: &RoaringBitmap, mut each: impl FnMut(&str, &str, u64)) {
-        for (name, values) in &self.postings {
-            for (value, v) in values {
-                let series = v.common(ids);
+        for (name, Name { values, .. }) in &self.names {
+            for (value, list) in values {
+                let series = self.list(*list).common(ids);
                 if series > 0 {
                     each(name, value, series);
                 }
@@ -284,19 +332,19 @@ impl Index {
 
     /// Bytes of memory, roughly.
     pub(crate) fn bytes(&self) -> u64 {
-        let values =
-            |values: &Values| values.iter().map(|(v, ids)| 64 + v.len() as u64 + ids.bytes()).sum::<u64>();
+        let values = |name: &Name| name.values.keys().map(|value| 48 + value.len() as u64).sum::<u64>();
         self.arena.used()
-            + self.places.len() as u64 * 16
+            + self.places.capacity() as u64 * 16
             + self.by_hash.capacity() as u64 * 17
-            + self.postings.values().map(values).sum::<u64>()
+            + self.names.values().map(values).sum::<u64>()
+            + self.lists.iter().map(|ids| 32 + ids.bytes()).sum::<u64>()
     }
 }
 
-fn from_prefix<'a>(values: &'a Values, prefix: &str) -> impl Iterator<Item = (&'a str, &'a Ids)> {
-    let range: Range<'a, Box<str>, Ids> = values.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+fn from_prefix<'a>(values: &'a Values, prefix: &str) -> impl Iterator<Item = (&'a str, u32)> {
+    let range: Range<'a, Box<str>, u32> = values.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
     let prefix = prefix.to_owned();
-    range.map(|(value, ids)| (&**value, ids)).take_while(move |(value, _)| value.starts_with(&prefix))
+    range.map(|(value, list)| (&**value, *list)).take_while(move |(value, _)| value.starts_with(&prefix))
 }
 
 #[cfg(test)]

@@ -9,9 +9,13 @@
 mod admin;
 mod append;
 mod batch;
+mod block;
 mod chunk;
+mod enforce;
 mod error;
 mod flush;
+#[doc(hidden)]
+pub mod fuzzing;
 mod histogram;
 mod index;
 mod labels;
@@ -21,6 +25,8 @@ mod metadata;
 mod model;
 mod pack;
 mod read;
+mod rich;
+mod rules;
 mod section;
 mod select;
 mod store;
@@ -32,7 +38,9 @@ mod verify;
 pub use admin::{Cardinality, LabelCount, ValueCount};
 pub use append::AppendSamples;
 pub use batch::{Exemplar, SampleBatch, SeriesSamples};
+pub use block::{BlockError, Imported, PrometheusBlock};
 pub use chunk::{Aggregates, STALE_BITS};
+pub use enforce::{Enforced, Enforcer};
 pub use error::SeriesError;
 pub use histogram::{BUCKETS_MAX, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
 pub use labels::{
@@ -42,6 +50,7 @@ pub use labels::{
 pub use matcher::{MatchOp, Matcher};
 pub use metadata::{HELP_BYTES_MAX, Metadata, MetricType, UNIT_BYTES_MAX};
 pub use model::{SERIES, SeriesModel};
+pub use rules::{Downsampling, Keep, Retention, Rules};
 pub use select::{Selection, SeriesAt};
 pub use store::{PendingSamples, SeriesStore};
 pub use stored::PARTITION_MS;

@@ -29,9 +29,13 @@ use crate::pack::{put_signed, take_signed};
 /// Open samples of a series that are sealed together.
 const SEAL_SAMPLES: usize = 256;
 const SHARDS: u32 = 64;
-/// Memory of a series beside its samples.
-const HEAD_BYTES: i64 = 96;
+/// Series with neighbouring numbers that share a shard.
+const BLOCK: u32 = 128;
+/// Memory of a series beside its samples: its head, its slot, and what the allocator adds.
+const HEAD_BYTES: i64 = 64;
 const SAMPLE_BYTES: i64 = 24;
+/// Memory of a sealed chunk beside its bytes.
+const CHUNK_BYTES: i64 = 128;
 
 /// A float sample and the commit that wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,15 +84,44 @@ impl Sealed {
     }
 }
 
-/// What a generation holds of one series.
+/// What a generation holds of one series. Most of many series have a few samples here and nothing else, so the rest lies apart.
 #[derive(Default)]
 pub(crate) struct Head {
     pub(crate) open: Vec<Sample>,
-    pub(crate) sealed: Vec<Arc<Sealed>>,
-    pub(crate) rich: Vec<RichSample>,
+    rest: Option<Box<Rest>>,
+}
+
+#[derive(Default)]
+struct Rest {
+    sealed: Vec<Arc<Sealed>>,
+    rich: Vec<RichSample>,
 }
 
 impl Head {
+    pub(crate) fn sealed(&self) -> &[Arc<Sealed>] {
+        self.rest.as_ref().map_or(&[], |rest| &rest.sealed)
+    }
+
+    pub(crate) fn rich(&self) -> &[RichSample] {
+        self.rest.as_ref().map_or(&[], |rest| &rest.rich)
+    }
+
+    fn rest(&mut self) -> &mut Rest {
+        self.rest.get_or_insert_default()
+    }
+
+    /// Adds open samples; answers the change in bytes. Room grows from one sample by doubling: of a million series most
+    /// have one or two here.
+    #[inline]
+    fn push(&mut self, seq: Seq, samples: &[(i64, u64)]) -> i64 {
+        let before = self.open.capacity();
+        if before - self.open.len() < samples.len() {
+            self.open.reserve_exact(samples.len().max(self.open.len()));
+        }
+        self.open.extend(samples.iter().map(|(time, bits)| Sample { time: *time, bits: *bits, seq }));
+        (self.open.capacity() - before) as i64 * SAMPLE_BYTES
+    }
+
     /// Compresses the open samples; answers the change in bytes.
     fn seal(&mut self) -> i64 {
         self.open.sort_by_key(|s| s.time);
@@ -97,7 +130,7 @@ impl Head {
         let times: Vec<i64> = self.open.iter().map(|s| s.time).collect();
         let bits: Vec<u64> = self.open.iter().map(|s| s.bits).collect();
         let mut bytes = Vec::new();
-        ChunkEncoder::default().encode(0, &times, &bits, &mut bytes);
+        ChunkEncoder::default().encode_briefly(0, &times, &bits, &mut bytes);
         let least = self.open.iter().map(|s| s.seq).min().unwrap_or_default();
         let greatest = self.open.iter().map(|s| s.seq).max().unwrap_or_default();
         let mut runs = Vec::new();
@@ -115,26 +148,36 @@ impl Head {
         self.open = Vec::new();
         let sealed =
             Sealed { bytes: bytes.into(), first, last, rises, seqs: (least, greatest), runs: runs.into() };
-        let taken = HEAD_BYTES + (sealed.bytes.len() + sealed.runs.len()) as i64;
-        self.sealed.push(Arc::new(sealed));
+        let taken = CHUNK_BYTES + (sealed.bytes.len() + sealed.runs.len()) as i64;
+        self.rest().sealed.push(Arc::new(sealed));
         taken - freed
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.open.is_empty() && self.sealed.is_empty() && self.rich.is_empty()
+        self.open.is_empty() && self.sealed().is_empty() && self.rich().is_empty()
     }
+}
+
+/// The shard of a series. Neighbours share one, and lie side by side in it: series of one target come together.
+fn shard_of(id: u32) -> usize {
+    (id / BLOCK % SHARDS) as usize
+}
+
+/// The slot of a series in its shard.
+fn slot_of(id: u32) -> usize {
+    (id / BLOCK / SHARDS * BLOCK + id % BLOCK) as usize
 }
 
 #[derive(Default)]
 struct Shard {
-    /// By id / SHARDS: place in `heads` plus one.
+    /// By slot: place in `heads` plus one.
     slots: Vec<u32>,
     heads: Vec<(u32, Head)>,
 }
 
 impl Shard {
     fn head(&mut self, id: u32, grown: &mut i64) -> &mut Head {
-        let slot = (id / SHARDS) as usize;
+        let slot = slot_of(id);
         if self.slots.len() <= slot {
             *grown += (slot + 1 - self.slots.len()) as i64 * 4;
             self.slots.resize(slot + 1, 0);
@@ -154,7 +197,7 @@ impl Shard {
     }
 
     fn find(&self, id: u32) -> Option<&Head> {
-        let place = self.slots.get((id / SHARDS) as usize)?.checked_sub(1)?;
+        let place = self.slots.get(slot_of(id))?.checked_sub(1)?;
         self.heads.get(place as usize).map(|(_, head)| head)
     }
 }
@@ -198,7 +241,7 @@ impl Default for StoreMemory {
 
 impl StoreMemory {
     fn shard(&self, id: u32) -> &Mutex<Shard> {
-        self.shards.get((id % SHARDS) as usize).expect("a shard for every remainder")
+        self.shards.get(shard_of(id)).expect("a shard for every remainder")
     }
 
     /// Runs `look` on what there is of a series.
@@ -282,9 +325,7 @@ impl MemoryWriter<'_> {
     pub(crate) fn push(&mut self, id: u32, seq: Seq, samples: &[(i64, u64)]) {
         let mut shard = self.store.shard(id).lock();
         let head = shard.head(id, &mut self.grown);
-        let before = head.open.capacity();
-        head.open.extend(samples.iter().map(|(time, bits)| Sample { time: *time, bits: *bits, seq }));
-        self.grown += (head.open.capacity() - before) as i64 * SAMPLE_BYTES;
+        self.grown += head.push(seq, samples);
         if head.open.len() >= SEAL_SAMPLES {
             self.grown += head.seal();
         }
@@ -297,8 +338,8 @@ impl MemoryWriter<'_> {
         let (seqs, runs) = ((seq, seq), Box::default());
         let sealed = Sealed { bytes: bytes.into(), first, last, rises: true, seqs, runs };
         let mut shard = self.store.shard(id).lock();
-        shard.head(id, &mut self.grown).sealed.push(Arc::new(sealed));
-        self.grown += HEAD_BYTES + bytes.len() as i64;
+        shard.head(id, &mut self.grown).rest().sealed.push(Arc::new(sealed));
+        self.grown += CHUNK_BYTES + bytes.len() as i64;
         Ok(())
     }
 
@@ -306,7 +347,7 @@ impl MemoryWriter<'_> {
     pub(crate) fn push_rich(&mut self, id: u32, seq: Seq, time: i64, payload: &[u8]) {
         let mut shard = self.store.shard(id).lock();
         let sample = RichSample { time, seq, payload: payload.into() };
-        shard.head(id, &mut self.grown).rich.push(sample);
+        shard.head(id, &mut self.grown).rest().rich.push(sample);
         self.grown += 64 + payload.len() as i64;
     }
 
@@ -320,6 +361,16 @@ impl MemoryWriter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slots_are_dense_and_apart() {
+        let mut seen = std::collections::HashSet::new();
+        for id in 0..SHARDS * BLOCK * 3 + 5 {
+            assert!(seen.insert((shard_of(id), slot_of(id))));
+            assert!(slot_of(id) < (4 * BLOCK) as usize);
+        }
+        assert!(slot_of(u32::MAX) <= (u32::MAX / SHARDS + BLOCK) as usize);
+    }
 
     #[test]
     fn sealing_keeps_the_commit_of_every_sample() {
@@ -336,8 +387,8 @@ mod tests {
         let store = memory.store(1).unwrap();
         assert_eq!(store.ids(), [77]);
         store.with(77, |head| {
-            assert_eq!((head.open.len(), head.sealed.len()), (1, 1));
-            let sealed = &head.sealed[0];
+            assert_eq!((head.open.len(), head.sealed().len()), (1, 1));
+            let sealed = &head.sealed()[0];
             assert_eq!(sealed.seqs, (Seq(1000), Seq(1127)));
             let (mut times, mut bits) = (Vec::new(), Vec::new());
             let chunk = ChunkHead::decode(&sealed.bytes, 0).unwrap();

@@ -3,16 +3,17 @@
 //! Keyspaces: `series` (chunks, see `stored`), `series.labels` (key: store u32 and series u32, big-endian; value: labels in
 //! their stored form), and `series.meta`:
 //! ```text
-//! 's' name                     → store u32 │ duplicates u8 │ series_max u64 │ floor i64
+//! 's' name                     → store u32 │ settings, as in a section (see `section`, kind 2)
 //! 'l' store u32 big-endian     → the largest series number ever given, u32: written when series are deleted
 //! 'm' …                        → metadata of a metric, see `metadata`
+//! 'r', 'p' store               → rules and how far they are, see `rules`
 //! ```
 //! and `series.exemplars`, see `metadata`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use ropewalk_base::{AppendList, DecodeError, Decoder, Seq, put_u32};
 use ropewalk_engine::{
     Apply, Compression, EngineError, FilterPolicy, Keyspace, KeyspaceOptions, Memory, Model, ModelId,
@@ -26,9 +27,15 @@ use crate::index::Index;
 use crate::memory::{Deletion, SeriesMemory};
 use crate::metadata::{exemplar_key, metadata_key};
 use crate::read::Place;
-use crate::section::{Body, Group, NewSeries, Section, Target, each_group, put_options, take_options};
+use crate::rules::{progress_key, rules_key};
+use crate::section::{
+    Body, Group, NewSeries, RulesPart, Section, Target, each_group, put_options, take_options,
+};
 use crate::types::SeriesOptions;
 use crate::verify::verify;
+
+/// New series that the index takes up before it lets others look: about a tenth of a millisecond.
+const INDEX_SLICE: usize = 256;
 
 /// Number of the series model in commit records.
 pub const SERIES: ModelId = ModelId(3);
@@ -91,6 +98,10 @@ pub struct SeriesModel {
 
 pub(crate) fn label_key(store: u32, id: u32) -> [u8; 8] {
     (u64::from(store) << 32 | u64::from(id)).to_be_bytes()
+}
+
+fn ids_of(deletion: &Deletion) -> impl Iterator<Item = u32> {
+    deletion.ids.iter().flat_map(|ids| ids.iter())
 }
 
 fn name_key(name: &str) -> Vec<u8> {
@@ -237,16 +248,26 @@ impl SeriesModel {
         }
         let mut ids = Vec::with_capacity(new.len());
         let mut next = first_new;
-        let mut index = state.index.write();
-        for series in new {
-            match series {
-                NewSeries::Known(id) => ids.push(*id),
-                NewSeries::Created(labels) => {
-                    index.insert(next, labels);
-                    apply.put(self.keyspaces().labels, &label_key(state.id, next), Some(labels));
-                    ids.push(next);
-                    next = next.checked_add(1).ok_or(DecodeError { what: "series numbers", offset: 0 })?;
+        for some in new.chunks(INDEX_SLICE) {
+            let mut index = state.index.write();
+            for series in some {
+                match series {
+                    NewSeries::Known(id) => ids.push(*id),
+                    NewSeries::Created(labels) => {
+                        index.insert(next, labels);
+                        ids.push(next);
+                        next =
+                            next.checked_add(1).ok_or(DecodeError { what: "series numbers", offset: 0 })?;
+                    }
                 }
+            }
+            // Whoever looks a series up meanwhile goes first. Half of a commit is nobody's business: readers are bound by
+            // `created`, writers come behind in the order of commits.
+            RwLockWriteGuard::unlock_fair(index);
+        }
+        for (id, series) in ids.iter().zip(new) {
+            if let NewSeries::Created(labels) = series {
+                apply.put(self.keyspaces().labels, &label_key(state.id, *id), Some(labels));
             }
         }
         if next > first_new {
@@ -259,14 +280,19 @@ impl SeriesModel {
     fn apply_deletion(&self, apply: &Apply<'_>, state: &StoreState, deletion: Deletion, forget: bool) {
         if forget && let Some(ids) = &deletion.ids {
             let Keyspaces { labels, meta, .. } = self.keyspaces();
-            let mut index = state.index.write();
-            for id in ids.iter() {
-                index.forget(id, apply.seq);
+            let mut ids = ids.iter();
+            while ids.len() > 0 {
+                let mut index = state.index.write();
+                ids.by_ref().take(INDEX_SLICE).for_each(|id| index.forget(id, apply.seq));
+                RwLockWriteGuard::unlock_fair(index);
+            }
+            for id in ids_of(&deletion) {
                 apply.put(labels, &label_key(state.id, id), None);
             }
-            apply.put(meta, &last_key(state.id), Some(&index.last().to_le_bytes()));
+            let last = state.index.read().last();
+            apply.put(meta, &last_key(state.id), Some(&last.to_le_bytes()));
         }
-        for id in deletion.ids.iter().flat_map(|ids| ids.iter()) {
+        for id in ids_of(&deletion) {
             // The end is not part of the range: the last possible time is deleted by itself.
             let last = exemplar_key(state.id, id, deletion.to);
             apply.delete_range(self.exemplars(), &exemplar_key(state.id, id, deletion.from), &last);
@@ -310,10 +336,11 @@ impl Model for SeriesModel {
 
     fn open(&self, store: &Store) -> Result<(), EngineError> {
         // Chunks are compressed already and found by walking, so neither compression nor filters would help.
+        // A chunk is up to a few kilobytes, and what the last one of a block leaves free is lost: so blocks are large.
         let chunks = KeyspaceOptions {
             compression: Compression::None,
             filter: FilterPolicy::None,
-            block_bytes: 16 << 10,
+            block_bytes: 32 << 10,
             ..KeyspaceOptions::default()
         };
         let labels = KeyspaceOptions {
@@ -364,6 +391,13 @@ impl Model for SeriesModel {
                     metadata.encode(&mut value);
                     apply.put(self.meta(), &metadata_key(state.id, metric), Some(&value));
                 }
+            }
+            Body::Rules(RulesPart::Progress, bytes) => {
+                apply.put(self.meta(), &progress_key(state.id), Some(bytes));
+            }
+            Body::Rules(RulesPart::Rules, bytes) => {
+                apply.put(self.meta(), &rules_key(state.id), Some(bytes));
+                apply.put(self.meta(), &progress_key(state.id), None);
             }
             Body::Settings { options, floor } => {
                 *state.settings.lock() = (options, floor);

@@ -16,7 +16,8 @@ use crate::batch::take_payload;
 use crate::chunk::{Aggregates, ChunkHead};
 use crate::error::SeriesError;
 use crate::memory::{Deletion, Sample, Sealed, SeriesMemory, StoreMemory};
-use crate::stored::{ChunkKey, damaged, each_chunk, each_rich, partition_of, partitions};
+use crate::rich::each_rich;
+use crate::stored::{ChunkKey, damaged, each_chunk, partition_of, partitions};
 use crate::types::{Duplicates, Samples};
 
 /// Where a store's samples are.
@@ -132,6 +133,18 @@ impl<'a> SeriesReader<'a> {
         self.take_rows(out)
     }
 
+    /// True when a commit after `since` wrote samples of series `id` in the range that are there now.
+    pub(crate) fn is_newer_than(&mut self, since: Seq, id: u32) -> Result<bool, SeriesError> {
+        self.gather(id)?;
+        let open = |range: &Range<usize>| self.open.get(range.clone()).unwrap_or_default();
+        let newer = |piece: &Piece| match &piece.source {
+            Source::Stored(key, _) => key.seq > since,
+            Source::Sealed(sealed) => sealed.seqs.1 > since,
+            Source::Open(range) => open(range).iter().any(|sample| sample.seq > since),
+        };
+        Ok(self.pieces.iter().any(newer) || self.rows.iter().any(|row| row.seq > since))
+    }
+
     /// What the float samples of series `id` come to. Chunks that lie in the range as a whole and apart from everything else
     /// are not decoded. `None` without samples, or with histograms among them.
     pub(crate) fn aggregate(&mut self, id: u32) -> Result<Option<Aggregates>, SeriesError> {
@@ -225,7 +238,7 @@ impl<'a> SeriesReader<'a> {
         let Self { pieces, open, rows, payloads, .. } = self;
         for memory in &self.memories {
             memory.with(id, |head| {
-                for sealed in &head.sealed {
+                for sealed in head.sealed() {
                     if sealed.seqs.0 <= at && sealed.first <= to && sealed.last >= from {
                         let source = Source::Sealed(sealed.clone());
                         let ordinal = pieces.len();
@@ -241,7 +254,7 @@ impl<'a> SeriesReader<'a> {
                     let (ordinal, source) = (pieces.len(), Source::Open(start..open.len()));
                     pieces.push(Piece { first, last, ordinal, source });
                 }
-                for sample in &head.rich {
+                for sample in head.rich() {
                     if sample.seq <= at && from <= sample.time && sample.time <= to {
                         push_payload(rows, payloads, sample.time, sample.seq, &sample.payload);
                     }

@@ -6,7 +6,8 @@
 //!                   │ groups to the end
 //! kind 1 deletion   from i64 │ to i64 │ u8: 0 all series, 1 those of the bitmap, 2 those, and the series themselves
 //!                   │ bitmap (Roaring, portable form) to the end
-//! kind 2 settings   u8 duplicates: 0 keep last, 1 keep first, 2 refuse │ series_max u64 │ floor i64
+//! kind 2 settings   u8 duplicates: 0 keep last, 1 keep first, 2 refuse │ series_max u64 │ metric_series_max u64
+//!                   │ past_ms_max i64 │ future_ms_max i64 │ floor i64
 //!
 //! group             varint: number << 4 │ new << 3 │ form
 //!                   number: new series: its ordinal in the list; else zigzag of id − id of the group before
@@ -18,6 +19,8 @@
 //! form 5 payloads   n varint │ each: time signed, relative to the one before │ payload bytes
 //! form 6 exemplars  n varint │ each: time signed, relative to the one before │ bits u64 │ labels bytes, empty for none
 //! kind 3 metadata   varint, each: metric str │ u8 type │ unit str │ help str
+//! kind 4 rules      bytes to the end, see `rules`; sets the progress back
+//! kind 5 progress   bytes to the end, see `rules`
 //! ```
 //! A scrape costs about eleven bytes a sample, one with integers five; a bulk load what its chunks take.
 
@@ -41,6 +44,8 @@ const SAMPLES: u8 = 0;
 const DELETION: u8 = 1;
 const SETTINGS: u8 = 2;
 const METADATA: u8 = 3;
+const RULES: u8 = 4;
+const PROGRESS: u8 = 5;
 const CREATES: u8 = 0x80;
 
 const ONE: u8 = 0;
@@ -122,7 +127,7 @@ impl GroupWriter {
                     for (times, bits) in times.chunks(CHUNK_SAMPLES).zip(bits.chunks(CHUNK_SAMPLES)) {
                         self.head(target, CHUNK);
                         self.chunk.clear();
-                        self.encoder.encode(0, times, bits, &mut self.chunk);
+                        self.encoder.encode_briefly(0, times, bits, &mut self.chunk);
                         put_bytes(&mut self.out, &self.chunk);
                     }
                     return;
@@ -289,6 +294,14 @@ pub(crate) enum Body<'a> {
     Deletion { from: i64, to: i64, ids: Option<Arc<RoaringBitmap>>, forget: bool },
     Settings { options: SeriesOptions, floor: i64 },
     Metadata(Vec<(&'a str, Metadata)>),
+    Rules(RulesPart, &'a [u8]),
+}
+
+/// The two sides of rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RulesPart {
+    Rules,
+    Progress,
 }
 
 /// An entry of a section's list of series.
@@ -374,6 +387,17 @@ pub(crate) fn put_metadata(
     }
 }
 
+pub(crate) fn put_rules(
+    out: &mut Vec<u8>,
+    (store, creates): (u32, Option<&str>),
+    part: RulesPart,
+    bytes: &[u8],
+) {
+    let kind = if part == RulesPart::Rules { RULES } else { PROGRESS };
+    put_head(out, store, kind, creates);
+    out.extend_from_slice(bytes);
+}
+
 /// Settings as they stand in sections and in the catalog.
 pub(crate) fn put_options(out: &mut Vec<u8>, options: SeriesOptions, floor: i64) {
     out.push(match options.duplicates {
@@ -382,7 +406,10 @@ pub(crate) fn put_options(out: &mut Vec<u8>, options: SeriesOptions, floor: i64)
         Duplicates::Refuse => 2,
     });
     put_u64(out, options.series_max);
-    out.extend_from_slice(&floor.to_le_bytes());
+    put_u64(out, options.metric_series_max);
+    for time in [options.past_ms_max, options.future_ms_max, floor] {
+        out.extend_from_slice(&time.to_le_bytes());
+    }
 }
 
 pub(crate) fn take_options(decoder: &mut Decoder<'_>) -> Result<(SeriesOptions, i64), DecodeError> {
@@ -394,8 +421,12 @@ pub(crate) fn take_options(decoder: &mut Decoder<'_>) -> Result<(SeriesOptions, 
         _ => return Err(DecodeError { what: "a known treatment of duplicates", offset }),
     };
     let series_max = decoder.u64("series_max")?;
-    let floor = i64::from_le_bytes(decoder.array("floor")?);
-    Ok((SeriesOptions { duplicates, series_max }, floor))
+    let metric_series_max = decoder.u64("metric_series_max")?;
+    let mut time = |what| decoder.array(what).map(i64::from_le_bytes);
+    let (past_ms_max, future_ms_max) = (time("past_ms_max")?, time("future_ms_max")?);
+    let floor = time("floor")?;
+    let options = SeriesOptions { duplicates, series_max, metric_series_max, past_ms_max, future_ms_max };
+    Ok((options, floor))
 }
 
 impl<'a> Section<'a> {
@@ -419,6 +450,8 @@ impl<'a> Section<'a> {
                 }
                 Body::Metadata(all)
             }
+            RULES => Body::Rules(RulesPart::Rules, decoder.rest()),
+            PROGRESS => Body::Rules(RulesPart::Progress, decoder.rest()),
             _ => return Err(DecodeError { what: "a known kind of section", offset: 4 }),
         };
         Ok(Self { store, creates, body })
@@ -534,9 +567,19 @@ mod tests {
         };
         assert_eq!(*back, ids);
         let mut section = Vec::new();
-        let options = SeriesOptions { duplicates: Duplicates::Refuse, series_max: 5 };
+        let options = SeriesOptions {
+            duplicates: Duplicates::Refuse,
+            series_max: 5,
+            metric_series_max: 3,
+            past_ms_max: 1,
+            future_ms_max: i64::MAX,
+        };
         put_settings(&mut section, (3, None), options, -2);
-        assert_eq!(hex(&section), "0300000002020500000000000000feffffffffffffff");
+        let numbers = "05000000000000000300000000000000 0100000000000000ffffffffffffff7ffeffffffffffffff";
+        assert_eq!(hex(&section), format!("030000000202{numbers}").replace(' ', ""));
+        assert!(
+            matches!(Section::decode(&section).unwrap().body, Body::Settings { options: o, floor: -2 } if o == options)
+        );
     }
 
     proptest! {
@@ -559,7 +602,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_fail(bytes: Vec<u8>, kind in 0..5_u8) {
+        fn any_bytes_decode_or_fail(bytes: Vec<u8>, kind in 0..7_u8) {
             let _ = read(&bytes);
             let mut section = vec![1, 0, 0, 0, kind];
             section.extend_from_slice(&bytes);

@@ -84,7 +84,8 @@ impl SeriesStore {
     ///
     /// # Errors
     /// [`SeriesError::InvalidLabels`], [`SeriesError::UnknownSeries`], [`SeriesError::CardinalityLimit`],
-    /// [`SeriesError::DuplicateSample`] and [`SeriesError::OutOfRetention`]: nothing was written. The engine's own.
+    /// [`SeriesError::MetricLimit`], [`SeriesError::DuplicateSample`], [`SeriesError::OutOfRetention`] and
+    /// [`SeriesError::OutOfWindow`]: nothing was written. The engine's own.
     pub fn append_with(&self, batch: &SampleBatch, durability: Durability) -> Result<Appended, SeriesError> {
         let operation = self.operation(batch)?;
         Ok(appended(&self.engine.commit(vec![Box::new(operation)], durability)?))
@@ -104,7 +105,12 @@ impl SeriesStore {
     /// # Errors
     /// As [`SeriesStore::append_with`], for what is known before the transaction is queued.
     pub fn operation(&self, batch: &SampleBatch) -> Result<AppendSamples, SeriesError> {
-        AppendSamples::new(self.model.clone(), &self.name, batch)
+        AppendSamples::new(self.model.clone(), &self.name, batch, || self.now_ms())
+    }
+
+    /// Milliseconds since 1970, by the engine's clock.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.engine.env().clock.wall_micros().div_euclid(1000)
     }
 
     /// The number of the series with these labels, for [`SampleBatch::series_id`]. `None` when there is none yet.

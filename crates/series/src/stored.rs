@@ -1,4 +1,4 @@
-//! Chunks in runs: their keys, the chunks of samples with payloads, and the walk over one series.
+//! Chunks in runs: their keys, and the walk over one series.
 //!
 //! ```text
 //! keyspace `series`, key of 28 bytes, big-endian:
@@ -7,24 +7,20 @@
 //! kind and start   0x8000_0000 for samples with payloads │ milliseconds from the beginning of the partition to the first sample
 //! commit           the last one whose samples are in the chunk: tells chunks apart, and which of two samples is the later
 //!
-//! value            a chunk (see `chunk`), or, with payloads:
-//!                  u8 2 │ varint n │ each: time signed, relative to the one before (the first to the partition) │ payload bytes
+//! value            a chunk (see `chunk`), or one with payloads (see `rich`)
 //! ```
 //! Old partitions are dropped by one range of keys; a series within a partition is one short walk.
 
-use ropewalk_base::{DecodeError, Decoder, Seq, put_bytes, put_varint};
+use ropewalk_base::{DecodeError, Decoder, Seq};
 use ropewalk_engine::Cursor;
 
-use crate::chunk::CHUNK_SAMPLES_MAX;
 use crate::error::SeriesError;
-use crate::pack::{put_signed, take_signed};
 
 /// Milliseconds of a partition: a day.
 pub const PARTITION_MS: i64 = 86_400_000;
 
 const KEY_BYTES: usize = 28;
 const RICH: u32 = 1 << 31;
-const RICH_FORM: u8 = 2;
 
 /// The partition of a time.
 #[inline]
@@ -108,40 +104,6 @@ impl ChunkKey {
     }
 }
 
-/// Appends a chunk of samples with payloads, in order of time.
-pub(crate) fn put_rich(base: i64, samples: &[(i64, &[u8])], out: &mut Vec<u8>) {
-    out.push(RICH_FORM);
-    put_varint(out, samples.len() as u64);
-    let mut before = base;
-    for (time, payload) in samples {
-        put_signed(out, time.wrapping_sub(before));
-        put_bytes(out, payload);
-        before = *time;
-    }
-}
-
-/// Shows the samples of a chunk with payloads.
-pub(crate) fn each_rich<'a>(
-    bytes: &'a [u8],
-    base: i64,
-    mut each: impl FnMut(i64, &'a [u8]),
-) -> Result<(), DecodeError> {
-    let mut decoder = Decoder::new(bytes);
-    if decoder.u8("form of a chunk")? != RICH_FORM {
-        return Err(DecodeError { what: "a chunk with payloads", offset: 0 });
-    }
-    let count = decoder.varint("number of samples")?;
-    if count > CHUNK_SAMPLES_MAX as u64 {
-        return Err(DecodeError { what: "at most 8192 samples", offset: 1 });
-    }
-    let mut time = base;
-    for _ in 0..count {
-        time = time.wrapping_add(take_signed(&mut decoder, "time")?);
-        each(time, decoder.bytes("payload")?);
-    }
-    Ok(())
-}
-
 /// Says what is wrong with a stored chunk.
 pub(crate) fn damaged(key: &[u8], error: &DecodeError) -> SeriesError {
     let key: String = key.iter().map(|b| format!("{b:02x}")).collect();
@@ -211,13 +173,6 @@ mod tests {
         assert_eq!(hex(&key.encode(1)), "00000001800000000000000100000005000000030000000000000009");
     }
 
-    #[test]
-    fn golden_payloads() {
-        let mut bytes = Vec::new();
-        put_rich(100, &[(101, b"x"), (103, b"")], &mut bytes);
-        assert_eq!(hex(&bytes), "02020201780400");
-    }
-
     proptest! {
         #[test]
         fn keys_round_trip_and_keep_their_order(
@@ -231,9 +186,8 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_fail(bytes: Vec<u8>, base: i64) {
+        fn any_bytes_decode_or_fail(bytes: Vec<u8>) {
             let _ = ChunkKey::decode(&bytes);
-            let _ = each_rich(&bytes, base, |_, _| {});
         }
     }
 }

@@ -36,11 +36,23 @@ pub struct SeriesOptions {
     pub duplicates: Duplicates,
     /// Most series the store may hold. Default 10 million.
     pub series_max: u64,
+    /// Most series that one metric, one value of `__name__`, may have. Default: no limit.
+    pub metric_series_max: u64,
+    /// Samples that are older than this, by the clock, are refused. Default: any age is welcome, `i64::MAX`.
+    pub past_ms_max: i64,
+    /// Samples that lie further ahead of the clock than this are refused. Default: any are welcome, `i64::MAX`.
+    pub future_ms_max: i64,
 }
 
 impl Default for SeriesOptions {
     fn default() -> Self {
-        Self { duplicates: Duplicates::KeepLast, series_max: 10_000_000 }
+        Self {
+            duplicates: Duplicates::KeepLast,
+            series_max: 10_000_000,
+            metric_series_max: u64::MAX,
+            past_ms_max: i64::MAX,
+            future_ms_max: i64::MAX,
+        }
     }
 }
 

@@ -21,7 +21,7 @@
 
 use ropewalk_base::{DecodeError, Decoder, put_varint};
 
-use crate::pack::{pack, packed_len, put_signed, signed_len, take_signed, unpack, unzigzag, zigzag};
+use crate::pack::{FRAME, pack, packed_len, put_signed, signed_len, take_signed, unpack, unzigzag, zigzag};
 
 const CONSTANT: u8 = 0;
 const DECIMALS: u8 = 1;
@@ -38,6 +38,8 @@ const POWERS: [f64; 10] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 const INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
 /// Values that are asked for the number of places.
 const PROBES: usize = 16;
+/// Values that a transform is chosen by when it must be chosen fast: two frames.
+const BRIEF: usize = 2 * FRAME;
 
 /// The integer m with `m / 10^e == value`, to the bit.
 #[inline]
@@ -46,13 +48,48 @@ fn decimal(value: f64, power: f64) -> Option<i64> {
     if scaled.is_nan() || scaled.abs() >= INTEGER_MAX {
         return None;
     }
-    let m = scaled.round() as i64;
+    // Above this every float is an integer, and adding a half would round. Rounding itself is a call on older processors.
+    let half = if scaled.abs() < 4_503_599_627_370_496.0 { 0.5_f64.copysign(scaled) } else { 0.0 };
+    let m = (scaled + half) as i64;
     (((m as f64) / power).to_bits() == value.to_bits()).then_some(m)
+}
+
+/// Marks a number that is no short decimal.
+const RAW: u8 = 255;
+
+/// Appends one number: its decimal places and an integer, or eight bytes.
+pub(crate) fn put_float(value: f64, out: &mut Vec<u8>) {
+    let decimals = (0_u8..).zip(POWERS).find_map(|(e, power)| Some((e, decimal(value, power)?)));
+    match decimals {
+        Some((e, m)) => {
+            out.push(e);
+            put_signed(out, m);
+        }
+        None => {
+            out.push(RAW);
+            out.extend_from_slice(&value.to_bits().to_le_bytes());
+        }
+    }
+}
+
+/// Takes a number that [`put_float`] wrote.
+pub(crate) fn take_float(decoder: &mut Decoder<'_>) -> Result<f64, DecodeError> {
+    let offset = decoder.offset();
+    match decoder.u8("decimal places")? {
+        RAW => Ok(f64::from_bits(decoder.u64("number")?)),
+        e => {
+            let power = POWERS.get(usize::from(e));
+            let power = power.ok_or(DecodeError { what: "at most 9 decimal places", offset })?;
+            Ok(take_signed(decoder, "number")? as f64 / power)
+        }
+    }
 }
 
 /// Scratch memory, reused from chunk to chunk.
 #[derive(Default)]
 pub(crate) struct ValueEncoder {
+    /// Look at less before deciding.
+    pub(crate) is_brief: bool,
     integers: Vec<u64>,
     exceptions: Vec<(usize, u64)>,
     best: Vec<u64>,
@@ -167,18 +204,27 @@ impl ValueEncoder {
     fn encode_bits(&mut self, column: &[u64], out: &mut Vec<u8>) {
         let first = column.first().copied().unwrap_or_default();
         let least = column.iter().map(|v| *v as i64).min().unwrap_or(0);
-        offsets(column, least, &mut self.best);
+        // What packs a part best packs the whole well.
+        let part = if self.is_brief { column.get(..BRIEF).unwrap_or(column) } else { column };
+        offsets(part, least, &mut self.best);
         let (mut transform, mut bytes) = (OFFSETS, packed_len(&self.best) + signed_len(least));
-        steps(column, &mut self.trial);
+        steps(part, &mut self.trial);
         let trial_bytes = packed_len(&self.trial) + 8;
         if trial_bytes < bytes {
             (transform, bytes) = (STEPS, trial_bytes);
             std::mem::swap(&mut self.best, &mut self.trial);
         }
-        let shift = xors(column, &mut self.trial);
+        let mut shift = xors(part, &mut self.trial);
         if packed_len(&self.trial) + 9 < bytes {
             transform = XOR;
             std::mem::swap(&mut self.best, &mut self.trial);
+        }
+        if part.len() < column.len() {
+            match transform {
+                OFFSETS => offsets(column, least, &mut self.best),
+                STEPS => steps(column, &mut self.best),
+                _ => shift = xors(column, &mut self.best),
+            }
         }
         out.push(transform);
         match transform {

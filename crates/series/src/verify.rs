@@ -9,7 +9,8 @@ use crate::batch::take_payload;
 use crate::chunk::ChunkHead;
 use crate::error::SeriesError;
 use crate::model::StoreState;
-use crate::stored::{ChunkKey, each_rich, partition_of};
+use crate::rich::each_rich;
+use crate::stored::{ChunkKey, partition_of};
 
 const VIOLATIONS_MAX: usize = 100;
 

@@ -34,6 +34,8 @@ use crate::settings::{Effective, MongoDb, Settings, SettingsError};
 use crate::tls::{Certificates, TlsError};
 use crate::units::{Every, Period};
 
+/// Between two looks at what series stores keep.
+const SERIES_RULES_PAUSE: Duration = Duration::from_secs(60);
 /// How often the certificate's files are looked at.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(2);
 /// Least memory, the engine's own bound.
@@ -115,6 +117,7 @@ pub fn serve(
     raise_descriptor_limit();
     check(settings)?;
     let db = Options::new().memory_budget(settings.memory.0.0).open(&settings.dir.0)?;
+    let rules = db.enforce_series_rules(SERIES_RULES_PAUSE);
     let done = runtime.block_on(async {
         let running = Running::start(settings, db.clone()).await?;
         if let Some(path) = ready_file {
@@ -126,6 +129,7 @@ pub fn serve(
     logs.finish();
     // Whatever still runs has had its time.
     runtime.shutdown_timeout(Duration::from_secs(1));
+    drop(rules);
     let closed = db.close();
     if let Some(path) = ready_file {
         // Nobody may take a file from before for a server that runs.

@@ -3,13 +3,16 @@
 
 mod appending;
 mod bad_input;
+mod blocks;
 mod compaction;
 mod concurrency;
 mod crashes;
 mod deleting;
+mod fixtures;
 mod histograms;
 mod metadata;
 mod model;
+mod rules;
 mod selecting;
 mod snapshots;
 

@@ -79,5 +79,8 @@ fn exemplars_come_with_the_samples_and_go_with_the_series() {
     assert_eq!(show(&db, "n", 5, 5), "n 5=1.25 {trace_id=\"only\"}");
     db.store.delete(&matchers("m le=1"), 0, 9).unwrap();
     db.store.delete(&matchers("m le=2"), i64::MIN, i64::MAX).unwrap();
-    assert_eq!(show(&db, "m", i64::MIN, i64::MAX), "m{le=\"1\"} -3=-0.75 ");
+    assert_eq!(show(&db, "m", i64::MIN, i64::MAX), "m{le=\"1\"} -3=-0.75 "); // Days that are dropped take their exemplars along.
+    db.store.drop_before(0).unwrap();
+    assert_eq!(show(&db, "m", i64::MIN, i64::MAX), "");
+    assert_eq!(show(&db, "n", 5, 5), "n 5=1.25 {trace_id=\"only\"}");
 }

@@ -63,7 +63,9 @@ pub(crate) async fn append(app: &App, caller: &Caller, batch: SampleBatch) -> Re
 fn refusal(error: SeriesError) -> ApiError {
     match error {
         // The samples of a series that is there are as welcome as ever, so the client shall keep them and try again.
-        SeriesError::CardinalityLimit { .. } => ApiError::new(Kind::TooMany, error.to_string()),
+        SeriesError::CardinalityLimit { .. } | SeriesError::MetricLimit { .. } => {
+            ApiError::new(Kind::TooMany, error.to_string())
+        }
         error => WireError::from(ropewalk::Error::from(error)).into(),
     }
 }

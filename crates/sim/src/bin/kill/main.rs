@@ -3,7 +3,7 @@
 //!   parent ─ spawn ─▶ child: threads write; each acknowledgement goes down a pipe ─▶ SIGKILL after 20-300 ms
 //!     └─ open the same directory: everything acknowledged is there, and nothing is half there ─▶ next round
 //!
-//! `events` says what is written by default, `documents` what is written with `--documents`.
+//! `events` says what is written by default, `documents` and `series` what is written with `--documents` and `--series`.
 //!
 //! This proves what the kernel's page cache outlives: the code's own order of writes, recovery, checkpoints and
 //! compaction in the middle of their work. Power cuts are for `sim`. The last line is `N passed, N failed`.
@@ -11,6 +11,7 @@
 
 mod documents;
 mod events;
+mod series;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -51,6 +52,9 @@ struct Arguments {
     /// Writes documents under indexes instead of events.
     #[arg(long)]
     documents: bool,
+    /// Writes samples of series instead.
+    #[arg(long, conflicts_with = "documents")]
+    series: bool,
     /// The child's part: write until killed.
     #[arg(long, hide = true)]
     write: Option<u64>,
@@ -65,11 +69,15 @@ fn open(path: &Path) -> Result<Database, Error> {
     options.open(path)
 }
 
-fn child(path: &Path, round: u64, documents: bool) -> Result<(), Error> {
+fn child(arguments: &Arguments, path: &Path, round: u64) -> Result<(), Error> {
     let db = open(path)?;
     let out = Mutex::new(std::io::stdout());
-    let write_on = if documents { documents::write_on } else { events::write_on };
-    if documents {
+    let write_on = match (arguments.documents, arguments.series) {
+        (true, _) => documents::write_on,
+        (_, true) => series::write_on,
+        _ => events::write_on,
+    };
+    if arguments.documents {
         documents::define(&db)?;
     }
     std::thread::scope(|scope| {
@@ -93,6 +101,7 @@ fn kill_one(
         .args(["--write", &round.to_string(), "--at"])
         .arg(path)
         .args(arguments.documents.then_some("--documents"))
+        .args(arguments.series.then_some("--series"))
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| e.to_string())?;
@@ -153,7 +162,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     if let Some(round) = arguments.write {
-        return match child(&path, round, arguments.documents) {
+        return match child(&arguments, &path, round) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 println!("child: {error}");
@@ -163,9 +172,10 @@ fn main() -> ExitCode {
     }
     let seed = arguments.seed.unwrap_or_else(|| Env::real().random.next_u64());
     let random = SeededRandom::new(seed);
-    let mut load: Box<dyn Load> = match arguments.documents {
-        true => Box::new(documents::Acknowledged::default()),
-        false => Box::new(events::Acknowledged::default()),
+    let mut load: Box<dyn Load> = match (arguments.documents, arguments.series) {
+        (true, _) => Box::new(documents::Acknowledged::default()),
+        (_, true) => Box::new(series::Acknowledged::default()),
+        _ => Box::new(events::Acknowledged::default()),
     };
     let (mut passed, mut failed) = (0, 0);
     println!("seed {seed}, {}", path.display());

@@ -1,0 +1,66 @@
+//! Decoders that are no part of the API, for the fuzz targets.
+
+use crate::block;
+use crate::chunk::{ChunkEncoder, ChunkHead};
+use crate::rich;
+use crate::rules::Rules;
+use crate::section::{Body, Section, each_group};
+use crate::types::Samples;
+
+/// Times and bits of a chunk.
+pub fn chunk(bytes: &[u8], base: i64) -> Option<(Vec<i64>, Vec<u64>)> {
+    let (mut times, mut bits) = (Vec::new(), Vec::new());
+    let head = ChunkHead::decode(bytes, base).ok()?;
+    head.samples(&mut times, &mut bits, &mut Vec::new()).ok()?;
+    Some((times, bits))
+}
+
+/// A chunk as files hold it.
+pub fn encode_chunk(base: i64, times: &[i64], bits: &[u64]) -> Vec<u8> {
+    let mut out = Vec::new();
+    ChunkEncoder::default().encode(base, times, bits, &mut out);
+    out
+}
+
+/// Times and payloads of a chunk with payloads.
+pub fn rich_chunk(bytes: &[u8], base: i64) -> Option<Vec<(i64, Vec<u8>)>> {
+    let mut all = Vec::new();
+    rich::each_rich(bytes, base, |time, payload| all.push((time, payload.to_vec()))).ok()?;
+    Some(all)
+}
+
+/// A chunk with payloads as files hold it; `None` when a payload is none.
+pub fn encode_rich_chunk(base: i64, samples: &[(i64, Vec<u8>)]) -> Option<Vec<u8>> {
+    let samples: Vec<(i64, &[u8])> =
+        samples.iter().map(|(time, payload)| (*time, payload.as_slice())).collect();
+    let mut out = Vec::new();
+    rich::put_rich(base, &samples, &mut out).ok()?;
+    Some(out)
+}
+
+/// How many groups a section of a commit record has, or 0 for one without; `None` when it does not decode.
+pub fn section(bytes: &[u8]) -> Option<u64> {
+    let section = Section::decode(bytes).ok()?;
+    let mut count = 0;
+    match section.body {
+        Body::Samples { groups, .. } => each_group(groups, |_, _, _| {
+            count += 1;
+            Ok(())
+        })
+        .ok()?,
+        Body::Rules(_, bytes) => drop(Rules::decode(bytes).ok()?),
+        _ => {}
+    }
+    Some(count)
+}
+
+/// The samples of a chunk of a Prometheus block, if it decodes.
+pub fn block_chunk(encoding: u8, data: &[u8]) -> Option<Samples> {
+    let mut samples = Samples::default();
+    block::decode_chunk(encoding, data, &mut samples).then_some(samples)
+}
+
+/// How many series the index of a Prometheus block has, if it can be read to its end.
+pub fn block_index(bytes: &[u8]) -> Option<u64> {
+    block::count_series(bytes)
+}
