@@ -59,6 +59,23 @@ pub struct KvTransaction {
     oldest: Option<Snapshot>,
     /// Statements read no newer commits any more.
     stays: bool,
+    /// Ranges that are read from a snapshot of their own.
+    beside: Vec<Beside>,
+}
+
+/// A range of keys that only this transaction knows of.
+struct Beside {
+    keyspace: Keyspace,
+    start: Vec<u8>,
+    end: Option<Vec<u8>>,
+    snapshot: Snapshot,
+}
+
+impl Beside {
+    fn holds(&self, keyspace: Keyspace, key: &[u8]) -> bool {
+        let within = self.start.as_slice() <= key && self.end.as_deref().is_none_or(|end| key < end);
+        self.keyspace == keyspace && within
+    }
 }
 
 impl KvTransaction {
@@ -77,6 +94,7 @@ impl KvTransaction {
             guards: Vec::new(),
             oldest: None,
             stays: false,
+            beside: Vec::new(),
         }
     }
 
@@ -116,6 +134,19 @@ impl KvTransaction {
         self.stays = true;
     }
 
+    /// Within this range the transaction reads `snapshot`, whatever it reads elsewhere: for keys that nobody else can know
+    /// of before it commits, such as those it brought into the store beside the log.
+    pub fn read_beside(&mut self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>, snapshot: Snapshot) {
+        let (start, end) = (start.to_vec(), end.map(<[u8]>::to_vec));
+        self.beside.push(Beside { keyspace, start, end, snapshot });
+    }
+
+    /// What `key` is read from.
+    fn base(&self, keyspace: Keyspace, key: &[u8]) -> &Snapshot {
+        let beside = self.beside.iter().rfind(|beside| beside.holds(keyspace, key));
+        beside.map_or(&self.snapshot, |beside| &beside.snapshot)
+    }
+
     fn own(&self, keyspace: Keyspace, key: &[u8]) -> Option<&Option<Vec<u8>>> {
         self.writes.get(&keyspace)?.get(key)
     }
@@ -134,7 +165,7 @@ impl KvTransaction {
             return Ok(own.clone());
         }
         self.note_read(keyspace, key);
-        Ok(self.snapshot.read().get(keyspace, key)?.map(|value| value.to_vec()))
+        Ok(self.base(keyspace, key).read().get(keyspace, key)?.map(|value| value.to_vec()))
     }
 
     /// The value of `key`, own writes included, which does not count as read: for what a guard or an own write of the key
@@ -146,7 +177,7 @@ impl KvTransaction {
         if let Some(own) = self.own(keyspace, key) {
             return Ok(own.clone());
         }
-        Ok(self.snapshot.read().get(keyspace, key)?.map(|value| value.to_vec()))
+        Ok(self.base(keyspace, key).read().get(keyspace, key)?.map(|value| value.to_vec()))
     }
 
     /// Notes that `key` was read some other way.
@@ -174,7 +205,9 @@ impl KvTransaction {
         }
         let inside = |key: &[u8]| start <= key && end.is_none_or(|end| key < end);
         let mut stopped_at = None;
-        let mut cursor = self.snapshot.read().cursor(keyspace);
+        let base = self.beside.iter().rfind(|beside| beside.holds(keyspace, start));
+        let base = base.map_or(&self.snapshot, |beside| &beside.snapshot);
+        let mut cursor = base.read().cursor(keyspace);
         match (backward, end) {
             (false, _) => cursor.seek(start)?,
             (true, None) => cursor.last()?,

@@ -185,11 +185,17 @@ impl Transaction {
     /// # Errors
     /// [`crate::Class::Conflict`] when a key, a range or a condition no longer holds: nothing was written.
     pub fn commit_with(self, durability: Durability) -> Result<Option<Committed>, Error> {
+        let has_loaded = self.tables.has_loaded();
         let (db, operations) = self.into_operations()?;
         if operations.is_empty() {
             return Ok(None);
         }
-        db.engine.commit(operations, durability).map(Some).map_err(|error| explained(&db, error))
+        let committed = db.engine.commit(operations, durability);
+        if has_loaded {
+            // What cannot be cleared up now is when the next load begins.
+            let _ = db.tables.clear_up();
+        }
+        committed.map(Some).map_err(|error| explained(&db, error))
     }
 
     /// Hands the commit over and returns at once with a handle to wait on or await, so that no thread is held until the disk

@@ -15,6 +15,14 @@ pub(crate) enum Access<'a> {
 }
 
 impl Access<'_> {
+    /// The same, for a while.
+    pub(crate) fn again(&mut self) -> Access<'_> {
+        match self {
+            Self::Transaction(database, transaction) => Access::Transaction(database, transaction),
+            Self::Snapshot(database, snapshot) => Access::Snapshot(database, snapshot),
+        }
+    }
+
     pub(crate) fn database(&self) -> &Database {
         match self {
             Self::Transaction(database, _) | Self::Snapshot(database, _) => database,

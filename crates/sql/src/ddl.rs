@@ -22,16 +22,17 @@ use crate::expr::{Context, Expr};
 use crate::function::Function;
 use crate::parse;
 use crate::plan::{Planner, nothing_else};
+use crate::prepared::Outcome;
 use crate::scope::{Params, Scope, folded, table_name};
 use crate::types::{rank, with_modifiers};
 
 static CREATE_TABLE: LazyLock<Option<ast::CreateTable>> =
-    LazyLock::new(|| match parse::one("CREATE TABLE t ()").ok()? {
+    LazyLock::new(|| match parse::template("CREATE TABLE t ()")? {
         ast::Statement::CreateTable(create) => Some(create),
         _ => None,
     });
 static CREATE_INDEX: LazyLock<Option<ast::CreateIndex>> =
-    LazyLock::new(|| match parse::one("CREATE INDEX ON t (a)").ok()? {
+    LazyLock::new(|| match parse::template("CREATE INDEX ON t (a)")? {
         ast::Statement::CreateIndex(create) => Some(create),
         _ => None,
     });
@@ -47,6 +48,8 @@ pub(crate) struct Ddl<'a> {
     pub(crate) cx: Context<'a>,
     /// Tables that this transaction made: nobody else can list them yet.
     pub(crate) created: &'a mut Vec<String>,
+    /// What the client should know though it all went well.
+    pub(crate) notice: Option<SqlError>,
 }
 
 /// A column with all that its definition says.
@@ -187,7 +190,16 @@ fn fresh(wanted: String, taken: &[String]) -> String {
 
 impl Ddl<'_> {
     /// Runs a statement that changes definitions; `None` when it is another kind.
-    pub(crate) fn run(&mut self, statement: &ast::Statement) -> Result<Option<&'static str>> {
+    pub(crate) fn run(&mut self, statement: &ast::Statement) -> Result<Option<Outcome>> {
+        let command = self.run_one(statement)?;
+        Ok(command.map(|command| Outcome { notice: self.notice.take(), ..Outcome::of(command) }))
+    }
+
+    fn note(&mut self, message: impl Into<String>) {
+        self.notice = Some(SqlError::new(state::SUCCESSFUL_COMPLETION, message));
+    }
+
+    fn run_one(&mut self, statement: &ast::Statement) -> Result<Option<&'static str>> {
         Ok(Some(match statement {
             ast::Statement::CreateTable(create) => {
                 self.create_table(create)?;
@@ -316,6 +328,9 @@ impl Ddl<'_> {
         if modifiers.serial {
             column = column.identity(Identity::ByDefault);
         }
+        if modifiers.is_padded {
+            self.note("char(n) is text of at most n characters, and not filled up with blanks");
+        }
         if let Some(max) = modifiers.characters_max {
             let length = TableExpr::column(&name).call(TableFunction::Length);
             let max = i64::try_from(max).map_err(|_| unsupported(&def.data_type))?;
@@ -414,6 +429,7 @@ impl Ddl<'_> {
         rest.columns.clear();
         rest.constraints.clear();
         rest.if_not_exists = false;
+        rest.table_options = self.storage_hints(&create.table_options)?;
         nothing_else(&rest, empty)?;
         let name = table_name(&create.name)?;
         if create.if_not_exists && self.exists(&name)? {
@@ -486,6 +502,28 @@ impl Ddl<'_> {
         self.transaction.tables().create_table(def)?;
         self.created.push(name);
         Ok(())
+    }
+
+    /// The options of a table but for PostgreSQL's hints on how to store it, which have nothing to say here.
+    fn storage_hints(&mut self, options: &ast::CreateTableOptions) -> Result<ast::CreateTableOptions> {
+        let ast::CreateTableOptions::With(list) = options else { return Ok(options.clone()) };
+        let hint = |option: &ast::SqlOption| match option {
+            ast::SqlOption::KeyValue { key, .. } => {
+                let name = folded(key);
+                let known =
+                    name == "fillfactor" || name == "toast_tuple_target" || name.starts_with("autovacuum_");
+                known.then_some(name)
+            }
+            _ => None,
+        };
+        let (hints, others): (Vec<_>, Vec<_>) =
+            list.iter().map(|option| (hint(option), option)).partition(|(hint, _)| hint.is_some());
+        if let Some((_, other)) = others.first() {
+            return Err(unsupported(format!("the option {other}")));
+        }
+        let names: Vec<String> = hints.into_iter().filter_map(|(hint, _)| hint).collect();
+        self.note(format!("{} ignored: rows are not stored in pages", names.join(", ")));
+        Ok(ast::CreateTableOptions::None)
     }
 
     /// The definition of an index, and the table it is on.
@@ -713,10 +751,10 @@ impl Ddl<'_> {
         let mut scope = Scope::default();
         scope.add(table.to_owned(), columns)?;
         let defined = self.column(def, &scope)?;
-        if defined.is_key {
-            return Err(unsupported("a primary key for a table that is there"));
-        }
         self.transaction.tables().add_column(table, defined.column)?;
+        if defined.is_key {
+            self.transaction.tables().add_primary_key(table, None, std::slice::from_ref(&name))?;
+        }
         for unique in defined.unique {
             let index = IndexDef::on([name.as_str()]).unique();
             let index = if let Some(name) = unique { index.named(name) } else { index };
@@ -756,11 +794,15 @@ impl Ddl<'_> {
                 let foreign_key = self.foreign_key(foreign, table, &own)?;
                 self.transaction.tables().add_foreign_key(table, foreign_key)?;
             }
-            ast::TableConstraint::PrimaryKey(_) => {
-                return Err(SqlError::unsupported(
-                    "a primary key for a table that is there",
-                    "create the table with its primary key, and copy the rows",
-                ));
+            ast::TableConstraint::PrimaryKey(primary) => {
+                not_deferred(primary.characteristics.as_ref())?;
+                if !schema.key_columns().is_empty() {
+                    let message = format!("multiple primary keys for table \"{table}\" are not allowed");
+                    return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message));
+                }
+                let name = primary.name.as_ref().map(folded);
+                let columns = plain_columns(&primary.columns)?;
+                self.transaction.tables().add_primary_key(table, name.as_deref(), &columns)?;
             }
             other => return Err(unsupported(format!("the constraint {other}"))),
         }
@@ -806,7 +848,7 @@ pub(crate) fn create_index_concurrently(
     create: &ast::CreateIndex,
 ) -> Result<()> {
     let mut created = Vec::new();
-    let mut ddl = Ddl { db, transaction, cx, created: &mut created };
+    let mut ddl = Ddl { db, transaction, cx, created: &mut created, notice: None };
     if ddl.index_is_there(create)? {
         return Ok(());
     }

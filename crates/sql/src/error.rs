@@ -18,6 +18,7 @@ impl std::fmt::Display for SqlState {
 pub mod state {
     use super::SqlState;
 
+    pub const SUCCESSFUL_COMPLETION: SqlState = SqlState("00000");
     pub const FEATURE_NOT_SUPPORTED: SqlState = SqlState("0A000");
     pub const CARDINALITY_VIOLATION: SqlState = SqlState("21000");
     pub const STRING_DATA_RIGHT_TRUNCATION: SqlState = SqlState("22001");
@@ -28,6 +29,9 @@ pub mod state {
     pub const DIVISION_BY_ZERO: SqlState = SqlState("22012");
     pub const INVALID_ESCAPE_SEQUENCE: SqlState = SqlState("22025");
     pub const INVALID_PARAMETER_VALUE: SqlState = SqlState("22023");
+    pub const CHARACTER_NOT_IN_REPERTOIRE: SqlState = SqlState("22021");
+    pub const BAD_COPY_FILE_FORMAT: SqlState = SqlState("22P04");
+    pub const INVALID_BINARY_REPRESENTATION: SqlState = SqlState("22P03");
     pub const INVALID_TEXT_REPRESENTATION: SqlState = SqlState("22P02");
     pub const INVALID_REGULAR_EXPRESSION: SqlState = SqlState("2201B");
     pub const INVALID_ARGUMENT_FOR_LOGARITHM: SqlState = SqlState("2201E");

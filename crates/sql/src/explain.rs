@@ -18,7 +18,7 @@ pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {
         }
         Plan::Update(update) => of_found("Update", &update.found, &mut lines),
         Plan::Delete(delete) => of_found("Delete", &delete.found, &mut lines),
-        Plan::Explain(_) | Plan::Other => lines.push("Nothing to explain".into()),
+        Plan::Explain(_) | Plan::Copy(_) | Plan::Other => lines.push("Nothing to explain".into()),
     }
     for (number, subquery) in subqueries.iter().enumerate() {
         let asked = match subquery.asked {

@@ -1,16 +1,17 @@
 //! Text to statements. The parser is `sqlparser`; here is what bounds it.
 
-use sqlparser::ast::Statement;
+use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use crate::error::{Result, SqlError, state};
+use crate::utility::{self, Utility};
 
 /// Bytes of a statement, or of several in one text.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 16 << 20;
 /// Nesting that the parser follows.
-const DEPTH_MAX: usize = 60;
+pub(crate) const DEPTH_MAX: usize = 60;
 /// Operators in a row, on one level of parentheses: the parser makes a tree as deep as they are many.
 const CHAIN_MAX: usize = 2000;
 
@@ -72,6 +73,40 @@ fn syntax(message: &str) -> SqlError {
     SqlError::new(state::SYNTAX_ERROR, format!("syntax error: {message}"))
 }
 
+/// A statement: the parser's, or one of our own.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant)] // there is one at a time, behind an Arc
+pub(crate) enum Statement {
+    Sql(ast::Statement),
+    Utility(Utility),
+}
+
+impl Statement {
+    /// The parser's statement, if it is one.
+    pub(crate) fn sql(&self) -> Option<&ast::Statement> {
+        match self {
+            Self::Sql(statement) => Some(statement),
+            Self::Utility(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Statement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sql(statement) => statement.fmt(f),
+            Self::Utility(utility) => f.write_str(utility.command()),
+        }
+    }
+}
+
+pub(crate) fn refused(error: ParserError) -> SqlError {
+    match error {
+        ParserError::RecursionLimitExceeded => too_complex(format!("nested deeper than {DEPTH_MAX}")),
+        ParserError::TokenizerError(message) | ParserError::ParserError(message) => syntax(&message),
+    }
+}
+
 /// The statements of a text.
 ///
 /// # Errors
@@ -86,11 +121,27 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
     let tokens = tokens.map_err(|error| syntax(&error.to_string()))?;
     check_chains(&tokens)?;
-    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
-    parser.parse_statements().map_err(|error| match error {
-        ParserError::RecursionLimitExceeded => too_complex(format!("nested deeper than {DEPTH_MAX}")),
-        ParserError::TokenizerError(message) | ParserError::ParserError(message) => syntax(&message),
-    })
+    let mut statements = Vec::new();
+    let mut part: Vec<TokenWithSpan> = Vec::new();
+    for token in tokens.into_iter().chain([TokenWithSpan::wrap(Token::SemiColon)]) {
+        if token.token != Token::SemiColon {
+            part.push(token);
+            continue;
+        }
+        let part = std::mem::take(&mut part);
+        if part.iter().all(|token| matches!(token.token, Token::Whitespace(_))) {
+            continue;
+        }
+        if let Some(utility) = utility::parse(&part)? {
+            statements.push(Statement::Utility(utility));
+            continue;
+        }
+        let mut parser =
+            Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(part);
+        let parsed = parser.parse_statements().map_err(refused)?;
+        statements.extend(parsed.into_iter().map(Statement::Sql));
+    }
+    Ok(statements)
 }
 
 /// The one statement of a text.
@@ -106,5 +157,13 @@ pub(crate) fn one(text: &str) -> Result<Statement> {
             let message = "cannot insert multiple commands into a prepared statement";
             Err(SqlError::new(state::SYNTAX_ERROR, message))
         }
+    }
+}
+
+/// The one statement of a text of ours, as the parser's.
+pub(crate) fn template(text: &str) -> Option<ast::Statement> {
+    match one(text).ok()? {
+        Statement::Sql(statement) => Some(statement),
+        Statement::Utility(_) => None,
     }
 }

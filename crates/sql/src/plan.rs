@@ -103,7 +103,7 @@ pub(crate) struct Planner<'a> {
 /// Queries within queries.
 const DEPTH_MAX: usize = 16;
 
-static QUERY: LazyLock<Option<ast::Query>> = LazyLock::new(|| match parse::one("SELECT 1").ok()? {
+static QUERY: LazyLock<Option<ast::Query>> = LazyLock::new(|| match parse::template("SELECT 1")? {
     ast::Statement::Query(query) => Some(*query),
     _ => None,
 });

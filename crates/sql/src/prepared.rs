@@ -12,15 +12,19 @@ use sqlparser::ast;
 use crate::access::Access;
 use crate::budget::Budget;
 use crate::cast::{Strength, allowed, cast};
+use crate::copying::CopyPlan;
 use crate::error::{Result, SqlError, state};
 use crate::exec::{self, Record};
 use crate::explain;
-use crate::expr::{Context, Expr};
+use crate::expr::{Answer, Context, Expr};
+use crate::interrupt::Interrupt;
+use crate::parse::Statement;
 use crate::path::key_value;
 use crate::plan::{Planner, ResultColumn, Select, Subquery};
 use crate::scope::Params;
 use crate::text::from_text;
 use crate::types::type_name;
+use crate::utility::Utility;
 use crate::write::{Delete, Insert, Returning, Source, Update};
 
 /// Rows that an INSERT writes in a fraction of a millisecond.
@@ -81,6 +85,8 @@ pub(crate) enum Plan {
     Delete(Delete),
     /// Lines of EXPLAIN.
     Explain(Vec<String>),
+    /// COPY, whose bytes the session carries.
+    Copy(CopyPlan),
     /// Everything that is run by the session.
     Other,
 }
@@ -94,7 +100,7 @@ struct Point {
 
 /// A prepared statement. See [`crate::Session::prepare`].
 pub struct Prepared {
-    pub(crate) statement: Arc<ast::Statement>,
+    pub(crate) statement: Arc<Statement>,
     declared: Vec<Option<Type>>,
     parameters: Vec<Type>,
     columns: Option<Arc<[ResultColumn]>>,
@@ -117,7 +123,7 @@ fn columns_of(returning: Option<&Returning>) -> Option<Arc<[ResultColumn]>> {
 impl Prepared {
     /// Plans a statement as `access` sees the tables.
     pub(crate) fn plan(
-        statement: Arc<ast::Statement>,
+        statement: Arc<Statement>,
         declared: &[Option<Type>],
         access: Access<'_>,
     ) -> Result<Self> {
@@ -143,6 +149,22 @@ impl Prepared {
     }
 
     fn plan_one(
+        statement: &Statement,
+        planner: &mut Planner<'_>,
+    ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
+        match statement {
+            Statement::Sql(statement) => Self::plan_sql(statement, planner),
+            Statement::Utility(Utility::Copy(copy)) => Ok((Plan::Copy(CopyPlan::of(copy, planner)?), None)),
+            Statement::Utility(Utility::ShowAll) => {
+                let column = |name: &str| ResultColumn { name: name.into(), ty: Type::TEXT };
+                let columns = ["name", "setting", "description"].map(column);
+                Ok((Plan::Other, Some(columns.to_vec().into())))
+            }
+            Statement::Utility(_) => Ok((Plan::Other, None)),
+        }
+    }
+
+    fn plan_sql(
         statement: &ast::Statement,
         planner: &mut Planner<'_>,
     ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
@@ -177,7 +199,7 @@ impl Prepared {
                 format: None,
                 options: None,
             } => {
-                let (plan, _) = Self::plan_one(statement, planner)?;
+                let (plan, _) = Self::plan_sql(statement, planner)?;
                 let column = ResultColumn { name: "QUERY PLAN".into(), ty: Type::TEXT };
                 let lines = explain::lines(&plan, &planner.subqueries);
                 (Plan::Explain(lines), Some(vec![column].into()))
@@ -186,7 +208,7 @@ impl Prepared {
                 return Err(SqlError::unsupported("EXPLAIN with options", "use EXPLAIN statement"));
             }
             ast::Statement::ShowVariable { variable } => {
-                let name = variable.iter().map(crate::scope::folded).collect::<Vec<_>>().join("_");
+                let name = crate::settings::shown_name(variable);
                 (Plan::Other, Some(vec![ResultColumn { name, ty: Type::TEXT }].into()))
             }
             _ => (Plan::Other, None),
@@ -220,18 +242,21 @@ impl Prepared {
             Plan::Update(update) => found(&update.found),
             Plan::Delete(delete) => found(&delete.found),
             Plan::Explain(_) => true,
+            Plan::Copy(_) => false,
             Plan::Other => matches!(
-                &*self.statement,
-                S::StartTransaction { .. }
-                    | S::Commit { .. }
-                    | S::Rollback { .. }
-                    | S::Savepoint { .. }
-                    | S::ReleaseSavepoint { .. }
-                    | S::Set(_)
-                    | S::Reset(_)
-                    | S::ShowVariable { .. }
-                    | S::Prepare { .. }
-                    | S::Deallocate { .. }
+                self.statement.sql(),
+                Some(
+                    S::StartTransaction { .. }
+                        | S::Commit { .. }
+                        | S::Rollback { .. }
+                        | S::Savepoint { .. }
+                        | S::ReleaseSavepoint { .. }
+                        | S::Set(_)
+                        | S::Reset(_)
+                        | S::ShowVariable { .. }
+                        | S::Prepare { .. }
+                        | S::Deallocate { .. }
+                )
             ),
         }
     }
@@ -239,10 +264,14 @@ impl Prepared {
     /// What kind of thing the statement does, for whoever decides who may do it.
     pub fn does(&self) -> Does {
         use ast::Statement as S;
-        match (&self.plan, &*self.statement) {
+        match (&self.plan, self.statement.sql()) {
             (Plan::Select(_) | Plan::Explain(_), _) => Does::Reads,
             (Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_), _) => Does::Writes,
-            (Plan::Other, statement) => match statement {
+            (Plan::Copy(CopyPlan::Out(_)), _) => Does::Reads,
+            (Plan::Copy(CopyPlan::In(_)), _) => Does::Writes,
+            // What is left of our own: VACUUM, ANALYZE, LOCK TABLE for reading, SHOW ALL.
+            (Plan::Other, None) => Does::Reads,
+            (Plan::Other, Some(statement)) => match statement {
                 S::StartTransaction { .. }
                 | S::Commit { .. }
                 | S::Rollback { .. }
@@ -267,8 +296,8 @@ impl Prepared {
 
     /// The name that DEALLOCATE names, or none for all; `None` for another statement.
     pub fn deallocates(&self) -> Option<Option<String>> {
-        match &*self.statement {
-            ast::Statement::Deallocate { name, .. } => {
+        match self.statement.sql() {
+            Some(ast::Statement::Deallocate { name, .. }) => {
                 Some(Some(crate::scope::folded(name)).filter(|name| name != "all"))
             }
             _ => None,
@@ -282,7 +311,11 @@ impl Prepared {
 
     /// True when the statement may write.
     pub(crate) fn writes(&self) -> bool {
-        matches!(self.plan, Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_))
+        match &self.plan {
+            Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) => true,
+            Plan::Copy(plan) => matches!(plan, CopyPlan::In(_)),
+            Plan::Select(_) | Plan::Explain(_) | Plan::Other => false,
+        }
     }
 
     /// The parameters as the types that the plan has for them.
@@ -363,6 +396,19 @@ impl Prepared {
         Ok(Some(outcome))
     }
 
+    /// The answers of its subqueries.
+    pub(crate) fn answers(
+        &self,
+        access: &mut Access<'_>,
+        now: i64,
+        budget: &Budget,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Answer>> {
+        let env = access.database().engine().env().clone();
+        let cx = Context { params: &[], answers: &[], now, env: &env, interrupt };
+        exec::answers(&self.subqueries, access, &cx, budget)
+    }
+
     /// Runs the plan. Its definitions were looked at with [`Prepared::renew`].
     pub(crate) fn run(&self, access: &mut Access<'_>, cx: &Context<'_>, budget: &Budget) -> Result<Outcome> {
         let answers = exec::answers(&self.subqueries, access, cx, budget)?;
@@ -385,6 +431,11 @@ impl Prepared {
             Plan::Insert(insert) => ("INSERT", insert.run(access, cx, budget)?),
             Plan::Update(update) => ("UPDATE", update.run(access, cx, budget)?),
             Plan::Delete(delete) => ("DELETE", delete.run(access, cx, budget)?),
+            Plan::Copy(_) => {
+                let error =
+                    SqlError::new(state::FEATURE_NOT_SUPPORTED, "COPY needs somebody to carry its bytes");
+                return Err(error.hint("call Session::copy_in or copy_out, or use psql"));
+            }
             Plan::Other => return Err(crate::expr::bug("a statement that the session runs")),
         };
         let columns = self.columns.clone();

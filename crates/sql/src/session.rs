@@ -20,11 +20,12 @@ use crate::ddl::{Ddl, create_index_concurrently};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::interrupt::{Canceller, Interrupt};
-use crate::parse;
+use crate::parse::{self, Statement};
 use crate::plan::ResultColumn;
 use crate::prepared::{Outcome, Plan, Prepared};
 use crate::scope::{folded, parts};
-use crate::settings::{Settings, isolation_name};
+use crate::settings::{Settings, isolation_name, shown_name};
+use crate::utility::Utility;
 
 /// Statements that a session keeps planned, by their text.
 const CACHED_MAX: usize = 512;
@@ -103,7 +104,7 @@ impl Session {
         self.canceller.clone()
     }
 
-    fn interrupt(&self) -> Interrupt {
+    pub(crate) fn interrupt(&self) -> Interrupt {
         Interrupt::begin(&self.canceller, self.settings.statement_millis, self.db.engine().env())
     }
 
@@ -185,7 +186,7 @@ impl Session {
 
     pub(crate) fn prepare_statement(
         &mut self,
-        statement: Arc<ast::Statement>,
+        statement: Arc<Statement>,
         types: &[Option<Type>],
     ) -> Result<Prepared> {
         if self.has_failed && !ends_or_returns(&statement) {
@@ -195,7 +196,7 @@ impl Session {
         self.failing(prepared)
     }
 
-    fn plan(&mut self, statement: Arc<ast::Statement>, types: &[Option<Type>]) -> Result<Prepared> {
+    fn plan(&mut self, statement: Arc<Statement>, types: &[Option<Type>]) -> Result<Prepared> {
         match &mut self.open {
             Some(open) => {
                 Prepared::plan(statement, types, Access::Transaction(&self.db, &mut open.transaction))
@@ -324,6 +325,29 @@ impl Session {
         prepared.run(&mut Access::Transaction(&self.db, &mut open.transaction), &cx, &budget)
     }
 
+    /// Refuses what the transaction does not take.
+    pub(crate) fn may_run(&mut self, prepared: &Prepared) -> Result<()> {
+        if self.has_failed && !ends_or_returns(&prepared.statement) {
+            return Err(failed());
+        }
+        match &self.open {
+            Some(open) if open.read_only && prepared.writes() => Err(read_only(&prepared.statement)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The open transaction, in which a statement is about to run.
+    pub(crate) fn transaction(&mut self) -> Option<&mut Transaction> {
+        let open = self.open.as_deref_mut()?;
+        open.has_run = true;
+        Some(&mut open.transaction)
+    }
+
+    /// The time that the transaction began, or now; microseconds since 1970.
+    pub(crate) fn now(&self) -> i64 {
+        self.open.as_ref().map_or_else(|| self.db.engine().env().clock.wall_micros(), |open| open.now)
+    }
+
     pub(crate) fn begin(&mut self, isolation: Isolation, read_only: bool, is_implicit: bool) {
         self.open = Some(Box::new(Open {
             transaction: self.db.begin_with(isolation),
@@ -366,12 +390,16 @@ impl Session {
     }
 
     /// Everything but SELECT, INSERT, UPDATE and DELETE.
-    fn other(&mut self, statement: &ast::Statement, params: &[Value<'_>]) -> Result<Outcome> {
+    fn other(&mut self, statement: &Statement, params: &[Value<'_>]) -> Result<Outcome> {
         use ast::Statement as S;
         if !params.is_empty() {
             let message = format!("the statement takes 0 parameters, {} were given", params.len());
             return Err(SqlError::new(state::UNDEFINED_PARAMETER, message));
         }
+        let statement = match statement {
+            Statement::Sql(statement) => statement,
+            Statement::Utility(utility) => return self.utility(utility),
+        };
         match statement {
             S::StartTransaction { modes, begin, modifier: None, statements, exception: None, .. }
                 if statements.is_empty() =>
@@ -414,7 +442,7 @@ impl Session {
                 Ok(Outcome::of("RESET"))
             }
             S::ShowVariable { variable } => {
-                let name = variable.iter().map(folded).collect::<Vec<_>>().join("_");
+                let name = shown_name(variable);
                 let value = match name.as_str() {
                     "transaction_isolation" | "transaction_isolation_level" => {
                         let isolation =
@@ -435,7 +463,7 @@ impl Session {
                 }
                 let types: Result<Vec<_>> =
                     data_types.iter().map(|ty| crate::types::plain(ty).map(Some)).collect();
-                let prepared = self.plan(Arc::new((**statement).clone()), &types?)?;
+                let prepared = self.plan(Arc::new(Statement::Sql((**statement).clone())), &types?)?;
                 self.named.insert(name, prepared);
                 Ok(Outcome::of("PREPARE"))
             }
@@ -468,6 +496,49 @@ impl Session {
             }
             other => self.define(other),
         }
+    }
+
+    /// Statements that we read ourselves.
+    fn utility(&mut self, utility: &Utility) -> Result<Outcome> {
+        match utility {
+            Utility::Copy(_) => Err(crate::expr::bug("a COPY without a plan")),
+            Utility::Vacuum { command, tables } => {
+                if *command == "VACUUM" && self.open.as_ref().is_some_and(|open| !open.is_implicit) {
+                    let message = "VACUUM cannot run inside a transaction block";
+                    return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
+                }
+                // Space comes back by compaction, which runs by itself, and paths are chosen without statistics.
+                self.known(tables)?;
+                Ok(Outcome::of(command))
+            }
+            Utility::LockForReading(tables) => {
+                self.inside("LOCK TABLE")?;
+                // What this mode promises, that the tables stay as they are seen, a snapshot gives anyway.
+                self.known(tables)?;
+                Ok(Outcome::of("LOCK TABLE"))
+            }
+            Utility::ShowAll => {
+                let rows = self.settings.all().into_iter();
+                let row = |(name, value, about): (&str, String, &str)| {
+                    vec![Value::text(name.to_owned()), Value::text(value), Value::text(about.to_owned())]
+                };
+                let rows: Vec<_> = rows.map(row).collect();
+                let column = |name: &str| ResultColumn { name: name.into(), ty: Type::TEXT };
+                let columns = Some(["name", "setting", "description"].map(column).to_vec().into());
+                Ok(Outcome { columns, rows, ..Outcome::of("SHOW") })
+            }
+        }
+    }
+
+    /// These tables must be there.
+    fn known(&mut self, tables: &[String]) -> Result<()> {
+        let db = self.db.clone();
+        let snapshot = db.snapshot();
+        let mut access = match self.transaction() {
+            Some(transaction) => Access::Transaction(&db, transaction),
+            None => Access::Snapshot(&db, &snapshot),
+        };
+        tables.iter().try_for_each(|table| access.table(table).map(|_| ()))
     }
 
     fn inside(&mut self, what: &str) -> Result<&mut Open> {
@@ -589,8 +660,8 @@ impl Session {
             let env = self.db.engine().env();
             let cx = Context { params: &[], answers: &[], now: open.now, env, interrupt };
             let (transaction, created) = (&mut open.transaction, &mut open.created);
-            let mut ddl = Ddl { db: &self.db, transaction, cx, created };
-            return ddl.run(statement)?.map(Outcome::of).ok_or_else(|| unsupported(statement));
+            let mut ddl = Ddl { db: &self.db, transaction, cx, created, notice: None };
+            return ddl.run(statement)?.ok_or_else(|| unsupported(statement));
         }
         let Settings { durability, attempts, .. } = self.settings;
         if let ast::Statement::CreateIndex(create) = statement
@@ -606,8 +677,8 @@ impl Session {
             let env = db.engine().env();
             let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
             let mut created = Vec::new();
-            let mut ddl = Ddl { db, transaction, cx, created: &mut created };
-            ddl.run(statement)?.map(Outcome::of).ok_or_else(|| unsupported(statement))
+            let mut ddl = Ddl { db, transaction, cx, created: &mut created, notice: None };
+            ddl.run(statement)?.ok_or_else(|| unsupported(statement))
         })
     }
 }
@@ -634,18 +705,20 @@ fn modes_of(modes: &[ast::TransactionMode]) -> Result<(Option<Isolation>, Option
 }
 
 /// Statements that decide themselves about transactions.
-pub(crate) fn begins_or_ends(statement: &ast::Statement) -> bool {
+pub(crate) fn begins_or_ends(statement: &Statement) -> bool {
     matches!(
         statement,
-        ast::Statement::StartTransaction { .. }
-            | ast::Statement::Commit { .. }
-            | ast::Statement::Rollback { .. }
+        Statement::Sql(
+            ast::Statement::StartTransaction { .. }
+                | ast::Statement::Commit { .. }
+                | ast::Statement::Rollback { .. }
+        )
     )
 }
 
 /// Statements that a failed transaction takes.
-fn ends_or_returns(statement: &ast::Statement) -> bool {
-    matches!(statement, ast::Statement::Commit { .. } | ast::Statement::Rollback { .. })
+fn ends_or_returns(statement: &Statement) -> bool {
+    matches!(statement, Statement::Sql(ast::Statement::Commit { .. } | ast::Statement::Rollback { .. }))
 }
 
 fn failed() -> SqlError {
@@ -653,7 +726,7 @@ fn failed() -> SqlError {
     SqlError::new(state::IN_FAILED_SQL_TRANSACTION, message)
 }
 
-fn read_only(statement: &ast::Statement) -> SqlError {
+fn read_only(statement: impl std::fmt::Display) -> SqlError {
     let text = statement.to_string();
     let command = text.split(' ').next().unwrap_or_default();
     let message = format!("cannot execute {command} in a read-only transaction");

@@ -64,7 +64,30 @@ const FIXED: [(&str, &str); 7] = [
     ("integer_datetimes", "on"),
 ];
 
+/// The name of a variable as SHOW says it.
+pub(crate) fn shown_name(variable: &[sqlparser::ast::Ident]) -> String {
+    let name = variable.iter().map(crate::scope::folded).collect::<Vec<_>>().join("_");
+    match name.as_str() {
+        "transaction_isolation_level" => "transaction_isolation".into(),
+        "time_zone" => "timezone".into(),
+        _ => name,
+    }
+}
+
 impl Settings {
+    /// Names, values and meanings of all variables.
+    pub(crate) fn all(&self) -> Vec<(&'static str, String, &'static str)> {
+        let known = [
+            "application_name",
+            "default_transaction_isolation",
+            "synchronous_commit",
+            "server_version",
+            "search_path",
+        ];
+        let names = known.into_iter().chain(FIXED.iter().map(|(name, _)| *name));
+        names.map(|name| (name, self.show(name).unwrap_or_default(), "")).collect()
+    }
+
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let refused = |only: &str| {
             let message = format!("invalid value for parameter \"{name}\": \"{value}\"");

@@ -10,10 +10,9 @@ use std::sync::Arc;
 
 use ropewalk::PendingCommit;
 use ropewalk::tables::{Type, Value};
-use sqlparser::ast::Statement;
 
 use crate::error::Result;
-use crate::parse;
+use crate::parse::{self, Statement};
 use crate::prepared::{Outcome, Prepared};
 use crate::session::{Session, begins_or_ends};
 

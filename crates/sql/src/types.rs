@@ -15,6 +15,8 @@ pub(crate) struct Modifiers {
     pub(crate) characters_max: Option<u64>,
     /// `serial`: the column numbers its rows.
     pub(crate) serial: bool,
+    /// `char(n)`: PostgreSQL fills up with blanks, we do not.
+    pub(crate) is_padded: bool,
 }
 
 /// The type that `data_type` names, without more.
@@ -55,7 +57,7 @@ fn length(characters: &Option<CharacterLength>) -> Modifiers {
         Some(CharacterLength::IntegerLength { length, .. }) => Some(*length),
         Some(CharacterLength::Max) | None => None,
     };
-    Modifiers { characters_max, serial: false }
+    Modifiers { characters_max, ..Modifiers::default() }
 }
 
 /// The type that `data_type` names, and what else it says.
@@ -77,6 +79,10 @@ pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> 
         DataType::Text => Type::TEXT,
         DataType::Varchar(n) | DataType::CharacterVarying(n) | DataType::CharVarying(n) => {
             return Ok((Type::TEXT, length(n)));
+        }
+        DataType::Char(n) | DataType::Character(n) => {
+            let n = n.or(Some(CharacterLength::IntegerLength { length: 1, unit: None }));
+            return Ok((Type::TEXT, Modifiers { is_padded: true, ..length(&n) }));
         }
         DataType::Bytea => Type::BYTEA,
         DataType::Date => Type::DATE,
@@ -100,9 +106,9 @@ pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> 
                 "smallserial" | "serial2" => Type::INT2,
                 _ => return Err(unknown(data_type)),
             };
-            return Ok((serial, Modifiers { characters_max: None, serial: true }));
+            return Ok((serial, Modifiers { serial: true, ..Modifiers::default() }));
         }
-        DataType::Char(_) | DataType::Character(_) | DataType::Interval { .. } | DataType::Time(..) => {
+        DataType::Interval { .. } | DataType::Time(..) => {
             return Err(SqlError::unsupported(format!("type {data_type}"), TYPES));
         }
         _ => return Err(unknown(data_type)),
@@ -123,6 +129,32 @@ fn scalar_name(scalar: Scalar) -> String {
         Scalar::Timestamptz => "timestamp with time zone".into(),
         other => other.to_string(),
     }
+}
+
+/// The number that PostgreSQL gives the type, by which its clients know it.
+pub fn oid(ty: Type) -> u32 {
+    let (scalar, array) = match ty {
+        Type::Scalar(scalar) => (scalar, false),
+        Type::Array(scalar) => (scalar, true),
+    };
+    let (one, many) = match scalar {
+        Scalar::Bool => (16, 1000),
+        Scalar::Bytea => (17, 1001),
+        Scalar::Int8 => (20, 1016),
+        Scalar::Int2 => (21, 1005),
+        Scalar::Int4 => (23, 1007),
+        Scalar::Text => (25, 1009),
+        Scalar::Json => (114, 199),
+        Scalar::Float4 => (700, 1021),
+        Scalar::Float8 => (701, 1022),
+        Scalar::Date => (1082, 1182),
+        Scalar::Time => (1083, 1183),
+        Scalar::Timestamp => (1114, 1115),
+        Scalar::Timestamptz => (1184, 1185),
+        Scalar::Numeric(_) => (1700, 1231),
+        Scalar::Uuid => (2950, 2951),
+    };
+    if array { many } else { one }
 }
 
 /// The type's name as PostgreSQL writes it.

@@ -83,16 +83,16 @@ pub(crate) struct Delete {
 }
 
 static INSERT: LazyLock<Option<ast::Insert>> =
-    LazyLock::new(|| match parse::one("INSERT INTO t VALUES (1)").ok()? {
+    LazyLock::new(|| match parse::template("INSERT INTO t VALUES (1)")? {
         ast::Statement::Insert(insert) => Some(insert),
         _ => None,
     });
 static UPDATE: LazyLock<Option<ast::Update>> =
-    LazyLock::new(|| match parse::one("UPDATE t SET a = 1").ok()? {
+    LazyLock::new(|| match parse::template("UPDATE t SET a = 1")? {
         ast::Statement::Update(update) => Some(update),
         _ => None,
     });
-static DELETE: LazyLock<Option<ast::Delete>> = LazyLock::new(|| match parse::one("DELETE FROM t").ok()? {
+static DELETE: LazyLock<Option<ast::Delete>> = LazyLock::new(|| match parse::template("DELETE FROM t")? {
     ast::Statement::Delete(delete) => Some(delete),
     _ => None,
 });

@@ -42,7 +42,7 @@ pub(crate) fn check_name(table: &str, kind: &str, name: &str) -> Result<(), Tabl
 }
 
 /// The ids of columns by name, each at most once.
-fn column_ids(parts: &Parts, names: &[String]) -> Result<Vec<u16>, TablesError> {
+pub(crate) fn column_ids(parts: &Parts, names: &[String]) -> Result<Vec<u16>, TablesError> {
     let mut ids = Vec::new();
     for name in names {
         let column = parts.columns.iter().find(|column| column.name == *name);
@@ -391,7 +391,7 @@ impl TablesTx<'_> {
         }
     }
 
-    fn drop_sequences(&mut self, sequences: impl IntoIterator<Item = u32>) {
+    pub(crate) fn drop_sequences(&mut self, sequences: impl IntoIterator<Item = u32>) {
         let catalog = self.spaces().catalog;
         sequences.into_iter().for_each(|sequence| self.kv.delete(catalog, &sequence_key(sequence)));
     }

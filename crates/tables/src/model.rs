@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use ropewalk_base::{DecodeError, Decoder, Seq, put_varint};
 use ropewalk_engine::{
-    Apply, CommitError, Durability, Engine, EngineError, KvBatch, Memory, Model, ModelId, Operation, Outcome,
-    ReadView, Rejection, Verdict,
+    Apply, CommitError, Durability, Engine, EngineError, KeyConflict, Keyspace, KvBatch, Memory, Model,
+    ModelId, Operation, Outcome, ReadView, Rejection, Verdict,
 };
 use ropewalk_store::{KeyspaceOptions, NewRun, Store};
 
@@ -41,6 +41,8 @@ pub struct TablesModel {
     /// The newest commit that changed a definition, pending commits included. Written by the sequencer.
     last_ddl: AtomicU64,
     sequences: Mutex<HashMap<u32, Sequence>>,
+    /// Objects that transactions loaded and tried to commit.
+    pub(crate) handed_over: Mutex<Vec<u32>>,
 }
 
 impl TablesModel {
@@ -100,6 +102,8 @@ impl TablesModel {
 /// The part of a commit that says whose definitions it changes.
 pub(crate) struct DdlOperation {
     pub(crate) tables: Vec<u32>,
+    /// Entries of objects that were loaded for it: they must stand, or somebody took the objects for left over.
+    pub(crate) loading: Vec<(Keyspace, [u8; 5])>,
 }
 
 impl Operation for DdlOperation {
@@ -111,7 +115,13 @@ impl Operation for DdlOperation {
         self.tables.len() * 5
     }
 
-    fn validate(&mut self, _latest: ReadView<'_>) -> Result<Verdict, Rejection> {
+    fn validate(&mut self, latest: ReadView<'_>) -> Result<Verdict, Rejection> {
+        for (keyspace, key) in &self.loading {
+            if latest.get(*keyspace, key)?.is_none() {
+                let (keyspace, key, seq) = (*keyspace, key.to_vec(), latest.at());
+                return Err(Box::new(KeyConflict { keyspace, key, seq }));
+            }
+        }
         Ok(Verdict::Write)
     }
 

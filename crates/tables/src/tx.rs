@@ -11,6 +11,7 @@ use ropewalk_engine::{Isolation, KeyConflict, KvTransaction, Operation};
 
 use crate::catalog::{Spaces, name_key, number, object_key, table_key};
 use crate::error::TablesError;
+use crate::loader::Loaded;
 use crate::model::{DdlOperation, Tables};
 use crate::read::TablesRead;
 use crate::schema::{DEFINITION_BYTES_MAX, Parts, Schema};
@@ -24,19 +25,29 @@ pub struct TablesState {
     /// Tables whose definitions are guarded.
     guarded: BTreeSet<u32>,
     schemas: HashMap<u32, Arc<Schema>>,
+    /// Objects that it filled beside the log.
+    pub(crate) loaded: Vec<Loaded>,
 }
 
 impl TablesState {
+    /// True when it filled objects beside the log.
+    pub fn has_loaded(&self) -> bool {
+        !self.loaded.is_empty()
+    }
+
     /// To be called after the transaction's writes were rolled back to a mark.
     pub fn rolled_back(&mut self) {
         self.guarded.clear();
         self.schemas.clear();
     }
 
-    /// What has to go into the commit beside the writes.
-    pub fn operation(&self) -> Option<Box<dyn Operation>> {
+    /// What has to go into the commit beside the writes. Where it loaded tables, [`Tables::clear_up`] is due once the commit is
+    /// decided.
+    pub fn operation(&mut self) -> Option<Box<dyn Operation>> {
         let tables: Vec<u32> = self.ddl.iter().copied().collect();
-        if tables.is_empty() { None } else { Some(Box::new(DdlOperation { tables })) }
+        let loading = self.loaded.iter().flat_map(Loaded::keys).collect();
+        self.loaded.drain(..).for_each(Loaded::hand_over);
+        if tables.is_empty() { None } else { Some(Box::new(DdlOperation { tables, loading })) }
     }
 }
 

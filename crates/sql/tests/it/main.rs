@@ -1,6 +1,7 @@
 //! SQL, as scripts and as code.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
+mod copying;
 mod golden;
 mod logic;
 mod sessions;

@@ -221,3 +221,84 @@ fn rules_come_to_tables_with_rows_and_go() {
     db.run(|t| t.insert_row(&pets, &[(-1_i64).into()])).unwrap();
     assert!(tx.commit().unwrap_err().is_conflict());
 }
+
+/// Rows of a table without a key: few stay in the transaction's writes, many go beside the log.
+fn unkeyed(db: &Db, rows: i64) -> ropewalk_tables::Table {
+    let def = TableDef::new("log").column(int("id")).column(text("what")).index(IndexDef::on(["what"]));
+    let table = db.create(def);
+    let mut load = db.tables.load(&table).unwrap();
+    for n in 0..rows {
+        let what = format!("number {} of those that are many", n % 10);
+        load.row(&[((n * 7919) % rows).into(), what.into()]).unwrap();
+    }
+    load.finish().unwrap();
+    table
+}
+
+#[test]
+fn a_primary_key_comes_to_a_table_with_rows() {
+    for rows in [0_i64, 37, 30_011] {
+        let env = Env::memory();
+        let db = Db::open(&env, EngineOptions::default());
+        let table = unkeyed(&db, rows);
+        let mut tx = db.begin();
+        tx.t().add_primary_key("log", None, &["id".into()]).unwrap();
+        // The transaction itself reads and writes by the new key.
+        let first = tx.t().get(&table, &id(1)).unwrap();
+        assert_eq!(first.is_some(), rows > 1);
+        tx.t().insert_row(&table, &[(-5_i64).into(), "new".into()]).unwrap();
+        if rows > 0 {
+            assert!(tx.t().update(&table, &id(0), &[("what", "changed".into())]).unwrap());
+            assert!(tx.t().delete(&table, &id(1)).unwrap());
+        }
+        let before = lines(&mut tx.t(), &table);
+        tx.commit().unwrap();
+        assert_eq!(db.lines(&table), before);
+        assert_eq!(before.first().unwrap(), "-5 new");
+        assert_eq!(before.len() as i64, if rows == 0 { 1 } else { rows });
+        let again = db.run(|t| t.insert_row(&table, &[(-5_i64).into(), "again".into()])).unwrap_err();
+        assert!(
+            matches!(&again, TablesError::Unique { constraint, .. } if constraint == "log_pkey"),
+            "{again}"
+        );
+        db.verify();
+        drop(db);
+        let db = Db::open(&env, EngineOptions::default());
+        assert_eq!(db.tables.recover().unwrap(), 0);
+        assert_eq!(db.lines(&db.tables.table("log").unwrap()), before);
+        db.verify();
+    }
+}
+
+#[test]
+fn a_primary_key_that_does_not_hold_is_refused() {
+    let db = Db::memory();
+    let table = unkeyed(&db, 20_000);
+    let key = ["id".to_owned()];
+    let twice = db.run(|t| t.insert_row(&table, &[5_i64.into(), Value::Null])).unwrap();
+    let before = db.lines(&table);
+    let error = db.run(|t| t.add_primary_key("log", Some("log_key"), &key)).unwrap_err();
+    assert!(matches!(&error, TablesError::Unique { constraint, .. } if constraint == "log_key"), "{error}");
+    db.run(|t| t.delete_rows(&[twice])).unwrap();
+    let null = db.run(|t| t.insert_row(&table, &[Value::Null, "x".into()])).unwrap();
+    let error = db.run(|t| t.add_primary_key("log", None, &key)).unwrap_err();
+    assert!(matches!(&error, TablesError::NotNull { column, .. } if column == "id"), "{error}");
+    db.run(|t| t.delete_rows(&[null])).unwrap();
+    // Rolled back it leaves nothing, and what was loaded for it goes.
+    let mut tx = db.begin();
+    tx.t().add_primary_key("log", None, &key).unwrap();
+    drop(tx);
+    assert_eq!(db.tables.recover().unwrap(), 0);
+    // Who wrote meanwhile wins.
+    let mut tx = db.begin();
+    tx.t().add_primary_key("log", None, &key).unwrap();
+    db.run(|t| t.insert_row(&table, &[(-1_i64).into(), "meanwhile".into()])).unwrap();
+    assert!(tx.commit().unwrap_err().is_conflict());
+    assert_eq!(db.tables.recover().unwrap(), 0);
+    db.verify();
+    assert_eq!(db.lines(&table).len(), before.len());
+    db.run(|t| t.add_primary_key("log", None, &key)).unwrap();
+    let error = db.run(|t| t.add_primary_key("log", None, &key)).unwrap_err();
+    assert!(error.to_string().contains("multiple primary keys"), "{error}");
+    db.verify();
+}

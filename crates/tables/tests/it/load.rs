@@ -521,3 +521,116 @@ fn a_dropped_table_gives_its_bytes_back() {
     assert_eq!(db.lines(&kept).len(), 100);
     db.verify();
 }
+
+/// Loads `rows` people within a transaction.
+fn load_within(tx: &mut crate::Tx, table: &Table, rows: i64) -> u64 {
+    let mut load = tx.t().load(table, IN_RUNS).unwrap().unwrap();
+    for n in shuffled(rows) {
+        load.row(&mut tx.t(), &person(n, "somebody with a name that takes some room", n)).unwrap();
+    }
+    load.finish(&mut tx.t()).unwrap()
+}
+
+#[test]
+fn a_transaction_reads_and_changes_what_it_loaded() {
+    for isolation in [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted] {
+        let db = Db::memory();
+        let old = db.create(TableDef::new("old").column(int("id")).primary_key(["id"]));
+        db.run(|t| t.insert_row(&old, &id(1))).unwrap();
+        let mut tx = db.begin_with(isolation);
+        let table = tx.t().create_table(people().index(IndexDef::on(["age"]))).unwrap();
+        assert_eq!(load_within(&mut tx, &table, 20_000), 20_000);
+        assert_eq!(tx.t().count(&table, &KeyRange::all()).unwrap(), 20_000);
+        assert!(tx.t().update(&table, &id(7), &[("age", (-1_i64).into())]).unwrap());
+        assert!(tx.t().delete(&table, &id(8)).unwrap());
+        tx.t().insert_row(&table, &person(-3, "new", -2)).unwrap();
+        let taken = tx.t().insert_row(&table, &person(9, "again", 0)).unwrap_err();
+        assert!(matches!(taken, TablesError::Unique { .. }));
+        let mut youngest = Vec::new();
+        let each = &mut |row: ropewalk_tables::Row<'_>| {
+            youngest.push(row.get(0)?.as_integer().unwrap());
+            Ok(youngest.len() < 3)
+        };
+        tx.t().scan_index(&table, "people_age_idx", &KeyRange::all(), false, each).unwrap();
+        assert_eq!(youngest, [-3, 7, 0]);
+        let own = lines(&mut tx.t(), &table);
+        tx.commit().unwrap();
+        assert_eq!(db.lines(&table), own);
+        assert_eq!(own.len(), 20_000);
+        assert_eq!(db.tables.recover().unwrap(), 0, "nothing is left over");
+        db.verify();
+    }
+}
+
+#[test]
+fn a_load_that_is_rolled_back_leaves_nothing() {
+    let db = Db::memory();
+    let table = db.create(people());
+    let mut tx = db.begin();
+    load_within(&mut tx, &table, 20_000);
+    drop(tx);
+    nothing_left(&db);
+    // To a savepoint: the transaction goes on, and commits without it.
+    let mut tx = db.begin();
+    let mark = tx.savepoint();
+    load_within(&mut tx, &table, 20_000);
+    tx.rollback_to(mark);
+    assert!(lines(&mut tx.t(), &table).is_empty());
+    tx.t().insert_row(&table, &person(1, "one", 1)).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(db.lines(&table), ["1 one 1"]);
+    assert_eq!(db.tables.recover().unwrap(), 0);
+    db.verify();
+    // Emptied and loaded again in one transaction; a table with rows is not open to it.
+    let mut tx = db.begin();
+    assert!(tx.t().load(&table, IN_RUNS).unwrap().is_none());
+    tx.t().truncate("people", false).unwrap();
+    load_within(&mut tx, &table, 5000);
+    tx.commit().unwrap();
+    assert_eq!(db.lines(&table).len(), 5000);
+    db.verify();
+}
+
+#[test]
+fn a_crash_at_any_step_of_a_load_within_a_transaction() {
+    let steps = |disk: &FaultyVfs| -> Result<(), Box<dyn std::error::Error>> {
+        let db = Db::try_open(&disk_env(disk))?;
+        let mut tx = db.begin();
+        let table = tx.t().create_table(people())?;
+        let mut load = tx.t().load(&table, IN_RUNS)?.ok_or("not empty")?;
+        for n in shuffled(9000) {
+            load.row(
+                &mut tx.t(),
+                &person(n, "somebody with a name that takes some room, so that rows are few", n),
+            )?;
+        }
+        load.finish(&mut tx.t())?;
+        tx.t().insert_row(&table, &person(-1, "last", 0))?;
+        tx.commit()?;
+        Ok(())
+    };
+    let whole = FaultyVfs::new(1);
+    steps(&whole).unwrap();
+    let (mut none, mut all) = (0, 0);
+    for operation in 30..=whole.operations() {
+        let disk = FaultyVfs::new(operation);
+        disk.crash_at(operation);
+        let done = steps(&disk).is_ok();
+        disk.crash();
+        disk.calm();
+        let db = Db::try_open(&disk_env(&disk)).unwrap();
+        db.tables.recover().unwrap();
+        let Ok(table) = db.tables.table("people") else {
+            assert!(!done);
+            none += 1;
+            nothing_left(&db);
+            continue;
+        };
+        let snapshot = db.engine.snapshot();
+        assert_eq!(db.tables.at(&snapshot).count(&table, &KeyRange::all()).unwrap(), 9001);
+        assert_eq!(db.tables.recover().unwrap(), 0);
+        all += 1;
+        db.verify();
+    }
+    assert!(none > 3 && all > 0, "{none} without the load, {all} with it");
+}

@@ -146,14 +146,16 @@ impl Tx {
     }
 
     /// The commit's number; `None` when nothing was written.
-    pub fn committed(self) -> Result<Option<u64>, TablesError> {
+    pub fn committed(mut self) -> Result<Option<u64>, TablesError> {
         let mut operations: Vec<_> = self.state.operation().into_iter().collect();
         if !self.kv.has_writes() {
             return Ok(None);
         }
         let engine = self.kv.engine().clone();
         operations.push(Box::new(self.kv.into_batch()));
-        match engine.commit(operations, Durability::Sync) {
+        let committed = engine.commit(operations, Durability::Sync);
+        let _ = self.tables.clear_up();
+        match committed {
             Ok(done) => Ok(Some(done.seq.0)),
             Err(CommitError::Engine(error)) => Err(error.into()),
             Err(CommitError::Rejected(reason)) => Err(match reason.downcast::<KeyConflict>() {
