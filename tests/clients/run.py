@@ -205,6 +205,9 @@ def main():
     results.append(node_driver(binary))
     if args.all:
         results.append(go_driver(binary))
+    postgres = HERE / "postgres"
+    results.append(suite("psycopg", python, ["test_drivers"], postgres, own))
+    results.append(suite("psql, pgbench", python, ["test_programs"], postgres, own))
     results.append(openapi(python, binary))
     sys.exit(0 if all(results) else 1)
 

@@ -13,7 +13,8 @@ PATIENCE = 60
 
 
 class Server:
-    """A server on a directory of its own; `url` is its gRPC port, `http` its HTTP port, `mongo` that of MongoDB, if they are on.
+    """A server on a directory of its own; `url` is its gRPC port, `http` its HTTP port, `mongo` that of MongoDB, `postgres` host
+    and port of PostgreSQL, if they are on.
 
     With `token`, an admin token of that name exists, and is needed: its secret is `token`. With `user`, a name and a
     password, there is an administrator who is called so."""
@@ -47,6 +48,7 @@ class Server:
         places = json.loads(ready.read_text())["listening"]
         urls = {place["protocol"]: f"http://{place['address']}" for place in places}
         self.url, self.http = urls.get("grpc"), urls.get("http")
+        self.postgres = urls.get("postgres", "").removeprefix("http://")
         self.mongo = urls.get("mongo", "").replace("http", "mongodb")
 
     def stop(self):

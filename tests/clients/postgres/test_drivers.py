@@ -1,0 +1,168 @@
+"""psycopg 3 as it comes from its project, with its defaults, against `ropewalk serve --postgres-listen`.
+
+What is tested is what an application does.
+"""
+
+import datetime
+import decimal
+import sys
+import threading
+import unittest
+import uuid
+from pathlib import Path
+
+import psycopg
+from psycopg import errors
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from servers import Server, binary  # noqa: E402
+
+#: A value of every type.
+VALUES = {
+    "b": ("boolean", True),
+    "i2": ("smallint", -7),
+    "i4": ("integer", 2**31 - 1),
+    "i8": ("bigint", -(2**63)),
+    "f4": ("real", 0.5),
+    "f8": ("double precision", 1e300),
+    "n": ("numeric(20,5)", decimal.Decimal("-12345.67890")),
+    "t": ("text", "häuser 'and' \\ \n"),
+    "y": ("bytea", b"\x00\xff\x01"),
+    "d": ("date", datetime.date(1969, 12, 31)),
+    "m": ("time", datetime.time(23, 59, 59, 999999)),
+    "ts": ("timestamp", datetime.datetime(1999, 12, 31, 23, 59, 59, 500000)),
+    "tz": ("timestamptz", datetime.datetime(2024, 2, 29, 12, 0, tzinfo=datetime.timezone.utc)),
+    "u": ("uuid", uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")),
+    "ia": ("integer[]", [1, None, 3]),
+    "ta": ("text[]", ["a", "b c", "", "NULL", 'q"']),
+}
+
+
+class Psycopg(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(binary(), options=["--postgres-listen", "127.0.0.1:0"])
+        cls.host, port = cls.server.postgres.rsplit(":", 1)
+        cls.port = int(port)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop()
+
+    @classmethod
+    def connect(cls, **options):
+        options = {"user": "ann", "dbname": "ropewalk"} | options
+        return psycopg.connect(host=cls.host, port=cls.port, connect_timeout=20, **options)
+
+    def test_types_there_and_back_in_both_formats(self):
+        columns = ", ".join(f"{name} {kind}" for name, (kind, _) in VALUES.items())
+        names, marks = ", ".join(VALUES), ", ".join(["%s"] * len(VALUES))
+        values = [value for _, value in VALUES.values()]
+        with self.connect(autocommit=True) as db:
+            db.execute(f"CREATE TABLE every_type (id integer PRIMARY KEY, {columns})")
+            for number, mark in enumerate(["%s", "%t", "%b"]):
+                marks = ", ".join([mark] * len(VALUES))
+                db.execute(f"INSERT INTO every_type (id, {names}) VALUES ({number}, {marks})", values)
+            db.execute("INSERT INTO every_type (id) VALUES (9)")
+            for as_binary in [False, True]:
+                rows = db.execute(
+                    f"SELECT {names} FROM every_type WHERE id < 9 ORDER BY id", binary=as_binary
+                ).fetchall()
+                for row in rows:
+                    self.assertEqual(list(row), values)
+                nothing = db.execute(f"SELECT {names} FROM every_type WHERE id = 9", binary=as_binary).fetchone()
+                self.assertEqual(set(nothing), {None})
+
+    def test_transactions(self):
+        with self.connect() as db, self.connect(autocommit=True) as other:
+            other.execute("CREATE TABLE accounts (id integer PRIMARY KEY, balance integer NOT NULL)")
+            with db.transaction():
+                db.execute("INSERT INTO accounts VALUES (1, 100), (2, 0)")
+                self.assertEqual(other.execute("SELECT count(*) FROM accounts").fetchone(), (0,))
+            with self.assertRaises(ZeroDivisionError), db.transaction():
+                db.execute("UPDATE accounts SET balance = 0")
+                raise ZeroDivisionError
+            with db.transaction():
+                db.execute("UPDATE accounts SET balance = balance - 10 WHERE id = 1")
+                with self.assertRaises(errors.UniqueViolation), db.transaction():
+                    db.execute("INSERT INTO accounts VALUES (1, 1)")
+                db.execute("UPDATE accounts SET balance = balance + 10 WHERE id = 2")
+            rows = other.execute("SELECT * FROM accounts ORDER BY id").fetchall()
+            self.assertEqual(rows, [(1, 90), (2, 10)])
+            other.execute("DROP TABLE accounts")
+
+    def test_prepared_and_pipelined(self):
+        with self.connect(autocommit=True) as db:
+            db.execute("CREATE TABLE numbers (id integer PRIMARY KEY, square bigint)")
+            with db.cursor() as cursor:
+                cursor.executemany("INSERT INTO numbers VALUES (%s, %s)", [(n, n * n) for n in range(200)])
+            for n in range(20):
+                row = db.execute("SELECT square FROM numbers WHERE id = %s", (n,), prepare=True).fetchone()
+                self.assertEqual(row, (n * n,))
+            with db.pipeline():
+                found = [db.execute("SELECT square FROM numbers WHERE id = %s", (n,)) for n in range(50)]
+            self.assertEqual([cursor.fetchone()[0] for cursor in found], [n * n for n in range(50)])
+            with self.assertRaises(errors.UniqueViolation), db.pipeline():
+                db.execute("INSERT INTO numbers VALUES (1000, 0)")
+                db.execute("INSERT INTO numbers VALUES (1000, 0)")
+            db.execute("DEALLOCATE ALL")
+            db.execute("DROP TABLE numbers")
+
+    def test_errors_have_their_classes(self):
+        with self.connect(autocommit=True) as db:
+            for sql, kind in [
+                ("SELECT 1/0", errors.DivisionByZero),
+                ("SELECT * FROM nowhere", errors.UndefinedTable),
+                ("SELECT nothing", errors.UndefinedColumn),
+                ("SELEC", errors.SyntaxError),
+                ("SELECT 99999999999::integer", errors.NumericValueOutOfRange),
+                ("SET nonsense = 1", errors.UndefinedObject),
+            ]:
+                with self.assertRaises(kind):
+                    db.execute(sql)
+
+    def test_two_that_meet(self):
+        with self.connect() as one, self.connect() as two:
+            one.execute("CREATE TABLE met (id integer PRIMARY KEY, n integer)")
+            one.execute("INSERT INTO met VALUES (1, 0)")
+            one.commit()
+            one.execute("UPDATE met SET n = n + 1 WHERE id = 1")
+            two.execute("UPDATE met SET n = n + 1 WHERE id = 1")
+            one.commit()
+            with self.assertRaises(errors.SerializationFailure):
+                two.commit()
+            two.rollback()
+            self.assertEqual(two.execute("SELECT n FROM met").fetchone(), (1,))
+
+    def test_cancel_and_time(self):
+        with self.connect(autocommit=True) as db:
+            db.execute("CREATE TABLE many (id integer PRIMARY KEY)")
+            for start in range(0, 4000, 2000):
+                values = ",".join(f"({n})" for n in range(start, start + 2000))
+                db.execute(f"INSERT INTO many VALUES {values}")
+            long = "SELECT count(*) FROM many a, many b, many c WHERE a.id + b.id + c.id < 0"
+            timer = threading.Timer(0.3, db.cancel)
+            timer.start()
+            with self.assertRaises(errors.QueryCanceled):
+                db.execute(long)
+            timer.join()
+            db.execute("SET statement_timeout = '200ms'")
+            with self.assertRaises(errors.QueryCanceled):
+                db.execute(long)
+            db.execute("SET statement_timeout = 0")
+            self.assertEqual(db.execute("SELECT count(*) FROM many").fetchone(), (4000,))
+            db.execute("DROP TABLE many")
+
+    def test_what_the_connection_tells(self):
+        with self.connect(application_name="shop") as db:
+            self.assertEqual(db.info.parameter_status("application_name"), "shop")
+            self.assertEqual(db.info.server_version // 10000, 15)
+            self.assertEqual(db.info.encoding, "utf-8")
+        with self.assertRaises(psycopg.OperationalError) as refused:
+            self.connect(dbname="elsewhere")
+        self.assertIn('database "elsewhere" does not exist', str(refused.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
