@@ -191,7 +191,7 @@ impl TablesTx<'_> {
         let catalog = self.spaces().catalog;
         self.kv.guard_key(catalog, &name_key(&def.name));
         self.kv.put(catalog, &name_key(&def.name), &parts.id.to_le_bytes());
-        let table = Table::unloaded(parts.id, &def.name);
+        let table = Table::new(&self.tables.model, parts.id, &def.name);
         self.put_parts(parts, true)?;
         Ok(table)
     }
@@ -664,7 +664,7 @@ impl crate::write::Statement<'_, '_> {
         let tx = self.tx();
         tx.is_empty(schema)?;
         let mut rows = Vec::new();
-        let handle = Table::unloaded(schema.id(), schema.name());
+        let handle = Table::new(&tx.tables.model, schema.id(), schema.name());
         tx.scan_within(&handle, &KeyRange::all(), false, &mut |row| {
             rows.push(row.to_owned());
             Ok(true)

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use ropewalk_base::{DecodeError, Decoder, Seq, put_varint};
 use ropewalk_engine::{
     Apply, CommitError, Durability, Engine, EngineError, KeyConflict, Keyspace, KvBatch, Memory, Model,
@@ -21,12 +21,16 @@ use ropewalk_store::{KeyspaceOptions, NewRun, Store};
 
 use crate::catalog::{Spaces, sequence_key};
 use crate::error::TablesError;
+use crate::table::Slot;
 
 /// Number of the tables model in commit records.
 pub const TABLES: ModelId = ModelId(4);
 
 /// The sequence that numbers tables, objects and sequences.
 const OBJECTS: u32 = 0;
+
+/// Loaded definitions that are kept although nobody has a handle on their tables.
+const SLOTS_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]
 struct Sequence {
@@ -43,6 +47,8 @@ pub struct TablesModel {
     sequences: Mutex<HashMap<u32, Sequence>>,
     /// Objects that transactions loaded and tried to commit.
     pub(crate) handed_over: Mutex<Vec<u32>>,
+    /// Definitions that were loaded, for all handles on a table.
+    slots: RwLock<HashMap<u32, Slot>>,
 }
 
 impl TablesModel {
@@ -53,6 +59,18 @@ impl TablesModel {
     #[inline]
     pub(crate) fn last_ddl(&self) -> Seq {
         Seq(self.last_ddl.load(Ordering::Acquire))
+    }
+
+    /// The place for the definition of table `id`.
+    pub(crate) fn slot(&self, id: u32) -> Slot {
+        if let Some(slot) = self.slots.read().get(&id) {
+            return slot.clone();
+        }
+        let mut slots = self.slots.write();
+        if slots.len() >= SLOTS_MAX {
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
+        slots.entry(id).or_default().clone()
     }
 
     /// A number for a new table, object or sequence.

@@ -19,7 +19,8 @@ use crate::rowkey::{append_row_key, put_row_key};
 use crate::schema::{Parts, Schema};
 use crate::value::Value;
 
-struct Loaded {
+/// A definition, as handles and transactions share it.
+pub(crate) struct Loaded {
     schema: Arc<Schema>,
     /// The snapshot it was loaded at.
     at: Seq,
@@ -28,8 +29,11 @@ struct Loaded {
 struct Inner {
     id: u32,
     name: String,
-    loaded: ArcSwapOption<Loaded>,
+    loaded: Slot,
 }
+
+/// Where the definition of a table stands once somebody has loaded it.
+pub(crate) type Slot = Arc<ArcSwapOption<Loaded>>;
 
 /// A prepared handle on a table. Cheap to clone; follows the table through every change and new name.
 #[derive(Clone)]
@@ -42,8 +46,8 @@ impl std::fmt::Debug for Table {
 }
 
 impl Table {
-    pub(crate) fn unloaded(id: u32, name: &str) -> Self {
-        Self(Arc::new(Inner { id, name: name.to_owned(), loaded: ArcSwapOption::empty() }))
+    pub(crate) fn new(model: &TablesModel, id: u32, name: &str) -> Self {
+        Self(Arc::new(Inner { id, name: name.to_owned(), loaded: model.slot(id) }))
     }
 
     /// The table's number, for life.
@@ -105,8 +109,8 @@ impl Tables {
     pub fn table(&self, name: &str) -> Result<Table, TablesError> {
         let snapshot = self.engine.snapshot();
         let id = find(&self.model, snapshot.read(), name)?;
-        let table =
-            Table::unloaded(id.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })?, name);
+        let id = id.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })?;
+        let table = Table::new(&self.model, id, name);
         table.schema_at(&self.model, snapshot.read())?;
         Ok(table)
     }

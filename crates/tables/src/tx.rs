@@ -71,7 +71,7 @@ impl<'a> TablesTx<'a> {
     pub fn table(&mut self, name: &str) -> Result<Table, TablesError> {
         self.begin();
         let id = self.find(name)?.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })?;
-        Ok(Table::unloaded(id, name))
+        Ok(Table::new(&self.tables.model, id, name))
     }
 
     /// The number of the table `name`.
@@ -86,7 +86,10 @@ impl<'a> TablesTx<'a> {
     }
 
     pub(crate) fn schema_by_id(&mut self, id: u32) -> Result<Arc<Schema>, TablesError> {
-        self.schema_of(&Table::unloaded(id, &format!("number {id}")))
+        match self.state.schemas.get(&id) {
+            Some(schema) => Ok(schema.clone()),
+            None => self.schema_of(&Table::new(&self.tables.model, id, &format!("number {id}"))),
+        }
     }
 
     /// Reads rest on the definition from here on.
@@ -197,7 +200,7 @@ impl Tables {
         let spaces = self.model.spaces();
         let seq = conflict.seq;
         let snapshot = self.engine.snapshot();
-        let schema = |id: u32| Table::unloaded(id, "").schema_at(&self.model, snapshot.read()).ok();
+        let schema = |id: u32| Table::new(&self.model, id, "").schema_at(&self.model, snapshot.read()).ok();
         let what = if conflict.keyspace == spaces.catalog {
             match conflict.key.split_first()? {
                 (b'n', name) => format!("the table name {:?}", String::from_utf8_lossy(name)),
