@@ -29,6 +29,14 @@ impl Access<'_> {
         }
     }
 
+    /// What is read, without own writes.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        match self {
+            Self::Transaction(_, transaction) => transaction.snapshot(),
+            Self::Snapshot(_, snapshot) => (*snapshot).clone(),
+        }
+    }
+
     fn read<R>(&mut self, run: impl FnOnce(&mut dyn TablesRead) -> R) -> R {
         match self {
             Self::Transaction(_, transaction) => run(&mut transaction.tables()),
@@ -103,6 +111,21 @@ impl Access<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The first key column of the first and of the last row; `None` for an empty table or one without a key.
+    pub(crate) fn ends(&mut self, table: &Table) -> Result<Option<(Value<'static>, Value<'static>)>> {
+        let schema = self.schema(table)?;
+        let Some(place) = schema.key_columns().first() else { return Ok(None) };
+        let mut ends = Vec::new();
+        for backward in [false, true] {
+            self.scan(table, None, &KeyRange::all(), backward, &mut |row| {
+                ends.push(row.get(*place)?.into_owned());
+                Ok(false)
+            })?;
+        }
+        let last = ends.pop();
+        Ok(ends.pop().zip(last))
     }
 
     /// The transaction, for writing.

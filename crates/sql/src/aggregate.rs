@@ -33,6 +33,8 @@ pub(crate) struct Aggregate {
     pub(crate) kind: Kind,
     /// None for `count(*)`.
     pub(crate) arguments: Vec<Expr>,
+    /// The types of the arguments.
+    pub(crate) types: Vec<Type>,
     pub(crate) distinct: bool,
     pub(crate) filter: Option<Expr>,
     pub(crate) ty: Type,

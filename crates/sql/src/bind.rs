@@ -221,6 +221,14 @@ impl<'b, 'a> Binder<'b, 'a> {
                 let bound = self.bind(inner)?;
                 let together = bound.ty.map_or(Some(ty), |found| common(found, ty));
                 let together = together.ok_or_else(|| no_operator("=", bound.ty, Some(ty)))?;
+                if self.planner.whole.is_some() {
+                    // Both sides are brought together where the engine compares them.
+                    let inner = match bound.ty {
+                        None => self.settle(bound, ty, Strength::Implicit)?,
+                        Some(_) => bound.expr,
+                    };
+                    return boolean(negated_if(*negated, Expr::InSubquery(Box::new(inner), number)));
+                }
                 if together != ty {
                     self.planner.cast_subquery(number, together);
                 }
@@ -349,8 +357,11 @@ impl<'b, 'a> Binder<'b, 'a> {
         if let Some((index, ty)) = self.scope.find(relation, name)? {
             return Ok(Typed::new(Expr::Column(index), ty));
         }
-        for outer in &self.planner.outer {
-            if outer.find(relation, name)?.is_some() {
+        for (depth, outer) in self.planner.outer.iter().rev().enumerate() {
+            if let Some((index, ty)) = outer.find(relation, name)? {
+                if self.planner.whole.is_some() {
+                    return Ok(Typed::new(Expr::Outer(depth, index), ty));
+                }
                 return Err(SqlError::unsupported(
                     format!("a subquery that reads \"{name}\" of the query around it"),
                     "write it as a join",
@@ -501,10 +512,36 @@ impl<'b, 'a> Binder<'b, 'a> {
                 let ty = if as_text { Type::TEXT } else { Type::JSON };
                 Ok(Typed::new(Expr::Json(document, Box::new(step), as_text), ty))
             }
+            B::AtArrow => self.contains(left, right),
             B::PGExp => self.call("power", vec![left, right]),
             B::PGStartsWith => self.call("starts_with", vec![left, right]),
             other => Err(unsupported(format!("the operator {other}"))),
         }
+    }
+
+    /// `array @> array`: every element of the right one is among those of the left one.
+    fn contains(&mut self, left: Typed, right: Typed) -> Result<Typed> {
+        let ty = match (left.ty, right.ty) {
+            (Some(ty @ Type::Array(_)), None) => ty,
+            (Some(ty @ Type::Array(_)), Some(other)) if ty == other => ty,
+            _ => return Err(no_operator("@>", left.ty, right.ty)),
+        };
+        let (array, wanted) =
+            (self.settle(left, ty, Strength::Implicit)?, self.settle(right, ty, Strength::Implicit)?);
+        let items: Vec<Expr> = match wanted {
+            Expr::ArrayOf(_, items) => items,
+            Expr::Const(Value::Array(items)) => {
+                let items: std::result::Result<Vec<_>, _> =
+                    items.iter().map(|item| item.map(|item| Expr::Const(item.into_owned()))).collect();
+                items.map_err(|error| SqlError::new(state::DATA_CORRUPTED, error.to_string()))?
+            }
+            _ => return Err(unsupported("@> with an array that is no constant list")),
+        };
+        let among = |item| Expr::Any(Compare::Eq, Box::new(item), Box::new(array.clone()), false);
+        let mut all: Vec<Expr> = items.into_iter().map(among).collect();
+        // What contains nothing more is still no NULL.
+        all.push(Expr::IsNull(Box::new(array.clone()), true));
+        Ok(Typed::new(Expr::And(all), Type::BOOL))
     }
 
     /// `(a, b) = (c, d)`, and `<>`; the orders of rows as what they mean column by column.
@@ -739,11 +776,11 @@ impl<'b, 'a> Binder<'b, 'a> {
         else {
             return Err(unsupported(format!("the call {function}")));
         };
-        if over.is_some() || !within_group.is_empty() {
-            return Err(SqlError::unsupported(
-                "a window function",
-                "aggregate with GROUP BY, or in the application",
-            ));
+        if !within_group.is_empty() {
+            return Err(unsupported(format!("the call {function}")));
+        }
+        if let Some(over) = over {
+            return self.window(&name, function, over);
         }
         let none =
             ast::FunctionArgumentList { duplicate_treatment: None, args: Vec::new(), clauses: Vec::new() };

@@ -36,7 +36,7 @@ impl Binder<'_, '_> {
         bound
     }
 
-    fn aggregate_parts(
+    pub(crate) fn aggregate_parts(
         &mut self,
         name: &str,
         list: &ast::FunctionArgumentList,
@@ -71,6 +71,7 @@ impl Binder<'_, '_> {
             .zip(&resolved.arguments)
             .map(|(argument, ty)| self.settle(argument, *ty, Strength::Implicit))
             .collect();
-        Ok(Aggregate { kind: resolved.kind, arguments: settled?, distinct, filter, ty: resolved.ty })
+        let types = types.iter().zip(&resolved.arguments).map(|(found, ty)| found.unwrap_or(*ty)).collect();
+        Ok(Aggregate { kind: resolved.kind, arguments: settled?, types, distinct, filter, ty: resolved.ty })
     }
 }

@@ -21,6 +21,11 @@ impl Budget {
         Self { left: Cell::new(max), max }
     }
 
+    /// Bytes that are left.
+    pub(crate) fn left(&self) -> usize {
+        self.left.get()
+    }
+
     /// Takes `bytes`, or refuses.
     pub(crate) fn take(&self, bytes: usize) -> Result<()> {
         match self.left.get().checked_sub(bytes) {

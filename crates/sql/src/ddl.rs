@@ -41,6 +41,16 @@ fn unsupported(what: impl std::fmt::Display) -> SqlError {
     SqlError::unsupported(what, "leave it out")
 }
 
+/// Refuses what CREATE TABLE AS does not look at.
+pub(crate) fn nothing_but_a_table(create: &ast::CreateTable) -> Result<()> {
+    let empty = CREATE_TABLE.as_ref();
+    let mut rest = create.clone();
+    if let Some(empty) = empty {
+        rest.name.clone_from(&empty.name);
+    }
+    nothing_else(&rest, empty)
+}
+
 /// What a definition is made with.
 pub(crate) struct Ddl<'a> {
     pub(crate) db: &'a Database,
@@ -201,6 +211,14 @@ impl Ddl<'_> {
 
     fn run_one(&mut self, statement: &ast::Statement) -> Result<Option<&'static str>> {
         Ok(Some(match statement {
+            ast::Statement::CreateTable(create) if create.query.is_some() => {
+                crate::views::create_table_as(self, create)?;
+                "CREATE TABLE AS"
+            }
+            ast::Statement::CreateView(create) => {
+                crate::views::create(self, create)?;
+                "CREATE VIEW"
+            }
             ast::Statement::CreateTable(create) => {
                 self.create_table(create)?;
                 "CREATE TABLE"
@@ -239,6 +257,12 @@ impl Ddl<'_> {
                         self.drop_index(&table_name(name)?, *if_exists)?;
                     }
                     "DROP INDEX"
+                }
+                ast::ObjectType::View => {
+                    for name in names {
+                        crate::views::drop(self, &table_name(name)?, *if_exists)?;
+                    }
+                    "DROP VIEW"
                 }
                 other => return Err(unsupported(format!("DROP {other}"))),
             },

@@ -61,6 +61,7 @@ pub mod state {
     pub const DUPLICATE_ALIAS: SqlState = SqlState("42712");
     pub const GROUPING_ERROR: SqlState = SqlState("42803");
     pub const INVALID_FOREIGN_KEY: SqlState = SqlState("42830");
+    pub const WINDOWING_ERROR: SqlState = SqlState("42P20");
     pub const DATATYPE_MISMATCH: SqlState = SqlState("42804");
     pub const CANNOT_COERCE: SqlState = SqlState("42846");
     pub const UNDEFINED_FUNCTION: SqlState = SqlState("42883");

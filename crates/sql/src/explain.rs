@@ -14,11 +14,18 @@ pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {
             match &insert.source {
                 Source::Values(rows) => lines.push(format!("  Values ({} rows)", rows.len())),
                 Source::Select(select) => of_select(select, 1, &mut lines),
+                Source::Whole(..) => lines.push("  Query of the query engine".into()),
             }
         }
         Plan::Update(update) => of_found("Update", &update.found, &mut lines),
         Plan::Delete(delete) => of_found("Delete", &delete.found, &mut lines),
-        Plan::Explain(_) | Plan::Copy(_) | Plan::Other => lines.push("Nothing to explain".into()),
+        Plan::Keyed(keyed) => lines.push(keyed.line()),
+        Plan::Whole(_)
+        | Plan::Explain(_)
+        | Plan::Analyze(..)
+        | Plan::Append(_)
+        | Plan::Copy(_)
+        | Plan::Other => lines.push("Nothing to explain".into()),
     }
     for (number, subquery) in subqueries.iter().enumerate() {
         let asked = match subquery.asked {

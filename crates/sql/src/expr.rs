@@ -24,8 +24,12 @@ pub(crate) enum Expr {
     Param(usize),
     /// A column of the input.
     Column(usize),
+    /// A column of a query around this one: how many further out than the next, and its number there.
+    Outer(usize, usize),
     /// Result of an aggregate; becomes a column of the groups.
     Aggregate(usize),
+    /// Result of a window function; becomes a column.
+    Window(usize),
     /// The value of a subquery, which is evaluated before.
     Subquery(usize),
     Cast(Box<Expr>, Type),
@@ -214,7 +218,9 @@ impl Expr {
                 .map(Value::borrowed)
                 .ok_or_else(|| bug("a parameter that was not bound"))?,
             Self::Column(index) => return input.column(*index),
+            Self::Outer(..) => return Err(bug("a column of a query around")),
             Self::Aggregate(_) => return Err(bug("an aggregate outside of groups")),
+            Self::Window(_) => return Err(bug("a window function outside of windows")),
             Self::Subquery(number) => match cx.answers.get(*number) {
                 Some(Answer::Scalar(value)) => value.borrowed(),
                 _ => return Err(bug("a subquery without a value")),
@@ -332,7 +338,13 @@ impl Expr {
     /// Calls `each` for the parts directly below.
     pub(crate) fn for_parts<'a>(&'a self, each: &mut dyn FnMut(&'a Expr)) {
         match self {
-            Self::Const(_) | Self::Param(_) | Self::Column(_) | Self::Aggregate(_) | Self::Subquery(_) => {}
+            Self::Const(_)
+            | Self::Param(_)
+            | Self::Column(_)
+            | Self::Outer(..)
+            | Self::Aggregate(_)
+            | Self::Window(_)
+            | Self::Subquery(_) => {}
             Self::Cast(a, _)
             | Self::Not(a)
             | Self::Negate(a)
@@ -381,9 +393,13 @@ impl Expr {
         }
         let mut boxed = |part: Box<Expr>| Box::new(part.rewrite(change));
         match self {
-            Self::Const(_) | Self::Param(_) | Self::Column(_) | Self::Aggregate(_) | Self::Subquery(_) => {
-                self
-            }
+            Self::Const(_)
+            | Self::Param(_)
+            | Self::Column(_)
+            | Self::Outer(..)
+            | Self::Aggregate(_)
+            | Self::Window(_)
+            | Self::Subquery(_) => self,
             Self::Cast(a, ty) => Self::Cast(boxed(a), ty),
             Self::Not(a) => Self::Not(boxed(a)),
             Self::Negate(a) => Self::Negate(boxed(a)),

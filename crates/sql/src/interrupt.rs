@@ -51,6 +51,20 @@ impl Interrupt {
         Self { asked: asked.clone(), deadline: (millis > 0).then(|| time(millis)), rows: Cell::new(0) }
     }
 
+    /// For what is over at once, or is stopped by whoever waits for it.
+    pub(crate) fn never() -> Self {
+        Self { asked: Canceller::default(), deadline: None, rows: Cell::new(0) }
+    }
+
+    /// As [`Interrupt::check`], asking the clock every time.
+    ///
+    /// # Errors
+    /// 57014.
+    pub(crate) fn check_now(&self, env: &Env) -> Result<()> {
+        self.rows.set(ROWS_PER_LOOK - 1);
+        self.check(env)
+    }
+
     /// Refuses to go on when that is wanted.
     ///
     /// # Errors

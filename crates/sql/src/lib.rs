@@ -4,6 +4,7 @@
 //! text ─▶ parse (sqlparser) ─▶ plan: names, types, paths ─▶ Prepared, cached by text and by the definitions it rests on
 //!            SELECT by primary key ─▶ one look-up          (a prepared one: no parsing, no planning)
 //!            SELECT ─▶ exec: walk, join, group, sort, within a memory limit
+//!            every other SELECT ─▶ query: a plan for DataFusion, which reads through us
 //!            INSERT, UPDATE, DELETE ─▶ write: rows are found, then written by key in the transaction
 //!            CREATE, ALTER, DROP ─▶ ddl: definitions of the tables model
 //! Session: BEGIN ... COMMIT, savepoints, the failed transaction; outside of one, every statement is its own
@@ -26,8 +27,10 @@
 //! # }
 //! ```
 //!
+//! Tables, events, documents and metrics are relations of the same statements: docs/sql.md.
+//!
 //! Read `session`, then `plan`, `path` and `exec`; `bind` and `expr` for expressions. What is not served answers 0A000 with a
-//! hint; [`plan`](self) says where another engine for the rest of SELECT comes in.
+//! hint.
 //!
 //! Not here: sockets and the wire format of PostgreSQL, time zones but UTC, collations (text is ordered by its bytes).
 #![deny(missing_docs)]
@@ -38,6 +41,7 @@ mod arith;
 mod binary;
 mod bind;
 mod bind_aggregate;
+mod bson_json;
 mod budget;
 mod cast;
 mod copy;
@@ -58,6 +62,7 @@ mod parse;
 mod path;
 mod plan;
 mod prepared;
+mod query;
 mod scope;
 mod session;
 mod settings;
@@ -65,6 +70,7 @@ mod submit;
 mod text;
 mod types;
 mod utility;
+mod views;
 mod write;
 
 pub use binary::{from_binary, put_binary};

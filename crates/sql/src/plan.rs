@@ -4,8 +4,7 @@
 //!   WHERE, ON ─▶ conjuncts, put to the first level that knows their columns
 //!   GROUP BY, HAVING ─▶ groups ─▶ output ─▶ ORDER BY, DISTINCT, LIMIT
 //!
-//! [`Planner::query`] is the one door for queries: what it refuses with 0A000 is what another engine over scans of the same
-//! snapshot may serve later.
+//! What [`Planner::query`] refuses with 0A000 goes to `crate::query`, over scans at the same snapshot.
 
 use std::sync::{Arc, LazyLock};
 
@@ -55,6 +54,7 @@ pub(crate) struct Groups {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Order {
     pub(crate) expr: Expr,
+    pub(crate) ty: Type,
     pub(crate) descending: bool,
     pub(crate) nulls_first: bool,
 }
@@ -98,6 +98,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) outer: Vec<Scope>,
     /// Tables that the plan rests on, as they were.
     pub(crate) rests_on: Vec<(Table, u32)>,
+    /// Set while a query is planned for the query engine.
+    pub(crate) whole: Option<Box<crate::query::Whole>>,
 }
 
 /// Queries within queries.
@@ -121,9 +123,69 @@ pub(crate) fn nothing_else<T: PartialEq + std::fmt::Display>(given: &T, empty: O
     if empty == Some(given) { Ok(()) } else { Err(unsupported(format!("a clause of {given}"))) }
 }
 
+/// Refuses what no planner of queries looks at.
+pub(crate) fn nothing_but_a_query(query: &ast::Query) -> Result<()> {
+    let mut rest = query.clone();
+    let empty = QUERY.as_ref();
+    if let Some(empty) = empty {
+        rest.body = empty.body.clone();
+    }
+    (rest.with, rest.order_by, rest.limit_clause, rest.fetch) = (None, None, None, None);
+    nothing_else(&rest, empty)
+}
+
+/// Refuses what no planner of SELECT looks at.
+pub(crate) fn nothing_but_a_select(select: &ast::Select) -> Result<()> {
+    let mut rest = select.clone();
+    let empty = QUERY.as_ref().and_then(|query| match query.body.as_ref() {
+        ast::SetExpr::Select(select) => Some(select.as_ref()),
+        _ => None,
+    });
+    if let Some(empty) = empty {
+        rest.projection.clone_from(&empty.projection);
+        rest.group_by.clone_from(&empty.group_by);
+    }
+    (rest.distinct, rest.selection, rest.having) = (None, None, None);
+    rest.from.clear();
+    rest.named_window.clear();
+    nothing_else(&rest, empty)
+}
+
+/// The expressions of LIMIT and OFFSET.
+pub(crate) fn limit_and_offset(query: &ast::Query) -> Result<(Option<&ast::Expr>, Option<&ast::Expr>)> {
+    let (limit, offset) = match &query.limit_clause {
+        None => (None, None),
+        Some(ast::LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
+            (limit.as_ref(), offset.as_ref().map(|offset| &offset.value))
+        }
+        Some(other) => return Err(unsupported(other)),
+    };
+    let limit = match (&query.fetch, limit) {
+        (None, limit) => limit,
+        (Some(ast::Fetch { with_ties: false, percent: false, quantity: Some(quantity) }), None) => {
+            Some(quantity)
+        }
+        (Some(fetch), _) => return Err(unsupported(fetch)),
+    };
+    Ok((limit, offset))
+}
+
 impl<'a> Planner<'a> {
     pub(crate) fn new(access: Access<'a>, params: Params) -> Self {
-        Self { access, params, subqueries: Vec::new(), outer: Vec::new(), rests_on: Vec::new() }
+        Self { access, params, subqueries: Vec::new(), outer: Vec::new(), rests_on: Vec::new(), whole: None }
+    }
+
+    /// What another way of planning begins with.
+    pub(crate) fn mark(&self) -> (Params, usize, usize) {
+        (self.params.clone(), self.subqueries.len(), self.rests_on.len())
+    }
+
+    /// Forgets what was planned since the mark.
+    pub(crate) fn back_to(&mut self, (params, subqueries, rests_on): (Params, usize, usize)) {
+        self.params = params;
+        self.subqueries.truncate(subqueries);
+        self.rests_on.truncate(rests_on);
+        self.outer.clear();
     }
 
     /// A table, on which the plan rests from now on.
@@ -142,16 +204,10 @@ impl<'a> Planner<'a> {
             let message = format!("queries nested deeper than {DEPTH_MAX}");
             return Err(SqlError::new(state::STATEMENT_TOO_COMPLEX, message));
         }
-        let mut rest = query.clone();
-        let empty = QUERY.as_ref();
-        if let Some(empty) = empty {
-            rest.body = empty.body.clone();
-        }
-        (rest.order_by, rest.limit_clause, rest.fetch) = (None, None, None);
         if query.with.is_some() {
             return Err(unsupported("WITH"));
         }
-        nothing_else(&rest, empty)?;
+        nothing_but_a_query(query)?;
         let order = match &query.order_by {
             None => &[][..],
             Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(list), interpolate: None }) => list,
@@ -167,20 +223,7 @@ impl<'a> Planner<'a> {
             ast::SetExpr::SetOperation { op, .. } => return Err(unsupported(op)),
             other => return Err(unsupported(other)),
         };
-        let (limit, offset) = match &query.limit_clause {
-            None => (None, None),
-            Some(ast::LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
-                (limit.as_ref(), offset.as_ref().map(|offset| &offset.value))
-            }
-            Some(other) => return Err(unsupported(other)),
-        };
-        let limit = match (&query.fetch, limit) {
-            (None, limit) => limit,
-            (Some(ast::Fetch { with_ties: false, percent: false, quantity: Some(quantity) }), None) => {
-                Some(quantity)
-            }
-            (Some(fetch), _) => return Err(unsupported(fetch)),
-        };
+        let (limit, offset) = limit_and_offset(query)?;
         if (limit.is_some() || offset.is_some()) && (planned.limit.is_some() || planned.offset.is_some()) {
             return Err(unsupported("a LIMIT of a LIMIT"));
         }
@@ -202,6 +245,11 @@ impl<'a> Planner<'a> {
         around: &Scope,
         is_list: bool,
     ) -> Result<(usize, Type)> {
+        if self.whole.is_some() {
+            let asked = if is_list { Asked::List } else { Asked::Scalar };
+            let (number, ty) = self.whole_subquery(query, around, asked)?;
+            return Ok((number, ty.unwrap_or(Type::TEXT)));
+        }
         let select = self.inner(query, around)?;
         let [column] = select.columns.as_slice() else {
             return Err(SqlError::new(state::SYNTAX_ERROR, "subquery must return only one column"));
@@ -223,6 +271,9 @@ impl<'a> Planner<'a> {
     }
 
     pub(crate) fn exists(&mut self, query: &ast::Query, around: &Scope) -> Result<usize> {
+        if self.whole.is_some() {
+            return Ok(self.whole_subquery(query, around, Asked::Exists)?.0);
+        }
         let select = self.inner(query, around)?;
         self.subqueries.push(Subquery { select, asked: Asked::Exists });
         Ok(self.subqueries.len() - 1)
@@ -235,7 +286,7 @@ impl<'a> Planner<'a> {
         select
     }
 
-    fn values(&mut self, values: &ast::Values, order: &[ast::OrderByExpr]) -> Result<Select> {
+    pub(crate) fn values(&mut self, values: &ast::Values, order: &[ast::OrderByExpr]) -> Result<Select> {
         if !order.is_empty() {
             return Err(unsupported("ORDER BY of VALUES"));
         }
@@ -297,18 +348,10 @@ impl<'a> Planner<'a> {
         order: &[ast::OrderByExpr],
         is_limited: bool,
     ) -> Result<Select> {
-        let mut rest = select.clone();
-        let empty = QUERY.as_ref().and_then(|query| match query.body.as_ref() {
-            ast::SetExpr::Select(select) => Some(select.as_ref()),
-            _ => None,
-        });
-        if let Some(empty) = empty {
-            rest.projection.clone_from(&empty.projection);
-            rest.group_by.clone_from(&empty.group_by);
+        nothing_but_a_select(select)?;
+        if !select.named_window.is_empty() {
+            return Err(unsupported("WINDOW"));
         }
-        (rest.distinct, rest.selection, rest.having) = (None, None, None);
-        rest.from.clear();
-        nothing_else(&rest, empty)?;
         let is_distinct = match &select.distinct {
             None | Some(ast::Distinct::All) => false,
             Some(ast::Distinct::Distinct) => true,
@@ -334,7 +377,7 @@ impl<'a> Planner<'a> {
         }
         let mut group_keys = Vec::new();
         for key in keys {
-            group_keys.push(self.group_key(key, &scope, &projected)?);
+            group_keys.push(self.group_key(key, &scope, &projected)?.0);
         }
         let having = match &select.having {
             None => None,
@@ -533,12 +576,12 @@ impl<'a> Planner<'a> {
         Ok(projected)
     }
 
-    fn group_key(
+    pub(crate) fn group_key(
         &mut self,
         key: &ast::Expr,
         scope: &Scope,
         projected: &[(Expr, ResultColumn)],
-    ) -> Result<Expr> {
+    ) -> Result<(Expr, Type)> {
         let chosen = match key {
             ast::Expr::Value(value) => Some(ordinal(&value.value, projected, "GROUP BY")?.0.clone()),
             // A column of the tables goes before a name of the select list.
@@ -563,10 +606,10 @@ impl<'a> Planner<'a> {
         if !ty.is_ordered() {
             return Err(crate::scope::no_operator("=", Some(ty), Some(ty)));
         }
-        Ok(expr)
+        Ok((expr, ty))
     }
 
-    fn order(
+    pub(crate) fn order(
         &mut self,
         item: &ast::OrderByExpr,
         scope: &Scope,
@@ -592,7 +635,7 @@ impl<'a> Planner<'a> {
             return Err(crate::scope::no_operator("<", Some(ty), Some(ty)));
         }
         let descending = item.options.asc == Some(false);
-        Ok(Order { expr, descending, nulls_first: item.options.nulls_first.unwrap_or(descending) })
+        Ok(Order { expr, ty, descending, nulls_first: item.options.nulls_first.unwrap_or(descending) })
     }
 }
 
@@ -656,7 +699,7 @@ fn contains_aggregate(expr: &Expr) -> bool {
 }
 
 /// The expression over groups: keys and aggregates become columns, other columns are an error.
-fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope) -> Result<Expr> {
+pub(crate) fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope) -> Result<Expr> {
     let mut stray = None;
     let changed = expr.rewrite(&mut |part| {
         if let Some(place) = keys.iter().position(|key| key == part) {

@@ -21,6 +21,7 @@ use crate::interrupt::Interrupt;
 use crate::parse::Statement;
 use crate::path::key_value;
 use crate::plan::{Planner, ResultColumn, Select, Subquery};
+use crate::query::{self, Append, Keyed, WholeQuery};
 use crate::scope::Params;
 use crate::text::from_text;
 use crate::types::type_name;
@@ -80,13 +81,21 @@ pub enum Does {
 
 pub(crate) enum Plan {
     Select(Select),
+    /// A query that the query engine runs, and its EXPLAIN.
+    Whole(WholeQuery),
     Insert(Insert),
     Update(Update),
     Delete(Delete),
+    /// UPDATE or DELETE of rows that a query finds.
+    Keyed(Box<Keyed>),
+    /// `SELECT append_event(...)`.
+    Append(Box<Append>),
     /// Lines of EXPLAIN.
     Explain(Vec<String>),
     /// COPY, whose bytes the session carries.
     Copy(CopyPlan),
+    /// A plan that runs to say how long it takes, and its lines.
+    Analyze(Box<Plan>, Vec<String>),
     /// Everything that is run by the session.
     Other,
 }
@@ -114,6 +123,11 @@ impl std::fmt::Debug for Prepared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Prepared({})", self.statement)
     }
+}
+
+fn keyed(keyed: Keyed) -> (Plan, Option<Arc<[ResultColumn]>>) {
+    let columns = columns_of(keyed.columns());
+    (Plan::Keyed(Box::new(keyed)), columns)
 }
 
 fn columns_of(returning: Option<&Returning>) -> Option<Arc<[ResultColumn]>> {
@@ -170,9 +184,25 @@ impl Prepared {
     ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
         Ok(match statement {
             ast::Statement::Query(query) => {
-                let select = planner.query(query)?;
-                let columns = Some(select.columns.clone().into());
-                (Plan::Select(select), columns)
+                if let Some(function) = Append::of(query) {
+                    let append = Append::plan(function, planner)?;
+                    let column = ResultColumn { name: "append_event".into(), ty: Type::INT8 };
+                    return Ok((Plan::Append(Box::new(append)), Some(vec![column].into())));
+                }
+                let mark = planner.mark();
+                match planner.query(query) {
+                    Ok(select) => {
+                        let columns = Some(select.columns.clone().into());
+                        (Plan::Select(select), columns)
+                    }
+                    // What is no table may be a model; what is not served by keys alone may be served by the engine.
+                    Err(error) if query::may_serve(&error) => {
+                        planner.back_to(mark);
+                        let planned = query::prepare(query, planner)?;
+                        (Plan::Whole(planned.query), Some(planned.columns.into()))
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             ast::Statement::Insert(insert) => {
                 let insert = planner.insert(insert)?;
@@ -180,18 +210,36 @@ impl Prepared {
                 (Plan::Insert(insert), columns)
             }
             ast::Statement::Update(update) => {
-                let update = planner.update(update)?;
-                let columns = columns_of(update.returning.as_ref());
-                (Plan::Update(update), columns)
+                let mark = planner.mark();
+                match planner.update(update) {
+                    Ok(update) => {
+                        let columns = columns_of(update.returning.as_ref());
+                        (Plan::Update(update), columns)
+                    }
+                    Err(error) if error.state == state::FEATURE_NOT_SUPPORTED => {
+                        planner.back_to(mark);
+                        keyed(planner.keyed_update(update)?)
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             ast::Statement::Delete(delete) => {
-                let delete = planner.delete(delete)?;
-                let columns = columns_of(delete.returning.as_ref());
-                (Plan::Delete(delete), columns)
+                let mark = planner.mark();
+                match planner.delete(delete) {
+                    Ok(delete) => {
+                        let columns = columns_of(delete.returning.as_ref());
+                        (Plan::Delete(delete), columns)
+                    }
+                    Err(error) if error.state == state::FEATURE_NOT_SUPPORTED => {
+                        planner.back_to(mark);
+                        keyed(planner.keyed_delete(delete)?)
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             ast::Statement::Explain {
                 describe_alias: ast::DescribeAlias::Explain,
-                analyze: false,
+                analyze,
                 verbose: false,
                 query_plan: false,
                 estimate: false,
@@ -199,10 +247,22 @@ impl Prepared {
                 format: None,
                 options: None,
             } => {
+                let column = || Some(vec![ResultColumn { name: "QUERY PLAN".into(), ty: Type::TEXT }].into());
                 let (plan, _) = Self::plan_sql(statement, planner)?;
-                let column = ResultColumn { name: "QUERY PLAN".into(), ty: Type::TEXT };
-                let lines = explain::lines(&plan, &planner.subqueries);
-                (Plan::Explain(lines), Some(vec![column].into()))
+                match (plan, analyze) {
+                    (Plan::Whole(query), analyze) => (Plan::Whole(query.explained(*analyze)), column()),
+                    (plan, false) => (Plan::Explain(explain::lines(&plan, &planner.subqueries)), column()),
+                    (plan @ Plan::Select(_), true) => {
+                        let lines = explain::lines(&plan, &planner.subqueries);
+                        (Plan::Analyze(Box::new(plan), lines), column())
+                    }
+                    _ => {
+                        return Err(SqlError::unsupported(
+                            "EXPLAIN ANALYZE of a statement that writes",
+                            "EXPLAIN shows its paths",
+                        ));
+                    }
+                }
             }
             ast::Statement::Explain { .. } => {
                 return Err(SqlError::unsupported("EXPLAIN with options", "use EXPLAIN statement"));
@@ -241,8 +301,8 @@ impl Prepared {
             }
             Plan::Update(update) => found(&update.found),
             Plan::Delete(delete) => found(&delete.found),
-            Plan::Explain(_) => true,
-            Plan::Copy(_) => false,
+            Plan::Explain(_) | Plan::Append(_) => true,
+            Plan::Whole(_) | Plan::Keyed(_) | Plan::Analyze(..) | Plan::Copy(_) => false,
             Plan::Other => matches!(
                 self.statement.sql(),
                 Some(
@@ -265,8 +325,10 @@ impl Prepared {
     pub fn does(&self) -> Does {
         use ast::Statement as S;
         match (&self.plan, self.statement.sql()) {
-            (Plan::Select(_) | Plan::Explain(_), _) => Does::Reads,
-            (Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_), _) => Does::Writes,
+            (Plan::Select(_) | Plan::Whole(_) | Plan::Explain(_) | Plan::Analyze(..), _) => Does::Reads,
+            (Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_), _) => {
+                Does::Writes
+            }
             (Plan::Copy(CopyPlan::Out(_)), _) => Does::Reads,
             (Plan::Copy(CopyPlan::In(_)), _) => Does::Writes,
             // What is left of our own: VACUUM, ANALYZE, LOCK TABLE for reading, SHOW ALL.
@@ -312,9 +374,9 @@ impl Prepared {
     /// True when the statement may write.
     pub(crate) fn writes(&self) -> bool {
         match &self.plan {
-            Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) => true,
+            Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_) => true,
             Plan::Copy(plan) => matches!(plan, CopyPlan::In(_)),
-            Plan::Select(_) | Plan::Explain(_) | Plan::Other => false,
+            Plan::Select(_) | Plan::Whole(_) | Plan::Explain(_) | Plan::Analyze(..) | Plan::Other => false,
         }
     }
 
@@ -415,20 +477,45 @@ impl Prepared {
         let cx = &Context { answers: &answers, ..*cx };
         let (command, written) = match &self.plan {
             Plan::Select(select) => {
+                let rows = selected(select, access, cx, budget)?;
+                let count = Some(rows.len() as u64);
+                return Ok(Outcome { count, columns: self.columns.clone(), rows, ..Outcome::of("SELECT") });
+            }
+            Plan::Analyze(plan, lines) => {
+                let Plan::Select(select) = plan.as_ref() else {
+                    return Err(crate::expr::bug("EXPLAIN ANALYZE of no SELECT"));
+                };
+                let clock = &cx.env.clock;
+                let start = clock.wall_micros();
+                let count = selected(select, access, cx, budget)?.len();
+                let taken = clock.wall_micros().saturating_sub(start);
+                let mut lines = lines.clone();
+                lines.push(format!("Rows: {count}, time: {:.3} ms", taken as f64 / 1000.0));
+                return Ok(explained(lines, self.columns.clone()));
+            }
+            Plan::Whole(query) => {
                 let mut rows = Vec::new();
-                exec::run(select, access, cx, budget, &mut |row| {
+                let lines = query.run(&self.parameters, access, cx, budget, &mut |row| {
                     budget.take_row(&row)?;
                     rows.push(row);
                     Ok(true)
                 })?;
+                let columns = self.columns.clone();
+                if query.is_explain() {
+                    return Ok(explained(lines, columns));
+                }
                 let count = Some(rows.len() as u64);
-                return Ok(Outcome { count, columns: self.columns.clone(), rows, ..Outcome::of("SELECT") });
+                return Ok(Outcome { count, columns, rows, ..Outcome::of("SELECT") });
             }
-            Plan::Explain(lines) => {
-                let rows = lines.iter().map(|line| vec![Value::text(line.clone())]).collect();
-                return Ok(Outcome { columns: self.columns.clone(), rows, ..Outcome::of("EXPLAIN") });
+            Plan::Explain(lines) => return Ok(explained(lines.clone(), self.columns.clone())),
+            Plan::Append(append) => {
+                append.run(access, cx)?;
+                let rows = vec![vec![Value::Null]];
+                let columns = self.columns.clone();
+                return Ok(Outcome { count: Some(1), columns, rows, ..Outcome::of("SELECT") });
             }
-            Plan::Insert(insert) => ("INSERT", insert.run(access, cx, budget)?),
+            Plan::Keyed(keyed) => (keyed.command(), keyed.run(&self.parameters, access, cx, budget)?),
+            Plan::Insert(insert) => ("INSERT", insert.run(&self.parameters, access, cx, budget)?),
             Plan::Update(update) => ("UPDATE", update.run(access, cx, budget)?),
             Plan::Delete(delete) => ("DELETE", delete.run(access, cx, budget)?),
             Plan::Copy(_) => {
@@ -441,6 +528,26 @@ impl Prepared {
         let columns = self.columns.clone();
         Ok(Outcome { count: Some(written.count), columns, rows: written.rows, ..Outcome::of(command) })
     }
+}
+
+fn selected(
+    select: &Select,
+    access: &mut Access<'_>,
+    cx: &Context<'_>,
+    budget: &Budget,
+) -> Result<Vec<Record>> {
+    let mut rows = Vec::new();
+    exec::run(select, access, cx, budget, &mut |row| {
+        budget.take_row(&row)?;
+        rows.push(row);
+        Ok(true)
+    })?;
+    Ok(rows)
+}
+
+fn explained(lines: Vec<String>, columns: Option<Arc<[ResultColumn]>>) -> Outcome {
+    let rows = lines.into_iter().map(|line| vec![Value::text(line)]).collect();
+    Outcome { columns, rows, ..Outcome::of("EXPLAIN") }
 }
 
 impl Point {

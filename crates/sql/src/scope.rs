@@ -61,13 +61,23 @@ impl Scope {
 
     /// Adds a relation and answers the number of its first column.
     pub(crate) fn add(&mut self, name: String, columns: Vec<(String, Type)>) -> Result<usize> {
-        if self.relations.iter().any(|relation| relation.name == name) {
+        if !name.is_empty() && self.relations.iter().any(|relation| relation.name == name) {
             let message = format!("table name \"{name}\" specified more than once");
             return Err(SqlError::new(state::DUPLICATE_ALIAS, message));
         }
         let start = self.width();
         self.relations.push(Relation { name, columns, start, qualified_only: false });
         Ok(start)
+    }
+
+    /// Adds all relations of another scope behind those of this one.
+    pub(crate) fn append(&mut self, other: &Self) -> Result<()> {
+        let width = self.width();
+        for relation in &other.relations {
+            self.add(relation.name.clone(), relation.columns.clone())?;
+        }
+        self.hidden.extend(other.hidden.iter().map(|column| column + width));
+        Ok(())
     }
 
     pub(crate) fn add_table(&mut self, name: String, schema: &Schema) -> Result<usize> {

@@ -37,6 +37,8 @@ pub(crate) enum Given {
 pub(crate) enum Source {
     Values(Vec<Vec<Given>>),
     Select(Box<Select>),
+    /// A query of the query engine, and the types that its columns are cast to.
+    Whole(crate::query::WholeQuery, Vec<(Type, bool)>),
 }
 
 /// What happens to a row that is there already.
@@ -101,12 +103,39 @@ fn unsupported(what: impl std::fmt::Display) -> SqlError {
     SqlError::unsupported(what, "write the statement over one table, with subqueries that stand alone")
 }
 
-fn is_default(expr: &ast::Expr) -> bool {
+pub(crate) fn is_default(expr: &ast::Expr) -> bool {
     matches!(expr, ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
 }
 
+/// Refuses what no planner of UPDATE looks at.
+pub(crate) fn nothing_but_an_update(update: &ast::Update) -> Result<()> {
+    let empty = UPDATE.as_ref();
+    let mut rest = update.clone();
+    if let Some(empty) = empty {
+        rest.table.clone_from(&empty.table);
+        rest.assignments.clone_from(&empty.assignments);
+    }
+    (rest.from, rest.selection, rest.returning) = (None, None, None);
+    nothing_else(&rest, empty)
+}
+
+/// Refuses what no planner of DELETE looks at.
+pub(crate) fn nothing_but_a_delete(delete: &ast::Delete) -> Result<()> {
+    let empty = DELETE.as_ref();
+    let mut rest = delete.clone();
+    if let Some(empty) = empty {
+        rest.from.clone_from(&empty.from);
+    }
+    (rest.using, rest.selection, rest.returning) = (None, None, None);
+    nothing_else(&rest, empty)
+}
+
 impl Planner<'_> {
-    fn returning(&mut self, items: Option<&[ast::SelectItem]>, scope: &Scope) -> Result<Option<Returning>> {
+    pub(crate) fn returning(
+        &mut self,
+        items: Option<&[ast::SelectItem]>,
+        scope: &Scope,
+    ) -> Result<Option<Returning>> {
         let Some(items) = items else { return Ok(None) };
         let mut aggregates = Vec::new();
         let projected = self.projection(items, scope, &mut aggregates)?;
@@ -223,21 +252,40 @@ impl Planner<'_> {
                     }
                     Source::Values(rows)
                 }
-                _ => {
-                    let mut select = self.query(query)?;
-                    arity(select.columns.len())?;
-                    width = select.columns.len();
-                    let mut output = Vec::new();
-                    for ((expr, column), place) in select.output.into_iter().zip(&select.columns).zip(&places)
-                    {
-                        // The literal of a select list is text by now; it may still become what the column is.
-                        let literal = matches!(expr, Expr::Const(Value::Text(_) | Value::Null));
-                        let typed = Typed { expr, ty: (!literal).then_some(column.ty) };
-                        output.push(self.assigned(typed, &schema, *place, &nothing)?);
+                _ => match self.query(query) {
+                    Err(error) if crate::query::may_serve(&error) => {
+                        self.subqueries.clear();
+                        self.outer.clear();
+                        let planned = crate::query::prepare(query, self)?;
+                        arity(planned.columns.len())?;
+                        width = planned.columns.len();
+                        let mut types = Vec::new();
+                        for (column, place) in planned.columns.iter().zip(&places) {
+                            // Looks whether it may be assigned; the cast itself comes with the values.
+                            let typed = Typed::new(Expr::Column(0), column.ty);
+                            self.assigned(typed, &schema, *place, &nothing)?;
+                            let ty = schema.columns().get(*place).map_or(Type::TEXT, |c| c.column_type());
+                            types.push((ty, ty != column.ty));
+                        }
+                        Source::Whole(planned.query, types)
                     }
-                    select.output = output;
-                    Source::Select(Box::new(select))
-                }
+                    Err(error) => return Err(error),
+                    Ok(mut select) => {
+                        arity(select.columns.len())?;
+                        width = select.columns.len();
+                        let mut output = Vec::new();
+                        for ((expr, column), place) in
+                            select.output.into_iter().zip(&select.columns).zip(&places)
+                        {
+                            // The literal of a select list is text by now; it may still become what the column is.
+                            let literal = matches!(expr, Expr::Const(Value::Text(_) | Value::Null));
+                            let typed = Typed { expr, ty: (!literal).then_some(column.ty) };
+                            output.push(self.assigned(typed, &schema, *place, &nothing)?);
+                        }
+                        select.output = output;
+                        Source::Select(Box::new(select))
+                    }
+                },
             },
         };
         places.truncate(width);
@@ -370,14 +418,10 @@ impl Planner<'_> {
     }
 
     pub(crate) fn update(&mut self, update: &ast::Update) -> Result<Update> {
-        let empty = UPDATE.as_ref();
-        let mut rest = update.clone();
-        if let Some(empty) = empty {
-            rest.table.clone_from(&empty.table);
-            rest.assignments.clone_from(&empty.assignments);
+        nothing_but_an_update(update)?;
+        if update.from.is_some() {
+            return Err(unsupported("FROM"));
         }
-        (rest.selection, rest.returning) = (None, None);
-        nothing_else(&rest, empty)?;
         let (found, scope) = self.found(&update.table, update.selection.as_ref())?;
         let schema = found.schema.clone();
         let set = self.assignments(&update.assignments, &schema, &scope)?;
@@ -386,13 +430,10 @@ impl Planner<'_> {
     }
 
     pub(crate) fn delete(&mut self, delete: &ast::Delete) -> Result<Delete> {
-        let empty = DELETE.as_ref();
-        let mut rest = delete.clone();
-        if let Some(empty) = empty {
-            rest.from.clone_from(&empty.from);
+        nothing_but_a_delete(delete)?;
+        if delete.using.is_some() {
+            return Err(unsupported("USING"));
         }
-        (rest.selection, rest.returning) = (None, None);
-        nothing_else(&rest, empty)?;
         let ast::FromTable::WithFromKeyword(tables) = &delete.from else { return Err(unsupported(delete)) };
         let [from] = tables.as_slice() else { return Err(unsupported(delete)) };
         let (found, scope) = self.found(from, delete.selection.as_ref())?;
@@ -402,7 +443,7 @@ impl Planner<'_> {
 }
 
 /// The place of a column that is written; a table's name in front of it is refused, as PostgreSQL does.
-fn column_place(schema: &Schema, name: &ast::ObjectName) -> Result<usize> {
+pub(crate) fn column_place(schema: &Schema, name: &ast::ObjectName) -> Result<usize> {
     match parts(name)?.as_slice() {
         [column] => Ok(schema.index_of(column)?),
         _ => Err(unsupported(format!("the column {name}"))),
@@ -437,7 +478,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    fn row(
+    pub(crate) fn row(
         &mut self,
         row: &dyn Input,
         returning: Option<&Returning>,
@@ -478,7 +519,13 @@ impl Input for Both<'_> {
 }
 
 impl Insert {
-    pub(crate) fn run(&self, access: &mut Access<'_>, cx: &Context<'_>, budget: &Budget) -> Result<Written> {
+    pub(crate) fn run(
+        &self,
+        types: &[Type],
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Written> {
         let mut written = Written::default();
         let mut records: Vec<Vec<Option<Value<'static>>>> = Vec::new();
         match &self.source {
@@ -498,8 +545,19 @@ impl Insert {
                     Ok(true)
                 })?;
             }
+            Source::Whole(..) => {}
         }
         let mut touched: Vec<Vec<Value<'static>>> = Vec::new();
+        if let Source::Whole(query, casts) = &self.source {
+            query.run(types, access, cx, budget, &mut |row| {
+                budget.take_row(&row)?;
+                let record = row.into_iter().zip(casts).map(|(value, (ty, needs_cast))| {
+                    Ok(Some(if *needs_cast { cast(value, *ty)?.into_owned() } else { value }))
+                });
+                records.push(record.collect::<Result<_>>()?);
+                Ok(true)
+            })?;
+        }
         if self.on_conflict.is_none() && self.returning.is_none() && records.len() > 1 {
             return self.insert_all(access, records);
         }
@@ -674,7 +732,7 @@ fn changes(
     Ok(changes)
 }
 
-fn default_value(schema: &Schema, place: usize, cx: &Context<'_>) -> Result<Value<'static>> {
+pub(crate) fn default_value(schema: &Schema, place: usize, cx: &Context<'_>) -> Result<Value<'static>> {
     use ropewalk::tables::DefaultValue as D;
     let column = schema.columns().get(place).ok_or_else(|| bug("a column beyond its table"))?;
     if column.identity().is_some() {
@@ -692,7 +750,7 @@ fn default_value(schema: &Schema, place: usize, cx: &Context<'_>) -> Result<Valu
 }
 
 /// Writes changed columns; answers the row as it is now when that is asked for.
-fn change(
+pub(crate) fn change(
     access: &mut Access<'_>,
     table: &Table,
     schema: &Schema,

@@ -274,7 +274,7 @@ impl<'a> Value<'a> {
     }
 
     /// Appends the value without its type: fixed widths little-endian, everything else as its bytes.
-    pub(crate) fn put_row(&self, out: &mut Vec<u8>) {
+    pub fn put_row(&self, out: &mut Vec<u8>) {
         match self {
             Self::Null => {}
             Self::Bool(v) => out.push(u8::from(*v)),
@@ -293,9 +293,15 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Reads what [`Value::put_row`] wrote for a value of type `ty`.
+    /// Appends bytes that are in the order of [`Value::compare`] for values of one type; equal values have equal bytes. NULL
+    /// and JSON, which have no order, append nothing.
+    pub fn put_key(&self, out: &mut Vec<u8>) {
+        crate::key::put_value(out, self);
+    }
+
+    /// Reads what [`Value::put_row`] wrote for a value of type `ty`; `None` when the bytes are none.
     #[inline]
-    pub(crate) fn from_row(ty: Type, bytes: &'a [u8]) -> Option<Self> {
+    pub fn from_row(ty: Type, bytes: &'a [u8]) -> Option<Self> {
         let scalar = match ty {
             Type::Scalar(scalar) => scalar,
             Type::Array(element) => return Some(Self::Array(Array { element, bytes: Cow::Borrowed(bytes) })),

@@ -4,4 +4,5 @@
 mod copying;
 mod golden;
 mod logic;
+mod models;
 mod sessions;

@@ -1,0 +1,406 @@
+//! GROUP BY and aggregates. What the engine adds up exactly as PostgreSQL does, it does; everything else runs through the
+//! aggregates of `crate::aggregate`, value by value.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::{Result as DfResult, ScalarValue};
+use datafusion::functions_aggregate::bool_and_or::{bool_and_udaf, bool_or_udaf};
+use datafusion::functions_aggregate::count::count_udaf;
+use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
+use datafusion::functions_aggregate::sum::sum_udaf;
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, Expr as Df, GroupingSet, LogicalPlan, LogicalPlanBuilder,
+    Signature, Volatility, cast, lit,
+};
+use ropewalk::tables::{Type, Value};
+
+use crate::aggregate::{Aggregate, Kind, Running};
+use crate::arith::Arith;
+use crate::budget::Budget;
+use crate::error::Result;
+use crate::expr::{Expr, bug};
+use crate::interrupt::Interrupt;
+use crate::plan::Planner;
+use crate::query::built;
+use crate::query::convert::{Reader, compares, data_type, literal};
+use crate::query::scalar::{Around, RowOf, through};
+use crate::query::select::bare;
+use crate::query::translate::{Col, comparable};
+use crate::types::{is_integer, is_numeric};
+
+/// The keys of GROUP BY.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    pub(super) exprs: Vec<(Expr, Type)>,
+    /// GROUPING SETS, ROLLUP, CUBE: the keys of each set.
+    pub(super) sets: Option<Vec<Vec<usize>>>,
+}
+
+impl Keys {
+    /// The number of a key, which may be there already.
+    pub(super) fn add(&mut self, (expr, ty): (Expr, Type)) -> usize {
+        match self.exprs.iter().position(|(known, _)| *known == expr) {
+            Some(number) => number,
+            None => {
+                self.exprs.push((expr, ty));
+                self.exprs.len() - 1
+            }
+        }
+    }
+}
+
+/// An aggregate as the engine computes it.
+pub(super) struct Computed {
+    pub(super) function: Arc<AggregateUDF>,
+    pub(super) arguments: Vec<Df>,
+    pub(super) form: DataType,
+    pub(super) ty: Type,
+    pub(super) distinct: bool,
+    pub(super) filter: Option<Df>,
+}
+
+impl Computed {
+    fn expr(self) -> Df {
+        let Self { function, arguments, distinct, filter, .. } = self;
+        Df::AggregateFunction(AggregateFunction::new_udf(
+            function,
+            arguments,
+            distinct,
+            filter.map(Box::new),
+            Vec::new(),
+            None,
+        ))
+    }
+}
+
+impl Planner<'_> {
+    /// Groups: answers the keys, then the aggregates, as columns.
+    pub(super) fn grouped(
+        &mut self,
+        plan: LogicalPlan,
+        cols: &[Col],
+        keys: &Keys,
+        aggregates: &[Aggregate],
+    ) -> Result<(LogicalPlan, Vec<Col>)> {
+        let mut group_exprs: Vec<Df> = Vec::new();
+        let mut group_cols: Vec<Col> = Vec::new();
+        let mut computed: Vec<Df> = Vec::new();
+        // Where a value is shown that is not what is compared: any of the equal ones, by key.
+        let mut shown: Vec<(usize, Col)> = Vec::new();
+        for (place, (expr, ty)) in keys.exprs.iter().enumerate() {
+            let (key, form, ty) = self.translated(expr, *ty, cols)?;
+            if compares(&form) {
+                let column = match (&key, expr) {
+                    // A plain column keeps its name, by which subqueries may know it.
+                    (Df::Column(column), Expr::Column(_)) if !group_exprs.contains(&key) => column.clone(),
+                    _ => bare(self.whole()?.fresh('c')),
+                };
+                let plain = matches!(&key, Df::Column(known) if *known == column);
+                group_exprs.push(if plain { key } else { key.alias(&column.name) });
+                group_cols.push(Col { column, form, ty });
+            } else {
+                let column = bare(self.whole()?.fresh('c'));
+                group_exprs.push(comparable(key.clone(), &form, ty).alias(&column.name));
+                group_cols.push(Col { column, form: DataType::Binary, ty });
+                let value = bare(self.whole()?.fresh('c'));
+                let least = Computed {
+                    function: min_udaf(),
+                    arguments: vec![key],
+                    form: form.clone(),
+                    ty,
+                    distinct: false,
+                    filter: None,
+                };
+                computed.push(least.expr().alias(&value.name));
+                shown.push((place, Col { column: value, form, ty }));
+            }
+        }
+        let mut results: Vec<(Expr, Type)> = Vec::new();
+        let mut all = group_cols.clone();
+        for aggregate in aggregates {
+            let (parts, result) = self.computed(aggregate, cols, all.len())?;
+            for part in parts {
+                let column = bare(self.whole()?.fresh('c'));
+                all.push(Col { column: column.clone(), form: part.form.clone(), ty: part.ty });
+                computed.push(part.expr().alias(&column.name));
+            }
+            results.push((result, aggregate.ty));
+        }
+        let group_exprs = match &keys.sets {
+            None => group_exprs,
+            Some(sets) => {
+                let set =
+                    |set: &Vec<usize>| set.iter().filter_map(|at| group_exprs.get(*at).cloned()).collect();
+                vec![Df::GroupingSet(GroupingSet::GroupingSets(sets.iter().map(set).collect()))]
+            }
+        };
+        if group_exprs.is_empty() && computed.is_empty() {
+            // GROUP BY () without aggregates: one row.
+            computed.push(count_udaf().call(vec![lit(1_i64)]).alias(self.whole()?.fresh('c')));
+        }
+        let builder = LogicalPlanBuilder::from(plan).aggregate(group_exprs, computed);
+        let plan = built(builder.and_then(|builder| builder.build()))?;
+        let is_plain = shown.is_empty()
+            && results.iter().enumerate().all(|(n, (expr, _))| *expr == Expr::Column(group_cols.len() + n));
+        if is_plain {
+            return Ok((plan, all));
+        }
+        // Keys keep their names; aggregates of several parts are put together.
+        let mut exprs: Vec<Df> = Vec::new();
+        let mut answered = Vec::new();
+        for (place, col) in group_cols.iter().enumerate() {
+            let Some((_, value)) = shown.iter().find(|(at, _)| *at == place) else {
+                exprs.push(col.expr());
+                answered.push(col.clone());
+                continue;
+            };
+            let expr = if keys.sets.is_some() {
+                let null = Df::Literal(literal(&Value::Null, &value.form)?, None);
+                let mut case = datafusion::logical_expr::when(col.expr().is_null(), null);
+                built(case.otherwise(value.expr()))?
+            } else {
+                value.expr()
+            };
+            let column = bare(self.whole()?.fresh('c'));
+            exprs.push(expr.alias(&column.name));
+            answered.push(Col { column, ..value.clone() });
+        }
+        for (expr, ty) in &results {
+            let (expr, form, ty) = self.translated(expr, *ty, &all)?;
+            let column = bare(self.whole()?.fresh('c'));
+            exprs.push(expr.alias(&column.name));
+            answered.push(Col { column, form, ty });
+        }
+        let plan = built(LogicalPlanBuilder::from(plan).project(exprs).and_then(|builder| builder.build()))?;
+        Ok((plan, answered))
+    }
+
+    /// The parts that an aggregate is computed of, as columns from `start` on, and what is answered over them.
+    pub(super) fn computed(
+        &mut self,
+        aggregate: &Aggregate,
+        cols: &[Col],
+        start: usize,
+    ) -> Result<(Vec<Computed>, Expr)> {
+        let filter = match &aggregate.filter {
+            None => None,
+            Some(filter) => Some(self.whole()?.translator(cols).condition(filter)?),
+        };
+        let plain = |function, arguments, form, ty| Computed {
+            function,
+            arguments,
+            form,
+            ty,
+            distinct: aggregate.distinct,
+            filter: filter.clone(),
+        };
+        let whole = |computed| Ok((vec![computed], Expr::Column(start)));
+        let argument = aggregate.arguments.first();
+        if aggregate.kind == Kind::Count {
+            let argument = match argument {
+                None => lit(1_i64),
+                Some(expr) => {
+                    let ty = aggregate.types.first().copied().unwrap_or(Type::TEXT);
+                    let (expr, form, ty) = self.translated(expr, ty, cols)?;
+                    if aggregate.distinct { comparable(expr, &form, ty) } else { expr }
+                }
+            };
+            return whole(plain(count_udaf(), vec![argument], DataType::Int64, Type::INT8));
+        }
+        let Some(argument) = argument else { return Err(bug("an aggregate without an argument")) };
+        let ty = aggregate.types.first().copied().unwrap_or(Type::TEXT);
+        {
+            let (expr, form, ty) = self.translated(argument, ty, cols)?;
+            match aggregate.kind {
+                Kind::Sum | Kind::Avg if is_integer(ty) || matches!(form, DataType::Decimal128(..)) => {
+                    let exact = aggregate.kind == Kind::Avg || ty == Type::INT8 || is_numeric(ty);
+                    let argument = match (exact, &form) {
+                        (false, _) => cast(expr, DataType::Int64),
+                        (true, DataType::Decimal128(..)) => expr,
+                        (true, _) => cast(expr, DataType::Decimal128(19, 0)),
+                    };
+                    let scale = if let DataType::Decimal128(_, scale) = form { scale } else { 0 };
+                    let precision =
+                        if let DataType::Decimal128(precision, _) = form { precision } else { 19 };
+                    let (form, ty) = if exact {
+                        (DataType::Decimal128((precision + 10).min(38), scale), Type::NUMERIC)
+                    } else {
+                        (DataType::Int64, Type::INT8)
+                    };
+                    let sum = plain(sum_udaf(), vec![argument.clone()], form, ty);
+                    if aggregate.kind == Kind::Sum {
+                        return whole(sum);
+                    }
+                    let count = plain(count_udaf(), vec![argument], DataType::Int64, Type::INT8);
+                    let divisor = Expr::Cast(Box::new(Expr::Column(start + 1)), Type::NUMERIC);
+                    let average = Expr::Arith(
+                        Arith::Div,
+                        Type::NUMERIC,
+                        Box::new(Expr::Column(start)),
+                        Box::new(divisor),
+                    );
+                    return Ok((vec![sum, count], average));
+                }
+                Kind::Min | Kind::Max if compares(&form) => {
+                    let function = if aggregate.kind == Kind::Min { min_udaf() } else { max_udaf() };
+                    return whole(plain(function, vec![expr], form, ty));
+                }
+                Kind::BoolAnd => {
+                    return whole(plain(bool_and_udaf(), vec![expr], DataType::Boolean, Type::BOOL));
+                }
+                Kind::BoolOr => {
+                    return whole(plain(bool_or_udaf(), vec![expr], DataType::Boolean, Type::BOOL));
+                }
+                _ => {}
+            }
+        }
+        let mut arguments = Vec::new();
+        let mut types = Vec::new();
+        for (expr, ty) in aggregate.arguments.iter().zip(&aggregate.types) {
+            let (expr, _, ty) = self.translated(expr, *ty, cols)?;
+            types.push(ty);
+            arguments.push(expr);
+        }
+        let whole_plan = self.whole()?;
+        whole_plan.single = true;
+        let inner = Aggregate {
+            arguments: (0..arguments.len()).map(Expr::Column).collect(),
+            filter: None,
+            ..aggregate.clone()
+        };
+        let form = data_type(aggregate.ty);
+        let function = RowAggregate::function(inner, types, form.clone(), whole_plan.around.clone());
+        whole(Computed { distinct: false, ..plain(function, arguments, form, aggregate.ty) })
+    }
+}
+
+/// An aggregate of ours as one of the engine's.
+#[derive(Debug)]
+struct RowAggregate {
+    name: String,
+    identity: String,
+    aggregate: Aggregate,
+    types: Vec<Type>,
+    form: DataType,
+    around: Around,
+    signature: Signature,
+}
+
+impl PartialEq for RowAggregate {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity == other.identity
+    }
+}
+
+impl Eq for RowAggregate {}
+
+impl Hash for RowAggregate {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.identity.hash(state);
+    }
+}
+
+impl RowAggregate {
+    fn function(aggregate: Aggregate, types: Vec<Type>, form: DataType, around: Around) -> Arc<AggregateUDF> {
+        let identity = format!("{aggregate:?} {types:?} {form}");
+        let mut hasher = std::hash::DefaultHasher::new();
+        identity.hash(&mut hasher);
+        let name = format!("aggregate_{:016x}", hasher.finish());
+        let signature = Signature::any(types.len(), Volatility::Immutable);
+        Arc::new(AggregateUDF::new_from_impl(Self {
+            name,
+            identity,
+            aggregate,
+            types,
+            form,
+            around,
+            signature,
+        }))
+    }
+}
+
+impl AggregateUDFImpl for RowAggregate {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DfResult<DataType> {
+        Ok(self.form.clone())
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs<'_>) -> DfResult<Vec<FieldRef>> {
+        Ok(vec![Arc::new(Field::new(args.name, self.form.clone(), true))])
+    }
+
+    fn accumulator(&self, _: AccumulatorArgs<'_>) -> DfResult<Box<dyn Accumulator>> {
+        Ok(Box::new(RowAccumulator {
+            running: self.aggregate.start(),
+            aggregate: self.aggregate.clone(),
+            types: self.types.clone(),
+            form: self.form.clone(),
+            around: self.around.clone(),
+            bytes: 0,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct RowAccumulator {
+    aggregate: Aggregate,
+    running: Running,
+    types: Vec<Type>,
+    form: DataType,
+    around: Around,
+    /// What its state has taken.
+    bytes: usize,
+}
+
+impl RowAccumulator {
+    fn take(&mut self, arrays: &[ArrayRef]) -> Result<()> {
+        let readers: Result<Vec<Reader<'_>>> =
+            arrays.iter().zip(&self.types).map(|(array, ty)| Reader::new(array.as_ref(), *ty)).collect();
+        let readers = readers?;
+        let rows = arrays.first().map_or(0, |array| array.len());
+        // The engine asks for the size; nothing is refused here.
+        let budget = Budget::new(usize::MAX);
+        let never = Interrupt::never();
+        let cx = self.around.context(&never);
+        for row in 0..rows {
+            self.aggregate.take(&mut self.running, &cx, &RowOf { columns: &readers, row }, &budget)?;
+        }
+        self.bytes += usize::MAX - budget.left();
+        Ok(())
+    }
+}
+
+impl Accumulator for RowAccumulator {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> DfResult<()> {
+        self.take(values).map_err(through)
+    }
+
+    fn evaluate(&mut self) -> DfResult<ScalarValue> {
+        let value = self.aggregate.finish(self.running.clone()).map_err(through)?;
+        literal(&value, &self.form).map_err(through)
+    }
+
+    fn size(&self) -> usize {
+        std::mem::size_of_val(self) + self.bytes
+    }
+
+    fn state(&mut self) -> DfResult<Vec<ScalarValue>> {
+        Err(through(bug("an aggregate in parts")))
+    }
+
+    fn merge_batch(&mut self, _: &[ArrayRef]) -> DfResult<()> {
+        Err(through(bug("an aggregate in parts")))
+    }
+}

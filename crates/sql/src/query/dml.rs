@@ -1,0 +1,267 @@
+//! UPDATE and DELETE whose rows a query finds: subqueries that read the row, other tables in FROM and USING.
+//!
+//!   UPDATE t SET a = e FROM u WHERE c   ─▶   SELECT t.key…, e FROM t, u WHERE c   ─▶   write by key
+//!
+//! Invariants
+//! 1. The whole condition is in the query; nothing of it is left to whoever writes.
+//! 2. A row that several rows of FROM lead to is written once, by the first of them, as in PostgreSQL.
+
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock};
+
+use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value};
+use sqlparser::ast;
+
+use crate::access::Access;
+use crate::arith::{order, put_identity};
+use crate::budget::Budget;
+use crate::cast::{Strength, allowed, cast};
+use crate::error::{Result, SqlError, state};
+use crate::exec::Record;
+use crate::expr::{Context, bug};
+use crate::plan::Planner;
+use crate::query::{WholeQuery, prepare, unsupported};
+use crate::scope::{Scope, folded};
+use crate::text::from_text;
+use crate::types::type_name;
+use crate::write::{Returning, Written, change, column_place, default_value, is_default};
+
+static SELECT: LazyLock<Option<ast::Query>> = LazyLock::new(|| match crate::parse::template("SELECT 1")? {
+    ast::Statement::Query(query) => Some(*query),
+    _ => None,
+});
+
+/// What a column is set to.
+enum SetTo {
+    Default,
+    /// A column of the query; a literal is read as what the column is.
+    Column {
+        number: usize,
+        found: Type,
+        is_literal: bool,
+    },
+}
+
+/// An UPDATE or DELETE by keys that a query finds.
+pub(crate) struct Keyed {
+    table: Table,
+    schema: Arc<Schema>,
+    query: WholeQuery,
+    /// None deletes.
+    set: Option<Vec<(usize, SetTo)>>,
+    returning: Option<Returning>,
+}
+
+impl Planner<'_> {
+    pub(crate) fn keyed_update(&mut self, update: &ast::Update) -> Result<Keyed> {
+        crate::write::nothing_but_an_update(update)?;
+        let others = match &update.from {
+            None => &[][..],
+            Some(
+                ast::UpdateTableFromKind::BeforeSet(tables) | ast::UpdateTableFromKind::AfterSet(tables),
+            ) => tables,
+        };
+        let (table, schema, scope, alias) = self.target(&update.table)?;
+        let mut exprs = Vec::new();
+        let mut set: Vec<(usize, SetTo)> = Vec::new();
+        let keys = schema.key_columns().len();
+        for (name, value) in pairs(&update.assignments)? {
+            let place = column_place(&schema, name)?;
+            if set.iter().any(|(at, _)| *at == place) {
+                let message = format!("multiple assignments to same column \"{name}\"");
+                return Err(SqlError::new(state::SYNTAX_ERROR, message));
+            }
+            if is_default(value) {
+                set.push((place, SetTo::Default));
+                continue;
+            }
+            let is_literal = matches!(value, ast::Expr::Value(value)
+                if matches!(value.value, ast::Value::SingleQuotedString(_) | ast::Value::Null | ast::Value::Placeholder(_)));
+            // A parameter takes the type of the column that it is written to.
+            if let ast::Expr::Value(value) = value
+                && let ast::Value::Placeholder(name) = &value.value
+            {
+                let (index, _) = self.params.find(name)?;
+                let ty = schema.columns().get(place).map_or(Type::TEXT, |column| column.column_type());
+                self.params.settle(index, ty);
+            }
+            set.push((place, SetTo::Column { number: keys + exprs.len(), found: Type::TEXT, is_literal }));
+            exprs.push(value.clone());
+        }
+        let query =
+            self.key_query(&update.table, others, update.selection.as_ref(), &schema, &alias, exprs)?;
+        for (place, to) in &mut set {
+            let column = schema.columns().get(*place).ok_or_else(|| bug("a column that is set"))?;
+            if let SetTo::Column { number, found, is_literal } = to {
+                *found = query.columns.get(*number).map_or(Type::TEXT, |column| column.ty);
+                let ty = column.column_type();
+                if !*is_literal && *found != ty && !allowed(*found, ty, Strength::Assignment) {
+                    let message = format!(
+                        "column \"{}\" is of type {} but expression is of type {}",
+                        column.name(),
+                        type_name(ty),
+                        type_name(*found)
+                    );
+                    return Err(SqlError::new(state::DATATYPE_MISMATCH, message)
+                        .hint("you will need to rewrite or cast the expression"));
+                }
+            }
+        }
+        let returning = self.returning(update.returning.as_deref(), &scope)?;
+        Ok(Keyed { table, schema, query, set: Some(set), returning })
+    }
+
+    pub(crate) fn keyed_delete(&mut self, delete: &ast::Delete) -> Result<Keyed> {
+        crate::write::nothing_but_a_delete(delete)?;
+        let ast::FromTable::WithFromKeyword(tables) = &delete.from else { return Err(unsupported(delete)) };
+        let [target] = tables.as_slice() else { return Err(unsupported(delete)) };
+        let (table, schema, scope, alias) = self.target(target)?;
+        let others = delete.using.as_deref().unwrap_or_default();
+        let query = self.key_query(target, others, delete.selection.as_ref(), &schema, &alias, Vec::new())?;
+        let returning = self.returning(delete.returning.as_deref(), &scope)?;
+        Ok(Keyed { table, schema, query, set: None, returning })
+    }
+
+    fn target(&mut self, target: &ast::TableWithJoins) -> Result<(Table, Arc<Schema>, Scope, String)> {
+        let (ast::TableFactor::Table { name, alias, args: None, .. }, true) =
+            (&target.relation, target.joins.is_empty())
+        else {
+            return Err(unsupported(target));
+        };
+        let (table, schema) = self.table(name)?;
+        if schema.key_columns().is_empty() {
+            return Err(SqlError::unsupported(
+                "this statement over a table without a primary key",
+                "give the table a primary key",
+            ));
+        }
+        let alias = alias.as_ref().map_or_else(|| schema.name().to_owned(), |alias| folded(&alias.name));
+        let mut scope = Scope::default();
+        scope.add_table(alias.clone(), &schema)?;
+        Ok((table, schema, scope, alias))
+    }
+
+    /// The query that answers keys of the target and `exprs` behind them.
+    fn key_query(
+        &mut self,
+        target: &ast::TableWithJoins,
+        others: &[ast::TableWithJoins],
+        selection: Option<&ast::Expr>,
+        schema: &Schema,
+        alias: &str,
+        exprs: Vec<ast::Expr>,
+    ) -> Result<WholeQuery> {
+        let mut query = SELECT.clone().ok_or_else(|| bug("SELECT 1"))?;
+        let ast::SetExpr::Select(select) = query.body.as_mut() else { return Err(bug("SELECT 1")) };
+        let quoted = |name: &str| ast::Ident::with_quote('"', name);
+        let names = schema.key_columns().iter().filter_map(|place| schema.columns().get(*place));
+        let keys =
+            names.map(|column| ast::Expr::CompoundIdentifier(vec![quoted(alias), quoted(column.name())]));
+        select.projection = keys.chain(exprs).map(ast::SelectItem::UnnamedExpr).collect();
+        select.from = std::iter::once(target).chain(others).cloned().collect();
+        select.selection = selection.cloned();
+        Ok(prepare(&query, self)?.query)
+    }
+}
+
+fn pairs(assignments: &[ast::Assignment]) -> Result<Vec<(&ast::ObjectName, &ast::Expr)>> {
+    let mut pairs = Vec::new();
+    for assignment in assignments {
+        match (&assignment.target, &assignment.value) {
+            (ast::AssignmentTarget::ColumnName(name), value) => pairs.push((name, value)),
+            (ast::AssignmentTarget::Tuple(names), ast::Expr::Tuple(values))
+                if names.len() == values.len() =>
+            {
+                pairs.extend(names.iter().zip(values));
+            }
+            _ => return Err(unsupported(assignment)),
+        }
+    }
+    Ok(pairs)
+}
+
+impl Keyed {
+    pub(crate) fn columns(&self) -> Option<&Returning> {
+        self.returning.as_ref()
+    }
+
+    pub(crate) fn command(&self) -> &'static str {
+        if self.set.is_some() { "UPDATE" } else { "DELETE" }
+    }
+
+    /// The lines of EXPLAIN that say what is written.
+    pub(crate) fn line(&self) -> String {
+        let what = if self.set.is_some() { "Update" } else { "Delete" };
+        format!("{what} {} by the keys that a query finds", self.schema.name())
+    }
+
+    pub(crate) fn run(
+        &self,
+        types: &[Type],
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Written> {
+        // All is read before anything is written.
+        let keys = self.schema.key_columns().len();
+        let (mut seen, mut found): (HashSet<Vec<u8>>, Vec<Record>) = (HashSet::new(), Vec::new());
+        self.query.run(types, access, cx, budget, &mut |row| {
+            let mut identity = Vec::new();
+            row.iter().take(keys).for_each(|value| put_identity(value, &mut identity));
+            budget.take_row(&row)?;
+            budget.take(identity.len() + 48)?;
+            if seen.insert(identity) {
+                found.push(row);
+            }
+            Ok(true)
+        })?;
+        // In the order of keys, whatever order the engine's threads found them in.
+        found.sort_by(|a, b| {
+            let pairs = a.iter().zip(b).take(keys);
+            pairs.map(|(a, b)| order(a, b)).find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let mut rows: Vec<(OwnedRow, Record)> = Vec::with_capacity(found.len());
+        for record in found {
+            let key = record.get(..keys).ok_or_else(|| bug("a key"))?;
+            let row = access.get(&self.table, key)?.ok_or_else(|| bug("a row that was read a moment ago"))?;
+            rows.push((row, record));
+        }
+        let mut written = Written::default();
+        let Some(set) = &self.set else {
+            let rows: Vec<OwnedRow> = rows.into_iter().map(|(row, _)| row).collect();
+            access.transaction()?.tables().delete_rows(&rows)?;
+            for row in &rows {
+                written.row(row, self.returning.as_ref(), cx, budget)?;
+            }
+            return Ok(written);
+        };
+        for (row, record) in &rows {
+            let mut changes = Vec::with_capacity(set.len());
+            for (place, to) in set {
+                changes.push((*place, self.value(*place, to, record, cx)?));
+            }
+            let now = change(access, &self.table, &self.schema, row, &changes, self.returning.is_some())?;
+            match &now {
+                Some(now) => written.row(now, self.returning.as_ref(), cx, budget)?,
+                None => written.row(row, None, cx, budget)?,
+            }
+        }
+        Ok(written)
+    }
+
+    fn value(&self, place: usize, to: &SetTo, record: &Record, cx: &Context<'_>) -> Result<Value<'static>> {
+        let column = self.schema.columns().get(place).ok_or_else(|| bug("a column that is set"))?;
+        let ty = column.column_type();
+        match to {
+            SetTo::Default => default_value(&self.schema, place, cx),
+            SetTo::Column { number, found, is_literal } => {
+                let value = record.get(*number).ok_or_else(|| bug("a value that is set"))?;
+                match value {
+                    Value::Text(text) if *is_literal => from_text(text, ty),
+                    value if *found == ty => Ok(value.clone()),
+                    value => Ok(cast(value.borrowed(), ty)?.into_owned()),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! FROM: tables, subqueries, names of WITH, joins; each with its columns in reach of the clauses that follow.
+
+use std::sync::Arc;
+
+use datafusion::common::{Column, JoinType, TableReference};
+use datafusion::datasource::provider_as_source;
+use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder};
+use ropewalk::tables::{Type, Value};
+use sqlparser::ast;
+
+use crate::bind::{Binder, Typed};
+use crate::error::{Result, SqlError, state};
+use crate::expr::Expr;
+use crate::plan::Planner;
+use crate::query::functions::FunctionRelation;
+use crate::query::models::ModelRelation;
+use crate::query::rows::{RelationSource, Rows};
+use crate::query::table::TableRelation;
+use crate::query::translate::Col;
+use crate::query::{Relation, built, unsupported};
+use crate::scope::{Scope, folded, parts};
+
+/// Views within views.
+const VIEWS_MAX: usize = 16;
+
+/// The relations of FROM so far, as one.
+pub(super) struct From {
+    pub(super) plan: LogicalPlan,
+    pub(super) scope: Scope,
+    pub(super) cols: Vec<Col>,
+}
+
+fn nothing() -> Result<LogicalPlan> {
+    built(LogicalPlanBuilder::empty(true).build())
+}
+
+impl Planner<'_> {
+    pub(super) fn from_all(&mut self, items: &[ast::TableWithJoins]) -> Result<From> {
+        let mut all: Option<From> = None;
+        for item in items {
+            let next = self.from_item(item, all.as_ref())?;
+            all = Some(match all {
+                None => next,
+                Some(before) => self.cross(before, next)?,
+            });
+        }
+        match all {
+            Some(all) => Ok(all),
+            None => Ok(From { plan: nothing()?, scope: Scope::default(), cols: Vec::new() }),
+        }
+    }
+
+    fn cross(&mut self, left: From, right: From) -> Result<From> {
+        let (scope, cols) = both(&left, &right)?;
+        let plan = built(LogicalPlanBuilder::from(left.plan).cross_join(right.plan).and_then(|b| b.build()))?;
+        Ok(From { plan, scope, cols })
+    }
+
+    fn from_item(&mut self, item: &ast::TableWithJoins, before: Option<&From>) -> Result<From> {
+        let mut left = self.factor_relation(&item.relation, before)?;
+        for join in &item.joins {
+            use ast::JoinOperator as J;
+            if join.global {
+                return Err(unsupported("a global join"));
+            }
+            let (kind, constraint) = match &join.join_operator {
+                J::Join(c) | J::Inner(c) | J::CrossJoin(c) => (JoinType::Inner, c),
+                J::Left(c) | J::LeftOuter(c) => (JoinType::Left, c),
+                J::Right(c) | J::RightOuter(c) => (JoinType::Right, c),
+                J::FullOuter(c) => (JoinType::Full, c),
+                _ => return Err(unsupported("this kind of join")),
+            };
+            let right = self.factor_relation(&join.relation, Some(&left))?;
+            left = self.join(left, right, kind, constraint)?;
+        }
+        Ok(left)
+    }
+
+    fn join(
+        &mut self,
+        left: From,
+        right: From,
+        kind: JoinType,
+        constraint: &ast::JoinConstraint,
+    ) -> Result<From> {
+        let before = left.scope.width();
+        let (mut scope, cols) = both(&left, &right)?;
+        let mut on: Vec<Expr> = Vec::new();
+        self.whole()?.current.clone_from(&cols);
+        match constraint {
+            ast::JoinConstraint::On(condition) => {
+                crate::plan::split(Binder::new(self, &scope, "JOIN/ON").condition(condition)?, &mut on);
+            }
+            ast::JoinConstraint::Using(names) => {
+                for name in names {
+                    match parts(name)?.as_slice() {
+                        [name] => on.push(self.equal(name, &mut scope, before, kind)?),
+                        _ => return Err(unsupported("a qualified name in USING")),
+                    }
+                }
+            }
+            ast::JoinConstraint::Natural => {
+                let lefts: Vec<String> = left.scope.all(None).into_iter().map(|(name, _, _)| name).collect();
+                for (name, _, _) in right.scope.all(None) {
+                    if lefts.contains(&name) {
+                        on.push(self.equal(&name, &mut scope, before, kind)?);
+                    }
+                }
+            }
+            ast::JoinConstraint::None => {}
+        }
+        let translator = self.whole()?.translator(&cols);
+        let conditions: Result<Vec<Df>> =
+            on.iter().map(|condition| translator.condition(condition)).collect();
+        let conditions = conditions?;
+        let builder = LogicalPlanBuilder::from(left.plan);
+        let plan = if kind == JoinType::Inner && conditions.is_empty() {
+            builder.cross_join(right.plan)
+        } else if conditions.is_empty() {
+            builder.join_on(right.plan, kind, [datafusion::logical_expr::lit(true)])
+        } else {
+            builder.join_on(right.plan, kind, conditions)
+        };
+        let plan = built(plan.and_then(|builder| builder.build()))?;
+        Ok(From { plan, scope, cols })
+    }
+
+    /// The condition of one name of USING.
+    fn equal(&mut self, name: &str, scope: &mut Scope, before: usize, kind: JoinType) -> Result<Expr> {
+        let mut sides = (None, None);
+        for (column, ty, number) in scope.all(None) {
+            if column == name {
+                let side = if number < before { &mut sides.0 } else { &mut sides.1 };
+                if side.replace((number, ty)).is_some() {
+                    let message =
+                        format!("common column name \"{name}\" appears more than once in one table");
+                    return Err(SqlError::new(state::AMBIGUOUS_COLUMN, message));
+                }
+            }
+        }
+        let (Some((left, left_ty)), Some((right, right_ty))) = sides else {
+            let message =
+                format!("column \"{name}\" specified in USING clause does not exist in both tables");
+            return Err(SqlError::new(state::UNDEFINED_COLUMN, message));
+        };
+        match kind {
+            JoinType::Inner | JoinType::Left => scope.hide(right),
+            _ => return Err(unsupported("USING with RIGHT or FULL JOIN")),
+        }
+        let left = Typed::new(Expr::Column(left), left_ty);
+        let right = Typed::new(Expr::Column(right), right_ty);
+        let scope = scope.clone();
+        Binder::new(self, &scope, "USING").compare(crate::arith::Compare::Eq, left, right)
+    }
+
+    fn factor_relation(&mut self, factor: &ast::TableFactor, before: Option<&From>) -> Result<From> {
+        match factor {
+            ast::TableFactor::Table {
+                name,
+                alias,
+                args: None,
+                with_hints,
+                version: None,
+                with_ordinality: false,
+                partitions,
+                json_path: None,
+                sample: None,
+                index_hints,
+            } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => {
+                let (relation, own) = self.named_relation(name)?;
+                self.aliased(relation, alias.as_ref(), Some(own))
+            }
+            ast::TableFactor::Table {
+                name,
+                alias,
+                args: Some(arguments),
+                with_hints,
+                version: None,
+                with_ordinality: false,
+                partitions,
+                json_path: None,
+                sample: None,
+                index_hints,
+            } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => {
+                let (mut relation, own) = self.table_function(name, arguments)?;
+                // A function of one column gives its alias to the column, too.
+                if let (Some(alias), [column]) = (alias, relation.names.as_mut_slice()) {
+                    *column = folded(&alias.name);
+                }
+                self.aliased(relation, alias.as_ref(), Some(own))
+            }
+            ast::TableFactor::Derived { lateral: false, subquery, alias, sample: None } => {
+                let relation = self.apart(|planner| planner.relation(subquery))?;
+                self.aliased(relation, alias.as_ref(), None)
+            }
+            ast::TableFactor::Derived { lateral: true, subquery, alias, sample: None } => {
+                self.lateral(subquery, alias.as_ref(), before)
+            }
+            ast::TableFactor::NestedJoin { table_with_joins, alias: None } => {
+                self.from_item(table_with_joins, before)
+            }
+            other => Err(unsupported(format!("FROM {other}"))),
+        }
+    }
+
+    /// Plans something that sees nothing of the FROM it stands in.
+    fn apart<R>(&mut self, plan: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        let current = std::mem::take(&mut self.whole()?.current);
+        let result = plan(self);
+        self.whole()?.current = current;
+        result
+    }
+
+    fn lateral(
+        &mut self,
+        query: &ast::Query,
+        alias: Option<&ast::TableAlias>,
+        before: Option<&From>,
+    ) -> Result<From> {
+        let Some(before) = before else {
+            let relation = self.apart(|planner| planner.relation(query))?;
+            return self.aliased(relation, alias, None);
+        };
+        self.outer.push(before.scope.clone());
+        self.whole()?.outer.push(before.cols.clone());
+        let relation = self.apart(|planner| planner.relation(query));
+        self.outer.pop();
+        self.whole()?.outer.pop();
+        let relation = relation?;
+        let outer_ref_columns = relation.plan.all_out_ref_exprs();
+        if outer_ref_columns.is_empty() {
+            return self.aliased(relation, alias, None);
+        }
+        let subquery = datafusion::logical_expr::Subquery {
+            subquery: Arc::new(relation.plan),
+            outer_ref_columns,
+            spans: datafusion::common::Spans::new(),
+        };
+        let relation = Relation { plan: LogicalPlan::Subquery(subquery), ..relation };
+        self.aliased(relation, alias, None)
+    }
+
+    /// The relation of a name, and the name it has by itself.
+    fn named_relation(&mut self, name: &ast::ObjectName) -> Result<(Relation, String)> {
+        let parts = parts(name)?;
+        if let [only] = parts.as_slice() {
+            let whole = self.whole()?;
+            if let Some(named) = whole.named.iter().rev().find(|named| named.name == *only) {
+                return Ok((named.relation.clone(), only.clone()));
+            }
+        }
+        let own = parts.last().cloned().unwrap_or_default();
+        let relation: Box<dyn Rows> = match self.table(name) {
+            Ok((table, schema)) => Box::new(TableRelation::new(table, schema, self.whole()?.around.clone())),
+            Err(error) if matches!(error.state, state::UNDEFINED_TABLE | state::INVALID_SCHEMA_NAME) => {
+                if let [name] = parts.as_slice()
+                    && let Some(view) = crate::views::find(&mut self.access, name)?
+                {
+                    return Ok((self.view(view)?, own));
+                }
+                match ModelRelation::find(&parts, &mut self.access)? {
+                    Some(relation) => Box::new(relation),
+                    None => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        };
+        Ok((self.scanned(relation)?, own))
+    }
+
+    /// The query of a view, which sees nothing of where it is used.
+    fn view(&mut self, view: crate::views::View) -> Result<Relation> {
+        if self.whole()?.views >= VIEWS_MAX {
+            let message = format!("views within views deeper than {VIEWS_MAX}");
+            return Err(SqlError::new(state::STATEMENT_TOO_COMPLEX, message));
+        }
+        let whole = self.whole()?;
+        whole.views += 1;
+        let named = std::mem::take(&mut whole.named);
+        let outer_columns = std::mem::take(&mut whole.outer);
+        let outer = std::mem::take(&mut self.outer);
+        let relation = self.apart(|planner| planner.relation(&view.query));
+        self.outer = outer;
+        let whole = self.whole()?;
+        (whole.named, whole.outer) = (named, outer_columns);
+        whole.views -= 1;
+        let mut relation = relation?;
+        for (name, given) in relation.names.iter_mut().zip(view.columns) {
+            *name = given;
+        }
+        Ok(relation)
+    }
+
+    /// A relation with rows as one of a plan.
+    fn scanned(&mut self, rows: Box<dyn Rows>) -> Result<Relation> {
+        let fields = rows.fields().to_vec();
+        let whole = self.whole()?;
+        let relation = whole.fresh('t');
+        let provider = RelationSource::new(rows, whole.source.clone());
+        let plan = LogicalPlanBuilder::scan(
+            TableReference::bare(relation.clone()),
+            provider_as_source(Arc::new(provider)),
+            None,
+        );
+        let plan = built(plan.and_then(|builder| builder.build()))?;
+        let col = |(name, ty): &(String, Type)| Col {
+            column: Column::new(Some(TableReference::bare(relation.clone())), name),
+            form: super::convert::data_type(*ty),
+            ty: *ty,
+        };
+        let cols: Vec<Col> = fields.iter().map(col).collect();
+        let names = fields.into_iter().map(|(name, _)| name).collect();
+        let open = vec![false; cols.len()];
+        Ok(Relation { plan, cols, names, open })
+    }
+
+    /// A function in FROM, over constants.
+    fn table_function(
+        &mut self,
+        name: &ast::ObjectName,
+        arguments: &ast::TableFunctionArgs,
+    ) -> Result<(Relation, String)> {
+        let parts = parts(name)?;
+        let refused = || unsupported(format!("the function {name} in FROM"));
+        let ([function], None) = (parts.as_slice(), &arguments.settings) else { return Err(refused()) };
+        let (mut values, mut types) = (Vec::new(), Vec::new());
+        for argument in &arguments.args {
+            let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) = argument else {
+                return Err(unsupported(format!("the argument {argument}")));
+            };
+            let nothing = Scope::default();
+            let (expr, ty) = Binder::new(self, &nothing, "a function in FROM").bind_closed(expr)?;
+            let around = &self.whole()?.around;
+            // Parameters are not known yet when a statement is prepared.
+            let value = match &expr {
+                Expr::Param(number) => around.params.get(*number).cloned().unwrap_or(Value::Null),
+                expr => expr
+                    .eval(&around.context(&crate::interrupt::Interrupt::never()), &crate::expr::Nothing)?
+                    .into_owned(),
+            };
+            values.push(value);
+            types.push(ty);
+        }
+        let relation: Box<dyn Rows> = if function == "promql" {
+            Box::new(ModelRelation::promql(&values, &self.access)?)
+        } else {
+            Box::new(FunctionRelation::find(function, &values, &types)?.ok_or_else(refused)?)
+        };
+        Ok((self.scanned(relation)?, function.clone()))
+    }
+
+    /// A relation under the name that FROM gives it.
+    fn aliased(
+        &mut self,
+        relation: Relation,
+        alias: Option<&ast::TableAlias>,
+        own: Option<String>,
+    ) -> Result<From> {
+        let mut names = relation.names.clone();
+        let name = match alias {
+            Some(alias) if alias.at.is_some() => return Err(unsupported(format!("the alias {alias}"))),
+            Some(alias) => {
+                if alias.columns.len() > names.len() {
+                    let message = format!(
+                        "table \"{}\" has {} columns available but {} columns specified",
+                        folded(&alias.name),
+                        names.len(),
+                        alias.columns.len()
+                    );
+                    return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+                }
+                for (name, column) in names.iter_mut().zip(&alias.columns) {
+                    if column.data_type.is_some() {
+                        return Err(unsupported(format!("the alias {alias}")));
+                    }
+                    *name = folded(&column.name);
+                }
+                folded(&alias.name)
+            }
+            None => own.unwrap_or_default(),
+        };
+        // The same relation may be used twice: each use has a name of its own.
+        let unique = self.whole()?.fresh('t');
+        let builder = LogicalPlanBuilder::from(relation.plan);
+        let plan = built(builder.alias(unique.clone()).and_then(|builder| builder.build()))?;
+        let cols: Vec<Col> = relation
+            .cols
+            .into_iter()
+            .map(|col| Col {
+                column: Column::new(Some(TableReference::bare(unique.clone())), col.column.name),
+                ..col
+            })
+            .collect();
+        let mut scope = Scope::default();
+        scope.add(name, names.into_iter().zip(cols.iter().map(|col| col.ty)).collect())?;
+        Ok(From { plan, scope, cols })
+    }
+}
+
+/// The scope and the columns of two relations beside each other.
+fn both(left: &From, right: &From) -> Result<(Scope, Vec<Col>)> {
+    let mut scope = left.scope.clone();
+    scope.append(&right.scope)?;
+    Ok((scope, left.cols.iter().chain(&right.cols).cloned().collect()))
+}

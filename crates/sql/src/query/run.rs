@@ -1,0 +1,285 @@
+//! Runs a plan of the query engine for a session that waits.
+//!
+//! ```text
+//! session's thread   plan ─▶ wait ◀─ batches, requests for rows of its transaction, the end
+//! engine's threads   optimise, scan, join, group, sort: within a memory limit, spilling to temporary files
+//! ```
+//! The engine's runtime belongs to this crate; see docs/decisions/0009. A session never runs on it and never blocks one of its
+//! threads. Dropping out early stops everything.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::DataFusionError;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::SessionConfig;
+use futures_util::StreamExt;
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+
+use crate::access::Access;
+use crate::error::{Result, SqlError, state};
+use crate::expr::{Context, bug};
+use crate::query::rows::{Request, Want, read};
+
+/// Batches that wait for the session at most.
+const WAITING: usize = 4;
+/// Bytes of temporary files that one statement may write.
+const SPILL_BYTES_MAX: u64 = 16 << 30;
+/// How often a session looks up from waiting.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What the engine tells the session's thread.
+pub(crate) enum Event {
+    Batch(RecordBatch),
+    /// Rows of the session's transaction are needed.
+    Read(Request),
+    /// Lines of EXPLAIN.
+    Lines(Vec<String>),
+    Done(std::result::Result<(), DataFusionError>),
+}
+
+/// What is wanted of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Rows,
+    Explain,
+    Analyze,
+}
+
+/// How a plan may run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) memory_bytes_max: usize,
+    /// On one thread: some aggregates of ours do not add up from parts.
+    pub(crate) single: bool,
+}
+
+fn runtime() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<std::result::Result<Runtime, String>> = OnceLock::new();
+    let runtime = RUNTIME.get_or_init(|| {
+        tokio::runtime::Builder::new_multi_thread()
+            .thread_name("ropewalk-query")
+            .enable_time()
+            .build()
+            .map_err(|error| error.to_string())
+    });
+    runtime.as_ref().map_err(|error| SqlError::new(state::INTERNAL_ERROR, format!("no threads: {error}")))
+}
+
+fn session_state(limits: Limits) -> std::result::Result<SessionState, DataFusionError> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut config = SessionConfig::new().with_target_partitions(if limits.single { 1 } else { threads });
+    let options = config.options_mut();
+    options.optimizer.prefer_hash_join = true;
+    options.sql_parser.enable_ident_normalization = false;
+    let pool = Arc::new(FairSpillPool::new(limits.memory_bytes_max));
+    let env = RuntimeEnvBuilder::new()
+        .with_memory_pool(pool)
+        .with_max_temp_directory_size(SPILL_BYTES_MAX)
+        .build_arc()?;
+    Ok(SessionStateBuilder::new().with_config(config).with_runtime_env(env).build())
+}
+
+/// The channel between a session and the engine.
+pub(crate) fn events() -> (Sender<Event>, Receiver<Event>) {
+    channel()
+}
+
+async fn work(
+    plan: LogicalPlan,
+    limits: Limits,
+    mode: Mode,
+    room: Arc<Semaphore>,
+    events: Sender<Event>,
+) -> std::result::Result<(), DataFusionError> {
+    let state = session_state(limits)?;
+    let physical = state.create_physical_plan(&plan).await?;
+    let lines = |physical: &Arc<dyn ExecutionPlan>| {
+        let shown = match mode {
+            Mode::Analyze => DisplayableExecutionPlan::with_metrics(physical.as_ref()),
+            _ => DisplayableExecutionPlan::new(physical.as_ref()),
+        };
+        Event::Lines(shown.indent(false).to_string().lines().map(str::to_owned).collect())
+    };
+    if mode == Mode::Explain {
+        let _ = events.send(lines(&physical));
+        return Ok(());
+    }
+    let mut stream = execute_stream(physical.clone(), state.task_ctx())?;
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        if mode == Mode::Analyze || batch.num_rows() == 0 {
+            continue;
+        }
+        let permit = room.acquire().await.map_err(|_| DataFusionError::Internal("no room".into()))?;
+        permit.forget();
+        if events.send(Event::Batch(batch)).is_err() {
+            return Ok(());
+        }
+    }
+    if mode == Mode::Analyze {
+        let _ = events.send(lines(&physical));
+    }
+    Ok(())
+}
+
+/// Runs `plan`; its batches go to `each` until that answers false. Lines of EXPLAIN are answered.
+///
+/// # Errors
+/// What expressions meet; 53200 when memory ends; 0A000 for what the engine cannot plan.
+pub(crate) fn run(
+    plan: LogicalPlan,
+    (sender, receiver): (Sender<Event>, Receiver<Event>),
+    limits: Limits,
+    mode: Mode,
+    access: &mut Access<'_>,
+    cx: &Context<'_>,
+    each: &mut dyn FnMut(RecordBatch) -> Result<bool>,
+) -> Result<Vec<String>> {
+    let room = Arc::new(Semaphore::new(WAITING));
+    let task = {
+        let room = room.clone();
+        runtime()?.spawn(async move {
+            let done = work(plan, limits, mode, room, sender.clone()).await;
+            let _ = sender.send(Event::Done(done));
+        })
+    };
+    let outcome = serve(&receiver, (&room, limits), access, cx, each, &|| task.is_finished());
+    task.abort();
+    outcome
+}
+
+fn serve(
+    receiver: &Receiver<Event>,
+    (room, limits): (&Semaphore, Limits),
+    access: &mut Access<'_>,
+    cx: &Context<'_>,
+    each: &mut dyn FnMut(RecordBatch) -> Result<bool>,
+    is_finished: &dyn Fn() -> bool,
+) -> Result<Vec<String>> {
+    let mut shown = Vec::new();
+    let mut idle = false;
+    loop {
+        cx.interrupt.check_now(cx.env)?;
+        match receiver.recv_timeout(TICK) {
+            Ok(Event::Batch(batch)) => {
+                room.add_permits(1);
+                if !each(batch)? {
+                    return Ok(shown);
+                }
+            }
+            Ok(Event::Read(request)) => {
+                // Whoever asked may be gone.
+                let _ = request.reply.send(gather(&request.want, limits, access, cx));
+            }
+            Ok(Event::Lines(lines)) => shown = lines,
+            Ok(Event::Done(done)) => return done.map(|()| shown).map_err(from_engine),
+            Err(RecvTimeoutError::Timeout) if is_finished() && idle => {
+                return Err(bug("the query engine stopped"));
+            }
+            Err(RecvTimeoutError::Timeout) => idle = is_finished(),
+            Err(RecvTimeoutError::Disconnected) => return Err(bug("the query engine stopped")),
+        }
+    }
+}
+
+/// Reads for the engine within the session's transaction.
+fn gather(
+    want: &Want,
+    limits: Limits,
+    access: &mut Access<'_>,
+    cx: &Context<'_>,
+) -> Result<Vec<RecordBatch>> {
+    let (mut batches, mut bytes) = (Vec::new(), 0_usize);
+    for part in &want.parts {
+        read(want, part.as_ref(), access, &mut |batch| {
+            bytes = bytes.saturating_add(batch.get_array_memory_size());
+            batches.push(batch);
+            bytes <= limits.memory_bytes_max && cx.interrupt.check_now(cx.env).is_ok()
+        })?;
+    }
+    cx.interrupt.check_now(cx.env)?;
+    if bytes > limits.memory_bytes_max {
+        let message =
+            format!("the statement needs more than its {} bytes of memory", limits.memory_bytes_max);
+        return Err(SqlError::new(state::OUT_OF_MEMORY, message)
+            .hint("read fewer rows, read outside of a transaction, or give the session more memory"));
+    }
+    Ok(batches)
+}
+
+/// An error of the engine as one of SQL.
+pub(crate) fn from_engine(error: DataFusionError) -> SqlError {
+    let text = error.to_string();
+    let error = match error {
+        DataFusionError::External(inner) => match inner.downcast::<SqlError>() {
+            Ok(error) => return *error,
+            Err(inner) => return bug(&inner.to_string()),
+        },
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+            return from_engine(*inner);
+        }
+        DataFusionError::Shared(inner) => match Arc::try_unwrap(inner) {
+            Ok(inner) => return from_engine(inner),
+            Err(inner) => return from_shared(&inner),
+        },
+        DataFusionError::ArrowError(inner, _) => match *inner {
+            ArrowError::ExternalError(inner) => match inner.downcast::<DataFusionError>() {
+                Ok(error) => return from_engine(*error),
+                Err(inner) => match inner.downcast::<SqlError>() {
+                    Ok(error) => return *error,
+                    Err(inner) => return bug(&inner.to_string()),
+                },
+            },
+            ArrowError::DivideByZero => {
+                return SqlError::new(state::DIVISION_BY_ZERO, "division by zero");
+            }
+            ArrowError::ArithmeticOverflow(what) => {
+                return SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, what);
+            }
+            other => return bug(&other.to_string()),
+        },
+        other => other,
+    };
+    match error {
+        DataFusionError::ResourcesExhausted(_) => SqlError::new(
+            state::OUT_OF_MEMORY,
+            format!("the statement needs more memory than it may have: {text}"),
+        )
+        .hint("read fewer rows, or give the session more memory"),
+        DataFusionError::Execution(_) if text.contains("more than one row") => SqlError::new(
+            state::CARDINALITY_VIOLATION,
+            "more than one row returned by a subquery used as an expression",
+        ),
+        DataFusionError::NotImplemented(_) | DataFusionError::Plan(_) | DataFusionError::SchemaError(..) => {
+            SqlError::unsupported(format!("this query ({})", first_line(&text)), super::HINT)
+        }
+        _ => SqlError::unsupported(format!("this query ({})", first_line(&text)), super::HINT),
+    }
+}
+
+fn from_shared(error: &DataFusionError) -> SqlError {
+    match error {
+        DataFusionError::External(inner) => match inner.downcast_ref::<SqlError>() {
+            Some(error) => error.clone(),
+            None => bug(&inner.to_string()),
+        },
+        DataFusionError::Context(_, inner) => from_shared(inner),
+        other => {
+            SqlError::unsupported(format!("this query ({})", first_line(&other.to_string())), super::HINT)
+        }
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().chars().take(200).collect()
+}

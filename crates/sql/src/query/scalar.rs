@@ -1,0 +1,222 @@
+//! Our expressions as functions of the query engine: right for every expression, since it is the same code row by row.
+//!
+//! What has an exact counterpart in the engine does not come here; see `translate`.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, BinaryBuilder};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{DataFusionError, Result as DfResult};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use ropewalk::tables::{Type, Value};
+use ropewalk::{Database, Env};
+
+use crate::error::{Result, SqlError};
+use crate::expr::{Context, Expr, Input, bug};
+use crate::interrupt::Interrupt;
+use crate::query::convert::{Builder, Reader};
+
+/// What expressions need beside rows, for as long as a statement runs.
+#[derive(Clone)]
+pub(crate) struct Around {
+    pub(crate) db: Database,
+    pub(crate) now: i64,
+    pub(crate) params: Arc<[Value<'static>]>,
+}
+
+impl Around {
+    pub(crate) fn env(&self) -> &Env {
+        self.db.engine().env()
+    }
+
+    /// Whoever waits for the engine's threads looks at the interrupt; they themselves need not.
+    pub(crate) fn context<'a>(&'a self, interrupt: &'a Interrupt) -> Context<'a> {
+        Context { params: &self.params, answers: &[], now: self.now, env: self.env(), interrupt }
+    }
+}
+
+impl std::fmt::Debug for Around {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Around")
+    }
+}
+
+/// An error of ours on its way through the engine.
+pub(crate) fn through(error: SqlError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// One row of several columns.
+pub(crate) struct RowOf<'a> {
+    pub(crate) columns: &'a [Reader<'a>],
+    pub(crate) row: usize,
+}
+
+impl Input for RowOf<'_> {
+    fn column(&self, index: usize) -> Result<Value<'_>> {
+        self.columns.get(index).ok_or_else(|| bug("a column beyond its row"))?.get(self.row)
+    }
+}
+
+/// An expression over its arguments, which are its columns in order.
+#[derive(Debug)]
+pub(crate) struct RowExpr {
+    name: String,
+    /// Two are the same when this is.
+    identity: String,
+    expr: Expr,
+    types: Vec<Type>,
+    result: DataType,
+    around: Around,
+    signature: Signature,
+}
+
+impl PartialEq for RowExpr {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity == other.identity
+    }
+}
+
+impl Eq for RowExpr {}
+
+impl Hash for RowExpr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.identity.hash(state);
+    }
+}
+
+impl RowExpr {
+    /// `expr` over arguments of `types`, its values in the form `result`.
+    pub(crate) fn function(expr: Expr, types: Vec<Type>, result: DataType, around: Around) -> Arc<ScalarUDF> {
+        let volatility = if expr.is_volatile() { Volatility::Volatile } else { Volatility::Immutable };
+        let identity = format!("{expr:?} {types:?} {result}");
+        let mut hasher = std::hash::DefaultHasher::new();
+        identity.hash(&mut hasher);
+        let name = format!("row_{:016x}", hasher.finish());
+        let signature = Signature::any(types.len(), volatility);
+        let signature = if types.is_empty() { Signature::nullary(volatility) } else { signature };
+        Arc::new(ScalarUDF::new_from_impl(Self { name, identity, expr, types, result, around, signature }))
+    }
+
+    /// The expression over columns of other numbers.
+    pub(crate) fn over(&self, places: &[usize]) -> Option<Expr> {
+        let mut known = true;
+        let expr = self.expr.clone().rewrite(&mut |part| match part {
+            Expr::Column(index) => {
+                known &= places.get(*index).is_some();
+                Some(Expr::Column(places.get(*index).copied().unwrap_or(0)))
+            }
+            _ => None,
+        });
+        known.then_some(expr)
+    }
+
+    fn evaluate(&self, arrays: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+        let readers: Result<Vec<Reader<'_>>> =
+            arrays.iter().zip(&self.types).map(|(array, ty)| Reader::new(array.as_ref(), *ty)).collect();
+        let readers = readers?;
+        let never = Interrupt::never();
+        let cx = self.around.context(&never);
+        let mut builder = Builder::new(&self.result, rows)?;
+        for row in 0..rows {
+            let input = RowOf { columns: &readers, row };
+            let value = self.expr.eval(&cx, &input)?;
+            builder.push(&value)?;
+        }
+        Ok(builder.finish())
+    }
+}
+
+impl ScalarUDFImpl for RowExpr {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DfResult<DataType> {
+        Ok(self.result.clone())
+    }
+
+    fn short_circuits(&self) -> bool {
+        // CASE and COALESCE within do not look at all arguments.
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
+        let all_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)))
+            && self.signature.volatility != Volatility::Volatile;
+        let rows = if all_constant { 1 } else { args.number_rows };
+        let arrays = args.args.iter().map(|arg| arg.to_array(rows)).collect::<DfResult<Vec<_>>>()?;
+        let array = self.evaluate(&arrays, rows).map_err(through)?;
+        if all_constant {
+            let scalar = datafusion::common::ScalarValue::try_from_array(&array, 0)?;
+            return Ok(ColumnarValue::Scalar(scalar));
+        }
+        Ok(ColumnarValue::Array(array))
+    }
+}
+
+/// Bytes in the order of the values: what is compared where Arrow's own order is not SQL's.
+#[derive(Debug)]
+pub(crate) struct OrderKey {
+    ty: Type,
+    signature: Signature,
+}
+
+impl PartialEq for OrderKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.ty == other.ty
+    }
+}
+
+impl Eq for OrderKey {}
+
+impl Hash for OrderKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        format!("{:?}", self.ty).hash(state);
+    }
+}
+
+/// The function that makes order keys of values of type `ty`.
+pub(crate) fn order_key(ty: Type) -> Arc<ScalarUDF> {
+    Arc::new(ScalarUDF::new_from_impl(OrderKey { ty, signature: Signature::any(1, Volatility::Immutable) }))
+}
+
+impl ScalarUDFImpl for OrderKey {
+    fn name(&self) -> &str {
+        "order_key"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> DfResult<DataType> {
+        Ok(DataType::Binary)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
+        let Some(argument) = args.args.first() else { return Err(through(bug("an order key of nothing"))) };
+        let array = argument.to_array(args.number_rows)?;
+        let reader = Reader::new(array.as_ref(), self.ty).map_err(through)?;
+        let mut keys = BinaryBuilder::with_capacity(array.len(), array.len() * 16);
+        let mut key = Vec::new();
+        for row in 0..array.len() {
+            match reader.get(row).map_err(through)? {
+                Value::Null => keys.append_null(),
+                value => {
+                    key.clear();
+                    value.put_key(&mut key);
+                    keys.append_value(&key);
+                }
+            }
+        }
+        Ok(ColumnarValue::Array(Arc::new(keys.finish())))
+    }
+}

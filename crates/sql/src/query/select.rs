@@ -1,0 +1,484 @@
+//! Queries and SELECT: clause by clause, in the order of their meaning.
+//!
+//!   FROM ─▶ WHERE ─▶ GROUP BY, aggregates ─▶ HAVING ─▶ windows ─▶ output ─▶ DISTINCT ─▶ ORDER BY ─▶ LIMIT
+
+use datafusion::common::Column;
+use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder, Operator, SortExpr};
+use ropewalk::tables::{Type, Value};
+use sqlparser::ast;
+
+use crate::bind::Binder;
+use crate::cast::Strength;
+use crate::error::{Result, SqlError, state};
+use crate::expr::{Expr, Nothing};
+use crate::plan::{Order, Planner, ResultColumn, grouped_expr, split};
+use crate::query::aggregates::Keys;
+use crate::query::convert::compares;
+use crate::query::from::From;
+use crate::query::translate::{Col, balanced, comparable};
+use crate::query::{Named, Relation, built, unsupported};
+use crate::scope::{Scope, folded};
+
+/// Queries within queries.
+const DEPTH_MAX: usize = 32;
+
+impl Planner<'_> {
+    /// Plans a query of any form.
+    ///
+    /// # Errors
+    /// Unknown names, wrong types; 0A000 for what is not served.
+    pub(super) fn relation(&mut self, query: &ast::Query) -> Result<Relation> {
+        crate::plan::nothing_but_a_query(query)?;
+        let mark = self.whole()?.named.len();
+        if mark + self.outer.len() > DEPTH_MAX {
+            let message = format!("queries nested deeper than {DEPTH_MAX}");
+            return Err(SqlError::new(state::STATEMENT_TOO_COMPLEX, message));
+        }
+        let planned = self.relation_with(query);
+        self.whole()?.named.truncate(mark);
+        planned
+    }
+
+    fn relation_with(&mut self, query: &ast::Query) -> Result<Relation> {
+        if let Some(with) = &query.with {
+            for cte in &with.cte_tables {
+                self.cte(cte, with.recursive)?;
+            }
+        }
+        let order = match &query.order_by {
+            None => &[][..],
+            Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(list), interpolate: None }) => list,
+            Some(other) => return Err(unsupported(other)),
+        };
+        let relation = match query.body.as_ref() {
+            ast::SetExpr::Select(select) => self.whole_select(select, order)?,
+            body => {
+                let relation = self.set_expr(body)?;
+                self.sorted(relation, order)?
+            }
+        };
+        self.limited(relation, query)
+    }
+
+    fn cte(&mut self, cte: &ast::Cte, recursive: bool) -> Result<()> {
+        if cte.from.is_some() || cte.alias.at.is_some() {
+            return Err(unsupported(format!("WITH {}", cte.alias)));
+        }
+        let name = folded(&cte.alias.name);
+        let columns: Vec<String> = cte.alias.columns.iter().map(|column| folded(&column.name)).collect();
+        let current = std::mem::take(&mut self.whole()?.current);
+        let relation = match self.recursive_parts(&cte.query, &name, recursive) {
+            Some((first, next, distinct)) => self.recursive(&name, &columns, first, next, distinct),
+            None => self.relation(&cte.query),
+        };
+        self.whole()?.current = current;
+        let mut relation = relation?;
+        if columns.len() > relation.names.len() {
+            let message = format!(
+                "WITH query \"{name}\" has {} columns available but {} columns specified",
+                relation.names.len(),
+                columns.len()
+            );
+            return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+        }
+        for (name, given) in relation.names.iter_mut().zip(columns) {
+            *name = given;
+        }
+        self.whole()?.named.push(Named { name, relation });
+        Ok(())
+    }
+
+    /// Body parts other than a plain SELECT.
+    pub(super) fn set_expr(&mut self, body: &ast::SetExpr) -> Result<Relation> {
+        match body {
+            ast::SetExpr::Select(select) => self.whole_select(select, &[]),
+            ast::SetExpr::Query(query) => self.relation(query),
+            ast::SetExpr::Values(values) => self.values_relation(values),
+            ast::SetExpr::SetOperation { op, set_quantifier, left, right } => {
+                self.set_operation(*op, *set_quantifier, left, right)
+            }
+            other => Err(unsupported(other)),
+        }
+    }
+
+    fn values_relation(&mut self, values: &ast::Values) -> Result<Relation> {
+        let select = self.values(values, &[])?;
+        let types: Vec<Type> = select.columns.iter().map(|column| column.ty).collect();
+        let names: Vec<String> = select.columns.iter().map(|column| column.name.clone()).collect();
+        let rows = select.values.unwrap_or_default();
+        let translator = self.whole()?.translator(&[]);
+        let mut translated = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let cells = row
+                .iter()
+                .zip(&types)
+                .map(|(expr, ty)| translator.in_form(expr, *ty, &super::convert::data_type(*ty)));
+            translated.push(cells.collect::<Result<Vec<Df>>>()?);
+        }
+        let plan = built(LogicalPlanBuilder::values(translated).and_then(|builder| builder.build()))?;
+        let exprs = plan.schema().columns().into_iter().zip(&types);
+        let exprs =
+            exprs.map(|(column, ty)| (Df::Column(column), super::convert::data_type(*ty), *ty)).collect();
+        let (plan, cols) = self.projected(plan, exprs)?;
+        let open = (0..cols.len())
+            .map(|place| rows.iter().all(|row| matches!(row.get(place), Some(Expr::Const(Value::Null)))))
+            .collect();
+        Ok(Relation { plan, cols, names, open })
+    }
+
+    /// ORDER BY of a query that is no SELECT: by names and numbers of its columns.
+    fn sorted(&mut self, relation: Relation, order: &[ast::OrderByExpr]) -> Result<Relation> {
+        if order.is_empty() {
+            return Ok(relation);
+        }
+        let mut scope = Scope::default();
+        scope.add(String::new(), relation.columns())?;
+        let projected: Vec<(Expr, ResultColumn)> = relation
+            .columns()
+            .into_iter()
+            .enumerate()
+            .map(|(place, (name, ty))| (Expr::Column(place), ResultColumn { name, ty }))
+            .collect();
+        let mut keys = Vec::new();
+        for item in order {
+            let order = self.order(item, &scope, &projected, &mut Vec::new())?;
+            let Expr::Column(place) = order.expr else {
+                return Err(unsupported(
+                    "an expression in the ORDER BY of UNION, INTERSECT, EXCEPT or VALUES",
+                ));
+            };
+            let col = relation.cols.get(place).ok_or_else(|| crate::expr::bug("a column to sort by"))?;
+            keys.push(sort_key(comparable(col.expr(), &col.form, col.ty), &order));
+        }
+        let plan = built(LogicalPlanBuilder::from(relation.plan).sort(keys).and_then(|b| b.build()))?;
+        Ok(Relation { plan, ..relation })
+    }
+
+    fn limited(&mut self, relation: Relation, query: &ast::Query) -> Result<Relation> {
+        let (limit, offset) = crate::plan::limit_and_offset(query)?;
+        if limit.is_none() && offset.is_none() {
+            return Ok(relation);
+        }
+        let nothing = Scope::default();
+        let mut bound = [None, None];
+        for (slot, (expr, clause)) in bound.iter_mut().zip([(limit, "LIMIT"), (offset, "OFFSET")]) {
+            let Some(expr) = expr else { continue };
+            let expr = Binder::new(self, &nothing, clause).bind_as(expr, Type::INT8, Strength::Assignment)?;
+            let around = &self.whole()?.around;
+            // Parameters are not known yet when a statement is prepared.
+            let value = match &expr {
+                Expr::Param(number) => around.params.get(*number).cloned().unwrap_or(Value::Null),
+                expr => {
+                    expr.eval(&around.context(&crate::interrupt::Interrupt::never()), &Nothing)?.into_owned()
+                }
+            };
+            *slot = value.as_integer().map(|number| checked_count(number, clause)).transpose()?;
+        }
+        let [limit, offset] = bound;
+        let builder = LogicalPlanBuilder::from(relation.plan).limit(offset.unwrap_or(0), limit);
+        let plan = built(builder.and_then(|builder| builder.build()))?;
+        Ok(Relation { plan, ..relation })
+    }
+
+    pub(super) fn whole_select(
+        &mut self,
+        select: &ast::Select,
+        order: &[ast::OrderByExpr],
+    ) -> Result<Relation> {
+        crate::plan::nothing_but_a_select(select)?;
+        let current = self.whole()?.current.clone();
+        let windows = std::mem::take(&mut self.whole()?.windows);
+        let named = std::mem::replace(&mut self.whole()?.window_names, select.named_window.clone());
+        let planned = self.select_clauses(select, order);
+        let whole = self.whole()?;
+        (whole.current, whole.windows, whole.window_names) = (current, windows, named);
+        planned
+    }
+
+    fn select_clauses(&mut self, select: &ast::Select, order: &[ast::OrderByExpr]) -> Result<Relation> {
+        let From { mut plan, scope, mut cols } = self.from_all(&select.from)?;
+        self.whole()?.current.clone_from(&cols);
+        if let Some(selection) = &select.selection {
+            let mut conjuncts = Vec::new();
+            split(Binder::new(self, &scope, "WHERE").condition(selection)?, &mut conjuncts);
+            plan = self.filtered(plan, &conjuncts, &cols)?;
+        }
+        let mut aggregates = Vec::new();
+        self.whole()?.windows = Some(Vec::new());
+        let projected = self.projection(&select.projection, &scope, &mut aggregates)?;
+        let windows_of_output = self.whole()?.windows.take();
+        let keys = self.group_keys(&select.group_by, &scope, &projected)?;
+        let having = match &select.having {
+            None => None,
+            Some(having) => {
+                Some(Binder::new(self, &scope, "HAVING").with_aggregates(&mut aggregates).condition(having)?)
+            }
+        };
+        self.whole()?.windows = windows_of_output;
+        let mut orders = Vec::new();
+        for item in order {
+            orders.push(self.order(item, &scope, &projected, &mut aggregates)?);
+        }
+        let on = self.distinct_on(select.distinct.as_ref(), &scope, &projected)?;
+        let mut windows = self.whole()?.windows.take().unwrap_or_default();
+        let (mut output, columns): (Vec<Expr>, Vec<ResultColumn>) = projected.into_iter().unzip();
+        let is_distinct = matches!(select.distinct, Some(ast::Distinct::Distinct));
+        let mut on = on;
+        if is_distinct {
+            check_distinct(&columns, &output, &orders)?;
+        }
+
+        if !keys.exprs.is_empty() || keys.sets.is_some() || !aggregates.is_empty() || having.is_some() {
+            let names: Vec<Expr> = keys.exprs.iter().map(|(expr, _)| expr.clone()).collect();
+            let over_groups = |expr: Expr| grouped_expr(expr, &names, &scope);
+            output = output.into_iter().map(over_groups).collect::<Result<_>>()?;
+            for order in &mut orders {
+                order.expr = over_groups(order.expr.clone())?;
+            }
+            for (expr, _) in &mut on {
+                *expr = over_groups(expr.clone())?;
+            }
+            for window in &mut windows {
+                window.rewrite(&over_groups)?;
+            }
+            (plan, cols) = self.grouped(plan, &cols, &keys, &aggregates)?;
+            if let Some(having) = having {
+                let having = over_groups(having)?;
+                let mut conjuncts = Vec::new();
+                split(having, &mut conjuncts);
+                plan = self.filtered(plan, &conjuncts, &cols)?;
+            }
+        }
+        if !windows.is_empty() {
+            let width = cols.len();
+            (plan, cols) = self.windowed(plan, cols, &windows)?;
+            let placed = |expr: Expr| {
+                expr.rewrite(&mut |part| match part {
+                    Expr::Window(number) => Some(Expr::Column(width + number)),
+                    _ => None,
+                })
+            };
+            output = output.into_iter().map(placed).collect();
+            for order in &mut orders {
+                order.expr = placed(order.expr.clone());
+            }
+        }
+        let open = output.iter().map(|expr| matches!(expr, Expr::Const(Value::Null))).collect();
+        let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
+        let types: Vec<Type> = columns.iter().map(|column| column.ty).collect();
+        let (plan, cols) = self.output(plan, &cols, &output, &types, &orders, &on, is_distinct)?;
+        Ok(Relation { plan, cols, names, open })
+    }
+
+    pub(super) fn filtered(
+        &mut self,
+        plan: LogicalPlan,
+        conjuncts: &[Expr],
+        cols: &[Col],
+    ) -> Result<LogicalPlan> {
+        let translator = self.whole()?.translator(cols);
+        let conditions: Result<Vec<Df>> = conjuncts.iter().map(|c| translator.conjunct(c)).collect();
+        match balanced(conditions?, Operator::And) {
+            None => Ok(plan),
+            Some(condition) => {
+                built(LogicalPlanBuilder::from(plan).filter(condition).and_then(|builder| builder.build()))
+            }
+        }
+    }
+
+    fn group_keys(
+        &mut self,
+        group_by: &ast::GroupByExpr,
+        scope: &Scope,
+        projected: &[(Expr, ResultColumn)],
+    ) -> Result<Keys> {
+        let ast::GroupByExpr::Expressions(items, modifiers) = group_by else {
+            return Err(unsupported("GROUP BY ALL"));
+        };
+        if !modifiers.is_empty() {
+            return Err(unsupported("GROUP BY with a modifier"));
+        }
+        let mut keys = Keys::default();
+        let mut sets: Vec<Vec<usize>> = vec![Vec::new()];
+        let mut has_sets = false;
+        for item in items {
+            let alternatives: Vec<Vec<&ast::Expr>> = match item {
+                ast::Expr::GroupingSets(sets) => sets.iter().map(|set| set.iter().collect()).collect(),
+                ast::Expr::Rollup(parts) => (0..=parts.len())
+                    .rev()
+                    .map(|length| parts.iter().take(length).flatten().collect())
+                    .collect(),
+                ast::Expr::Cube(parts) if parts.len() <= 6 => (0..1_usize << parts.len())
+                    .rev()
+                    .map(|bits| {
+                        let chosen = parts.iter().enumerate();
+                        let chosen = chosen.filter(|(at, _)| bits >> (parts.len() - 1 - at) & 1 == 1);
+                        chosen.flat_map(|(_, part)| part.iter()).collect()
+                    })
+                    .collect(),
+                ast::Expr::Cube(_) => return Err(unsupported("CUBE of more than 6")),
+                ast::Expr::Tuple(parts) => vec![parts.iter().collect()],
+                other => vec![vec![other]],
+            };
+            has_sets |=
+                matches!(item, ast::Expr::GroupingSets(_) | ast::Expr::Rollup(_) | ast::Expr::Cube(_));
+            let mut numbered = Vec::new();
+            for alternative in alternatives {
+                let mut numbers = Vec::new();
+                for key in alternative {
+                    numbers.push(keys.add(self.group_key(key, scope, projected)?));
+                }
+                numbered.push(numbers);
+            }
+            sets = sets
+                .iter()
+                .flat_map(|before| numbered.iter().map(move |next| [before.as_slice(), next].concat()))
+                .collect();
+        }
+        if has_sets {
+            keys.sets = Some(sets);
+        }
+        Ok(keys)
+    }
+
+    fn distinct_on(
+        &mut self,
+        distinct: Option<&ast::Distinct>,
+        scope: &Scope,
+        projected: &[(Expr, ResultColumn)],
+    ) -> Result<Vec<(Expr, Type)>> {
+        let Some(ast::Distinct::On(items)) = distinct else { return Ok(Vec::new()) };
+        if !items.is_empty() {
+            return Err(unsupported("DISTINCT ON"));
+        }
+        let mut on = Vec::new();
+        for item in items {
+            let item = ast::OrderByExpr {
+                expr: item.clone(),
+                options: ast::OrderByOptions { asc: None, nulls_first: None },
+                with_fill: None,
+            };
+            let Order { expr, ty, .. } = self.order(&item, scope, projected, &mut Vec::new())?;
+            on.push((expr, ty));
+        }
+        Ok(on)
+    }
+
+    /// The select list, DISTINCT and ORDER BY.
+    #[allow(clippy::too_many_arguments)] // the clauses, once each
+    fn output(
+        &mut self,
+        plan: LogicalPlan,
+        cols: &[Col],
+        output: &[Expr],
+        types: &[Type],
+        orders: &[Order],
+        on: &[(Expr, Type)],
+        is_distinct: bool,
+    ) -> Result<(LogicalPlan, Vec<Col>)> {
+        let mut exprs = Vec::with_capacity(output.len() + orders.len());
+        for (expr, ty) in output.iter().zip(types) {
+            exprs.push(self.translated(expr, *ty, cols)?);
+        }
+        // Sort keys are columns of the list, or stand hidden behind it.
+        let mut places = Vec::with_capacity(orders.len());
+        for order in orders {
+            let known = output.iter().position(|expr| *expr == order.expr);
+            let known = known
+                .filter(|place| is_distinct || exprs.get(*place).is_some_and(|(_, form, _)| compares(form)));
+            places.push(match known {
+                Some(place) => place,
+                None => {
+                    let (expr, form, ty) = self.translated(&order.expr, order.ty, cols)?;
+                    exprs.push((expr, form, ty));
+                    exprs.len() - 1
+                }
+            });
+        }
+        let mut on_places = Vec::new();
+        for (expr, ty) in on {
+            exprs.push(self.translated(expr, *ty, cols)?);
+            on_places.push(exprs.len() - 1);
+        }
+        let (mut plan, mut all) = self.projected(plan, exprs)?;
+        if is_distinct {
+            (plan, all) = self.distinct(plan, all)?;
+        }
+        let key = |all: &[Col], place: usize| -> Result<Df> {
+            let col = all.get(place).ok_or_else(|| crate::expr::bug("a column to sort by"))?;
+            Ok(comparable(col.expr(), &col.form, col.ty))
+        };
+        let sort_keys = |all: &[Col]| -> Result<Vec<SortExpr>> {
+            let keys = places.iter().zip(orders);
+            keys.map(|(place, order)| Ok(sort_key(key(all, *place)?, order))).collect()
+        };
+        if !on.is_empty() {
+            let on_keys: Result<Vec<Df>> = on_places.iter().map(|place| key(&all, *place)).collect();
+            let on_keys = on_keys?;
+            let keys = sort_keys(&all)?;
+            if keys.iter().take(on_keys.len()).any(|key| !on_keys.contains(&key.expr)) {
+                let message = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions";
+                return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+            }
+            let selected = all.iter().map(Col::expr).collect();
+            let sort = (!keys.is_empty()).then_some(keys);
+            plan = built(
+                LogicalPlanBuilder::from(plan).distinct_on(on_keys, selected, sort).and_then(|b| b.build()),
+            )?;
+            let exprs = plan.schema().columns().into_iter().zip(&all);
+            let exprs = exprs.map(|(c, col)| (Df::Column(c), col.form.clone(), col.ty)).collect();
+            (plan, all) = self.projected(plan, exprs)?;
+        }
+        if !orders.is_empty() {
+            let keys = sort_keys(&all)?;
+            plan = built(LogicalPlanBuilder::from(plan).sort(keys).and_then(|builder| builder.build()))?;
+        }
+        if all.len() > output.len() {
+            all.truncate(output.len());
+            let shown: Vec<Df> = all.iter().map(Col::expr).collect();
+            plan = built(LogicalPlanBuilder::from(plan).project(shown).and_then(|builder| builder.build()))?;
+        }
+        Ok((plan, all))
+    }
+
+    /// Each row once.
+    pub(super) fn distinct(&mut self, plan: LogicalPlan, cols: Vec<Col>) -> Result<(LogicalPlan, Vec<Col>)> {
+        if cols.iter().all(|col| compares(&col.form)) {
+            let plan = built(LogicalPlanBuilder::from(plan).distinct().and_then(|builder| builder.build()))?;
+            return Ok((plan, cols));
+        }
+        let keys = cols.iter().enumerate().map(|(place, col)| (Expr::Column(place), col.ty)).collect();
+        self.grouped(plan, &cols, &Keys { exprs: keys, sets: None }, &[])
+    }
+}
+
+pub(super) fn sort_key(expr: Df, order: &Order) -> SortExpr {
+    SortExpr::new(expr, !order.descending, order.nulls_first)
+}
+
+fn checked_count(number: i64, clause: &str) -> Result<usize> {
+    usize::try_from(number).map_err(|_| {
+        let code = if clause == "LIMIT" {
+            state::INVALID_ROW_COUNT_IN_LIMIT
+        } else {
+            state::INVALID_ROW_COUNT_IN_OFFSET
+        };
+        SqlError::new(code, format!("{clause} must not be negative"))
+    })
+}
+
+fn check_distinct(columns: &[ResultColumn], output: &[Expr], orders: &[Order]) -> Result<()> {
+    if let Some(column) = columns.iter().find(|column| !column.ty.is_ordered()) {
+        return Err(crate::scope::no_operator("=", Some(column.ty), Some(column.ty)));
+    }
+    if orders.iter().any(|order| !output.contains(&order.expr)) {
+        let message = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
+        return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+    }
+    Ok(())
+}
+
+/// A column without a relation's name.
+pub(super) fn bare(name: String) -> Column {
+    Column::from_name(name)
+}

@@ -1,0 +1,223 @@
+//! Every model is a relation, and one statement reads all of them at one snapshot.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ropewalk::documents::lang::{Value as Bson, Writer};
+use ropewalk::series::{Labels, SampleBatch};
+use ropewalk::tables::Value;
+use ropewalk::{AppendOptions, Database, Durability, Event};
+use ropewalk_sql::Session;
+
+use crate::golden::shown;
+
+fn rows(session: &mut Session, sql: &str) -> Vec<String> {
+    shown(&session.execute(sql, &[]).unwrap_or_else(|error| panic!("{sql}: {error}")))
+}
+
+fn order(number: i64) -> Event {
+    let data = format!("{{\"order\":{number},\"total\":{}.5}}", number * 2);
+    Event::new(if number % 2 == 0 { "Paid" } else { "Opened" })
+        .tag(format!("order:{number}"))
+        .tag("shop:a")
+        .data(data.into_bytes())
+        .metadata("by", "ann")
+}
+
+#[test]
+fn events_are_a_relation() {
+    let db = Database::in_memory().unwrap();
+    let mut session = Session::new(db.clone());
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM events"), ["0"]);
+    db.events("default").unwrap().append(&(1..=6).map(order).collect::<Vec<_>>(), None).unwrap();
+    db.events("other").unwrap().append(&[order(9)], None).unwrap();
+    let by_tag = "SELECT position, type, tags, json->>'total', metadata->>'by' FROM events WHERE 'order:4' = ANY (tags)";
+    assert_eq!(rows(&mut session, by_tag), ["4|Paid|{order:4,shop:a}|8.5|ann"]);
+    let explained = rows(&mut session, &format!("EXPLAIN {by_tag}")).join("\n");
+    assert!(explained.contains("tags [order:4]"), "{explained}");
+    let by_all = "SELECT position FROM events WHERE type IN ('Paid', 'Gone') AND tags @> ARRAY['shop:a'] AND position > 2 ORDER BY 1 DESC";
+    assert_eq!(rows(&mut session, by_all), ["6", "4"]);
+    let explained = rows(&mut session, &format!("EXPLAIN {by_all}")).join("\n");
+    assert!(explained.contains("types [Paid, Gone], tags [shop:a], a range of positions"), "{explained}");
+    assert_eq!(rows(&mut session, "SELECT sum((json->>'total')::numeric) FROM events.other"), ["18.5"]);
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM events WHERE recorded_at > now()"), ["0"]);
+    assert_eq!(session.execute("SELECT * FROM events.unknown", &[]).unwrap_err().state.0, "3F000");
+}
+
+#[test]
+fn conditions_go_to_keys_and_indexes() {
+    let mut session = Session::new(Database::in_memory().unwrap());
+    for sql in [
+        "CREATE TABLE t (a int, b int, c text, PRIMARY KEY (a, b))",
+        "CREATE INDEX t_c ON t (c)",
+        "INSERT INTO t SELECT i / 10, i % 10, 'c' || i FROM (WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99) SELECT i FROM n) s",
+    ] {
+        session.execute(sql, &[]).unwrap();
+    }
+    let mut explained = |condition: &str| {
+        let sql =
+            format!("EXPLAIN SELECT x.b FROM (SELECT * FROM t WHERE {condition}) x JOIN t y ON y.a = x.b");
+        rows(&mut session, &sql).join("\n")
+    };
+    for (condition, path) in [
+        ("a = 3 AND b > 4", "Read by primary key (a =, b from)"),
+        ("a IN (1, 2)", "Read by primary key (a one of)"),
+        ("c = 'c7'", "Read by index t_c (c =)"),
+        ("b = 1", "Scan, columns"),
+    ] {
+        let shown = explained(condition);
+        assert!(shown.contains(path), "{condition}: {shown}");
+    }
+    let analyzed =
+        rows(&mut session, "EXPLAIN ANALYZE SELECT count(*) FROM t x FULL JOIN t y ON x.a = y.a").join("\n");
+    assert!(analyzed.contains("output_rows"), "{analyzed}");
+    let analyzed = rows(&mut session, "EXPLAIN ANALYZE SELECT * FROM t WHERE a = 1").join("\n");
+    assert!(analyzed.contains("Rows: 10"), "{analyzed}");
+}
+
+#[test]
+fn parameters_are_bound_in_whole_queries() {
+    let mut session = Session::new(Database::in_memory().unwrap());
+    session.execute("CREATE TABLE t (a bigint PRIMARY KEY, w text)", &[]).unwrap();
+    session.execute("INSERT INTO t VALUES (1, 'one'), (2, 'two'), (3, 'three')", &[]).unwrap();
+    let sql = "SELECT w FROM t x WHERE a > $1 AND EXISTS (SELECT 1 FROM t y WHERE y.a = x.a - 1 AND y.w <> $2) ORDER BY a LIMIT $3";
+    let mut prepared = session.prepare(sql).unwrap();
+    assert_eq!(
+        prepared.parameters(),
+        [ropewalk::tables::Type::INT8, ropewalk::tables::Type::TEXT, ropewalk::tables::Type::INT8]
+    );
+    for (low, word, limit, wanted) in
+        [(0, "-", 9, vec!["two", "three"]), (0, "one", 9, vec!["three"]), (1, "-", 1, vec!["two"])]
+    {
+        let params = [Value::Int8(low), Value::text(word), Value::Int8(limit)];
+        assert_eq!(shown(&session.run(&mut prepared, &params).unwrap()), wanted);
+    }
+}
+
+#[test]
+fn what_is_joined_keeps_to_the_memory() {
+    let db = Database::in_memory().unwrap();
+    let mut session = Session::new(db.clone());
+    session.execute("CREATE TABLE t (a bigint PRIMARY KEY, w text)", &[]).unwrap();
+    let numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)";
+    session.execute(&format!("INSERT INTO t {numbers} SELECT i, repeat('x', 100) || i FROM n"), &[]).unwrap();
+    let join = "SELECT count(*) FROM t a JOIN t b ON a.w = b.w AND a.a + b.a > 0";
+    assert_eq!(rows(&mut session, join), ["2000"]);
+    let settings = ropewalk_sql::Settings { memory_bytes_max: 64 << 10, ..ropewalk_sql::Settings::default() };
+    let mut small = Session::with_settings(db, settings);
+    assert_eq!(small.execute(join, &[]).unwrap_err().state.0, "53200");
+    assert_eq!(rows(&mut small, "SELECT 1 UNION ALL SELECT 2 ORDER BY 1"), ["1", "2"]);
+}
+
+#[test]
+fn documents_are_relations() {
+    let db = Database::in_memory().unwrap();
+    let mut session = Session::new(db.clone());
+    let users = db.documents().collection("shop", "users").unwrap();
+    for (name, age) in [("ann", 41), ("bob", 17)] {
+        let mut user = Writer::new();
+        user.put("_id", Bson::String(name));
+        user.put("age", Bson::Int32(age));
+        user.open_document("address");
+        user.put("city", Bson::String("Oslo \"N\""));
+        user.close();
+        users.insert_one(user.finish().bytes(), Durability::Sync).unwrap();
+    }
+    let adults = "SELECT _id, doc->'address'->>'city' FROM shop.users WHERE (doc->>'age')::int >= 18";
+    assert_eq!(rows(&mut session, adults), ["ann|Oslo \"N\""]);
+    assert_eq!(
+        rows(&mut session, "SELECT doc FROM shop.users WHERE _id = 'bob'"),
+        [r#"{"_id":"bob","age":17,"address":{"city":"Oslo \"N\""}}"#]
+    );
+    assert_eq!(session.execute("SELECT * FROM shop.none", &[]).unwrap_err().state.0, "3F000");
+}
+
+#[test]
+fn metrics_are_relations() {
+    let db = Database::in_memory().unwrap();
+    let mut session = Session::new(db.clone());
+    let metrics = db.series("default").unwrap();
+    let mut batch = SampleBatch::new();
+    for (pod, first) in [("a", 1.0), ("b", 10.0)] {
+        let labels = Labels::new([("__name__", "load"), ("pod", pod)]).unwrap();
+        for step in 0..3_i64 {
+            batch.push(&labels, step * 60_000, first + step as f64);
+        }
+    }
+    metrics.append(&batch).unwrap();
+    assert_eq!(
+        rows(&mut session, "SELECT pod, count(*), max(value) FROM metrics.load GROUP BY pod ORDER BY pod"),
+        ["a|3|3", "b|3|12"]
+    );
+    let at = "SELECT time, value FROM metrics.load WHERE pod = 'b' AND time >= '1970-01-01 00:01:00Z' ORDER BY time";
+    assert_eq!(rows(&mut session, at), ["1970-01-01 00:01:00+00|11", "1970-01-01 00:02:00+00|12"]);
+    let explained = rows(&mut session, &format!("EXPLAIN {at}")).join("\n");
+    assert!(explained.contains("samples, 2 matchers"), "{explained}");
+    let query = "SELECT time, value, labels->>'pod' FROM promql('sum by (pod) (load)', '1970-01-01 00:01:00', '1970-01-01 00:02:00', 60) ORDER BY 3, 1";
+    assert_eq!(rows(&mut session, query).len(), 4);
+}
+
+#[test]
+fn events_are_appended_from_sql() {
+    let db = Database::in_memory().unwrap();
+    let mut session = Session::new(db.clone());
+    session.execute("CREATE TABLE taken (name text PRIMARY KEY)", &[]).unwrap();
+    session.execute("BEGIN", &[]).unwrap();
+    session.execute("INSERT INTO taken VALUES ('ann')", &[]).unwrap();
+    let append = "SELECT append_event('Registered', ARRAY['user:ann'], '{\"name\":\"ann\"}', fail_if_tags => ARRAY['user:ann'])";
+    session.execute(append, &[]).unwrap();
+    session.execute("COMMIT", &[]).unwrap();
+    let refused = session.execute(append, &[]).unwrap_err();
+    assert_eq!(refused.state.0, "40001", "{refused}");
+    assert_eq!(
+        rows(&mut session, "SELECT position, json->>'name' FROM events JOIN taken ON name = json->>'name'"),
+        ["1|ann"]
+    );
+}
+
+/// One statement over four models while writers change all of them in one transaction: each count is the same.
+#[test]
+fn one_statement_reads_all_models_at_one_snapshot() {
+    let db = Database::in_memory().unwrap();
+    let store = db.events("default").unwrap();
+    let carts = db.documents().collection("shop", "carts").unwrap();
+    let metrics = db.series("default").unwrap();
+    let mut session = Session::new(db.clone());
+    session.execute("CREATE TABLE orders (id bigint PRIMARY KEY)", &[]).unwrap();
+    let table = db.table("orders").unwrap();
+    let write = |number: i64| {
+        let mut tx = db.begin();
+        tx.tables().insert(&table, &[("id", Value::Int8(number))]).unwrap();
+        tx.append(&store, &[order(number)], AppendOptions::default()).unwrap();
+        let mut cart = Writer::new();
+        cart.put("_id", Bson::Int64(number));
+        tx.documents().insert_one(&carts, cart.finish().bytes()).unwrap();
+        let mut batch = SampleBatch::new();
+        batch.push(&Labels::new([("__name__", "orders_total")]).unwrap(), number * 1000, number as f64);
+        tx.append_samples(&metrics, &batch).unwrap();
+        tx.commit_with(Durability::Buffered).unwrap();
+    };
+    write(1);
+    let repetitions = if cfg!(debug_assertions) { 100 } else { 1000 };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 2.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                write(number);
+                std::thread::yield_now();
+            }
+        });
+        let together = "SELECT count(*), count(e.position), count(c._id), count(m.value), \
+                        (SELECT count(*) FROM events) \
+                        FROM orders o JOIN events e ON e.position = o.id JOIN shop.carts c ON c._id = o.id::text \
+                        JOIN metrics.orders_total m ON m.value = o.id";
+        for _ in 0..repetitions {
+            let row = rows(&mut session, together).remove(0);
+            let counts: Vec<&str> = row.split('|').collect();
+            assert!(counts.iter().all(|count| *count == counts[0]), "{row}");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
