@@ -90,6 +90,7 @@ pub struct Budget<'a> {
     memory: Cell<u64>,
     memory_peak: Cell<u64>,
     until_check: Cell<u32>,
+    latest: Cell<Option<i64>>,
 }
 
 impl std::fmt::Debug for Budget<'_> {
@@ -114,6 +115,7 @@ impl<'a> Budget<'a> {
             memory: Cell::new(0),
             memory_peak: Cell::new(0),
             until_check: Cell::new(CHECK_EVERY),
+            latest: Cell::new(None),
         }
     }
 
@@ -201,12 +203,18 @@ impl<'a> Budget<'a> {
         }
     }
 
+    /// Notes that samples up to `end_ms` matter to the answer.
+    pub(crate) fn looks_at(&self, end_ms: i64) {
+        self.latest.set(self.latest.get().max(Some(end_ms)));
+    }
+
     /// What the query has cost so far: samples, series, most bytes held at one time.
     pub fn spent(&self) -> Spent {
         Spent {
             samples: self.samples.get(),
             series: self.series.get(),
             memory_bytes_max: self.memory_peak.get(),
+            latest_ms: self.latest.get(),
         }
     }
 }
@@ -220,4 +228,6 @@ pub struct Spent {
     pub series: u64,
     /// Most bytes of intermediate results at one time, roughly.
     pub memory_bytes_max: u64,
+    /// The latest time at which a sample could have changed the answer; `None` when no selector was evaluated.
+    pub latest_ms: Option<i64>,
 }

@@ -7,7 +7,7 @@
 use ropewalk_base::{DecodeError, Decoder};
 
 use crate::histogram::Histogram;
-use crate::labels::Labels;
+use crate::labels::{Labels, LabelsRef};
 use crate::pack::{put_signed, take_signed};
 use crate::types::SeriesId;
 
@@ -165,18 +165,35 @@ impl SampleBatch {
 
     /// Appends the content of another batch behind this one's.
     pub fn extend(&mut self, other: &Self) {
-        for group in other.groups() {
-            let to = match group.who {
-                Who::Labels(start, end) => self.series_bytes(other.label_bytes(start, end)),
-                Who::Id(id) => self.series_id(id),
+        other.groups().for_each(|group| self.copy(other, &group));
+    }
+
+    /// Takes out the series whose labels `keep` refuses; those named by number stay.
+    pub fn retain(&mut self, mut keep: impl FnMut(LabelsRef<'_>) -> bool) {
+        let mut kept = Self::default();
+        for group in self.groups() {
+            let stays = match group.who {
+                Who::Labels(start, end) => keep(LabelsRef(self.label_bytes(start, end))),
+                Who::Id(_) => true,
             };
-            to.0.times.extend_from_slice(group.times);
-            to.0.bits.extend_from_slice(group.bits);
-            to.0.exemplars.extend_from_slice(group.exemplars);
-            for (time, payload) in group.rich.iter() {
-                to.0.payloads.extend_from_slice(payload);
-                to.0.rich.push((time, to.0.payloads.len()));
+            if stays {
+                kept.copy(self, &group);
             }
+        }
+        *self = kept;
+    }
+
+    fn copy(&mut self, other: &Self, group: &GroupRef<'_>) {
+        let to = match group.who {
+            Who::Labels(start, end) => self.series_bytes(other.label_bytes(start, end)),
+            Who::Id(id) => self.series_id(id),
+        };
+        to.0.times.extend_from_slice(group.times);
+        to.0.bits.extend_from_slice(group.bits);
+        to.0.exemplars.extend_from_slice(group.exemplars);
+        for (time, payload) in group.rich.iter() {
+            to.0.payloads.extend_from_slice(payload);
+            to.0.rich.push((time, to.0.payloads.len()));
         }
     }
 }

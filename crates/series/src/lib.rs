@@ -10,6 +10,7 @@ mod admin;
 mod append;
 mod batch;
 mod block;
+mod changes;
 mod chunk;
 mod enforce;
 mod error;

@@ -331,8 +331,8 @@ impl MemoryWriter<'_> {
         }
     }
 
-    /// Adds a chunk of one series, whose times rise and are relative to 0.
-    pub(crate) fn push_chunk(&mut self, id: u32, seq: Seq, bytes: &[u8]) -> Result<(), DecodeError> {
+    /// Adds a chunk of one series, whose times rise and are relative to 0; answers the first.
+    pub(crate) fn push_chunk(&mut self, id: u32, seq: Seq, bytes: &[u8]) -> Result<i64, DecodeError> {
         let head = ChunkHead::decode(bytes, 0)?;
         let (first, last) = (head.first, head.last);
         let (seqs, runs) = ((seq, seq), Box::default());
@@ -340,7 +340,7 @@ impl MemoryWriter<'_> {
         let mut shard = self.store.shard(id).lock();
         shard.head(id, &mut self.grown).rest().sealed.push(Arc::new(sealed));
         self.grown += CHUNK_BYTES + bytes.len() as i64;
-        Ok(())
+        Ok(first)
     }
 
     /// Adds a sample with a payload.

@@ -21,6 +21,7 @@ use ropewalk_engine::{
 };
 use ropewalk_store::{NewRun, Store};
 
+use crate::changes::Changes;
 use crate::error::to_engine;
 use crate::flush::flush;
 use crate::index::Index;
@@ -50,6 +51,7 @@ pub(crate) struct StoreState {
     created: AppendList,
     /// The last id at open.
     opened: u32,
+    pub(crate) changes: Changes,
 }
 
 impl StoreState {
@@ -177,6 +179,7 @@ impl SeriesModel {
             index: RwLock::new(index),
             created: AppendList::default(),
             opened,
+            changes: Changes::default(),
         });
         let mut catalog = self.catalog.write();
         catalog.by_name.insert(name.into(), state.clone());
@@ -214,6 +217,7 @@ impl SeriesModel {
         groups: Decoder<'_>,
     ) -> Result<(), DecodeError> {
         let ids = self.create(apply, state, first_new, new)?;
+        let mut oldest = i64::MAX;
         let mut writer = apply.memory::<SeriesMemory>().writer(state.id);
         each_group(groups, |target, group, floats| {
             let id = match target {
@@ -223,16 +227,24 @@ impl SeriesModel {
                     .ok_or(DecodeError { what: "a series of the section's list", offset: 0 })?,
             };
             match group {
-                Group::Floats => writer.push(id, apply.seq, floats),
-                Group::Chunk(bytes) => writer.push_chunk(id, apply.seq, bytes)?,
-                Group::Rich(time, payload) => writer.push_rich(id, apply.seq, time, payload),
+                Group::Floats => {
+                    oldest = floats.iter().map(|(time, _)| *time).fold(oldest, i64::min);
+                    writer.push(id, apply.seq, floats);
+                }
+                Group::Chunk(bytes) => oldest = oldest.min(writer.push_chunk(id, apply.seq, bytes)?),
+                Group::Rich(time, payload) => {
+                    oldest = oldest.min(time);
+                    writer.push_rich(id, apply.seq, time, payload);
+                }
                 Group::Exemplar(time, bits, labels) => {
                     let value = [&bits.to_le_bytes(), labels].concat();
                     apply.put(self.exemplars(), &exemplar_key(state.id, id, time), Some(&value));
                 }
             }
             Ok(())
-        })
+        })?;
+        state.changes.note(apply.seq, oldest);
+        Ok(())
     }
 
     /// Takes up the new series of a section; answers the ids of its list.
@@ -378,6 +390,9 @@ impl Model for SeriesModel {
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
         let section = Section::decode(section)?;
         let state = self.store_of(apply, &section)?;
+        if !matches!(section.body, Body::Samples { .. } | Body::Metadata(_)) {
+            state.changes.note(apply.seq, i64::MIN);
+        }
         match section.body {
             Body::Samples { first_new, new, groups } => {
                 self.apply_samples(apply, &state, (first_new, &new), groups)?;

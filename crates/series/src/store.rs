@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ropewalk_base::Seq;
 use ropewalk_engine::{CommitHandle, Committed, Durability, Engine, Snapshot};
 
 use crate::append::AppendSamples;
@@ -118,6 +119,12 @@ impl SeriesStore {
         let state = self.model.find(&self.name)?;
         let id = state.index.read().find(labels.as_bytes())?;
         (id <= state.head_at(self.engine.seq())).then_some(SeriesId(id))
+    }
+
+    /// The oldest time, in milliseconds, at which commits after `since` have written or deleted a sample; `None` when there
+    /// was none. What was read before that time at `since` is what would be read now. The time may be older than need be.
+    pub fn oldest_change(&self, since: Seq) -> Option<i64> {
+        self.model.find(&self.name)?.changes.oldest(since)
     }
 
     /// The settings in force.

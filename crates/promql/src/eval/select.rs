@@ -63,6 +63,7 @@ impl Eval<'_> {
         each: &mut dyn FnMut(&Labels, &mut Samples) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.budget.check()?;
+        self.budget.looks_at(select.end_ms);
         let mut set = self.source.select(select, self.budget)?;
         let mut samples = Samples::default();
         while let Some(labels) = set.next()? {

@@ -1,0 +1,79 @@
+//! How far back the newest commits reach, so that an answer over the past can be kept for as long as it stays right.
+//!
+//!   commit ─▶ (seq, oldest time that it touches)      oldest(since): how far back do the commits after `since` reach?
+//!
+//! The list holds suffix minima: times rise from entry to entry, so the first entry after `since` tells the oldest time of all
+//! later commits. When it is long, neighbours become one, the later commit with the older time: the answer may then be
+//! older than what is so, and never the other way.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use ropewalk_base::Seq;
+
+/// Entries at which neighbours are joined.
+const ENTRIES_MAX: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(crate) struct Changes(Mutex<VecDeque<(Seq, i64)>>);
+
+impl Changes {
+    /// Notes that commit `seq` touches samples at `oldest` ms and maybe later. Commits come in order.
+    pub(crate) fn note(&self, seq: Seq, oldest: i64) {
+        let mut list = self.0.lock();
+        while list.back().is_some_and(|(_, time)| *time >= oldest) {
+            list.pop_back();
+        }
+        list.push_back((seq, oldest));
+        if list.len() >= ENTRIES_MAX {
+            let all = std::mem::take(&mut *list);
+            let mut all = all.into_iter();
+            while let Some((seq, time)) = all.next() {
+                let later = all.next().map_or(seq, |(later, _)| later);
+                list.push_back((later, time));
+            }
+        }
+    }
+
+    /// The oldest time that a commit after `since` touched; `None` when there was none.
+    pub(crate) fn oldest(&self, since: Seq) -> Option<i64> {
+        let list = self.0.lock();
+        let first = list.partition_point(|(seq, _)| *seq <= since);
+        list.get(first).map(|(_, oldest)| *oldest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_list_of_all_commits_says_the_same(times in prop::collection::vec(0..50_i64, 1..60), since in 0..60_u64) {
+            let changes = Changes::default();
+            for (seq, time) in (1..).zip(&times) {
+                changes.note(Seq(seq), *time);
+            }
+            prop_assert_eq!(changes.oldest(Seq(since)), times.iter().skip(since as usize).min().copied());
+        }
+    }
+
+    #[test]
+    fn a_long_list_is_careful() {
+        let changes = Changes::default();
+        let last = 3 * ENTRIES_MAX as u64;
+        for seq in 1..=last {
+            changes.note(Seq(seq), seq as i64);
+        }
+        assert!(changes.0.lock().len() < ENTRIES_MAX);
+        for since in (0..last).step_by(97) {
+            assert!(changes.oldest(Seq(since)) <= Some(since as i64 + 1));
+        }
+        assert_eq!(changes.oldest(Seq(last)), None);
+        assert!(changes.oldest(Seq(last - 1)) > Some(last as i64 - 10_000));
+        changes.note(Seq(last + 1), i64::MIN);
+        assert_eq!(changes.oldest(Seq(last)), Some(i64::MIN));
+    }
+}
