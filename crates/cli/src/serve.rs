@@ -172,7 +172,7 @@ impl From<ServeError> for Failure {
         match error {
             ServeError::Settings(error) => error.into(),
             ServeError::Database(error) => error.into(),
-            ServeError::Tls(_) | ServeError::Exposed { .. } => {
+            ServeError::Tls(_) | ServeError::Prometheus(_) | ServeError::Exposed { .. } => {
                 Self::new(Exit::Invalid, error.to_string(), "")
             }
             ServeError::Io { .. } => Self::new(Exit::Io, error.to_string(), ""),

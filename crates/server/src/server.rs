@@ -19,7 +19,7 @@ use ropewalk_grpc::GrpcSettings;
 use ropewalk_http::{Cors, HttpSettings};
 use ropewalk_mongo::{Mongo, MongoSettings};
 use ropewalk_postgres::{Postgres, PostgresSettings};
-use ropewalk_prometheus::PrometheusSettings;
+use ropewalk_prometheus::{ConfigError, Prometheus, PrometheusSettings};
 use ropewalk_wire::{Service, ServiceSettings, WireError};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -48,6 +48,9 @@ pub enum ServeError {
     /// A setting.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// The file that says what to scrape and which rules there are.
+    #[error("prometheus.config: {0}")]
+    Prometheus(#[from] ConfigError),
     /// A certificate or key.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -266,7 +269,8 @@ impl Running {
             drain_time: settings.stop.drain_time.0,
             signals,
         };
-        let http = http(&running.service, settings)?;
+        let prometheus = prometheus(&running.service, settings)?;
+        let http = http(&running.service, &prometheus, settings)?;
 
         let grpc = ropewalk_grpc::routes(&running.service, &GrpcSettings::default()).await.into_axum_router();
         if settings.socket.0 {
@@ -288,9 +292,9 @@ impl Running {
             let addresses = &running.addresses;
             let reached = addresses.iter().find(|address| address.protocol == "http").or(addresses.first());
             let instance = reached.map_or_else(String::new, |reached| reached.address.clone());
-            let service = running.service.clone();
-            tokio::spawn(ropewalk_prometheus::scrape_self(service, prometheus(settings), interval, instance));
+            tokio::spawn(prometheus.clone().scrape_self(interval, instance));
         }
+        tokio::spawn(prometheus.run());
         Ok(running)
     }
 
@@ -462,7 +466,7 @@ fn refuse_exposed(settings: &Settings, service: &Service) -> Result<(), ServeErr
 }
 
 /// The routes of the HTTP port and the local socket.
-fn http(service: &Service, settings: &Settings) -> Result<Router, ServeError> {
+fn http(service: &Service, prometheus: &Prometheus, settings: &Settings) -> Result<Router, ServeError> {
     let invalid = |what: String| SettingsError::Invalid { place: "http.cors".to_owned(), what };
     let header_bytes = usize::try_from(settings.limits.header_bytes.0).unwrap_or(usize::MAX);
     let http = HttpSettings {
@@ -471,19 +475,21 @@ fn http(service: &Service, settings: &Settings) -> Result<Router, ServeError> {
         header_bytes_max: header_bytes,
         ..HttpSettings::default()
     };
-    let prometheus = ropewalk_prometheus::routes(service.clone(), prometheus(settings));
     let probes = ropewalk_prometheus::open_routes(service.clone());
-    Ok(ropewalk_http::router_with(service.clone(), http, prometheus, probes))
+    Ok(ropewalk_http::router_with(service.clone(), http, prometheus.routes(), probes))
 }
 
-fn prometheus(settings: &Settings) -> PrometheusSettings {
+fn prometheus(service: &Service, settings: &Settings) -> Result<Prometheus, ServeError> {
     let prometheus = &settings.prometheus;
-    PrometheusSettings {
+    let config = prometheus.config.as_deref().map(ropewalk_prometheus::Config::read).transpose()?;
+    let settings = PrometheusSettings {
         store: prometheus.store.clone(),
         query_time: prometheus.query_time.0,
         query_samples: prometheus.query_samples,
         query_bytes: prometheus.query_bytes.0,
+        answer_bytes: prometheus.answer_bytes.0,
         lookback: prometheus.lookback.0,
         ..PrometheusSettings::default()
-    }
+    };
+    Ok(Prometheus::new(service.clone(), settings, config.unwrap_or_default())?)
 }

@@ -133,6 +133,8 @@ impl Default for Postgres {
 pub struct Prometheus {
     /// The series store that is written and read
     pub store: String,
+    /// YAML file in the form of Prometheus: what to scrape, rules, Alertmanagers
+    pub config: Option<PathBuf>,
     /// How often the server appends its own metrics to that store, or `off`
     pub self_scrape: Every,
     /// Time for one query; a request may ask for less
@@ -141,6 +143,8 @@ pub struct Prometheus {
     pub query_samples: u64,
     /// Bytes that one query may hold at one time
     pub query_bytes: ByteSize,
+    /// Bytes of answers that are kept for as long as they stay right; 0 keeps none
+    pub answer_bytes: ByteSize,
     /// How old a sample may be that a query still sees at a moment
     pub lookback: Period,
 }
@@ -149,10 +153,12 @@ impl Default for Prometheus {
     fn default() -> Self {
         Self {
             store: "default".to_owned(),
+            config: None,
             self_scrape: Every::seconds(15),
             query_time: Period::seconds(60),
             query_samples: 50_000_000,
             query_bytes: ByteSize(1 << 30),
+            answer_bytes: ByteSize(64 << 20),
             lookback: Period::seconds(300),
         }
     }

@@ -46,7 +46,14 @@ const TRIES: usize = 8;
 ///
 /// # Errors
 /// Nothing was written then.
-pub(crate) async fn append(app: &App, caller: &Caller, batch: SampleBatch) -> Result<(), ApiError> {
+pub(crate) async fn append(app: &App, caller: &Caller, mut batch: SampleBatch) -> Result<(), ApiError> {
+    let drops = app.kept.drops();
+    if !drops.is_empty() {
+        batch.retain(|labels| !drops.drops(labels));
+        if batch.is_empty() {
+            return Ok(());
+        }
+    }
     let bytes = batch.len() * 16;
     let _admitted = app.service.admit(caller, &app.settings.store, bytes).await?;
     let store = app.store()?;

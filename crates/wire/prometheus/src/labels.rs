@@ -4,6 +4,8 @@
 //!
 //! Clients send labels in order, so that sorting is the exception. Empty values are the same as no label.
 
+use ropewalk::series::{LABEL_NAME_BYTES_MAX, LABEL_SET_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX};
+
 /// The name of the label that holds the metric's name.
 pub(crate) const METRIC_NAME: &str = "__name__";
 
@@ -54,6 +56,9 @@ impl<'a> LabelSet<'a> {
                 return Err(self.rejected("a label name occurs twice"));
             }
         }
+        if self.pairs.len() > LABELS_MAX {
+            return Err(self.rejected("there are too many labels"));
+        }
         self.bytes.clear();
         let mut named = false;
         let mut short = true;
@@ -64,10 +69,16 @@ impl<'a> LabelSet<'a> {
             if value.is_empty() {
                 continue;
             }
+            if name.len() > LABEL_NAME_BYTES_MAX || value.len() > LABEL_VALUE_BYTES_MAX {
+                return Err(self.rejected("a label is too long"));
+            }
             named |= *name == METRIC_NAME.as_bytes();
             short &= name.len() < 0x80 && value.len() < 0x80;
             put(&mut self.bytes, name);
             put(&mut self.bytes, value);
+        }
+        if self.bytes.len() > LABEL_SET_BYTES_MAX {
+            return Err(self.rejected("the labels are too long in all"));
         }
         if !named {
             return Err(self.rejected("there is no metric name"));
@@ -87,7 +98,10 @@ impl<'a> LabelSet<'a> {
         let mut text = String::from("series {");
         for (index, (name, value)) in self.pairs.iter().enumerate() {
             let comma = if index > 0 { ", " } else { "" };
-            let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+            let short = |bytes: &[u8]| {
+                String::from_utf8_lossy(bytes.get(..bytes.len().min(100)).unwrap_or_default()).into_owned()
+            };
+            let (name, value) = (short(name), short(value));
             text.push_str(&format!("{comma}{name}={value:?}"));
             if text.len() > 300 {
                 text.push('…');

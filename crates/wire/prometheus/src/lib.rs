@@ -11,11 +11,13 @@
 mod admin;
 mod answer;
 mod body;
+mod cache;
 mod described;
 mod exposition;
 mod federate;
 mod influx;
 mod ingest;
+mod jobs;
 mod labels;
 mod names;
 mod number;
@@ -27,13 +29,16 @@ mod read;
 mod scrape;
 mod settings;
 mod status;
+mod steps;
 mod stream;
 mod time;
+mod turn;
 mod value;
 mod write;
 mod xor;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
@@ -41,11 +46,15 @@ use ropewalk::series::SeriesStore;
 use ropewalk_wire::{Caller, Right, Service, WireError};
 use tokio::sync::Semaphore;
 
-pub use scrape::scrape_self;
+pub use jobs::{Config, ConfigError};
 pub use settings::PrometheusSettings;
 
 use answer::{ApiError, Kind};
+use cache::Answers;
 use described::Described;
+use jobs::Jobs;
+use jobs::kept::{self, Kept};
+use steps::Evaluated;
 
 /// What every handler has at hand.
 #[derive(Clone)]
@@ -56,18 +65,31 @@ pub(crate) struct App {
     turns: Arc<Semaphore>,
     /// Requests that are decoded at the same time.
     intake: Arc<Semaphore>,
+    /// Answers that are still right.
+    pub(crate) answers: Arc<Answers>,
+    pub(crate) evaluated: Arc<Evaluated>,
     /// What is known of metrics.
     described: Arc<Described>,
+    /// What the server does by itself.
+    pub(crate) jobs: Arc<Jobs>,
+    /// Rules that clients set.
+    pub(crate) kept: Arc<Kept>,
     started: std::time::SystemTime,
 }
 
 impl App {
-    fn new(service: Service, settings: PrometheusSettings) -> Self {
+    fn new(service: Service, settings: PrometheusSettings, config: Config) -> Result<Self, WireError> {
         let turns = Arc::new(Semaphore::new(settings.queries.clamp(1, Semaphore::MAX_PERMITS)));
         let intake =
             Arc::new(Semaphore::new(2 * std::thread::available_parallelism().map_or(2, usize::from)));
         let (settings, started) = (Arc::new(settings), std::time::SystemTime::now());
-        Self { service, settings, turns, intake, described: Arc::default(), started }
+        let jobs = Arc::new(Jobs::new(config));
+        // Whole answers for those who ask again, and steps for those whose window moves.
+        let answers = Arc::new(Answers::new(settings.answer_bytes / 2));
+        let evaluated = Arc::new(Evaluated::new(settings.answer_bytes / 2));
+        let kept = Arc::new(Kept::open(service.database())?);
+        let described = Arc::default();
+        Ok(Self { answers, evaluated, service, settings, turns, intake, described, jobs, kept, started })
     }
 
     /// The store that all of this is about.
@@ -108,9 +130,39 @@ async fn run<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(broken)
 }
 
-/// The routes that need a caller: the request must carry a [`Caller`] as extension.
-pub fn routes(service: Service, settings: PrometheusSettings) -> Router {
-    let app = App::new(service, settings);
+/// Prometheus over one store of a service: its routes, and what it does by itself.
+#[derive(Clone)]
+pub struct Prometheus(App);
+
+impl Prometheus {
+    /// Over `service`; `config` says what it does by itself.
+    ///
+    /// # Errors
+    /// What is kept of it in the database cannot be read.
+    pub fn new(service: Service, settings: PrometheusSettings, config: Config) -> Result<Self, WireError> {
+        Ok(Self(App::new(service, settings, config)?))
+    }
+
+    /// The routes that need a caller: the request must carry a [`Caller`] as extension.
+    pub fn routes(&self) -> Router {
+        routes(self.0.clone())
+    }
+
+    /// Scrapes, evaluates rules and tells of alerts, until the server stops.
+    pub async fn run(self) {
+        jobs::run(self.0).await;
+    }
+
+    /// Appends the server's own metrics every `interval`, until the server stops.
+    pub async fn scrape_self(self, interval: Duration, instance: String) {
+        scrape::scrape_self(self.0, interval, instance).await;
+    }
+}
+
+fn routes(app: App) -> Router {
+    let drops = get(kept::drop_rules).post(kept::add_drop_rule).delete(kept::remove_drop_rule);
+    let derived =
+        get(kept::derived_metrics).post(kept::add_derived_metric).delete(kept::remove_derived_metric);
     let names = get(names::names).post(names::names);
     let series = get(names::series).post(names::series).delete(names::refuse_delete);
     Router::new()
@@ -124,11 +176,12 @@ pub fn routes(service: Service, settings: PrometheusSettings) -> Router {
         .route("/api/v1/label/{name}/values", get(names::values))
         .route("/api/v1/series", series)
         .route("/api/v1/metadata", get(status::metadata))
-        .route("/api/v1/targets", get(status::targets))
+        .route("/api/v1/targets", get(jobs::show::targets))
+        .route("/api/v1/scrape_pools", get(jobs::show::scrape_pools))
         .route("/api/v1/targets/metadata", get(status::targets_metadata))
-        .route("/api/v1/rules", get(status::rules))
-        .route("/api/v1/alerts", get(status::alerts))
-        .route("/api/v1/alertmanagers", get(status::alertmanagers))
+        .route("/api/v1/rules", get(jobs::show::rules))
+        .route("/api/v1/alerts", get(jobs::show::alerts))
+        .route("/api/v1/alertmanagers", get(jobs::show::alertmanagers))
         .route("/api/v1/status/buildinfo", get(status::build_info))
         .route("/api/v1/status/runtimeinfo", get(status::runtime_info))
         .route("/api/v1/status/flags", get(status::flags))
@@ -138,6 +191,8 @@ pub fn routes(service: Service, settings: PrometheusSettings) -> Router {
         .route("/api/v1/admin/tsdb/clean_tombstones", post(admin::clean).put(admin::clean))
         .route("/api/v1/import/prometheus", post(exposition::import))
         .route("/api/v1/otlp/v1/metrics", post(otlp::write))
+        .route("/api/v1/config/drop-rules", drops)
+        .route("/api/v1/config/derived-metrics", derived)
         .route("/write", post(influx::write))
         .route("/api/v2/write", post(influx::write))
         .route("/federate", get(federate::federate))

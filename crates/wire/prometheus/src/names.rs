@@ -201,7 +201,7 @@ pub(crate) async fn series(
     let mut tail = b"]".to_vec();
     put_tail(&mut tail, &notes);
     let head = [HEAD, b"["].concat();
-    Ok(stream::list(head, found, |out, labels| put_labels(out, labels.iter()), tail))
+    Ok(stream::list(head, found, |out, labels| put_labels(out, labels.iter()), tail).into_response())
 }
 
 /// `DELETE /api/v1/series`, which Prometheus has given up.

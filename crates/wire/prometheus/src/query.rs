@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Extension;
+use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
+use ropewalk::Snapshot;
 use ropewalk::promql::ast::Expr;
 use ropewalk::promql::{
     self, Answer, BudgetError, Error, Labels, Limits, Options, ParseError, Query, Severity, Stop, Value,
@@ -21,11 +23,13 @@ use ropewalk::series::Exemplar;
 use ropewalk_wire::{Caller, Right};
 
 use crate::App;
-use crate::answer::{ApiError, HEAD, Kind, Notes, put_labels, put_list, put_tail, put_text, success};
+use crate::answer::{ApiError, HEAD, Kind, Notes, json, put_labels, put_list, put_tail, put_text, success};
 use crate::names;
 use crate::number::put_time;
 use crate::params::Params;
-use crate::stream;
+use crate::steps::Steps;
+use crate::stream::{self, List};
+use crate::turn::Turn;
 use crate::value::{put_matrix_row, put_value, put_vector_row};
 
 /// Points of one series that a range query may ask for, as in Prometheus.
@@ -82,39 +86,52 @@ fn query_error(error: Error) -> ApiError {
 }
 
 /// When a query is evaluated.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 enum At {
     Time(i64),
     Steps(i64, i64, i64),
 }
 
-/// Evaluates on a thread that may block.
-async fn evaluate(
+/// Evaluates on a thread that may block, and hands the answer to `then` there.
+async fn evaluate<T: Send + 'static>(
     app: &App,
+    snapshot: Snapshot,
     query: Query,
     at: At,
     time_limit: Duration,
-) -> Result<(Answer, Duration), ApiError> {
+    then: impl FnOnce(Answer, Duration) -> T + Send + 'static,
+) -> Result<T, ApiError> {
     let gone = Arc::new(AtomicBool::new(false));
     let _gone = Gone(gone.clone());
     let (started, store) = (Instant::now(), app.store()?);
-    let (db, stop) = (app.service.database().clone(), app.service.stop().clone());
+    let stop = app.service.stop().clone();
+    let turns = app.turns.clone();
+    // The semaphore is never closed.
+    let held = turns.clone().acquire_owned().await.ok();
     let work = move || {
-        let snapshot = db.snapshot();
+        let turn = Turn::new(turns, held);
         let series = snapshot.metrics(&store);
         let stop = || {
             if gone.load(Ordering::Relaxed) || stop.stopping() {
                 return Some(Stop::Cancelled);
             }
+            turn.pass();
             (started.elapsed() > time_limit).then_some(Stop::TimedOut)
         };
-        match at {
+        let answer = match at {
             At::Time(time_ms) => query.instant(&series, time_ms, &stop),
             At::Steps(start_ms, end_ms, step_ms) => query.range(&series, start_ms, end_ms, step_ms, &stop),
-        }
+        };
+        answer.map(|answer| then(answer, started.elapsed()))
     };
-    let answer = app.off_thread(work).await?.map_err(query_error)?;
-    Ok((answer, started.elapsed()))
+    let broken = |_| ApiError::new(Kind::Internal, "the query could not be worked on");
+    tokio::task::spawn_blocking(work).await.map_err(broken)?.map_err(query_error)
+}
+
+/// A query of the server's own, at one time.
+pub(crate) async fn evaluate_at(app: &App, query: Query, at_ms: i64) -> Result<Answer, ApiError> {
+    let snapshot = app.service.database().snapshot();
+    evaluate(app, snapshot, query, At::Time(at_ms), app.settings.query_time, |answer, _| answer).await
 }
 
 /// `query`: at one time.
@@ -127,11 +144,71 @@ pub(crate) async fn instant(
     let limit = params.limit("limit")?;
     let time_ms = params.time("time")?.unwrap_or_else(crate::now_ms);
     let time_limit = time_limit(&app, &params)?;
-    let options = options(&app, &params)?;
+    answer(&app, &params, At::Time(time_ms), limit, time_limit).await
+}
+
+/// The answer that is kept, or a new one.
+async fn answer(
+    app: &App,
+    params: &Params,
+    at: At,
+    limit: usize,
+    time_limit: Duration,
+) -> Result<Response, ApiError> {
+    let options = options(app, params)?;
     let text = params.get("query").unwrap_or_default();
+    let stats = params.get("stats").is_some();
+    // `nocache=1`, as VictoriaMetrics calls it: evaluated anew. Statistics are of one evaluation.
+    let kept = !stats && params.get("nocache").is_none_or(|value| value != "1");
+    let question = format!("{at:?} {limit} {}\n{text}", options.lookback_ms);
+    if kept && let Some(body) = app.answers.get(&question, &app.store()?) {
+        return Ok(json(Body::from(body)));
+    }
     let query = Query::parse(text, options).map_err(|error| parse_fault(&error))?;
-    let (answer, took) = evaluate(&app, query, At::Time(time_ms), time_limit).await?;
-    Ok(respond(answer, time_ms, limit, params.get("stats").map(|_| took)))
+    // What is kept is looked at after the snapshot was taken, so that it is right for the snapshot, too.
+    let snapshot = app.service.database().snapshot();
+    let plan = match at {
+        At::Steps(start_ms, end_ms, step_ms) if kept => {
+            let steps = Steps { start_ms, end_ms, step_ms };
+            app.evaluated.plan(query.expr(), options.lookback_ms, steps, &app.store()?)
+        }
+        _ => None,
+    };
+    let seq = snapshot.seq();
+    let time_ms = match at {
+        At::Time(time_ms) | At::Steps(time_ms, ..) => time_ms,
+    };
+    let (answers, evaluated) = (app.answers.clone(), app.evaluated.clone());
+    let (missing, taken) = match &plan {
+        None => (at, None),
+        Some(plan) => match plan.missing {
+            Some(Steps { start_ms, end_ms, step_ms }) => (At::Steps(start_ms, end_ms, step_ms), None),
+            None => (at, Some(plan.whole())),
+        },
+    };
+    // Long answers take their time to be written, too.
+    let finish = move |answer: Answer, took: Duration| {
+        let latest_ms = answer.spent.latest_ms;
+        let list = respond(answer, time_ms, limit, stats.then_some(took));
+        if kept && let List::Short(body) = &list {
+            answers.keep(question, body, seq, latest_ms);
+        }
+        list
+    };
+    let list = match taken {
+        Some(answer) => app.off_thread(move || finish(answer, Duration::ZERO)).await?,
+        None => {
+            let whole = move |answer, took| {
+                let answer = match plan {
+                    Some(plan) => evaluated.finish(plan, answer, seq),
+                    None => answer,
+                };
+                finish(answer, took)
+            };
+            evaluate(app, snapshot, query, missing, time_limit, whole).await?
+        }
+    };
+    Ok(list.into_response())
 }
 
 /// `query_range`: at steps.
@@ -159,11 +236,7 @@ pub(crate) async fn range(
         ));
     }
     let time_limit = time_limit(&app, &params)?;
-    let options = options(&app, &params)?;
-    let text = params.get("query").unwrap_or_default();
-    let query = Query::parse(text, options).map_err(|error| parse_fault(&error))?;
-    let (answer, took) = evaluate(&app, query, At::Steps(start_ms, end_ms, step_ms), time_limit).await?;
-    Ok(respond(answer, start_ms, limit, params.get("stats").map(|_| took)))
+    answer(&app, &params, At::Steps(start_ms, end_ms, step_ms), limit, time_limit).await
 }
 
 /// Leaves at most `limit` items, and says so.
@@ -174,7 +247,7 @@ fn cut<T>(items: &mut Vec<T>, limit: usize, notes: &mut Notes) {
     }
 }
 
-fn respond(answer: Answer, time_ms: i64, limit: usize, took: Option<Duration>) -> Response {
+fn respond(answer: Answer, time_ms: i64, limit: usize, took: Option<Duration>) -> List {
     let Answer { value, annotations, spent } = answer;
     let mut notes = Notes::default();
     for note in annotations {

@@ -3,21 +3,14 @@
 
 use std::time::Duration;
 
-use ropewalk_wire::{Caller, Service};
+use ropewalk_wire::Caller;
 use tokio::time::MissedTickBehavior;
 
 use crate::App;
 use crate::exposition::{self, Format};
-use crate::settings::PrometheusSettings;
 
 /// Appends the server's metrics every `interval`, until the server stops.
-pub async fn scrape_self(
-    service: Service,
-    settings: PrometheusSettings,
-    interval: Duration,
-    instance: String,
-) {
-    let app = App::new(service, settings);
+pub(crate) async fn scrape_self(app: App, interval: Duration, instance: String) {
     let extra = [("instance".to_owned(), instance), ("job".to_owned(), "ropewalk".to_owned())];
     let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);

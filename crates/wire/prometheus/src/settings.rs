@@ -11,9 +11,11 @@ pub struct PrometheusSettings {
     pub query_samples: u64,
     /// Bytes that a query may hold at one time. Default 1 GiB.
     pub query_bytes: u64,
+    /// Bytes of answers that are kept for as long as they stay right; 0 keeps none. Default 64 MiB.
+    pub answer_bytes: u64,
     /// How old a sample may be that an instant selector sees. Default 5 minutes.
     pub lookback: Duration,
-    /// Queries that are worked on at the same time; more wait. Default: four for each processor.
+    /// Queries that are worked on at the same time; more take turns with them. Default: one for each processor.
     pub queries: usize,
 }
 
@@ -25,8 +27,9 @@ impl Default for PrometheusSettings {
             query_time: Duration::from_secs(120),
             query_samples: 50_000_000,
             query_bytes: 1 << 30,
+            answer_bytes: 64 << 20,
             lookback: Duration::from_secs(300),
-            queries: 4 * processors,
+            queries: processors,
         }
     }
 }

@@ -1,5 +1,4 @@
-//! What the server says of itself under `/api/v1`, and the lists that are empty here: there is no scraping of others and there are
-//! no rules, so there are no targets, rules or alerts.
+//! What the server says of itself under `/api/v1`.
 
 use std::time::SystemTime;
 
@@ -16,10 +15,6 @@ use crate::params::Params;
 
 /// The version of Prometheus whose API this is. Clients look at it to know what they may ask.
 const API_VERSION: &str = "3.5.0";
-
-fn data(json: &'static str) -> Response {
-    success(&Notes::default(), |out| out.extend_from_slice(json.as_bytes()))
-}
 
 fn texts(pairs: &[(&str, &str)]) -> Response {
     success(&Notes::default(), |out| put_labels(out, pairs.iter().copied()))
@@ -68,8 +63,14 @@ pub(crate) async fn flags(
     ]))
 }
 
-pub(crate) async fn config() -> Response {
-    texts(&[("yaml", "global: {}\n")])
+/// `status/config`: the file as it was read. It may hold passwords.
+pub(crate) async fn config(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Admin)?;
+    let text = app.jobs.config.text.as_str();
+    Ok(texts(&[("yaml", if text.is_empty() { "global: {}\n" } else { text })]))
 }
 
 /// `metadata`: type, help and unit of metrics, as they were sent.
@@ -100,24 +101,9 @@ pub(crate) async fn metadata(
     }))
 }
 
-pub(crate) async fn targets() -> Response {
-    data("{\"activeTargets\":[],\"droppedTargets\":[],\"droppedTargetCounts\":{}}")
-}
-
+/// `targets/metadata`: not kept by target; `metadata` has it by metric.
 pub(crate) async fn targets_metadata() -> Response {
-    data("[]")
-}
-
-pub(crate) async fn rules() -> Response {
-    data("{\"groups\":[]}")
-}
-
-pub(crate) async fn alerts() -> Response {
-    data("{\"alerts\":[]}")
-}
-
-pub(crate) async fn alertmanagers() -> Response {
-    data("{\"activeAlertmanagers\":[],\"droppedAlertmanagers\":[]}")
+    success(&Notes::default(), |out| out.extend_from_slice(b"[]"))
 }
 
 /// Which labels and metrics make the series.

@@ -6,6 +6,8 @@
 
 mod parse;
 
+use std::collections::BTreeMap;
+
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
@@ -22,16 +24,79 @@ use crate::ingest;
 use crate::labels::{LabelSet, Rejected};
 
 pub(crate) use parse::Format;
-use parse::{Item, Sample, parse};
+use parse::{Example, Item, Sample, parse};
 
-/// Format of a body by its content type; the old text format when it is not said.
-fn format(headers: &HeaderMap) -> Format {
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if kind.trim_start().starts_with("application/openmetrics-text") {
-        Format::OpenMetrics
-    } else {
-        Format::Text
+impl Format {
+    /// By the content type; the old text format when it is not said.
+    pub(crate) fn of(content_type: &str) -> Self {
+        match content_type.trim_start().starts_with("application/openmetrics-text") {
+            true => Self::OpenMetrics,
+            false => Self::Text,
+        }
     }
+}
+
+fn format(headers: &HeaderMap) -> Format {
+    Format::of(headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default())
+}
+
+/// A sample of a page that was scraped.
+pub(crate) struct Scraped<'s> {
+    sample: &'s Sample<'s>,
+    pub(crate) value: f64,
+    pub(crate) time_ms: Option<i64>,
+}
+
+impl Scraped<'_> {
+    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
+        self.sample.labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    }
+
+    /// The exemplar, at its own time or at `at_ms`.
+    pub(crate) fn exemplar(&self, at_ms: i64) -> Result<Option<Exemplar>, String> {
+        self.sample.exemplar.as_ref().map(|example| exemplar(example, at_ms)).transpose()
+    }
+}
+
+/// Reads a page, sample by sample; answers what it says of its metrics.
+///
+/// # Errors
+/// The first line that cannot be read, or that `take` refuses.
+pub(crate) fn each(
+    text: &str,
+    format: Format,
+    mut take: impl FnMut(Scraped<'_>) -> Result<(), String>,
+) -> Result<Descriptions, String> {
+    let mut described = Descriptions::default();
+    parse(text, format, |item: Item<'_, '_>| {
+        match item {
+            Item::Sample(sample) => {
+                return take(Scraped { sample, value: sample.value, time_ms: sample.time_ms });
+            }
+            other => describe(&mut described, other),
+        }
+        Ok(())
+    })?;
+    Ok(described)
+}
+
+fn describe(described: &mut Descriptions, item: Item<'_, '_>) {
+    match item {
+        Item::Sample(_) => {}
+        Item::Type(name, kind) => described.of(&name).metric_type = kind,
+        Item::Help(name, help) => described.of(&name).help = help,
+        Item::Unit(name, unit) => described.of(&name).unit = unit.to_owned(),
+    }
+}
+
+fn exemplar(example: &Example<'_>, at_ms: i64) -> Result<Exemplar, String> {
+    let labels = match example.labels.is_empty() {
+        true => None,
+        false => {
+            Some(Labels::new(example.labels.iter().map(|(n, v)| (n, v))).map_err(|error| error.to_string())?)
+        }
+    };
+    Ok(Exemplar { time_ms: example.time_ms.unwrap_or(at_ms), value: example.value, labels })
 }
 
 /// What a text holds.
@@ -55,9 +120,7 @@ pub(crate) fn read(
     parse(text, format, |item: Item<'_, '_>| {
         match item {
             Item::Sample(sample) => return add(&mut read.batch, sample, extra, now_ms),
-            Item::Type(name, kind) => read.metadata.of(&name).metric_type = kind,
-            Item::Help(name, help) => read.metadata.of(&name).help = help,
-            Item::Unit(name, unit) => read.metadata.of(&name).unit = unit.to_owned(),
+            other => describe(&mut read.metadata, other),
         }
         Ok(())
     })?;
@@ -81,17 +144,7 @@ fn add(
     let mut series = batch.series_bytes(stored);
     series.push(time_ms, sample.value);
     if let Some(example) = &sample.exemplar {
-        let labels = match example.labels.is_empty() {
-            true => None,
-            false => Some(
-                Labels::new(example.labels.iter().map(|(n, v)| (n, v))).map_err(|error| error.to_string())?,
-            ),
-        };
-        series.exemplar(Exemplar {
-            time_ms: example.time_ms.unwrap_or(time_ms),
-            value: example.value,
-            labels,
-        });
+        series.exemplar(exemplar(example, time_ms)?);
     }
     Ok(())
 }

@@ -6,12 +6,13 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response};
 use ropewalk::Database;
 use ropewalk::series::{Matcher, Samples};
-use ropewalk_prometheus::PrometheusSettings;
+use ropewalk_prometheus::{Config, Prometheus, PrometheusSettings};
 use ropewalk_wire::{Caller, Limits, Service, ServiceSettings};
 use tower::ServiceExt;
 
 pub(crate) struct Server {
     pub(crate) service: Service,
+    pub(crate) prometheus: Prometheus,
     router: Router,
 }
 
@@ -53,12 +54,23 @@ impl Server {
     }
 
     pub(crate) fn with(limits: Limits, settings: PrometheusSettings, caller: Caller) -> Self {
+        Self::built(limits, settings, caller, Config::default())
+    }
+
+    /// One that does by itself what `config` says, once its `prometheus` runs.
+    pub(crate) fn with_config(config: Config) -> Self {
+        Self::built(Limits::default(), PrometheusSettings::default(), Caller::everybody(), config)
+    }
+
+    fn built(limits: Limits, settings: PrometheusSettings, caller: Caller, config: Config) -> Self {
         let service_settings = ServiceSettings { limits, ..ServiceSettings::default() };
         let service = Service::new(Database::in_memory().unwrap(), service_settings).unwrap();
-        let router = ropewalk_prometheus::routes(service.clone(), settings)
+        let prometheus = Prometheus::new(service.clone(), settings, config).unwrap();
+        let router = prometheus
+            .routes()
             .layer(Extension(caller))
             .merge(ropewalk_prometheus::open_routes(service.clone()));
-        Self { service, router }
+        Self { service, prometheus, router }
     }
 
     pub(crate) async fn send(

@@ -307,15 +307,16 @@ async fn queries_over_the_limits() {
 #[tokio::test]
 async fn long_answers_come_in_pieces() {
     let server = Server::new();
-    let text: String = (0..3000).map(|i| format!("wide{{series=\"{i:04}\"}} {i} 1000\n")).collect();
+    let text: String =
+        (0..60_000).map(|i| format!("wide{{series=\"a-name-of-some-length-{i:05}\"}} {i} 1000\n")).collect();
     server.import(&text).await;
     let json = server.get("/api/v1/query?query=wide&time=1").await.is(200).json();
     let rows = json["data"]["result"].as_array().unwrap();
-    assert_eq!(rows.len(), 3000);
+    assert_eq!(rows.len(), 60_000);
     let mut values: Vec<u32> =
         rows.iter().map(|row| row["value"][1].as_str().unwrap().parse().unwrap()).collect();
     values.sort_unstable();
-    assert!(values.into_iter().eq(0..3000));
+    assert!(values.into_iter().eq(0..60_000));
 }
 
 #[tokio::test]
@@ -351,4 +352,93 @@ async fn federation_and_deletion() {
     assert!(!server.dump().contains("job=\"a\"") && server.dump().contains("job=\"b\""), "{}", server.dump());
     server.send("POST", &format!("{admin}/clean_tombstones"), &[], b"").await.is(204);
     assert!(!server.dump().contains("1000:1"), "{}", server.dump());
+}
+
+#[tokio::test]
+async fn an_answer_is_kept_until_the_past_changes() {
+    let server = Server::new();
+    server.import("up{job=\"a\"} 1 1000\nup{job=\"b\"} 2 1000\n").await;
+    let sum = async || {
+        let json = server.get("/api/v1/query?query=sum(up)&time=60").await.is(200).json();
+        json["data"]["result"][0]["value"][1].as_str().unwrap().to_owned()
+    };
+    let range = async || {
+        let json =
+            server.get("/api/v1/query_range?query=sum(up)&start=0&end=60&step=30").await.is(200).json();
+        json["data"]["result"][0]["values"].to_string()
+    };
+    assert_eq!((sum().await, sum().await), ("3".to_owned(), "3".to_owned()));
+    assert_eq!(range().await, "[[30,\"3\"],[60,\"3\"]]");
+    // What is later than the answer looked does not change it.
+    server.import("up{job=\"a\"} 10 61000\n").await;
+    assert_eq!(sum().await, "3");
+    // A late sample does, and so do a new series and a deletion.
+    server.import("up{job=\"a\"} 5 2000\n").await;
+    assert_eq!((sum().await, range().await), ("7".to_owned(), "[[30,\"7\"],[60,\"7\"]]".to_owned()));
+    server.import("up{job=\"c\"} 1 60000\n").await;
+    assert_eq!((sum().await, range().await), ("8".to_owned(), "[[30,\"7\"],[60,\"8\"]]".to_owned()));
+    let delete = "/api/v1/admin/tsdb/delete_series?match%5B%5D=up%7Bjob%3D%22b%22%7D";
+    server.send("POST", delete, &[], b"").await.is(204);
+    assert_eq!((sum().await, range().await), ("6".to_owned(), "[[30,\"5\"],[60,\"6\"]]".to_owned()));
+    let fresh = server.get("/api/v1/query?query=sum(up)&time=60&nocache=1").await.is(200).json();
+    assert_eq!(fresh["data"]["result"][0]["value"][1], "6");
+}
+
+/// Windows that move, grow and go back over samples that come in order, late, and are deleted: kept steps or not, the
+/// answers are the same.
+#[tokio::test]
+async fn kept_steps_give_what_new_ones_give() {
+    let server = Server::new();
+    let queries = [
+        "up",
+        "sum by (job) (rate(up[60s]))",
+        "up offset 20s",
+        "up offset -30s",
+        "max_over_time(sum(up)[2m:20s])",
+        "max_over_time(sum(up)[50s:7s])",
+        "up @ 100",
+        "topk(1, up)",
+        "absent(up{job=\"b\"})",
+        "time()",
+        "histogram_quantile(0.5, up)",
+        "up{job=\"a\"} and on () (up{job=\"b\"} > 20)",
+    ];
+    let mut seed = 7_u64;
+    let mut below = move |end: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % end
+    };
+    let mut asked = 0;
+    for round in 0..150_u64 {
+        let now = 100 + round * 10;
+        match below(12) {
+            0 => server.import(&format!("up{{job=\"b\"}} {} {}\n", below(50), below(now) * 1000)).await,
+            1 if round > 40 => {
+                let from = below(now);
+                let path = "/api/v1/admin/tsdb/delete_series?match%5B%5D=up%7Bjob%3D%22b%22%7D";
+                server
+                    .send("POST", &format!("{path}&start={from}&end={}", from + below(60)), &[], b"")
+                    .await
+                    .is(204);
+            }
+            _ => {
+                let (a, b) = (below(50), below(50));
+                server
+                    .import(&format!("up{{job=\"a\"}} {a} {0}000\nup{{job=\"b\"}} {b} {0}000\n", now))
+                    .await;
+            }
+        }
+        let query = queries[below(queries.len() as u64) as usize];
+        let query: String = form_urlencoded::byte_serialize(query.as_bytes()).collect();
+        for _ in 0..3 {
+            let (step, ahead) = ([10, 30][below(2) as usize], below(40));
+            let end = now + ahead - if below(4) == 0 { below(80) } else { 0 };
+            let start = end.saturating_sub(below(400));
+            let path = format!("/api/v1/query_range?query={query}&start={start}&end={end}&step={step}");
+            let (kept, new) = (server.get(&path).await, server.get(&format!("{path}&nocache=1")).await);
+            assert_eq!(kept.is(200).json(), new.is(200).json(), "{path}");
+            asked += 1;
+        }
+    }
+    assert_eq!(asked, 450);
 }

@@ -1,6 +1,6 @@
 //! What the server says of itself.
 
-use ropewalk_prometheus::{PrometheusSettings, scrape_self};
+use ropewalk_prometheus::{Config, Prometheus, PrometheusSettings};
 use ropewalk_wire::{Caller, Limits};
 use serde_json::json;
 use std::time::Duration;
@@ -56,7 +56,8 @@ async fn the_server_is_in_its_own_series() {
     let server = Server::new();
     let settings = PrometheusSettings::default();
     let every = Duration::from_millis(5);
-    let scraping = tokio::spawn(scrape_self(server.service.clone(), settings, every, "here:1".to_owned()));
+    let prometheus = Prometheus::new(server.service.clone(), settings, Config::default()).unwrap();
+    let scraping = tokio::spawn(prometheus.scrape_self(every, "here:1".to_owned()));
     while !server.dump().contains("ropewalk_commits_total{instance=\"here:1\",job=\"ropewalk\"}") {
         tokio::time::sleep(every).await;
     }

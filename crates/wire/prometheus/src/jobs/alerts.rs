@@ -1,0 +1,244 @@
+//! Alerts: what a rule gives is an alert, pending until it has lasted, firing after that, resolved when it is gone.
+//!
+//! ```text
+//!            given               given for `for`              gone, and `keep_firing_for` is over
+//! nothing ──────────▶ pending ───────────────────▶ firing ────────────────────▶ resolved (told for 15 minutes)
+//!                        └── gone: nothing was
+//! ```
+//! While they last they are series, too: `ALERTS` with their state, and `ALERTS_FOR_STATE` with the second in which they began.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ropewalk::promql::{self, Sample};
+
+use super::rules::{Rule, Stored};
+use super::template::{Known, Template};
+use crate::labels::METRIC_NAME;
+
+/// How long the end of an alert is told.
+const RESOLVED_TOLD_MS: i64 = 15 * 60 * 1000;
+
+/// What makes a rule an alert.
+#[derive(Debug, Clone)]
+pub(crate) struct AlertRule {
+    pub(crate) hold: Duration,
+    pub(crate) keep: Duration,
+    pub(crate) labels: Vec<(String, Template)>,
+    pub(crate) annotations: Vec<(String, Template)>,
+    /// As they are written.
+    pub(crate) annotation_texts: BTreeMap<String, String>,
+}
+
+/// Where an alert stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Pending,
+    Firing,
+    Resolved,
+}
+
+impl State {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Firing => "firing",
+            Self::Resolved => "inactive",
+        }
+    }
+}
+
+/// One alert.
+#[derive(Debug, Clone)]
+pub(crate) struct Alert {
+    /// The expression of its rule.
+    pub(crate) query: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) state: State,
+    pub(crate) value: f64,
+    pub(crate) active_ms: i64,
+    pub(crate) fired_ms: i64,
+    pub(crate) resolved_ms: i64,
+    /// When the rule gave it last.
+    seen_ms: i64,
+    /// When it was told last.
+    pub(crate) told_ms: i64,
+    end_told: bool,
+}
+
+/// The alerts of one group, by rule.
+#[derive(Debug, Default)]
+pub(crate) struct Alerting {
+    external: BTreeMap<String, String>,
+    alerts: Mutex<HashMap<usize, Vec<Alert>>>,
+}
+
+impl Alerting {
+    pub(super) fn new(external: BTreeMap<String, String>) -> Self {
+        Self { external, alerts: Mutex::default() }
+    }
+
+    /// Takes what a rule gave, and answers the series of its alerts.
+    pub(super) fn update(
+        &self,
+        number: usize,
+        rule: &Rule,
+        alert: &AlertRule,
+        rows: Vec<(promql::Labels, Sample)>,
+        at_ms: i64,
+    ) -> Vec<Stored> {
+        let mut alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
+        let alerts = alerts.entry(number).or_default();
+        for (labels, sample) in rows {
+            let Sample::Float(value) = sample else { continue };
+            let (labels, annotations) = self.texts(rule, alert, &labels, value);
+            match alerts.iter_mut().find(|known| known.labels == labels && known.state != State::Resolved) {
+                Some(known) => {
+                    (known.value, known.annotations, known.seen_ms) = (value, annotations, at_ms);
+                }
+                None => {
+                    alerts.retain(|known| known.labels != labels);
+                    alerts.push(Alert {
+                        query: rule.query.expr().to_string(),
+                        labels,
+                        annotations,
+                        state: State::Pending,
+                        value,
+                        active_ms: at_ms,
+                        fired_ms: 0,
+                        resolved_ms: 0,
+                        seen_ms: at_ms,
+                        told_ms: 0,
+                        end_told: false,
+                    });
+                }
+            }
+        }
+        let (hold, keep) = (alert.hold.as_millis() as i64, alert.keep.as_millis() as i64);
+        for one in alerts.iter_mut() {
+            let seen = one.seen_ms == at_ms;
+            match one.state {
+                State::Pending if seen && at_ms - one.active_ms >= hold => {
+                    (one.state, one.fired_ms) = (State::Firing, at_ms);
+                }
+                State::Firing if !seen && at_ms - one.seen_ms >= keep.max(1) => {
+                    (one.state, one.resolved_ms) = (State::Resolved, at_ms);
+                }
+                _ => {}
+            }
+        }
+        alerts.retain(|one| match one.state {
+            State::Pending => one.seen_ms == at_ms,
+            State::Firing => true,
+            State::Resolved => at_ms - one.resolved_ms <= RESOLVED_TOLD_MS,
+        });
+        alerts.iter().filter(|one| one.state != State::Resolved).flat_map(series).collect()
+    }
+
+    fn texts(
+        &self,
+        rule: &Rule,
+        alert: &AlertRule,
+        labels: &promql::Labels,
+        value: f64,
+    ) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+        let of = |name: &str| labels.get(name).to_owned();
+        let known = Known { value, labels: &of, external: &self.external };
+        let mut all: BTreeMap<String, String> =
+            labels.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        all.remove(METRIC_NAME);
+        for (name, text) in &alert.labels {
+            all.insert(name.clone(), text.fill(&known));
+        }
+        all.insert("alertname".to_owned(), rule.name.clone());
+        all.retain(|_, value| !value.is_empty());
+        let annotations = alert.annotations.iter().map(|(name, text)| (name.clone(), text.fill(&known)));
+        (all, annotations.collect())
+    }
+
+    /// The alerts of a rule that have not ended.
+    pub(crate) fn active(&self, number: usize) -> Vec<Alert> {
+        let alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_rule = alerts.get(&number).into_iter().flatten();
+        of_rule.filter(|alert| alert.state != State::Resolved).cloned().collect()
+    }
+
+    /// What is to be told now: firing alerts again after `again`, and ends. They count as told.
+    pub(super) fn to_tell(&self, at_ms: i64, again_ms: i64) -> Vec<Alert> {
+        let mut alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = |alert: &Alert| match alert.state {
+            State::Pending => false,
+            State::Resolved => !alert.end_told || at_ms - alert.told_ms >= again_ms,
+            State::Firing => alert.told_ms == 0 || at_ms - alert.told_ms >= again_ms,
+        };
+        let all = alerts.values_mut().flatten().filter(|alert| due(alert));
+        all.map(|alert| {
+            alert.told_ms = at_ms;
+            alert.end_told = alert.state == State::Resolved;
+            alert.clone()
+        })
+        .collect()
+    }
+}
+
+/// The two series of an alert.
+fn series(alert: &Alert) -> [Stored; 2] {
+    let named = |metric: &str| {
+        let mut labels = alert.labels.clone();
+        labels.insert(METRIC_NAME.to_owned(), metric.to_owned());
+        labels
+    };
+    let mut state = named("ALERTS");
+    state.insert("alertstate".to_owned(), alert.state.name().to_owned());
+    let since = alert.active_ms.div_euclid(1000) as f64;
+    [
+        (state.into_iter().collect(), Sample::Float(1.0)),
+        (named("ALERTS_FOR_STATE").into_iter().collect(), Sample::Float(since)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ropewalk::promql::{Options, Query};
+
+    #[test]
+    fn the_life_of_an_alert() {
+        let rule = Rule {
+            name: "Down".to_owned(),
+            query: Query::parse("up == 0", Options::default()).unwrap(),
+            labels: BTreeMap::new(),
+            alert: None,
+        };
+        let alert = AlertRule {
+            hold: Duration::from_secs(60),
+            keep: Duration::from_secs(30),
+            labels: vec![("severity".to_owned(), Template::parse("page {{ $value }}").unwrap())],
+            annotations: Vec::new(),
+            annotation_texts: BTreeMap::new(),
+        };
+        let alerting = Alerting::default();
+        let given =
+            || vec![(promql::Labels::from_pairs([("__name__", "up"), ("job", "a")]), Sample::Float(0.0))];
+        let step = |rows: Vec<(promql::Labels, Sample)>, at_s: i64| {
+            let series = alerting.update(0, &rule, &alert, rows, at_s * 1000).len();
+            let told: Vec<_> =
+                alerting.to_tell(at_s * 1000, 60_000).iter().map(|alert| alert.state).collect();
+            (series, alerting.active(0).first().map(|alert| alert.state), told)
+        };
+        assert_eq!(step(given(), 0), (2, Some(State::Pending), vec![]));
+        assert_eq!(step(given(), 30), (2, Some(State::Pending), vec![]));
+        assert_eq!(step(vec![], 45), (0, None, vec![]));
+        assert_eq!(step(given(), 60), (2, Some(State::Pending), vec![]));
+        assert_eq!(step(given(), 120), (2, Some(State::Firing), vec![State::Firing]));
+        assert_eq!(step(given(), 150), (2, Some(State::Firing), vec![]));
+        assert_eq!(step(vec![], 165), (2, Some(State::Firing), vec![]));
+        assert_eq!(step(vec![], 180), (0, None, vec![State::Resolved]));
+        assert_eq!(step(vec![], 195), (0, None, vec![]));
+        assert_eq!(step(vec![], 240), (0, None, vec![State::Resolved]));
+        assert_eq!(step(vec![], 1500), (0, None, vec![]));
+        assert_eq!(step(given(), 1515), (2, Some(State::Pending), vec![]));
+    }
+}

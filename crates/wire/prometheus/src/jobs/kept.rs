@@ -1,0 +1,257 @@
+//! Rules that clients set while the server runs, kept in the database: what to drop on its way in, and metrics to derive.
+//!
+//! ```text
+//! POST   /api/v1/config/drop-rules        body: a selector, such as {__name__=~"go_.*"}
+//! POST   /api/v1/config/derived-metrics   body: name|query|interval_ms
+//! GET shows them; DELETE takes one away, with the selector or the name as body
+//! ```
+//! Durable when they are answered, in force with the next request or evaluation. The two paths and the bodies of POST are those of
+//! mytsdb.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use ropewalk::promql::{Options, Query};
+use ropewalk::series::{LabelsRef, Matcher};
+use ropewalk::{Database, Durability, Keyspace, KeyspaceOptions};
+use ropewalk_wire::{Caller, Code, Right, WireError};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::rules::{Group, Rule};
+use crate::App;
+use crate::answer::{ApiError, Notes, success};
+use crate::{body, names};
+
+const KEYSPACE: &str = "prometheus";
+const DROPS: &[u8] = b"drop-rules";
+const DERIVED: &[u8] = b"derived-metrics";
+/// Rules of each kind; each costs with every series that comes in, or with every interval.
+const RULES_MAX: usize = 1000;
+/// Shortest interval of a derived metric.
+const INTERVAL_MS_MIN: u64 = 100;
+
+/// Which series are dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Drops {
+    rules: Vec<(String, Vec<Matcher>)>,
+}
+
+impl Drops {
+    fn new(texts: &[String]) -> Result<Self, ApiError> {
+        let rule = |text: &String| Ok((text.clone(), names::selector(text)?));
+        Ok(Self { rules: texts.iter().map(rule).collect::<Result<_, ApiError>>()? })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// True when one of the rules means the series.
+    pub(crate) fn drops(&self, labels: LabelsRef<'_>) -> bool {
+        let means = |matcher: &Matcher| matcher.matches(labels.get(matcher.name()).unwrap_or_default());
+        self.rules.iter().any(|(_, matchers)| matchers.iter().all(means))
+    }
+}
+
+/// How a metric is derived.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Derived {
+    query: String,
+    interval_ms: u64,
+}
+
+/// All of them.
+pub(crate) struct Kept {
+    keyspace: Keyspace,
+    drops: RwLock<Arc<Drops>>,
+    derived: watch::Sender<BTreeMap<String, Derived>>,
+    /// One change at a time.
+    changing: tokio::sync::Mutex<()>,
+}
+
+impl Kept {
+    /// Reads what was kept.
+    pub(crate) fn open(db: &Database) -> Result<Self, WireError> {
+        let keyspace = db.keyspace(KEYSPACE, KeyspaceOptions::default())?;
+        let snapshot = db.snapshot();
+        let texts: Vec<String> = read(&snapshot, keyspace, DROPS)?;
+        let derived: BTreeMap<String, Derived> = read(&snapshot, keyspace, DERIVED)?;
+        let drops = Drops::new(&texts).map_err(|error| WireError::new(Code::Internal, error.message))?;
+        Ok(Self {
+            keyspace,
+            drops: RwLock::new(Arc::new(drops)),
+            derived: watch::Sender::new(derived),
+            changing: tokio::sync::Mutex::default(),
+        })
+    }
+
+    pub(crate) fn drops(&self) -> Arc<Drops> {
+        self.drops.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn derived(&self) -> watch::Receiver<BTreeMap<String, Derived>> {
+        self.derived.subscribe()
+    }
+
+    fn drop_texts(&self) -> Vec<String> {
+        self.drops().rules.iter().map(|(text, _)| text.clone()).collect()
+    }
+}
+
+fn read<T: Default + for<'de> Deserialize<'de>>(
+    snapshot: &ropewalk::Snapshot,
+    keyspace: Keyspace,
+    key: &[u8],
+) -> Result<T, WireError> {
+    let Some(value) = snapshot.get(keyspace, key)? else { return Ok(T::default()) };
+    serde_json::from_slice(&value)
+        .map_err(|error| WireError::new(Code::Internal, format!("rules that were kept: {error}")))
+}
+
+async fn write<T: Serialize>(app: &App, key: &'static [u8], value: &T) -> Result<(), ApiError> {
+    let json = serde_json::to_vec(value).map_err(|error| ApiError::bad(error.to_string()))?;
+    let (db, keyspace) = (app.service.database().clone(), app.kept.keyspace);
+    let written = app.take_in(move || db.put(keyspace, key, &json, Durability::Sync)).await?;
+    written.map(drop).map_err(|error| WireError::from(error).into())
+}
+
+async fn text(app: &App, request: Request) -> Result<String, ApiError> {
+    let bytes = body::read(app, request).await?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
+    Ok(text.trim().to_owned())
+}
+
+fn shown<T: Serialize>(value: &T) -> Response {
+    success(&Notes::default(), |out| out.extend(serde_json::to_vec(value).unwrap_or_default()))
+}
+
+/// `GET /api/v1/config/drop-rules`.
+pub(crate) async fn drop_rules(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    Ok(shown(&app.kept.drop_texts()))
+}
+
+/// `POST /api/v1/config/drop-rules`.
+pub(crate) async fn add_drop_rule(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    change_drops(&app, &caller, request, true).await
+}
+
+/// `DELETE /api/v1/config/drop-rules`.
+pub(crate) async fn remove_drop_rule(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    change_drops(&app, &caller, request, false).await
+}
+
+async fn change_drops(app: &App, caller: &Caller, request: Request, add: bool) -> Result<Response, ApiError> {
+    app.may(caller, Right::Admin)?;
+    let rule = text(app, request).await?;
+    let _alone = app.kept.changing.lock().await;
+    let mut texts = app.kept.drop_texts();
+    let known = texts.iter().position(|known| *known == rule);
+    match (add, known) {
+        (true, Some(_)) => {}
+        (true, None) if texts.len() >= RULES_MAX => {
+            return Err(ApiError::bad(format!("there are {RULES_MAX} rules, and no more are possible")));
+        }
+        (true, None) => texts.push(rule),
+        (false, Some(at)) => drop(texts.remove(at)),
+        (false, None) => return Err(ApiError::new(crate::answer::Kind::NotFound, "there is no such rule")),
+    }
+    let drops = Drops::new(&texts)?;
+    write(app, DROPS, &texts).await?;
+    *app.kept.drops.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(drops);
+    Ok(shown(&texts))
+}
+
+/// `GET /api/v1/config/derived-metrics`.
+pub(crate) async fn derived_metrics(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Read)?;
+    let all = app.kept.derived.borrow().clone();
+    Ok(shown(&all))
+}
+
+/// `POST /api/v1/config/derived-metrics`.
+pub(crate) async fn add_derived_metric(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Admin)?;
+    let text = text(&app, request).await?;
+    // A query may hold the mark itself, in a regular expression.
+    let parts = text.split_once('|').and_then(|(name, rest)| Some((name, rest.rsplit_once('|')?)));
+    let (name, (query, interval)) = parts.ok_or_else(|| ApiError::bad("name|query|interval_ms is needed"))?;
+    let interval_ms = interval.trim().parse::<u64>().ok().filter(|ms| *ms >= INTERVAL_MS_MIN);
+    let interval_ms = interval_ms.ok_or_else(|| {
+        ApiError::bad(format!("the interval has to be a number of milliseconds from {INTERVAL_MS_MIN}"))
+    })?;
+    let (name, query) = (name.trim().to_owned(), query.trim().to_owned());
+    let derived = Derived { query, interval_ms };
+    group(&name, &derived).map_err(ApiError::bad)?;
+    let _alone = app.kept.changing.lock().await;
+    let mut all = app.kept.derived.borrow().clone();
+    if all.len() >= RULES_MAX && !all.contains_key(&name) {
+        return Err(ApiError::bad(format!(
+            "there are {RULES_MAX} derived metrics, and no more are possible"
+        )));
+    }
+    all.insert(name, derived);
+    change_derived(&app, all).await
+}
+
+/// `DELETE /api/v1/config/derived-metrics`.
+pub(crate) async fn remove_derived_metric(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    app.may(&caller, Right::Admin)?;
+    let name = text(&app, request).await?;
+    let _alone = app.kept.changing.lock().await;
+    let mut all = app.kept.derived.borrow().clone();
+    if all.remove(&name).is_none() {
+        return Err(ApiError::new(crate::answer::Kind::NotFound, "there is no such metric"));
+    }
+    change_derived(&app, all).await
+}
+
+async fn change_derived(app: &App, all: BTreeMap<String, Derived>) -> Result<Response, ApiError> {
+    write(app, DERIVED, &all).await?;
+    app.kept.derived.send_replace(all.clone());
+    Ok(shown(&all))
+}
+
+/// A derived metric as a group of one recording rule.
+pub(super) fn group(name: &str, derived: &Derived) -> Result<Group, String> {
+    if name.is_empty() {
+        return Err("a derived metric needs a name".to_owned());
+    }
+    let query = Query::parse(&derived.query, Options::default()).map_err(|error| error.to_string())?;
+    let rule = Rule { name: name.to_owned(), query, labels: BTreeMap::new(), alert: None };
+    Ok(Group {
+        name: name.to_owned(),
+        file: "derived-metrics".to_owned(),
+        interval: Duration::from_millis(derived.interval_ms),
+        offset_ms: 0,
+        limit: 0,
+        rules: vec![rule],
+    })
+}

@@ -1,0 +1,70 @@
+//! Alertmanager: what fires and what has ended is posted to `/api/v2/alerts` of each, until it is told again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::Method;
+
+use super::alerts::{Alert, State};
+use super::client::{self, Ask};
+use super::config::Config;
+use super::relabel::relabel;
+
+/// An alert that goes on is told again this often.
+pub(super) const AGAIN: Duration = Duration::from_secs(60);
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// Tells every Alertmanager; what cannot be told is said in the log, and told with the next time.
+pub(super) async fn tell(config: &Arc<Config>, alerts: &[Alert], interval: Duration) {
+    let body = body(config, alerts, interval);
+    for alertmanager in config.alertmanagers.iter().filter(|_| !body.is_empty()) {
+        let answer = client::ask(Ask {
+            method: Method::POST,
+            url: &alertmanager.url,
+            headers: vec![
+                ("content-type", "application/json".to_owned()),
+                ("content-length", body.len().to_string()),
+            ],
+            body: body.clone(),
+            bytes_max: ANSWER_BYTES_MAX,
+            time: alertmanager.timeout,
+        });
+        match answer.await {
+            Ok(answer) if answer.status.is_success() => {}
+            Ok(answer) => {
+                tracing::warn!(url = alertmanager.url, status = %answer.status, "an Alertmanager refuses alerts");
+            }
+            Err(error) => tracing::warn!(url = alertmanager.url, error, "an Alertmanager cannot be told"),
+        }
+    }
+}
+
+fn body(config: &Config, alerts: &[Alert], interval: Duration) -> Bytes {
+    let moment = |ms: i64| {
+        jiff::Timestamp::from_millisecond(ms).map_or_else(|_| String::new(), |time| time.to_string())
+    };
+    // Alertmanager takes an alert for ended when it hears nothing for so long.
+    let lasts_ms = 4 * AGAIN.max(interval).as_millis() as i64;
+    let all: Vec<serde_json::Value> = alerts
+        .iter()
+        .filter_map(|alert| {
+            let mut labels = config.external_labels.clone();
+            labels.extend(alert.labels.clone());
+            let labels = relabel(labels, &config.alert_relabel)?;
+            let ends_ms = match alert.state {
+                State::Resolved => alert.resolved_ms,
+                _ => alert.told_ms + lasts_ms,
+            };
+            let query: String = form_urlencoded::byte_serialize(alert.query.as_bytes()).collect();
+            Some(serde_json::json!({
+                "labels": labels,
+                "annotations": alert.annotations,
+                "startsAt": moment(alert.fired_ms),
+                "endsAt": moment(ends_ms),
+                "generatorURL": format!("/api/v1/query?query={query}"),
+            }))
+        })
+        .collect();
+    if all.is_empty() { Bytes::new() } else { serde_json::to_vec(&all).map(Bytes::from).unwrap_or_default() }
+}

@@ -1,0 +1,315 @@
+//! Recording and alerting rules: read from rule files, evaluated group by group.
+//!
+//!   group, every interval: rule by rule at one moment ─▶ query ─▶ samples (record), or alerts ─▶ one commit each
+//!
+//! A rule sees what the rules before it in its group have written. Series that a rule no longer gives are marked stale. A
+//! group that takes longer than its interval skips the moments in between; moments are whole multiples of the interval plus
+//! an offset of the group, so that groups do not all begin at once.
+//! Source: "Recording rules" and "Alerting rules" of the Prometheus documentation.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ropewalk::promql::{self, Options, Query, Sample, Value};
+use ropewalk::series::SampleBatch;
+use ropewalk_wire::Caller;
+use serde::Deserialize;
+
+use super::alerts::{AlertRule, Alerting};
+use super::config::{ConfigError, Span};
+use super::template::Template;
+use crate::App;
+use crate::ingest;
+use crate::labels::{LabelSet, METRIC_NAME, Rejected};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    groups: Vec<GroupConfig>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupConfig {
+    name: String,
+    interval: Option<Span>,
+    query_offset: Option<Span>,
+    #[serde(default)]
+    limit: usize,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    rules: Vec<RuleConfig>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleConfig {
+    record: Option<String>,
+    alert: Option<String>,
+    expr: String,
+    #[serde(rename = "for")]
+    hold: Option<Span>,
+    keep_firing_for: Option<Span>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// Rules that are evaluated one behind the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) file: String,
+    pub(crate) interval: Duration,
+    pub(crate) offset_ms: i64,
+    /// Series or alerts of one rule; 0 for no limit.
+    pub(crate) limit: usize,
+    pub(crate) rules: Vec<Rule>,
+}
+
+/// One rule.
+#[derive(Debug, Clone)]
+pub(crate) struct Rule {
+    pub(crate) name: String,
+    pub(crate) query: Query,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// What makes it an alert.
+    pub(crate) alert: Option<AlertRule>,
+}
+
+/// How the newest evaluation of a rule went.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Health {
+    pub(crate) error: Option<String>,
+    pub(crate) took: Duration,
+    pub(crate) at_ms: i64,
+}
+
+/// Reads the groups of a rule file.
+pub(super) fn read(path: &Path, default: Duration) -> Result<Vec<Group>, ConfigError> {
+    let (_, file): (String, File) = super::config::yaml(path)?;
+    let mut groups: Vec<Group> = Vec::new();
+    for config in file.groups {
+        let group = group(&config, path, default).map_err(|what| ConfigError::new(path, what))?;
+        if groups.iter().any(|other| other.name == group.name) {
+            return Err(ConfigError::new(
+                path,
+                format!("groupname: {:?} is repeated in the same file", group.name),
+            ));
+        }
+        groups.push(group);
+    }
+    Ok(groups)
+}
+
+fn group(config: &GroupConfig, path: &Path, default: Duration) -> Result<Group, String> {
+    let interval = config.interval.map_or(default, |interval| interval.0);
+    if config.name.is_empty() || interval.is_zero() {
+        return Err("a group needs a name, and an interval above 0".to_owned());
+    }
+    let rule = |rule: &RuleConfig| {
+        self::rule(rule, &config.labels).map_err(|why| format!("group {:?}: {why}", config.name))
+    };
+    Ok(Group {
+        name: config.name.clone(),
+        file: path.display().to_string(),
+        interval,
+        offset_ms: config.query_offset.map_or(0, |offset| offset.0.as_millis() as i64),
+        limit: config.limit,
+        rules: config.rules.iter().map(rule).collect::<Result<_, _>>()?,
+    })
+}
+
+fn rule(config: &RuleConfig, common: &BTreeMap<String, String>) -> Result<Rule, String> {
+    let (name, is_alert) = match (&config.record, &config.alert) {
+        (Some(name), None) => (name, false),
+        (None, Some(name)) => (name, true),
+        _ => return Err("a rule has either `record` or `alert`".to_owned()),
+    };
+    let said = |why: &dyn std::fmt::Display| format!("rule {name:?}: {why}");
+    if name.is_empty() {
+        return Err("a rule has no name".to_owned());
+    }
+    let query = Query::parse(&config.expr, Options::default()).map_err(|error| said(&error))?;
+    let mut labels = common.clone();
+    labels.extend(config.labels.clone());
+    if labels.contains_key(METRIC_NAME) {
+        return Err(said(&"the label __name__ is not free"));
+    }
+    let alert = if is_alert {
+        let all = |map: &BTreeMap<String, String>| -> Result<Vec<(String, Template)>, String> {
+            let one = |(name, text): (&String, &String)| {
+                Ok((name.clone(), Template::parse(text).map_err(|why| said(&why))?))
+            };
+            map.iter().map(one).collect()
+        };
+        Some(AlertRule {
+            hold: config.hold.map_or(Duration::ZERO, |span| span.0),
+            keep: config.keep_firing_for.map_or(Duration::ZERO, |span| span.0),
+            labels: all(&labels)?,
+            annotations: all(&config.annotations)?,
+            annotation_texts: config.annotations.clone(),
+        })
+    } else {
+        if config.hold.is_some() || config.keep_firing_for.is_some() || !config.annotations.is_empty() {
+            return Err(said(&"for, keep_firing_for and annotations belong to alerts"));
+        }
+        None
+    };
+    Ok(Rule { name: name.clone(), query, labels, alert })
+}
+
+/// A group while it runs.
+pub(super) struct Running {
+    pub(super) group: Group,
+    /// Labels of what each rule gave last.
+    given: Vec<HashSet<Box<[u8]>>>,
+}
+
+impl Running {
+    pub(super) fn new(group: Group) -> Self {
+        let given = group.rules.iter().map(|_| HashSet::new()).collect();
+        Self { group, given }
+    }
+
+    /// Evaluates all rules as of `at_ms`; `alerting` holds the alerts of the group.
+    pub(super) async fn evaluate(&mut self, app: &App, at_ms: i64, alerting: &Alerting) -> Vec<Health> {
+        let mut all = Vec::with_capacity(self.group.rules.len());
+        for (number, rule) in self.group.rules.iter().enumerate() {
+            let begin = Instant::now();
+            let rows = evaluate(app, &rule.query, at_ms - self.group.offset_ms).await;
+            let rows = rows.and_then(|rows| match self.group.limit {
+                limit if limit > 0 && rows.len() > limit => {
+                    Err(format!("exceeded limit of {limit} with {} series", rows.len()))
+                }
+                _ => Ok(rows),
+            });
+            let series = match (&rule.alert, rows) {
+                (None, Ok(rows)) => record(rule, rows),
+                (Some(alert), Ok(rows)) => Ok(alerting.update(number, rule, alert, rows, at_ms)),
+                (_, Err(error)) => Err(error),
+            };
+            let stored = match (series, self.given.get_mut(number)) {
+                (Ok(series), Some(given)) => store(app, given, series, at_ms - self.group.offset_ms).await,
+                (Err(error), _) => Err(error),
+                (Ok(_), None) => Ok(()),
+            };
+            if let Err(error) = &stored {
+                tracing::warn!(group = self.group.name, rule = rule.name, error, "a rule failed");
+            }
+            all.push(Health { error: stored.err(), took: begin.elapsed(), at_ms });
+        }
+        all
+    }
+}
+
+/// A series as it is stored, and its value.
+pub(super) type Stored = (Vec<(String, String)>, Sample);
+
+async fn evaluate(app: &App, query: &Query, at_ms: i64) -> Result<Vec<(promql::Labels, Sample)>, String> {
+    let answer = crate::query::evaluate_at(app, query.clone(), at_ms).await.map_err(|error| error.message)?;
+    match answer.value {
+        Value::Vector(rows) => Ok(rows),
+        Value::Scalar(value) => Ok(vec![(promql::Labels::default(), Sample::Float(value))]),
+        Value::Text(_) | Value::Matrix(_) => Err("rule result is not a vector or scalar".to_owned()),
+    }
+}
+
+fn record(rule: &Rule, rows: Vec<(promql::Labels, Sample)>) -> Result<Vec<Stored>, String> {
+    let mut seen = HashSet::new();
+    let mut all = Vec::with_capacity(rows.len());
+    for (labels, sample) in rows {
+        let mut named: BTreeMap<String, String> =
+            labels.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        named.insert(METRIC_NAME.to_owned(), rule.name.clone());
+        named.extend(rule.labels.clone());
+        named.retain(|_, value| !value.is_empty());
+        let labels: Vec<_> = named.into_iter().collect();
+        if !seen.insert(labels.clone()) {
+            return Err(
+                "vector contains metrics with the same labelset after applying rule labels".to_owned()
+            );
+        }
+        all.push((labels, sample));
+    }
+    Ok(all)
+}
+
+/// Appends what a rule gave, and staleness markers for what it gave before and no longer gives.
+async fn store(
+    app: &App,
+    given: &mut HashSet<Box<[u8]>>,
+    series: Vec<Stored>,
+    at_ms: i64,
+) -> Result<(), String> {
+    let mut batch = SampleBatch::new();
+    let mut now = HashSet::with_capacity(series.len());
+    for (labels, sample) in &series {
+        let mut set = LabelSet::default();
+        labels.iter().for_each(|(name, value)| set.push(name.as_bytes(), value.as_bytes()));
+        let stored = set.stored().map_err(|Rejected(why)| why)?;
+        match sample {
+            Sample::Float(value) => {
+                batch.series_bytes(stored).push(at_ms, *value);
+            }
+            Sample::Histogram(histogram) => {
+                batch.series_bytes(stored).push_histogram(
+                    at_ms,
+                    &crate::value::stored_histogram(histogram),
+                    0,
+                );
+            }
+        }
+        now.insert(stored.into());
+    }
+    for gone in given.difference(&now) {
+        batch.series_bytes(gone).push(at_ms, promql::STALE);
+    }
+    *given = now;
+    if batch.is_empty() {
+        return Ok(());
+    }
+    ingest::append(app, &Caller::everybody(), batch).await.map_err(|error| error.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Result<Vec<Group>, ConfigError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rules.yml");
+        std::fs::write(&path, text).unwrap();
+        read(&path, Duration::from_secs(60))
+    }
+
+    #[test]
+    fn a_rule_file() {
+        let groups = read_text(
+            "groups:\n- name: g\n  interval: 30s\n  rules:\n  - record: job:up:sum\n    expr: sum by (job) (up)\n    labels: {by: rule}\n  \
+             - alert: Down\n    expr: up == 0\n    for: 5m\n    labels: {severity: page}\n    annotations: {text: '{{ $labels.instance }} is down'}\n",
+        );
+        let groups = groups.unwrap();
+        assert_eq!((groups[0].interval, groups[0].rules.len()), (Duration::from_secs(30), 2));
+        assert_eq!(groups[0].rules[1].alert.as_ref().unwrap().hold, Duration::from_secs(300));
+    }
+
+    #[test]
+    fn what_is_no_rule_file() {
+        for text in [
+            "groups: [{name: g, what: 1}]",
+            "groups: [{name: g}, {name: g}]",
+            "groups: [{name: g, rules: [{record: a, alert: b, expr: up}]}]",
+            "groups: [{name: g, rules: [{record: a, expr: 'up{'}]}]",
+            "groups: [{name: g, rules: [{record: a, expr: up, for: 1m}]}]",
+            "groups: [{name: g, rules: [{alert: a, expr: up, annotations: {t: '{{ query }}'}}]}]",
+            "groups: [{name: g, interval: soon}]",
+        ] {
+            assert!(read_text(text).is_err(), "{text}");
+        }
+    }
+}

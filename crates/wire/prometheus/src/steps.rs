@@ -1,0 +1,217 @@
+//! Steps of range queries that were evaluated before, so that a window that moves costs its new steps alone.
+//!
+//! ```text
+//! kept      ├──┼──┼──┼──┤              same expression, same step, same phase
+//! asked           ├──┼──┼──┼──┼──┤
+//!                 └─ taken ─┘└ new ┘   taken: steps at which nothing that they looked at has changed since
+//! ```
+//! A step of a range query has the value that an instant query has at that time, whatever the steps around it, as long as no `@`
+//! ties the expression to a fixed time. How far ahead of its step an expression looks is the same for every step, so the
+//! oldest change since tells up to which step the kept ones are right. Results with warnings or infos are not kept: nobody knows
+//! which step they belong to.
+
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use ropewalk::Seq;
+use ropewalk::promql::ast::Expr;
+use ropewalk::promql::{Answer, Options, Sample, Series, Spent, Value};
+use ropewalk::series::SeriesStore;
+
+/// Larger results are not kept.
+const RESULT_BYTES_MAX: u64 = 8 << 20;
+/// Roughly, of one result.
+const BYTES_USUAL: u64 = 64 << 10;
+
+/// The steps of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Steps {
+    pub(crate) start_ms: i64,
+    pub(crate) end_ms: i64,
+    pub(crate) step_ms: i64,
+}
+
+impl Steps {
+    /// The last time that is a step.
+    fn last(self) -> i64 {
+        self.start_ms + (self.end_ms - self.start_ms) / self.step_ms * self.step_ms
+    }
+
+    /// What tells these steps from those of another grid; `None` where sums would overflow.
+    fn phase(self) -> Option<i64> {
+        let small = self.start_ms.unsigned_abs().max(self.end_ms.unsigned_abs()) < 1 << 60;
+        (small && self.step_ms > 0).then(|| self.start_ms.rem_euclid(self.step_ms))
+    }
+}
+
+/// What was evaluated.
+#[derive(Debug, Clone)]
+struct Kept {
+    start_ms: i64,
+    last_ms: i64,
+    /// The last commit that it saw.
+    seq: Seq,
+    /// How far behind its step the latest time lies that a step looked at; below zero when it lies ahead.
+    behind_ms: i64,
+    series: Arc<Vec<Series>>,
+}
+
+#[derive(Debug, Clone)]
+struct Bytewise;
+
+fn bytes(series: &[Series]) -> u64 {
+    let one =
+        |series: &Series| series.labels.bytes() + series.samples.len() * size_of::<(i64, Sample)>() + 64;
+    series.iter().map(one).sum::<usize>() as u64
+}
+
+impl Weighter<String, Kept> for Bytewise {
+    fn weight(&self, question: &String, kept: &Kept) -> u64 {
+        question.len() as u64 + bytes(&kept.series) + size_of::<Kept>() as u64
+    }
+}
+
+/// Results by question; the least used go first.
+#[derive(Debug)]
+pub(crate) struct Evaluated(Option<Cache<String, Kept, Bytewise>>);
+
+/// Steps that are taken as they are, and those that are to be evaluated.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    question: String,
+    asked: Steps,
+    taken: Option<(Kept, i64)>,
+    slack_ms: i64,
+    /// What is missing; `None` when nothing is.
+    pub(crate) missing: Option<Steps>,
+}
+
+impl Plan {
+    /// The answer when nothing is missing.
+    pub(crate) fn whole(&self) -> Answer {
+        let Some((kept, last_ms)) = &self.taken else {
+            return Answer {
+                value: Value::Matrix(Vec::new()),
+                annotations: Vec::new(),
+                spent: Spent::default(),
+            };
+        };
+        let series = joined(&kept.series, (self.asked.start_ms, *last_ms), Vec::new());
+        let spent = Spent { latest_ms: Some(last_ms.saturating_sub(kept.behind_ms)), ..Spent::default() };
+        Answer { value: Value::Matrix(series), annotations: Vec::new(), spent }
+    }
+}
+
+/// True when every step has the value of an instant query at its time.
+fn is_free(expr: &Expr) -> bool {
+    let own = match expr {
+        Expr::Selector(selector) => selector.at.is_none(),
+        Expr::Matrix(matrix) => matrix.selector.at.is_none(),
+        Expr::Subquery(subquery) => subquery.at.is_none(),
+        _ => true,
+    };
+    own && expr.children().into_iter().all(is_free)
+}
+
+/// Steps of a subquery lie on a grid of their own, so the steps around it look ahead by different amounts: by so much at most.
+fn slack_ms(expr: &Expr) -> i64 {
+    let own = match expr {
+        Expr::Subquery(subquery) => match subquery.step.ms() {
+            0 => Options::default().subquery_step_ms,
+            step_ms => step_ms,
+        },
+        _ => 0,
+    };
+    expr.children().into_iter().map(slack_ms).max().unwrap_or(0).saturating_add(own)
+}
+
+impl Evaluated {
+    /// Keeps at most `bytes`; with 0, nothing.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let items = (bytes / BYTES_USUAL).clamp(16, 1 << 20) as usize;
+        Self((bytes > 0).then(|| Cache::with_weighter(items, bytes, Bytewise)))
+    }
+
+    /// What there is of a query and what is missing. `None` for a query that cannot be taken apart.
+    pub(crate) fn plan(
+        &self,
+        expr: &Expr,
+        lookback_ms: i64,
+        asked: Steps,
+        store: &SeriesStore,
+    ) -> Option<Plan> {
+        let cache = self.0.as_ref()?;
+        let phase = asked.phase().filter(|_| is_free(expr))?;
+        let question = format!("{} {phase} {lookback_ms}\n{expr}", asked.step_ms);
+        let mut plan = Plan { question, asked, taken: None, slack_ms: slack_ms(expr), missing: Some(asked) };
+        let Some(kept) = cache.get(&plan.question) else { return Some(plan) };
+        if kept.start_ms > asked.start_ms || kept.last_ms < asked.start_ms {
+            return Some(plan);
+        }
+        let mut last_ms = kept.last_ms.min(asked.last());
+        if let Some(oldest) = store.oldest_change(kept.seq) {
+            // Steps that looked at times before the oldest change: step - behind < oldest.
+            let right = oldest.saturating_add(kept.behind_ms).saturating_sub(1);
+            if right < asked.start_ms {
+                return Some(plan);
+            }
+            let steps = (right - asked.start_ms) / asked.step_ms;
+            last_ms = last_ms.min(asked.start_ms.saturating_add(steps.saturating_mul(asked.step_ms)));
+        }
+        let next_ms = last_ms + asked.step_ms;
+        plan.missing = (next_ms <= asked.end_ms).then_some(Steps { start_ms: next_ms, ..asked });
+        plan.taken = Some((kept, last_ms));
+        Some(plan)
+    }
+
+    /// The whole answer of what was taken and what was evaluated at commit `seq`; kept for the next time.
+    pub(crate) fn finish(&self, plan: Plan, answer: Answer, seq: Seq) -> Answer {
+        let Plan { question, asked, taken, slack_ms, missing } = plan;
+        let Answer { value, annotations: notes, mut spent } = answer;
+        let Value::Matrix(new) = value else { return Answer { value, annotations: notes, spent } };
+        let mut behind_ms = match (spent.latest_ms, missing) {
+            (Some(latest), Some(steps)) => Some(steps.last().saturating_sub(latest).saturating_sub(slack_ms)),
+            _ => None,
+        };
+        let mut all = new;
+        if let Some((kept, last_ms)) = taken {
+            behind_ms = Some(behind_ms.map_or(kept.behind_ms, |behind| behind.min(kept.behind_ms)));
+            all = joined(&kept.series, (asked.start_ms, last_ms), all);
+            spent.latest_ms = Some(asked.last() - kept.behind_ms).max(spent.latest_ms);
+        }
+        if let (Some(cache), Some(behind_ms)) = (&self.0, behind_ms)
+            && notes.is_empty()
+            && bytes(&all) <= RESULT_BYTES_MAX
+        {
+            let (start_ms, last_ms, series) = (asked.start_ms, asked.last(), Arc::new(all.clone()));
+            cache.insert(question, Kept { start_ms, last_ms, seq, behind_ms, series });
+        }
+        Answer { value: Value::Matrix(all), annotations: notes, spent }
+    }
+}
+
+/// The points of `kept` between two times, then those of `new`, series by series; both are ordered by labels.
+fn joined(kept: &[Series], (from_ms, to_ms): (i64, i64), new: Vec<Series>) -> Vec<Series> {
+    let cut = |series: &Series| {
+        let start = series.samples.partition_point(|(time, _)| *time < from_ms);
+        let end = series.samples.partition_point(|(time, _)| *time <= to_ms);
+        series.samples.get(start..end).unwrap_or_default().to_vec()
+    };
+    let mut all = Vec::with_capacity(kept.len().max(new.len()));
+    let mut new = new.into_iter().peekable();
+    for series in kept {
+        while let Some(before) = new.next_if(|new| new.labels < series.labels) {
+            all.push(before);
+        }
+        let mut samples = cut(series);
+        if let Some(same) = new.next_if(|new| new.labels == series.labels) {
+            samples.extend(same.samples);
+        }
+        if !samples.is_empty() {
+            all.push(Series { labels: series.labels.clone(), samples });
+        }
+    }
+    all.extend(new);
+    all
+}

@@ -1,0 +1,271 @@
+//! What the server does by itself: scraping, rules, alerts, against targets and an Alertmanager of the test.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::{get, post};
+use ropewalk_prometheus::Config;
+use serde_json::Value;
+
+use crate::kit::Server;
+
+/// What the targets and the Alertmanager know.
+#[derive(Default)]
+struct World {
+    scrapes: AtomicUsize,
+    broken: AtomicBool,
+    short: AtomicBool,
+    told: Mutex<Vec<Value>>,
+    authorization: Mutex<String>,
+}
+
+async fn metrics(State(world): State<Arc<World>>, headers: HeaderMap) -> (StatusCode, String) {
+    let count = world.scrapes.fetch_add(1, Ordering::Relaxed);
+    if let Some(value) = headers.get("authorization") {
+        *world.authorization.lock().unwrap() = value.to_str().unwrap().to_owned();
+    }
+    if world.broken.load(Ordering::Relaxed) {
+        return (StatusCode::INTERNAL_SERVER_ERROR, String::new());
+    }
+    let mut text = format!(
+        "# TYPE requests_total counter\nrequests_total{{job=\"own\",code=\"200\"}} {count}\ninternal_debug 1\nload 7\n"
+    );
+    if !world.short.load(Ordering::Relaxed) {
+        text.push_str("queue{name=\"a\"} 3\n");
+    }
+    (StatusCode::OK, text)
+}
+
+async fn alerts(State(world): State<Arc<World>>, axum::Json(alerts): axum::Json<Vec<Value>>) {
+    world.told.lock().unwrap().extend(alerts);
+}
+
+/// A listener of the test; its address.
+async fn listen(world: Arc<World>, discovered: String) -> String {
+    let router = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/targets", get(move || async move { discovered }))
+        .route("/api/v2/alerts", post(alerts))
+        .with_state(world);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    address
+}
+
+struct Running {
+    server: Server,
+    stopped: tokio::task::JoinHandle<()>,
+    _dir: tempfile::TempDir,
+}
+
+fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// A server that runs what `config` says.
+fn start(files: &[(&str, &str)], config: &str) -> Running {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        write(dir.path(), name, text);
+    }
+    let config = Config::read(&write(dir.path(), "prometheus.yml", config)).unwrap();
+    let server = Server::with_config(config);
+    let stopped = tokio::spawn(server.prometheus.clone().run());
+    Running { server, stopped, _dir: dir }
+}
+
+impl Running {
+    async fn result(&self, query: &str) -> Vec<Value> {
+        let query: String = form_urlencoded::byte_serialize(query.as_bytes()).collect();
+        let answer = self.server.get(&format!("/api/v1/query?query={query}")).await.is(200).json();
+        answer["data"]["result"].as_array().unwrap().clone()
+    }
+
+    /// Waits until a query finds something; the first value.
+    async fn found(&self, query: &str) -> f64 {
+        loop {
+            if let Some(row) = self.result(query).await.first() {
+                return row["value"][1].as_str().unwrap().parse().unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn gone(&self, query: &str) {
+        while !self.result(query).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn stop(self) {
+        self.server.service.stop().begin();
+        self.stopped.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn targets_are_scraped_relabelled_and_marked_stale() {
+    let world = Arc::new(World::default());
+    let address = listen(world.clone(), String::new()).await;
+    let config = format!(
+        "scrape_configs:\n- job_name: app\n  scrape_interval: 50ms\n  basic_auth: {{username: u, password: p}}\n  \
+         static_configs: [{{targets: ['{address}'], labels: {{env: test}}}}, {{targets: ['dropped:1']}}]\n  \
+         relabel_configs:\n  - {{source_labels: [__address__], regex: 'dropped.*', action: drop}}\n  \
+         - {{source_labels: [__address__], regex: '(.*):.*', target_label: host}}\n  \
+         metric_relabel_configs:\n  - {{source_labels: [__name__], regex: 'internal_.*', action: drop}}\n"
+    );
+    let running = start(&[], &config);
+    assert!(
+        running
+            .found("requests_total{job=\"app\",exported_job=\"own\",env=\"test\",host=\"127.0.0.1\"}")
+            .await
+            >= 0.0
+    );
+    assert_eq!(running.found("up{job=\"app\"}").await, 1.0);
+    assert_eq!(running.found("scrape_samples_scraped").await, 4.0);
+    assert_eq!(running.found("scrape_samples_post_metric_relabeling").await, 3.0);
+    assert!(running.result("internal_debug").await.is_empty());
+    assert_eq!(world.authorization.lock().unwrap().as_str(), "Basic dTpw");
+    let targets = running.server.get("/api/v1/targets").await.json();
+    assert_eq!(targets["data"]["activeTargets"][0]["health"], "up");
+    assert_eq!(targets["data"]["droppedTargetCounts"]["app"], 1);
+    // One series is gone, the others stay; then nothing is left but what is said of the target.
+    running.found("queue").await;
+    world.short.store(true, Ordering::Relaxed);
+    running.gone("queue").await;
+    running.found("load").await;
+    world.broken.store(true, Ordering::Relaxed);
+    running.gone("load").await;
+    assert_eq!(running.found("up").await, 0.0);
+    let targets = running.server.get("/api/v1/targets?state=active").await.json();
+    assert_eq!(
+        targets["data"]["activeTargets"][0]["lastError"],
+        "server returned HTTP status 500 Internal Server Error"
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn targets_come_from_files_and_urls_and_go() {
+    let world = Arc::new(World::default());
+    let address = listen(
+        world.clone(),
+        "[{\"targets\": [\"127.0.0.1:1\"], \"labels\": {\"by\": \"http\"}}]".to_owned(),
+    )
+    .await;
+    let config = format!(
+        "scrape_configs:\n- job_name: files\n  scrape_interval: 50ms\n  file_sd_configs: [{{files: ['t-*.json'], refresh_interval: 100ms}}]\n\
+         - job_name: urls\n  scrape_interval: 50ms\n  http_sd_configs: [{{url: 'http://{address}/targets', refresh_interval: 100ms}}]\n"
+    );
+    let file = format!("[{{\"targets\": [\"{address}\"], \"labels\": {{\"by\": \"file\"}}}}]");
+    let running = start(&[("t-1.json", &file)], &config);
+    assert_eq!(running.found("up{by=\"file\"}").await, 1.0);
+    assert_eq!(running.found("up{by=\"http\",job=\"urls\"}").await, 0.0);
+    // A target that is no longer listed ends with its series.
+    write(running._dir.path(), "t-1.json", "[]");
+    running.gone("up{by=\"file\"}").await;
+    running.gone("load").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_record_and_alerts_reach_the_alertmanager() {
+    let world = Arc::new(World::default());
+    let address = listen(world.clone(), String::new()).await;
+    let rules = "groups:\n- name: g\n  interval: 50ms\n  rules:\n  - record: env:load:sum\n    expr: sum by (env) (load)\n    labels: {by: rule}\n  \
+                 - record: env:load:double\n    expr: 2 * env:load:sum\n  \
+                 - alert: Loaded\n    expr: load > 5\n    for: 100ms\n    labels: {severity: page}\n    annotations: {text: '{{ $labels.env }} at {{ $value }}'}\n  \
+                 - record: wrong\n    expr: label_replace(load, 'a', '', 'b', '(')\n";
+    let config = format!(
+        "global: {{external_labels: {{cluster: c}}}}\nrule_files: ['rules.yml']\n\
+         scrape_configs:\n- job_name: app\n  scrape_interval: 50ms\n  static_configs: [{{targets: ['{address}'], labels: {{env: test}}}}]\n\
+         alerting: {{alertmanagers: [{{static_configs: [{{targets: ['{address}']}}]}}]}}\n"
+    );
+    let running = start(&[("rules.yml", rules)], &config);
+    assert_eq!(running.found("env:load:sum{env=\"test\",by=\"rule\"}").await, 7.0);
+    assert_eq!(running.found("env:load:double").await, 14.0);
+    assert_eq!(
+        running.found("ALERTS{alertname=\"Loaded\",alertstate=\"firing\",severity=\"page\"}").await,
+        1.0
+    );
+    let shown = running.server.get("/api/v1/alerts").await.json();
+    assert_eq!(shown["data"]["alerts"][0]["annotations"]["text"], "test at 7");
+    let shown = running.server.get("/api/v1/rules?type=alert").await.json();
+    assert_eq!(shown["data"]["groups"][0]["rules"][0]["state"], "firing");
+    let shown = running.server.get("/api/v1/rules?rule_name[]=wrong").await.json();
+    assert_eq!(shown["data"]["groups"][0]["rules"][0]["health"], "err");
+    let first = loop {
+        if let Some(first) = world.told.lock().unwrap().first().cloned() {
+            break first;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!((&first["labels"]["alertname"], &first["labels"]["cluster"]), (&"Loaded".into(), &"c".into()));
+    world.broken.store(true, Ordering::Relaxed);
+    running.gone("ALERTS").await;
+    running.gone("env:load:sum").await;
+    while world.told.lock().unwrap().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let last = world.told.lock().unwrap().last().cloned().unwrap();
+    assert!(last["endsAt"].as_str() < Some(&jiff::Timestamp::now().to_string()), "{last}");
+    running.stop().await;
+}
+
+#[test]
+fn what_is_no_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    for (text, why) in [
+        ("remote_write: []", "remote_write"),
+        ("scrape_configs: [{job_name: a, kubernetes_sd_configs: []}]", "kubernetes_sd_configs"),
+        ("scrape_configs: [{job_name: a}, {job_name: a}]", "multiple scrape configs"),
+        ("scrape_configs: [{job_name: a, scrape_interval: 1s, scrape_timeout: 2s}]", "scrape_timeout"),
+        ("scrape_configs: [{job_name: a, scheme: ftp}]", "ftp"),
+        ("scrape_configs: [{job_name: a, relabel_configs: [{action: hashmod}]}]", "hashmod"),
+        ("rule_files: [nothing.yml]", "nothing.yml"),
+        ("global: {scrape_interval: often}", "often"),
+        ("alerting: {alertmanagers: [{api_version: v1}]}", "v2"),
+        (": [", "prometheus.yml"),
+    ] {
+        let error = Config::read(&write(dir.path(), "prometheus.yml", text)).unwrap_err().to_string();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drop_rules_and_derived_metrics_are_set_while_it_runs() {
+    let running = start(&[], "global: {}\n");
+    let server = &running.server;
+    let rules = "/api/v1/config/drop-rules";
+    server.import("go_threads 1 1000\nup{job=\"a\"} 1 1000\n").await;
+    server.send("POST", rules, &[], b"{__name__=~\"go_.*\"}").await.is(200);
+    server.send("POST", rules, &[], b"up{job=\"a\"}").await.is(200);
+    server.send("POST", rules, &[], b"up{").await.is(400);
+    server.send("POST", rules, &[], b"{}").await.is(400);
+    server.import("go_threads 2 2000\nup{job=\"a\"} 2 2000\nup{job=\"b\"} 2 2000\n").await;
+    server.import("go_threads 3 3000\n").await;
+    assert_eq!(server.dump(), "go_threads 1000:1\nup{job=\"a\"} 1000:1\nup{job=\"b\"} 2000:2");
+    server.send("DELETE", rules, &[], b"up{job=\"a\"}").await.is(200);
+    server.send("DELETE", rules, &[], b"up{job=\"a\"}").await.is(404);
+    assert_eq!(server.get(rules).await.json()["data"], serde_json::json!(["{__name__=~\"go_.*\"}"]));
+    server.import("up{job=\"a\"} 3 3000\n").await;
+    assert!(server.dump().contains("3000:3"));
+    let derived = "/api/v1/config/derived-metrics";
+    for wrong in ["a|up", "a|up{|1000", "a|up|soon", "a|up|1", "|up|1000"] {
+        server.send("POST", derived, &[], wrong.as_bytes()).await.is(400);
+    }
+    server.import("load{x=\"1|2\"} 4\n").await;
+    server.send("POST", derived, &[], b"load:double|2 * load{x=~\"1.2|3\"}|100").await.is(200);
+    assert_eq!(running.found("load:double").await, 8.0);
+    server.send("DELETE", derived, &[], b"load:double").await.is(200);
+    assert_eq!(server.get(derived).await.json()["data"], serde_json::json!({}));
+    running.stop().await;
+}
