@@ -1,7 +1,6 @@
 //! The routes without sockets: requests in, answers out, and what the store holds then.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
-mod hostile;
 mod importing;
 mod jobs;
 mod kit;
