@@ -35,10 +35,10 @@ fn nothing() -> Result<LogicalPlan> {
 }
 
 impl Planner<'_> {
-    pub(super) fn from_all(&mut self, items: &[ast::TableWithJoins]) -> Result<From> {
+    pub(super) fn all_of_from(&mut self, items: &[ast::TableWithJoins]) -> Result<From> {
         let mut all: Option<From> = None;
         for item in items {
-            let next = self.from_item(item, all.as_ref())?;
+            let next = self.item_of_from(item, all.as_ref())?;
             all = Some(match all {
                 None => next,
                 Some(before) => self.cross(before, next)?,
@@ -56,7 +56,7 @@ impl Planner<'_> {
         Ok(From { plan, scope, cols })
     }
 
-    fn from_item(&mut self, item: &ast::TableWithJoins, before: Option<&From>) -> Result<From> {
+    fn item_of_from(&mut self, item: &ast::TableWithJoins, before: Option<&From>) -> Result<From> {
         let mut left = self.factor_relation(&item.relation, before)?;
         for join in &item.joins {
             use ast::JoinOperator as J;
@@ -197,7 +197,7 @@ impl Planner<'_> {
                 self.lateral(subquery, alias.as_ref(), before)
             }
             ast::TableFactor::NestedJoin { table_with_joins, alias: None } => {
-                self.from_item(table_with_joins, before)
+                self.item_of_from(table_with_joins, before)
             }
             other => Err(unsupported(format!("FROM {other}"))),
         }

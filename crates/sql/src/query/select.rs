@@ -196,7 +196,7 @@ impl Planner<'_> {
     }
 
     fn select_clauses(&mut self, select: &ast::Select, order: &[ast::OrderByExpr]) -> Result<Relation> {
-        let From { mut plan, scope, mut cols } = self.from_all(&select.from)?;
+        let From { mut plan, scope, mut cols } = self.all_of_from(&select.from)?;
         self.whole()?.current.clone_from(&cols);
         if let Some(selection) = &select.selection {
             let mut conjuncts = Vec::new();
