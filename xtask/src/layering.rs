@@ -210,7 +210,9 @@ fn edges(packages: &[Package]) -> Vec<Problem> {
             } else if for_test || !row.role.embedded() {
                 None
             } else if SERVER_CRATES.iter().any(|pattern| matches(pattern, name))
-                && !SERVER_CRATES_ALLOWED.iter().any(|(owner, names)| *owner == package.name && names.contains(&name))
+                && !SERVER_CRATES_ALLOWED
+                    .iter()
+                    .any(|(owner, names)| *owner == package.name && names.contains(&name))
             {
                 Some("no async runtime, JSON or socket from the facade down")
             } else if row.role == Role::Embedded && MACHINE_CRATES.contains(&name) {
