@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ropewalk::tables::{ColumnDef, KeyRange, Table, TableDef, TablesRead, Type, Value};
+use ropewalk::tables::{KeyRange, Table, TablesRead, Value};
 use ropewalk::{Database, Durability, Isolation, Options};
 use ropewalk_bench::ordered::touch;
 use ropewalk_bench::random::SplitMix;
@@ -65,11 +65,7 @@ pub(crate) fn run(task: &Task) -> Result<Outcome> {
 fn open(dir: &Path) -> Result<(Database, Table)> {
     let db = Options::new().memory_budget(MEMORY_BYTES).open(dir)?;
     let mut tx = db.begin();
-    let def = TableDef::new("rows")
-        .column(ColumnDef::new("key", Type::INT8))
-        .column(ColumnDef::new("value", Type::BYTEA).not_null())
-        .primary_key(["key"]);
-    let table = tx.tables().create_table(def)?;
+    let table = tx.tables().create_table(super::shared::rows())?;
     tx.commit()?;
     Ok((db, table))
 }

@@ -15,7 +15,15 @@ const MEMORY_BYTES: u64 = 3 << 30;
 /// A transaction that meets others is run again.
 const ATTEMPTS: usize = 10_000;
 
-/// `rows (key int8 primary key, value bytea)`
+/// `rows (key int8 primary key, value bytea not null)`
+pub(crate) fn rows() -> TableDef {
+    TableDef::new("rows")
+        .column(ColumnDef::new("key", Type::INT8))
+        .column(ColumnDef::new("value", Type::BYTEA).not_null())
+        .primary_key(["key"])
+}
+
+/// One table, [`rows`].
 pub(crate) struct Shared {
     db: Database,
     table: Table,
@@ -29,11 +37,7 @@ impl SharedStore for Shared {
         // The peers keep no log of what their files hold.
         let db = Options::new().memory_budget(MEMORY_BYTES).log_retention(0).open(dir)?;
         let mut tx = db.begin();
-        let def = TableDef::new("rows")
-            .column(ColumnDef::new("key", Type::INT8))
-            .column(ColumnDef::new("value", Type::BYTEA).not_null())
-            .primary_key(["key"]);
-        let table = tx.tables().create_table(def)?;
+        let table = tx.tables().create_table(rows())?;
         tx.commit()?;
         let durability = if durable { Durability::Sync } else { Durability::Buffered };
         Ok(Self { db, table, durability })
