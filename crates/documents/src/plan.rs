@@ -160,13 +160,17 @@ impl Part {
 
     /// Whether this walk alone answers the query.
     fn fetch(&self, wish: &Wish<'_>, sorted: bool) -> Fetch {
-        let Some(index) = self.index.as_ref().filter(|index| !index.is_multikey()) else {
+        let Some(index) = &self.index else {
             return if self.exact && *wish.needs == Needs::Nothing {
                 Fetch::Nothing
             } else {
                 Fetch::Documents
             };
         };
+        // A document has several entries there: only with the document is it clear which is the first of them.
+        if index.is_multikey() {
+            return Fetch::Documents;
+        }
         let has = |path: &str| path == "_id" || index.fields().iter().any(|field| field.path == path);
         let needed = match wish.needs {
             Needs::Documents => return Fetch::Documents,

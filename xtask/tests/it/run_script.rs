@@ -81,5 +81,6 @@ fn a_runner_that_dies_after_good_results_is_a_failure() {
 fn a_failing_check_is_a_failure() {
     let (last, ok) =
         run_test(&format!("[ \"$1\" != clippy ] || [ \"$2\" = --version ] || exit 1; echo '{RESULT}'"));
-    assert_eq!((last.as_str(), ok), ("71 passed, 1 failed", false));
+    // A line from each of two runners, five tests of clients, and six other steps.
+    assert_eq!((last.as_str(), ok), ("51 passed, 1 failed", false));
 }
