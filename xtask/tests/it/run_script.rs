@@ -30,6 +30,9 @@ fn run_test(cargo: &str) -> (String, bool) {
     let target = dir.path().join("target");
     fs::create_dir_all(target.join("debug")).unwrap();
     script(&target.join("debug/ropewalk"), "#!/usr/bin/env bash\n[ \"$*\" = 'demo --once' ]\n");
+    for program in ["sim", "kill"] {
+        script(&target.join("debug").join(program), "#!/usr/bin/env bash\n[ $# -ge 2 ]\n");
+    }
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let output = Command::new(dir.path().join("run"))
         .arg("test")
