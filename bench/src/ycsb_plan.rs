@@ -19,7 +19,7 @@ pub fn plan(quick: bool) -> Plan {
 }
 
 fn step(threads: usize, zipfian: bool, durable: bool, quick: bool) -> Step {
-    let (rows, seconds) = if quick { (100_000, 0.25) } else { (1_000_000, 3.0) };
+    let (rows, seconds) = if quick { (100_000, 0.25) } else { (1_000_000, 1.5) };
     let task = Task { rows, threads, seconds, zipfian, durable, ..Task::new(Group::Ycsb) };
     let keys = if zipfian { "zipfian" } else { "uniform" };
     let (prefix, how) = if durable { ("durable/", "sync") } else { ("", "buffered") };

@@ -33,6 +33,7 @@ mod schema;
 mod schema_codec;
 mod show;
 mod sorter;
+mod stream;
 mod table;
 #[cfg(test)]
 mod testing;

@@ -173,7 +173,8 @@ impl Load {
     fn take(&mut self, values: &[Value<'_>]) -> Result<(), TablesError> {
         let result = match &mut self.way {
             Way::Fresh(loader) => {
-                loader.take(&mut TablesTx::new(&self.tables, &mut self.kv, &mut self.state), values)
+                let mut tx = TablesTx::new(&self.tables, &mut self.kv, &mut self.state);
+                loader.take(&mut tx, &self.schema, values)
             }
             Way::Through(waiting) => {
                 waiting.push(values.iter().map(|value| value.clone().into_owned()).collect());
@@ -288,7 +289,7 @@ impl TxLoad {
     }
 
     fn take(&mut self, tx: &mut TablesTx<'_>, values: &[Value<'_>]) -> Result<(), TablesError> {
-        self.loader.take(tx, values)?;
+        self.loader.take(tx, &self.schema, values)?;
         self.rows += 1;
         Ok(())
     }

@@ -164,10 +164,20 @@ impl Loader {
         &self.loaded.tables
     }
 
-    /// Takes a row whose values fit their columns.
-    pub(crate) fn take(&mut self, tx: &mut TablesTx<'_>, values: &[Value<'_>]) -> Result<(), TablesError> {
-        let schema = self.schema.clone();
-        check(&schema, values)?;
+    /// The table as it is loaded.
+    pub(crate) fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Takes a row whose values fit their columns. `schema` is [`Loader::schema`], lent by whoever holds it as well:
+    /// counting holders for every row would be a tenth of a load.
+    pub(crate) fn take(
+        &mut self,
+        tx: &mut TablesTx<'_>,
+        schema: &Arc<Schema>,
+        values: &[Value<'_>],
+    ) -> Result<(), TablesError> {
+        check(schema, values)?;
         self.key.clear();
         // The object's place; its number comes when the runs are written.
         self.key.extend_from_slice(&[0; 4]);
@@ -179,11 +189,11 @@ impl Loader {
             None => {
                 for place in schema.key_columns() {
                     let value = values.get(*place).unwrap_or(&Value::Null);
-                    put_key_column(&schema, *place, value, &mut self.key)?;
+                    put_key_column(schema, *place, value, &mut self.key)?;
                 }
             }
         }
-        check_length(&schema, "key", self.key.len() - 4)?;
+        check_length(schema, "key", self.key.len() - 4)?;
         self.row.clear();
         schema.put_row(values, &mut self.row);
         if self.row.len() > ROW_BYTES_MAX {
@@ -193,7 +203,7 @@ impl Loader {
         let (key, row) = (std::mem::take(&mut self.key), std::mem::take(&mut self.row));
         let added = self.add(0, key.get(4..).unwrap_or_default(), &row);
         for (ordinal, index) in schema.indexes().iter().enumerate().filter(|_| added.is_ok()) {
-            if let Some(entry) = index_entry(&schema, index, values, &key)? {
+            if let Some(entry) = index_entry(schema, index, values, &key)? {
                 self.add(ordinal + 1, entry.key.get(4..).unwrap_or_default(), &entry.value)?;
             }
         }

@@ -64,6 +64,7 @@ impl TablesTx<'_> {
         let (start, end) = object_range(old.parts.rows);
         let end = end.as_ref().map(<[u8; 4]>::as_slice);
         let mut next = start.to_vec();
+        let new = loader.schema().clone();
         loop {
             let mut rows: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(BATCH);
             self.walk(&next, end, false, &mut |key, value| {
@@ -71,7 +72,7 @@ impl TablesTx<'_> {
                 rows.len() < BATCH
             })?;
             for (key, value) in &rows {
-                loader.take(self, &Row::new(old, key, value).values()?)?;
+                loader.take(self, &new, &Row::new(old, key, value).values()?)?;
             }
             if rows.len() < BATCH {
                 return Ok(());

@@ -1,16 +1,17 @@
 //! Entries of one object on their way into runs: in the order of their keys, or sorted here, in memory of a bound.
 //!
 //! ```text
-//! add ─▶ buffer ─┬─ sorted so far and not small: stream ─▶ RunWriter          (one pass, no copy kept)
+//! add ─▶ buffer ─┬─ sorted so far and not small: stream ─▶ runs               (one pass, no copy kept)
 //!                └─ otherwise: sort when the memory is full ─▶ a chunk of runs ─▶ the next chunk
 //! ```
 //! Chunks may overlap in their keys; a key of a later chunk is looked for in the earlier ones, which are in force by then.
 //! A big chunk is cut in two at its middle key, again and again, and each piece is sorted and written by a thread of its own.
 
 use ropewalk_base::Seq;
-use ropewalk_engine::{Engine, Keyspace, NewRun, RunWriter, Snapshot};
+use ropewalk_engine::{Engine, Keyspace, NewRun, Snapshot};
 
 use crate::error::TablesError;
+use crate::stream::Stream;
 
 /// Entries that are looked at together: their cache lines arrive at the same time.
 const AHEAD: usize = 64;
@@ -60,13 +61,11 @@ pub(crate) struct Sorter {
     /// The buffer is in order and holds no key twice.
     unsorted: bool,
     last: Vec<u8>,
-    stream: Option<RunWriter>,
+    stream: Option<Stream>,
     /// The stream met a key out of order: from here on there are chunks.
     streamed: bool,
     /// Earlier chunks are in force.
     chunks: bool,
-    /// Object and key, put together.
-    full: Vec<u8>,
 }
 
 /// What pieces of one chunk have in common.
@@ -116,17 +115,17 @@ impl Sorter {
                 std::cmp::Ordering::Greater => {
                     self.last.clear();
                     self.last.extend_from_slice(key);
-                    put_full(&mut self.full, object, key);
-                    stream.add(&self.full, Seq::ZERO, Some(value))?;
+                    stream.add(object, key, value)?;
                     return Ok(complete);
                 }
                 std::cmp::Ordering::Equal => {
-                    put_full(&mut self.full, object, key);
-                    return Err(SortError::Duplicate(self.full.clone()));
+                    let mut full = Vec::new();
+                    put_full(&mut full, object, key);
+                    return Err(SortError::Duplicate(full));
                 }
                 std::cmp::Ordering::Less => {
                     self.streamed = true;
-                    complete = self.stream.take().map(RunWriter::finish).transpose()?.unwrap_or_default();
+                    complete = self.stream.take().map(Stream::finish).transpose()?.unwrap_or_default();
                 }
             }
         } else if !self.unsorted && !self.items.is_empty() && key <= self.last.as_slice() {
@@ -147,8 +146,9 @@ impl Sorter {
     /// Writes what is buffered, which is in order, and goes on writing what comes.
     pub(crate) fn stream(&mut self, target: Target<'_>) -> Result<(), SortError> {
         let mut writer = target.engine.run_writer(target.keyspace, true)?;
-        self.write(target, &mut writer)?;
-        self.stream = Some(writer);
+        self.each(target.object, |key, value| Ok(writer.add(key, Seq::ZERO, Some(value))?))?;
+        self.forget_buffered();
+        self.stream = Some(Stream::new(writer));
         Ok(())
     }
 
@@ -191,13 +191,6 @@ impl Sorter {
         each: impl FnMut(&[u8], &[u8]) -> Result<(), SortError>,
     ) -> Result<(), SortError> {
         show(&self.buffer, &self.items, object, each)
-    }
-
-    /// Writes what is buffered, which is in order and the first of all.
-    fn write(&mut self, target: Target<'_>, writer: &mut RunWriter) -> Result<(), SortError> {
-        self.each(target.object, |key, value| Ok(writer.add(key, Seq::ZERO, Some(value))?))?;
-        self.forget_buffered();
-        Ok(())
     }
 
     /// The memory of a stream's beginning is not needed again; a chunk's is filled anew.

@@ -166,6 +166,71 @@ fn a_big_load_is_sorted_in_pieces() {
     }
 }
 
+/// Rows that come in order are written by a thread of their own, once they are many.
+#[test]
+fn a_long_load_in_order_is_written_as_it_comes() {
+    const ROWS: i64 = 80_000;
+    let long = |n: i64| person(n, "somebody with a name of some length", n);
+    let attempt = |db: &Db, table: &Table, after: Option<i64>| -> Result<u64, TablesError> {
+        let mut load = db.tables.load_with(table, IN_RUNS)?;
+        (0..ROWS).chain(after).try_for_each(|n| load.row(&long(n)))?;
+        load.finish()
+    };
+    // In order to the end, and with a last key that breaks the order.
+    for after in [None, Some(-5)] {
+        let db = Db::manual(&Env::memory());
+        let table = db.create(people());
+        let rows = ROWS + i64::from(after.is_some());
+        assert_eq!(attempt(&db, &table, after).unwrap(), rows as u64);
+        let mut expected = after.into_iter().chain(0..ROWS);
+        let snapshot = db.engine.snapshot();
+        let each = &mut |row: ropewalk_tables::Row<'_>| {
+            assert_eq!(row.values()?, long(expected.next().unwrap()));
+            Ok(true)
+        };
+        db.tables.at(&snapshot).scan(&table, &KeyRange::all(), false, each).unwrap();
+        assert_eq!(expected.next(), None);
+        db.verify();
+    }
+    // A key that occurs twice, the last one or one long written.
+    for twice in [ROWS - 1, 7] {
+        let db = Db::manual(&Env::memory());
+        let table = db.create(people());
+        let error = attempt(&db, &table, Some(twice)).unwrap_err();
+        let expected = format!("(id)=({twice})");
+        assert!(matches!(&error, TablesError::Unique { key, .. } if *key == expected), "{error}");
+        nothing_left(&db);
+    }
+    // A load that is given up.
+    let db = Db::manual(&Env::memory());
+    let table = db.create(people());
+    let mut load = db.tables.load_with(&table, IN_RUNS).unwrap();
+    (0..ROWS).try_for_each(|n| load.row(&long(n))).unwrap();
+    drop(load);
+    nothing_left(&db);
+}
+
+/// A disk that fills up under the thread that writes: an error that says so, and nothing is left.
+#[test]
+fn a_disk_that_fills_up_under_a_load_in_order() {
+    let disk = FaultyVfs::new(1);
+    let db = Db::try_open(&disk_env(&disk)).unwrap();
+    let table = db.run(|t| t.create_table(people())).unwrap();
+    disk.set_space(Some(disk.used() + (3 << 20)));
+    let attempt = || {
+        let mut load = db.tables.load_with(&table, IN_RUNS)?;
+        for n in 0..200_000 {
+            load.row(&person(n, "somebody with a name of some length", n))?;
+        }
+        load.finish()
+    };
+    let error = attempt().unwrap_err().to_string();
+    assert!(error.contains("space"), "{error}");
+    disk.set_space(None);
+    nothing_left(&db);
+    assert_eq!(attempt().unwrap(), 200_000);
+}
+
 #[test]
 fn a_broken_rule_leaves_nothing() {
     type Break = (&'static str, fn(i64) -> Option<[Value<'static>; 4]>);

@@ -1,0 +1,177 @@
+//! Entries that come in the order of their keys, on their way into runs.
+//!
+//! ```text
+//! add ─┬─ the first ones ─▶ RunWriter
+//!      └─ then: batch ─▶ a thread of its own ─▶ RunWriter       (blocks are built while the next rows are encoded)
+//! ```
+//! A batch holds, per entry: length of the key u16, length of the value u32, key, value. At most [`BATCHES`] are on their
+//! way, so a slow disk slows down whoever adds.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use ropewalk_base::Seq;
+use ropewalk_engine::{NewRun, RunWriter};
+
+use crate::error::TablesError;
+
+const BATCH_BYTES: usize = 256 << 10;
+const BATCHES: usize = 4;
+/// A stream that is not longer is not worth a thread.
+const ALONE_BYTES: usize = 2 << 20;
+
+/// Writes entries into runs. Dropped before [`Stream::finish`] it leaves nothing.
+pub(crate) struct Stream {
+    way: Way,
+    /// Object and key, put together.
+    full: Vec<u8>,
+    /// Bytes added while nobody helps.
+    alone: usize,
+}
+
+enum Way {
+    Here(Box<RunWriter>),
+    There(Helper),
+    /// Only while one of the others becomes the next.
+    Over,
+}
+
+/// The thread that writes.
+struct Helper {
+    batch: Vec<u8>,
+    /// Filled batches go there, emptied ones come back. `None`: no more will come.
+    filled: Option<SyncSender<Vec<u8>>>,
+    emptied: Receiver<Vec<u8>>,
+    thread: Option<JoinHandle<Result<Vec<NewRun>, TablesError>>>,
+}
+
+impl Stream {
+    pub(crate) fn new(writer: RunWriter) -> Self {
+        Self { way: Way::Here(Box::new(writer)), full: Vec::new(), alone: 0 }
+    }
+
+    /// Adds an entry, whose key follows the one before.
+    ///
+    /// # Errors
+    /// The store's, perhaps of an entry that was added before; the stream is over then.
+    pub(crate) fn add(&mut self, object: u32, key: &[u8], value: &[u8]) -> Result<(), TablesError> {
+        match &mut self.way {
+            Way::Here(writer) => {
+                self.full.clear();
+                self.full.extend_from_slice(&object.to_be_bytes());
+                self.full.extend_from_slice(key);
+                writer.add(&self.full, Seq::ZERO, Some(value))?;
+                self.alone += self.full.len() + value.len();
+                if self.alone > ALONE_BYTES
+                    && let Way::Here(writer) = std::mem::replace(&mut self.way, Way::Over)
+                {
+                    self.way = Helper::start(writer)?;
+                }
+                Ok(())
+            }
+            Way::There(helper) => helper.add(object, key, value),
+            Way::Over => Err(gone()),
+        }
+    }
+
+    /// The runs.
+    ///
+    /// # Errors
+    /// As [`Stream::add`].
+    pub(crate) fn finish(mut self) -> Result<Vec<NewRun>, TablesError> {
+        match std::mem::replace(&mut self.way, Way::Over) {
+            Way::Here(writer) => Ok(writer.finish()?),
+            Way::There(mut helper) => {
+                helper.send()?;
+                helper.join()
+            }
+            Way::Over => Err(gone()),
+        }
+    }
+}
+
+impl Helper {
+    /// Hands the writer to a thread; without one to be had everything stays as it was.
+    fn start(writer: Box<RunWriter>) -> Result<Way, TablesError> {
+        let (filled, batches) = sync_channel(BATCHES);
+        let (give_back, emptied) = sync_channel(BATCHES);
+        // The writer follows once there is a thread to take it.
+        let (hand, handed) = sync_channel::<Box<RunWriter>>(1);
+        let body = move || match handed.recv() {
+            Ok(writer) => write(*writer, &batches, &give_back),
+            Err(_) => Ok(Vec::new()),
+        };
+        let Ok(thread) = std::thread::Builder::new().name("rope-load".to_owned()).spawn(body) else {
+            return Ok(Way::Here(writer));
+        };
+        hand.send(writer).map_err(|_| gone())?;
+        let batch = Vec::with_capacity(BATCH_BYTES);
+        Ok(Way::There(Self { batch, filled: Some(filled), emptied, thread: Some(thread) }))
+    }
+
+    fn add(&mut self, object: u32, key: &[u8], value: &[u8]) -> Result<(), TablesError> {
+        let batch = &mut self.batch;
+        batch.extend_from_slice(&((4 + key.len()) as u16).to_le_bytes());
+        batch.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        batch.extend_from_slice(&object.to_be_bytes());
+        batch.extend_from_slice(key);
+        batch.extend_from_slice(value);
+        if batch.len() < BATCH_BYTES { Ok(()) } else { self.send() }
+    }
+
+    fn send(&mut self) -> Result<(), TablesError> {
+        let next = self.emptied.try_recv().unwrap_or_default();
+        let batch = std::mem::replace(&mut self.batch, next);
+        let sent = self.filled.as_ref().is_some_and(|filled| filled.send(batch).is_ok());
+        // A thread that takes no more has failed, and says why.
+        if sent { Ok(()) } else { self.join().and(Err(gone())) }
+    }
+
+    fn join(&mut self) -> Result<Vec<NewRun>, TablesError> {
+        self.filled = None;
+        let thread = self.thread.take().ok_or_else(gone)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.filled = None;
+        if let Some(thread) = self.thread.take() {
+            // Its files go with it. What it says does not matter any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread does.
+fn write(
+    mut writer: RunWriter,
+    batches: &Receiver<Vec<u8>>,
+    give_back: &SyncSender<Vec<u8>>,
+) -> Result<Vec<NewRun>, TablesError> {
+    for mut batch in batches {
+        let mut rest = batch.as_slice();
+        while let Some((key, value, after)) = entry(rest) {
+            writer.add(key, Seq::ZERO, Some(value))?;
+            rest = after;
+        }
+        batch.clear();
+        // When nobody waits for it, it goes.
+        let _ = give_back.try_send(batch);
+    }
+    Ok(writer.finish()?)
+}
+
+/// Key, value, and what follows them.
+fn entry(batch: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (key, rest) = batch.split_first_chunk::<2>()?;
+    let (value, rest) = rest.split_first_chunk::<4>()?;
+    let (key, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*key)))?;
+    let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*value) as usize)?;
+    Some((key, value, rest))
+}
+
+fn gone() -> TablesError {
+    TablesError::Definition { table: String::new(), what: "the load has failed before".into() }
+}
