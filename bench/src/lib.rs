@@ -25,6 +25,8 @@ pub mod figures;
 pub mod harness;
 pub mod kernel_plan;
 pub mod machine;
+pub mod mytsdb_data;
+pub mod mytsdb_plan;
 pub mod omendb;
 pub mod omendb_plan;
 pub mod opossum;

@@ -17,8 +17,8 @@ use ropewalk_bench::report::{OURS, Report};
 use ropewalk_bench::table::Style;
 use ropewalk_bench::worker::Task;
 use ropewalk_bench::{
-    bundoc_plan, crablet_plan, events_plan, figures, kernel_plan, omendb_plan, opossum_plan, probe, table,
-    tpcb_plan, wire_plan, ycsb_plan,
+    bundoc_plan, crablet_plan, events_plan, figures, kernel_plan, mytsdb_plan, omendb_plan, opossum_plan,
+    probe, table, tpcb_plan, wire_plan, ycsb_plan,
 };
 
 #[global_allocator]
@@ -98,6 +98,7 @@ enum Name {
     Kernel,
     EventsEmbedded,
     EventsWire,
+    Mytsdb,
     Omendb,
     Opossum,
     TpcbEmbedded,
@@ -112,6 +113,7 @@ impl Name {
             Name::Kernel => kernel_plan::plan(quick),
             Name::EventsEmbedded => events_plan::plan(quick),
             Name::EventsWire => wire_plan::plan(quick),
+            Name::Mytsdb => mytsdb_plan::plan(quick),
             Name::Omendb => omendb_plan::plan(quick),
             Name::Opossum => opossum_plan::plan(quick),
             Name::TpcbEmbedded => tpcb_plan::plan(quick),
@@ -121,7 +123,7 @@ impl Name {
 
     /// True when the peers are servers, which this program starts and measures as it does ours.
     fn of_servers(self) -> bool {
-        matches!(self, Name::Crablet | Name::EventsWire)
+        matches!(self, Name::Crablet | Name::EventsWire | Name::Mytsdb)
     }
 
     /// The machine of the report that the rows name.
@@ -129,6 +131,7 @@ impl Name {
         match self {
             Name::Bundoc => Some(bundoc_plan::MACHINE),
             Name::Crablet => Some(crablet_plan::MACHINE),
+            Name::Mytsdb => Some(mytsdb_plan::MACHINE),
             Name::Omendb => Some(omendb_plan::MACHINE),
             Name::Opossum => Some(opossum_plan::MACHINE),
             Name::Kernel | Name::EventsEmbedded | Name::EventsWire => None,

@@ -79,6 +79,8 @@ pub enum Group {
     CrabletConcurrency,
     /// Section 4 without its pauses.
     CrabletConcurrencyBusy,
+    /// Remote write of `--rows` series by `--threads` writers, `--lookups` requests each, and the report's queries.
+    MytsdbHonest,
 }
 
 impl Group {
@@ -86,6 +88,7 @@ impl Group {
     pub fn is_of_servers(self) -> bool {
         use Group::{WireAppend, WireConditional, WireDecide, WireIdle, WireQueries, WireSubscribe};
         matches!(self, WireAppend | WireConditional | WireDecide | WireQueries | WireSubscribe | WireIdle)
+            || self == Group::MytsdbHonest
             || self.is_of_k6()
     }
 

@@ -3,11 +3,15 @@
 //!   worker SYSTEM GROUP ─▶ servers, postgres (child processes, own ports)
 //!                             ▲ gRPC: client (tokio, 2 workers) ─▶ figures, digests     `events-wire`
 //!                             ▲ HTTP: k6, our scripts           ─▶ figures              `crablet`
+//!                             ▲ HTTP: http, a thread for each client ─▶ figures, digests `mytsdb`
 
 mod appends;
 mod client;
 mod crablet;
 mod follow;
+mod http;
+mod mytsdb;
+mod mytsdb_answers;
 mod postgres;
 mod reads;
 mod servers;
@@ -26,6 +30,12 @@ pub(crate) fn peers() -> Vec<&'static str> {
     if servers::umadb().is_ok() {
         peers.push(servers::UMADB);
     }
+    if servers::prometheus().is_ok() {
+        peers.push(servers::PROMETHEUS);
+    }
+    if servers::victoriametrics().is_ok() {
+        peers.push(servers::VICTORIAMETRICS);
+    }
     if postgres::installed().is_ok() {
         peers.push(postgres::CRABLET);
     }
@@ -36,6 +46,9 @@ pub(crate) fn peers() -> Vec<&'static str> {
 pub(crate) fn measure(system: &str, task: &Task) -> Result<Outcome> {
     if task.group.is_of_k6() {
         return crablet::run(system, task);
+    }
+    if task.group == Group::MytsdbHonest {
+        return mytsdb::run(system, task);
     }
     let server = Server::start(system, &task.dir)?;
     let runtime =

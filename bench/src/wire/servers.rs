@@ -11,8 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
+use super::http::Http;
+
 /// UmaDB's name as a peer.
 pub(crate) const UMADB: &str = "umadb";
+/// Prometheus' name as a peer.
+pub(crate) const PROMETHEUS: &str = "prometheus";
+/// VictoriaMetrics' name as a peer.
+pub(crate) const VICTORIAMETRICS: &str = "victoriametrics";
 
 /// Longer than any server takes to start.
 const START: Duration = Duration::from_secs(60);
@@ -32,6 +38,8 @@ impl Server {
         match system {
             ropewalk_bench::report::OURS => Self::ours(dir),
             UMADB => Self::umadb(dir),
+            PROMETHEUS => Self::prometheus(dir),
+            VICTORIAMETRICS => Self::victoriametrics(dir),
             other => bail!("{other} is no server that this program starts"),
         }
     }
@@ -65,15 +73,47 @@ impl Server {
         Ok(Self { child, grpc, http: String::new() })
     }
 
+    /// Defaults, but for what lets it take remote write, data of any age, and snapshots.
+    fn prometheus(dir: &Path) -> Result<Self> {
+        let http = format!("127.0.0.1:{}", free_port()?);
+        let config = dir.join("prometheus.yml");
+        fs::write(&config, "global: {}\n")?;
+        let mut command = Command::new(prometheus()?);
+        command.arg("--config.file").arg(config).arg("--storage.tsdb.path").arg(dir.join("data"));
+        command.args(["--web.enable-remote-write-receiver", "--web.enable-admin-api", "--log.level=warn"]);
+        command.args(["--storage.tsdb.retention.time=10y", "--web.listen-address", &http]);
+        let mut child = spawn(&mut command, dir)?;
+        wait(&mut child, dir, || asked(&http, "/-/ready"))?;
+        Ok(Self { child, grpc: String::new(), http })
+    }
+
+    /// Defaults, but for what lets it take data of any age and answer large queries.
+    fn victoriametrics(dir: &Path) -> Result<Self> {
+        let http = format!("127.0.0.1:{}", free_port()?);
+        let mut command = Command::new(victoriametrics()?);
+        command.arg("-storageDataPath").arg(dir.join("data")).args(["-httpListenAddr", &http]);
+        command.args(["-retentionPeriod=100y", "-search.maxUniqueTimeseries=1000000"]);
+        command.args(["-search.maxQueryDuration=60s", "-loggerLevel=ERROR"]);
+        let mut child = spawn(&mut command, dir)?;
+        wait(&mut child, dir, || asked(&http, "/health"))?;
+        Ok(Self { child, grpc: String::new(), http })
+    }
+
+    /// Asks the server to stop and waits until it has.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        let told = Command::new("kill").args(["-s", "TERM", &self.child.id().to_string()]).status()?;
+        ensure!(told.success(), "the server cannot be told to stop");
+        let begin = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            ensure!(begin.elapsed() < START, "the server does not stop");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
     /// Processor time that the server has used.
     pub(crate) fn cpu(&self) -> Result<Duration> {
-        /// What the kernel counts in on every platform that we know (`getconf CLK_TCK`).
-        const TICKS_PER_SECOND: u64 = 100;
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The name of the program, in brackets, may hold anything.
-        let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
-        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
-        Ok(Duration::from_millis(ticks.sum::<Result<u64, _>>()? * 1000 / TICKS_PER_SECOND))
+        cpu_of(&self.child.id().to_string())
     }
 
     /// Memory that the server holds, in MiB.
@@ -90,6 +130,23 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Processor time that a process has used; `self` is this one.
+pub(crate) fn cpu_of(process: &str) -> Result<Duration> {
+    /// What the kernel counts in on every platform that we know (`getconf CLK_TCK`).
+    const TICKS_PER_SECOND: u64 = 100;
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name of the program, in brackets, may hold anything.
+    let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    Ok(Duration::from_millis(ticks.sum::<Result<u64, _>>()? * 1000 / TICKS_PER_SECOND))
+}
+
+/// Something when a GET of `path` is answered well.
+fn asked(http: &str, path: &str) -> Option<()> {
+    let mut client = Http::connect(http).ok()?;
+    (client.get(path).ok()? == 200).then_some(())
 }
 
 #[derive(Deserialize)]
@@ -120,6 +177,20 @@ pub(crate) fn peers() -> Result<PathBuf> {
 /// UmaDB's server, from its wheel.
 pub(crate) fn umadb() -> Result<PathBuf> {
     let path = peers()?.join("umadb/bin/umadb");
+    ensure!(path.is_file(), "{} is not installed", path.display());
+    Ok(path)
+}
+
+/// Prometheus, as `--peers` has built it.
+pub(crate) fn prometheus() -> Result<PathBuf> {
+    let path = peers()?.join("prometheus/prometheus");
+    ensure!(path.is_file(), "{} is not installed", path.display());
+    Ok(path)
+}
+
+/// VictoriaMetrics, as Debian packs it.
+pub(crate) fn victoriametrics() -> Result<PathBuf> {
+    let path = peers()?.join("victoria-metrics/usr/bin/victoria-metrics");
     ensure!(path.is_file(), "{} is not installed", path.display());
     Ok(path)
 }
