@@ -10,6 +10,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use crate::access::{Token, User};
+use crate::metrics::{ListSeries, Promql};
 use crate::output::Mode;
 use crate::serve::Serve;
 
@@ -80,6 +81,10 @@ pub(crate) enum Command {
     Stores,
     /// Print commits as they were made, and with -f as they are made: the change feed over all stores
     Tail(Tail),
+    /// Evaluate a PromQL query over the time series, at one time or at steps
+    Promql(Promql),
+    /// List time series, or with --top what makes the most of them
+    Series(ListSeries),
     /// Bring events in from elsewhere; interrupted, it goes on where it stopped, repeated, it brings only what is new
     #[command(subcommand)]
     Import(Import),

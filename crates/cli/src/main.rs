@@ -18,6 +18,7 @@ mod import;
 mod inspect;
 mod maintain;
 mod manual;
+mod metrics;
 mod output;
 mod place;
 mod remote;
@@ -56,6 +57,8 @@ fn run(arguments: Arguments) -> Result {
         Command::Head => events::head(&context),
         Command::Stores => events::stores(&context),
         Command::Tail(tail) => tail::tail(&context, &tail),
+        Command::Promql(asked) => metrics::promql(&context, &asked),
+        Command::Series(asked) => metrics::series(&context, &asked),
         Command::Import(Import::Git { path, reference }) => import::git(&context, &path, &reference),
         Command::Import(Import::Ndjson { file, source }) => import::ndjson(&context, &file, source),
         Command::Doc(command) => doc::doc(&context, command),

@@ -12,6 +12,7 @@ mod shape;
 
 use hyper::Method;
 use ropewalk::{AppendOptions, Appended, Event, Position, Query, ReadOptions, Seq, SequencedEvent};
+use serde::de::DeserializeOwned;
 
 use self::client::Client;
 pub(crate) use self::endpoint::{Endpoint, Secrets, Url, is_served};
@@ -97,6 +98,11 @@ impl Remote {
 
     pub(crate) fn stats(&self) -> Result<StatsAnswer> {
         self.client.ask(Method::GET, "/v1/stats", NOTHING)
+    }
+
+    /// Asks the API of Prometheus; `asked` is the value of the parameter that `path` ends with.
+    pub(crate) fn prometheus<A: DeserializeOwned>(&self, path: &str, asked: &str) -> Result<A> {
+        self.client.ask(Method::GET, &format!("/api/v1/{path}{}", encode(asked)), NOTHING)
     }
 
     /// Commits in order: those from `from` on, or the last few; with `follow` for ever.

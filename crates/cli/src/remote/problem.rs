@@ -13,6 +13,12 @@ struct Problem {
     detail: String,
 }
 
+/// The body of an error of Prometheus' API.
+#[derive(Deserialize)]
+struct Refused {
+    error: String,
+}
+
 /// A line of a stream that ends with an error.
 #[derive(Deserialize)]
 struct ErrorLine {
@@ -30,6 +36,10 @@ struct ControlLine {
 pub(super) fn failure(server: &str, status: StatusCode, body: &[u8]) -> Failure {
     match serde_json::from_slice::<Problem>(body) {
         Ok(problem) => problem.failure(server),
+        Err(_) if let Ok(refused) = serde_json::from_slice::<Refused>(body) => {
+            let exit = if status.is_client_error() { Exit::Invalid } else { Exit::Internal };
+            Failure::new(exit, refused.error, "")
+        }
         Err(_) => {
             let what = format!("{server} answered {status}, and not in the way of a Ropewalk server");
             Failure::new(Exit::Internal, what, "Is this the HTTP port?")

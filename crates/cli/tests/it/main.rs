@@ -8,6 +8,7 @@ mod documents;
 mod hostile;
 mod importing;
 mod locking;
+mod metrics;
 mod remote;
 mod serving;
 mod tailing;
