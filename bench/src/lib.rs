@@ -39,6 +39,7 @@ pub mod queries;
 pub mod random;
 pub mod report;
 pub mod rows;
+pub mod series_plan;
 pub mod table;
 pub mod tpcb;
 pub mod tpcb_plan;

@@ -18,7 +18,7 @@ use ropewalk_bench::table::Style;
 use ropewalk_bench::worker::Task;
 use ropewalk_bench::{
     bundoc_plan, crablet_plan, events_plan, figures, kernel_plan, mytsdb_plan, omendb_plan, opossum_plan,
-    probe, table, tpcb_plan, wire_plan, ycsb_plan,
+    probe, series_plan, table, tpcb_plan, wire_plan, ycsb_plan,
 };
 
 #[global_allocator]
@@ -101,6 +101,7 @@ enum Name {
     Mytsdb,
     Omendb,
     Opossum,
+    SeriesEmbedded,
     TpcbEmbedded,
     Ycsb,
 }
@@ -116,6 +117,7 @@ impl Name {
             Name::Mytsdb => mytsdb_plan::plan(quick),
             Name::Omendb => omendb_plan::plan(quick),
             Name::Opossum => opossum_plan::plan(quick),
+            Name::SeriesEmbedded => series_plan::plan(quick),
             Name::TpcbEmbedded => tpcb_plan::plan(quick),
             Name::Ycsb => ycsb_plan::plan(quick),
         }
@@ -134,6 +136,7 @@ impl Name {
             Name::Mytsdb => Some(mytsdb_plan::MACHINE),
             Name::Omendb => Some(omendb_plan::MACHINE),
             Name::Opossum => Some(opossum_plan::MACHINE),
+            Name::SeriesEmbedded => Some(series_plan::MACHINE),
             Name::Kernel | Name::EventsEmbedded | Name::EventsWire => None,
             Name::TpcbEmbedded | Name::Ycsb => None,
         }

@@ -55,6 +55,14 @@ pub enum Group {
     BundocReopen,
     /// Transactions of three updates and an insert over `--rows` accounts by `--threads` threads.
     Tpcb,
+    /// Samples in the shape of the mytsdb report: `--batch` of one of `--rows` series, by `--threads` writers.
+    SeriesReport,
+    /// Scrapes of `--batch` series each by `--threads` writers.
+    SeriesScrapes,
+    /// Eight hours of a cluster's `--rows` series: bytes and reads.
+    SeriesMixed,
+    /// `--rows` series, `--batch` in a commit.
+    SeriesMany,
     /// Appends of `--batch` events to a server by `--threads` clients.
     WireAppend,
     /// The same under conditions that hold.

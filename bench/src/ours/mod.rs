@@ -6,6 +6,7 @@ mod busy;
 mod events;
 mod omendb;
 mod rows;
+mod series;
 mod shared;
 
 use anyhow::{Result, bail};
@@ -35,6 +36,10 @@ pub(crate) fn measure(task: &Task) -> Result<Outcome> {
         Group::BundocFill => ropewalk_bench::bundoc::fill::<bundoc::Store>(task, std::io::stdout()),
         Group::BundocReopen => ropewalk_bench::bundoc::reopen::<bundoc::Store>(task),
         Group::Tpcb => ropewalk_bench::tpcb::run::<bank::Bank>(task),
+        Group::SeriesReport => series::report(task),
+        Group::SeriesScrapes => series::scrapes(task),
+        Group::SeriesMixed => series::mixed(task),
+        Group::SeriesMany => series::many(task),
         Group::OpossumAt => opossum::run_at::<events::Store>(task),
         group => bail!("{group:?} measures a server"),
     }
