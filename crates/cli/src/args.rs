@@ -85,7 +85,7 @@ pub(crate) enum Command {
     Promql(Promql),
     /// List time series, or with --top what makes the most of them
     Series(ListSeries),
-    /// Bring events in from elsewhere; interrupted, it goes on where it stopped, repeated, it brings only what is new
+    /// Bring events or samples in from elsewhere; interrupted, it goes on where it stopped, repeated, it brings only what is new
     #[command(subcommand)]
     Import(Import),
     /// Bring documents in and out
@@ -279,6 +279,12 @@ pub(crate) enum Import {
         /// Name under which to remember how far it was read [default: the file's path; standard input is not remembered]
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
+    },
+    /// The samples of blocks that Prometheus wrote, into the series store of --store
+    Prometheus {
+        /// A block, or a directory of blocks, such as the data directory of Prometheus or a snapshot of it
+        #[arg(value_hint = ValueHint::DirPath)]
+        path: PathBuf,
     },
 }
 

@@ -60,6 +60,7 @@ fn run(arguments: Arguments) -> Result {
         Command::Promql(asked) => metrics::promql(&context, &asked),
         Command::Series(asked) => metrics::series(&context, &asked),
         Command::Import(Import::Git { path, reference }) => import::git(&context, &path, &reference),
+        Command::Import(Import::Prometheus { path }) => import::prometheus(&context, &path),
         Command::Import(Import::Ndjson { file, source }) => import::ndjson(&context, &file, source),
         Command::Doc(command) => doc::doc(&context, command),
         Command::Serve(serve) => serve::serve(global, serve),

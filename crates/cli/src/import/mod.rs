@@ -1,8 +1,9 @@
-//! Bringing events in from elsewhere, so that it may be interrupted and repeated.
+//! Bringing events and samples in from elsewhere, so that it may be interrupted and repeated.
 
 mod git;
 mod ndjson;
 mod progress;
+mod prometheus;
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::output::Cell;
 pub(crate) use git::{Repository, import as import_repository};
 pub(crate) use ndjson::Entries;
 pub(crate) use progress::Progress;
+pub(crate) use prometheus::prometheus;
 
 /// What an import did.
 #[derive(Debug, Clone, Copy, Default)]

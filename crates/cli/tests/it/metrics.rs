@@ -53,3 +53,27 @@ fn the_same_answers_from_a_server_a_socket_and_files() {
     place.refused(&["series", "up{"], 2, &["parse error"]);
     assert!(place.ok(&["series", "--top"]).contains("series of a metric"));
 }
+
+#[test]
+fn blocks_of_prometheus_come_in() {
+    let place = Place::with_database();
+    let block = concat!(env!("CARGO_MANIFEST_DIR"), "/../series/tests/prometheus-block");
+    let out = place.ok(&["import", "prometheus", block]);
+    assert!(out.contains("\"block\":\"prometheus-block\",\"store\":\"default\",\"series\":8,"), "{out}");
+    let series = place.ok(&["series"]);
+    assert_eq!(series.lines().count(), 8, "{series}");
+    // All blocks of a directory, and again: nothing changes.
+    let data = place.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::os::unix::fs::symlink(block, data.join("01H")).unwrap();
+    place.ok(&["import", "prometheus", "data"]);
+    let count = |store: &str| {
+        place.ok(&["promql", "count_over_time(custom[1d])", "--time", "1700040000", "--store", store])
+    };
+    let once = count("default");
+    place.ok(&["import", "prometheus", "data", "--store", "other"]);
+    assert_eq!(once, count("other"));
+    assert!(once.contains("value"), "{once}");
+    place.refused(&["import", "prometheus", "."], 3, &["no block of Prometheus"]);
+    place.refused(&["import", "prometheus", "nowhere"], 3, &["nowhere"]);
+}
