@@ -183,18 +183,39 @@ impl SampleBatch {
         *self = kept;
     }
 
+    /// Gives each series the labels that `change` makes of its own, or takes it out; those named by number stay as they are.
+    /// Series that become the same are one, their samples in order of the batch.
+    pub fn relabel(&mut self, mut change: impl FnMut(LabelsRef<'_>) -> Option<Labels>) {
+        let mut changed = Self::default();
+        for group in self.groups() {
+            match group.who {
+                Who::Id(_) => changed.copy(self, &group),
+                Who::Labels(start, end) => {
+                    if let Some(labels) = change(LabelsRef(self.label_bytes(start, end))) {
+                        copy_samples(&mut changed.series(&labels), &group);
+                    }
+                }
+            }
+        }
+        *self = changed;
+    }
+
     fn copy(&mut self, other: &Self, group: &GroupRef<'_>) {
-        let to = match group.who {
+        let mut to = match group.who {
             Who::Labels(start, end) => self.series_bytes(other.label_bytes(start, end)),
             Who::Id(id) => self.series_id(id),
         };
-        to.0.times.extend_from_slice(group.times);
-        to.0.bits.extend_from_slice(group.bits);
-        to.0.exemplars.extend_from_slice(group.exemplars);
-        for (time, payload) in group.rich.iter() {
-            to.0.payloads.extend_from_slice(payload);
-            to.0.rich.push((time, to.0.payloads.len()));
-        }
+        copy_samples(&mut to, group);
+    }
+}
+
+fn copy_samples(to: &mut SeriesSamples<'_>, group: &GroupRef<'_>) {
+    to.0.times.extend_from_slice(group.times);
+    to.0.bits.extend_from_slice(group.bits);
+    to.0.exemplars.extend_from_slice(group.exemplars);
+    for (time, payload) in group.rich.iter() {
+        to.0.payloads.extend_from_slice(payload);
+        to.0.rich.push((time, to.0.payloads.len()));
     }
 }
 

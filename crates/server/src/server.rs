@@ -14,6 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
 use ropewalk::{Database, Options};
 use ropewalk_grpc::GrpcSettings;
 use ropewalk_http::{Cors, HttpSettings};
@@ -24,6 +27,7 @@ use ropewalk_wire::{Service, ServiceSettings, WireError};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_rustls::TlsAcceptor;
+use tonic::transport::server::TcpConnectInfo;
 
 use crate::connection::{Port, Protocol, Room};
 use crate::listen::{Listener, LocalSocket};
@@ -273,6 +277,8 @@ impl Running {
         let http = http(&running.service, &prometheus, settings)?;
 
         let grpc = ropewalk_grpc::routes(&running.service, &GrpcSettings::default()).await.into_axum_router();
+        let known = axum::middleware::from_fn_with_state(running.service.clone(), known);
+        let grpc = grpc.merge(prometheus.calls().layer(known));
         if settings.socket.0 {
             running.listen_local(&settings.dir.0, http.clone())?;
         }
@@ -463,6 +469,18 @@ fn refuse_exposed(settings: &Settings, service: &Service) -> Result<(), ServeErr
         missing.join(" and ")
     );
     Err(ServeError::Exposed { what })
+}
+
+/// Finds out who makes a call beside those of `ropewalk_grpc`.
+async fn known(State(service): State<Service>, mut request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<TcpConnectInfo>().and_then(|connection| connection.remote_addr());
+    match ropewalk_grpc::known_caller(&service, request.headers(), peer.map(|peer| peer.ip())).await {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(status) => status.into_http(),
+    }
 }
 
 /// The routes of the HTTP port and the local socket.

@@ -19,6 +19,7 @@ mod status;
 mod streams;
 mod umadb;
 
+pub use request::known_caller;
 pub use routes::{GrpcSettings, routes};
 
 /// Messages and clients of both protocols, as generated from the files in `proto/`.

@@ -24,6 +24,19 @@ pub(crate) async fn caller<T>(service: &Service, request: &Request<T>) -> Result
     authenticate(service, request.metadata(), peer).await
 }
 
+/// Who sent a call of another protocol on the same port, from its headers, as the calls of this crate find it.
+///
+/// # Errors
+/// The status to answer: UNAUTHENTICATED, or that there were too many failures from this address.
+pub async fn known_caller(
+    service: &Service,
+    headers: &http::HeaderMap,
+    peer: Option<IpAddr>,
+) -> Result<Caller, Status> {
+    let metadata = MetadataMap::from_headers(headers.clone());
+    authenticate(service, &metadata, peer).await.map_err(|error| crate::status::plain(&error))
+}
+
 async fn authenticate(
     service: &Service,
     metadata: &MetadataMap,

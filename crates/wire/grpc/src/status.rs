@@ -48,6 +48,11 @@ fn with_pause(error: &WireError, mut status: Status) -> Status {
     status
 }
 
+/// Without details, for protocols that know none.
+pub(crate) fn plain(error: &WireError) -> Status {
+    with_pause(error, Status::new(grpc(error.code), error.message.clone()))
+}
+
 /// For `umadb.v1`. The words at the beginning are those that its clients and their users know.
 pub(crate) fn umadb(error: &WireError) -> Status {
     let (kind, words) = match error.code {

@@ -81,9 +81,9 @@ async fn answer(app: &App, caller: &Caller, request: Request) -> Result<(), ApiE
         let text = std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
         Ok::<_, ApiError>(decode(text, &context))
     };
-    let (batch, refused) = app.take_in(work).await??;
+    let (batch, mut refused) = app.take_in(work).await??;
     if !batch.is_empty() {
-        ingest::append(app, caller, batch).await?;
+        ingest::push(app, caller, batch, &mut refused).await?;
     }
     refused.into_error().map_or(Ok(()), Err)
 }

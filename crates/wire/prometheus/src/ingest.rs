@@ -39,6 +39,46 @@ impl Refused {
     }
 }
 
+/// As [`append`], for what clients push: its labels are changed before as the configuration asks.
+///
+/// # Errors
+/// As [`append`].
+pub(crate) async fn push(
+    app: &App,
+    caller: &Caller,
+    mut batch: SampleBatch,
+    refused: &mut Refused,
+) -> Result<(), ApiError> {
+    app.jobs.config.relabel_pushed(&mut batch, refused);
+    append(app, caller, batch).await
+}
+
+/// True when something here decides by labels what becomes of a series.
+pub(crate) fn looks_at_labels(app: &App) -> bool {
+    !app.kept.drops().is_empty() || app.jobs.config.relabels_pushed()
+}
+
+/// As [`append`], for a batch that names series by their numbers: false when one of them is gone, and nothing was written.
+///
+/// # Errors
+/// As [`append`].
+pub(crate) async fn append_numbered(
+    app: &App,
+    caller: &Caller,
+    batch: &SampleBatch,
+) -> Result<bool, ApiError> {
+    let _admitted = app.service.admit(caller, &app.settings.store, batch.len() * 16).await?;
+    let submitted = match app.store()?.submit(batch, Durability::Sync) {
+        Ok(pending) => pending.await.map(drop),
+        Err(error) => Err(error),
+    };
+    match submitted {
+        Ok(()) => Ok(true),
+        Err(SeriesError::UnknownSeries { .. }) => Ok(false),
+        Err(error) => Err(refusal(error)),
+    }
+}
+
 /// How often a batch is tried again that met the deletion of one of its series.
 const TRIES: usize = 8;
 

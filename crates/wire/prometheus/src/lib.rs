@@ -68,6 +68,8 @@ pub(crate) struct App {
     /// Answers that are still right.
     pub(crate) answers: Arc<Answers>,
     pub(crate) evaluated: Arc<Evaluated>,
+    /// Series that remote write knows.
+    known: Arc<write::known::Known>,
     /// What is known of metrics.
     described: Arc<Described>,
     /// What the server does by itself.
@@ -88,8 +90,20 @@ impl App {
         let answers = Arc::new(Answers::new(settings.answer_bytes / 2));
         let evaluated = Arc::new(Evaluated::new(settings.answer_bytes / 2));
         let kept = Arc::new(Kept::open(service.database())?);
-        let described = Arc::default();
-        Ok(Self { answers, evaluated, service, settings, turns, intake, described, jobs, kept, started })
+        let (described, known) = (Arc::default(), Arc::default());
+        Ok(Self {
+            answers,
+            evaluated,
+            service,
+            settings,
+            turns,
+            intake,
+            known,
+            described,
+            jobs,
+            kept,
+            started,
+        })
     }
 
     /// The store that all of this is about.
@@ -146,6 +160,13 @@ impl Prometheus {
     /// The routes that need a caller: the request must carry a [`Caller`] as extension.
     pub fn routes(&self) -> Router {
         routes(self.0.clone())
+    }
+
+    /// The calls for the port of gRPC, OTLP's `MetricsService/Export`: the request must carry a [`Caller`] as extension.
+    pub fn calls(&self) -> Router {
+        let measured = axum::middleware::from_fn_with_state(self.0.clone(), status::measure);
+        let calls = Router::new().route(otlp::grpc::PATH, post(otlp::grpc::export));
+        calls.layer(measured).with_state(self.0.clone())
     }
 
     /// Scrapes, evaluates rules and tells of alerts, until the server stops.

@@ -170,7 +170,7 @@ fn operation(path: &str) -> &'static str {
         "labels" | "label/{name}/values" | "series" => "names",
         "import/prometheus" => "import",
         "/write" | "/api/v2/write" => "line_protocol",
-        "otlp/v1/metrics" => "otlp",
+        "otlp/v1/metrics" | crate::otlp::grpc::PATH => "otlp",
         "/federate" => "federate",
         path if path.starts_with("admin/") => "admin",
         _ => "other",

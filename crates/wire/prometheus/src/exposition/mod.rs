@@ -20,7 +20,7 @@ use crate::App;
 use crate::answer::{ApiError, Kind};
 use crate::body::{self, Encoding};
 use crate::described::{self, Descriptions};
-use crate::ingest;
+use crate::ingest::{self, Refused};
 use crate::labels::{LabelSet, Rejected};
 
 pub(crate) use parse::Format;
@@ -193,7 +193,12 @@ async fn answer(app: &App, caller: &Caller, request: Request) -> Result<(), ApiE
         let text = std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
         read(text, format, &extra, now_ms).map_err(ApiError::bad)
     };
-    store(app, caller, app.take_in(work).await??).await
+    let (Read { batch, metadata }, mut refused) = (app.take_in(work).await??, Refused::default());
+    if !batch.is_empty() {
+        ingest::push(app, caller, batch, &mut refused).await?;
+    }
+    described::store(app, metadata).await?;
+    refused.into_error().map_or(Ok(()), Err)
 }
 
 /// Stores what was read.

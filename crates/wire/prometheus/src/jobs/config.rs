@@ -7,9 +7,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ropewalk::series::{Labels, SampleBatch};
 use serde::{Deserialize, Deserializer};
 
-use super::relabel::{Relabel, RelabelConfig};
+use super::relabel::{Relabel, RelabelConfig, relabel};
+use crate::ingest::Refused;
+use crate::labels::METRIC_NAME;
 
 /// A file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +56,8 @@ struct File {
     rule_files: Vec<PathBuf>,
     scrape_configs: Vec<ScrapeConfig>,
     alerting: Alerting,
+    /// Ours: Prometheus has no such list, since it changes labels where they are sent.
+    ingest_relabel_configs: Vec<RelabelConfig>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -224,6 +229,7 @@ pub struct Config {
     pub(crate) external_labels: BTreeMap<String, String>,
     pub(crate) alert_relabel: Vec<Relabel>,
     pub(crate) alertmanagers: Vec<Alertmanager>,
+    ingest_relabel: Vec<Relabel>,
 }
 
 /// Somebody who is told of alerts.
@@ -260,10 +266,32 @@ impl Config {
         }
         let relabel = Relabel::all(&file.alerting.alert_relabel_configs);
         config.alert_relabel = relabel.map_err(|what| ConfigError::new(path, what))?;
+        let relabel = Relabel::all(&file.ingest_relabel_configs);
+        config.ingest_relabel = relabel.map_err(|what| ConfigError::new(path, what))?;
         for alertmanager in &file.alerting.alertmanagers {
             config.alertmanagers.extend(alertmanager.ready().map_err(|what| ConfigError::new(path, what))?);
         }
         Ok(config)
+    }
+
+    /// True when [`Config::relabel_pushed`] does anything.
+    pub(crate) fn relabels_pushed(&self) -> bool {
+        !self.ingest_relabel.is_empty()
+    }
+
+    /// Changes the labels of what clients push, and takes out what is dropped or has no metric name any more.
+    pub(crate) fn relabel_pushed(&self, batch: &mut SampleBatch, refused: &mut Refused) {
+        if self.ingest_relabel.is_empty() {
+            return;
+        }
+        batch.relabel(|labels| {
+            let before = labels.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            let after = relabel(before, &self.ingest_relabel)?;
+            if !after.contains_key(METRIC_NAME) {
+                return None;
+            }
+            Labels::new(&after).map_err(|error| refused.add(1, || error.to_string())).ok()
+        });
     }
 }
 

@@ -1,4 +1,4 @@
-//! OTLP metrics over HTTP: `POST /api/v1/otlp/v1/metrics`, protobuf.
+//! OTLP metrics: `POST /api/v1/otlp/v1/metrics`, protobuf or JSON, and the call of gRPC (`grpc`).
 //!
 //!   resource (job, instance, target_info) ─▶ metric (name, unit) ─▶ points ─▶ SampleBatch ─▶ one commit
 //!
@@ -7,12 +7,15 @@
 //! else that was not taken (`partial_success`).
 //! Source: the OTLP specification, and "Prometheus and OpenMetrics Compatibility" of OpenTelemetry.
 
+pub(crate) mod grpc;
+mod json;
 mod names;
 mod points;
 
 use std::collections::BTreeMap;
 
 use axum::Extension;
+use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
@@ -82,35 +85,87 @@ pub(crate) async fn write(
 
 async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response, ApiError> {
     app.may(caller, Right::Append)?;
-    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if !kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/x-protobuf"))
-    {
-        return Err(ApiError::new(Kind::MediaType, "Content-Type has to be application/x-protobuf"));
-    }
+    let form = Form::of(&request)?;
     let encoding = Encoding::of(request.headers()).filter(|encoding| *encoding != Encoding::Snappy);
     let encoding = encoding
         .ok_or_else(|| ApiError::new(Kind::MediaType, "Content-Encoding: gzip and zstd are possible"))?;
     let body = body::read(app, request).await?;
+    let refused = take(app, caller, (form, encoding), body).await?;
+    let mut response = Response::new(form.answer(refused).into());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(form.media_type()));
+    Ok(response)
+}
+
+/// Takes in what a request holds, and answers what of it was not taken.
+async fn take(
+    app: &App,
+    caller: &Caller,
+    (form, encoding): (Form, Encoding),
+    body: Bytes,
+) -> Result<Refused, ApiError> {
+    app.may(caller, Right::Append)?;
     let bytes_max = app.service.limits().request_bytes;
     let work = move || {
         let inflated = body::inflate(encoding, &body, bytes_max)?;
-        decode(&inflated, bytes_max).map_err(|error| ApiError::bad(error.to_string()))
+        let message = match form {
+            Form::Protobuf => inflated,
+            Form::Json => json::to_protobuf(&inflated).map_err(|error| ApiError::bad(error.to_string()))?,
+        };
+        decode(&message, bytes_max).map_err(|error| ApiError::bad(error.to_string()))
     };
-    let Read { batch, metadata, refused } = app.take_in(work).await??;
+    let Read { batch, metadata, mut refused } = app.take_in(work).await??;
     if !batch.is_empty() {
-        ingest::append(app, caller, batch).await?;
+        ingest::push(app, caller, batch, &mut refused).await?;
     }
     described::store(app, metadata).await?;
-    let mut out = Vec::new();
-    if let Some((count, why)) = refused.into_parts() {
-        let mut partial = Vec::new();
-        put_integer(&mut partial, 1, count);
-        put_bytes(&mut partial, 2, why.as_bytes());
-        put_bytes(&mut out, 1, &partial);
+    Ok(refused)
+}
+
+/// How a request is written, and its answer.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Protobuf,
+    Json,
+}
+
+impl Form {
+    fn of(request: &Request) -> Result<Self, ApiError> {
+        let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+        let forms = [Self::Protobuf, Self::Json];
+        let found = forms.into_iter().find(|form| kind.eq_ignore_ascii_case(form.media_type()));
+        found.ok_or_else(|| {
+            let what = "Content-Type has to be application/x-protobuf or application/json";
+            ApiError::new(Kind::MediaType, what)
+        })
     }
-    let mut response = Response::new(out.into());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-    Ok(response)
+
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Protobuf => "application/x-protobuf",
+            Self::Json => "application/json",
+        }
+    }
+
+    /// An `ExportMetricsServiceResponse`.
+    fn answer(self, refused: Refused) -> Vec<u8> {
+        match (self, refused.into_parts()) {
+            (Self::Protobuf, None) => Vec::new(),
+            (Self::Protobuf, Some((count, why))) => {
+                let (mut partial, mut out) = (Vec::new(), Vec::new());
+                put_integer(&mut partial, 1, count);
+                put_bytes(&mut partial, 2, why.as_bytes());
+                put_bytes(&mut out, 1, &partial);
+                out
+            }
+            (Self::Json, None) => b"{}".to_vec(),
+            (Self::Json, Some((count, why))) => {
+                let partial =
+                    serde_json::json!({ "rejectedDataPoints": count.to_string(), "errorMessage": why });
+                serde_json::json!({ "partialSuccess": partial }).to_string().into_bytes()
+            }
+        }
+    }
 }
 
 /// Reads an `ExportMetricsServiceRequest`. Labels of a resource stand in every series of it, so their bytes are bounded by

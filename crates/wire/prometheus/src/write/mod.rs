@@ -8,15 +8,19 @@
 //! Source: "Prometheus Remote-Write" 1.0 and 2.0 specifications.
 
 mod histogram;
+pub(crate) mod known;
 mod v1;
 mod v2;
 
+use std::sync::Arc;
+
 use axum::Extension;
+use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use ropewalk::series::{Exemplar, Labels, SampleBatch, SeriesSamples};
+use ropewalk::series::{Exemplar, Labels, SampleBatch, SeriesId, SeriesSamples};
 use ropewalk_wire::{Caller, Right};
 
 use crate::App;
@@ -26,6 +30,8 @@ use crate::described::{self, Descriptions};
 use crate::ingest::{self, Refused};
 use crate::labels::{LabelSet, Rejected};
 use crate::protobuf::Malformed;
+
+use known::{Key, Known};
 
 const SAMPLES: HeaderName = HeaderName::from_static("x-prometheus-remote-write-samples-written");
 const HISTOGRAMS: HeaderName = HeaderName::from_static("x-prometheus-remote-write-histograms-written");
@@ -45,6 +51,10 @@ pub(crate) struct Decoded {
     pub(crate) exemplars: u64,
     pub(crate) metadata: Descriptions,
     pub(crate) refused: Refused,
+    /// Series go by their numbers.
+    by_number: bool,
+    /// Series whose numbers are to be learnt.
+    unknown: Vec<(Key, Box<[u8]>)>,
 }
 
 /// What one decoding may take.
@@ -87,19 +97,30 @@ impl Decoded {
 /// A series that begins with its first sample: one of which nothing is taken does not come into being.
 struct Begins<'b, 'l> {
     batch: Option<&'b mut SampleBatch>,
-    labels: &'l [u8],
+    who: Who<'l>,
     begun: Option<SeriesSamples<'b>>,
 }
 
+/// Which series.
+#[derive(Clone, Copy)]
+enum Who<'l> {
+    /// By its labels as they are stored.
+    Labels(&'l [u8]),
+    Id(SeriesId),
+}
+
 impl<'b, 'l> Begins<'b, 'l> {
-    fn new(batch: &'b mut SampleBatch, labels: &'l [u8]) -> Self {
-        Self { batch: Some(batch), labels, begun: None }
+    fn new(batch: &'b mut SampleBatch, who: Who<'l>) -> Self {
+        Self { batch: Some(batch), who, begun: None }
     }
 
     #[inline]
     fn samples(&mut self) -> &mut SeriesSamples<'b> {
         match self.batch.take() {
-            Some(batch) => self.begun.insert(batch.series_bytes(self.labels)),
+            Some(batch) => self.begun.insert(match self.who {
+                Who::Labels(labels) => batch.series_bytes(labels),
+                Who::Id(id) => batch.series_id(id),
+            }),
             None => self.begun.as_mut().expect("begun when the batch was taken"),
         }
     }
@@ -113,6 +134,29 @@ fn exemplar(labels: &LabelSet<'_>, value: f64, time_ms: i64) -> Result<Exemplar,
         false => None,
     };
     Ok(Exemplar { time_ms, value, labels })
+}
+
+/// Reads a body, where it may take its time.
+async fn decode(
+    app: &App,
+    body: Bytes,
+    version: Version,
+    known: Option<Arc<Known>>,
+) -> Result<Decoded, ApiError> {
+    let bytes_max = app.service.limits().request_bytes;
+    let bounds = Bounds {
+        label_bytes_max: bytes_max.saturating_mul(LABEL_BYTES_PER_BYTE),
+        floor_ms: app.store()?.floor(),
+    };
+    let size = body.len();
+    let work = move || {
+        let inflated = body::inflate(Encoding::Snappy, &body, bytes_max)?;
+        Ok::<_, ApiError>(match version {
+            Version::One => v1::decode(&inflated, bounds, known.as_deref())?,
+            Version::Two => v2::decode(&inflated, bounds)?,
+        })
+    };
+    if size <= INLINE_BYTES_MAX { work() } else { app.take_in(work).await? }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,24 +208,22 @@ async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response
         _ => return Err(ApiError::new(Kind::MediaType, "Content-Encoding has to be snappy")),
     }
     let body = body::read(app, request).await?;
-    let bytes_max = app.service.limits().request_bytes;
-    let bounds = Bounds {
-        label_bytes_max: bytes_max.saturating_mul(LABEL_BYTES_PER_BYTE),
-        floor_ms: app.store()?.floor(),
-    };
-    let size = body.len();
-    let decode = move || {
-        let inflated = body::inflate(Encoding::Snappy, &body, bytes_max)?;
-        Ok::<_, ApiError>(match version {
-            Version::One => v1::decode(&inflated, bounds)?,
-            Version::Two => v2::decode(&inflated, bounds)?,
-        })
-    };
-    let decoded = if size <= INLINE_BYTES_MAX { decode()? } else { app.take_in(decode).await?? };
-    let Decoded { batch, samples, histograms, exemplars, metadata, refused } = decoded;
-    if samples + histograms + exemplars > 0 {
-        ingest::append(app, caller, batch).await?;
+    // What changes or drops series by their labels has to see them.
+    let known = (!ingest::looks_at_labels(app)).then(|| app.known.clone());
+    let mut decoded = decode(app, body.clone(), version, known.clone()).await?;
+    let mut written = false;
+    if decoded.by_number && !decoded.batch.is_empty() {
+        written = ingest::append_numbered(app, caller, &decoded.batch).await?;
+        if !written {
+            app.known.forget();
+            decoded = decode(app, body, version, None).await?;
+        }
     }
+    let Decoded { batch, samples, histograms, exemplars, metadata, mut refused, unknown, .. } = decoded;
+    if !written && samples + histograms + exemplars > 0 {
+        ingest::push(app, caller, batch, &mut refused).await?;
+    }
+    app.known.learn(unknown, &app.store()?);
     described::store(app, metadata).await?;
     let mut response = match refused.into_error() {
         None => StatusCode::NO_CONTENT.into_response(),

@@ -7,16 +7,18 @@ use crate::labels::{LabelSet, Rejected};
 use crate::protobuf::{Fields, Malformed, Value};
 
 use super::histogram::{self, Timed};
-use super::{Begins, Bounds, Decoded, Fault};
+use super::known::{Known, Reading};
+use super::{Begins, Bounds, Decoded, Fault, Who};
 
-/// Reads a request.
-pub(crate) fn decode(bytes: &[u8], bounds: Bounds) -> Result<Decoded, Fault> {
+/// Reads a request; with `known`, series that are known go by their numbers.
+pub(crate) fn decode(bytes: &[u8], bounds: Bounds, known: Option<&Known>) -> Result<Decoded, Fault> {
     let mut decoded = Decoded::default();
     let mut labels = LabelSet::default();
+    let known = known.map(Known::read);
     let mut fields = Fields(bytes);
     while let Some((number, value)) = fields.next()? {
         match number {
-            1 => series(value.bytes()?, bounds, &mut labels, &mut decoded)?,
+            1 => series(value.bytes()?, bounds, (&mut labels, known.as_ref()), &mut decoded)?,
             3 => metadata(value, &mut decoded)?,
             _ => {}
         }
@@ -40,12 +42,36 @@ fn metadata(message: Value<'_>, decoded: &mut Decoded) -> Result<(), Malformed> 
     Ok(())
 }
 
+/// The labels of a series as they were sent, and what comes behind them; `None` when there are labels behind that.
+fn split(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, Malformed> {
+    let mut fields = Fields(bytes);
+    let mut end = 0;
+    let mut ended = false;
+    while let Some((number, _)) = fields.next()? {
+        match (number, ended) {
+            (1, true) => return Ok(None),
+            (1, false) => end = bytes.len() - fields.0.len(),
+            _ => ended = true,
+        }
+    }
+    Ok(bytes.split_at_checked(end))
+}
+
 fn series<'a>(
     bytes: &'a [u8],
     bounds: Bounds,
-    labels: &mut LabelSet<'a>,
+    (labels, known): (&mut LabelSet<'a>, Option<&Reading<'_>>),
     decoded: &mut Decoded,
 ) -> Result<(), Fault> {
+    let sent = match known {
+        Some(_) => split(bytes)?,
+        None => None,
+    };
+    let found = known.zip(sent).map(|(known, (labels, rows))| (known.find(labels), rows));
+    if let Some(((_, Some(id)), rows)) = found {
+        decoded.by_number = true;
+        return rows_of(rows, bounds, Who::Id(id), decoded);
+    }
     labels.clear();
     let mut rows = 0_u64;
     let mut fields = Fields(bytes);
@@ -69,7 +95,15 @@ fn series<'a>(
             return Ok(());
         }
     };
-    let mut into = Begins::new(&mut decoded.batch, stored);
+    if let Some(((key, _), _)) = found {
+        decoded.unknown.push((key, stored.into()));
+    }
+    rows_of(bytes, bounds, Who::Labels(stored), decoded)
+}
+
+/// Takes the samples, exemplars and histograms of a series.
+fn rows_of(bytes: &[u8], bounds: Bounds, who: Who<'_>, decoded: &mut Decoded) -> Result<(), Fault> {
+    let mut into = Begins::new(&mut decoded.batch, who);
     let mut fields = Fields(bytes);
     while let Some((number, value)) = fields.next()? {
         match number {

@@ -7,7 +7,7 @@ use crate::labels::{LabelSet, METRIC_NAME, Rejected};
 use crate::protobuf::{Fields, Malformed, Value};
 
 use super::histogram::{self, Timed};
-use super::{Begins, Bounds, Decoded, Fault};
+use super::{Begins, Bounds, Decoded, Fault, Who};
 
 /// Reads a request.
 pub(crate) fn decode(bytes: &[u8], bounds: Bounds) -> Result<Decoded, Fault> {
@@ -90,7 +90,7 @@ impl<'a> Work<'a, '_> {
         if self.label_bytes > bounds.label_bytes_max {
             return Err(Fault::LabelBytes);
         }
-        let mut into = Begins::new(&mut decoded.batch, stored);
+        let mut into = Begins::new(&mut decoded.batch, Who::Labels(stored));
         let mut fields = Fields(bytes);
         while let Some((number, value)) = fields.next()? {
             match number {

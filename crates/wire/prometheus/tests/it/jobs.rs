@@ -269,3 +269,26 @@ async fn drop_rules_and_derived_metrics_are_set_while_it_runs() {
     assert_eq!(server.get(derived).await.json()["data"], serde_json::json!({}));
     running.stop().await;
 }
+
+#[tokio::test]
+async fn what_is_pushed_is_relabelled() {
+    let running = start(
+        &[],
+        "ingest_relabel_configs:
+- {source_labels: [__name__], regex: 'debug_.*', action: drop}
+- {source_labels: [pod], regex: '(.*)-[0-9]+', target_label: workload, replacement: '$1'}
+- {regex: pod, action: labeldrop}
+- {source_labels: [__name__], regex: nameless, target_label: __name__, replacement: ''}
+",
+    );
+    let server = &running.server;
+    server
+        .import(
+            "debug_x 1 1\nup{pod=\"web-1\"} 1 1000\nup{pod=\"web-2\"} 2 2000\nnameless 1 1\nplain 3 3000\n",
+        )
+        .await;
+    server.send("POST", "/write", &[], b"debug_y v=1 1\nload,pod=db-7 v=2 4000000").await.is(204);
+    let lines = ["load_v{workload=\"db\"} 4:2", "plain 3000:3", "up{workload=\"web\"} 1000:1 2000:2"];
+    assert_eq!(server.dump(), lines.join("\n"));
+    running.stopped.abort();
+}

@@ -2,8 +2,9 @@
 
 use axum::Extension;
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::http::{Request, Response};
+use http_body_util::BodyExt as _;
 use ropewalk::Database;
 use ropewalk::series::{Matcher, Samples};
 use ropewalk_prometheus::{Config, Prometheus, PrometheusSettings};
@@ -20,6 +21,7 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: axum::http::HeaderMap,
     pub(crate) body: Vec<u8>,
+    pub(crate) trailers: axum::http::HeaderMap,
 }
 
 impl Reply {
@@ -68,6 +70,7 @@ impl Server {
         let prometheus = Prometheus::new(service.clone(), settings, config).unwrap();
         let router = prometheus
             .routes()
+            .merge(prometheus.calls())
             .layer(Extension(caller))
             .merge(ropewalk_prometheus::open_routes(service.clone()));
         Self { service, prometheus, router }
@@ -87,8 +90,10 @@ impl Server {
         let request = request.body(Body::from(body.to_vec())).unwrap();
         let response: Response<Body> = self.router.clone().oneshot(request).await.unwrap();
         let (head, body) = response.into_parts();
-        let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();
-        Reply { status: head.status.as_u16(), headers: head.headers, body }
+        let body = body.collect().await.unwrap();
+        let trailers = body.trailers().cloned().unwrap_or_default();
+        let body = body.to_bytes().to_vec();
+        Reply { status: head.status.as_u16(), headers: head.headers, body, trailers }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {

@@ -107,9 +107,90 @@ async fn what_is_not_taken_is_counted() {
         server.dump()
     );
     send(&server, &Message(b"\x0a\x05ab".to_vec())).await.says(400, "malformed protobuf");
-    server.send("POST", PATH, &[("content-type", "application/json")], b"{}").await.is(415);
+    server.send("POST", PATH, &[("content-type", "text/plain")], b"{}").await.is(415);
     // A value within values without end.
     let deep = (0..100).fold(m().bytes(1, "x"), |inner, _| m().message(5, m().message(1, inner)));
     let resource = m().message(1, m().message(1, m().bytes(1, "a").message(2, deep)));
     send(&server, &m().message(1, resource)).await.says(400, "too deep");
+}
+
+#[tokio::test]
+async fn the_same_as_json() {
+    let server = Server::new();
+    let json = r#"{"resourceMetrics":[{
+        "resource":{"attributes":[
+            {"key":"service.name","value":{"stringValue":"shop"}},
+            {"key":"tags","value":{"arrayValue":{"values":[{"intValue":"1"},{"boolValue":true},{"bytesValue":"/w=="}]}}}]},
+        "scopeMetrics":[{"scope":{"name":"s"},"metrics":[
+            {"name":"queue.length","unit":"1","gauge":{"dataPoints":[
+                {"timeUnixNano":"2000000000","asDouble":0.5,"attributes":[{"key":"a","value":{"doubleValue":1.5}}]},
+                {"timeUnixNano":2000000000,"asDouble":"NaN"}]}},
+            {"name":"requests","description":"Some help.","sum":{"aggregationTemporality":2,"isMonotonic":true,"dataPoints":[
+                {"startTimeUnixNano":"1000000000","timeUnixNano":"2000000000","asInt":"3",
+                 "exemplars":[{"timeUnixNano":"1500000000","asInt":7,"traceId":"5B8EFFF798038103D269B633813FC60C"}]}]}},
+            {"name":"size","unit":"By","exponentialHistogram":{"aggregationTemporality":2,"dataPoints":[
+                {"timeUnixNano":"2000000000","count":"7","sum":8.5,"scale":-1,"zeroCount":1,
+                 "positive":{"offset":2,"bucketCounts":["5","0",1]}}]}},
+            {"name":"delta","sum":{"aggregationTemporality":1,"dataPoints":[{"asInt":1}]}}]}]}]}"#;
+    let reply = server.send("POST", PATH, &[("content-type", "application/json")], json.as_bytes()).await;
+    assert_eq!(reply.header("content-type"), "application/json");
+    assert_eq!(reply.is(200).json()["partialSuccess"]["rejectedDataPoints"], "1");
+    let lines = [
+        "queue_length_ratio{a=\"1.5\",job=\"shop\"} 2000:0.5",
+        "queue_length_ratio{job=\"shop\"} 2000:NaN",
+        "requests_total{job=\"shop\"} 2000:3@1000",
+        "size_bytes{job=\"shop\"} 2000:Histogram { hint: Unknown, schema: -1, zero_threshold: 1e-128, zero_count: 1.0, count: 7.0, \
+         sum: 8.5, positive: [Bucket { index: 3, count: 5.0 }, Bucket { index: 5, count: 1.0 }], negative: [], custom: [] }",
+        "target_info{job=\"shop\",tags=\"[\\\"1\\\",\\\"true\\\",\\\"ff\\\"]\"} 2000:1",
+    ];
+    assert_eq!(server.dump(), lines.join("\n"));
+    let exemplars = server.get("/api/v1/query_exemplars?query=requests_total&start=0&end=5").await.json();
+    assert_eq!(
+        exemplars["data"][0]["exemplars"][0]["labels"]["trace_id"],
+        "5b8efff798038103d269b633813fc60c"
+    );
+    let all_taken =
+        server.send("POST", PATH, &[("content-type", "application/json; charset=utf-8")], b"{}").await;
+    assert_eq!(all_taken.is(200).text(), "{}");
+    server
+        .send("POST", PATH, &[("content-type", "application/json")], b"{\"resourceMetrics\":7}")
+        .await
+        .says(400, "resourceMetrics holds a number");
+}
+
+#[tokio::test]
+async fn the_same_over_grpc() {
+    const CALL: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+    let server = Server::new();
+    let framed =
+        |flag: u8, message: &[u8]| [&[flag], &(message.len() as u32).to_be_bytes()[..], message].concat();
+    let export = async |headers: &[(&str, &str)], body: &[u8]| {
+        let grpc = [&[("content-type", "application/grpc"), ("te", "trailers")], headers].concat();
+        let reply = server.send("POST", CALL, &grpc, body).await;
+        assert_eq!((reply.is(200).header("content-type"), reply.status), ("application/grpc", 200));
+        reply
+    };
+    let good = request(&[metric("queue.length", "1", 5, m().message(1, point(0.5)))]).0;
+    let reply = export(&[], &framed(0, &good)).await;
+    assert_eq!((reply.body.as_slice(), reply.trailers["grpc-status"].to_str().unwrap()), (&[0; 5][..], "0"));
+    assert!(server.dump().contains("queue_length_ratio{"), "{}", server.dump());
+
+    let delta = metric("delta", "", 7, m().message(1, point(1.0)).int(2, 1).int(3, 1));
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut packed, &request(&[delta]).0).unwrap();
+    let reply = export(&[("grpc-encoding", "gzip")], &framed(1, &packed.finish().unwrap())).await;
+    let why = "metric \"delta\" is not cumulative, and only cumulative ones are kept";
+    assert_eq!(reply.body, framed(0, &m().message(1, m().int(1, 1).bytes(2, why)).0));
+
+    for (headers, body, status, words) in [
+        (&[("grpc-encoding", "lz77")][..], framed(1, &good), "12", "gzip and zstd"),
+        (&[], framed(0, b"\x0a\x05ab"), "3", "malformed protobuf"),
+        (&[], framed(0, &good)[..9].to_vec(), "3", "not one whole message"),
+        (&[], b"\0\0".to_vec(), "3", "not one whole message"),
+        (&[("grpc-encoding", "gzip")], framed(1, b"no gzip"), "3", "could not be inflated"),
+    ] {
+        let reply = export(headers, &body).await;
+        assert_eq!(reply.header("grpc-status"), status, "{:?}", reply.headers);
+        assert!(reply.header("grpc-message").contains(words), "{:?}", reply.headers);
+    }
 }

@@ -175,3 +175,31 @@ async fn a_full_store_is_to_be_tried_again() {
     write(&server, &V1, &series("b")).await.says(429, "at most 1");
     write(&server, &V1, &series("a")).await.is(204);
 }
+
+#[tokio::test]
+async fn series_that_are_known_by_their_bytes() {
+    let server = Server::new();
+    let up = |time: i64| labels(&[("__name__", "up"), ("job", "a")]).message(2, sample(time, 1.0));
+    let send = async |series: Message| {
+        write(&server, &V1, &m().message(1, series)).await.is(204);
+    };
+    for time in 1..4 {
+        send(up(time)).await;
+    }
+    assert_eq!(server.dump(), "up{job=\"a\"} 1:1 2:1 3:1");
+    // The same bytes and one more label behind the samples: another series.
+    send(up(4).message(1, m().bytes(1, "zone").bytes(2, "z"))).await;
+    send(up(5).message(1, m().bytes(1, "zone").bytes(2, "z"))).await;
+    assert_eq!(server.dump(), "up{job=\"a\",zone=\"z\"} 4:1 5:1\nup{job=\"a\"} 1:1 2:1 3:1");
+    // A series that was deleted comes into being again, under another number.
+    server.send("POST", "/api/v1/admin/tsdb/delete_series?match[]=up", &[], b"").await.is(204);
+    assert_eq!(server.dump(), "");
+    let two = m().message(1, up(6)).message(1, labels(&[("__name__", "new")]).message(2, sample(6, 2.0)));
+    write(&server, &V1, &two).await.is(204);
+    send(up(7)).await;
+    assert_eq!(server.dump(), "new 6:2\nup{job=\"a\"} 6:1 7:1");
+    // What is dropped is dropped, known or not.
+    server.send("POST", "/api/v1/config/drop-rules", &[], b"up").await;
+    send(up(8)).await;
+    assert_eq!(server.dump(), "new 6:2\nup{job=\"a\"} 6:1 7:1");
+}
