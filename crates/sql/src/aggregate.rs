@@ -6,12 +6,13 @@ use std::collections::HashSet;
 
 use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
 
-use crate::arith::{Arith, arithmetic, order, out_of_range, put_identity};
+use crate::arith::{Arith, arithmetic, order, out_of_range, put_identity, sort_order};
 use crate::budget::{Budget, value_bytes};
 use crate::cast::{to_f64, to_numeric};
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, Expr, Input};
 use crate::function::element_of;
+use crate::plan::Order;
 use crate::types::{is_integer, is_numeric, rank, shown};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,24 @@ pub(crate) enum Kind {
     BoolOr,
     StringAgg,
     ArrayAgg(Scalar),
+    /// `percentile_cont`: between the two values that stand around the fraction.
+    PercentileCont,
+    /// `percentile_disc`: the first value that reaches the fraction.
+    PercentileDisc,
+    /// The most frequent value.
+    Mode,
+}
+
+impl Kind {
+    /// True when it is called with WITHIN GROUP.
+    pub(crate) fn is_of_ordered_set(self) -> bool {
+        matches!(self, Self::PercentileCont | Self::PercentileDisc | Self::Mode)
+    }
+
+    /// True when the order of the rows shows in the result.
+    pub(crate) fn minds_order(self) -> bool {
+        self.is_of_ordered_set() || matches!(self, Self::StringAgg | Self::ArrayAgg(_))
+    }
 }
 
 /// An aggregate of a query.
@@ -37,6 +56,8 @@ pub(crate) struct Aggregate {
     pub(crate) types: Vec<Type>,
     pub(crate) distinct: bool,
     pub(crate) filter: Option<Expr>,
+    /// The order in which it takes its rows; empty: as they come.
+    pub(crate) order: Vec<Order>,
     pub(crate) ty: Type,
 }
 
@@ -49,10 +70,15 @@ pub(crate) struct Resolved {
 pub(crate) fn is_aggregate(name: &str) -> bool {
     const NAMES: [&str; 10] =
         ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "array_agg"];
-    NAMES.contains(&name)
+    NAMES.contains(&name) || is_of_ordered_set(name)
 }
 
-/// The aggregate that a name and argument types mean.
+/// True for names that go with WITHIN GROUP.
+pub(crate) fn is_of_ordered_set(name: &str) -> bool {
+    matches!(name, "percentile_cont" | "percentile_disc" | "mode")
+}
+
+/// The aggregate that a name and argument types mean. What WITHIN GROUP orders comes first.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
     let unknown = || {
         let types: Vec<String> = types.iter().map(|ty| shown(*ty)).collect();
@@ -94,6 +120,18 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
             let element = element_of(ty).ok_or_else(unknown)?;
             answer(Kind::ArrayAgg(element), &[ty], Type::Array(element))
         }
+        ("percentile_cont", 2) => {
+            let ty = first.filter(|ty| rank(*ty).is_some()).ok_or_else(unknown)?;
+            answer(Kind::PercentileCont, &[plain(ty), Type::FLOAT8], Type::FLOAT8)
+        }
+        ("percentile_disc", 2) => {
+            let ty = first.filter(|ty| ty.is_ordered()).ok_or_else(unknown)?;
+            answer(Kind::PercentileDisc, &[ty, Type::FLOAT8], ty)
+        }
+        ("mode", 1) => {
+            let ty = first.filter(|ty| ty.is_ordered()).ok_or_else(unknown)?;
+            answer(Kind::Mode, &[ty], ty)
+        }
         _ => Err(unknown()),
     }
 }
@@ -110,13 +148,19 @@ enum State {
     Some(Option<bool>),
     Text(Option<String>),
     List(Vec<Value<'static>>),
+    /// Values in order, and the fraction that is asked for.
+    Ranked(Vec<Value<'static>>, Option<f64>),
 }
+
+/// A row that waits for its place in the order: sort keys, arguments.
+type Waiting = (Vec<Value<'static>>, Vec<Value<'static>>);
 
 /// One aggregate of one group, while its rows pass.
 #[derive(Debug, Clone)]
 pub(crate) struct Running {
     state: State,
     seen: HashSet<Vec<u8>>,
+    waiting: Vec<Waiting>,
 }
 
 impl Aggregate {
@@ -132,8 +176,9 @@ impl Aggregate {
             Kind::BoolOr => State::Some(None),
             Kind::StringAgg => State::Text(None),
             Kind::ArrayAgg(_) => State::List(Vec::new()),
+            Kind::PercentileCont | Kind::PercentileDisc | Kind::Mode => State::Ranked(Vec::new(), None),
         };
-        Running { state, seen: HashSet::new() }
+        Running { state, seen: HashSet::new(), waiting: Vec::new() }
     }
 
     /// Takes one row.
@@ -155,7 +200,26 @@ impl Aggregate {
             }
             return Ok(());
         };
-        let value = first.eval(cx, input)?;
+        if !self.order.is_empty() {
+            let owned = |expr: &Expr| Ok(expr.eval(cx, input)?.into_owned());
+            let keys = self.order.iter().map(|order| owned(&order.expr)).collect::<Result<Vec<_>>>()?;
+            let arguments = self.arguments.iter().map(owned).collect::<Result<Vec<_>>>()?;
+            budget.take(keys.iter().chain(&arguments).map(value_bytes).sum::<usize>() + 64)?;
+            running.waiting.push((keys, arguments));
+            return Ok(());
+        }
+        let second = || self.arguments.get(1).map(|second| second.eval(cx, input)).transpose();
+        self.push(running, first.eval(cx, input)?, second, budget)
+    }
+
+    /// Takes the arguments of one row; the second where it is needed.
+    fn push<'v>(
+        &self,
+        running: &mut Running,
+        value: Value<'v>,
+        second: impl FnOnce() -> Result<Option<Value<'v>>>,
+        budget: &Budget,
+    ) -> Result<()> {
         if value.is_null() && !matches!(self.kind, Kind::ArrayAgg(_)) {
             return Ok(());
         }
@@ -219,9 +283,7 @@ impl Aggregate {
                 match text {
                     None => *text = Some(next.clone().into_owned()),
                     Some(text) => {
-                        if let Some(Value::Text(separator)) =
-                            self.arguments.get(1).map(|separator| separator.eval(cx, input)).transpose()?
-                        {
+                        if let Some(Value::Text(separator)) = second()? {
                             budget.take(separator.len())?;
                             *text += &separator;
                         }
@@ -233,12 +295,39 @@ impl Aggregate {
                 budget.take(value_bytes(&value))?;
                 list.push(value.into_owned());
             }
+            State::Ranked(list, fraction) => {
+                if list.is_empty() && self.kind != Kind::Mode {
+                    *fraction = second()?.as_ref().and_then(to_f64);
+                }
+                budget.take(value_bytes(&value))?;
+                list.push(value.into_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the rows that waited, in their order.
+    fn settle(&self, running: &mut Running) -> Result<()> {
+        let mut waiting = std::mem::take(&mut running.waiting);
+        waiting.sort_by(|(left, _), (right, _)| {
+            let pairs = self.order.iter().zip(left.iter().zip(right));
+            let orders = pairs.map(|(order, (l, r))| sort_order(l, r, order.descending, order.nulls_first));
+            orders.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
+        });
+        // They are paid for.
+        let budget = Budget::new(usize::MAX);
+        for (_, arguments) in waiting {
+            let mut arguments = arguments.into_iter();
+            if let Some(first) = arguments.next() {
+                self.push(running, first, || Ok(arguments.next()), &budget)?;
+            }
         }
         Ok(())
     }
 
     /// The value for the rows that were taken.
-    pub(crate) fn finish(&self, running: Running) -> Result<Value<'static>> {
+    pub(crate) fn finish(&self, mut running: Running) -> Result<Value<'static>> {
+        self.settle(&mut running)?;
         let overflow = || out_of_range(self.ty);
         let average = |sum: Numeric, count: i64| {
             let quotient = sum.checked_div(Numeric::from(count)).ok_or_else(overflow)?;
@@ -272,6 +361,45 @@ impl Aggregate {
                 }
                 _ => Value::Null,
             },
+            State::Ranked(list, fraction) => self.ranked(list, fraction)?,
         })
     }
+
+    /// What an aggregate of an ordered set answers for its values in order.
+    fn ranked(&self, list: Vec<Value<'static>>, fraction: Option<f64>) -> Result<Value<'static>> {
+        if self.kind == Kind::Mode {
+            return Ok(most_frequent(list));
+        }
+        let Some(fraction) = fraction else { return Ok(Value::Null) };
+        if !(0.0..=1.0).contains(&fraction) {
+            let message = format!("percentile value {fraction} is not between 0 and 1");
+            return Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, message));
+        }
+        let last = list.len().saturating_sub(1);
+        let at = |place: usize| list.get(place.min(last)).cloned().unwrap_or(Value::Null);
+        if self.kind == Kind::PercentileDisc {
+            let rows = (fraction * list.len() as f64).ceil() as usize;
+            return Ok(at(rows.saturating_sub(1)));
+        }
+        let place = fraction * last as f64;
+        let around = (to_f64(&at(place.floor() as usize)), to_f64(&at(place.ceil() as usize)));
+        Ok(match around {
+            (Some(below), Some(above)) => Value::Float8(below + place.fract() * (above - below)),
+            _ => Value::Null,
+        })
+    }
+}
+
+/// The value that occurs most often in a list in order; the first of several.
+fn most_frequent(list: Vec<Value<'static>>) -> Value<'static> {
+    let (mut best, mut most) = (Value::Null, 0);
+    let mut rest = list.as_slice();
+    while let Some(first) = rest.first() {
+        let run = rest.iter().take_while(|value| order(first, value).is_eq()).count();
+        if run > most {
+            (best, most) = (first.clone(), run);
+        }
+        rest = rest.get(run..).unwrap_or_default();
+    }
+    best
 }

@@ -9,6 +9,7 @@ use sqlparser::ast::{BinaryOperator, UnaryOperator};
 
 use crate::aggregate::{self, Aggregate};
 use crate::arith::{Arith, Compare};
+use crate::array_query::gathered;
 use crate::cast::{Strength, allowed};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
@@ -776,7 +777,7 @@ impl<'b, 'a> Binder<'b, 'a> {
         else {
             return Err(unsupported(format!("the call {function}")));
         };
-        if !within_group.is_empty() {
+        if !within_group.is_empty() && (over.is_some() || !aggregate::is_of_ordered_set(&name)) {
             return Err(unsupported(format!("the call {function}")));
         }
         if let Some(over) = over {
@@ -787,10 +788,13 @@ impl<'b, 'a> Binder<'b, 'a> {
         let list = match args {
             ast::FunctionArguments::None => &none,
             ast::FunctionArguments::List(list) => list,
+            ast::FunctionArguments::Subquery(query) if name == "array" && filter.is_none() => {
+                return self.bind(&ast::Expr::Subquery(Box::new(gathered(query)?)));
+            }
             ast::FunctionArguments::Subquery(_) => return Err(unsupported(format!("the call {function}"))),
         };
         if aggregate::is_aggregate(&name) {
-            return self.aggregate(&name, list, filter.as_deref());
+            return self.aggregate(&name, list, filter.as_deref(), within_group);
         }
         if filter.is_some() || list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
             return Err(unsupported(format!("the call {function}")));

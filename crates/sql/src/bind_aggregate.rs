@@ -16,13 +16,14 @@ impl Binder<'_, '_> {
         name: &str,
         list: &ast::FunctionArgumentList,
         filter: Option<&ast::Expr>,
+        within: &[ast::OrderByExpr],
     ) -> Result<Typed> {
         let Some(aggregates) = self.aggregates.take() else {
             let message = format!("aggregate functions are not allowed in {}", self.clause);
             return Err(SqlError::new(state::GROUPING_ERROR, message));
         };
         // Without a place for them, aggregates within aggregates are refused.
-        let bound = self.aggregate_parts(name, list, filter);
+        let bound = self.aggregate_parts(name, list, filter, within);
         let bound = bound.map(|aggregate| {
             let ty = aggregate.ty;
             let known = aggregates.iter().position(|known| *known == aggregate);
@@ -41,17 +42,29 @@ impl Binder<'_, '_> {
         name: &str,
         list: &ast::FunctionArgumentList,
         filter: Option<&ast::Expr>,
+        within: &[ast::OrderByExpr],
     ) -> Result<Aggregate> {
         let clause = std::mem::replace(&mut self.clause, "an aggregate");
         let ast::FunctionArgumentList { duplicate_treatment, args, clauses } = list;
-        if !clauses.is_empty() {
-            return Err(unsupported(format!(
-                "{name} with {}",
-                clauses.iter().map(ToString::to_string).collect::<String>()
-            )));
-        }
+        let is_of_set = aggregate::is_of_ordered_set(name);
+        let order = match (clauses.as_slice(), within) {
+            ([], []) if is_of_set => {
+                let message = format!("WITHIN GROUP is required for ordered-set aggregate {name}");
+                return Err(SqlError::new(state::WRONG_OBJECT_TYPE, message));
+            }
+            ([], [one]) if is_of_set => std::slice::from_ref(one),
+            ([], []) => &[],
+            ([ast::FunctionArgumentClause::OrderBy(order)], []) if !is_of_set => order.as_slice(),
+            _ => return Err(unsupported(format!("{name} with {}", shown(clauses, within)))),
+        };
         let distinct = *duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
+        if distinct && is_of_set {
+            return Err(unsupported(format!("DISTINCT in {name}")));
+        }
         let mut arguments = Vec::new();
+        if let (true, [one]) = (is_of_set, within) {
+            arguments.push(self.bind(&one.expr)?);
+        }
         for argument in args {
             match argument {
                 ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => {
@@ -63,6 +76,7 @@ impl Binder<'_, '_> {
             }
         }
         let filter = filter.map(|filter| self.condition(filter)).transpose()?;
+        let order = order.iter().map(|item| self.order_item(item)).collect::<Result<Vec<_>>>()?;
         self.clause = clause;
         let types: Vec<Option<Type>> = arguments.iter().map(|argument| argument.ty).collect();
         let resolved = aggregate::resolve(name, &types)?;
@@ -72,6 +86,19 @@ impl Binder<'_, '_> {
             .map(|(argument, ty)| self.settle(argument, *ty, Strength::Implicit))
             .collect();
         let types = types.iter().zip(&resolved.arguments).map(|(found, ty)| found.unwrap_or(*ty)).collect();
-        Ok(Aggregate { kind: resolved.kind, arguments: settled?, types, distinct, filter, ty: resolved.ty })
+        let arguments = settled?;
+        if distinct && order.iter().any(|order| !arguments.contains(&order.expr)) {
+            let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
+            return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+        }
+        let order = if resolved.kind.minds_order() { order } else { Vec::new() };
+        Ok(Aggregate { kind: resolved.kind, arguments, types, distinct, filter, order, ty: resolved.ty })
     }
+}
+
+/// Clauses of a call as they were written.
+fn shown(clauses: &[ast::FunctionArgumentClause], within: &[ast::OrderByExpr]) -> String {
+    let clauses = clauses.iter().map(ToString::to_string);
+    let within = within.iter().map(|item| format!("WITHIN GROUP (ORDER BY {item})"));
+    clauses.chain(within).collect::<Vec<_>>().join(" ")
 }

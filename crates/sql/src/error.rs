@@ -57,6 +57,7 @@ pub mod state {
     pub const AMBIGUOUS_COLUMN: SqlState = SqlState("42702");
     pub const UNDEFINED_COLUMN: SqlState = SqlState("42703");
     pub const UNDEFINED_OBJECT: SqlState = SqlState("42704");
+    pub const WRONG_OBJECT_TYPE: SqlState = SqlState("42809");
     pub const DUPLICATE_OBJECT: SqlState = SqlState("42710");
     pub const DUPLICATE_ALIAS: SqlState = SqlState("42712");
     pub const GROUPING_ERROR: SqlState = SqlState("42803");

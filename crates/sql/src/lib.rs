@@ -38,6 +38,7 @@
 mod access;
 mod aggregate;
 mod arith;
+mod array_query;
 mod binary;
 mod bind;
 mod bind_aggregate;

@@ -135,6 +135,11 @@ fn columns_of(returning: Option<&Returning>) -> Option<Arc<[ResultColumn]>> {
 }
 
 impl Prepared {
+    /// True for SELECT ... FOR UPDATE and its kind.
+    pub(crate) fn locks(&self) -> bool {
+        matches!(&*self.statement, Statement::Sql(ast::Statement::Query(query)) if !query.locks.is_empty())
+    }
+
     /// Plans a statement as `access` sees the tables.
     pub(crate) fn plan(
         statement: Arc<Statement>,
@@ -183,6 +188,20 @@ impl Prepared {
         planner: &mut Planner<'_>,
     ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
         Ok(match statement {
+            ast::Statement::Query(query) if !query.locks.is_empty() => {
+                for lock in &query.locks {
+                    if lock.nonblock == Some(ast::NonBlock::SkipLocked) {
+                        return Err(SqlError::unsupported(
+                            "SKIP LOCKED",
+                            "no row is ever locked: of two transactions that take the same row one fails with 40001",
+                        ));
+                    }
+                }
+                // What a serializable transaction reads holds at its commit, or it fails: nothing is to be locked.
+                let mut plain = query.clone();
+                plain.locks.clear();
+                return Self::plan_sql(&ast::Statement::Query(plain), planner);
+            }
             ast::Statement::Query(query) => {
                 if let Some(function) = Append::of(query) {
                     let append = Append::plan(function, planner)?;

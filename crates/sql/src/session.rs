@@ -317,6 +317,13 @@ impl Session {
         if open.read_only && prepared.writes() {
             return Err(read_only(&prepared.statement));
         }
+        if open.isolation != Isolation::Serializable && prepared.locks() {
+            let what = format!("FOR UPDATE at {}", isolation_name(open.isolation));
+            return Err(SqlError::unsupported(
+                what,
+                "a serializable transaction, the default, keeps what it reads",
+            ));
+        }
         let env = self.db.engine().env();
         prepared.renew(Access::Transaction(&self.db, &mut open.transaction))?;
         let bound = prepared.bound(params)?;

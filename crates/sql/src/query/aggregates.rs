@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Result as DfResult, ScalarValue};
 use datafusion::functions_aggregate::bool_and_or::{bool_and_udaf, bool_or_udaf};
 use datafusion::functions_aggregate::count::count_udaf;
@@ -143,6 +144,7 @@ impl Planner<'_> {
             // GROUP BY () without aggregates: one row.
             computed.push(count_udaf().call(vec![lit(1_i64)]).alias(self.whole()?.fresh('c')));
         }
+        let plan = if self.whole()?.single { one_partition(plan)? } else { plan };
         let builder = LogicalPlanBuilder::from(plan).aggregate(group_exprs, computed);
         let plan = built(builder.and_then(|builder| builder.build()))?;
         let is_plain = shown.is_empty()
@@ -266,17 +268,39 @@ impl Planner<'_> {
             types.push(ty);
             arguments.push(expr);
         }
+        let own = arguments.len();
+        // What orders the rows travels behind the arguments.
+        let mut order = aggregate.order.clone();
+        for key in &mut order {
+            let (expr, _, ty) = self.translated(&key.expr, key.ty, cols)?;
+            key.expr = Expr::Column(arguments.len());
+            types.push(ty);
+            arguments.push(expr);
+        }
         let whole_plan = self.whole()?;
         whole_plan.single = true;
         let inner = Aggregate {
-            arguments: (0..arguments.len()).map(Expr::Column).collect(),
+            arguments: (0..own).map(Expr::Column).collect(),
             filter: None,
+            order,
             ..aggregate.clone()
         };
         let form = data_type(aggregate.ty);
         let function = RowAggregate::function(inner, types, form.clone(), whole_plan.around.clone());
         whole(Computed { distinct: false, ..plain(function, arguments, form, aggregate.ty) })
     }
+}
+
+/// The plan, such that its rows come in one partition: an aggregate of ours is computed as a whole. A union has a partition
+/// for each side; only a limit, here one that is never reached, has the engine put them together.
+fn one_partition(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let has_union = built(plan.exists(|part| Ok(matches!(part, LogicalPlan::Union(_)))))?;
+    if !has_union {
+        return Ok(plan);
+    }
+    built(
+        LogicalPlanBuilder::from(plan).limit(0, Some(i64::MAX as usize)).and_then(|builder| builder.build()),
+    )
 }
 
 /// An aggregate of ours as one of the engine's.

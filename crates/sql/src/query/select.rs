@@ -3,7 +3,11 @@
 //!   FROM ─▶ WHERE ─▶ GROUP BY, aggregates ─▶ HAVING ─▶ windows ─▶ output ─▶ DISTINCT ─▶ ORDER BY ─▶ LIMIT
 
 use datafusion::common::Column;
-use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder, Operator, SortExpr};
+use datafusion::functions_window::row_number::row_number_udwf;
+use datafusion::logical_expr::expr::WindowFunction;
+use datafusion::logical_expr::{
+    Expr as Df, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, Operator, SortExpr, WindowFrame, lit,
+};
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
@@ -348,9 +352,6 @@ impl Planner<'_> {
         projected: &[(Expr, ResultColumn)],
     ) -> Result<Vec<(Expr, Type)>> {
         let Some(ast::Distinct::On(items)) = distinct else { return Ok(Vec::new()) };
-        if !items.is_empty() {
-            return Err(unsupported("DISTINCT ON"));
-        }
         let mut on = Vec::new();
         for item in items {
             let item = ast::OrderByExpr {
@@ -413,21 +414,12 @@ impl Planner<'_> {
             keys.map(|(place, order)| Ok(sort_key(key(all, *place)?, order))).collect()
         };
         if !on.is_empty() {
-            let on_keys: Result<Vec<Df>> = on_places.iter().map(|place| key(&all, *place)).collect();
-            let on_keys = on_keys?;
-            let keys = sort_keys(&all)?;
-            if keys.iter().take(on_keys.len()).any(|key| !on_keys.contains(&key.expr)) {
+            if orders.iter().take(on.len()).any(|order| on.iter().all(|(expr, _)| *expr != order.expr)) {
                 let message = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions";
                 return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
             }
-            let selected = all.iter().map(Col::expr).collect();
-            let sort = (!keys.is_empty()).then_some(keys);
-            plan = built(
-                LogicalPlanBuilder::from(plan).distinct_on(on_keys, selected, sort).and_then(|b| b.build()),
-            )?;
-            let exprs = plan.schema().columns().into_iter().zip(&all);
-            let exprs = exprs.map(|(c, col)| (Df::Column(c), col.form.clone(), col.ty)).collect();
-            (plan, all) = self.projected(plan, exprs)?;
+            let keys: Result<Vec<Df>> = on_places.iter().map(|place| key(&all, *place)).collect();
+            plan = first_of_each(plan, keys?, sort_keys(&all)?)?;
         }
         if !orders.is_empty() {
             let keys = sort_keys(&all)?;
@@ -450,6 +442,20 @@ impl Planner<'_> {
         let keys = cols.iter().enumerate().map(|(place, col)| (Expr::Column(place), col.ty)).collect();
         self.grouped(plan, &cols, &Keys { exprs: keys, sets: None }, &[])
     }
+}
+
+/// The first row, in `order`, of those with the same `keys`.
+fn first_of_each(plan: LogicalPlan, keys: Vec<Df>, order: Vec<SortExpr>) -> Result<LogicalPlan> {
+    let number = Df::from(WindowFunction::new(row_number_udwf(), Vec::new())).partition_by(keys);
+    let number = if order.is_empty() {
+        number
+    } else {
+        number.order_by(order).window_frame(WindowFrame::new(Some(false)))
+    };
+    let number = built(number.build())?;
+    let column = Df::Column(bare(number.schema_name().to_string()));
+    let plan = built(LogicalPlanBuilder::window_plan(plan, [number]))?;
+    built(LogicalPlanBuilder::from(plan).filter(column.eq(lit(1_u64))).and_then(|builder| builder.build()))
 }
 
 pub(super) fn sort_key(expr: Df, order: &Order) -> SortExpr {

@@ -99,7 +99,10 @@ impl Binder<'_, '_> {
             if list.duplicate_treatment.is_some() {
                 return Err(unsupported("DISTINCT in a window function"));
             }
-            let aggregate = self.aggregate_parts(name, list, function.filter.as_deref())?;
+            let aggregate = self.aggregate_parts(name, list, function.filter.as_deref(), &[])?;
+            if !aggregate.order.is_empty() {
+                return Err(unsupported("ORDER BY in the arguments of a window function"));
+            }
             let ty = aggregate.ty;
             (Computes::Aggregate(aggregate), ty)
         } else {
