@@ -27,6 +27,7 @@ use crate::expr::{Context, bug};
 use crate::parse::Statement;
 use crate::plan::{Planner, ResultColumn, Select};
 use crate::prepared::{Outcome, Plan, Prepared};
+use crate::query::{self, WholeQuery};
 use crate::session::Session;
 use crate::text::from_text;
 use crate::utility::Utility;
@@ -85,12 +86,24 @@ pub struct CopyIn {
 pub(crate) enum CopyPlan {
     In(Target),
     Out(Box<Select>),
+    /// Out of a query that the query engine runs.
+    Whole(WholeQuery),
 }
 
 impl CopyPlan {
     pub(crate) fn of(copy: &CopyStatement, planner: &mut Planner<'_>) -> Result<Self> {
         let columns = match (&copy.what, copy.direction) {
-            (Copied::Query(query), _) => return Ok(Self::Out(Box::new(planner.query(query)?))),
+            (Copied::Query(query), _) => {
+                let mark = planner.mark();
+                return match planner.query(query) {
+                    Ok(select) => Ok(Self::Out(Box::new(select))),
+                    Err(error) if query::may_serve(&error) => {
+                        planner.back_to(mark);
+                        Ok(Self::Whole(query::prepare(query, planner)?.query))
+                    }
+                    Err(error) => Err(error),
+                };
+            }
             (Copied::Table { columns, .. }, _) => columns,
         };
         let Copied::Table { table, .. } = &copy.what else { return Err(bug("a COPY of nothing")) };
@@ -132,6 +145,7 @@ impl CopyPlan {
         match self {
             Self::In(target) => target.places.len(),
             Self::Out(select) => select.columns.len(),
+            Self::Whole(query) => query.columns.len(),
         }
     }
 }
@@ -316,16 +330,18 @@ impl Session {
         };
         prepared.renew(access.again())?;
         let answers = prepared.answers(&mut access, now, &budget, interrupt)?;
-        let Plan::Copy(CopyPlan::Out(select)) = &prepared.plan else {
-            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "the statement is no COPY TO"));
+        let columns: &[ResultColumn] = match &prepared.plan {
+            Plan::Copy(CopyPlan::Out(select)) => &select.columns,
+            Plan::Copy(CopyPlan::Whole(query)) => &query.columns,
+            _ => return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "the statement is no COPY TO")),
         };
         let cx = Context { params: &[], answers: &answers, now, env: db.engine().env(), interrupt };
-        let columns = select.columns.iter().map(|ResultColumn { name, .. }| name.clone()).collect();
+        let columns = columns.iter().map(|ResultColumn { name, .. }| name.clone()).collect();
         let mut writer = Writer::new(&copy, columns)?;
         let mut out = Vec::with_capacity(CHUNK_BYTES + 4096);
         let mut count = 0;
         writer.begin(&mut out);
-        exec::run(select, &mut access, &cx, &budget, &mut |row| {
+        let mut each = |row: Vec<Value<'static>>| {
             writer.row(&row, &mut out);
             count += 1;
             if out.len() >= CHUNK_BYTES {
@@ -333,7 +349,14 @@ impl Session {
                 out.clear();
             }
             Ok(true)
-        })?;
+        };
+        match &prepared.plan {
+            Plan::Copy(CopyPlan::Out(select)) => exec::run(select, &mut access, &cx, &budget, &mut each)?,
+            Plan::Copy(CopyPlan::Whole(query)) => {
+                query.run(prepared.parameters(), &mut access, &cx, &budget, &mut each)?;
+            }
+            _ => {}
+        }
         writer.end(&mut out);
         if !out.is_empty() {
             give(&out)?;

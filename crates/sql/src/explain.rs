@@ -24,6 +24,7 @@ pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {
         | Plan::Explain(_)
         | Plan::Analyze(..)
         | Plan::Append(_)
+        | Plan::Notify(_)
         | Plan::Copy(_)
         | Plan::Other => lines.push("Nothing to explain".into()),
     }

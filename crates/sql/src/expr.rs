@@ -443,6 +443,13 @@ impl Expr {
         self.for_parts(&mut |part| part.columns(each));
     }
 
+    /// True when it may wait.
+    pub(crate) fn sleeps(&self) -> bool {
+        let mut found = matches!(self, Self::Call(Function::Sleep, _));
+        self.for_parts(&mut |part| found |= part.sleeps());
+        found
+    }
+
     /// True when the value changes from call to call.
     pub(crate) fn is_volatile(&self) -> bool {
         let mut found = matches!(self, Self::Call(function, _) if function.is_volatile());

@@ -2,6 +2,8 @@
 //!
 //! All but a few answer NULL as soon as one argument is NULL.
 
+use std::time::Duration;
+
 use ropewalk::tables::{Numeric, Scalar, Type, Value};
 
 use crate::arith::{self, negate, out_of_range};
@@ -27,7 +29,7 @@ macro_rules! functions {
 functions! {
     Abs, ArrayLength, Ascii, Ceil, Chr, Concat, ConcatWs, DatePart, DateTrunc, Exp, Floor, Greatest, Initcap,
     JsonArrayLength, JsonTypeof, Least, Left, Length, Ln, Log, Lower, Lpad, Ltrim, MakeDate, Mod, NewUuid, Now, OctetLength, Pi,
-    Power, Random, RegexpReplace, Repeat, Replace, Reverse, Right, Round, Rpad, Rtrim, Sign, SplitPart, Sqrt, StartsWith,
+    Power, Random, RegexpReplace, Repeat, Replace, Reverse, Right, Round, Rpad, Rtrim, Sign, Sleep, SplitPart, Sqrt, StartsWith,
     Strpos, Substr, ToTimestamp, Trim, Trunc, Upper,
 }
 
@@ -111,6 +113,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
             many(F::Mod, &[ty, ty], ty)
         }
         ("pi", 0) => many(F::Pi, &[], Type::FLOAT8),
+        ("pg_sleep", 1) => one(F::Sleep, Type::FLOAT8, TEXT),
         ("random", 0) => many(F::Random, &[], Type::FLOAT8),
         ("gen_random_uuid", 0) => many(F::NewUuid, &[], Type::UUID),
         ("now" | "transaction_timestamp" | "current_timestamp", 0) => many(F::Now, &[], Type::TIMESTAMPTZ),
@@ -343,9 +346,26 @@ fn date_trunc(field: &str, micros: i64) -> Result<i64> {
     })
 }
 
+/// Waits, and looks up now and then whether it shall go on.
+fn sleep(seconds: f64, cx: &Context<'_>) -> Result<Value<'static>> {
+    const LOOK: Duration = Duration::from_millis(10);
+    let clock = &cx.env.clock;
+    let start = clock.monotonic_nanos();
+    loop {
+        cx.interrupt.check_now(cx.env)?;
+        let passed = clock.monotonic_nanos().saturating_sub(start) as f64 / 1e9;
+        match Duration::try_from_secs_f64(seconds - passed) {
+            Ok(left) if !left.is_zero() => clock.sleep(left.min(LOOK)),
+            // Nothing is left, or what was asked for is no time.
+            _ if seconds - passed > 1.0 => clock.sleep(LOOK),
+            _ => return Ok(Value::text("")),
+        }
+    }
+}
+
 impl Function {
     pub(crate) fn is_volatile(self) -> bool {
-        matches!(self, Self::NewUuid | Self::Random)
+        matches!(self, Self::NewUuid | Self::Random | Self::Sleep)
     }
 
     fn takes_nulls(self) -> bool {
@@ -368,6 +388,7 @@ impl Function {
         }
         let result = match values.as_slice() {
             [] => self.without_arguments(cx)?,
+            [seconds] if self == Self::Sleep => sleep(to_f64(seconds).unwrap_or_default(), cx)?,
             [first, rest @ ..] => match first {
                 _ if self.takes_nulls() => self.of_many(&values)?,
                 Value::Text(_) | Value::Json(_) => self.of_text(text(first), rest)?,

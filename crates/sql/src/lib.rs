@@ -37,6 +37,7 @@
 
 mod access;
 mod aggregate;
+mod announce;
 mod arith;
 mod array_query;
 mod binary;
@@ -74,6 +75,7 @@ mod utility;
 mod views;
 mod write;
 
+pub use announce::Announcement;
 pub use binary::{from_binary, put_binary};
 pub use copying::{CopyIn, CopyShape, CopyWay};
 pub use error::{SqlError, SqlState, state};

@@ -10,6 +10,7 @@ use ropewalk::{Database, Snapshot};
 use sqlparser::ast;
 
 use crate::access::Access;
+use crate::announce::NotifyCall;
 use crate::budget::Budget;
 use crate::cast::{Strength, allowed, cast};
 use crate::copying::CopyPlan;
@@ -90,6 +91,8 @@ pub(crate) enum Plan {
     Keyed(Box<Keyed>),
     /// `SELECT append_event(...)`.
     Append(Box<Append>),
+    /// `SELECT pg_notify(...)`.
+    Notify(Box<NotifyCall>),
     /// Lines of EXPLAIN.
     Explain(Vec<String>),
     /// COPY, whose bytes the session carries.
@@ -208,6 +211,11 @@ impl Prepared {
                     let column = ResultColumn { name: "append_event".into(), ty: Type::INT8 };
                     return Ok((Plan::Append(Box::new(append)), Some(vec![column].into())));
                 }
+                if let Some(function) = NotifyCall::of(query) {
+                    let call = NotifyCall::plan(function, planner)?;
+                    let column = ResultColumn { name: "pg_notify".into(), ty: Type::TEXT };
+                    return Ok((Plan::Notify(Box::new(call)), Some(vec![column].into())));
+                }
                 let mark = planner.mark();
                 match planner.query(query) {
                     Ok(select) => {
@@ -310,6 +318,7 @@ impl Prepared {
         let found = |found: &crate::write::Found| found.path.is_point;
         match &self.plan {
             _ if !self.subqueries.is_empty() => false,
+            Plan::Select(select) if select.output.iter().any(Expr::sleeps) => false,
             Plan::Select(select) => match select.levels.as_slice() {
                 [] => select.values.is_none(),
                 [level] => level.path.is_point,
@@ -320,7 +329,7 @@ impl Prepared {
             }
             Plan::Update(update) => found(&update.found),
             Plan::Delete(delete) => found(&delete.found),
-            Plan::Explain(_) | Plan::Append(_) => true,
+            Plan::Explain(_) | Plan::Append(_) | Plan::Notify(_) => true,
             Plan::Whole(_) | Plan::Keyed(_) | Plan::Analyze(..) | Plan::Copy(_) => false,
             Plan::Other => matches!(
                 self.statement.sql(),
@@ -335,6 +344,9 @@ impl Prepared {
                         | S::ShowVariable { .. }
                         | S::Prepare { .. }
                         | S::Deallocate { .. }
+                        | S::LISTEN { .. }
+                        | S::UNLISTEN { .. }
+                        | S::NOTIFY { .. }
                 )
             ),
         }
@@ -348,7 +360,8 @@ impl Prepared {
             (Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_), _) => {
                 Does::Writes
             }
-            (Plan::Copy(CopyPlan::Out(_)), _) => Does::Reads,
+            (Plan::Notify(_), _) => Does::Writes,
+            (Plan::Copy(CopyPlan::Out(_) | CopyPlan::Whole(_)), _) => Does::Reads,
             (Plan::Copy(CopyPlan::In(_)), _) => Does::Writes,
             // What is left of our own: VACUUM, ANALYZE, LOCK TABLE for reading, SHOW ALL.
             (Plan::Other, None) => Does::Reads,
@@ -364,7 +377,8 @@ impl Prepared {
                 | S::Deallocate { .. }
                 | S::Discard { .. } => Does::Controls,
                 S::Prepare { .. } => Does::Reads,
-                S::Execute { .. } => Does::Writes,
+                S::LISTEN { .. } | S::UNLISTEN { .. } => Does::Reads,
+                S::Execute { .. } | S::NOTIFY { .. } => Does::Writes,
                 _ => Does::Defines,
             },
         }
@@ -396,6 +410,8 @@ impl Prepared {
             Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_) => true,
             Plan::Copy(plan) => matches!(plan, CopyPlan::In(_)),
             Plan::Select(_) | Plan::Whole(_) | Plan::Explain(_) | Plan::Analyze(..) | Plan::Other => false,
+            // It writes nothing that could not be written in a transaction that only reads.
+            Plan::Notify(_) => false,
         }
     }
 
@@ -477,6 +493,12 @@ impl Prepared {
         Ok(Some(outcome))
     }
 
+    /// An answer of one value, of a statement with one column.
+    pub(crate) fn one(&self, value: Value<'static>) -> Outcome {
+        let columns = self.columns.clone();
+        Outcome { count: Some(1), columns, rows: vec![vec![value]], ..Outcome::of("SELECT") }
+    }
+
     /// The answers of its subqueries.
     pub(crate) fn answers(
         &self,
@@ -529,9 +551,7 @@ impl Prepared {
             Plan::Explain(lines) => return Ok(explained(lines.clone(), self.columns.clone())),
             Plan::Append(append) => {
                 append.run(access, cx)?;
-                let rows = vec![vec![Value::Null]];
-                let columns = self.columns.clone();
-                return Ok(Outcome { count: Some(1), columns, rows, ..Outcome::of("SELECT") });
+                return Ok(self.one(Value::Null));
             }
             Plan::Keyed(keyed) => (keyed.command(), keyed.run(&self.parameters, access, cx, budget)?),
             Plan::Insert(insert) => ("INSERT", insert.run(&self.parameters, access, cx, budget)?),
@@ -542,7 +562,9 @@ impl Prepared {
                     SqlError::new(state::FEATURE_NOT_SUPPORTED, "COPY needs somebody to carry its bytes");
                 return Err(error.hint("call Session::copy_in or copy_out, or use psql"));
             }
-            Plan::Other => return Err(crate::expr::bug("a statement that the session runs")),
+            Plan::Other | Plan::Notify(_) => {
+                return Err(crate::expr::bug("a statement that the session runs"));
+            }
         };
         let columns = self.columns.clone();
         Ok(Outcome { count: Some(written.count), columns, rows: written.rows, ..Outcome::of(command) })

@@ -15,6 +15,7 @@ use ropewalk::{Database, Error, Isolation, PendingCommit, Transaction};
 use sqlparser::ast;
 
 use crate::access::Access;
+use crate::announce::Announcements;
 use crate::budget::Budget;
 use crate::ddl::{Ddl, create_index_concurrently};
 use crate::error::{Result, SqlError, state};
@@ -68,6 +69,7 @@ pub struct Session {
     cached: HashMap<String, Prepared>,
     named: HashMap<String, Prepared>,
     canceller: Canceller,
+    announcements: Announcements,
     /// Commits are handed over, into `pending`, instead of waited for.
     pub(crate) submits: bool,
     pub(crate) pending: Option<PendingCommit>,
@@ -89,6 +91,7 @@ impl Session {
             cached: HashMap::new(),
             named: HashMap::new(),
             canceller: Canceller::default(),
+            announcements: Announcements::default(),
             submits: false,
             pending: None,
         }
@@ -242,12 +245,24 @@ impl Session {
             return Err(failed());
         }
         let outcome = match (&prepared.plan, self.open.is_some()) {
+            (Plan::Notify(_), _) => self.notify(prepared, params),
             (Plan::Other, _) => self.other(&prepared.statement.clone(), params),
             (_, true) => self.run_inside(prepared, params),
             (_, false) if prepared.writes() => self.run_alone(prepared, params),
             (_, false) => self.read_alone(prepared, params),
         };
         self.failing(outcome)
+    }
+
+    fn notify(&mut self, prepared: &Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        let bound = prepared.bound(params)?;
+        let interrupt = &self.interrupt();
+        let env = self.db.engine().env();
+        let cx = Context { params: &bound, answers: &[], now: self.now(), env, interrupt };
+        let Plan::Notify(call) = &prepared.plan else { return Err(crate::expr::bug("no call of pg_notify")) };
+        let said = call.said(&cx)?;
+        self.say(said)?;
+        Ok(prepared.one(Value::text("")))
     }
 
     /// A statement that reads, at a snapshot of its own.
@@ -374,14 +389,25 @@ impl Session {
         self.open.as_ref().is_some_and(|open| open.is_implicit)
     }
 
+    pub(crate) fn announcements_mut(&mut self) -> &mut Announcements {
+        &mut self.announcements
+    }
+
+    /// How many savepoints the transaction has that is open.
+    pub(crate) fn savepoints(&self) -> Option<usize> {
+        self.open.as_ref().map(|open| open.savepoints.len())
+    }
+
     /// Forgets the transaction.
     fn end(&mut self) -> Option<Box<Open>> {
         self.has_failed = false;
+        self.announcements.take();
         self.open.take()
     }
 
     pub(crate) fn commit(&mut self) -> Result<Outcome> {
         let failed = self.has_failed;
+        let said = self.announcements.take();
         match self.end() {
             None => Ok(no_transaction("COMMIT")),
             Some(_) if failed => Ok(Outcome::of("ROLLBACK")),
@@ -391,6 +417,7 @@ impl Session {
                     true => self.pending = open.transaction.submit_with(durability)?,
                     false => drop(open.transaction.commit_with(durability)?),
                 }
+                self.announcements.commit(said);
                 Ok(Outcome::of("COMMIT"))
             }
         }
@@ -499,6 +526,7 @@ impl Session {
                 self.named.clear();
                 self.cached.clear();
                 self.settings = Settings::default();
+                self.announcements.leave();
                 Ok(Outcome::of("DISCARD ALL"))
             }
             other => self.define(other),
@@ -566,6 +594,7 @@ impl Session {
         // It stays, to be rolled back to again.
         open.transaction.savepoint();
         open.savepoints.push(Some(name.to_owned()));
+        self.announcements.back_to(place);
         self.has_failed = false;
         Ok(Outcome::of("ROLLBACK"))
     }
@@ -656,8 +685,11 @@ impl Session {
         outcome
     }
 
-    /// Statements that change definitions.
+    /// Statements that announce, and those that change definitions.
     fn define(&mut self, statement: &ast::Statement) -> Result<Outcome> {
+        if let Some(outcome) = self.announce(statement)? {
+            return Ok(outcome);
+        }
         let interrupt = &self.interrupt();
         if let Some(open) = self.open.as_mut() {
             open.has_run = true;

@@ -1,4 +1,4 @@
-//! Tables as relations: conditions become a path, a whole table is read in parts.
+//! Tables as relations: conditions become a path, or are asked of a row before its columns are taken; a whole table is read in parts.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use ropewalk::tables::{KeyRange, Row, Schema, Table, Type, Value};
 use crate::access::Access;
 use crate::error::Result;
 use crate::expr::{Expr, Input, Nothing, bug};
+use crate::interrupt::Interrupt;
 use crate::path::Path;
 use crate::query::rows::{Part, Rows, Scan};
 use crate::query::scalar::Around;
@@ -87,10 +88,8 @@ impl Rows for TableRelation {
     ) -> Result<Scan> {
         let path = Path::choose(&self.schema, 0, conjuncts, &[], limited);
         let shown = path.describe(&self.schema);
-        let (mut ranges, mut estimate) = (
-            vec![path.ranges(&self.around.context(&crate::interrupt::Interrupt::never()), &Nothing)?.ranges],
-            None,
-        );
+        let (mut ranges, mut estimate) =
+            (vec![path.ranges(&self.around.context(&Interrupt::never()), &Nothing)?.ranges], None);
         if path.is_whole()
             && let Some(access) = access
         {
@@ -99,7 +98,8 @@ impl Rows for TableRelation {
             estimate = rows;
         }
         let part = |ranges| -> Box<dyn Part> {
-            Box::new(TablePart { table: self.table.clone(), path: path.clone(), ranges })
+            let (table, path, around) = (self.table.clone(), path.clone(), self.around.clone());
+            Box::new(TablePart { table, path, ranges, conjuncts: conjuncts.to_vec(), around })
         };
         Ok(Scan { parts: ranges.into_iter().map(part).collect(), shown, estimate })
     }
@@ -109,10 +109,21 @@ struct TablePart {
     table: Table,
     path: Path,
     ranges: Vec<KeyRange<'static>>,
+    conjuncts: Vec<Expr>,
+    around: Around,
 }
 
 impl Part for TablePart {
     fn read(&self, access: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
-        access.walk_ranges(&self.table, &self.path, &self.ranges, &mut |found: Row<'_>| row(&found))
+        let interrupt = Interrupt::never();
+        let cx = self.around.context(&interrupt);
+        access.walk_ranges(&self.table, &self.path, &self.ranges, &mut |found: Row<'_>| {
+            for conjunct in &self.conjuncts {
+                if !conjunct.holds(&cx, &found)? {
+                    return Ok(true);
+                }
+            }
+            row(&found)
+        })
     }
 }

@@ -178,3 +178,14 @@ fn rows_that_refer_to_each_other_come_in_any_order() {
     let answer = session.execute("SELECT count(*) FROM tree", &[]).unwrap();
     assert_eq!(answer.rows[0][0], Value::Int8(2000));
 }
+
+#[test]
+fn what_the_query_engine_answers_goes_out_too() {
+    let mut session = session();
+    copy_in(&mut session, "COPY things FROM STDIN", ROWS, 1000).unwrap();
+    let out = copy_out(
+        &mut session,
+        "COPY (SELECT k.id, count(t.id) FROM kinds k FULL JOIN things t ON t.kind = k.id GROUP BY k.id ORDER BY k.id NULLS LAST) TO STDOUT",
+    );
+    assert_eq!(out, b"0\t0\n1\t1\n2\t0\n\\N\t1\n");
+}

@@ -1,6 +1,8 @@
 //! SQL, as scripts and as code.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
+mod announcing;
+mod conditions;
 mod copying;
 mod golden;
 mod logic;
