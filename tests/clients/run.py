@@ -207,7 +207,8 @@ def main():
         results.append(go_driver(binary))
     postgres = HERE / "postgres"
     results.append(suite("psycopg", python, ["test_drivers"], postgres, own))
-    results.append(suite("psql, pgbench", python, ["test_programs"], postgres, own))
+    results.append(suite("psql", python, ["test_programs"], postgres, own))
+    results.append(suite("psycopg, pgbench", python, ["test_wire"], postgres, own))
     results.append(openapi(python, binary))
     sys.exit(0 if all(results) else 1)
 

@@ -31,6 +31,7 @@ use crate::failure::{
     Severity, code_of, malformed, refused,
 };
 use crate::frame::{Formats, Request};
+use crate::hub::{Mailbox, Overflow};
 use crate::login::login;
 use crate::opening::{self, Opened, Startup};
 
@@ -52,15 +53,16 @@ const REPORTED: [&str; 9] = [
 ];
 
 /// What a statement means for the conversation.
-type Outcomes<T> = Result<T, SqlError>;
+pub(crate) type Outcomes<T> = Result<T, SqlError>;
 
-struct Connection<'s, S> {
-    shared: &'s Shared,
-    channel: Channel<S>,
-    desk: Desk,
+pub(crate) struct Connection<'s, S> {
+    pub(crate) shared: &'s Shared,
+    pub(crate) channel: Channel<S>,
+    pub(crate) desk: Desk,
     caller: Caller,
     seen: u64,
     backend: Entered,
+    mailbox: Mailbox,
     /// What the client was told of [`REPORTED`].
     reported: Vec<String>,
     /// An error was met: messages are passed over until Sync.
@@ -93,6 +95,7 @@ where
     };
     let mut channel = Channel::new(stream, bounds);
     let mut desk = Desk::new(Session::new(shared.service.database().clone()));
+    desk.session.announces();
     let begun = begin(shared, &mut channel, &mut desk, &startup, peer);
     let caller = match in_time(patience, begun).await? {
         Ok(caller) => caller,
@@ -111,6 +114,7 @@ where
         desk,
         caller,
         seen: 0,
+        mailbox: shared.hub.mailbox(backend.process),
         backend,
         reported: vec![String::new(); REPORTED.len()],
         is_skipping: false,
@@ -217,6 +221,11 @@ where
     async fn speak(&mut self) -> Result<Option<SqlError>, Ended> {
         let stop = self.shared.service.stop().clone();
         loop {
+            if self.desk.session.status() == Status::Idle
+                && let Err(Overflow) = self.heard()
+            {
+                return Ok(Some(overflow()));
+            }
             if !self.channel.has_more() || self.desk.out.len() >= SEND_BYTES {
                 self.channel.send(&mut self.desk.out).await?;
             }
@@ -233,6 +242,7 @@ where
                     };
                     tokio::select! {
                         frame = self.channel.message() => frame?,
+                        () = self.mailbox.came(), if !waits => continue,
                         () = stop.wait() => return Ok(Some(shutdown())),
                         () = patience => {
                             let message = "terminating connection due to idle-in-transaction timeout";
@@ -250,6 +260,18 @@ where
                 return Ok(Some(shutdown()));
             }
         }
+    }
+
+    /// Tells what was heard on channels.
+    fn heard(&mut self) -> Result<(), Overflow> {
+        while let Some(heard) = self.mailbox.next()? {
+            self.desk.out.message(b'A', |body| {
+                body.i32(heard.process);
+                body.text(&heard.channel);
+                body.text(&heard.payload);
+            });
+        }
+        Ok(())
     }
 
     async fn handle(&mut self, frame: Frame) -> Result<Goes, Ended> {
@@ -348,10 +370,13 @@ where
 
     /// Commits what several statements did together, or forgets it after an error.
     async fn end_implicit(&mut self) -> Outcomes<()> {
-        match self.desk.session.end_implicit()? {
-            Some(commit) => Ok(commit.await.map(drop)?),
-            None => Ok(()),
+        let commit = self.desk.session.end_implicit()?;
+        let announced = self.desk.session.announced();
+        if let Some(commit) = commit {
+            commit.await?;
         }
+        self.mailbox.announce(announced);
+        Ok(())
     }
 
     /// The simple protocol: all statements of a text.
@@ -513,6 +538,10 @@ where
         if let Some(done) = self.deallocated(statement) {
             return Ok(Ok(done));
         }
+        let copy = lock(statement).prepared.as_ref().and_then(Prepared::copy);
+        if let Some(shape) = copy {
+            return self.copy(statement, shape).await;
+        }
         let is_brief = lock(statement).prepared.as_ref().is_none_or(Prepared::is_brief);
         if !is_brief {
             // What was answered before need not wait for this one.
@@ -539,6 +568,7 @@ where
                 Ok(submitted) => submitted,
                 Err(error) => return Ok(Err(error)),
             };
+            let announced = self.desk.session.announced();
             match submitted.commit {
                 None => {}
                 Some(commit) => match commit.await {
@@ -547,6 +577,7 @@ where
                     Err(error) => return Ok(Err(error.into())),
                 },
             }
+            self.mailbox.announce(announced);
             let outcome = submitted.outcome;
             if let Some(notice) = &outcome.notice {
                 self.desk.out.notice(notice);
@@ -598,12 +629,17 @@ enum Goes {
     Away,
 }
 
-fn shutdown() -> SqlError {
+fn overflow() -> SqlError {
+    SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "more notifications came than wait for one connection")
+        .hint("read them sooner, or listen to fewer channels")
+}
+
+pub(crate) fn shutdown() -> SqlError {
     SqlError::new(ADMIN_SHUTDOWN, "terminating connection due to administrator command")
 }
 
 /// Runs what may wait or take long, so that others go on.
-fn blocking<R>(work: impl FnOnce() -> R) -> R {
+pub(crate) fn blocking<R>(work: impl FnOnce() -> R) -> R {
     use tokio::runtime::{Handle, RuntimeFlavor};
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),

@@ -15,9 +15,11 @@
 mod backends;
 mod channel;
 mod connection;
+mod copying;
 mod desk;
 mod failure;
 mod frame;
+mod hub;
 mod login;
 mod opening;
 mod types;
@@ -34,6 +36,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use crate::backends::Backends;
+use crate::hub::Hub;
 
 /// Bytes of large messages that are held at once, over all connections, KiB.
 const REQUEST_KIB: usize = 256 << 10;
@@ -61,6 +64,7 @@ struct Shared {
     service: Service,
     settings: PostgresSettings,
     backends: Backends,
+    hub: Hub,
     /// Large messages.
     requests: Arc<Semaphore>,
     /// Statements that are not brief.
@@ -74,6 +78,7 @@ impl Postgres {
             turns: Semaphore::new(service.limits().long_reads.clamp(1, Semaphore::MAX_PERMITS)),
             requests: Arc::new(Semaphore::new(REQUEST_KIB)),
             backends: Backends::default(),
+            hub: Hub::default(),
             service,
             settings,
         }))

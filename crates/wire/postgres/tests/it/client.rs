@@ -95,6 +95,9 @@ impl Answer {
             'Z' => format!("ready {}", text()),
             'T' => "columns".to_owned(),
             's' => "suspended".to_owned(),
+            'A' => {
+                format!("heard {}", String::from_utf8_lossy(&self.body[4..]).replace('\0', " ").trim_end())
+            }
             'I' => "empty".to_owned(),
             '1' => "parsed".to_owned(),
             '2' => "bound".to_owned(),

@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod client;
+mod copying;
 mod extended;
 mod hostile;
+mod listening;
 mod opening;
 mod simple;

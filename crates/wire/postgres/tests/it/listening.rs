@@ -1,0 +1,84 @@
+use std::time::Duration;
+
+use ropewalk_postgres::PostgresSettings;
+
+use crate::client::{Server, bind, execute, framed, parse, startup, sync, texts};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notifications_reach_who_listens() {
+    let server = Server::new();
+    let (mut ann, mut bob) = (server.connect().await, server.connect().await);
+    assert_eq!(ann.query("LISTEN orders").await, ["LISTEN", "ready I"]);
+    assert_eq!(bob.query("NOTIFY orders, 'one'").await, ["NOTIFY", "ready I"]);
+    // It comes without a question.
+    assert_eq!(ann.answer().await.unwrap().line(), "heard orders one");
+    // What a transaction says is heard at its commit; what it takes back never was said.
+    bob.query("BEGIN; NOTIFY orders, 'two'; SAVEPOINT s; NOTIFY orders, 'never'; ROLLBACK TO s").await;
+    assert_eq!(ann.query("SELECT 1").await, ["1", "SELECT 1", "ready I"]);
+    bob.query("COMMIT").await;
+    assert_eq!(ann.answer().await.unwrap().line(), "heard orders two");
+    bob.query("BEGIN; NOTIFY orders, 'lost'; ROLLBACK").await;
+    // In a transaction of its own nobody is disturbed.
+    ann.query("BEGIN").await;
+    bob.lines(
+        &[
+            parse("", "SELECT pg_notify($1, $2)"),
+            bind("", "", &[Some("orders"), Some("three")]),
+            execute("", 0),
+            sync(),
+        ]
+        .concat(),
+    )
+    .await;
+    assert_eq!(ann.query("SELECT 1").await, ["1", "SELECT 1", "ready T"]);
+    let lines = ann.query("COMMIT").await;
+    assert_eq!(lines, ["COMMIT", "ready I"]);
+    assert_eq!(ann.answer().await.unwrap().line(), "heard orders three");
+    // One hears oneself.
+    let lines = ann.query("NOTIFY orders, 'mine'").await;
+    assert_eq!(lines, ["NOTIFY", "ready I"]);
+    assert_eq!(ann.answer().await.unwrap().line(), "heard orders mine");
+    ann.query("UNLISTEN *").await;
+    bob.query("NOTIFY orders, 'late'").await;
+    assert_eq!(ann.query("SELECT 1").await, ["1", "SELECT 1", "ready I"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleeping_statement_is_cancelled() {
+    let server = Server::with(PostgresSettings::default());
+    let mut client = server.dial();
+    client.start(&[("user", "ann")]).await;
+    let answers = client.until_ready().await;
+    let key = answers.iter().find(|answer| answer.tag == 'K').unwrap().body.clone();
+    assert_eq!(client.query("SELECT pg_sleep(0.01)").await, ["", "SELECT 1", "ready I"]);
+    client.send(&framed(b'Q', &texts(&["SELECT pg_sleep(600)"]))).await;
+    let cancelled = async {
+        // Somebody else asks again and again, since the statement may not have begun.
+        loop {
+            let mut canceller = server.dial();
+            canceller
+                .send(&[16_i32.to_be_bytes().as_slice(), &80_877_102_i32.to_be_bytes(), &key].concat())
+                .await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        answers = client.until_ready() => {
+            assert!(answers.iter().any(|answer| answer.line().starts_with("ERROR 57014")), "{answers:?}");
+        }
+        () = cancelled => {}
+    }
+    assert_eq!(client.query("SET statement_timeout = '50ms'; SELECT pg_sleep(600)").await.len(), 3);
+    // While somebody sleeps others are served.
+    let mut sleepers = Vec::new();
+    for _ in 0..4 {
+        let mut sleeper = server.dial();
+        sleeper
+            .send(&[startup(&[("user", "ann")]), framed(b'Q', &texts(&["SELECT pg_sleep(1)"]))].concat())
+            .await;
+        sleepers.push(sleeper);
+    }
+    let mut other = server.connect().await;
+    other.query("CREATE TABLE t (id int PRIMARY KEY)").await;
+    assert_eq!(other.query("SELECT * FROM t WHERE id = 1").await, ["SELECT 0", "ready I"]);
+}
