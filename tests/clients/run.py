@@ -3,7 +3,7 @@
 
     run.py [--binary PATH] [--all]      default: $CARGO_TARGET_DIR/debug/ropewalk, or target/debug/ropewalk
 
-With --all also the Go driver, which takes a minute to compile.
+With --all also the Go driver, which takes a minute to compile, and mongosh, which takes as long to download.
 
 Prints one line `test result: ok. N passed; M failed; …` for each suite and ends with 0 if nothing failed.
 """
@@ -136,6 +136,22 @@ def node_driver(binary):
     return other_driver(name, ["node", "--test", "test_driver.mjs"], binary, place, r"^(?:ok \d+|✔) ", {})
 
 
+def shell(binary):
+    """MongoDB's shell, in the version that its package.json pins: 150 MB of it."""
+    name = "mongosh"
+    if not (shutil.which("node") and shutil.which("npm")):
+        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+        return True
+    source, place = HERE / "mongo" / "shell", PLACE / "shell"
+    place.mkdir(exist_ok=True)
+    for file in source.iterdir():
+        shutil.copy(file, place)
+    subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=place, check=True)
+    # The shell takes its address as a word of its own.
+    command = ["sh", "-c", 'node_modules/.bin/mongosh --quiet "$MONGO_URL" test_shell.js']
+    return other_driver(name, command, binary, place, r"^ok ", {})
+
+
 def go_driver(binary):
     """The Go driver, in the version that its go.mod pins."""
     name = "MongoDB's Go driver"
@@ -148,7 +164,10 @@ def go_driver(binary):
 
 
 #: Streams that end only when the client goes, which schemathesis takes for a hang.
-ENDLESS = ["/v1/stores/{store}/subscribe", "/v1/changes"]
+ENDLESS = [
+    "/v1/stores/{store}/subscribe", "/v1/changes", "/v1/databases/{database}/watch",
+    "/v1/databases/{database}/collections/{collection}/watch",
+]
 
 
 def openapi(python, binary):
@@ -200,11 +219,13 @@ def main():
     own = {"ROPEWALK_BINARY": str(binary)}
     results.append(suite("recorder tests of eventsourcing", python, ["test_recorders"], HERE, own))
     results.append(suite("pymongo", python, ["test_pymongo"], HERE / "mongo", own))
+    results.append(suite("an application on MongoEngine", python, ["test_mongoengine"], HERE / "mongo", own))
     print("\n==> pymongo's own tests", flush=True)
     results.append(pymongo_suite.run(python, PLACE, binary, pinned("pymongo"), pymongo_suite.QUICK))
     results.append(node_driver(binary))
     if args.all:
         results.append(go_driver(binary))
+        results.append(shell(binary))
     postgres = HERE / "postgres"
     results.append(suite("psycopg", python, ["test_drivers"], postgres, own))
     results.append(suite("psql", python, ["test_programs"], postgres, own))

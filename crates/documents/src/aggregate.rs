@@ -67,6 +67,22 @@ impl Source for Inside<'_, '_> {
     }
 }
 
+/// Everything that comes out, as far as memory allows.
+fn collected(stream: Stream<'_, DocumentsError>) -> Result<Vec<DocBuf>, DocumentsError> {
+    let (mut documents, mut bytes) = (Vec::new(), 0);
+    for document in stream {
+        let document = document?;
+        bytes += document.bytes().len();
+        if bytes > PIPELINE_BYTES_MAX {
+            let what =
+                format!("more than {PIPELINE_BYTES_MAX} bytes come out of a pipeline inside a transaction");
+            return Err(LangError::new(Code::QueryExceededMemoryLimitNoDiskUseAllowed, what).into());
+        }
+        documents.push(document);
+    }
+    Ok(documents)
+}
+
 fn leading(pipeline: &Pipeline) -> Filter {
     pipeline.leading_filter().cloned().unwrap_or_else(Filter::all)
 }
@@ -126,10 +142,10 @@ impl Collection {
 
 impl DocumentsTx<'_> {
     /// Runs a pipeline inside the transaction, own writes included. With `$out` or `$merge` at its end the documents are
-    /// written, at most 64 MiB of them, and the answer is empty.
+    /// written, and the answer is empty.
     ///
     /// # Errors
-    /// What stages meet; more memory than [`PIPELINE_BYTES_MAX`]; what writing meets.
+    /// What stages meet; more memory than [`PIPELINE_BYTES_MAX`], for the stages or for what comes out; what writing meets.
     pub fn aggregate(
         &mut self,
         collection: &Collection,
@@ -143,7 +159,7 @@ impl DocumentsTx<'_> {
                 } else {
                     source.stream(collection, leading(pipeline))?
                 };
-                pipeline.run(input, &source, PIPELINE_BYTES_MAX)?.collect::<Result<Vec<_>, _>>()?
+                collected(pipeline.run(input, &source, PIPELINE_BYTES_MAX)?)?
             };
             let Some(output) = pipeline.output() else { return Ok(documents) };
             let database = output.database.as_deref().unwrap_or(collection.database());

@@ -21,10 +21,10 @@ pub struct DocumentsAt<'a> {
 }
 
 impl DocumentsAt<'_> {
-    /// The same for a caller, whom the rules of collections are asked about.
+    /// The same for a caller, if there is one, whom the rules of collections are asked about.
     #[must_use]
-    pub fn acting_for(mut self, caller: Caller) -> Self {
-        self.caller = Some(Arc::new(caller));
+    pub fn acting_for(mut self, caller: impl Into<Option<Caller>>) -> Self {
+        self.caller = caller.into().map(Arc::new);
         self
     }
 }
@@ -188,9 +188,23 @@ impl Collection {
     /// # Errors
     /// As [`crate::DocumentsRead::find`].
     pub fn find_at(&self, snapshot: Snapshot, find: &Find) -> Result<DocumentCursor, DocumentsError> {
+        self.find_for(None, snapshot, find)
+    }
+
+    /// The same for a caller, if there is one, whom the collection's rules are asked about.
+    ///
+    /// # Errors
+    /// As [`crate::DocumentsRead::find`]; [`DocumentsError::Denied`], also later, at the document that may not be seen.
+    pub fn find_for(
+        &self,
+        caller: Option<Caller>,
+        snapshot: Snapshot,
+        find: &Find,
+    ) -> Result<DocumentCursor, DocumentsError> {
         let documents = self.documents().clone();
+        let caller = caller.map(Arc::new);
         let rows = Rows::shown(
-            &mut DocumentsAt { documents: documents.clone(), snapshot: &snapshot, caller: None },
+            &mut DocumentsAt { documents: documents.clone(), snapshot: &snapshot, caller },
             self,
             find.clone(),
         )?;

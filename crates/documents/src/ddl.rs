@@ -104,7 +104,10 @@ impl DocumentsTx<'_> {
             if definition.options.same(&options) {
                 return Ok(());
             }
-            if definition.options.protected {
+            // Who may do what is no part of the schema.
+            let rules = definition.options.rules.clone();
+            let schema_stays = definition.options.same(&CollectionOptions { rules, ..options.clone() });
+            if definition.options.protected && !schema_stays {
                 return Err(DocumentsError::Protected { collection: definition.name.clone() });
             }
             let references = options.references.clone();

@@ -255,13 +255,20 @@ impl DocumentsTx<'_> {
         spec: &FindAndModify,
     ) -> Result<(Option<DocBuf>, Updated), DocumentsError> {
         self.statement(|tx| {
-            let project = |stored: Vec<u8>| spec.project(DocBuf::trusted(stored));
+            let definition = tx.definition_of(collection)?;
+            let project = |tx: &Self, stored: Vec<u8>| {
+                // What is shown is read, whatever else becomes of it.
+                if let Some(definition) = &definition {
+                    tx.check_access(definition, Access::Read, Some(Doc::trusted(&stored)), None)?;
+                }
+                spec.project(DocBuf::trusted(stored))
+            };
             let Some(update) = &spec.update else {
                 let mut find = Find::shared(spec.filter.clone()).limit(1);
                 (find.sort, find.hint) = (spec.sort.clone(), spec.hint.clone());
                 let deleted = tx.delete_found(collection, find)?;
                 let updated = Updated { matched: deleted.len() as u64, ..Updated::default() };
-                let document = deleted.into_iter().next().map(project).transpose()?;
+                let document = deleted.into_iter().next().map(|stored| project(tx, stored)).transpose()?;
                 return Ok((document, updated));
             };
             let update = UpdateSpec {
@@ -273,7 +280,7 @@ impl DocumentsTx<'_> {
             };
             let (updated, old, new) = tx.update_first(collection, &update)?;
             let document = if spec.return_new { new.or(old) } else { old };
-            Ok((document.map(project).transpose()?, updated))
+            Ok((document.map(|stored| project(tx, stored)).transpose()?, updated))
         })
     }
 

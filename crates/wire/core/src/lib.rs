@@ -5,11 +5,12 @@
 //!
 //! A protocol decodes its requests, calls [`Service`], and encodes what comes back; it holds no state of the database and
 //! makes no decision about access, limits or errors. Read `service` for the calls, `access` for who may do what,
-//! `reading` and `follow` for streams, `error` for the codes that clients may rely on.
+//! `reading` and `follow` for streams, `error` for the codes that clients may rely on, `extjson` for documents as JSON.
 #![deny(missing_docs)]
 
 mod access;
 mod error;
+pub mod extjson;
 mod feed;
 mod follow;
 mod hub;

@@ -9,7 +9,7 @@ use ropewalk::{
     AppendOptions, Appended, Database, EngineStats, Event, EventStore, EventsError, Position, Query,
     QueryItem, ReadOptions, Room, SequencedEvent,
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::{Access, Caller, Right};
 use crate::error::WireError;
@@ -212,6 +212,31 @@ impl Service {
     /// [`crate::Code::PermissionDenied`]; [`crate::Code::Stopping`].
     pub fn check(&self, caller: &Caller, right: Right, store: &str) -> Result<(), WireError> {
         self.begin(caller, right, Some(store))
+    }
+
+    /// Lets a read of `store` begin, for models that have no call of their own here; hold what it gives until the read is
+    /// answered.
+    ///
+    /// # Errors
+    /// [`crate::Code::PermissionDenied`]; [`crate::Code::ResourceExhausted`]; [`crate::Code::Stopping`].
+    pub fn admit_read(&self, caller: &Caller, store: &str) -> Result<OwnedSemaphorePermit, WireError> {
+        self.begin(caller, Right::Read, Some(store))?;
+        let permit = self.0.reads.clone().try_acquire_owned();
+        permit.map_err(|_| WireError::exhausted("too many reads are open"))
+    }
+
+    /// Lets a live stream begin; the right to it was checked. Hold what it gives as long as it lives.
+    ///
+    /// # Errors
+    /// [`crate::Code::ResourceExhausted`].
+    pub fn admit_stream(&self) -> Result<OwnedSemaphorePermit, WireError> {
+        let permit = self.0.subscriptions.clone().try_acquire_owned();
+        permit.map_err(|_| WireError::exhausted("too many subscriptions are open"))
+    }
+
+    /// Runs `work`, which may take long, where it holds up nobody, and not too many of its kind at once.
+    pub async fn in_turn<R>(&self, work: impl FnOnce() -> R) -> R {
+        off_thread(&self.0.long_reads, work).await
     }
 
     /// Waits a moment while the memory budget is tight; the engine's own wait would hold an async thread.

@@ -12,7 +12,7 @@ use crate::Shared;
 use crate::args::Args;
 use crate::compress::Compressor;
 use crate::documents::lang::{Doc, Options, Value, Writer};
-use crate::documents::{Collection, Documents, DocumentsTx, Retry};
+use crate::documents::{Caller as Asked, Collection, Documents, DocumentsTx, Retry};
 use crate::failure::{Code, Failure, Outcome, TRANSIENT};
 use crate::frame::Request;
 use crate::session::{self, Phase, SessionId, State};
@@ -163,6 +163,17 @@ impl<'a> Call<'a> {
         self.caller.as_ref().map_or("", Caller::name)
     }
 
+    /// Whom rules of collections are asked about: everybody but those who may administer the database.
+    pub(crate) fn asked(&self) -> Option<Asked> {
+        let caller = self.caller.as_ref()?;
+        if caller.may(Right::Admin, Some(self.database)) {
+            return None;
+        }
+        let mut auth = Writer::new();
+        auth.put("uid", Value::String(caller.name()));
+        Some(Asked { auth: Some(auth.finish()) })
+    }
+
     /// Refuses what the caller may not do with a database.
     ///
     /// # Errors
@@ -309,7 +320,7 @@ impl<'a> Call<'a> {
             state.number = number;
             state.phase = Phase::Open { transaction, since: Instant::now(), wrote: false };
             drop(state);
-            return Ok(Some(InTransaction(session)));
+            return Ok(Some(InTransaction(session, self.asked())));
         }
         let session = self.shared.sessions.find(id).ok_or_else(|| no_transaction(number))?;
         {
@@ -327,7 +338,7 @@ impl<'a> Call<'a> {
                 _ => return Err(no_transaction(number)),
             }
         }
-        Ok(Some(InTransaction(session)))
+        Ok(Some(InTransaction(session, self.asked())))
     }
 
     /// Everything as of now, or as of the time that the read concern names.
@@ -413,7 +424,7 @@ pub(crate) fn named_session(value: Value<'_>, user: &str) -> Outcome<SessionId> 
 }
 
 /// A transaction in progress.
-pub(crate) struct InTransaction(Arc<Mutex<State>>);
+pub(crate) struct InTransaction(Arc<Mutex<State>>, Option<Asked>);
 
 impl InTransaction {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -435,7 +446,9 @@ impl InTransaction {
             return Err(no_transaction(number));
         };
         *wrote |= writes;
-        let result = work(&mut transaction.documents());
+        let mut documents = transaction.documents();
+        documents.act_for(self.1.clone());
+        let result = work(&mut documents);
         if result.is_err() {
             state.phase = Phase::Aborted;
         }

@@ -145,6 +145,7 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
         _ => return Err(Failure::new(Code::InvalidOptions, "a change stream is of a collection, or of 1")),
     };
     call.may(Right::Read, if everything { None } else { Some(call.database) })?;
+    not_ruled(call, &target)?;
     let after = [token(&spec, "resumeAfter")?, token(&spec, "startAfter")?];
     if after.first().copied().flatten().is_some_and(ResumeToken::is_of_invalidate) {
         let message = "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate notification.";
@@ -170,6 +171,26 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
     let stream = call.documents().watch(target, watch, pipeline)?;
     let source = Source::Changes(Box::new(Changes { stream, ahead: None }));
     first_batch(call, namespace, source, size.unwrap_or(FIRST_BATCH), false, call.seq())
+}
+
+/// Rules are about documents, and events show them to whoever watches.
+fn not_ruled(call: &Call<'_>, target: &Target) -> Outcome<()> {
+    if call.asked().is_none() {
+        return Ok(());
+    }
+    let names = match target {
+        Target::Collection { name, .. } => vec![name.clone()],
+        _ => call.documents().collections(call.database)?,
+    };
+    for name in names {
+        let definition = call.documents().collection(call.database, &name)?.definition()?;
+        if definition.is_some_and(|definition| definition.options().rules.is_some()) {
+            let message =
+                format!("collection {name} has rules; who may administer the database may watch it");
+            return Err(Failure::new(Code::Unauthorized, message));
+        }
+    }
+    Ok(())
 }
 
 /// The stages behind `$changeStream`.

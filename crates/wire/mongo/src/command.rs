@@ -26,6 +26,8 @@ pub(crate) enum Run {
     Write(fn(&mut Call<'_>) -> Outcome<Writer>),
     /// Changes documents, and awaits the disk.
     Change(for<'a> fn(&mut Call<'a>) -> Outcome<Change<'a>>),
+    /// The end of a transaction, which awaits the disk.
+    Commit,
     /// The next batch of a cursor, which may have to be waited for.
     GetMore,
 }
@@ -81,7 +83,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("endSessions", Run::Read(transaction::end_sessions), "ends sessions"),
     command("killSessions", Run::Read(transaction::end_sessions), "ends sessions"),
     command("killAllSessions", Run::Read(transaction::kill_all_sessions), "ends all sessions"),
-    inside("commitTransaction", Run::Write(transaction::commit), "makes a transaction last"),
+    inside("commitTransaction", Run::Commit, "makes a transaction last"),
     inside("abortTransaction", Run::Write(transaction::abort), "undoes a transaction"),
     inside("insert", Run::Change(write::insert), "adds documents"),
     inside("update", Run::Change(write::update), "changes documents"),
@@ -310,6 +312,7 @@ async fn checked(
             let change = prepare(&mut call)?;
             write::commit(&call, change).await
         }
+        Run::Commit => transaction::commit(&call).await,
         Run::GetMore => changes::get_more(&mut call).await,
     }
 }

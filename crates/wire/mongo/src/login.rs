@@ -1,7 +1,7 @@
 //! Logins: `saslStart` and `saslContinue` around the exchange of `ropewalk_wire`.
 //!
-//! Offered is SCRAM-SHA-256 alone. What is kept of a password checks no other mechanism: SCRAM-SHA-1 would need a weaker
-//! verifier beside it, PLAIN the password itself, and MONGODB-X509 certificates of clients.
+//! Offered are SCRAM-SHA-256 and, for old clients, SCRAM-SHA-1. PLAIN would need the password itself, and MONGODB-X509
+//! certificates of clients.
 
 use ropewalk_wire::ScramExchange;
 
@@ -10,7 +10,7 @@ use crate::documents::lang::{Doc, DocBuf, Value, Writer};
 use crate::failure::{Code, Failure, Outcome};
 
 /// Mechanisms that are offered.
-pub(crate) const MECHANISMS: &[&str] = &["SCRAM-SHA-256"];
+pub(crate) const MECHANISMS: &[&str] = &["SCRAM-SHA-256", "SCRAM-SHA-1"];
 /// The one conversation that a connection may have.
 const CONVERSATION: i32 = 1;
 
@@ -67,7 +67,11 @@ pub(crate) fn begin(call: &mut Call<'_>, fields: Doc<'_>) -> Outcome<DocBuf> {
     let options = fields.get("options").and_then(Value::as_document);
     let skip = options.and_then(|options| options.get("skipEmptyExchange")).is_some_and(Value::is_truthy);
     let first = payload(call, fields)?;
-    let (exchange, server) = call.shared.service.access().begin_scram(first, call.client.peer)?;
+    let (access, peer) = (call.shared.service.access(), call.client.peer);
+    let (exchange, server) = match mechanism {
+        "SCRAM-SHA-1" => access.begin_scram_sha1(first, peer)?,
+        _ => access.begin_scram(first, peer)?,
+    };
     call.client.login = Some(Conversation::Proof(Box::new(exchange), skip));
     Ok(answer(false, &server))
 }

@@ -115,7 +115,7 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
         None => {
             let snapshot = call.snapshot()?;
             at = snapshot.seq();
-            Source::Find(Box::new(collection.find_at(snapshot.engine().clone(), &find)?))
+            Source::Find(Box::new(collection.find_for(call.asked(), snapshot.engine().clone(), &find)?))
         }
     };
     let namespace = namespace(&collection);
@@ -293,11 +293,12 @@ pub(crate) fn count(call: &mut Call<'_>) -> Outcome<Writer> {
     let find = count_of(call, &call.args)?;
     let empty = call.args.document("query")?.is_none_or(Doc::is_empty);
     let plain = ["limit", "skip", "hint"].iter().all(|field| call.args.get(field).is_none());
-    let counted = if empty && plain {
+    let asked = call.asked();
+    let counted = if empty && plain && asked.is_none() {
         collection.estimated_count()?.documents
     } else {
         let snapshot = call.snapshot()?;
-        call.documents().at(snapshot.engine()).count(&collection, &find)?
+        call.documents().at(snapshot.engine()).acting_for(asked).count(&collection, &find)?
     };
     let mut out = Writer::new();
     out.put("n", int(counted as i64));
@@ -343,7 +344,11 @@ pub(crate) fn distinct(call: &mut Call<'_>) -> Outcome<Writer> {
         None => {
             let snapshot = call.snapshot()?;
             at = snapshot.seq();
-            call.documents().at(snapshot.engine()).distinct(&collection, path, &filter)?
+            call.documents().at(snapshot.engine()).acting_for(call.asked()).distinct(
+                &collection,
+                path,
+                &filter,
+            )?
         }
     };
     let mut out = Writer::new();
@@ -390,12 +395,15 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
             return Err(Failure::new(Code::APIStrictError, message));
         }
         Some(("$listLocalSessions", _)) => Some(sessions_listed(call, stages)?),
+        Some(("$collStats", spec)) => Some(crate::schema::collection_told(call, spec, stages)?),
         _ => None,
     };
     let stages = listed.as_ref().map_or(stages, DocBuf::doc);
     let pipeline = Pipeline::parse(stages, &call.options(&call.args)?)?;
     let hint = hint(&call.args)?;
     let collection = match call.args.get("aggregate") {
+        // What the pipeline begins with is there already.
+        Some(Value::String(_)) if listed.is_some() => None,
         Some(Value::String(_)) => Some(call.collection()?),
         Some(one) if one.as_integer() == Some(1) => None,
         _ => {
@@ -438,9 +446,11 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
             at = snapshot.seq();
             let others = Others { call, snapshot: &snapshot };
             let input: lang::Stream<'_, DocumentsError> = match &collection {
-                Some(collection) => Box::new(
-                    collection.find_at(snapshot.engine().clone(), &input_of(&pipeline, hint.as_ref()))?,
-                ),
+                Some(collection) => Box::new(collection.find_for(
+                    call.asked(),
+                    snapshot.engine().clone(),
+                    &input_of(&pipeline, hint.as_ref()),
+                )?),
                 None => Box::new(std::iter::empty()),
             };
             run(call, &pipeline, input, &others)?
@@ -513,6 +523,7 @@ fn write_output(
     let validate = validates(call)?;
     call.documents().transact(call.durability(), |tx| {
         tx.validate(validate);
+        tx.act_for(call.asked());
         tx.aggregate(&collection, pipeline)
     })?;
     Ok(())
@@ -554,7 +565,8 @@ impl lang::Source for Others<'_> {
 
     fn find(&self, name: &str, filter: &Filter) -> Result<lang::Stream<'_, DocumentsError>, DocumentsError> {
         let collection = self.call.documents().collection(self.call.database, name)?;
-        Ok(Box::new(collection.find_at(self.snapshot.engine().clone(), &Find::matching(filter.clone()))?))
+        let find = Find::matching(filter.clone());
+        Ok(Box::new(collection.find_for(self.call.asked(), self.snapshot.engine().clone(), &find)?))
     }
 }
 
@@ -578,7 +590,7 @@ pub(crate) fn explain(call: &mut Call<'_>) -> Outcome<Writer> {
 fn explain_as(call: &Call<'_>, inner: Doc<'_>, run: bool) -> Outcome<Writer> {
     let (collection, find) = explained(call, inner)?;
     let snapshot = call.snapshot()?;
-    let mut at: DocumentsAt<'_> = call.documents().at(snapshot.engine());
+    let mut at: DocumentsAt<'_> = call.documents().at(snapshot.engine()).acting_for(call.asked());
     let explained = at.explain(&collection, &find, run)?;
     let mut out = Writer::new();
     explained.doc().iter().for_each(|(name, value)| out.put(name, value));

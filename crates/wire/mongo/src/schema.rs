@@ -542,10 +542,16 @@ pub(crate) fn coll_stats(call: &mut Call<'_>) -> Outcome<Writer> {
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;
     let scale = call.args.count("scale")?.filter(|scale| *scale > 0).unwrap_or(1) as i64;
-    let count = collection.estimated_count()?;
-    let indexes = collection.definition()?.map_or(0, |definition| definition.indexes().len() as i64 + 1);
     let mut out = Writer::new();
     out.put("ns", Value::String(&namespace(&collection)));
+    put_storage(&mut out, &collection, scale)?;
+    Ok(out)
+}
+
+/// What a collection holds.
+fn put_storage(out: &mut Writer, collection: &Collection, scale: i64) -> Outcome<()> {
+    let count = collection.estimated_count()?;
+    let indexes = collection.definition()?.map_or(0, |definition| definition.indexes().len() as i64 + 1);
     out.put("count", int(count.documents as i64));
     out.put("size", int(count.bytes as i64 / scale));
     if let Some(mean) = count.bytes.checked_div(count.documents) {
@@ -554,7 +560,42 @@ pub(crate) fn coll_stats(call: &mut Call<'_>) -> Outcome<Writer> {
     out.put("nindexes", int(indexes));
     out.put("capped", Value::Bool(false));
     out.put("scaleFactor", int(scale));
-    Ok(out)
+    Ok(())
+}
+
+/// The stage `$collStats`, with what it tells in its place: `storageStats` and `count` are known here.
+pub(crate) fn collection_told(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Outcome<DocBuf> {
+    let spec = spec
+        .as_document()
+        .ok_or_else(|| Failure::new(Code::TypeMismatch, "the $collStats stage takes an object"))?;
+    let spec =
+        Args::statement("$collStats", spec, &["storageStats", "count", "latencyStats", "queryExecStats"])?;
+    spec.not_offered(&["latencyStats", "queryExecStats"])?;
+    let collection = call.collection()?;
+    existing(&collection)?;
+    let mut out = Writer::array();
+    out.open_document("");
+    out.open_array("$documents");
+    out.open_document("");
+    out.put("ns", Value::String(&namespace(&collection)));
+    out.put("localTime", Value::DateTime(call.now_ms()));
+    if let Some(storage) = spec.document("storageStats")? {
+        let storage = Args::statement("$collStats.storageStats", storage, &["scale"])?;
+        let scale = storage.count("scale")?.filter(|scale| *scale > 0).unwrap_or(1) as i64;
+        out.open_document("storageStats");
+        put_storage(&mut out, &collection, scale)?;
+        out.close();
+    }
+    if spec.document("count")?.is_some() {
+        out.put("count", int(collection.estimated_count()?.documents as i64));
+    }
+    out.close();
+    out.close();
+    out.close();
+    for stage in stages.values().skip(1) {
+        out.put("", stage);
+    }
+    Ok(out.finish())
 }
 
 /// `dbStats`

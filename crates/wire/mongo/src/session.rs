@@ -1,7 +1,7 @@
 //! Sessions: the transaction that a client has open, and the newest number it used.
 //!
 //! ```text
-//! startTransaction ─▶ Open ─▶ commitTransaction ─▶ Committed      numbers rise: a higher one ends what was open,
+//! startTransaction ─▶ Open ─▶ commitTransaction ─▶ Committing ─▶ Committed      numbers rise: a higher one ends what was open,
 //!                       └───▶ abortTransaction, any failure, 60 s ─▶ Aborted      a lower one is refused
 //! ```
 //! A session without a transaction has no state here; what its retryable writes answered lies in the database.
@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ropewalk::Transaction;
+use tokio::sync::Notify;
 
 use crate::failure::{Code, Failure, Outcome};
 
@@ -39,6 +40,8 @@ pub(crate) enum Phase {
         /// It wrote something.
         wrote: bool,
     },
+    /// On its way to the disk; whoever asks meanwhile waits until it is there.
+    Committing(Arc<Notify>),
     /// Done.
     Committed,
     /// Undone.

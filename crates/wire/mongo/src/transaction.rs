@@ -3,13 +3,19 @@
 //! That a transaction was committed is kept in its own commit, under its session and number: a client that asks again after
 //! a crash learns that it was, and does not run it a second time.
 
+use std::sync::{Arc, Mutex};
+
+use ropewalk::{Durability, Transaction};
 use ropewalk_wire::Right;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 use crate::call::{Call, named_session, no_transaction, session_parts, take_open, too_old};
+use crate::command::blocking;
 use crate::documents::Retry;
 use crate::documents::lang::{Doc, Value, Writer};
 use crate::failure::{Code, Failure, Outcome, TRANSIENT, UNKNOWN_COMMIT};
-use crate::session::{self, Phase, SESSION_MINUTES, SessionId};
+use crate::session::{self, Phase, SESSION_MINUTES, SessionId, State};
 
 /// Under which statement a commit is kept; statements of writes count from zero.
 const COMMITTED: i32 = -1;
@@ -28,40 +34,101 @@ fn unknown_result(failure: Failure) -> Failure {
     failure.label(UNKNOWN_COMMIT)
 }
 
-/// `commitTransaction`
-pub(crate) fn commit(call: &mut Call<'_>) -> Outcome<Writer> {
+/// `commitTransaction`. While the disk writes, no thread waits.
+pub(crate) async fn commit(call: &Call<'_>) -> Outcome<Writer> {
     call.args.only(&["commitTransaction", "recoveryToken"])?;
     let (id, number) = parts(call)?;
     let retry = Retry { session: id.clone(), number, statement: COMMITTED };
     let Some(session) = call.shared.sessions.find(id) else {
-        return committed_before(call, &retry);
+        return blocking(|| committed_before(call, &retry));
     };
-    let mut state = session::lock(&session);
+    call.shared.service.room().await?;
+    loop {
+        let step = next_step(&session, number)?;
+        match step {
+            Step::Done => return Ok(Writer::new()),
+            Step::Elsewhere => return blocking(|| committed_before(call, &retry)),
+            Step::Wait(settled) => settled.await,
+            Step::Commit(transaction, wrote, settled) => {
+                let retry = wrote.then(|| retry.clone());
+                let durability = call.durability();
+                // A client that goes away leaves the commit on its way, and somebody has to note how it ends.
+                let task = settle(session.clone(), number, transaction, retry, durability, settled);
+                return match tokio::spawn(task).await {
+                    Ok(outcome) => outcome.map(|()| Writer::new()),
+                    Err(_) => {
+                        Err(unknown_result(Failure::new(Code::InternalError, "the commit was cut off")))
+                    }
+                };
+            }
+        }
+    }
+}
+
+/// What is to be done about a commit.
+enum Step {
+    /// Nothing: it was done.
+    Done,
+    /// The session has gone on; the database knows.
+    Elsewhere,
+    /// Another connection is at it.
+    Wait(OwnedNotified),
+    /// To commit the transaction, and to tell those who wait. It wrote something, or not.
+    Commit(Box<Transaction>, bool, Arc<Notify>),
+}
+
+fn next_step(session: &Mutex<State>, number: i64) -> Outcome<Step> {
+    let mut state = session::lock(session);
     state.touch();
     if number < state.number {
         return Err(too_old(number, state.number));
     }
     if number > state.number {
-        drop(state);
-        return committed_before(call, &retry);
+        return Ok(Step::Elsewhere);
     }
-    if matches!(state.phase, Phase::Committed) {
-        return Ok(Writer::new());
+    match &state.phase {
+        Phase::Committed => return Ok(Step::Done),
+        Phase::Committing(settled) => return Ok(Step::Wait(settled.clone().notified_owned())),
+        _ => {}
     }
-    let Some((mut transaction, wrote)) = take_open(&mut state) else { return Err(no_transaction(number)) };
-    state.phase = Phase::Aborted;
-    if wrote {
-        transaction.documents().answer(&retry, Doc::empty())?;
-    }
-    match transaction.commit_with(call.durability()) {
-        Ok(_) => {
-            state.phase = Phase::Committed;
-            Ok(Writer::new())
+    let (transaction, wrote) = take_open(&mut state).ok_or_else(|| no_transaction(number))?;
+    let settled = Arc::new(Notify::new());
+    state.phase = Phase::Committing(settled.clone());
+    Ok(Step::Commit(transaction, wrote, settled))
+}
+
+/// Commits, and notes in the session how it ended.
+async fn settle(
+    session: Arc<Mutex<State>>,
+    number: i64,
+    mut transaction: Box<Transaction>,
+    retry: Option<Retry>,
+    durability: Durability,
+    settled: Arc<Notify>,
+) -> Outcome<()> {
+    let kept = retry.map_or(Ok(()), |retry| transaction.documents().answer(&retry, Doc::empty()));
+    let outcome = match kept {
+        Err(error) => Err(error.into()),
+        Ok(()) => {
+            let committed = match transaction.submit_with(durability) {
+                Ok(Some(pending)) => pending.await.map(drop),
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+            committed.map_err(|error| match error.is_conflict() {
+                true => Failure::from(error).label(TRANSIENT),
+                // It may be in the log, or not.
+                false => unknown_result(error.into()),
+            })
         }
-        Err(error) if error.is_conflict() => Err(Failure::from(error).label(TRANSIENT)),
-        // It may be in the log, or not.
-        Err(error) => Err(unknown_result(error.into())),
+    };
+    let mut state = session::lock(&session);
+    if state.number == number && matches!(state.phase, Phase::Committing(_)) {
+        state.phase = if outcome.is_ok() { Phase::Committed } else { Phase::Aborted };
     }
+    drop(state);
+    settled.notify_waiters();
+    outcome
 }
 
 /// What the database says of a commit that no session here knows of.

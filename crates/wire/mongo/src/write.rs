@@ -16,7 +16,7 @@ use crate::call::Call;
 use crate::command::blocking;
 use crate::documents::lang::{Doc, DocBuf, Filter, Owned, Projection, Sort, Update, Value, Writer};
 use crate::documents::{
-    Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, Retry, UpdateSpec,
+    Caller as Asked, Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, Retry, UpdateSpec,
 };
 use crate::failure::{Code, Failure, Outcome};
 use crate::hello::WRITES_MAX;
@@ -143,6 +143,7 @@ pub(crate) struct Change<'a> {
     work: Box<dyn FnMut(&mut DocumentsTx<'_>) -> Result<DocBuf, DocumentsError> + Send + 'a>,
     /// What is written has to fit the collection's validator.
     validate: bool,
+    asked: Option<Asked>,
     /// They may take longer than an answer takes to send.
     long: bool,
     /// They had been done before.
@@ -155,11 +156,12 @@ impl<'a> Change<'a> {
         long: bool,
         work: impl FnMut(&mut DocumentsTx<'_>) -> Result<DocBuf, DocumentsError> + Send + 'a,
     ) -> Outcome<Self> {
-        Ok(Self { work: Box::new(work), long, validate: validates(call)?, again: false })
+        Ok(Self { work: Box::new(work), long, validate: validates(call)?, asked: call.asked(), again: false })
     }
 
     fn work(&mut self, tx: &mut DocumentsTx<'_>) -> Result<DocBuf, DocumentsError> {
         tx.validate(self.validate);
+        tx.act_for(self.asked.clone());
         (self.work)(tx)
     }
 

@@ -1,4 +1,4 @@
-//! The server's half of the SCRAM-SHA-256 exchange, for protocols whose clients never send a password.
+//! The server's half of the SCRAM exchange, for protocols whose clients never send a password.
 //!
 //! ```text
 //! client: n,,n=user,r=CNONCE                       server: r=CNONCE+SNONCE,s=SALT,i=ROUNDS
@@ -11,6 +11,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::scram::Hash;
 use super::*;
 
 /// Longest message of an exchange, bytes: names and nonces are short.
@@ -20,6 +21,7 @@ const MESSAGE_BYTES_MAX: usize = 4 << 10;
 pub struct ScramExchange {
     user: String,
     peer: Option<IpAddr>,
+    hash: Hash,
     verifier: ScramVerifier,
     nonce: String,
     /// Both first messages, without the client's header.
@@ -62,7 +64,7 @@ impl Access {
         first: &str,
         peer: Option<IpAddr>,
     ) -> Result<(ScramExchange, String), WireError> {
-        self.begin(None, first, peer)
+        self.begin(Hash::Sha256, None, first, peer)
     }
 
     /// As [`Access::begin_scram`], where the protocol has said before who the user is; the message's own name means nothing.
@@ -75,11 +77,25 @@ impl Access {
         first: &str,
         peer: Option<IpAddr>,
     ) -> Result<(ScramExchange, String), WireError> {
-        self.begin(Some(user), first, peer)
+        self.begin(Hash::Sha256, Some(user), first, peer)
+    }
+
+    /// As [`Access::begin_scram`], for MongoDB clients that know SCRAM-SHA-1 alone. A user whose password was set before there was
+    /// a verifier for it looks like one who does not exist.
+    ///
+    /// # Errors
+    /// As [`Access::begin_scram`].
+    pub fn begin_scram_sha1(
+        &self,
+        first: &str,
+        peer: Option<IpAddr>,
+    ) -> Result<(ScramExchange, String), WireError> {
+        self.begin(Hash::Sha1, None, first, peer)
     }
 
     fn begin(
         &self,
+        hash: Hash,
         known: Option<&str>,
         first: &str,
         peer: Option<IpAddr>,
@@ -97,14 +113,13 @@ impl Access {
             return Err(malformed());
         }
         self.not_throttled(&Attempt::new(&user, peer))?;
-        let verifier = match self.scram_verifier(&user) {
-            Some(verifier) => verifier,
-            None => ScramVerifier { salt: self.0.recent.salt_of_nobody(&user), ..ScramVerifier::nobody() },
-        };
+        let kept = self.known().users.get(&user).and_then(|user| user.record.verifier(hash).cloned());
+        let verifier =
+            kept.unwrap_or_else(|| ScramVerifier::nobody_of(hash, self.0.recent.salt_of_nobody(&user)));
         let nonce = format!("{nonce}{}", STANDARD.encode(random::<18>()?));
         let answer = format!("r={nonce},s={},i={}", STANDARD.encode(&verifier.salt), verifier.iterations);
         let messages = format!("{bare},{answer}");
-        Ok((ScramExchange { user, peer, verifier, nonce, messages, header }, answer))
+        Ok((ScramExchange { user, peer, hash, verifier, nonce, messages, header }, answer))
     }
 
     /// Ends an exchange with the client's last message; answers who the client is, and the server's last message.
@@ -121,14 +136,16 @@ impl Access {
         let expected = format!("c={},r={}", STANDARD.encode(&exchange.header), exchange.nonce);
         let proof = STANDARD.decode(proof).map_err(|_| malformed())?;
         let messages = format!("{},{without_proof}", exchange.messages);
-        let right = without_proof == expected && exchange.verifier.accepts(messages.as_bytes(), &proof);
+        let right = without_proof == expected
+            && exchange.verifier.accepts(exchange.hash, messages.as_bytes(), &proof);
         let known = self.known();
         // The password may have changed since the exchange began.
-        let found = known.users.get(&exchange.user).filter(|user| user.record.scram == exchange.verifier);
+        let same = |user: &&User| user.record.verifier(exchange.hash) == Some(&exchange.verifier);
+        let found = known.users.get(&exchange.user).filter(same);
         match found.filter(|_| right) {
             Some(user) => {
                 self.0.throttle.succeeded(&attempt);
-                let signature = exchange.verifier.signature(messages.as_bytes());
+                let signature = exchange.verifier.signature(exchange.hash, messages.as_bytes());
                 Ok((user.caller.clone(), format!("v={}", STANDARD.encode(signature))))
             }
             None => {
@@ -153,14 +170,14 @@ mod tests {
     use super::*;
 
     /// A client's last message.
-    fn proof(password: &str, bare: &str, answer: &str) -> (String, String) {
+    fn proof(hash: Hash, password: &str, bare: &str, answer: &str) -> (String, String) {
         let field = |name: &str| answer.split(',').find_map(|part| part.strip_prefix(name)).unwrap();
         let salt = STANDARD.decode(field("s=")).unwrap();
         let last = format!("c=biws,r={}", field("r="));
         let messages = format!("{bare},{answer},{last}");
-        let keys = scram::client_keys(password, &salt, field("i=").parse().unwrap());
-        let proof = scram::client_proof(&keys.0, messages.as_bytes());
-        let signature = STANDARD.encode(scram::sign(&keys.1, messages.as_bytes()));
+        let keys = scram::client_keys(hash, password, &salt, field("i=").parse().unwrap());
+        let proof = scram::client_proof(hash, &keys.0, messages.as_bytes());
+        let signature = STANDARD.encode(scram::sign(hash, &keys.1, messages.as_bytes()));
         (format!("{last},p={}", STANDARD.encode(proof)), format!("v={signature}"))
     }
 
@@ -176,9 +193,30 @@ mod tests {
         let access = access().await;
         let (exchange, answer) = access.begin_scram("n,,n=ann,r=abc", None).unwrap();
         assert!(answer.starts_with("r=abc"), "{answer}");
-        let (last, expected) = proof("secret", "n=ann,r=abc", &answer);
+        let (last, expected) = proof(Hash::Sha256, "secret", "n=ann,r=abc", &answer);
         let (caller, verdict) = access.end_scram(exchange, &last).unwrap();
         assert_eq!((caller.name(), verdict), ("ann", expected));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn old_clients_show_the_digest_of_their_password() {
+        let access = access().await;
+        let begin = |user: &str| access.begin_scram_sha1(&format!("n,,n={user},r=abc"), None).unwrap();
+        let (exchange, answer) = begin("ann");
+        assert!(answer.ends_with(",i=10000"), "{answer}");
+        // The MD5 of `ann:mongo:secret`.
+        let digest = "39a09bceee1e7b000a9db14ee09879e5";
+        let (last, expected) = proof(Hash::Sha1, digest, "n=ann,r=abc", &answer);
+        let (caller, verdict) = access.end_scram(exchange, &last).unwrap();
+        assert_eq!((caller.name(), verdict), ("ann", expected));
+        for (user, digest) in [("ann", "secret"), ("nobody", digest)] {
+            let (exchange, answer) = begin(user);
+            let (last, _) = proof(Hash::Sha1, digest, &format!("n={user},r=abc"), &answer);
+            assert_eq!(access.end_scram(exchange, &last).map(|_| ()).unwrap_err(), wrong());
+        }
+        let (exchange, answer) = access.begin_scram("n,,n=ann,r=abc", None).unwrap();
+        let (last, _) = proof(Hash::Sha1, digest, "n=ann,r=abc", &answer);
+        assert!(access.end_scram(exchange, &last).is_err());
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -187,7 +225,7 @@ mod tests {
         for (user, password) in [("ann", "wrong"), ("nobody", "secret")] {
             let bare = format!("n={user},r=abc");
             let (exchange, answer) = access.begin_scram(&format!("n,,{bare}"), None).unwrap();
-            let (last, _) = proof(password, &bare, &answer);
+            let (last, _) = proof(Hash::Sha256, password, &bare, &answer);
             let refused = access.end_scram(exchange, &last).map(|_| ()).unwrap_err();
             assert_eq!(refused, wrong());
         }

@@ -116,7 +116,8 @@ impl Access {
                 return Err(WireError::new(Code::AlreadyExists, message));
             }
             let scram = ScramVerifier::new(&password)?;
-            let record = UserRecord { scram, roles, created_micros: this.now_micros() };
+            let scram_sha1 = Some(ScramVerifier::for_old_clients(&name, &password)?);
+            let record = UserRecord { scram, scram_sha1, roles, created_micros: this.now_micros() };
             tx.put(this.0.keyspace, &key, &records::encode(&record)?);
             Ok(())
         })
@@ -131,9 +132,10 @@ impl Access {
         if !caller.is_user(name) {
             caller.check(Right::Admin, None)?;
         }
-        let password = password.to_owned();
+        let (user, password) = (name.to_owned(), password.to_owned());
         self.change_user(name, move |record| {
             record.scram = ScramVerifier::new(&password)?;
+            record.scram_sha1 = Some(ScramVerifier::for_old_clients(&user, &password)?);
             Ok(())
         })
         .await

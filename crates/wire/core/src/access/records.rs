@@ -8,7 +8,7 @@ use crate::error::{Code, WireError};
 
 use super::base64_bytes;
 use super::caller::Roles;
-use super::scram::ScramVerifier;
+use super::scram::{Hash, ScramVerifier};
 
 pub(super) const KEYSPACE: &str = "sys.access";
 
@@ -16,8 +16,21 @@ pub(super) const KEYSPACE: &str = "sys.access";
 #[serde(deny_unknown_fields)]
 pub(super) struct UserRecord {
     pub(super) scram: ScramVerifier,
+    /// For old MongoDB clients; absent for passwords that were set before there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) scram_sha1: Option<ScramVerifier>,
     pub(super) roles: Roles,
     pub(super) created_micros: i64,
+}
+
+impl UserRecord {
+    /// What checks a password by that hash.
+    pub(super) fn verifier(&self, hash: Hash) -> Option<&ScramVerifier> {
+        match hash {
+            Hash::Sha256 => Some(&self.scram),
+            Hash::Sha1 => self.scram_sha1.as_ref(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,9 +1,12 @@
-//! SCRAM-SHA-256: what the server keeps of a password, and how it checks one.
+//! SCRAM: what the server keeps of a password, and how it checks one.
 //!
 //! ```text
-//! SaltedPassword = PBKDF2-HMAC-SHA-256(password, salt, iterations)
-//! ClientKey = HMAC(SaltedPassword, "Client Key")     StoredKey = SHA-256(ClientKey)     ServerKey = HMAC(SaltedPassword, "Server Key")
+//! SaltedPassword = PBKDF2-HMAC(password, salt, iterations)
+//! ClientKey = HMAC(SaltedPassword, "Client Key")     StoredKey = H(ClientKey)     ServerKey = HMAC(SaltedPassword, "Server Key")
 //! ```
+//! H is SHA-256. Beside it stands a verifier with SHA-1 for old MongoDB clients, which know no other mechanism; what they call the
+//! password is the MD5 of `user:mongo:password`. Nothing else is checked by it, and who can choose takes SHA-256.
+//!
 //! Kept are salt, iterations, StoredKey and ServerKey: enough to check a password sent in clear (HTTP Basic over TLS) and
 //! to take part in the exchange of protocols that never send it; not enough to log in elsewhere.
 //!
@@ -12,7 +15,9 @@
 //! Source: RFC 5802, RFC 7677.
 
 use hmac::{Hmac, KeyInit, Mac};
+use md5::Md5;
 use serde::{Deserialize, Serialize};
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -22,6 +27,9 @@ use super::base64_bytes;
 
 /// What new passwords cost: MongoDB's default, well above RFC 7677's least (4,096); about 3 ms.
 const ITERATIONS: u32 = 15_000;
+/// What MongoDB takes for the mechanism with SHA-1.
+const SHA1_ITERATIONS: u32 = 10_000;
+const SHA1_SALT_BYTES: usize = 16;
 const PASSWORD_BYTES_MAX: usize = 256;
 /// MongoDB's; some of its clients take no other length for this mechanism.
 pub(super) const SALT_BYTES: usize = 28;
@@ -35,7 +43,7 @@ pub struct ScramVerifier {
     pub salt: Vec<u8>,
     /// Rounds of PBKDF2.
     pub iterations: u32,
-    /// SHA-256 of the client key.
+    /// Hash of the client key.
     #[serde(with = "base64_bytes")]
     pub stored_key: Vec<u8>,
     /// What the server proves itself with.
@@ -43,10 +51,48 @@ pub struct ScramVerifier {
     pub server_key: Vec<u8>,
 }
 
-fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+/// The hash of a mechanism.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hash {
+    Sha256,
+    Sha1,
+}
+
+fn mac<M: Mac + KeyInit>(key: &[u8], message: &[u8]) -> Vec<u8> {
+    let mut mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
     mac.update(message);
-    mac.finalize().into_bytes().into()
+    mac.finalize().into_bytes().to_vec()
+}
+
+impl Hash {
+    fn hmac(self, key: &[u8], message: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Sha256 => mac::<Hmac<Sha256>>(key, message),
+            Self::Sha1 => mac::<Hmac<Sha1>>(key, message),
+        }
+    }
+
+    fn digest(self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Sha256 => Sha256::digest(bytes).to_vec(),
+            Self::Sha1 => Sha1::digest(bytes).to_vec(),
+        }
+    }
+
+    fn salted(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
+        match self {
+            Self::Sha256 => {
+                let mut salted = [0; 32];
+                pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, &mut salted);
+                salted.to_vec()
+            }
+            Self::Sha1 => {
+                let mut salted = [0; 20];
+                pbkdf2::pbkdf2_hmac::<Sha1>(password, salt, iterations, &mut salted);
+                salted.to_vec()
+            }
+        }
+    }
 }
 
 impl ScramVerifier {
@@ -62,17 +108,27 @@ impl ScramVerifier {
             )));
         }
         let salt: [u8; SALT_BYTES] = super::random()?;
-        Ok(Self::derive(password, &salt, ITERATIONS))
+        Ok(Self::derive(Hash::Sha256, password, &salt, ITERATIONS))
     }
 
-    fn derive(password: &str, salt: &[u8], iterations: u32) -> Self {
-        let mut salted = [0; 32];
-        pbkdf2::pbkdf2_hmac::<Sha256>(password.as_bytes(), salt, iterations, &mut salted);
+    /// The verifier for old MongoDB clients, of a password that [`ScramVerifier::new`] took.
+    ///
+    /// # Errors
+    /// No randomness.
+    pub(crate) fn for_old_clients(user: &str, password: &str) -> Result<Self, WireError> {
+        let salt: [u8; SHA1_SALT_BYTES] = super::random()?;
+        let digest = Md5::digest(format!("{user}:mongo:{password}").as_bytes());
+        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self::derive(Hash::Sha1, &hex, &salt, SHA1_ITERATIONS))
+    }
+
+    fn derive(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> Self {
+        let salted = hash.salted(password.as_bytes(), salt, iterations);
         Self {
             salt: salt.to_vec(),
             iterations,
-            stored_key: Sha256::digest(hmac(&salted, b"Client Key")).to_vec(),
-            server_key: hmac(&salted, b"Server Key").to_vec(),
+            stored_key: hash.digest(&hash.hmac(&salted, b"Client Key")),
+            server_key: hash.hmac(&salted, b"Server Key"),
         }
     }
 
@@ -87,29 +143,38 @@ impl ScramVerifier {
         }
     }
 
+    /// The same for old MongoDB clients, with a salt of its own kind.
+    pub(super) fn nobody_of(hash: Hash, mut salt: Vec<u8>) -> Self {
+        if hash == Hash::Sha1 {
+            salt.truncate(SHA1_SALT_BYTES);
+        }
+        let iterations = if hash == Hash::Sha1 { SHA1_ITERATIONS } else { ITERATIONS };
+        Self { salt, iterations, ..Self::nobody() }
+    }
+
     /// True for the right password. Costs milliseconds.
     pub(crate) fn matches(&self, password: &str) -> bool {
         if password.len() > PASSWORD_BYTES_MAX {
             return false;
         }
-        let derived = Self::derive(password, &self.salt, self.iterations);
+        let derived = Self::derive(Hash::Sha256, password, &self.salt, self.iterations);
         derived.stored_key.ct_eq(&self.stored_key).into()
     }
 
     /// True when `proof` shows that the client knows the password (`ClientProof` of the exchange whose messages are
     /// `auth_message`).
-    pub fn accepts(&self, auth_message: &[u8], proof: &[u8]) -> bool {
-        let signature = hmac(&self.stored_key, auth_message);
+    pub(super) fn accepts(&self, hash: Hash, auth_message: &[u8], proof: &[u8]) -> bool {
+        let signature = hash.hmac(&self.stored_key, auth_message);
         if proof.len() != signature.len() {
             return false;
         }
         let client_key: Vec<u8> = proof.iter().zip(signature).map(|(p, s)| p ^ s).collect();
-        Sha256::digest(client_key).ct_eq(&self.stored_key).into()
+        hash.digest(&client_key).ct_eq(&self.stored_key).into()
     }
 
     /// What the server sends to prove itself (`ServerSignature`).
-    pub fn signature(&self, auth_message: &[u8]) -> [u8; 32] {
-        hmac(&self.server_key, auth_message)
+    pub(super) fn signature(&self, hash: Hash, auth_message: &[u8]) -> Vec<u8> {
+        hash.hmac(&self.server_key, auth_message)
     }
 }
 
@@ -121,22 +186,21 @@ impl std::fmt::Debug for ScramVerifier {
 
 /// A client's two keys: its own, and what it checks the server by.
 #[cfg(test)]
-pub(super) fn client_keys(password: &str, salt: &[u8], iterations: u32) -> ([u8; 32], [u8; 32]) {
-    let mut salted = [0; 32];
-    pbkdf2::pbkdf2_hmac::<Sha256>(password.as_bytes(), salt, iterations, &mut salted);
-    (hmac(&salted, b"Client Key"), hmac(&salted, b"Server Key"))
+pub(super) fn client_keys(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> (Vec<u8>, Vec<u8>) {
+    let salted = hash.salted(password.as_bytes(), salt, iterations);
+    (hash.hmac(&salted, b"Client Key"), hash.hmac(&salted, b"Server Key"))
 }
 
 /// What a client shows.
 #[cfg(test)]
-pub(super) fn client_proof(client_key: &[u8; 32], messages: &[u8]) -> Vec<u8> {
-    let signature = hmac(&Sha256::digest(client_key), messages);
+pub(super) fn client_proof(hash: Hash, client_key: &[u8], messages: &[u8]) -> Vec<u8> {
+    let signature = hash.hmac(&hash.digest(client_key), messages);
     client_key.iter().zip(signature).map(|(key, sign)| key ^ sign).collect()
 }
 
 #[cfg(test)]
-pub(super) fn sign(key: &[u8; 32], messages: &[u8]) -> [u8; 32] {
-    hmac(key, messages)
+pub(super) fn sign(hash: Hash, key: &[u8], messages: &[u8]) -> Vec<u8> {
+    hash.hmac(key, messages)
 }
 
 #[cfg(test)]
@@ -149,17 +213,32 @@ mod tests {
     #[test]
     fn the_exchange_of_rfc_7677() {
         let salt = STANDARD.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
-        let verifier = ScramVerifier::derive("pencil", &salt, 4096);
+        let verifier = ScramVerifier::derive(Hash::Sha256, "pencil", &salt, 4096);
         let nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
         let messages = format!(
             "n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={nonce}"
         );
         let proof = STANDARD.decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=").unwrap();
-        assert!(verifier.accepts(messages.as_bytes(), &proof));
-        assert!(!verifier.accepts(b"n=other", &proof) && !verifier.accepts(messages.as_bytes(), b"short"));
-        let signature = STANDARD.encode(verifier.signature(messages.as_bytes()));
+        assert!(verifier.accepts(Hash::Sha256, messages.as_bytes(), &proof));
+        assert!(!verifier.accepts(Hash::Sha256, b"n=other", &proof));
+        let signature = STANDARD.encode(verifier.signature(Hash::Sha256, messages.as_bytes()));
         assert_eq!(signature, "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=");
         assert!(verifier.matches("pencil") && !verifier.matches("pencils"));
+        assert!(!verifier.accepts(Hash::Sha256, messages.as_bytes(), b"short"));
+    }
+
+    #[test]
+    fn the_exchange_of_rfc_5802() {
+        let salt = STANDARD.decode("QSXCR+Q6sek8bf92").unwrap();
+        let verifier = ScramVerifier::derive(Hash::Sha1, "pencil", &salt, 4096);
+        let nonce = "fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j";
+        let messages =
+            format!("n=user,r=fyko+d2lbbFgONRv9qkxdawL,r={nonce},s=QSXCR+Q6sek8bf92,i=4096,c=biws,r={nonce}");
+        let proof = STANDARD.decode("v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=").unwrap();
+        assert!(verifier.accepts(Hash::Sha1, messages.as_bytes(), &proof));
+        assert!(!verifier.accepts(Hash::Sha256, messages.as_bytes(), &proof));
+        let signature = STANDARD.encode(verifier.signature(Hash::Sha1, messages.as_bytes()));
+        assert_eq!(signature, "rmF9pqV8S7suAoZWja4dJRkFsKQ=");
     }
 
     #[test]

@@ -4,6 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bson::{Binary, Document, doc, spec::BinarySubtype};
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use ropewalk::Durability;
+use ropewalk::documents::CollectionOptions;
+use ropewalk::documents::lang::DocBuf;
 use ropewalk_wire::{Caller, Right, Roles};
 use sha2::{Digest as _, Sha256};
 
@@ -68,7 +71,8 @@ async fn without_a_login_only_the_handshake_is_answered() {
         assert_eq!(client.refused(command).await.0, 13);
     }
     let hello = client.ok(doc! { "hello": 1, "saslSupportedMechs": "admin.ann" }).await;
-    assert_eq!(hello.get_array("saslSupportedMechs").unwrap(), &vec![bson::Bson::from("SCRAM-SHA-256")]);
+    let mechanisms = ["SCRAM-SHA-256", "SCRAM-SHA-1"].map(bson::Bson::from);
+    assert_eq!(hello.get_array("saslSupportedMechs").unwrap().as_slice(), &mechanisms);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,7 +118,7 @@ async fn wrong_passwords_and_other_mechanisms_are_refused() {
     let mut client = server.connect();
     let refused = login(&mut client, "wrong", true).await;
     assert_eq!(refused.get_i32("code").unwrap(), 18);
-    for mechanism in ["SCRAM-SHA-1", "PLAIN", "MONGODB-X509", ""] {
+    for mechanism in ["PLAIN", "MONGODB-X509", ""] {
         let start = doc! { "saslStart": 1, "mechanism": mechanism, "payload": payload("n,,n=ann,r=abc") };
         assert_eq!(client.refused(start).await.0, 334);
     }
@@ -128,4 +132,41 @@ async fn wrong_passwords_and_other_mechanisms_are_refused() {
     server.service.access().create_user(&all, "bob", "other", Roles::new()).await.unwrap();
     server.service.access().drop_user(&all, "ann").await.unwrap();
     assert_eq!(client.refused(doc! { "find": "c" }).await.0, 13);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_are_asked_about_who_may_not_administer() {
+    let server = server().await;
+    let documents = server.service.database().documents();
+    let rules = doc! { "read": "resource.owner == request.auth.uid", "create": "request.resource.owner == request.auth.uid" };
+    let rules = DocBuf::check(rules.to_vec().unwrap()).unwrap();
+    let options = CollectionOptions { rules: Some(rules), ..CollectionOptions::default() };
+    let notes = documents.collection("own", "notes").unwrap();
+    notes.create(options).unwrap();
+    let others = doc! { "_id": 1, "owner": "bob" }.to_vec().unwrap();
+    notes.insert_one(&others, Durability::Sync).unwrap();
+
+    let mut ann = server.connect();
+    login(&mut ann, "secret", true).await;
+    let insert = |owner: &str| doc! { "insert": "notes", "documents": [{ "owner": owner }], "$db": "own" };
+    ann.ok(insert("ann")).await;
+    let refused = ann.ok(insert("bob")).await;
+    let code = |error: &bson::Bson| error.as_document().unwrap().get_i32("code").unwrap();
+    assert_eq!(code(&refused.get_array("writeErrors").unwrap()[0]), 13);
+    let mine = doc! { "find": "notes", "filter": { "owner": "ann" }, "$db": "own" };
+    let found = ann.ok(mine).await;
+    assert_eq!(found.get_document("cursor").unwrap().get_array("firstBatch").unwrap().len(), 1);
+    for refused in [
+        doc! { "find": "notes" },
+        doc! { "count": "notes" },
+        doc! { "distinct": "notes", "key": "owner" },
+        doc! { "aggregate": "notes", "pipeline": [], "cursor": {} },
+        doc! { "aggregate": "notes", "pipeline": [{ "$changeStream": {} }], "cursor": {} },
+        doc! { "findAndModify": "notes", "query": {}, "remove": true },
+        doc! { "explain": { "find": "notes" } },
+    ] {
+        let mut refused = refused;
+        refused.insert("$db", "own");
+        assert_eq!(ann.refused(refused).await.0, 13);
+    }
 }

@@ -188,6 +188,15 @@ async fn counts_values_and_pipelines() {
     ] };
     let joined = batch(&client.ok(joined).await, "firstBatch");
     assert_eq!(joined[0].get_array("name").unwrap().len(), 1);
+    let told = doc! { "aggregate": "c", "cursor": {}, "pipeline": [
+        { "$collStats": { "storageStats": { "scale": 1 }, "count": {} } },
+        { "$project": { "_id": 0, "ns": 1, "count": 1, "indexes": "$storageStats.nindexes" } },
+    ] };
+    let told = batch(&client.ok(told).await, "firstBatch");
+    assert_eq!(told, [doc! { "ns": "app.c", "count": 45, "indexes": 1 }]);
+    let latency =
+        doc! { "aggregate": "c", "cursor": {}, "pipeline": [{ "$collStats": { "latencyStats": {} } }] };
+    assert_eq!(client.refused(latency).await.0, 238);
     assert_eq!(
         client.refused(doc! { "aggregate": "c", "cursor": {}, "pipeline": [{ "$fly": {} }] }).await.0,
         40324

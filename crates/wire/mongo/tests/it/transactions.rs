@@ -177,3 +177,21 @@ async fn sessions_are_made_kept_and_ended() {
     assert_eq!(client.refused(more).await.0, 43);
     client.ok(doc! { "killAllSessions": [], "$db": "admin" }).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_that_are_sent_at_once_are_one() {
+    let server = Server::new();
+    let mut first = server.connect();
+    for number in 1..=50 {
+        first.ok(part(insert(number as i32), 1, number, true)).await;
+        let mut others = Vec::new();
+        for _ in 0..4 {
+            let mut client = server.connect();
+            others.push(tokio::spawn(async move { client.ok(end("commitTransaction", 1, number)).await }));
+        }
+        for other in others {
+            other.await.unwrap();
+        }
+    }
+    assert_eq!(count(&mut first).await, 50);
+}

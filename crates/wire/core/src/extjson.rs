@@ -1,0 +1,319 @@
+//! Documents as JSON and back: MongoDB's Extended JSON, version 2.
+//!
+//! ```text
+//! {"n": 1, "id": {"$oid": "65…"}}   ─parse▶  BSON  ─put_document▶   the same
+//! ```
+//! What JSON has is plain: texts, truth, null, arrays, documents, numbers. Everything else is an object whose only field
+//! begins with `$` and says the type. Of numbers, whole ones are int32 where they fit, else int64; a point or an exponent makes a
+//! double. So numbers keep their type in the relaxed form, too, but for an int64 that would fit an int32; in the canonical one every
+//! number says its type.
+//!
+//! Fields keep their order. A name that stands twice in one object is refused: half of the readers would take the first, half the
+//! last.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use ropewalk::documents::lang::{Doc, DocBuf, Owned, Value, Writer};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+use crate::error::WireError;
+
+/// Names that say a type; anything else that begins with `$` is an operator, a field like others.
+const TYPES: [&str; 16] = [
+    "$oid",
+    "$symbol",
+    "$numberInt",
+    "$numberLong",
+    "$numberDouble",
+    "$numberDecimal",
+    "$binary",
+    "$uuid",
+    "$code",
+    "$timestamp",
+    "$regularExpression",
+    "$dbPointer",
+    "$date",
+    "$minKey",
+    "$maxKey",
+    "$undefined",
+];
+
+/// Which of the two forms is written; both are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Form {
+    /// Numbers and dates as people read them.
+    #[default]
+    Relaxed,
+    /// Every type comes back as it was.
+    Canonical,
+}
+
+/// Writes a document.
+pub fn put_document(out: &mut Vec<u8>, doc: Doc<'_>, form: Form) {
+    out.push(b'{');
+    for (place, (name, value)) in doc.iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        put_text(out, name);
+        out.push(b':');
+        put_value(out, value, form);
+    }
+    out.push(b'}');
+}
+
+/// Writes a value.
+pub fn put_value(out: &mut Vec<u8>, value: Value<'_>, form: Form) {
+    let relaxed = form == Form::Relaxed;
+    match value {
+        Value::Document(doc) => put_document(out, doc, form),
+        Value::Array(array) => {
+            out.push(b'[');
+            for (place, value) in array.values().enumerate() {
+                if place > 0 {
+                    out.push(b',');
+                }
+                put_value(out, value, form);
+            }
+            out.push(b']');
+        }
+        Value::String(text) => put_text(out, text),
+        Value::Bool(truth) => out.extend_from_slice(if truth { b"true" } else { b"false" }),
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Int32(number) if relaxed => out.extend_from_slice(number.to_string().as_bytes()),
+        Value::Int64(number) if relaxed => out.extend_from_slice(number.to_string().as_bytes()),
+        Value::Double(number) if relaxed && number.is_finite() => {
+            // Shortest form that comes back as the same number; with a point, so that it comes back as a double.
+            out.extend_from_slice(format!("{number:?}").as_bytes());
+        }
+        other => put_typed(out, other, relaxed),
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a Vec takes every write");
+}
+
+/// Writes what JSON has no form of its own for.
+fn put_typed(out: &mut Vec<u8>, value: Value<'_>, relaxed: bool) {
+    let mut one = Writer::new();
+    one.put("v", value);
+    let document = bson::Document::from_reader(one.finish().bytes());
+    let value = document.ok().and_then(|mut document| document.remove("v")).unwrap_or(bson::Bson::Null);
+    let json = if relaxed { value.into_relaxed_extjson() } else { value.into_canonical_extjson() };
+    serde_json::to_writer(out, &json).expect("a Vec takes every write");
+}
+
+/// Reads a document.
+///
+/// # Errors
+/// What is no JSON, no object, no document: with line and column.
+pub fn parse(text: &str) -> Result<DocBuf, WireError> {
+    let value = parse_value(text)?;
+    match value.value() {
+        Value::Document(doc) => Ok(doc.to_buf()),
+        other => Err(WireError::invalid(format!("a document is needed, not {}", other.type_name()))),
+    }
+}
+
+/// Reads a value.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_value(text: &str) -> Result<Owned, WireError> {
+    let refuse = |error: serde_json::Error| match error.classify() {
+        serde_json::error::Category::Data => WireError::invalid(error.to_string()),
+        _ => WireError::invalid(format!("it is not JSON: {error}")),
+    };
+    let mut out = Writer::new();
+    let mut from = serde_json::Deserializer::from_str(text);
+    Put { out: &mut out, name: "v" }.deserialize(&mut from).map_err(refuse)?;
+    from.end().map_err(refuse)?;
+    let one = out.finish();
+    Ok(Owned::from(one.doc().get("v").unwrap_or(Value::Null)))
+}
+
+/// Puts the JSON that comes next as a field.
+struct Put<'w> {
+    out: &'w mut Writer,
+    name: &'w str,
+}
+
+impl<'de> DeserializeSeed<'de> for Put<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Put<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<(), E> {
+        self.out.put(self.name, Value::Bool(truth));
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.out.put(self.name, i32::try_from(number).map_or(Value::Int64(number), Value::Int32));
+        Ok(())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<(), E> {
+        match i64::try_from(number) {
+            Ok(number) => self.visit_i64(number),
+            Err(_) => Err(E::custom(format!(
+                "{number} is larger than an int64 can be; \"$numberDouble\" and \"$numberDecimal\" can"
+            ))),
+        }
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        self.out.put(self.name, Value::Double(number));
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.out.put(self.name, Value::String(text));
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.out.put(self.name, Value::Null);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        self.out.open_array(self.name);
+        while elements.next_element_seed(Put { out: &mut *self.out, name: "" })?.is_some() {}
+        self.out.close();
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        let mut name: Option<String> = fields.next_key()?;
+        if let Some(name) = name.as_deref()
+            && TYPES.contains(&name)
+        {
+            return self.typed(name, fields);
+        }
+        self.out.open_document(self.name);
+        let mut seen = HashSet::new();
+        while let Some(own) = name {
+            if own.contains('\0') {
+                return Err(A::Error::custom(format!("the name {own:?} holds a zero byte")));
+            }
+            fields.next_value_seed(Put { out: &mut *self.out, name: &own })?;
+            if !seen.insert(own) {
+                return Err(A::Error::custom("a name stands twice in one object"));
+            }
+            name = fields.next_key()?;
+        }
+        self.out.close();
+        Ok(())
+    }
+}
+
+impl Put<'_> {
+    /// An object that says its type.
+    fn typed<'de, A: MapAccess<'de>>(self, kind: &str, mut fields: A) -> Result<(), A::Error> {
+        let mut object = serde_json::Map::new();
+        object.insert(kind.to_owned(), fields.next_value()?);
+        while let Some(name) = fields.next_key::<String>()? {
+            if (kind, name.as_str()) != ("$code", "$scope") || object.len() > 1 {
+                return Err(A::Error::custom(format!("{name:?} stands beside {kind:?}")));
+            }
+            object.insert(name, fields.next_value()?);
+        }
+        let refuse = |what: String| A::Error::custom(format!("{kind:?}: {what}"));
+        let value = bson::Bson::try_from(serde_json::Value::Object(object));
+        let value = value.map_err(|error| refuse(error.to_string()))?;
+        if matches!(value, bson::Bson::Document(_)) {
+            return Err(refuse("not of its form".to_owned()));
+        }
+        let mut one = bson::Document::new();
+        one.insert("v", value);
+        let bytes = one.to_vec().map_err(|error| refuse(error.to_string()))?;
+        let one = Doc::check(&bytes).map_err(|error| refuse(error.to_string()))?;
+        self.out.put(self.name, one.get("v").unwrap_or(Value::Null));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn back(text: &str, form: Form) -> String {
+        let mut out = Vec::new();
+        put_document(&mut out, parse(text).unwrap().doc(), form);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_json_has_is_plain_and_keeps_its_order() {
+        let text = r#"{"z":1,"a":[1.5,-2.0,1e300,true,null,"ä\n"],"m":{"y":9007199254740993,"b":{}}}"#;
+        assert_eq!(back(text, Form::Relaxed), text);
+        let canonical = r#"{"n":{"$numberInt":"1"},"l":{"$numberLong":"5"},"d":{"$numberDouble":"1.5"}}"#;
+        assert_eq!(back(canonical, Form::Canonical), canonical);
+        assert_eq!(back(canonical, Form::Relaxed), r#"{"n":1,"l":5,"d":1.5}"#);
+    }
+
+    #[test]
+    fn every_other_type_says_which_it_is() {
+        for text in [
+            r#"{"v":{"$oid":"0123456789abcdef01234567"}}"#,
+            r#"{"v":{"$date":"2026-11-22T00:00:00Z"}}"#,
+            r#"{"v":{"$binary":{"base64":"AQI=","subType":"00"}}}"#,
+            r#"{"v":{"$numberDecimal":"1.50"}}"#,
+            r#"{"v":{"$numberDouble":"NaN"}}"#,
+            r#"{"v":{"$regularExpression":{"options":"i","pattern":"^a"}}}"#,
+            r#"{"v":{"$timestamp":{"i":2,"t":1}}}"#,
+            r#"{"v":{"$minKey":1}}"#,
+            r#"{"v":{"$maxKey":1}}"#,
+            r#"{"v":{"$undefined":true}}"#,
+            r#"{"v":{"$code":"f()"}}"#,
+            r#"{"v":{"$symbol":"s"}}"#,
+        ] {
+            assert_eq!(back(text, Form::Relaxed), text);
+        }
+        assert_eq!(
+            back(r#"{"v":{"$uuid":"00000000-0000-0000-0000-000000000001"}}"#, Form::Relaxed),
+            r#"{"v":{"$binary":{"base64":"AAAAAAAAAAAAAAAAAAAAAQ==","subType":"04"}}}"#
+        );
+    }
+
+    #[test]
+    fn operators_are_fields_like_others() {
+        for text in [r#"{"$and":[{"a":{"$gt":1}}]}"#, r#"{"a":{"$regex":"^x","$options":"i"}}"#] {
+            assert_eq!(back(text, Form::Relaxed), text);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_place() {
+        for (text, why) in [
+            ("", "not JSON"),
+            ("{\"a\":1} x", "not JSON"),
+            ("[1]", "a document is needed, not array"),
+            (r#"{"$oid":"0123456789abcdef01234567"}"#, "a document is needed, not objectId"),
+            (r#"{"a":1,"a":2}"#, "twice"),
+            ("{\"a\\u0000b\":1}", "zero byte"),
+            (r#"{"v":{"$oid":"xyz"}}"#, "$oid"),
+            (r#"{"v":{"$oid":7}}"#, "$oid"),
+            (r#"{"v":{"$date":"yesterday"}}"#, "$date"),
+            (r#"{"v":{"$numberInt":"1","x":2}}"#, "beside"),
+            (r#"{"v":18446744073709551615}"#, "int64"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.message.contains(why), "{text}: {}", error.message);
+        }
+        assert!(parse(&format!("{{\"a\":{}1{}}}", "[".repeat(500), "]".repeat(500))).is_err());
+    }
+}
