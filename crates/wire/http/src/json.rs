@@ -215,7 +215,7 @@ pub(crate) struct TrackingIn {
 /// When an append is answered: `sync` after it is on disk, `buffered` after the operating system has it, `async:MS` at
 /// once, synced within so many milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
-struct DurabilityIn(Durability);
+pub(crate) struct DurabilityIn(pub(crate) Durability);
 
 impl<'de> Deserialize<'de> for DurabilityIn {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

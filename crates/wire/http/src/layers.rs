@@ -55,6 +55,8 @@ fn operation(method: &Method, path: &str) -> &'static str {
             ("POST", "/cleanup") => "compatible_cleanup",
             (_, "/v1/stats") => "stats",
             (_, "/v1/changes") => "changes",
+            (_, path) if path.starts_with("/v1/databases") => documents(method, path),
+            (_, path) if path.starts_with("/v1/projects") => "bundoc",
             (_, path) if path.starts_with("/v1/users") || path.starts_with("/v1/tokens") => "access",
             (_, "") => "no_route",
             (_, path) if path.starts_with("/api/v1/") => "prometheus",
@@ -75,6 +77,23 @@ fn operation(method: &Method, path: &str) -> &'static str {
         ("DELETE", "") => "delete_store",
         (_, "") => "store",
         _ => "other",
+    }
+}
+
+/// Names of what is done with documents.
+fn documents(method: &Method, path: &str) -> &'static str {
+    match (method.as_str(), path.rsplit('/').next().unwrap_or_default()) {
+        (_, "transaction") => "documents_transaction",
+        (_, "watch") => "documents_watch",
+        ("GET" | "HEAD", "{id}") => "documents_get",
+        (_, "{id}") => "documents_write_one",
+        ("POST", "documents") => "documents_insert",
+        (_, "documents" | "documents:query") => "documents_query",
+        (_, "documents:aggregate") => "documents_aggregate",
+        (_, "documents:count" | "documents:distinct" | "documents:explain") => "documents_ask",
+        (_, "documents:update" | "documents:delete" | "documents:modify") => "documents_write",
+        ("GET" | "HEAD", _) => "documents_look",
+        _ => "documents_define",
     }
 }
 

@@ -14,17 +14,18 @@ use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::problem::ProblemBody;
-use crate::{App, changes, compatible, events, stores, subscribe, users};
+use crate::{App, changes, compatible, documents, events, stores, subscribe, users};
 
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "Ropewalk",
-        description = "Events with conditions, streams and subscriptions over HTTP. Errors are problem+json with a stable `code`.",
+        description = "Events with conditions, documents, streams and subscriptions over HTTP. Errors are problem+json with a stable `code`.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
     tags(
         (name = "events", description = "Append, read and follow the events of a store."),
+        (name = "documents", description = "Documents in Extended JSON: by `_id`, by query, in transactions, and what happens to them."),
         (name = "stores", description = "The stores of the database."),
         (name = "access", description = "Users, API tokens and what they may do."),
         (name = "compatible", description = "Surfaces that others defined: the DCB k6 suite and the web app of go-crablet. `/cleanup` is there only with the setting `dev`."),
@@ -37,6 +38,7 @@ struct Document;
 pub(crate) fn finite(dev: bool) -> OpenApiRouter<App> {
     OpenApiRouter::default()
         .merge(events::routes())
+        .merge(documents::routes())
         .merge(stores::routes())
         .merge(users::routes())
         .merge(compatible::routes(dev))
@@ -44,7 +46,7 @@ pub(crate) fn finite(dev: bool) -> OpenApiRouter<App> {
 
 /// Routes whose answers may go on for ever.
 pub(crate) fn live() -> OpenApiRouter<App> {
-    OpenApiRouter::default().merge(subscribe::routes()).merge(changes::routes())
+    OpenApiRouter::default().merge(subscribe::routes()).merge(documents::live()).merge(changes::routes())
 }
 
 /// What any operation can answer: status and when.
@@ -52,7 +54,7 @@ const REFUSALS: [(&str, &str); 13] = [
     ("400", "The request breaks a rule: `invalid_argument`."),
     ("401", "Unknown user, wrong password, unknown or expired token: `unauthenticated`."),
     ("403", "The caller may not do this: `permission_denied`."),
-    ("404", "There is no such store: `not_found`."),
+    ("404", "There is no such store, collection or document: `not_found`."),
     ("408", "The body came too slowly: `request_timeout`."),
     ("413", "Over a limit of bytes or events: `too_large`."),
     (
@@ -70,17 +72,30 @@ const REFUSALS: [(&str, &str); 13] = [
     ("405", "This path has other methods: `method_not_allowed`."),
 ];
 
+/// What operations on documents can answer besides.
+const REFUSALS_OF_DOCUMENTS: [(&str, &str); 4] = [
+    (
+        "409",
+        "It is there already, or others changed the same again and again: `already_exists`, `key_conflict`.",
+    ),
+    ("412", "It is not as the request expects: `precondition_failed`."),
+    ("422", "A document breaks the validator or a reference of its collection: `validation_failed`."),
+    ("507", "The database is as large as it may be: `quota_exceeded`."),
+];
+
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
-    [&mut item.get, &mut item.put, &mut item.post, &mut item.delete].into_iter().flatten()
+    [&mut item.get, &mut item.put, &mut item.post, &mut item.patch, &mut item.delete].into_iter().flatten()
 }
 
 fn build() -> utoipa::openapi::OpenApi {
     let routes = OpenApiRouter::with_openapi(Document::openapi()).merge(finite(true)).merge(live());
     let mut document = routes.into_openapi();
     let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemBody::name()))).build();
-    for item in document.paths.paths.values_mut() {
+    for (path, item) in &mut document.paths.paths {
+        let more: &[(&str, &str)] =
+            if path.starts_with("/v1/databases") { &REFUSALS_OF_DOCUMENTS } else { &[] };
         for operation in operations(item) {
-            for (status, description) in REFUSALS {
+            for &(status, description) in REFUSALS.iter().chain(more) {
                 let response = ResponseBuilder::new()
                     .description(description)
                     .content("application/problem+json", problem.clone())

@@ -60,6 +60,11 @@ impl Params {
         serde_json::from_str::<Object<T>>(&text).map(|Object(parsed)| Some(parsed)).map_err(refuse)
     }
 
+    /// Everything that is left.
+    pub(crate) fn rest(self) -> Vec<(String, String)> {
+        self.0
+    }
+
     /// Refuses what is left.
     pub(crate) fn finish(self) -> Result<(), Problem> {
         match self.0.first() {

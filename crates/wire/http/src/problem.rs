@@ -21,6 +21,9 @@ pub(crate) enum Refusal {
     SlowRequest,
     MediaType,
     Headers,
+    Precondition,
+    Unfit,
+    Quota,
 }
 
 impl Refusal {
@@ -44,6 +47,17 @@ impl Refusal {
                 "headers_too_large",
                 "The headers are over the limit",
             ),
+            Self::Precondition => {
+                (StatusCode::PRECONDITION_FAILED, "precondition_failed", "It is not as the request expects")
+            }
+            Self::Unfit => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "validation_failed",
+                "A document breaks a rule of its collection",
+            ),
+            Self::Quota => {
+                (StatusCode::INSUFFICIENT_STORAGE, "quota_exceeded", "The database is as large as it may be")
+            }
         }
     }
 }
@@ -138,7 +152,14 @@ impl Problem {
         Self::new(Code::InvalidArgument, detail)
     }
 
-    #[cfg(test)]
+    /// The same, of a part of the request.
+    #[must_use]
+    pub(crate) fn within(mut self, place: &str) -> Self {
+        self.body.detail.insert_str(0, &format!("{place}: "));
+        self
+    }
+
+    /// What is wrong, as a sentence.
     pub(crate) fn detail(&self) -> &str {
         &self.body.detail
     }

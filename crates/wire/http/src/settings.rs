@@ -75,6 +75,7 @@ impl Cors {
             header::AUTHORIZATION,
             header::CONTENT_TYPE,
             header::CONTENT_ENCODING,
+            header::IF_MATCH,
             header::IF_NONE_MATCH,
             HeaderName::from_static("last-event-id"),
             HeaderName::from_static("idempotency-key"),
@@ -85,7 +86,14 @@ impl Cors {
         Some(
             CorsLayer::new()
                 .allow_origin(origins)
-                .allow_methods([Method::GET, Method::HEAD, Method::PUT, Method::POST, Method::DELETE])
+                .allow_methods([
+                    Method::GET,
+                    Method::HEAD,
+                    Method::PUT,
+                    Method::POST,
+                    Method::PATCH,
+                    Method::DELETE,
+                ])
                 .allow_headers(asked)
                 .expose_headers([header::ETAG, header::RETRY_AFTER, HEAD])
                 .max_age(Duration::from_secs(600)),

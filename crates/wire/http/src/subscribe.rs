@@ -36,7 +36,7 @@ use crate::problem::Problem;
 use crate::stream::NDJSON;
 use crate::{App, accept};
 
-const SSE: &str = "text/event-stream";
+pub(crate) const SSE: &str = "text/event-stream";
 
 pub(crate) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(subscribe))
@@ -91,7 +91,7 @@ async fn subscribe(
     Ok(respond(following, frames, app.settings.heartbeat))
 }
 
-fn frames(params: &mut Params, headers: &HeaderMap) -> Result<Frames, Problem> {
+pub(crate) fn frames(params: &mut Params, headers: &HeaderMap) -> Result<Frames, Problem> {
     match params.one("format")?.as_deref() {
         Some("sse") => Ok(Frames::Sse),
         Some("ndjson") => Ok(Frames::Lines),
@@ -112,7 +112,7 @@ fn resume(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
 
 /// How a subscription is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Frames {
+pub(crate) enum Frames {
     Sse,
     Lines,
 }
@@ -147,14 +147,14 @@ impl Frames {
         .into()
     }
 
-    fn heartbeat(self) -> Bytes {
+    pub(crate) fn heartbeat(self) -> Bytes {
         Bytes::from_static(match self {
             Self::Sse => b": heartbeat\n\n",
             Self::Lines => b"{\"control\":\"heartbeat\"}\n",
         })
     }
 
-    fn error(self, error: WireError) -> Bytes {
+    pub(crate) fn error(self, error: WireError) -> Bytes {
         let problem = serde_json::to_string(Problem::from(error).body()).unwrap_or_default();
         match self {
             Self::Sse => format!("event: error\ndata: {problem}\n\n"),

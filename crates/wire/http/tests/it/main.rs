@@ -4,10 +4,12 @@
 mod access;
 mod append;
 mod bodies;
+mod bundoc;
 mod changes;
 mod client;
 mod compatible;
 mod document;
+mod documents;
 mod manual;
 mod reads;
 mod stores;

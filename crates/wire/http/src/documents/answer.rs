@@ -1,0 +1,123 @@
+//! Documents on their way out: a cursor becomes chunks of JSON as fast as the client takes them, as in [`crate::stream`].
+
+use axum::body::{Body, Bytes};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use ropewalk::documents::DocumentCursor;
+use ropewalk::documents::lang::{DocBuf, Value};
+use ropewalk_wire::extjson::{self, Form};
+use ropewalk_wire::{Code, Service, WireError};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::refused;
+use crate::accept;
+use crate::problem::Problem;
+use crate::stream::NDJSON;
+
+/// Most documents and bytes of one chunk.
+const BATCH_DOCUMENTS: usize = 1_000;
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Which of the forms of Extended JSON is wanted.
+pub(super) fn form(canonical: bool) -> Form {
+    if canonical { Form::Canonical } else { Form::Relaxed }
+}
+
+/// True when the client likes lines better than one object.
+pub(super) fn lines(headers: &HeaderMap) -> Result<bool, Problem> {
+    Ok(accept::choose(headers, &["application/json", NDJSON])? == NDJSON)
+}
+
+/// A JSON object, written by hand.
+pub(super) fn json(text: Vec<u8>) -> Response {
+    ([(CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// `{"NAME":VALUE}`
+pub(super) fn named(name: &str, value: Option<Value<'_>>, form: Form) -> Vec<u8> {
+    let mut out = format!("{{\"{name}\":").into_bytes();
+    extjson::put_value(&mut out, value.unwrap_or(Value::Null), form);
+    out.push(b'}');
+    out
+}
+
+/// `{"NAME":[VALUE,…]}`
+pub(super) fn listed<'v>(name: &str, values: impl IntoIterator<Item = Value<'v>>, form: Form) -> Vec<u8> {
+    let mut out = format!("{{\"{name}\":[").into_bytes();
+    for (place, value) in values.into_iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        extjson::put_value(&mut out, value, form);
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+/// A result on its way out.
+pub(super) struct Answer {
+    cursor: DocumentCursor,
+    service: Service,
+    lines: bool,
+    form: Form,
+    written: u64,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Answer {
+    pub(super) fn new(
+        cursor: DocumentCursor,
+        service: Service,
+        permit: OwnedSemaphorePermit,
+        (lines, form): (bool, Form),
+    ) -> Self {
+        Self { cursor, service, lines, form, written: 0, _permit: permit }
+    }
+
+    fn put(&mut self, out: &mut Vec<u8>, batch: &[DocBuf]) {
+        for document in batch {
+            if self.written > 0 && !self.lines {
+                out.push(b',');
+            }
+            self.written += 1;
+            extjson::put_document(out, document.doc(), self.form);
+            if self.lines {
+                out.push(b'\n');
+            }
+        }
+    }
+
+    /// The next chunk.
+    async fn chunk(&mut self, mut out: Vec<u8>) -> Result<Bytes, Problem> {
+        let (service, cursor) = (self.service.clone(), &mut self.cursor);
+        let batch = service.in_turn(|| cursor.next_batch(BATCH_DOCUMENTS, BATCH_BYTES)).await;
+        self.put(&mut out, &batch.map_err(refused)?);
+        if self.cursor.is_done() && !self.lines {
+            out.extend_from_slice(b"]}");
+        }
+        Ok(out.into())
+    }
+
+    /// Whole when it is short, as a stream when it is long; a stream that cannot go on breaks off.
+    pub(super) async fn send(mut self) -> Result<Response, Problem> {
+        let begin = if self.lines { Vec::new() } else { b"{\"documents\":[".to_vec() };
+        let first = self.chunk(begin).await?;
+        let kind = if self.lines { NDJSON } else { "application/json" };
+        let body = if self.cursor.is_done() {
+            Body::from(first)
+        } else {
+            let rest = stream::try_unfold(self, |mut answer| async move {
+                if answer.cursor.is_done() {
+                    return Ok(None);
+                }
+                let broken = |problem: Problem| WireError::new(Code::Internal, problem.detail());
+                let chunk = answer.chunk(Vec::with_capacity(BATCH_BYTES)).await.map_err(broken)?;
+                Ok::<_, WireError>(Some((chunk, answer)))
+            });
+            Body::from_stream(stream::once(std::future::ready(Ok(first))).chain(rest))
+        };
+        Ok(([(CONTENT_TYPE, kind)], body).into_response())
+    }
+}

@@ -1,0 +1,189 @@
+//! Documents over HTTP: databases, collections and their indexes; documents by `_id` and by query; transactions; change streams.
+//!
+//! ```text
+//! JSON ─▶ BSON (Extended JSON) ─▶ filter, update, … ─▶ one commit, awaited ─▶ JSON
+//!                                                  └─▶ cursor ─▶ chunks as fast as the client takes them
+//! ```
+//! Read `one` for single documents, `many` for queries, `transaction`, `watch`; `asked` has the bodies, `bundoc` the paths of
+//! Bundoc's server.
+//!
+//! A database of documents is to users and tokens what a store of events is: `read`, `append` and `admin` on its name. Rules of
+//! collections are asked about everybody but those who may administer the database.
+
+mod answer;
+mod asked;
+mod bundoc;
+mod many;
+mod one;
+mod places;
+mod transaction;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropewalk::documents::lang::{Code as LangCode, Options, Value, Writer};
+use ropewalk::documents::{Caller as Asked, Collection, Definition, Documents, DocumentsError, DocumentsTx};
+use ropewalk::{Durability, Error, Seq};
+use ropewalk_wire::{Caller, Code, Right, Service, WireError};
+use tokio::sync::OwnedSemaphorePermit;
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::App;
+use crate::problem::{Problem, Refusal};
+
+/// Attempts at a write that others get in the way of.
+const ATTEMPTS: usize = 1000;
+/// Longest wait for the commit that was in the way.
+const CONFLICT_WAIT: Duration = Duration::from_secs(1);
+
+/// Routes whose answers end.
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .merge(places::routes())
+        .merge(one::routes())
+        .merge(many::routes())
+        .merge(transaction::routes())
+        .merge(bundoc::routes())
+}
+
+/// Routes whose answers may go on for ever.
+pub(crate) fn live() -> OpenApiRouter<App> {
+    watch::routes()
+}
+
+/// A caller at the documents of one database.
+pub(crate) struct Desk {
+    service: Service,
+    caller: Caller,
+    database: String,
+}
+
+impl Desk {
+    fn new(app: &App, caller: Caller, database: String) -> Self {
+        Self { service: app.service.clone(), caller, database }
+    }
+
+    fn documents(&self) -> &Documents {
+        self.service.database().documents()
+    }
+
+    /// Refuses what the caller may not do here, and everything once the server stops.
+    fn check(&self, right: Right) -> Result<(), Problem> {
+        Ok(self.service.check(&self.caller, right, &self.database)?)
+    }
+
+    /// Lets a read begin; hold what it gives until the read is answered.
+    fn reading(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        Ok(self.service.admit_read(&self.caller, &self.database)?)
+    }
+
+    /// A collection, which need not exist.
+    fn collection(&self, name: &str) -> Result<Collection, Problem> {
+        self.documents().collection(&self.database, name).map_err(refused)
+    }
+
+    /// A collection that exists.
+    fn existing(&self, name: &str) -> Result<(Collection, Arc<Definition>), Problem> {
+        let collection = self.collection(name)?;
+        let definition = collection.definition().map_err(refused)?;
+        let unknown = || DocumentsError::UnknownCollection {
+            database: self.database.clone(),
+            collection: name.to_owned(),
+        };
+        let definition = definition.ok_or_else(|| refused(unknown()))?;
+        Ok((collection, definition))
+    }
+
+    /// Whom rules of collections are asked about.
+    fn asked(&self) -> Option<Asked> {
+        if self.caller.may(Right::Admin, Some(&self.database)) {
+            return None;
+        }
+        let mut auth = Writer::new();
+        auth.put("uid", Value::String(self.caller.name()));
+        Some(Asked { auth: Some(auth.finish()) })
+    }
+
+    /// Whether rules of this collection are asked about the caller.
+    fn ruled(&self, collection: &Collection) -> Result<bool, Problem> {
+        let definition = collection.definition().map_err(refused)?;
+        let ruled = definition.is_some_and(|definition| definition.options().rules.is_some());
+        Ok(ruled && self.asked().is_some())
+    }
+
+    /// What parsers need to know.
+    fn options(&self) -> Options {
+        let env = self.service.database().engine().env();
+        Options {
+            now_ms: env.clock.wall_micros().div_euclid(1000),
+            variables: None,
+            seed: env.random.next_u64(),
+        }
+    }
+
+    /// Does `work` in a transaction of its own until no other commit gets in its way. While the disk writes, no thread waits.
+    /// `long`: it may take longer than an answer takes to send.
+    async fn change<R: Unpin + Send>(
+        &self,
+        (bytes, long): (usize, bool),
+        durability: Durability,
+        mut work: impl FnMut(&mut DocumentsTx<'_>) -> Result<R, DocumentsError> + Send,
+    ) -> Result<R, Problem> {
+        let asked = self.asked();
+        let _in_flight = self.service.admit(&self.caller, &self.database, bytes).await?;
+        let mut attempt = 1;
+        loop {
+            let mut submit = || {
+                self.documents().submit(durability, |tx| {
+                    tx.act_for(asked.clone());
+                    work(tx)
+                })
+            };
+            let submitted = if long { self.service.in_turn(submit).await } else { submit() };
+            let answered = match submitted {
+                Ok(submitted) => submitted.await,
+                Err(error) => Err(error),
+            };
+            match answered {
+                Err(DocumentsError::Conflict { seq, .. }) if attempt < ATTEMPTS => {
+                    attempt += 1;
+                    // The other commit may not be durable yet; before that nobody sees it.
+                    let visible = self.service.database().visible_beyond(Seq(seq.0.saturating_sub(1)));
+                    let _ = tokio::time::timeout(CONFLICT_WAIT, visible).await;
+                }
+                answered => return answered.map_err(refused),
+            }
+        }
+    }
+}
+
+/// What documents refuse, as HTTP answers it.
+fn refused(error: DocumentsError) -> Problem {
+    let code = match &error {
+        DocumentsError::Validation { .. } | DocumentsError::Reference { .. } => {
+            return Problem::refused(Refusal::Unfit, error.to_string());
+        }
+        DocumentsError::Quota { .. } => return Problem::refused(Refusal::Quota, error.to_string()),
+        DocumentsError::Damaged { .. } | DocumentsError::Engine(_) => {
+            return WireError::from(Error::from(error)).into();
+        }
+        DocumentsError::Duplicate { .. }
+        | DocumentsError::CollectionExists { .. }
+        | DocumentsError::IndexExists { .. } => Code::AlreadyExists,
+        DocumentsError::Denied { .. } | DocumentsError::Protected { .. } => Code::PermissionDenied,
+        DocumentsError::UnknownCollection { .. }
+        | DocumentsError::UnknownIndex { .. }
+        | DocumentsError::ResumeLost { .. } => Code::NotFound,
+        DocumentsError::Conflict { .. } => Code::KeyConflict,
+        DocumentsError::TooLarge { .. } | DocumentsError::SortMemory { .. } => Code::TooLarge,
+        DocumentsError::Language(error) => match error.code {
+            LangCode::BSONObjectTooLarge | LangCode::QueryExceededMemoryLimitNoDiskUseAllowed => {
+                Code::TooLarge
+            }
+            _ => Code::InvalidArgument,
+        },
+        _ => Code::InvalidArgument,
+    };
+    Problem::new(code, error.to_string())
+}

@@ -1,0 +1,280 @@
+//! Change streams over HTTP: what happens to documents, as server-sent events or NDJSON.
+//!
+//! ```text
+//! id: 00000000000000070000000000000000        {"_id":{"_data":"0000…"},"operationType":"insert",…}
+//! event: insert
+//! data: {"_id":{"_data":"0000…"},"operationType":"insert",…}
+//! ```
+//! The id is the token to resume behind; a browser sends it back by itself as `Last-Event-ID`. A stream reads the log, so nothing is
+//! kept for it, and while nothing happens it holds no thread.
+
+use std::convert::Infallible;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Extension, RawQuery, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use ropewalk::Seq;
+use ropewalk::documents::lang::{Pipeline, Value};
+use ropewalk::documents::{ChangeEvent, ChangeStream, DocumentsError, ResumeToken, Target, Watch};
+use ropewalk_wire::extjson::{self, Form};
+use ropewalk_wire::{Caller, Code, Right, WireError};
+use tokio::sync::OwnedSemaphorePermit;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::many::CollectionName;
+use super::places::DatabaseName;
+use super::{Desk, answer, asked, refused};
+use crate::App;
+use crate::params::Params;
+use crate::path::Named;
+use crate::problem::{Problem, ProblemBody};
+use crate::stream::NDJSON;
+use crate::subscribe::{Frames, SSE, frames};
+
+/// Bytes of one chunk, about.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Events looked at before others have their turn.
+const CHUNK_EVENTS: usize = 1_000;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(database)).routes(routes!(collection))
+}
+
+/// Watches a database: every change of every collection, from now on or from a place in the past.
+///
+/// Server-sent events by default (`Accept: text/event-stream` or `format=sse`), NDJSON by `Accept: application/x-ndjson`
+/// or `format=ndjson`. Nothing is skipped or repeated for a client that resumes by `Last-Event-ID`.
+#[utoipa::path(
+    get, path = "/v1/databases/{database}/watch", operation_id = "watch_database", tag = "documents",
+    params(
+        DatabaseName,
+        ("after" = Option<String>, Query, description = "Goes on behind the event with this token. 404 when the log no longer holds it."),
+        ("from" = Option<u64>, Query, description = "Instead of `after`: begins with this commit."),
+        ("full_document" = Option<bool>, Query, description = "Updates carry the document, as it was in its commit."),
+        ("pipeline" = Option<String>, Query, description = "Stages over the events, as JSON."),
+        ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
+        ("format" = Option<String>, Query, description = "`sse` or `ndjson`, instead of the header Accept."),
+        ("last-event-id" = Option<String>, Header, description = "As `after`, whatever that says."),
+    ),
+    responses(
+        (status = 200, description = "A stream without end.", content((String = "text/event-stream"), (String = "application/x-ndjson"))),
+        (status = 406, description = "There is SSE and NDJSON.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn database(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(DatabaseName { database }): Named<DatabaseName>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let desk = Desk::new(&app, caller, database);
+    let target = Target::Database(desk.database.clone());
+    open(&app, desk, target, &headers, query.as_deref()).await
+}
+
+/// Watches a collection, which need not exist yet. The stream ends with it (`invalidate`).
+#[utoipa::path(
+    get, path = "/v1/databases/{database}/collections/{collection}/watch", operation_id = "watch_collection", tag = "documents",
+    params(
+        CollectionName,
+        ("after" = Option<String>, Query, description = "Goes on behind the event with this token. 404 when the log no longer holds it."),
+        ("from" = Option<u64>, Query, description = "Instead of `after`: begins with this commit."),
+        ("full_document" = Option<bool>, Query, description = "Updates carry the document, as it was in its commit."),
+        ("pipeline" = Option<String>, Query, description = "Stages over the events, as JSON."),
+        ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
+        ("format" = Option<String>, Query, description = "`sse` or `ndjson`, instead of the header Accept."),
+        ("last-event-id" = Option<String>, Header, description = "As `after`, whatever that says."),
+    ),
+    responses(
+        (status = 200, description = "A stream without end, unless the collection goes.", content((String = "text/event-stream"), (String = "application/x-ndjson"))),
+        (status = 406, description = "There is SSE and NDJSON.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn collection(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(CollectionName { database, collection }): Named<CollectionName>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let desk = Desk::new(&app, caller, database);
+    desk.collection(&collection)?;
+    let target = Target::Collection { database: desk.database.clone(), name: collection };
+    open(&app, desk, target, &headers, query.as_deref()).await
+}
+
+async fn open(
+    app: &App,
+    desk: Desk,
+    target: Target,
+    headers: &HeaderMap,
+    query: Option<&str>,
+) -> Result<Response, Problem> {
+    let mut params = Params::parse(query)?;
+    let frames = frames(&mut params, headers)?;
+    let (watch, pipeline) = wanted(&desk, &mut params, headers)?;
+    let form = answer::form(params.flag("canonical")?);
+    params.finish()?;
+    desk.check(Right::Read)?;
+    not_ruled(&desk, &target)?;
+    let permit = desk.service.admit_stream()?;
+    let stream = desk.documents().watch(target, watch, pipeline).map_err(refused)?;
+    let live = Live { stream, desk, frames, form, seen: u64::MAX, ended: false, _permit: permit };
+    live.send(app.settings.heartbeat).await
+}
+
+/// Where the stream begins, and what becomes of its events.
+fn wanted(
+    desk: &Desk,
+    params: &mut Params,
+    headers: &HeaderMap,
+) -> Result<(Watch, Option<Pipeline>), Problem> {
+    let token = |name: &str, text: &str| {
+        let refuse = |_| Problem::invalid(format!("{name} is {text:?}; the id of an event is needed"));
+        ResumeToken::from_str(text).map_err(refuse)
+    };
+    let resumed = match headers.get("last-event-id").filter(|value| !value.is_empty()) {
+        Some(value) => Some(token("Last-Event-ID", value.to_str().unwrap_or_default())?),
+        None => None,
+    };
+    let after = params.one("after")?.map(|text| token("parameter \"after\"", &text)).transpose()?;
+    let from = params.number("from")?.map(Seq);
+    if after.is_some() && from.is_some() {
+        return Err(Problem::invalid("the parameter after excludes from"));
+    }
+    let full_document = params.flag("full_document")?;
+    let pipeline = params.one("pipeline")?;
+    let pipeline = pipeline.map(|text| asked::pipeline(&text, &desk.options())).transpose()?;
+    if pipeline.as_ref().is_some_and(|pipeline| pipeline.output().is_some()) {
+        return Err(Problem::invalid("pipeline: a change stream writes nothing"));
+    }
+    Ok((Watch { after: resumed.or(after), from, full_document, expanded: false }, pipeline))
+}
+
+/// Rules are about documents, and events show them to whoever watches.
+fn not_ruled(desk: &Desk, target: &Target) -> Result<(), Problem> {
+    let names = match target {
+        Target::Collection { name, .. } => vec![name.clone()],
+        _ => desk.documents().collections(&desk.database).map_err(refused)?,
+    };
+    for name in names {
+        if desk.ruled(&desk.collection(&name)?)? {
+            let what =
+                format!("collection {name:?} has rules; whoever may administer the database may watch it");
+            return Err(Problem::new(Code::PermissionDenied, what));
+        }
+    }
+    Ok(())
+}
+
+/// A stream on its way out.
+struct Live {
+    stream: ChangeStream,
+    desk: Desk,
+    frames: Frames,
+    form: Form,
+    /// Changes of users and tokens when the caller was looked at last.
+    seen: u64,
+    ended: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Writes one event.
+fn put(out: &mut Vec<u8>, event: &ChangeEvent, frames: Frames, form: Form) {
+    if frames == Frames::Sse {
+        let kind = event.document.doc().get("operationType").and_then(Value::as_str);
+        // A pipeline may have made anything of it; what is no word names no event.
+        let kind = kind.filter(|kind| kind.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+        out.extend_from_slice(format!("id: {}\n", event.token).as_bytes());
+        if let Some(kind) = kind {
+            out.extend_from_slice(format!("event: {kind}\n").as_bytes());
+        }
+        out.extend_from_slice(b"data: ");
+    }
+    extjson::put_document(out, event.document.doc(), form);
+    out.extend_from_slice(if frames == Frames::Sse { b"\n\n" } else { b"\n" });
+}
+
+impl Live {
+    /// What happened since, up to a chunk.
+    async fn chunk(&mut self) -> Result<Vec<u8>, WireError> {
+        let mut out = Vec::new();
+        let (service, frames, form) = (self.desk.service.clone(), self.frames, self.form);
+        let read = || {
+            for _ in 0..CHUNK_EVENTS {
+                let Some(event) = self.stream.next(Duration::ZERO)? else { break };
+                put(&mut out, &event, frames, form);
+                if out.len() >= CHUNK_BYTES {
+                    break;
+                }
+            }
+            Ok::<_, DocumentsError>(())
+        };
+        service.in_turn(read).await.map_err(|error| match error {
+            DocumentsError::ResumeLost { .. } => WireError::not_found(error.to_string()),
+            error => ropewalk::Error::from(error).into(),
+        })?;
+        self.ended = self.stream.has_ended();
+        if !out.is_empty() {
+            service.access().still(&mut self.desk.caller, &mut self.seen)?;
+            self.desk.caller.check(Right::Read, Some(&self.desk.database))?;
+        }
+        Ok(out)
+    }
+
+    /// The next frame: events, or a sign of life.
+    async fn frame(&mut self, heartbeat: Duration) -> Result<Option<Bytes>, WireError> {
+        loop {
+            if self.ended {
+                return Ok(None);
+            }
+            // Whatever comes behind this one wakes us.
+            let seen = self.desk.service.database().seq();
+            let out = self.chunk().await?;
+            if !out.is_empty() {
+                return Ok(Some(out.into()));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            let service = &self.desk.service;
+            tokio::select! {
+                news = service.database().visible_beyond(seen) => {
+                    news.map_err(|error| WireError::from(ropewalk::Error::from(error)))?;
+                }
+                () = service.stop().wait() => return Err(WireError::stopping()),
+                () = tokio::time::sleep(heartbeat) => return Ok(Some(self.frames.heartbeat())),
+            }
+        }
+    }
+
+    /// The first look is before the status, so that a place that is lost has one of its own.
+    async fn send(mut self, heartbeat: Duration) -> Result<Response, Problem> {
+        let first = self.chunk().await?;
+        let (frames, kind) = (self.frames, if self.frames == Frames::Sse { SSE } else { NDJSON });
+        let rest = stream::unfold(Some(self), move |live| async move {
+            let mut live = live?;
+            match live.frame(heartbeat).await {
+                Ok(Some(frame)) => Some((frame, Some(live))),
+                Ok(None) => None,
+                Err(error) => Some((frames.error(error), None)),
+            }
+        });
+        let first = stream::iter((!first.is_empty()).then(|| Bytes::from(first)));
+        // Fused: who takes the stream may ask again after its end.
+        let body = Body::from_stream(first.chain(rest).map(Ok::<_, Infallible>).fuse());
+        let headers = [
+            (CONTENT_TYPE, HeaderValue::from_static(kind)),
+            (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+            (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+        ];
+        Ok((headers, body).into_response())
+    }
+}
