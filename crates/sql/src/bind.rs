@@ -51,7 +51,7 @@ pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
     SqlError::unsupported(what, "rewrite the expression without it")
 }
 
-fn comparison(op: &BinaryOperator) -> Option<Compare> {
+pub(crate) fn comparison(op: &BinaryOperator) -> Option<Compare> {
     Some(match op {
         BinaryOperator::Eq => Compare::Eq,
         BinaryOperator::NotEq => Compare::Ne,
@@ -282,6 +282,9 @@ impl<'b, 'a> Binder<'b, 'a> {
             }
             E::Function(function) => self.function(function),
             E::Extract { field, syntax: _, expr: inner } => {
+                if let Some(seconds) = self.seconds_between(field, inner)? {
+                    return Ok(seconds);
+                }
                 let value = self.bind(inner)?;
                 let field =
                     Typed::new(Expr::Const(Value::text(field.to_string().to_lowercase())), Type::TEXT);
@@ -466,6 +469,9 @@ impl<'b, 'a> Binder<'b, 'a> {
         use BinaryOperator as B;
         if let (Some(op), ast::Expr::Tuple(lefts), ast::Expr::Tuple(rights)) = (comparison(op), left, right) {
             return self.tuples(op, lefts, rights);
+        }
+        if let Some(bound) = self.with_interval(left, op, right)? {
+            return Ok(bound);
         }
         let (left, right) = (self.bind(left)?, self.bind(right)?);
         if let Some(op) = comparison(op) {
