@@ -19,7 +19,7 @@ const MIXED_STEPS: i64 = 2_000;
 const MANY_ROUNDS: i64 = 3;
 
 fn open(dir: &Path) -> Result<(Database, SeriesStore)> {
-    let db = Options::new().open(&dir.join("db"))?;
+    let db = Options::new().open(dir.join("db"))?;
     let store = db.series("metrics")?;
     Ok((db, store))
 }
