@@ -13,13 +13,14 @@ mod rocksdb;
 mod rocksdb_bank;
 mod sqlite;
 mod sqlite_documents;
+mod sqlite_sql;
 mod umadb;
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use ropewalk_bench::counting::CountingAllocator;
 use ropewalk_bench::worker::{Group, Outcome, Task};
-use ropewalk_bench::{append, bundoc, commit, omendb, ordered, queries, tpcb, ycsb};
+use ropewalk_bench::{accounts, append, bundoc, commit, copying, omendb, ordered, queries, tpcb, ycsb};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -127,6 +128,10 @@ fn measure(peer: &str, task: &Task) -> Result<Outcome> {
         #[cfg(feature = "rocksdb")]
         ("rocksdb", Group::Tpcb) => tpcb::run::<rocksdb_bank::Bank>(task),
         ("btreemap", Group::Ordered) => ordered::run::<btreemap::Map>(task),
+        // The settings follow from what is measured.
+        ("sqlite_tuned", Group::SqlSelect) => accounts::select::<sqlite_sql::Bank>(task),
+        ("sqlite_full", Group::SqlUpdate) => accounts::update::<sqlite_sql::Bank>(task),
+        ("sqlite_prepared", Group::CopyEmbedded) => copying::run::<sqlite_sql::Lines>(task),
         ("umadb", Group::Append) => append::run::<umadb::Store>(task),
         ("umadb", Group::Conditional) => append::conditional::<umadb::Store>(task),
         ("umadb", Group::Queries) => queries::run::<umadb::Store>(task),

@@ -35,6 +35,19 @@ pub struct Harness {
     pub quick: bool,
 }
 
+/// The peers that each of the two programs can measure.
+struct Built {
+    here: Vec<String>,
+    rivals: Vec<String>,
+}
+
+impl Built {
+    fn has(&self, group: Group, peer: &str) -> bool {
+        let list = if group.has_peers_here() { &self.here } else { &self.rivals };
+        list.iter().any(|name| name == peer)
+    }
+}
+
 impl Harness {
     /// Runs all steps; `say` gets one line per worker.
     pub fn run(
@@ -71,17 +84,25 @@ impl Harness {
         Ok(report)
     }
 
-    /// The peers that the rivals program knows; what the plan wants beyond that becomes a note.
-    fn peers_built(&self, plan: &Plan, notes: &mut Vec<String>) -> Vec<String> {
-        let listed =
-            Command::new(&self.rivals).arg("list").output().ok().filter(|output| output.status.success());
-        let built: Vec<String> = listed
-            .map(|output| String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
-            .unwrap_or_default();
-        let mut missing: Vec<&str> = plan.steps.iter().flat_map(|step| step.peers.iter().copied()).collect();
+    /// The peers that the two programs know; what the plan wants beyond that becomes a note.
+    fn peers_built(&self, plan: &Plan, notes: &mut Vec<String>) -> Built {
+        let list = |program: &Path| -> Vec<String> {
+            let listed = Command::new(program).arg("list").output().ok();
+            let said = listed.filter(|listed| listed.status.success()).map(|listed| listed.stdout);
+            String::from_utf8_lossy(&said.unwrap_or_default()).lines().map(str::to_owned).collect()
+        };
+        let built = Built { here: list(&self.ours), rivals: list(&self.rivals) };
+        let wanted =
+            |step: &Step| step.peers.iter().map(move |peer| (step.task.group, *peer)).collect::<Vec<_>>();
+        let mut missing: Vec<&str> = plan
+            .steps
+            .iter()
+            .flat_map(wanted)
+            .filter(|(group, peer)| !built.has(*group, peer))
+            .map(|(_, peer)| peer)
+            .collect();
         missing.sort_unstable();
         missing.dedup();
-        missing.retain(|peer| !built.iter().any(|name| name == peer));
         if !missing.is_empty() {
             let names = missing.join(", ");
             notes.push(format!("not built: {names}; `./run bench {} --peers` builds the peers", plan.name));
@@ -92,14 +113,14 @@ impl Harness {
     fn step(
         &self,
         step: &Step,
-        built: &[String],
+        built: &Built,
         machine: Option<&'static str>,
         report: &mut Report,
         say: &mut dyn FnMut(&str),
     ) -> Result<()> {
         let mut schedule = vec![OURS];
         for _ in 0..step.rounds {
-            schedule.extend(step.peers.iter().copied().filter(|peer| built.iter().any(|name| name == peer)));
+            schedule.extend(step.peers.iter().copied().filter(|peer| built.has(step.task.group, peer)));
             schedule.push(OURS);
         }
         let durable = step.rows.iter().any(|row| row.durability.is_some());
@@ -179,7 +200,8 @@ impl Harness {
     }
 
     fn command(&self, system: &str, task: &Task) -> Command {
-        let mut command = Command::new(if system == OURS { &self.ours } else { &self.rivals });
+        let is_here = system == OURS || task.group.has_peers_here();
+        let mut command = Command::new(if is_here { &self.ours } else { &self.rivals });
         command.arg("worker").arg(system).args(task.arguments());
         command
     }

@@ -12,10 +12,13 @@
 //!
 //! Peers live in the package `ropewalk-rivals`, which the default build leaves out.
 
+pub mod accounts;
 pub mod append;
 pub mod bundoc;
 pub mod bundoc_plan;
 pub mod commit;
+pub mod copy_plan;
+pub mod copying;
 pub mod counting;
 pub mod crablet_plan;
 pub mod dataset;
@@ -40,9 +43,12 @@ pub mod random;
 pub mod report;
 pub mod rows;
 pub mod series_plan;
+pub mod sql_analytic_plan;
+pub mod sql_point_plan;
 pub mod table;
 pub mod tpcb;
 pub mod tpcb_plan;
+pub mod tpch;
 pub mod wire_plan;
 pub mod worker;
 pub mod ycsb;

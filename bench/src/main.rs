@@ -17,8 +17,9 @@ use ropewalk_bench::report::{OURS, Report};
 use ropewalk_bench::table::Style;
 use ropewalk_bench::worker::Task;
 use ropewalk_bench::{
-    bundoc_plan, crablet_plan, events_plan, figures, kernel_plan, mytsdb_plan, omendb_plan, opossum_plan,
-    probe, series_plan, table, tpcb_plan, wire_plan, ycsb_plan,
+    bundoc_plan, copy_plan, crablet_plan, events_plan, figures, kernel_plan, mytsdb_plan, omendb_plan,
+    opossum_plan, probe, series_plan, sql_analytic_plan, sql_point_plan, table, tpcb_plan, wire_plan,
+    ycsb_plan,
 };
 
 #[global_allocator]
@@ -94,6 +95,7 @@ enum Command {
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
     Bundoc,
+    Copy,
     Crablet,
     Kernel,
     EventsEmbedded,
@@ -102,6 +104,8 @@ enum Name {
     Omendb,
     Opossum,
     SeriesEmbedded,
+    SqlAnalytic,
+    SqlPoint,
     TpcbEmbedded,
     Ycsb,
 }
@@ -110,6 +114,7 @@ impl Name {
     fn plan(self, quick: bool) -> Plan {
         match self {
             Name::Bundoc => bundoc_plan::plan(quick),
+            Name::Copy => copy_plan::plan(quick),
             Name::Crablet => crablet_plan::plan(quick),
             Name::Kernel => kernel_plan::plan(quick),
             Name::EventsEmbedded => events_plan::plan(quick),
@@ -118,14 +123,11 @@ impl Name {
             Name::Omendb => omendb_plan::plan(quick),
             Name::Opossum => opossum_plan::plan(quick),
             Name::SeriesEmbedded => series_plan::plan(quick),
+            Name::SqlAnalytic => sql_analytic_plan::plan(quick),
+            Name::SqlPoint => sql_point_plan::plan(quick),
             Name::TpcbEmbedded => tpcb_plan::plan(quick),
             Name::Ycsb => ycsb_plan::plan(quick),
         }
-    }
-
-    /// True when the peers are servers, which this program starts and measures as it does ours.
-    fn of_servers(self) -> bool {
-        matches!(self, Name::Crablet | Name::EventsWire | Name::Mytsdb)
     }
 
     /// The machine of the report that the rows name.
@@ -138,6 +140,7 @@ impl Name {
             Name::Opossum => Some(opossum_plan::MACHINE),
             Name::SeriesEmbedded => Some(series_plan::MACHINE),
             Name::Kernel | Name::EventsEmbedded | Name::EventsWire => None,
+            Name::Copy | Name::SqlAnalytic | Name::SqlPoint => None,
             Name::TpcbEmbedded | Name::Ycsb => None,
         }
     }
@@ -154,7 +157,7 @@ fn main() -> Result<ExitCode> {
             let ours = std::env::current_exe().context("finding this program")?;
             let beside = ours.parent().unwrap_or(Path::new(".")).to_path_buf();
             let data = data.unwrap_or_else(|| beside.join("bench-data"));
-            let rivals = if name.of_servers() { ours.clone() } else { beside.join("ropewalk-rivals") };
+            let rivals = beside.join("ropewalk-rivals");
             let harness = Harness { data, rivals, ours, quick };
             let report = harness.run(&plan, name.report_machine(), &mut |line| eprintln!("{line}"))?;
             println!("{}", table::render(&report, Style::Terminal));
@@ -185,7 +188,7 @@ fn main() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Worker { system, task } => {
-            let outcome = if task.group.is_of_servers() {
+            let outcome = if task.group.is_of_servers() || (task.group.has_peers_here() && system != OURS) {
                 wire::measure(&system, &task)?
             } else {
                 ensure!(system == OURS, "{system} is not in this program");

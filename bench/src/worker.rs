@@ -75,6 +75,18 @@ pub enum Group {
     WireSubscribe,
     /// `--rows` subscriptions that have nothing to do, `--batch` different ones.
     WireIdle,
+    /// SELECTs of a row by its key, `--rows` in the table.
+    SqlSelect,
+    /// Durable UPDATEs of a row by its key by `--threads` threads.
+    SqlUpdate,
+    /// TPC-H's questions over `--rows` orders.
+    Analytic,
+    /// COPY of `--rows` rows through the library.
+    CopyEmbedded,
+    /// COPY of `--rows` rows over the wire.
+    CopyWire,
+    /// pgbench's scripts over `--rows` accounts of a server, one after the other, `--seconds` each.
+    Pgbench,
     /// Section 1 of the go-crablet report, by k6 for `--seconds`, as the others.
     CrabletQuick,
     /// Section 2.
@@ -92,12 +104,18 @@ pub enum Group {
 }
 
 impl Group {
-    /// True when the system under measurement is a server of its own.
+    /// True when the system under measurement is a program of its own, which `ropewalk-bench` starts.
     pub fn is_of_servers(self) -> bool {
         use Group::{WireAppend, WireConditional, WireDecide, WireIdle, WireQueries, WireSubscribe};
         matches!(self, WireAppend | WireConditional | WireDecide | WireQueries | WireSubscribe | WireIdle)
             || self == Group::MytsdbHonest
             || self.is_of_k6()
+            || matches!(self, Group::Pgbench | Group::CopyWire)
+    }
+
+    /// True when `ropewalk-bench` measures the peers, too.
+    pub fn has_peers_here(self) -> bool {
+        self.is_of_servers() || self == Group::Analytic
     }
 
     /// True when k6 drives the system.

@@ -99,7 +99,7 @@ const ROWS: &[Row] = &[
     row("ropewalk-python", Role::Outer, &["ropewalk", "ropewalk-sql"]),
     row("ropewalk-testkit", Role::Tool, &[]),
     row("ropewalk-sim", Role::Tool, &["ropewalk-testkit"]),
-    row("ropewalk-bench", Role::Tool, &["ropewalk-grpc", "ropewalk-testkit"]),
+    row("ropewalk-bench", Role::Tool, &["ropewalk-grpc", "ropewalk-sql", "ropewalk-testkit"]),
     row("ropewalk-rivals", Role::Outer, &["ropewalk-base", "ropewalk-bench"]),
     row("ropewalk-crablet-sql", Role::Outer, &[]),
     row("ropewalk-fuzz", Role::Tool, &["ropewalk-postgres", "ropewalk-testkit"]),

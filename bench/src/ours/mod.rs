@@ -8,6 +8,7 @@ mod omendb;
 mod rows;
 mod series;
 mod shared;
+mod sql;
 
 use anyhow::{Result, bail};
 use ropewalk_bench::worker::{Group, Outcome, Task};
@@ -41,6 +42,10 @@ pub(crate) fn measure(task: &Task) -> Result<Outcome> {
         Group::SeriesMixed => series::mixed(task),
         Group::SeriesMany => series::many(task),
         Group::OpossumAt => opossum::run_at::<events::Store>(task),
+        Group::SqlSelect => ropewalk_bench::accounts::select::<sql::Bank>(task),
+        Group::SqlUpdate => ropewalk_bench::accounts::update::<sql::Bank>(task),
+        Group::CopyEmbedded => ropewalk_bench::copying::run::<sql::Lines>(task),
+        Group::Analytic => sql::analytic(task),
         group => bail!("{group:?} measures a server"),
     }
 }

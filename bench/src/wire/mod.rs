@@ -4,14 +4,19 @@
 //!                             ▲ gRPC: client (tokio, 2 workers) ─▶ figures, digests     `events-wire`
 //!                             ▲ HTTP: k6, our scripts           ─▶ figures              `crablet`
 //!                             ▲ HTTP: http, a thread for each client ─▶ figures, digests `mytsdb`
+//!                             ▲ PostgreSQL: pgbench             ─▶ figures, balances    `sql-point`, `copy`
+//!                                                                                   Python: DuckDB, SQLite  `sql-analytic`
 
+mod analytic;
 mod appends;
 mod client;
+mod copies;
 mod crablet;
 mod follow;
 mod http;
 mod mytsdb;
 mod mytsdb_answers;
+mod pgbench;
 mod postgres;
 mod reads;
 mod servers;
@@ -39,6 +44,12 @@ pub(crate) fn peers() -> Vec<&'static str> {
     if postgres::installed().is_ok() {
         peers.push(postgres::CRABLET);
     }
+    if postgres::is_there() {
+        peers.push(pgbench::POSTGRES);
+    }
+    if analytic::python().is_ok() {
+        peers.extend([analytic::DUCKDB, analytic::SQLITE]);
+    }
     peers
 }
 
@@ -49,6 +60,15 @@ pub(crate) fn measure(system: &str, task: &Task) -> Result<Outcome> {
     }
     if task.group == Group::MytsdbHonest {
         return mytsdb::run(system, task);
+    }
+    if task.group == Group::Pgbench {
+        return pgbench::run(system, task);
+    }
+    if task.group == Group::CopyWire {
+        return copies::run(system, task);
+    }
+    if task.group == Group::Analytic {
+        return analytic::run(system, task);
     }
     let server = Server::start(system, &task.dir)?;
     let runtime =

@@ -1,5 +1,5 @@
-//! The peer of `crablet`: PostgreSQL 15 as Debian ships it, in a cluster of its own with the settings that initdb gives,
-//! and the thin server over it that `bench-rivals/crablet` is.
+//! PostgreSQL 15 as Debian ships it, in a cluster of its own: the peer of `sql-point`, and under the thin server that
+//! `bench-rivals/crablet` is the peer of `crablet`, with the settings that initdb gives.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,16 +13,31 @@ use super::servers::{beside, free_port, spawn, wait};
 /// Its name as a peer.
 pub(crate) const CRABLET: &str = "go_crablet_sql";
 
-const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
+pub(crate) const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
+
+/// Names the socket that the thin server looks for.
+const SOCKET_PORT: u16 = 5432;
+
+/// A PostgreSQL of its own; ends with the value.
+pub(crate) struct Cluster {
+    process: Child,
+    /// The socket's path must be short, so it does not lie beside the data.
+    socket: PathBuf,
+    /// Host and port.
+    pub(crate) tcp: String,
+}
 
 /// The thin server and its cluster; both end with the value.
 pub(crate) struct Crablet {
     server: Child,
-    cluster: Child,
-    /// The socket's path must be short, so it does not lie beside the data.
-    socket: PathBuf,
+    _cluster: Cluster,
     /// Host and port.
     pub(crate) http: String,
+}
+
+/// True when PostgreSQL 15 and its programs are here.
+pub(crate) fn is_there() -> bool {
+    ["initdb", "postgres", "psql", "pgbench"].iter().all(|name| Path::new(PROGRAMS).join(name).is_file())
 }
 
 /// Fails unless all that is needed is here.
@@ -32,10 +47,10 @@ pub(crate) fn installed() -> Result<PathBuf> {
     beside("ropewalk-crablet-sql")
 }
 
-impl Crablet {
-    /// Makes a cluster in `dir` and serves it.
-    pub(crate) fn start(dir: &Path) -> Result<Self> {
-        let program = installed()?;
+impl Cluster {
+    /// Makes a cluster in `dir` with these settings beside those of initdb, and serves it on a socket, and on TCP where the
+    /// settings say so. Its port names the socket, too.
+    pub(crate) fn start(dir: &Path, port: u16, settings: &[&str]) -> Result<Self> {
         let socket = std::env::temp_dir().join(format!("ropewalk-pg-{}", std::process::id()));
         fs::create_dir(&socket)?;
         // PostgreSQL refuses to run as root, so another user must be able to write here.
@@ -50,16 +65,30 @@ impl Crablet {
         let said = initdb.output().context("starting initdb")?;
         ensure!(said.status.success(), "initdb: {}", String::from_utf8_lossy(&said.stderr).trim());
         let mut postgres = as_postgres("postgres");
-        postgres.arg("-D").arg(&data).arg("-k").arg(&socket).args(["-c", "listen_addresses="]);
-        let mut cluster = spawn(&mut postgres, dir)?;
-        wait(&mut cluster, dir, || ready(&socket).then_some(()))?;
+        postgres.arg("-D").arg(&data).arg("-k").arg(&socket);
+        postgres.args(["-p", &port.to_string()]);
+        for setting in settings {
+            postgres.args(["-c", setting]);
+        }
+        let process = spawn(&mut postgres, dir)?;
+        let mut cluster = Self { process, socket, tcp: format!("127.0.0.1:{port}") };
+        wait(&mut cluster.process, dir, || ready(&cluster.socket, port).then_some(()))?;
+        Ok(cluster)
+    }
+}
+
+impl Crablet {
+    /// Makes a cluster in `dir` and serves it.
+    pub(crate) fn start(dir: &Path) -> Result<Self> {
+        let program = installed()?;
+        let cluster = Cluster::start(dir, SOCKET_PORT, &["listen_addresses="])?;
         let http = format!("127.0.0.1:{}", free_port()?);
         let mut serve = Command::new(program);
-        serve.arg("--socket").arg(&socket).args(["--listen", &http]);
+        serve.arg("--socket").arg(&cluster.socket).args(["--listen", &http]);
         let logs = dir.join("thin");
         fs::create_dir(&logs)?;
         let server = spawn(&mut serve, &logs)?;
-        let mut running = Self { server, cluster, socket, http };
+        let mut running = Self { server, _cluster: cluster, http };
         wait(&mut running.server, &logs, || std::net::TcpStream::connect(&running.http).ok())?;
         Ok(running)
     }
@@ -67,18 +96,28 @@ impl Crablet {
 
 impl Drop for Crablet {
     fn drop(&mut self) {
-        // Either may have ended by itself; the data is thrown away.
+        // It may have ended by itself.
         let _ = self.server.kill();
         let _ = self.server.wait();
-        let _ = Command::new("kill").args(["-s", "QUIT", &self.cluster.id().to_string()]).status();
-        let _ = self.cluster.wait();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // It may have ended by itself; the data is thrown away.
+        let _ = Command::new("kill").args(["-s", "QUIT", &self.process.id().to_string()]).status();
+        let _ = self.process.wait();
         let _ = fs::remove_dir_all(&self.socket);
     }
 }
 
-fn ready(socket: &Path) -> bool {
+fn ready(socket: &Path, port: u16) -> bool {
     let mut asked = Command::new(Path::new(PROGRAMS).join("pg_isready"));
-    asked.arg("-q").arg("-h").arg(socket).status().is_ok_and(|status| status.success())
+    asked
+        .args(["-q", "-p", &port.to_string(), "-h"])
+        .arg(socket)
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 /// A program of PostgreSQL's, as its user when we are root.

@@ -30,6 +30,8 @@ pub(crate) struct Server {
     pub(crate) grpc: String,
     /// Host and port of HTTP; empty where the server does not speak it.
     pub(crate) http: String,
+    /// Host and port of the PostgreSQL protocol; empty where the server does not speak it.
+    pub(crate) postgres: String,
 }
 
 impl Server {
@@ -49,7 +51,7 @@ impl Server {
         let mut command = Command::new(beside("ropewalk")?);
         command.arg("serve").arg(dir.join("data")).args(["--dev", "--log-level=warn"]);
         command
-            .args(["--http-listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0"])
+            .args(["--http-listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0", "--postgres-listen=127.0.0.1:0"])
             .arg("--ready-file")
             .arg(&ready);
         let mut child = spawn(&mut command, dir)?;
@@ -59,7 +61,7 @@ impl Server {
             let listening = said.listening.iter().find(|listening| listening.protocol == protocol);
             listening.map(|listening| listening.address.clone()).unwrap_or_default()
         };
-        Ok(Self { child, grpc: address("grpc"), http: address("http") })
+        Ok(Self { child, grpc: address("grpc"), http: address("http"), postgres: address("postgres") })
     }
 
     fn umadb(dir: &Path) -> Result<Self> {
@@ -70,7 +72,7 @@ impl Server {
         command.args(["--listen", &grpc, "--db-path"]).arg(data);
         let mut child = spawn(&mut command, dir)?;
         wait(&mut child, dir, || std::net::TcpStream::connect(&grpc).ok())?;
-        Ok(Self { child, grpc, http: String::new() })
+        Ok(Self { child, grpc, http: String::new(), postgres: String::new() })
     }
 
     /// Defaults, but for what lets it take remote write, data of any age, and snapshots.
@@ -84,7 +86,7 @@ impl Server {
         command.args(["--storage.tsdb.retention.time=10y", "--web.listen-address", &http]);
         let mut child = spawn(&mut command, dir)?;
         wait(&mut child, dir, || asked(&http, "/-/ready"))?;
-        Ok(Self { child, grpc: String::new(), http })
+        Ok(Self { child, grpc: String::new(), http, postgres: String::new() })
     }
 
     /// Defaults, but for what lets it take data of any age and answer large queries.
@@ -96,7 +98,7 @@ impl Server {
         command.args(["-search.maxQueryDuration=60s", "-loggerLevel=ERROR"]);
         let mut child = spawn(&mut command, dir)?;
         wait(&mut child, dir, || asked(&http, "/health"))?;
-        Ok(Self { child, grpc: String::new(), http })
+        Ok(Self { child, grpc: String::new(), http, postgres: String::new() })
     }
 
     /// Asks the server to stop and waits until it has.
