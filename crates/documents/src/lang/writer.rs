@@ -2,6 +2,9 @@
 
 use super::value::{DocBuf, Owned, Value, tag};
 
+/// Room for a small document.
+const SMALL_BYTES: usize = 64;
+
 /// Builds a document front to back.
 ///
 /// Inside of an array names are ignored and the elements numbered.
@@ -28,7 +31,14 @@ impl Writer {
     /// Begins a document.
     #[must_use]
     pub fn new() -> Self {
-        Self { out: vec![0; 4], open: vec![Frame { start: 0, elements: None }] }
+        Self::begun(None)
+    }
+
+    fn begun(elements: Option<usize>) -> Self {
+        // Most documents fit at once; growing to that in steps costs more than writing them.
+        let mut out = Vec::with_capacity(SMALL_BYTES);
+        out.extend_from_slice(&[0; 4]);
+        Self { out, open: vec![Frame { start: 0, elements }] }
     }
 
     /// Begins a document that will be about that large.
@@ -42,7 +52,7 @@ impl Writer {
     /// Begins an array, for [`Writer::into_owned`].
     #[must_use]
     pub fn array() -> Self {
-        Self { out: vec![0; 4], open: vec![Frame { start: 0, elements: Some(0) }] }
+        Self::begun(Some(0))
     }
 
     /// A field, or the next element.

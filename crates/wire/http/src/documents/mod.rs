@@ -78,6 +78,11 @@ impl Desk {
         Ok(self.service.admit_read(&self.caller, &self.database)?)
     }
 
+    /// Refuses a name that no database may have.
+    fn named(&self) -> Result<(), Problem> {
+        self.collection("any").map(drop)
+    }
+
     /// A collection, which need not exist.
     fn collection(&self, name: &str) -> Result<Collection, Problem> {
         self.documents().collection(&self.database, name).map_err(refused)

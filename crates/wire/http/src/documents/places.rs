@@ -148,6 +148,7 @@ async fn database(
     Named(DatabaseName { database }): Named<DatabaseName>,
 ) -> Result<Json<DatabaseOut>, Problem> {
     let desk = Desk::new(&app, caller, database);
+    desk.named()?;
     let _permit = desk.reading()?;
     let look = || {
         let names = desk.documents().collections(&desk.database)?;
@@ -173,6 +174,7 @@ async fn drop_database(
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
     let desk = Desk::new(&app, caller, database);
+    desk.named()?;
     desk.check(Right::Admin)?;
     let dropped = desk.change((0, true), Durability::Sync, |tx| tx.drop_database(&desk.database)).await?;
     if dropped.is_empty() { Err(no_database(&desk.database)) } else { Ok(StatusCode::NO_CONTENT) }
@@ -194,6 +196,7 @@ async fn collections(
     RawQuery(query): RawQuery,
 ) -> Result<Json<CollectionsOut>, Problem> {
     let desk = Desk::new(&app, caller, database);
+    desk.named()?;
     let mut params = Params::parse(query.as_deref())?;
     let glob = params.one("glob")?;
     params.finish()?;

@@ -75,6 +75,7 @@ async fn database(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let desk = Desk::new(&app, caller, database);
+    desk.named()?;
     let target = Target::Database(desk.database.clone());
     open(&app, desk, target, &headers, query.as_deref()).await
 }

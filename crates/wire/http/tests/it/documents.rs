@@ -197,7 +197,9 @@ async fn what_breaks_a_rule_is_refused_by_name() {
         reply.refused(400, "invalid_argument");
         assert!(reply.detail().contains(why), "{route} {body}: {}", reply.detail());
     }
-    server.get("/v1/databases/a%20b/collections").await.ok();
+    for path in ["", "/collections", "/watch"] {
+        server.get(&format!("/v1/databases/a%20b{path}")).await.refused(400, "invalid_argument");
+    }
     server.get("/v1/databases/a.b/collections/c/documents").await.refused(400, "invalid_argument");
     let listed = server.get(&format!("{PEOPLE}/documents?filtre=1")).await;
     listed.refused(400, "invalid_argument");
