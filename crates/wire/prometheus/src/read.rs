@@ -27,8 +27,6 @@ use crate::xor;
 
 /// Samples of a chunk, as in Prometheus.
 const CHUNK_SAMPLES: usize = 120;
-/// A frame is closed once it has this size, as in Prometheus.
-const FRAME_BYTES: usize = 1 << 20;
 /// Queries of one request.
 const QUERIES_MAX: usize = 1_000;
 
@@ -264,27 +262,19 @@ fn samples_body(found: Vec<Found>) -> Vec<u8> {
     out
 }
 
-/// The frames of an answer of chunks: each holds whole series, of one query.
+/// The frames of an answer of chunks: one for each series, since Prometheus reads the first series of a frame alone.
 fn frames(found: Vec<Found>) -> Vec<Bytes> {
     let mut frames = Vec::new();
     for (index, found) in found.into_iter().enumerate() {
-        let mut data = Vec::new();
-        let mut close = |data: &mut Vec<u8>| {
-            put_integer(data, 2, index as u64);
+        for (labels, rest) in found.series {
+            let mut data = Vec::new();
+            put_bytes(&mut data, 1, &series_message(&labels, &rest));
+            put_integer(&mut data, 2, index as u64);
             let mut frame = Vec::with_capacity(data.len() + 16);
             put_varint(&mut frame, data.len() as u64);
-            frame.extend_from_slice(&crc32c::crc32c(data).to_be_bytes());
-            frame.append(data);
+            frame.extend_from_slice(&crc32c::crc32c(&data).to_be_bytes());
+            frame.append(&mut data);
             frames.push(Bytes::from(frame));
-        };
-        for (labels, rest) in found.series {
-            put_bytes(&mut data, 1, &series_message(&labels, &rest));
-            if data.len() >= FRAME_BYTES {
-                close(&mut data);
-            }
-        }
-        if !data.is_empty() {
-            close(&mut data);
         }
     }
     frames

@@ -98,3 +98,20 @@ async fn what_is_refused() {
     read(&server, &many).await.says(400, "1001 queries");
     server.send("POST", "/api/v1/read", &[("content-encoding", "gzip")], b"").await.is(415);
 }
+
+#[tokio::test]
+async fn each_series_has_a_frame_of_its_own() {
+    let server = filled().await;
+    let request = m().message(1, query(0, 5000, &[matcher(3, "__name__", "")])).packed(2, &[1]);
+    let body = read(&server, &request).await.is(200).body.clone();
+    let (mut rest, mut frames) = (&body[..], 0);
+    while !rest.is_empty() {
+        let length = usize::from(rest[0]);
+        let data = &rest[5..5 + length];
+        // One field 1, the series, then the number of the query.
+        assert_eq!((data[0], usize::from(data[1]) + 4), (0x0a, length));
+        rest = &rest[5 + length..];
+        frames += 1;
+    }
+    assert_eq!(frames, server.dump().lines().count());
+}
