@@ -140,8 +140,28 @@ pub(crate) fn unpack(decoder: &mut Decoder<'_>, count: usize, out: &mut Vec<u64>
     Ok(())
 }
 
+/// Widest numbers that any eight bytes hold whole, wherever in a byte they begin.
+const WIDTH_OF_EIGHT_BYTES: usize = 57;
+
 #[inline]
 fn unpack_frame(packed: &[u8], width: usize, len: usize, out: &mut Vec<u64>) {
+    if width > WIDTH_OF_EIGHT_BYTES {
+        return unpack_wide(packed, width, len, out);
+    }
+    // Room for the eight bytes of the last number. Each number is fetched by itself, so that none waits for the one before.
+    let mut padded = [0; FRAME * 8 + 8];
+    if let Some(front) = padded.get_mut(..packed.len()) {
+        front.copy_from_slice(packed);
+    }
+    let mask = mask(width);
+    out.extend((0..len).map(|index| {
+        let bit = index * width;
+        let eight = padded.get(bit / 8..).and_then(<[u8]>::first_chunk).map_or(0, |b| u64::from_le_bytes(*b));
+        eight >> (bit % 8) & mask
+    }));
+}
+
+fn unpack_wide(packed: &[u8], width: usize, len: usize, out: &mut Vec<u64>) {
     let (words, tail) = packed.as_chunks::<8>();
     let mut last = [0; 8];
     for (to, from) in last.iter_mut().zip(tail) {
