@@ -69,6 +69,28 @@ def umadb_sources(python):
     return tree
 
 
+def debian(package, program):
+    """The directory of a program of a Debian package, which is unpacked, not installed: no service starts with it."""
+    tree = PLACE / package
+    found = next(iter(tree.glob(f"usr/bin/{program}")), None)
+    if found is None:
+        print(f"fetching {package} from Debian", flush=True)
+        fetched = PLACE / f"{package}.fetched"
+        shutil.rmtree(fetched, ignore_errors=True)
+        fetched.mkdir()
+        subprocess.run(["apt-get", "download", "-qq", package], cwd=fetched, check=True)
+        for archive in fetched.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "--extract", archive, tree], check=True)
+        found = tree / "usr" / "bin" / program
+    return found.parent
+
+
+def prometheus():
+    """Where `prometheus` and `promtool` are: those that `./run bench mytsdb --peers` has built, else Debian's."""
+    built = TARGET / "peers" / "prometheus"
+    return built if (built / "prometheus").exists() else debian("prometheus", "prometheus")
+
+
 def stand_in(tree, binary):
     """Where some tests look for UmaDB's server, a script that starts ours with the same arguments."""
     script = tree / "target" / "debug" / "umadb"
@@ -230,6 +252,12 @@ def main():
     results.append(suite("psycopg", python, ["test_drivers"], postgres, own))
     results.append(suite("psql", python, ["test_programs"], postgres, own))
     results.append(suite("psycopg, pgbench", python, ["test_wire"], postgres, own))
+    try:
+        real = {"PROMETHEUS": str(prometheus())} | own
+        results.append(suite("Prometheus and promtool", python, ["test_prometheus"], HERE / "prometheus", real))
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"test result: ok. 0 passed; 0 failed; 1 ignored; Prometheus and promtool SKIPPED: {error}", flush=True)
+    results.append(suite("OpenTelemetry's SDK", python, ["test_otlp"], HERE / "prometheus", own))
     results.append(openapi(python, binary))
     sys.exit(0 if all(results) else 1)
 

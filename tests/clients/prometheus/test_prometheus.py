@@ -276,8 +276,11 @@ class RealPrometheus(unittest.TestCase):
         """A Prometheus without samples of its own answers from ours."""
         reader = Prometheus({"remote_read": [{"url": f"{self.url}/api/v1/read", "read_recent": True}]})
         try:
-            for query in ["sum by (namespace) (rate(container_cpu_usage_seconds_total[5m]))", "node_load5", "live_temperature[10m]"]:
-                at = self.now - 60
+            for query, back in [
+                ("sum by (namespace) (rate(container_cpu_usage_seconds_total[5m]))", 60), ("node_load5", 60),
+                ("live_temperature[10m]", 0), ("last_over_time(http_requests_total[3h])", 60),
+            ]:
+                at = self.now - back
                 (_, ours), (_, theirs) = (ask(url, "query", query=query, time=at) for url in (reader.url, self.theirs))
                 self.assertIsNone(difference(ours, theirs), query)
                 self.assertGreater(len(ours["data"]["result"]), 0, query)
