@@ -132,8 +132,7 @@ class Wire(unittest.TestCase):
                 with self.assertRaises(ZeroDivisionError), bob.transaction():
                     bob.execute("NOTIFY shop, 'never'")
                     raise ZeroDivisionError
-            heard = [next(ann.notifies(timeout=30)).payload]
-            heard += [found.payload for found in ann.notifies(timeout=30, stop_after=1)]
+            heard = [found.payload for found in ann.notifies(timeout=30, stop_after=2)]
             self.assertEqual(heard, ["sold", f"by {bob.info.backend_pid}"])
             ann.execute("UNLISTEN shop")
             bob.execute("NOTIFY shop, 'late'")
@@ -227,8 +226,6 @@ class Wire(unittest.TestCase):
             self.assertEqual(accounts, history)
             self.assertEqual(tellers, branches)
             self.assertEqual(db.execute("SELECT count(*) FROM pgbench_history").fetchone(), (600,))
-        # Into tables that are there; foreign keys and no vacuum, as its options have them.
-        self.pgbench("-i", "-q", "-I", "dtpfg")
 
 
 if __name__ == "__main__":
