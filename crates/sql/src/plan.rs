@@ -655,11 +655,43 @@ pub(crate) fn alias_of(alias: Option<&ast::TableAlias>) -> Result<Option<String>
     }
 }
 
-/// Takes a condition apart at its ANDs.
+/// Takes a condition apart at its ANDs, and at what all branches of an OR ask.
 pub(crate) fn split(condition: Expr, conjuncts: &mut Vec<Expr>) {
     match condition {
         Expr::And(parts) => parts.into_iter().for_each(|part| split(part, conjuncts)),
+        Expr::Or(branches) => factored(branches, conjuncts),
         other => conjuncts.push(other),
+    }
+}
+
+/// `(a AND b) OR (a AND c)` is `a AND (b OR c)`, also where some are unknown: `a` may be the key of a join.
+fn factored(branches: Vec<Expr>, conjuncts: &mut Vec<Expr>) {
+    let parts = |branch| {
+        let mut parts = Vec::new();
+        split(branch, &mut parts);
+        parts
+    };
+    let mut branches: Vec<Vec<Expr>> = branches.into_iter().map(parts).collect();
+    let common: Vec<Expr> = match branches.split_first() {
+        Some((first, others)) => {
+            let everywhere =
+                |part: &&Expr| !part.is_volatile() && others.iter().all(|other| other.contains(part));
+            first.iter().filter(everywhere).cloned().collect()
+        }
+        None => Vec::new(),
+    };
+    branches.iter_mut().for_each(|branch| branch.retain(|part| !common.contains(part)));
+    conjuncts.extend(common);
+    // A branch that asks nothing else is true when the rest is asked for.
+    if branches.iter().all(|branch| !branch.is_empty()) {
+        let joined = |mut branch: Vec<Expr>| match (branch.pop(), branch.is_empty()) {
+            (Some(only), true) => only,
+            (last, _) => {
+                branch.extend(last);
+                Expr::And(branch)
+            }
+        };
+        conjuncts.push(Expr::Or(branches.into_iter().map(joined).collect()));
     }
 }
 

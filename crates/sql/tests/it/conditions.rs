@@ -10,7 +10,7 @@ use ropewalk_sql::{Session, state};
 use crate::golden::shown;
 
 /// With `$1` = 2 where it stands.
-const CONDITIONS: [&str; 44] = [
+const CONDITIONS: [&str; 48] = [
     "true",
     "false",
     "NULL",
@@ -26,6 +26,10 @@ const CONDITIONS: [&str; 44] = [
     "(a, b) IN ((1, 10), (2, 99))",
     "c LIKE 'x%'",
     "c = 'x2' OR a = 5",
+    "(a = 2 AND b > 10) OR (a = 2 AND c = 'x1') OR (c = 'x2' AND a = 2)",
+    "(a > 1 AND b > 10) OR a > 1",
+    "(b > 10 AND c LIKE 'x%') OR (b > 10 AND NULL)",
+    "(a IN (SELECT a FROM u) AND b > 10) OR (a IN (SELECT a FROM u) AND c = 'y3')",
     "a IN (SELECT a FROM u)",
     "a IN (SELECT a FROM u WHERE false)",
     "a IN (SELECT a FROM u WHERE a = $1)",
@@ -172,4 +176,18 @@ fn joined_tables_choose_the_same_rows() {
         assert_eq!(ask("SELECT count(*) FROM t", &[]), [(3 - found.len()).to_string()]);
         ask("ROLLBACK", &[]);
     }
+}
+
+#[test]
+fn what_all_branches_of_an_or_ask_is_the_key_of_a_join() {
+    let mut session = Session::new(Database::in_memory().unwrap());
+    session.execute("CREATE TABLE t (a int PRIMARY KEY, b int)", &[]).unwrap();
+    session.execute("CREATE TABLE u (a int, w int)", &[]).unwrap();
+    let sql = "EXPLAIN SELECT sum(t.b) FROM t FULL JOIN (SELECT 1 AS one) o ON t.a = o.one, u \
+               WHERE (t.a = u.a AND t.b > u.w) OR (t.a = u.a AND t.b < 7)";
+    let plan = shown(&session.execute(sql, &[]).unwrap()).join("\n");
+    assert!(
+        plan.contains("HashJoinExec") && !plan.contains("NestedLoop") && !plan.contains("Cross"),
+        "{plan}"
+    );
 }
