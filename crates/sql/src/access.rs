@@ -113,6 +113,23 @@ impl Access<'_> {
         Ok(())
     }
 
+    /// All rows of a range, in memory.
+    pub(crate) fn all(
+        &mut self,
+        table: &Table,
+        range: &KeyRange<'_>,
+        budget: &crate::budget::Budget,
+    ) -> Result<Vec<Vec<Value<'static>>>> {
+        let mut rows = Vec::new();
+        self.scan(table, None, range, false, &mut |row| {
+            let row: Vec<Value<'static>> = row.values()?.into_iter().map(Value::into_owned).collect();
+            budget.take_row(&row)?;
+            rows.push(row);
+            Ok(true)
+        })?;
+        Ok(rows)
+    }
+
     /// The first key column of the first and of the last row; `None` for an empty table or one without a key.
     pub(crate) fn ends(&mut self, table: &Table) -> Result<Option<(Value<'static>, Value<'static>)>> {
         let schema = self.schema(table)?;

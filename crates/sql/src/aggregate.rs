@@ -12,6 +12,7 @@ use crate::cast::{to_f64, to_numeric};
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, Expr, Input};
 use crate::function::element_of;
+use crate::function_more::{json_of, quoted};
 use crate::plan::Order;
 use crate::types::{is_integer, is_numeric, rank, shown};
 
@@ -26,6 +27,8 @@ pub(crate) enum Kind {
     BoolOr,
     StringAgg,
     ArrayAgg(Scalar),
+    JsonAgg,
+    JsonObjectAgg,
     /// `percentile_cont`: between the two values that stand around the fraction.
     PercentileCont,
     /// `percentile_disc`: the first value that reaches the fraction.
@@ -42,7 +45,11 @@ impl Kind {
 
     /// True when the order of the rows shows in the result.
     pub(crate) fn minds_order(self) -> bool {
-        self.is_of_ordered_set() || matches!(self, Self::StringAgg | Self::ArrayAgg(_))
+        self.is_of_ordered_set() || matches!(self, Self::StringAgg) || self.takes_nulls()
+    }
+
+    fn takes_nulls(self) -> bool {
+        matches!(self, Self::ArrayAgg(_) | Self::JsonAgg | Self::JsonObjectAgg)
     }
 }
 
@@ -70,7 +77,8 @@ pub(crate) struct Resolved {
 pub(crate) fn is_aggregate(name: &str) -> bool {
     const NAMES: [&str; 10] =
         ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "array_agg"];
-    NAMES.contains(&name) || is_of_ordered_set(name)
+    const OF_JSON: [&str; 4] = ["json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"];
+    NAMES.contains(&name) || OF_JSON.contains(&name) || is_of_ordered_set(name)
 }
 
 /// True for names that go with WITHIN GROUP.
@@ -115,6 +123,11 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
         ("bool_and" | "every", 1) => answer(Kind::BoolAnd, &[Type::BOOL], Type::BOOL),
         ("bool_or", 1) => answer(Kind::BoolOr, &[Type::BOOL], Type::BOOL),
         ("string_agg", 2) => answer(Kind::StringAgg, &[Type::TEXT, Type::TEXT], Type::TEXT),
+        ("json_agg" | "jsonb_agg", 1) => answer(Kind::JsonAgg, &[first.unwrap_or(Type::TEXT)], Type::JSON),
+        ("json_object_agg" | "jsonb_object_agg", 2) => {
+            let second = types.get(1).copied().flatten();
+            answer(Kind::JsonObjectAgg, &[Type::TEXT, second.unwrap_or(Type::TEXT)], Type::JSON)
+        }
         ("array_agg", 1) => {
             let ty = first.unwrap_or(Type::TEXT);
             let element = element_of(ty).ok_or_else(unknown)?;
@@ -148,6 +161,8 @@ enum State {
     Some(Option<bool>),
     Text(Option<String>),
     List(Vec<Value<'static>>),
+    /// Parts of a JSON document.
+    Json(Vec<String>),
     /// Values in order, and the fraction that is asked for.
     Ranked(Vec<Value<'static>>, Option<f64>),
 }
@@ -176,6 +191,7 @@ impl Aggregate {
             Kind::BoolOr => State::Some(None),
             Kind::StringAgg => State::Text(None),
             Kind::ArrayAgg(_) => State::List(Vec::new()),
+            Kind::JsonAgg | Kind::JsonObjectAgg => State::Json(Vec::new()),
             Kind::PercentileCont | Kind::PercentileDisc | Kind::Mode => State::Ranked(Vec::new(), None),
         };
         Running { state, seen: HashSet::new(), waiting: Vec::new() }
@@ -220,7 +236,7 @@ impl Aggregate {
         second: impl FnOnce() -> Result<Option<Value<'v>>>,
         budget: &Budget,
     ) -> Result<()> {
-        if value.is_null() && !matches!(self.kind, Kind::ArrayAgg(_)) {
+        if value.is_null() && !self.kind.takes_nulls() {
             return Ok(());
         }
         if self.distinct {
@@ -295,6 +311,20 @@ impl Aggregate {
                 budget.take(value_bytes(&value))?;
                 list.push(value.into_owned());
             }
+            State::Json(parts) => {
+                let part = match (self.kind, &value) {
+                    (Kind::JsonObjectAgg, Value::Text(key)) => {
+                        format!("{} : {}", quoted(key), json_of(&second()?.unwrap_or(Value::Null)))
+                    }
+                    (Kind::JsonObjectAgg, _) => {
+                        let message = "field name must not be null";
+                        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+                    }
+                    _ => json_of(&value),
+                };
+                budget.take(part.len() + 24)?;
+                parts.push(part);
+            }
             State::Ranked(list, fraction) => {
                 if list.is_empty() && self.kind != Kind::Mode {
                     *fraction = second()?.as_ref().and_then(to_f64);
@@ -361,6 +391,11 @@ impl Aggregate {
                 }
                 _ => Value::Null,
             },
+            State::Json(parts) if parts.is_empty() => Value::Null,
+            State::Json(parts) if self.kind == Kind::JsonAgg => {
+                Value::json(format!("[{}]", parts.join(", ")))
+            }
+            State::Json(parts) => Value::json(format!("{{ {} }}", parts.join(", "))),
             State::Ranked(list, fraction) => self.ranked(list, fraction)?,
         })
     }

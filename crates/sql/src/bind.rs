@@ -10,6 +10,7 @@ use sqlparser::ast::{BinaryOperator, UnaryOperator};
 use crate::aggregate::{self, Aggregate};
 use crate::arith::{Arith, Compare};
 use crate::array_query::gathered;
+use crate::bind_catalog::{is_vector, plus_one, qualified};
 use crate::cast::{Strength, allowed};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
@@ -175,7 +176,9 @@ impl<'b, 'a> Binder<'b, 'a> {
             E::Identifier(ident) => self.column(None, &folded(ident)),
             E::CompoundIdentifier(idents) => match idents.as_slice() {
                 [relation, column] => self.column(Some(&folded(relation)), &folded(column)),
-                [schema, relation, column] if folded(schema) == "public" => {
+                [schema, relation, column]
+                    if matches!(folded(schema).as_str(), "public" | "pg_catalog" | "information_schema") =>
+                {
                     self.column(Some(&folded(relation)), &folded(column))
                 }
                 _ => Err(unsupported(format!("the name {expr}"))),
@@ -194,6 +197,9 @@ impl<'b, 'a> Binder<'b, 'a> {
                 array: false,
                 format: None,
             } => {
+                if let Some(cast) = self.object_cast(inner, data_type)? {
+                    return Ok(cast);
+                }
                 let ty = types::plain(data_type)?;
                 Ok(Typed::new(self.bind_as(inner, ty, Strength::Explicit)?, ty))
             }
@@ -217,6 +223,10 @@ impl<'b, 'a> Binder<'b, 'a> {
                 let first = if all.is_empty() { Expr::Const(Value::Null) } else { all.remove(0) };
                 boolean(negated_if(*negated, Expr::In(Box::new(first), all)))
             }
+            E::InSubquery { .. } | E::Exists { .. } | E::Subquery(_) if self.planner.is_small => {
+                self.inner(expr)
+            }
+            E::Collate { expr: inner, collation } => self.collated(inner, collation),
             E::InSubquery { expr: inner, subquery, negated } => {
                 let (number, ty) = self.planner.subquery(subquery, self.scope, true)?;
                 let bound = self.bind(inner)?;
@@ -334,6 +344,7 @@ impl<'b, 'a> Binder<'b, 'a> {
                 };
                 self.call(name, arguments)
             }
+            E::AtTimeZone { timestamp, time_zone } => self.at_time_zone(timestamp, time_zone),
             E::Array(ast::Array { elem, named: true }) => {
                 let parts: Result<Vec<_>> = elem.iter().map(|part| self.bind(part)).collect();
                 let (parts, ty) = self.unified(parts?, "ARRAY")?;
@@ -343,11 +354,18 @@ impl<'b, 'a> Binder<'b, 'a> {
             E::CompoundFieldAccess { root, access_chain } => match access_chain.as_slice() {
                 [ast::AccessExpr::Subscript(ast::Subscript::Index { index })] => {
                     let bound = self.bind(root)?;
+                    if bound.ty == Some(Type::TEXT) && self.planner.is_small {
+                        return self.letter_of(bound, index);
+                    }
                     let Some(Type::Array(element)) = bound.ty else {
                         let message = format!("cannot subscript type {}", shown(bound.ty));
                         return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
                     };
-                    let index = self.bind_as(index, Type::INT4, Strength::Assignment)?;
+                    let from_zero = self.planner.is_small && is_vector(root);
+                    let mut index = self.bind_as(index, Type::INT4, Strength::Assignment)?;
+                    if from_zero {
+                        index = plus_one(index);
+                    }
                     let expr = Expr::Subscript(Box::new(bound.expr), Box::new(index));
                     Ok(Typed::new(expr, Type::Scalar(element)))
                 }
@@ -363,7 +381,7 @@ impl<'b, 'a> Binder<'b, 'a> {
         }
         for (depth, outer) in self.planner.outer.iter().rev().enumerate() {
             if let Some((index, ty)) = outer.find(relation, name)? {
-                if self.planner.whole.is_some() {
+                if self.planner.whole.is_some() || self.planner.is_small {
                     return Ok(Typed::new(Expr::Outer(depth, index), ty));
                 }
                 return Err(SqlError::unsupported(
@@ -470,6 +488,8 @@ impl<'b, 'a> Binder<'b, 'a> {
         if let (Some(op), ast::Expr::Tuple(lefts), ast::Expr::Tuple(rights)) = (comparison(op), left, right) {
             return self.tuples(op, lefts, rights);
         }
+        let plain = qualified(op);
+        let op = plain.as_ref().unwrap_or(op);
         if let Some(bound) = self.with_interval(left, op, right)? {
             return Ok(bound);
         }
@@ -481,6 +501,21 @@ impl<'b, 'a> Binder<'b, 'a> {
             return self.arithmetic(op, left, right);
         }
         match op {
+            B::StringConcat
+                if [left.ty, right.ty].iter().flatten().any(|ty| matches!(ty, Type::Array(_))) =>
+            {
+                let scalar = |ty: Option<Type>| matches!(ty, Some(Type::Scalar(_)));
+                let name = match (left.ty, right.ty) {
+                    (a, _) if scalar(a) => "array_prepend",
+                    (_, b) if scalar(b) => "array_append",
+                    _ => "array_cat",
+                };
+                self.call(name, vec![left, right])
+            }
+            B::ArrowAt => self.call("*contained", vec![left, right]),
+            B::PGOverlap => self.call("*overlaps", vec![left, right]),
+            B::HashArrow => self.call("*path", vec![left, right]),
+            B::HashLongArrow => self.call("*path_text", vec![left, right]),
             B::StringConcat => {
                 let texts = [left.ty, right.ty].iter().flatten().any(|ty| *ty == Type::TEXT)
                     || left.ty.is_none() && right.ty.is_none();
@@ -542,7 +577,9 @@ impl<'b, 'a> Binder<'b, 'a> {
                     items.iter().map(|item| item.map(|item| Expr::Const(item.into_owned()))).collect();
                 items.map_err(|error| SqlError::new(state::DATA_CORRUPTED, error.to_string()))?
             }
-            _ => return Err(unsupported("@> with an array that is no constant list")),
+            wanted => {
+                return self.call("*contains", vec![Typed::new(array, ty), Typed::new(wanted, ty)]);
+            }
         };
         let among = |item| Expr::Any(Compare::Eq, Box::new(item), Box::new(array.clone()), false);
         let mut all: Vec<Expr> = items.into_iter().map(among).collect();
@@ -714,6 +751,9 @@ impl<'b, 'a> Binder<'b, 'a> {
             other => other,
         };
         if let ast::Expr::Subquery(query) = right {
+            if self.planner.is_small {
+                return self.any_of(left, op, query, all);
+            }
             if op == Compare::Eq && !all {
                 let (number, ty) = self.planner.subquery(query, self.scope, true)?;
                 let inner = Box::new(self.bind_as(left, ty, Strength::Implicit)?);
@@ -767,7 +807,7 @@ impl<'b, 'a> Binder<'b, 'a> {
     fn function(&mut self, function: &ast::Function) -> Result<Typed> {
         let name = match parts(&function.name)?.as_slice() {
             [name] => name.clone(),
-            [schema, name] if schema == "pg_catalog" => name.clone(),
+            [schema, name] if schema == "pg_catalog" || schema == "information_schema" => name.clone(),
             _ => return Err(unsupported(format!("the function {}", function.name))),
         };
         let ast::Function {
@@ -794,6 +834,9 @@ impl<'b, 'a> Binder<'b, 'a> {
         let list = match args {
             ast::FunctionArguments::None => &none,
             ast::FunctionArguments::List(list) => list,
+            ast::FunctionArguments::Subquery(query) if name == "array" && self.planner.is_small => {
+                return self.array_of(query);
+            }
             ast::FunctionArguments::Subquery(query) if name == "array" && filter.is_none() => {
                 return self.bind(&ast::Expr::Subquery(Box::new(gathered(query)?)));
             }
@@ -818,7 +861,7 @@ impl<'b, 'a> Binder<'b, 'a> {
     }
 
     /// A call by name.
-    fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed> {
+    pub(crate) fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed> {
         let now = || Box::new(Expr::Call(function::Function::Now, Vec::new()));
         match (name, arguments.as_slice()) {
             ("coalesce", [_, ..]) => {
@@ -841,6 +884,7 @@ impl<'b, 'a> Binder<'b, 'a> {
                 let version = concat!("PostgreSQL 15.0 (Ropewalk ", env!("CARGO_PKG_VERSION"), ")");
                 return Ok(Typed::new(Expr::Const(Value::text(version)), Type::TEXT));
             }
+            ("set_config", [_, _, _]) => return self.set_config(arguments),
             ("current_schema", []) => return Ok(Typed::new(Expr::Const(Value::text("public")), Type::TEXT)),
             ("pg_typeof", [argument]) => {
                 return Ok(Typed::new(Expr::Const(Value::text(shown(argument.ty))), Type::TEXT));
@@ -855,10 +899,19 @@ impl<'b, 'a> Binder<'b, 'a> {
                 "no function matches the name and argument types; you might need to add explicit type casts",
             )
         };
-        let resolved = function::resolve(name, &types).ok_or_else(unknown)?;
+        if crate::small::SetFunction::is_known(name) {
+            return Err(unsupported(format!("{name} here, which answers rows")));
+        }
+        let Some(resolved) = function::resolve(name, &types) else {
+            return self.catalog_call(name, arguments)?.ok_or_else(unknown);
+        };
         // Functions that join texts take what there is; all others ask for their types.
         let strength =
-            if matches!(name, "concat" | "concat_ws") { Strength::Assignment } else { Strength::Implicit };
+            if matches!(name, "concat" | "concat_ws" | "format" | "quote_literal" | "quote_nullable") {
+                Strength::Assignment
+            } else {
+                Strength::Implicit
+            };
         let mut settled = Vec::with_capacity(arguments.len());
         for (argument, ty) in arguments.into_iter().zip(&resolved.arguments) {
             let fits = argument.ty.is_none_or(|found| allowed(found, *ty, strength))

@@ -79,6 +79,7 @@ pub mod state {
     pub const STATEMENT_TOO_COMPLEX: SqlState = SqlState("54001");
     pub const LOCK_NOT_AVAILABLE: SqlState = SqlState("55P03");
     pub const QUERY_CANCELED: SqlState = SqlState("57014");
+    pub const CANT_CHANGE_RUNTIME_PARAM: SqlState = SqlState("55P02");
     pub const IO_ERROR: SqlState = SqlState("58030");
     pub const INTERNAL_ERROR: SqlState = SqlState("XX000");
     pub const DATA_CORRUPTED: SqlState = SqlState("XX001");

@@ -16,7 +16,7 @@ use crate::arith::{Compare, put_identity, sort_order};
 use crate::budget::{Budget, row_bytes};
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Answer, Context, Expr, Input, Nothing, bug};
-use crate::plan::{Asked, Level, Order, Select, Subquery};
+use crate::plan::{Asked, Groups, Level, Order, Select, Subquery};
 
 /// A row of a result.
 pub(crate) type Record = Vec<Value<'static>>;
@@ -60,7 +60,7 @@ pub(crate) fn answers(
     Ok(answers)
 }
 
-fn count(expr: Option<&Expr>, cx: &Context<'_>, clause: &str) -> Result<Option<u64>> {
+pub(crate) fn count(expr: Option<&Expr>, cx: &Context<'_>, clause: &str) -> Result<Option<u64>> {
     let Some(expr) = expr else { return Ok(None) };
     match expr.constant(cx)?.as_integer() {
         None => Ok(None),
@@ -180,52 +180,94 @@ fn output(
             sink(row, keys(&select.order, cx, input)?)
         });
     };
-    let mut numbers: HashMap<Vec<u8>, usize> = HashMap::new();
-    let mut all: Vec<(Record, Vec<Running>)> = Vec::new();
-    let start = || groups.aggregates.iter().map(|aggregate| aggregate.start()).collect::<Vec<_>>();
-    if groups.keys.is_empty() {
-        all.push((Vec::new(), start()));
-    }
-    let mut identity = Vec::new();
-    source(select, access, cx, budget, &mut |input| {
-        let mut number = 0;
-        if !groups.keys.is_empty() {
-            identity.clear();
-            for key in &groups.keys {
-                put_identity(&key.eval(cx, input)?, &mut identity);
-            }
-            number = match numbers.get(&identity) {
-                Some(number) => *number,
-                None => {
-                    let row = project(&groups.keys, cx, input)?;
-                    budget.take_row(&row)?;
-                    budget.take(identity.len() + 64 + groups.aggregates.len() * 128)?;
-                    numbers.insert(identity.clone(), all.len());
-                    all.push((row, start()));
-                    all.len() - 1
-                }
-            };
-        }
-        let Some((_, running)) = all.get_mut(number) else { return Err(bug("a group without a number")) };
-        for (aggregate, running) in groups.aggregates.iter().zip(running) {
-            aggregate.take(running, cx, input, budget)?;
-        }
-        Ok(true)
-    })?;
-    for (mut row, running) in all {
-        for (aggregate, running) in groups.aggregates.iter().zip(running) {
-            row.push(aggregate.finish(running)?);
-        }
-        if let Some(having) = &groups.having
-            && !having.holds(cx, &row)?
-        {
-            continue;
-        }
+    let mut grouping = Grouping::new(groups);
+    source(select, access, cx, budget, &mut |input| grouping.take(input, cx, budget).map(|()| true))?;
+    for row in grouping.finish(cx)? {
         if !sink(project(&select.output, cx, &row)?, keys(&select.order, cx, &row)?)? {
             break;
         }
     }
     Ok(())
+}
+
+/// Rows on their way into groups.
+struct Grouping<'g> {
+    groups: &'g Groups,
+    numbers: HashMap<Vec<u8>, usize>,
+    all: Vec<(Record, Vec<Running>)>,
+    identity: Vec<u8>,
+}
+
+impl<'g> Grouping<'g> {
+    fn new(groups: &'g Groups) -> Self {
+        let mut new = Self { groups, numbers: HashMap::new(), all: Vec::new(), identity: Vec::new() };
+        if groups.keys.is_empty() {
+            new.all.push((Vec::new(), new.start()));
+        }
+        new
+    }
+
+    fn start(&self) -> Vec<Running> {
+        self.groups.aggregates.iter().map(|aggregate| aggregate.start()).collect()
+    }
+
+    fn take(&mut self, input: &dyn Input, cx: &Context<'_>, budget: &Budget) -> Result<()> {
+        let groups = self.groups;
+        let mut number = 0;
+        if !groups.keys.is_empty() {
+            self.identity.clear();
+            for key in &groups.keys {
+                put_identity(&key.eval(cx, input)?, &mut self.identity);
+            }
+            number = match self.numbers.get(&self.identity) {
+                Some(number) => *number,
+                None => {
+                    let row = project(&groups.keys, cx, input)?;
+                    budget.take_row(&row)?;
+                    budget.take(self.identity.len() + 64 + groups.aggregates.len() * 128)?;
+                    self.numbers.insert(self.identity.clone(), self.all.len());
+                    self.all.push((row, self.start()));
+                    self.all.len() - 1
+                }
+            };
+        }
+        let Some((_, running)) = self.all.get_mut(number) else {
+            return Err(bug("a group without a number"));
+        };
+        for (aggregate, running) in groups.aggregates.iter().zip(running) {
+            aggregate.take(running, cx, input, budget)?;
+        }
+        Ok(())
+    }
+
+    /// Keys and aggregates of the groups that HAVING lets through.
+    fn finish(self, cx: &Context<'_>) -> Result<Vec<Record>> {
+        let mut rows = Vec::with_capacity(self.all.len());
+        for (mut row, running) in self.all {
+            for (aggregate, running) in self.groups.aggregates.iter().zip(running) {
+                row.push(aggregate.finish(running)?);
+            }
+            match &self.groups.having {
+                Some(having) if !having.holds(cx, &row)? => {}
+                _ => rows.push(row),
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// The groups of rows in memory.
+pub(crate) fn grouped(
+    groups: &Groups,
+    rows: Vec<Record>,
+    cx: &Context<'_>,
+    budget: &Budget,
+) -> Result<Vec<Record>> {
+    let mut grouping = Grouping::new(groups);
+    for row in rows {
+        grouping.take(&row, cx, budget)?;
+    }
+    grouping.finish(cx)
 }
 
 /// Takes rows as they are read.
@@ -329,7 +371,7 @@ fn equal_pairs(level: &Level) -> Vec<(Expr, Expr)> {
 }
 
 /// Bytes that are equal when values compare as equal, whatever number types they are; `None` when one is NULL.
-fn join_identity(values: impl Iterator<Item = Result<Record>>) -> Result<Option<Vec<u8>>> {
+pub(crate) fn join_identity(values: impl Iterator<Item = Result<Record>>) -> Result<Option<Vec<u8>>> {
     let mut identity = Vec::new();
     for row in values {
         for value in row? {

@@ -11,12 +11,14 @@ use ropewalk::tables::{Array, Numeric, OwnedRow, Row, Scalar, Type, Value};
 use crate::arith::{self, Arith, Compare};
 use crate::bind_interval::too_long;
 use crate::cast::cast;
+use crate::catalog::CatalogCall;
 use crate::error::{Result, SqlError, state};
 use crate::function::Function;
 use crate::interrupt::Interrupt;
 use crate::interval::Interval;
 use crate::json;
 use crate::like::{Like, Pattern, compile};
+use crate::small::Inner;
 
 /// A bound expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +30,10 @@ pub(crate) enum Expr {
     Column(usize),
     /// A column of a query around this one: how many further out than the next, and its number there.
     Outer(usize, usize),
+    /// A subquery of a small query.
+    Inner(Inner),
+    /// A function over the catalog.
+    Catalog(CatalogCall, Vec<Expr>),
     /// Result of an aggregate; becomes a column of the groups.
     Aggregate(usize),
     /// Result of a window function; becomes a column.
@@ -195,6 +201,14 @@ fn in_list<'v>(value: &Value<'_>, list: impl Iterator<Item = Result<Value<'v>>>)
     Ok(if unknown && !empty { None } else { Some(false) })
 }
 
+/// Whether `value` is among others, as a value.
+pub(crate) fn contained<'v>(
+    value: &Value<'_>,
+    list: impl Iterator<Item = Result<Value<'v>>>,
+) -> Result<Value<'static>> {
+    Ok(from_truth(in_list(value, list)?))
+}
+
 fn compare(op: Compare, left: &Value<'_>, right: &Value<'_>) -> Option<bool> {
     if left.is_null() || right.is_null() { None } else { Some(op.holds(arith::order(left, right))) }
 }
@@ -241,6 +255,14 @@ impl Expr {
                 .ok_or_else(|| bug("a parameter that was not bound"))?,
             Self::Column(index) => return input.column(*index),
             Self::Outer(..) => return Err(bug("a column of a query around")),
+            Self::Inner(inner) => return inner.eval(cx, input),
+            Self::Catalog(call, arguments) => {
+                let mut values = Vec::with_capacity(arguments.len());
+                for argument in arguments {
+                    values.push(argument.eval(cx, input)?);
+                }
+                return call.call(&values);
+            }
             Self::Aggregate(_) => return Err(bug("an aggregate outside of groups")),
             Self::Window(_) => return Err(bug("a window function outside of windows")),
             Self::Subquery(number) => match cx.answers.get(*number) {
@@ -378,6 +400,7 @@ impl Expr {
             | Self::Param(_)
             | Self::Column(_)
             | Self::Outer(..)
+            | Self::Inner(_)
             | Self::Aggregate(_)
             | Self::Window(_)
             | Self::Subquery(_) => {}
@@ -407,6 +430,7 @@ impl Expr {
             | Self::Or(parts)
             | Self::Coalesce(parts)
             | Self::ArrayOf(_, parts)
+            | Self::Catalog(_, parts)
             | Self::Call(_, parts) => parts.iter().for_each(each),
             Self::In(a, list) => {
                 each(a);
@@ -435,9 +459,13 @@ impl Expr {
             | Self::Param(_)
             | Self::Column(_)
             | Self::Outer(..)
+            | Self::Inner(_)
             | Self::Aggregate(_)
             | Self::Window(_)
             | Self::Subquery(_) => self,
+            Self::Catalog(call, parts) => {
+                Self::Catalog(call, parts.into_iter().map(|part| part.rewrite(change)).collect())
+            }
             Self::Cast(a, ty) => Self::Cast(boxed(a), ty),
             Self::Not(a) => Self::Not(boxed(a)),
             Self::Negate(a) => Self::Negate(boxed(a)),
@@ -477,8 +505,10 @@ impl Expr {
 
     /// Calls `each` for every column that is read.
     pub(crate) fn columns(&self, each: &mut dyn FnMut(usize)) {
-        if let Self::Column(index) = self {
-            each(*index);
+        match self {
+            Self::Column(index) => each(*index),
+            Self::Inner(inner) => inner.outer_columns(each),
+            _ => {}
         }
         self.for_parts(&mut |part| part.columns(each));
     }

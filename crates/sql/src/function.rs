@@ -27,6 +27,10 @@ macro_rules! functions {
 }
 
 functions! {
+    ArrayAppend, ArrayCat, ArrayContained, ArrayContains, ArrayLower, ArrayNdims, ArrayOverlaps, ArrayPosition, ArrayPrepend,
+    ArrayRemove, ArrayToString, ArrayUpper, BackendPid, Cbrt, ClockTimestamp, Decode, Div, Encode, Format, JsonBuildArray,
+    JsonBuildObject, JsonPath, JsonPathText, NumNulls, QuoteIdent, QuoteLiteral, QuoteNullable, RegexpMatch, RegexpSplit,
+    SizePretty, StringToArray, ToChar, ToHex, ToJson, Translate,
     Abs, ArrayLength, Ascii, Ceil, Chr, Concat, ConcatWs, DatePart, DateTrunc, Exp, Floor, Greatest, Initcap,
     JsonArrayLength, JsonTypeof, Least, Left, Length, Ln, Log, Lower, Lpad, Ltrim, MakeDate, Mod, NewUuid, Now, OctetLength, Pi,
     Power, Random, RegexpReplace, Repeat, Replace, Reverse, Right, Round, Rpad, Rtrim, Sign, Sleep, SplitPart, Sqrt, StartsWith,
@@ -146,7 +150,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
             array @ Type::Array(_) => one(F::ArrayLength, array, INT),
             Type::Scalar(_) => None,
         },
-        _ => None,
+        _ => crate::function_more::resolve(name, types),
     }
 }
 
@@ -220,6 +224,14 @@ fn rounded(number: Numeric, digits: i64) -> Option<Numeric> {
     scaled(whole + away, digits)
 }
 
+/// A numeric without its digits behind the point.
+pub(crate) fn truncated(value: &Value<'_>) -> Result<Value<'static>> {
+    match value {
+        Value::Numeric(number) => numeric_result(cut(*number, 0, 0)),
+        _ => Ok(Value::Null),
+    }
+}
+
 fn numeric_result(number: Option<Numeric>) -> Result<Value<'static>> {
     number.map(Value::Numeric).ok_or_else(|| out_of_range(Type::NUMERIC))
 }
@@ -268,7 +280,7 @@ fn moment(value: &Value<'_>) -> (i64, i64) {
     }
 }
 
-fn iso_week(days: i64) -> (i64, i64) {
+pub(crate) fn iso_week(days: i64) -> (i64, i64) {
     // The week belongs to the year of its Thursday.
     let thursday = days - (days + 3).rem_euclid(7) + 3;
     let (year, _, _) = datetime::civil(thursday);
@@ -365,7 +377,7 @@ fn sleep(seconds: f64, cx: &Context<'_>) -> Result<Value<'static>> {
 
 impl Function {
     pub(crate) fn is_volatile(self) -> bool {
-        matches!(self, Self::NewUuid | Self::Random | Self::Sleep)
+        matches!(self, Self::NewUuid | Self::Random | Self::Sleep | Self::ClockTimestamp)
     }
 
     fn takes_nulls(self) -> bool {
@@ -379,6 +391,12 @@ impl Function {
         input: &'a dyn Input,
     ) -> Result<Value<'a>> {
         let mut values = Vec::with_capacity(arguments.len());
+        if self.is_of_more() {
+            for argument in arguments {
+                values.push(argument.eval(cx, input)?);
+            }
+            return self.more(&values, cx.env);
+        }
         for argument in arguments {
             let value = argument.eval(cx, input)?;
             if value.is_null() && !self.takes_nulls() {

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use ropewalk::tables::Value;
+
 fn skip_space(text: &str) -> &str {
     text.trim_start_matches([' ', '\t', '\n', '\r'])
 }
@@ -148,6 +150,34 @@ pub(crate) fn element(text: &str, index: i64) -> Option<&str> {
             let place = i64::try_from(elements(text).count()).ok()?.checked_add(index)?;
             elements(text).nth(usize::try_from(place).ok()?)
         }
+    }
+}
+
+/// All elements of an array; `None` when it is none.
+pub(crate) fn all_elements(text: &str) -> Option<Vec<&str>> {
+    skip_space(text).starts_with('[').then(|| elements(text).collect())
+}
+
+/// Names and values of an object's members, in order; `None` when it is none.
+pub(crate) fn members(text: &str) -> Option<Vec<(String, &str)>> {
+    let mut rest = skip_space(skip_space(text).strip_prefix('{')?);
+    let mut members = Vec::new();
+    while rest.starts_with('"') {
+        let (key, behind) = string(rest)?;
+        let (member, behind) = value(skip_space(skip_space(behind).strip_prefix(':')?))?;
+        members.push((unescaped(key)?.into_owned(), member));
+        let behind = skip_space(behind);
+        rest = skip_space(behind.strip_prefix(',').unwrap_or(behind));
+    }
+    Some(members)
+}
+
+/// A part of a document as a value: JSON, or the text that it means.
+pub(crate) fn shown(part: &str, is_text: bool) -> Value<'static> {
+    if is_text {
+        as_text(part).map_or(Value::Null, |text| Value::text(text.into_owned()))
+    } else {
+        Value::json(part.to_owned())
     }
 }
 

@@ -15,11 +15,13 @@ use crate::access::Access;
 use crate::aggregate::Aggregate;
 use crate::bind::{Binder, Typed};
 use crate::cast::Strength;
+use crate::catalog::Catalog;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::parse;
 use crate::path::{Path, Wanted};
 use crate::scope::{Params, Scope, folded, parts, table_name};
+use crate::settings::Settings;
 
 /// A column of a result.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +47,7 @@ pub(crate) struct Level {
     pub(crate) after: Vec<Expr>,
 }
 
+#[derive(Debug, Clone)]
 pub(crate) struct Groups {
     pub(crate) keys: Vec<Expr>,
     pub(crate) aggregates: Vec<Aggregate>,
@@ -100,6 +103,32 @@ pub(crate) struct Planner<'a> {
     pub(crate) rests_on: Vec<(Table, u32)>,
     /// Set while a query is planned for the query engine.
     pub(crate) whole: Option<Box<crate::query::Whole>>,
+    /// How the session stands, for those who ask.
+    pub(crate) standing: Standing,
+    /// The catalog, once it was asked for: then the plan is good for one run.
+    pub(crate) catalog: Option<Arc<Catalog>>,
+    /// A small query is planned.
+    pub(crate) is_small: bool,
+    /// Queries of WITH in reach.
+    pub(crate) named: Vec<crate::small::Named>,
+    /// Calls of `set_config`: the session does what they say before the statement runs.
+    pub(crate) sets: Vec<SetConfig>,
+}
+
+/// A call of `set_config`.
+#[derive(Debug, Clone)]
+pub(crate) struct SetConfig {
+    pub(crate) name: Expr,
+    pub(crate) value: Expr,
+    pub(crate) is_local: Expr,
+}
+
+/// How a session stands: what it may be asked about, beside its data.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Standing {
+    pub(crate) settings: Arc<Settings>,
+    /// Tables that its transaction made: nobody else can list them yet.
+    pub(crate) created: Vec<String>,
 }
 
 /// Queries within queries.
@@ -114,7 +143,7 @@ static QUERY: LazyLock<Option<ast::Query>> = LazyLock::new(|| match parse::templ
 pub(crate) const HINT: &str = "one table and joins by key are served: WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, and subqueries \
                                that read nothing of the query around them";
 
-fn unsupported(what: impl std::fmt::Display) -> SqlError {
+pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
     SqlError::unsupported(what, HINT)
 }
 
@@ -172,19 +201,36 @@ pub(crate) fn limit_and_offset(query: &ast::Query) -> Result<(Option<&ast::Expr>
 
 impl<'a> Planner<'a> {
     pub(crate) fn new(access: Access<'a>, params: Params) -> Self {
-        Self { access, params, subqueries: Vec::new(), outer: Vec::new(), rests_on: Vec::new(), whole: None }
+        Self::beside(access, params, Standing::default())
+    }
+
+    pub(crate) fn beside(access: Access<'a>, params: Params, standing: Standing) -> Self {
+        Self {
+            access,
+            params,
+            subqueries: Vec::new(),
+            outer: Vec::new(),
+            rests_on: Vec::new(),
+            whole: None,
+            standing,
+            catalog: None,
+            is_small: false,
+            named: Vec::new(),
+            sets: Vec::new(),
+        }
     }
 
     /// What another way of planning begins with.
-    pub(crate) fn mark(&self) -> (Params, usize, usize) {
-        (self.params.clone(), self.subqueries.len(), self.rests_on.len())
+    pub(crate) fn mark(&self) -> (Params, usize, usize, usize) {
+        (self.params.clone(), self.subqueries.len(), self.rests_on.len(), self.sets.len())
     }
 
     /// Forgets what was planned since the mark.
-    pub(crate) fn back_to(&mut self, (params, subqueries, rests_on): (Params, usize, usize)) {
+    pub(crate) fn back_to(&mut self, (params, subqueries, rests_on, sets): (Params, usize, usize, usize)) {
         self.params = params;
         self.subqueries.truncate(subqueries);
         self.rests_on.truncate(rests_on);
+        self.sets.truncate(sets);
         self.outer.clear();
     }
 
@@ -200,10 +246,7 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// Unknown names, wrong types; 0A000 for what is not served.
     pub(crate) fn query(&mut self, query: &ast::Query) -> Result<Select> {
-        if self.outer.len() > DEPTH_MAX {
-            let message = format!("queries nested deeper than {DEPTH_MAX}");
-            return Err(SqlError::new(state::STATEMENT_TOO_COMPLEX, message));
-        }
+        self.check_depth()?;
         if query.with.is_some() {
             return Err(unsupported("WITH"));
         }
@@ -236,6 +279,14 @@ impl<'a> Planner<'a> {
             }
         }
         Ok(planned)
+    }
+
+    pub(crate) fn check_depth(&self) -> Result<()> {
+        if self.outer.len() <= DEPTH_MAX {
+            return Ok(());
+        }
+        let message = format!("queries nested deeper than {DEPTH_MAX}");
+        Err(SqlError::new(state::STATEMENT_TOO_COMPLEX, message))
     }
 
     /// Plans a subquery of an expression; answers its number and the type of its one column.
@@ -453,7 +504,7 @@ impl<'a> Planner<'a> {
                 }
                 ast::JoinConstraint::Using(names) => {
                     for name in names {
-                        on.push(self.using(name, from, before)?);
+                        on.push(self.using(name, &mut from.scope, before)?);
                     }
                 }
                 ast::JoinConstraint::Natural => return Err(unsupported("NATURAL JOIN")),
@@ -467,11 +518,11 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    fn using(&mut self, name: &ast::ObjectName, from: &mut From, before: usize) -> Result<Expr> {
+    pub(crate) fn using(&mut self, name: &ast::ObjectName, scope: &mut Scope, before: usize) -> Result<Expr> {
         let names = parts(name)?;
         let [name] = names.as_slice() else { return Err(unsupported("a qualified name in USING")) };
         let mut sides = (None, None);
-        for (column, ty, number) in from.scope.all(None) {
+        for (column, ty, number) in scope.all(None) {
             if column == *name {
                 let side = if number < before { &mut sides.0 } else { &mut sides.1 };
                 if side.replace((number, ty)).is_some() {
@@ -486,10 +537,10 @@ impl<'a> Planner<'a> {
                 format!("column \"{name}\" specified in USING clause does not exist in both tables");
             return Err(SqlError::new(state::UNDEFINED_COLUMN, message));
         };
-        from.scope.hide(right);
+        scope.hide(right);
         let (left, right) =
             (Typed::new(Expr::Column(left), left_ty), Typed::new(Expr::Column(right), right_ty));
-        let scope = from.scope.clone();
+        let scope = scope.clone();
         Binder::new(self, &scope, "USING").compare(crate::arith::Compare::Eq, left, right)
     }
 
@@ -789,7 +840,7 @@ fn named<'p>(name: &str, projected: &'p [(Expr, ResultColumn)]) -> Result<Option
 }
 
 /// The name that a column of a result gets by itself.
-fn label(expr: &ast::Expr) -> String {
+pub(crate) fn label(expr: &ast::Expr) -> String {
     match expr {
         ast::Expr::Identifier(ident) => folded(ident),
         ast::Expr::CompoundIdentifier(idents) => idents.last().map_or_else(String::new, folded),

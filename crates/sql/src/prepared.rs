@@ -13,6 +13,7 @@ use crate::access::Access;
 use crate::announce::NotifyCall;
 use crate::budget::Budget;
 use crate::cast::{Strength, allowed, cast};
+use crate::catalog;
 use crate::copying::CopyPlan;
 use crate::error::{Result, SqlError, state};
 use crate::exec::{self, Record};
@@ -21,9 +22,10 @@ use crate::expr::{Answer, Context, Expr};
 use crate::interrupt::Interrupt;
 use crate::parse::Statement;
 use crate::path::key_value;
-use crate::plan::{Planner, ResultColumn, Select, Subquery};
+use crate::plan::{Planner, ResultColumn, Select, SetConfig, Standing, Subquery};
 use crate::query::{self, Append, Keyed, WholeQuery};
 use crate::scope::Params;
+use crate::small::Node;
 use crate::text::from_text;
 use crate::types::type_name;
 use crate::utility::Utility;
@@ -95,6 +97,8 @@ pub(crate) enum Plan {
     Notify(Box<NotifyCall>),
     /// Lines of EXPLAIN.
     Explain(Vec<String>),
+    /// A query over what fits in memory.
+    Small(Box<Node>),
     /// COPY, whose bytes the session carries.
     Copy(CopyPlan),
     /// A plan that runs to say how long it takes, and its lines.
@@ -120,6 +124,11 @@ pub struct Prepared {
     subqueries: Vec<Subquery>,
     rests_on: Vec<(Table, u32)>,
     point: Option<Point>,
+    /// The plan rests on the catalog, and is good for one run.
+    is_fleeting: bool,
+    standing: Standing,
+    /// Calls of `set_config`.
+    pub(crate) sets: Vec<SetConfig>,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -148,11 +157,12 @@ impl Prepared {
         statement: Arc<Statement>,
         declared: &[Option<Type>],
         access: Access<'_>,
+        standing: Standing,
     ) -> Result<Self> {
         let db = access.database().clone();
-        let mut planner = Planner::new(access, Params::declared(declared));
+        let mut planner = Planner::beside(access, Params::declared(declared), standing);
         let (plan, columns) = Self::plan_one(&statement, &mut planner)?;
-        let Planner { params, subqueries, rests_on, .. } = planner;
+        let Planner { params, subqueries, rests_on, catalog, standing, sets, .. } = planner;
         let point = match &plan {
             Plan::Select(select) if subqueries.is_empty() => Point::of(select, &db),
             _ => None,
@@ -167,6 +177,9 @@ impl Prepared {
             subqueries,
             rests_on,
             point,
+            is_fleeting: catalog.is_some(),
+            standing,
+            sets,
         })
     }
 
@@ -215,6 +228,11 @@ impl Prepared {
                     let call = NotifyCall::plan(function, planner)?;
                     let column = ResultColumn { name: "pg_notify".into(), ty: Type::TEXT };
                     return Ok((Plan::Notify(Box::new(call)), Some(vec![column].into())));
+                }
+                if catalog::is_asked(query) {
+                    let node = planner.small(query)?;
+                    let columns = Some(node.columns.clone().into());
+                    return Ok((Plan::Small(Box::new(node)), columns));
                 }
                 let mark = planner.mark();
                 match planner.query(query) {
@@ -302,6 +320,15 @@ impl Prepared {
         })
     }
 
+    pub(crate) fn is_fleeting(&self) -> bool {
+        self.is_fleeting
+    }
+
+    /// How the session stands by now.
+    pub(crate) fn stand_in(&mut self, standing: Standing) {
+        self.standing = standing;
+    }
+
     /// The types of the parameters, in order.
     pub fn parameters(&self) -> &[Type] {
         &self.parameters
@@ -330,7 +357,7 @@ impl Prepared {
             Plan::Update(update) => found(&update.found),
             Plan::Delete(delete) => found(&delete.found),
             Plan::Explain(_) | Plan::Append(_) | Plan::Notify(_) => true,
-            Plan::Whole(_) | Plan::Keyed(_) | Plan::Analyze(..) | Plan::Copy(_) => false,
+            Plan::Whole(_) | Plan::Small(_) | Plan::Keyed(_) | Plan::Analyze(..) | Plan::Copy(_) => false,
             Plan::Other => matches!(
                 self.statement.sql(),
                 Some(
@@ -356,7 +383,9 @@ impl Prepared {
     pub fn does(&self) -> Does {
         use ast::Statement as S;
         match (&self.plan, self.statement.sql()) {
-            (Plan::Select(_) | Plan::Whole(_) | Plan::Explain(_) | Plan::Analyze(..), _) => Does::Reads,
+            (Plan::Select(_) | Plan::Whole(_) | Plan::Small(_) | Plan::Explain(_) | Plan::Analyze(..), _) => {
+                Does::Reads
+            }
             (Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_), _) => {
                 Does::Writes
             }
@@ -375,6 +404,7 @@ impl Prepared {
                 | S::Reset(_)
                 | S::ShowVariable { .. }
                 | S::Deallocate { .. }
+                | S::Close { .. }
                 | S::Discard { .. } => Does::Controls,
                 S::Prepare { .. } => Does::Reads,
                 S::LISTEN { .. } | S::UNLISTEN { .. } => Does::Reads,
@@ -409,9 +439,14 @@ impl Prepared {
         match &self.plan {
             Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_) => true,
             Plan::Copy(plan) => matches!(plan, CopyPlan::In(_)),
-            Plan::Select(_) | Plan::Whole(_) | Plan::Explain(_) | Plan::Analyze(..) | Plan::Other => false,
-            // It writes nothing that could not be written in a transaction that only reads.
+            // A notice writes nothing that could not be written in a transaction that only reads.
             Plan::Notify(_) => false,
+            Plan::Select(_)
+            | Plan::Whole(_)
+            | Plan::Small(_)
+            | Plan::Explain(_)
+            | Plan::Analyze(..)
+            | Plan::Other => false,
         }
     }
 
@@ -431,6 +466,10 @@ impl Prepared {
     /// Plans anew when a definition changed.
     pub(crate) fn renew(&mut self, access: Access<'_>) -> Result<()> {
         let mut access = access;
+        if self.is_fleeting {
+            *self = Self::plan(self.statement.clone(), &self.declared, access, self.standing.clone())?;
+            return Ok(());
+        }
         for (table, version) in &self.rests_on {
             let current = match access.schema(table) {
                 Ok(schema) => Some(schema.version()),
@@ -438,7 +477,7 @@ impl Prepared {
                 Err(error) => return Err(error),
             };
             if current != Some(*version) {
-                *self = Self::plan(self.statement.clone(), &self.declared, access)?;
+                *self = Self::plan(self.statement.clone(), &self.declared, access, self.standing.clone())?;
                 return Ok(());
             }
         }
@@ -547,6 +586,13 @@ impl Prepared {
                 }
                 let count = Some(rows.len() as u64);
                 return Ok(Outcome { count, columns, rows, ..Outcome::of("SELECT") });
+            }
+            Plan::Small(node) => {
+                let mut node = node.clone();
+                node.fill(access, budget)?;
+                let rows = node.run(cx, budget)?;
+                let count = Some(rows.len() as u64);
+                return Ok(Outcome { count, columns: self.columns.clone(), rows, ..Outcome::of("SELECT") });
             }
             Plan::Explain(lines) => return Ok(explained(lines.clone(), self.columns.clone())),
             Plan::Append(append) => {

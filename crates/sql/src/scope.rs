@@ -26,7 +26,8 @@ pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
         [table] => Ok(table.clone()),
         [schema, table] if schema == "public" => Ok(table.clone()),
         [schema, table] if matches!(schema.as_str(), "pg_catalog" | "information_schema") => {
-            Err(SqlError::unsupported(format!("{schema}.{table}"), "the catalogs are not relations yet"))
+            let message = format!("relation \"{schema}.{table}\" does not exist");
+            Err(SqlError::new(state::UNDEFINED_TABLE, message).hint("only SELECT reads the catalogs"))
         }
         [schema, _] => {
             let message = format!("schema \"{schema}\" does not exist");
@@ -51,6 +52,8 @@ pub(crate) struct Scope {
     relations: Vec<Relation>,
     /// Columns of joins with USING: the right one is hidden behind the left one.
     hidden: Vec<usize>,
+    /// Columns that have to be named: no `*` shows them.
+    system: Vec<usize>,
 }
 
 impl Scope {
@@ -77,6 +80,7 @@ impl Scope {
             self.add(relation.name.clone(), relation.columns.clone())?;
         }
         self.hidden.extend(other.hidden.iter().map(|column| column + width));
+        self.system.extend(other.system.iter().map(|column| column + width));
         Ok(())
     }
 
@@ -94,9 +98,27 @@ impl Scope {
         Ok(start)
     }
 
+    /// Names of columns that relations from column `before` on share with those before, each once.
+    pub(crate) fn shared(&self, before: usize) -> Vec<String> {
+        let all = self.all(None);
+        let here = |name: &String| all.iter().any(|(other, _, number)| *number >= before && other == name);
+        let mut names: Vec<String> = Vec::new();
+        for (name, _, number) in &all {
+            if *number < before && here(name) && !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+
     /// The column `name` is from now on the left one only.
     pub(crate) fn hide(&mut self, column: usize) {
         self.hidden.push(column);
+    }
+
+    /// No `*` shows this column from now on.
+    pub(crate) fn withhold(&mut self, column: usize) {
+        self.system.push(column);
     }
 
     /// Number and type of a column; `None` when there is none.
@@ -139,7 +161,8 @@ impl Scope {
         for candidate in self.relations.iter().filter(shown) {
             for (place, (name, ty)) in candidate.columns.iter().enumerate() {
                 let number = candidate.start + place;
-                if relation.is_some() || !self.hidden.contains(&number) {
+                let is_shown = relation.is_some() || !self.hidden.contains(&number);
+                if is_shown && !self.system.contains(&number) {
                     all.push((name.clone(), *ty, number));
                 }
             }

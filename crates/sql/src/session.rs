@@ -22,7 +22,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::interrupt::{Canceller, Interrupt};
 use crate::parse::{self, Statement};
-use crate::plan::ResultColumn;
+use crate::plan::{ResultColumn, Standing};
 use crate::prepared::{Outcome, Plan, Prepared};
 use crate::scope::{folded, parts};
 use crate::settings::{Settings, isolation_name, shown_name};
@@ -54,6 +54,10 @@ struct Open {
     savepoints: Vec<Option<String>>,
     /// Tables that it created.
     created: Vec<String>,
+    /// The session's settings when it began: what a rollback goes back to.
+    before: Arc<Settings>,
+    /// Its settings after a commit: without those of SET LOCAL.
+    pub(crate) lasting: Arc<Settings>,
     /// A statement ran: the isolation stands.
     has_run: bool,
     /// Begun by several statements in one text, not by BEGIN.
@@ -63,7 +67,7 @@ struct Open {
 /// One client's session over a database. Not shared between threads; make one per client, they are cheap.
 pub struct Session {
     db: Database,
-    settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     open: Option<Box<Open>>,
     has_failed: bool,
     cached: HashMap<String, Prepared>,
@@ -83,6 +87,7 @@ impl Session {
 
     /// A session with settings of its own.
     pub fn with_settings(db: Database, settings: Settings) -> Self {
+        let settings = Arc::new(settings);
         Self {
             db,
             settings,
@@ -200,24 +205,29 @@ impl Session {
     }
 
     fn plan(&mut self, statement: Arc<Statement>, types: &[Option<Type>]) -> Result<Prepared> {
+        let standing = self.standing();
         match &mut self.open {
             Some(open) => {
-                Prepared::plan(statement, types, Access::Transaction(&self.db, &mut open.transaction))
+                let access = Access::Transaction(&self.db, &mut open.transaction);
+                Prepared::plan(statement, types, access, standing)
             }
             None => {
                 let snapshot = self.db.snapshot();
-                Prepared::plan(statement, types, Access::Snapshot(&self.db, &snapshot))
+                Prepared::plan(statement, types, Access::Snapshot(&self.db, &snapshot), standing)
             }
         }
     }
 
     pub(crate) fn settings_mut(&mut self) -> &mut Settings {
-        &mut self.settings
+        Arc::make_mut(&mut self.settings)
     }
 
     pub(crate) fn renewed(&mut self, prepared: &mut Prepared) -> Result<()> {
         if self.has_failed && !ends_or_returns(&prepared.statement) {
             return Err(failed());
+        }
+        if prepared.is_fleeting() {
+            prepared.stand_in(self.standing());
         }
         match &mut self.open {
             Some(open) => prepared.renew(Access::Transaction(&self.db, &mut open.transaction)),
@@ -226,6 +236,12 @@ impl Session {
                 prepared.renew(Access::Snapshot(&self.db, &snapshot))
             }
         }
+    }
+
+    /// What plans may ask about.
+    fn standing(&self) -> Standing {
+        let created = self.open.as_ref().map_or_else(Vec::new, |open| open.created.clone());
+        Standing { settings: self.settings.clone(), created }
     }
 
     /// Notes that an error makes an open transaction fail.
@@ -244,6 +260,10 @@ impl Session {
         if self.has_failed && !ends_or_returns(&prepared.statement) {
             return Err(failed());
         }
+        if prepared.is_fleeting() {
+            prepared.stand_in(self.standing());
+        }
+        self.set_configs(prepared, params)?;
         let outcome = match (&prepared.plan, self.open.is_some()) {
             (Plan::Notify(_), _) => self.notify(prepared, params),
             (Plan::Other, _) => self.other(&prepared.statement.clone(), params),
@@ -251,6 +271,10 @@ impl Session {
             (_, false) if prepared.writes() => self.run_alone(prepared, params),
             (_, false) => self.read_alone(prepared, params),
         };
+        let outcome = outcome.map(|outcome| match &outcome.notice {
+            Some(notice) if !self.settings.wants(notice) => Outcome { notice: None, ..outcome },
+            _ => outcome,
+        });
         self.failing(outcome)
     }
 
@@ -284,7 +308,7 @@ impl Session {
 
     /// A statement that writes, in a transaction of its own, again when another commit got there first.
     fn run_alone(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
-        let Settings { isolation, durability, memory_bytes_max, attempts, .. } = self.settings.clone();
+        let Settings { isolation, durability, memory_bytes_max, attempts, .. } = *self.settings;
         let interrupt = &self.interrupt();
         self.alone(isolation, durability, attempts, |db, transaction| {
             let env = db.engine().env();
@@ -378,6 +402,8 @@ impl Session {
             now: self.db.engine().env().clock.wall_micros(),
             savepoints: Vec::new(),
             created: Vec::new(),
+            before: self.settings.clone(),
+            lasting: self.settings.clone(),
             has_run: false,
             is_implicit,
         }));
@@ -402,22 +428,26 @@ impl Session {
     fn end(&mut self) -> Option<Box<Open>> {
         self.has_failed = false;
         self.announcements.take();
-        self.open.take()
+        let open = self.open.take()?;
+        self.settings = open.before.clone();
+        Some(open)
     }
 
     pub(crate) fn commit(&mut self) -> Result<Outcome> {
         let failed = self.has_failed;
         let said = self.announcements.take();
+        let durability = self.settings.durability;
         match self.end() {
             None => Ok(no_transaction("COMMIT")),
             Some(_) if failed => Ok(Outcome::of("ROLLBACK")),
             Some(open) => {
-                let durability = self.settings.durability;
+                let lasting = open.lasting.clone();
                 match self.submits {
                     true => self.pending = open.transaction.submit_with(durability)?,
                     false => drop(open.transaction.commit_with(durability)?),
                 }
                 self.announcements.commit(said);
+                self.settings = lasting;
                 Ok(Outcome::of("COMMIT"))
             }
         }
@@ -443,7 +473,7 @@ impl Session {
                 match &mut self.open {
                     None => self.begin(
                         isolation.unwrap_or(self.settings.isolation),
-                        read_only.unwrap_or(false),
+                        read_only.unwrap_or(self.settings.read_only),
                         false,
                     ),
                     Some(open) if open.is_implicit => open.is_implicit = false,
@@ -469,22 +499,31 @@ impl Session {
             }
             S::ReleaseSavepoint { name } => self.release(&folded(name)),
             S::Set(set) => self.set(set),
-            S::Reset(ast::ResetStatement { reset: ast::Reset::ConfigurationParameter(name) }) => {
-                let name = parts(name)?.join(".");
-                let value = Settings::default().show(&name)?;
-                self.settings.set(&name, &value)?;
+            S::Reset(ast::ResetStatement { reset }) => {
+                match reset {
+                    ast::Reset::ALL => {
+                        let fresh = self.settings.fresh();
+                        self.change_settings(false, |settings| {
+                            *settings = fresh.clone();
+                            Ok(())
+                        })?;
+                    }
+                    ast::Reset::ConfigurationParameter(name) => {
+                        let name = parts(name)?.join(".");
+                        let value = self.settings.fresh().show(&name)?;
+                        self.change_settings(false, |settings| settings.set(&name, &value))?;
+                    }
+                }
                 Ok(Outcome::of("RESET"))
             }
             S::ShowVariable { variable } => {
                 let name = shown_name(variable);
-                let value = match name.as_str() {
-                    "transaction_isolation" | "transaction_isolation_level" => {
-                        let isolation =
-                            self.open.as_ref().map_or(self.settings.isolation, |open| open.isolation);
-                        isolation_name(isolation).to_owned()
+                let value = match (name.as_str(), &self.open) {
+                    ("transaction_isolation", Some(open)) => isolation_name(open.isolation).to_owned(),
+                    ("transaction_read_only", Some(open)) => {
+                        (if open.read_only { "on" } else { "off" }).to_owned()
                     }
-                    "time_zone" => self.settings.show("timezone")?,
-                    name => self.settings.show(name)?,
+                    (name, _) => self.settings.show(name)?,
                 };
                 let columns = Some(vec![ResultColumn { name, ty: Type::TEXT }].into());
                 Ok(Outcome { columns, rows: vec![vec![Value::text(value)]], ..Outcome::of("SHOW") })
@@ -522,10 +561,12 @@ impl Session {
                 }
                 Ok(Outcome::of("DEALLOCATE"))
             }
+            // There are no cursors but the portals of the protocol.
+            S::Close { cursor: ast::CloseCursor::All } => Ok(Outcome::of("CLOSE CURSOR ALL")),
             S::Discard { object_type: ast::DiscardObject::ALL } if self.open.is_none() => {
                 self.named.clear();
                 self.cached.clear();
-                self.settings = Settings::default();
+                self.settings = Arc::new(self.settings.fresh());
                 self.announcements.leave();
                 Ok(Outcome::of("DISCARD ALL"))
             }
@@ -627,18 +668,20 @@ impl Session {
             }
             ast::Set::SetTransaction { modes, snapshot: None, session: true } => {
                 let (isolation, read_only) = modes_of(modes)?;
-                if read_only == Some(true) {
-                    return Err(unsupported(set));
-                }
-                self.settings.isolation = isolation.unwrap_or(self.settings.isolation);
+                self.change_settings(false, |settings| {
+                    settings.isolation = isolation.unwrap_or(settings.isolation);
+                    settings.read_only = read_only.unwrap_or(settings.read_only);
+                    Ok(())
+                })?;
                 done
             }
             ast::Set::SingleAssignment {
-                scope: None | Some(ast::ContextModifier::Session),
+                scope: scope @ (None | Some(ast::ContextModifier::Session | ast::ContextModifier::Local)),
                 hivevar: false,
                 variable,
                 values,
             } => {
+                let is_local = *scope == Some(ast::ContextModifier::Local);
                 let text = |value: &ast::Expr| match value {
                     ast::Expr::Value(value) => match &value.value {
                         ast::Value::SingleQuotedString(text) => text.clone(),
@@ -647,21 +690,95 @@ impl Session {
                     ast::Expr::Identifier(ident) => folded(ident),
                     other => other.to_string(),
                 };
-                let value = values.iter().map(text).collect::<Vec<_>>().join(", ");
-                self.settings.set(&parts(variable)?.join("."), &value)?;
-                done
+                let name = parts(variable)?.join(".");
+                let value = match values.as_slice() {
+                    [ast::Expr::Identifier(word)]
+                        if word.quote_style.is_none() && folded(word) == "default" =>
+                    {
+                        self.settings.fresh().show(&name)?
+                    }
+                    values => values.iter().map(text).collect::<Vec<_>>().join(", "),
+                };
+                self.set_one(&name, &value, is_local)
             }
-            ast::Set::SetTimeZone { local: false, value } => {
+            ast::Set::SetTimeZone { local, value } => {
                 let value = value.to_string();
-                self.settings.set("timezone", value.trim_matches('\''))?;
-                done
+                self.set_one("timezone", value.trim_matches('\''), *local)
             }
             ast::Set::SetNames { charset_name, collation_name: None } => {
-                self.settings.set("client_encoding", &charset_name.value)?;
-                done
+                self.set_one("client_encoding", &charset_name.value, false)
             }
             other => Err(unsupported(other)),
         }
+    }
+
+    /// Sets a variable by its name. Outside of a transaction LOCAL lasts for no time at all.
+    pub(crate) fn set_one(&mut self, name: &str, value: &str, is_local: bool) -> Result<Outcome> {
+        match name {
+            "transaction_isolation" | "transaction_read_only" => {
+                let mode = if name == "transaction_isolation" {
+                    format!("ISOLATION LEVEL {value}")
+                } else {
+                    format!(
+                        "READ {}",
+                        if matches!(value, "on" | "true" | "1" | "yes") { "ONLY" } else { "WRITE" }
+                    )
+                };
+                return match parse::one(&format!("SET TRANSACTION {mode}"))? {
+                    Statement::Sql(ast::Statement::Set(set)) => self.set(&set),
+                    _ => Err(crate::expr::bug("a SET TRANSACTION that is none")),
+                };
+            }
+            _ => self.change_settings(is_local, |settings| settings.set(name, value))?,
+        }
+        if is_local && self.open.is_none() {
+            let message = "SET LOCAL can only be used in transaction blocks";
+            let notice = SqlError::new(state::NO_ACTIVE_SQL_TRANSACTION, message);
+            return Ok(Outcome { notice: Some(notice), ..Outcome::of("SET") });
+        }
+        Ok(Outcome::of("SET"))
+    }
+
+    /// Changes the settings: for the transaction, or for the session from here on, if the transaction commits.
+    fn change_settings(
+        &mut self,
+        is_local: bool,
+        change: impl Fn(&mut Settings) -> Result<()>,
+    ) -> Result<()> {
+        let mut settings = (*self.settings).clone();
+        change(&mut settings)?;
+        match &mut self.open {
+            None if is_local => return Ok(()),
+            None => {}
+            Some(_) if is_local => {}
+            Some(open) => {
+                let mut lasting = (*open.lasting).clone();
+                change(&mut lasting)?;
+                open.lasting = Arc::new(lasting);
+            }
+        }
+        self.settings = Arc::new(settings);
+        Ok(())
+    }
+
+    /// Does what the calls of `set_config` in a statement say, before it runs.
+    fn set_configs(&mut self, prepared: &Prepared, params: &[Value<'_>]) -> Result<()> {
+        if prepared.sets.is_empty() {
+            return Ok(());
+        }
+        let db = self.db.clone();
+        let bound = prepared.bound(params)?;
+        let env = db.engine().env();
+        let interrupt = &self.interrupt();
+        let cx = Context { params: &bound, answers: &[], now: self.now(), env, interrupt };
+        for set in &prepared.sets {
+            let (name, value, local) =
+                (set.name.constant(&cx)?, set.value.constant(&cx)?, set.is_local.constant(&cx)?);
+            let (Value::Text(name), Value::Text(value)) = (&name, &value) else { continue };
+            let done = self.set_one(&name.to_lowercase(), value, local == Value::Bool(true));
+            self.failing(done)?;
+        }
+        Ok(())
     }
 
     fn execute_named(&mut self, name: &str, parameters: &[ast::Expr]) -> Result<Outcome> {
@@ -702,7 +819,7 @@ impl Session {
             let mut ddl = Ddl { db: &self.db, transaction, cx, created, notice: None };
             return ddl.run(statement)?.ok_or_else(|| unsupported(statement));
         }
-        let Settings { durability, attempts, .. } = self.settings;
+        let Settings { durability, attempts, .. } = *self.settings;
         if let ast::Statement::CreateIndex(create) = statement
             && create.concurrently
         {

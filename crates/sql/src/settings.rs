@@ -1,4 +1,8 @@
-//! What a session may be told by SET, and answers to SHOW. Few things can be set; what cannot be honoured is refused.
+//! What a session may be told by SET, and answers to SHOW.
+//!
+//! What cannot be honoured is refused: a variable that is always the same may be set to that and to nothing else.
+
+use std::collections::BTreeMap;
 
 use ropewalk::{Durability, Isolation};
 
@@ -10,6 +14,8 @@ use crate::error::{Result, SqlError, state};
 pub struct Settings {
     /// Isolation of statements outside of a transaction, and of transactions that name none. Serializable.
     pub isolation: Isolation,
+    /// Transactions that say nothing else only read. False.
+    pub read_only: bool,
     /// When a commit is answered. After the sync.
     pub durability: Durability,
     /// Bytes that one statement may hold in memory. 256 MiB.
@@ -20,17 +26,27 @@ pub struct Settings {
     pub statement_millis: u64,
     /// What the client calls itself.
     pub application_name: String,
+    /// Who the client is. `ropewalk`.
+    pub user: String,
+    /// What it calls the database. `ropewalk`.
+    pub database: String,
+    /// Other variables that were set, by their names; best left to SET.
+    pub others: BTreeMap<String, String>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             isolation: Isolation::Serializable,
+            read_only: false,
             durability: Durability::Sync,
             memory_bytes_max: MEMORY_BYTES_MAX,
             attempts: 10,
             statement_millis: 0,
             application_name: String::new(),
+            user: "ropewalk".into(),
+            database: "ropewalk".into(),
+            others: BTreeMap::new(),
         }
     }
 }
@@ -53,16 +69,125 @@ pub(crate) fn isolation_name(isolation: Isolation) -> &'static str {
     }
 }
 
-/// Variables with one value, which may be set to that.
-const FIXED: [(&str, &str); 7] = [
-    ("client_encoding", "UTF8"),
-    ("server_encoding", "UTF8"),
-    ("timezone", "UTC"),
-    ("datestyle", "ISO, MDY"),
-    ("intervalstyle", "postgres"),
-    ("standard_conforming_strings", "on"),
-    ("integer_datetimes", "on"),
+/// What values a variable takes.
+enum Kind {
+    /// This only, in one of these spellings; the first is shown.
+    Fixed(&'static [&'static str]),
+    /// It tells something, and cannot be set.
+    Told(&'static str),
+    /// On or off.
+    Truth(&'static str),
+    /// One of these; the first to begin with.
+    Choice(&'static [&'static str]),
+    /// Anything.
+    Free(&'static str),
+    /// A field of [`Settings`].
+    Own,
+}
+
+use Kind::{Choice, Fixed, Free, Own, Told, Truth};
+
+const VARIABLES: &[(&str, Kind, &str)] = &[
+    ("application_name", Own, "What the client calls itself."),
+    ("backslash_quote", Fixed(&["safe_encoding"]), "Whether \\' is a quote in strings."),
+    ("bytea_output", Fixed(&["hex"]), "How bytea is written as text."),
+    ("check_function_bodies", Truth("on"), "There are no functions to check."),
+    ("client_encoding", Fixed(&["UTF8", "unicode"]), "How the client writes text."),
+    (
+        "client_min_messages",
+        Choice(&[
+            "notice", "debug5", "debug4", "debug3", "debug2", "debug1", "debug", "log", "info", "warning",
+            "error",
+        ]),
+        "Notices below are not sent.",
+    ),
+    (
+        "datestyle",
+        Choice(&["ISO, MDY", "ISO", "ISO, DMY", "ISO, YMD"]),
+        "How dates are written: the order is that of ISO 8601 always.",
+    ),
+    ("default_table_access_method", Fixed(&["heap"]), "How tables are stored."),
+    ("default_tablespace", Fixed(&[""]), "Where tables are stored."),
+    ("default_transaction_deferrable", Fixed(&["off", "false"]), "Whether serializable transactions wait."),
+    ("default_transaction_isolation", Own, "Isolation of transactions that name none."),
+    ("default_transaction_read_only", Own, "Whether transactions that say nothing else only read."),
+    ("extra_float_digits", Choice(&["1", "2", "3"]), "Floats are written as short as they can be read back."),
+    ("idle_in_transaction_session_timeout", Fixed(&["0"]), "How long a transaction may be idle."),
+    ("idle_session_timeout", Fixed(&["0"]), "How long a session may be idle."),
+    ("in_hot_standby", Told("off"), "Whether this follows another server."),
+    ("integer_datetimes", Told("on"), "Times are whole microseconds."),
+    ("intervalstyle", Fixed(&["postgres"]), "How intervals are written."),
+    ("is_superuser", Told("on"), "Whether the user may do everything."),
+    ("jit", Fixed(&["off", "false"]), "Whether expressions are compiled."),
+    ("lc_collate", Told("C"), "Text is ordered by its bytes."),
+    ("lc_ctype", Told("C"), "What letters are."),
+    ("lc_messages", Fixed(&["C"]), "The language of messages."),
+    ("lc_monetary", Fixed(&["C"]), "How money is written."),
+    ("lc_numeric", Fixed(&["C"]), "How numbers are written."),
+    ("lc_time", Fixed(&["C"]), "How times are written."),
+    ("lock_timeout", Fixed(&["0"]), "How long to wait for a lock: nothing waits."),
+    ("max_identifier_length", Told("255"), "Bytes of a name."),
+    ("max_index_keys", Told("32"), "Columns of an index."),
+    ("password_encryption", Fixed(&["scram-sha-256"]), "How passwords are kept."),
+    (
+        "quote_all_identifiers",
+        Fixed(&["off", "false"]),
+        "Whether shown definitions have all names in quotes.",
+    ),
+    ("row_security", Truth("on"), "There is no row security."),
+    (
+        "search_path",
+        Free("\"$user\", public"),
+        "Schemas that names are shown without; names are always looked up in public.",
+    ),
+    ("server_encoding", Told("UTF8"), "How text is stored."),
+    ("server_version", Told("15.0"), "The version of PostgreSQL that this is like."),
+    ("server_version_num", Told("150000"), "The same as a number."),
+    ("session_authorization", Own, "The user."),
+    ("session_replication_role", Fixed(&["origin"]), "Whether triggers fire."),
+    ("standard_conforming_strings", Fixed(&["on", "true"]), "Backslashes in strings are plain."),
+    ("statement_timeout", Own, "How long a statement may run."),
+    ("synchronize_seqscans", Fixed(&["off", "false"]), "Whether scans begin where others are."),
+    ("synchronous_commit", Own, "Whether a commit waits for the disk."),
+    (
+        "timezone",
+        Fixed(&["UTC", "GMT", "Etc/UTC", "Zulu", "+00", "+00:00", "0"]),
+        "The zone that times are shown in.",
+    ),
+    ("transaction_deferrable", Fixed(&["off", "false"]), "Whether this transaction waits."),
+    ("transaction_isolation", Own, "Isolation of this transaction."),
+    ("transaction_read_only", Own, "Whether this transaction only reads."),
+    ("transaction_timeout", Fixed(&["0"]), "How long a transaction may run."),
+    ("work_mem", Own, "Memory of one statement."),
+    ("xmloption", Fixed(&["content"]), "How XML is read."),
 ];
+
+fn truth(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => Some(true),
+        "off" | "false" | "no" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+fn on_off(truth: bool) -> &'static str {
+    if truth { "on" } else { "off" }
+}
+
+/// Bytes as PostgreSQL's settings say them; without a unit kilobytes.
+fn bytes(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at_checked(digits)?;
+    let factor = match unit.trim() {
+        "B" => 1,
+        "" | "kB" => 1 << 10,
+        "MB" => 1 << 20,
+        "GB" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<usize>().ok()?.checked_mul(factor).filter(|bytes| (64 << 10..=64 << 30).contains(bytes))
+}
 
 /// The name of a variable as SHOW says it.
 pub(crate) fn shown_name(variable: &[sqlparser::ast::Ident]) -> String {
@@ -75,17 +200,17 @@ pub(crate) fn shown_name(variable: &[sqlparser::ast::Ident]) -> String {
 }
 
 impl Settings {
+    /// As they were before anything was set.
+    pub(crate) fn fresh(&self) -> Self {
+        Self { user: self.user.clone(), database: self.database.clone(), ..Self::default() }
+    }
+
     /// Names, values and meanings of all variables.
     pub(crate) fn all(&self) -> Vec<(&'static str, String, &'static str)> {
-        let known = [
-            "application_name",
-            "default_transaction_isolation",
-            "synchronous_commit",
-            "server_version",
-            "search_path",
-        ];
-        let names = known.into_iter().chain(FIXED.iter().map(|(name, _)| *name));
-        names.map(|name| (name, self.show(name).unwrap_or_default(), "")).collect()
+        let row = |(name, _, about): &(&'static str, Kind, &'static str)| {
+            (*name, self.show(name).unwrap_or_default(), *about)
+        };
+        VARIABLES.iter().map(row).collect()
     }
 
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<()> {
@@ -93,17 +218,58 @@ impl Settings {
             let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
             Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).hint(format!("allowed: {only}")))
         };
+        let lower = name.to_ascii_lowercase();
+        // PostgreSQL looks at nothing but letters and digits of an encoding's name.
+        let encoding: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
+        let given = if lower == "client_encoding" { &encoding } else { value };
+        let same = |known: &&&str| known.eq_ignore_ascii_case(given);
+        let Some((name, kind, _)) = VARIABLES.iter().find(|(known, ..)| *known == lower) else {
+            // A variable of the client's own has a dot in its name.
+            if lower.contains('.') {
+                self.others.insert(lower, value.to_owned());
+                return Ok(());
+            }
+            return Err(unknown(name));
+        };
+        match kind {
+            Told(_) => {
+                let message = format!("parameter \"{name}\" cannot be changed");
+                return Err(SqlError::new(state::CANT_CHANGE_RUNTIME_PARAM, message));
+            }
+            Fixed(all) => match all.iter().find(same) {
+                Some(_) => {}
+                None => return refused(all.first().copied().unwrap_or_default()),
+            },
+            Truth(_) => match truth(value) {
+                Some(truth) => drop(self.others.insert((*name).to_owned(), on_off(truth).to_owned())),
+                None => return refused("on, off"),
+            },
+            Choice(all) => match all.iter().find(same) {
+                Some(known) => drop(self.others.insert((*name).to_owned(), (*known).to_owned())),
+                None => return refused(&all.join("; ")),
+            },
+            Free(_) => drop(self.others.insert((*name).to_owned(), value.to_owned())),
+            Own => return self.set_own(name, value, &refused),
+        }
+        Ok(())
+    }
+
+    fn set_own(&mut self, name: &str, value: &str, refused: &dyn Fn(&str) -> Result<()>) -> Result<()> {
         match name {
             "application_name" => {
-                self.application_name = value.chars().filter(|c| !c.is_control()).take(63).collect()
+                self.application_name = value.chars().filter(|c| !c.is_control()).take(63).collect();
             }
-            "default_transaction_isolation" => match isolation_named(value) {
+            "default_transaction_isolation" | "transaction_isolation" => match isolation_named(value) {
                 Some(isolation) => self.isolation = isolation,
                 None => return refused("serializable, repeatable read, read committed"),
             },
+            "default_transaction_read_only" | "transaction_read_only" => match truth(value) {
+                Some(truth) => self.read_only = truth,
+                None => return refused("on, off"),
+            },
             "synchronous_commit" => match value.to_ascii_lowercase().as_str() {
                 "on" | "true" | "local" | "remote_write" | "remote_apply" => {
-                    self.durability = Durability::Sync
+                    self.durability = Durability::Sync;
                 }
                 "off" | "false" => self.durability = Durability::Buffered,
                 _ => return refused("on, off"),
@@ -112,16 +278,12 @@ impl Settings {
                 Some(millis) => self.statement_millis = millis,
                 None => return refused("milliseconds, or a number with ms, s, min, h or d"),
             },
-            _ => match FIXED.iter().find(|(known, _)| *known == name) {
-                Some((_, only)) => {
-                    let plain = |text: &str| text.to_ascii_lowercase().replace(['-', ' '], "");
-                    let first = only.split(',').next().unwrap_or_default();
-                    if plain(value) != plain(only) && plain(value) != plain(first) {
-                        return refused(only);
-                    }
-                }
-                None => return Err(unknown(name)),
+            "work_mem" => match bytes(value) {
+                Some(bytes) => self.memory_bytes_max = bytes,
+                None => return refused("64kB to 64GB, with B, kB, MB or GB"),
             },
+            _ if value == self.user => {}
+            _ => return refused(&self.user),
         }
         Ok(())
     }
@@ -131,19 +293,41 @@ impl Settings {
     /// # Errors
     /// 42704.
     pub fn show(&self, name: &str) -> Result<String> {
-        Ok(match name {
-            "application_name" => self.application_name.clone(),
-            "default_transaction_isolation" => isolation_name(self.isolation).into(),
-            "synchronous_commit" => if self.durability == Durability::Sync { "on" } else { "off" }.into(),
-            "statement_timeout" if self.statement_millis == 0 => "0".into(),
-            "statement_timeout" => format!("{}ms", self.statement_millis),
-            "server_version" => "15.0".into(),
-            "search_path" => "public".into(),
-            _ => match FIXED.iter().find(|(known, _)| *known == name) {
-                Some((_, value)) => (*value).into(),
-                None => return Err(unknown(name)),
+        let lower = name.to_ascii_lowercase();
+        if let Some(value) = self.others.get(&lower) {
+            return Ok(value.clone());
+        }
+        let Some((name, kind, _)) = VARIABLES.iter().find(|(known, ..)| *known == lower) else {
+            return Err(unknown(name));
+        };
+        Ok(match (kind, *name) {
+            (Told(value) | Truth(value) | Free(value), _) => (*value).to_owned(),
+            (Fixed(all) | Choice(all), _) => all.first().copied().unwrap_or_default().to_owned(),
+            (Own, "application_name") => self.application_name.clone(),
+            (Own, "default_transaction_isolation" | "transaction_isolation") => {
+                isolation_name(self.isolation).into()
+            }
+            (Own, "default_transaction_read_only" | "transaction_read_only") => on_off(self.read_only).into(),
+            (Own, "synchronous_commit") => on_off(self.durability == Durability::Sync).into(),
+            (Own, "statement_timeout") if self.statement_millis == 0 => "0".into(),
+            (Own, "statement_timeout") => format!("{}ms", self.statement_millis),
+            (Own, "work_mem") => match self.memory_bytes_max {
+                bytes if bytes % (1 << 20) == 0 => format!("{}MB", bytes >> 20),
+                bytes if bytes % (1 << 10) == 0 => format!("{}kB", bytes >> 10),
+                bytes => format!("{bytes}B"),
             },
+            (Own, _) => self.user.clone(),
         })
+    }
+
+    /// True when the client wants to see a notice.
+    pub(crate) fn wants(&self, notice: &SqlError) -> bool {
+        let least = self.others.get("client_min_messages").map_or("notice", String::as_str);
+        match least {
+            "error" => false,
+            "warning" => notice.state != state::SUCCESSFUL_COMPLETION,
+            _ => true,
+        }
     }
 }
 
@@ -166,7 +350,5 @@ fn millis(text: &str) -> Option<u64> {
 
 fn unknown(name: &str) -> SqlError {
     let message = format!("unrecognized configuration parameter \"{name}\"");
-    SqlError::new(state::UNDEFINED_OBJECT, message).hint(
-        "known are application_name, default_transaction_isolation, synchronous_commit, and those with one value, such as timezone",
-    )
+    SqlError::new(state::UNDEFINED_OBJECT, message).hint("SHOW ALL lists those that are known")
 }

@@ -100,7 +100,11 @@ pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> 
         }
         DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => plain(element)?.array(),
         DataType::Custom(name, arguments) if arguments.is_empty() => {
-            let serial = match name.to_string().to_ascii_lowercase().as_str() {
+            let name = name.to_string().to_ascii_lowercase();
+            if let Some(ty) = named(name.trim_start_matches("pg_catalog.")) {
+                return Ok((ty, Modifiers::default()));
+            }
+            let serial = match name.as_str() {
                 "serial" | "serial4" => Type::INT4,
                 "bigserial" | "serial8" => Type::INT8,
                 "smallserial" | "serial2" => Type::INT2,
@@ -129,6 +133,26 @@ fn scalar_name(scalar: Scalar) -> String {
         Scalar::Timestamptz => "timestamp with time zone".into(),
         other => other.to_string(),
     }
+}
+
+/// Types by the names that PostgreSQL has for itself. Numbers of objects are bigint here, names are text.
+fn named(name: &str) -> Option<Type> {
+    Some(match name {
+        "bool" => Type::BOOL,
+        "int2" => Type::INT2,
+        "int4" => Type::INT4,
+        "int8" | "oid" | "xid" => Type::INT8,
+        "float4" => Type::FLOAT4,
+        "float8" => Type::FLOAT8,
+        "numeric" => Type::NUMERIC,
+        "text" | "name" | "varchar" | "\"char\"" | "cstring" => Type::TEXT,
+        "date" => Type::DATE,
+        "timestamp" => Type::TIMESTAMP,
+        "timestamptz" => Type::TIMESTAMPTZ,
+        "uuid" => Type::UUID,
+        "json" => Type::JSON,
+        _ => return None,
+    })
 }
 
 /// The number that PostgreSQL gives the type, by which its clients know it.

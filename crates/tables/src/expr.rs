@@ -249,7 +249,8 @@ impl Expr {
     }
 
     /// True when the expression reads column `id`.
-    pub(crate) fn reads(&self, id: u16) -> bool {
+    /// True when it reads the column of this id.
+    pub fn reads(&self, id: u16) -> bool {
         match self {
             Self::Column(column) => *column == ColumnRef::Id(id),
             Self::Literal(_) => false,

@@ -71,6 +71,11 @@ impl Column {
     pub fn identity(&self) -> Option<Identity> {
         self.identity.map(|(identity, _)| identity)
     }
+
+    /// Number of the sequence that an identity column draws from.
+    pub fn sequence(&self) -> Option<u32> {
+        self.identity.map(|(_, sequence)| sequence)
+    }
 }
 
 /// A column or expression of an index.
@@ -100,6 +105,11 @@ impl Index {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Number of the object that holds its entries; another one after TRUNCATE.
+    pub fn object(&self) -> u32 {
+        self.object
     }
 
     /// What is indexed, in order.
@@ -159,6 +169,16 @@ impl ForeignKey {
     /// True when an action of the key may put NULL into the column.
     pub(crate) fn sets_null(&self, column: u16) -> bool {
         [self.on_delete, self.on_update].contains(&Action::SetNull) && self.columns.contains(&column)
+    }
+
+    /// Ids of its columns.
+    pub fn columns(&self) -> &[u16] {
+        &self.columns
+    }
+
+    /// Ids of the columns that it refers to.
+    pub fn parent_columns(&self) -> &[u16] {
+        &self.parent_columns
     }
 
     /// Number of the table it refers to.
@@ -310,6 +330,16 @@ impl Schema {
     /// Rises with every change of the definition.
     pub fn version(&self) -> u32 {
         self.parts.version
+    }
+
+    /// Number of the object that holds the rows in the order of the primary key; another one after TRUNCATE.
+    pub fn rows_object(&self) -> u32 {
+        self.parts.rows
+    }
+
+    /// Name of the primary key, whether there is one or not.
+    pub fn key_name(&self) -> &str {
+        &self.parts.key_name
     }
 
     /// The columns in order.

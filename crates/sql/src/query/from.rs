@@ -331,6 +331,14 @@ impl Planner<'_> {
             let nothing = Scope::default();
             let (expr, ty) = Binder::new(self, &nothing, "a function in FROM").bind_closed(expr)?;
             let around = &self.whole()?.around;
+            let mut reads_outer = false;
+            expr.clone().rewrite(&mut |part| {
+                reads_outer |= matches!(part, Expr::Outer(..));
+                None
+            });
+            if reads_outer {
+                return Err(unsupported("a function in FROM that reads the query around it"));
+            }
             // Parameters are not known yet when a statement is prepared.
             let value = match &expr {
                 Expr::Param(number) => around.params.get(*number).cloned().unwrap_or(Value::Null),

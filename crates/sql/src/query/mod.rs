@@ -24,7 +24,7 @@ use crate::budget::Budget;
 use crate::error::{Result, SqlError};
 use crate::exec::Record;
 use crate::expr::{Context, Expr};
-use crate::plan::{Asked, Planner, ResultColumn};
+use crate::plan::{Asked, Planner, ResultColumn, Standing};
 use crate::scope::{Params, Scope};
 
 mod aggregates;
@@ -210,6 +210,7 @@ impl Planner<'_> {
 pub(crate) struct WholeQuery {
     query: Arc<ast::Query>,
     mode: Mode,
+    standing: Standing,
     /// As they were when it was prepared.
     pub(crate) columns: Arc<[ResultColumn]>,
 }
@@ -220,8 +221,14 @@ pub(crate) struct Planned {
     pub(crate) columns: Vec<ResultColumn>,
 }
 
-fn with_whole<'a>(access: Access<'a>, params: Params, around: Around, source: Source) -> Planner<'a> {
-    let mut planner = Planner::new(access, params);
+fn with_whole<'a>(
+    access: Access<'a>,
+    params: Params,
+    standing: Standing,
+    around: Around,
+    source: Source,
+) -> Planner<'a> {
+    let mut planner = Planner::beside(access, params, standing);
     planner.whole = Some(Box::new(Whole::new(around, source)));
     planner
 }
@@ -237,8 +244,12 @@ pub(crate) fn prepare(query: &ast::Query, planner: &mut Planner<'_>) -> Result<P
     planner.whole = None;
     let relation = relation?;
     let columns = relation.result();
-    let query =
-        WholeQuery { query: Arc::new(query.clone()), mode: Mode::Rows, columns: columns.clone().into() };
+    let query = WholeQuery {
+        query: Arc::new(query.clone()),
+        mode: Mode::Rows,
+        standing: planner.standing.clone(),
+        columns: columns.clone().into(),
+    };
     Ok(Planned { query, columns })
 }
 
@@ -260,7 +271,8 @@ impl WholeQuery {
             Access::Transaction(..) => Source::Session(sender.clone()),
         };
         let declared: Vec<Option<Type>> = types.iter().copied().map(Some).collect();
-        let mut planner = with_whole(access.again(), Params::declared(&declared), around, source);
+        let mut planner =
+            with_whole(access.again(), Params::declared(&declared), self.standing.clone(), around, source);
         let relation = planner.relation(&self.query)?;
         if relation.result().as_slice() != self.columns.as_ref() {
             return Err(SqlError::new(

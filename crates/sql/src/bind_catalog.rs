@@ -1,0 +1,148 @@
+//! Binding of what asks about the catalog and the session, and of what PostgreSQL's own clients write.
+
+use ropewalk::tables::{Type, Value};
+use sqlparser::ast;
+use sqlparser::ast::BinaryOperator;
+
+use crate::arith::Arith;
+use crate::bind::{Binder, Typed};
+use crate::cast::Strength;
+use crate::catalog::{CatalogCall, CatalogFunction};
+use crate::error::{Result, SqlError, state};
+use crate::expr::Expr;
+use crate::plan::SetConfig;
+use crate::scope::{folded, parts};
+use crate::types::is_integer;
+
+impl Binder<'_, '_> {
+    /// A call of a function over the catalog.
+    pub(crate) fn catalog_call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Option<Typed>> {
+        let types: Vec<Option<Type>> = arguments.iter().map(|argument| argument.ty).collect();
+        let Some((function, wanted, result)) = CatalogFunction::resolve(name, &types) else {
+            return Ok(None);
+        };
+        let mut settled = Vec::with_capacity(arguments.len());
+        for (argument, ty) in arguments.into_iter().zip(wanted) {
+            settled.push(self.settle(argument, ty, Strength::Explicit)?);
+        }
+        let catalog = self.planner.catalog()?;
+        Ok(Some(Typed::new(Expr::Catalog(CatalogCall { function, catalog }, settled), result)))
+    }
+
+    /// Casts to the types that name objects: from a name they answer its number, from a number its name.
+    pub(crate) fn object_cast(
+        &mut self,
+        inner: &ast::Expr,
+        data_type: &ast::DataType,
+    ) -> Result<Option<Typed>> {
+        let kind = data_type.to_string().to_lowercase();
+        let kind = kind.trim_start_matches("pg_catalog.");
+        if !matches!(kind, "regclass" | "regtype" | "regnamespace" | "regrole" | "regproc") {
+            return Ok(None);
+        }
+        let bound = self.bind(inner)?;
+        let is_number = bound.ty.is_some_and(is_integer);
+        let name = if is_number { format!("*{kind}") } else { format!("*to_{kind}") };
+        self.catalog_call(&name, vec![bound])
+    }
+
+    /// `set_config`: what the session does before the statement runs. It answers the value.
+    pub(crate) fn set_config(&mut self, arguments: Vec<Typed>) -> Result<Typed> {
+        let is_of_columns = arguments.iter().any(|argument| {
+            let mut found = false;
+            argument.expr.columns(&mut |_| found = true);
+            found
+        });
+        if is_of_columns {
+            // It fails for the first row, if there is one.
+            let unknown = || crate::expr::bug("set_config");
+            return self.catalog_call("*set_config", arguments)?.ok_or_else(unknown);
+        }
+        let types = [Type::TEXT, Type::TEXT, Type::BOOL];
+        let mut settled = Vec::new();
+        for (argument, ty) in arguments.into_iter().zip(types) {
+            settled.push(self.settle(argument, ty, Strength::Implicit)?);
+        }
+        let [name, value, is_local] =
+            <[Expr; 3]>::try_from(settled).map_err(|_| crate::expr::bug("three arguments"))?;
+        self.planner.sets.push(SetConfig { name, value: value.clone(), is_local });
+        Ok(Typed::new(value, Type::TEXT))
+    }
+
+    /// A letter of a name, counted from 0: names are arrays of letters in PostgreSQL, and text here.
+    pub(crate) fn letter_of(&mut self, name: Typed, index: &ast::Expr) -> Result<Typed> {
+        let index = self.bind_as(index, Type::INT4, Strength::Assignment)?;
+        let one = Typed::new(Expr::Const(Value::Int4(1)), Type::INT4);
+        self.call("substr", vec![name, Typed::new(plus_one(index), Type::INT4), one])
+    }
+
+    /// All text is ordered by its bytes, whatever the collation is called.
+    pub(crate) fn collated(&mut self, inner: &ast::Expr, collation: &ast::ObjectName) -> Result<Typed> {
+        let name = parts(collation)?.pop().unwrap_or_default();
+        if !matches!(name.as_str(), "default" | "C" | "POSIX" | "ucs_basic") {
+            let message = format!("collation \"{name}\" for encoding \"UTF8\" does not exist");
+            return Err(SqlError::new(state::UNDEFINED_OBJECT, message)
+                .hint("text is ordered by its bytes: use \"C\""));
+        }
+        self.bind(inner)
+    }
+
+    /// `AT TIME ZONE`, with the one zone there is.
+    pub(crate) fn at_time_zone(&mut self, timestamp: &ast::Expr, time_zone: &ast::Expr) -> Result<Typed> {
+        let zone = match time_zone {
+            ast::Expr::Value(value) => match &value.value {
+                ast::Value::SingleQuotedString(zone) => zone.to_ascii_lowercase(),
+                _ => String::new(),
+            },
+            _ => String::new(),
+        };
+        if !matches!(zone.as_str(), "utc" | "gmt" | "z" | "etc/utc") {
+            return Err(SqlError::unsupported("a time zone but UTC", "convert times in the application"));
+        }
+        let bound = self.bind(timestamp)?;
+        let (from, to) = match bound.ty {
+            Some(Type::TIMESTAMP) => (Type::TIMESTAMP, Type::TIMESTAMPTZ),
+            _ => (Type::TIMESTAMPTZ, Type::TIMESTAMP),
+        };
+        let inner = self.settle(bound, from, Strength::Implicit)?;
+        Ok(Typed::new(Expr::Cast(Box::new(inner), to), to))
+    }
+}
+
+pub(crate) fn plus_one(number: Expr) -> Expr {
+    Expr::Arith(Arith::Add, Type::INT4, Box::new(number), Box::new(Expr::Const(Value::Int4(1))))
+}
+
+/// True for the columns of catalogs that are vectors in PostgreSQL, whose elements are counted from 0. They are arrays here.
+pub(crate) fn is_vector(expr: &ast::Expr) -> bool {
+    let name = match expr {
+        ast::Expr::Identifier(ident) => Some(ident),
+        ast::Expr::CompoundIdentifier(idents) => idents.last(),
+        _ => None,
+    };
+    const VECTORS: [&str; 5] = ["indkey", "indclass", "indcollation", "indoption", "proargtypes"];
+    name.is_some_and(|name| VECTORS.contains(&folded(name).as_str()))
+}
+
+/// The operator that `OPERATOR(pg_catalog.~)` means.
+pub(crate) fn qualified(op: &BinaryOperator) -> Option<BinaryOperator> {
+    let BinaryOperator::PGCustomBinaryOperator(parts) = op else { return None };
+    Some(match parts.last()?.as_str() {
+        "=" => BinaryOperator::Eq,
+        "<>" | "!=" => BinaryOperator::NotEq,
+        "<" => BinaryOperator::Lt,
+        "<=" => BinaryOperator::LtEq,
+        ">" => BinaryOperator::Gt,
+        ">=" => BinaryOperator::GtEq,
+        "~" => BinaryOperator::PGRegexMatch,
+        "~*" => BinaryOperator::PGRegexIMatch,
+        "!~" => BinaryOperator::PGRegexNotMatch,
+        "!~*" => BinaryOperator::PGRegexNotIMatch,
+        "||" => BinaryOperator::StringConcat,
+        "+" => BinaryOperator::Plus,
+        "-" => BinaryOperator::Minus,
+        "*" => BinaryOperator::Multiply,
+        "/" => BinaryOperator::Divide,
+        _ => return None,
+    })
+}

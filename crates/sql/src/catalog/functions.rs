@@ -1,0 +1,277 @@
+//! Functions over the catalog: what psql and its like ask about types, definitions and the session.
+
+use std::sync::Arc;
+
+use ropewalk::tables::{Array, Scalar, Type, Value};
+
+use super::{Catalog, OWNER, show, text};
+use crate::error::{Result, SqlError, state};
+
+macro_rules! functions {
+    ($($function:ident => $($name:literal)|+),* $(,)?) => {
+        /// A function over the catalog.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum CatalogFunction { $($function),* }
+
+        impl CatalogFunction {
+            fn named(name: &str) -> Option<Self> {
+                match name {
+                    $($($name)|+ => Some(Self::$function),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    AclDefault => "acldefault",
+    ColDescription => "col_description",
+    ConstraintDef => "pg_get_constraintdef",
+    CurrentDatabase => "current_database" | "current_catalog",
+    CurrentSchemas => "current_schemas",
+    CurrentSetting => "current_setting",
+    CurrentUser => "current_user" | "session_user" | "user" | "current_role",
+    EncodingName => "pg_encoding_to_char",
+    FormatType => "format_type",
+    GetExpr => "pg_get_expr",
+    HasPrivilege => "has_table_privilege" | "has_schema_privilege" | "has_database_privilege" | "has_column_privilege"
+        | "has_any_column_privilege" | "has_sequence_privilege" | "has_function_privilege" | "has_type_privilege"
+        | "has_tablespace_privilege" | "has_language_privilege" | "pg_has_role",
+    IndexDef => "pg_get_indexdef",
+    IsVisible => "pg_table_is_visible" | "pg_type_is_visible" | "pg_function_is_visible" | "pg_operator_is_visible"
+        | "pg_collation_is_visible" | "pg_opclass_is_visible" | "pg_conversion_is_visible",
+    Nothing => "pg_get_partkeydef" | "pg_get_statisticsobjdef_columns" | "pg_get_triggerdef" | "pg_get_ruledef"
+        | "pg_get_functiondef" | "pg_get_function_result" | "pg_get_function_arguments"
+        | "pg_get_function_identity_arguments" | "inet_server_addr" | "inet_client_addr"
+        | "inet_server_port" | "inet_client_port" | "pg_tablespace_location" | "pg_advisory_unlock_all"
+        | "pg_relation_size" | "pg_table_size" | "pg_total_relation_size" | "pg_indexes_size" | "pg_database_size",
+    ObjDescription => "obj_description" | "shobj_description",
+    PublishableNot => "pg_relation_is_publishable" | "pg_is_in_recovery" | "pg_is_other_temp_schema" | "row_security_active",
+    ProcedureName => "*regproc" | "*to_regproc",
+    RelationName => "*regclass",
+    RelationOid => "to_regclass",
+    RelationOidOrError => "*to_regclass",
+    RoleName => "pg_get_userbyid" | "*regrole",
+    SchemaName => "*regnamespace",
+    SerialSequence => "pg_get_serial_sequence",
+    SetConfig => "*set_config",
+    SchemaOid => "*to_regnamespace",
+    TypeName => "*regtype",
+    TypeOid => "to_regtype",
+    TypeOidOrError => "*to_regtype",
+    ViewDef => "pg_get_viewdef",
+}
+
+/// A call that was bound, with the catalog as it was.
+#[derive(Clone)]
+pub(crate) struct CatalogCall {
+    pub(crate) function: CatalogFunction,
+    pub(crate) catalog: Arc<Catalog>,
+}
+
+impl std::fmt::Debug for CatalogCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.function)
+    }
+}
+
+impl PartialEq for CatalogCall {
+    fn eq(&self, other: &Self) -> bool {
+        self.function == other.function
+    }
+}
+
+impl CatalogFunction {
+    /// The function of this name, the types that its arguments are cast to, and its own.
+    pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<(Self, Vec<Type>, Type)> {
+        let function = Self::named(name)?;
+        const OID: Type = Type::INT8;
+        const TRUTH: Type = Type::BOOL;
+        const WORDS: Type = Type::TEXT;
+        let count = types.len();
+        let (least, arguments, result): (usize, &[Type], Type) = match function {
+            Self::AclDefault => (2, &[WORDS, OID], Type::TEXT.array()),
+            Self::ProcedureName => {
+                return (count == 1)
+                    .then(|| (function, vec![types.first().copied().flatten().unwrap_or(WORDS)], WORDS));
+            }
+            Self::SerialSequence => (2, &[WORDS, WORDS], WORDS),
+            Self::SetConfig => (3, &[WORDS, WORDS, TRUTH], WORDS),
+            Self::ViewDef => {
+                return (1..=2).contains(&count).then(|| {
+                    // By number or by name; what stands behind is about how it is laid out.
+                    let arguments = types.iter().map(|ty| ty.unwrap_or(WORDS)).collect();
+                    (function, arguments, WORDS)
+                });
+            }
+            Self::ColDescription => (2, &[OID, Type::INT4], WORDS),
+            Self::ConstraintDef => (1, &[OID, TRUTH], WORDS),
+            Self::CurrentDatabase | Self::CurrentUser => (0, &[], WORDS),
+            Self::CurrentSchemas => (1, &[TRUTH], Type::TEXT.array()),
+            Self::CurrentSetting => (1, &[WORDS, TRUTH], WORDS),
+            Self::EncodingName => (1, &[Type::INT4], WORDS),
+            Self::FormatType => (2, &[OID, Type::INT4], WORDS),
+            Self::GetExpr => (2, &[WORDS, OID, TRUTH], WORDS),
+            Self::HasPrivilege => {
+                // Whoever may ask may do; the arguments are of many forms.
+                return (1..=4).contains(&count).then(|| {
+                    let arguments = types.iter().map(|ty| ty.unwrap_or(WORDS)).collect();
+                    (function, arguments, TRUTH)
+                });
+            }
+            Self::IndexDef => (1, &[OID, Type::INT4, TRUTH], WORDS),
+            Self::IsVisible | Self::PublishableNot if count == 0 => (0, &[], TRUTH),
+            Self::IsVisible | Self::PublishableNot => (1, &[OID], TRUTH),
+            Self::Nothing => {
+                let result = if name.ends_with("_size") { Type::INT8 } else { WORDS };
+                let arguments = types.iter().map(|ty| ty.unwrap_or(WORDS)).collect();
+                return Some((function, arguments, result));
+            }
+            Self::ObjDescription => (1, &[OID, WORDS], WORDS),
+            Self::RelationName | Self::RoleName | Self::SchemaName | Self::TypeName => (1, &[OID], WORDS),
+            Self::RelationOid
+            | Self::RelationOidOrError
+            | Self::SchemaOid
+            | Self::TypeOid
+            | Self::TypeOidOrError => (1, &[WORDS], OID),
+        };
+        (least..=arguments.len())
+            .contains(&count)
+            .then(|| (function, arguments.iter().take(count).copied().collect(), result))
+    }
+}
+
+impl CatalogCall {
+    pub(crate) fn call(&self, arguments: &[Value<'_>]) -> Result<Value<'static>> {
+        use CatalogFunction as F;
+        let catalog = &self.catalog;
+        let number = |place: usize| arguments.get(place).and_then(Value::as_integer);
+        let words = |place: usize| match arguments.get(place) {
+            Some(Value::Text(text)) => text.as_ref(),
+            _ => "",
+        };
+        let truth = |place: usize| arguments.get(place) == Some(&Value::Bool(true));
+        if arguments.first().is_some_and(Value::is_null) {
+            return Ok(Value::Null);
+        }
+        let oid = number(0).unwrap_or_default();
+        let optional = |found: Option<String>| found.map_or(Value::Null, Value::text);
+        Ok(match self.function {
+            F::CurrentDatabase => text(&catalog.database),
+            F::CurrentUser => text(&catalog.user),
+            F::CurrentSchemas => {
+                let path = catalog.settings.show("search_path").unwrap_or_default();
+                let mut schemas: Vec<Value<'static>> = Vec::new();
+                if truth(0) {
+                    schemas.push(text("pg_catalog"));
+                }
+                if path.split(',').any(|name| name.trim().trim_matches('"') == "public") {
+                    schemas.push(text("public"));
+                }
+                let array = Array::new(Scalar::Text, schemas);
+                Value::Array(array.map_err(|_| crate::expr::bug("names that make no array"))?)
+            }
+            F::CurrentSetting => match catalog.settings.show(words(0)) {
+                Ok(value) => text(value),
+                Err(_) if truth(1) => Value::Null,
+                Err(error) => return Err(error),
+            },
+            F::EncodingName => text(if oid == 6 { "UTF8" } else { "" }),
+            F::FormatType => text(show::format_type(oid, number(1))),
+            F::GetExpr => text(words(0)),
+            F::HasPrivilege | F::IsVisible => Value::Bool(true),
+            // Nobody was given rights by name: there is nothing that differs from a default.
+            F::AclDefault => Value::Null,
+            F::ProcedureName => match arguments.first() {
+                Some(Value::Text(name)) => text(name.to_string()),
+                _ if oid == 0 => text("-"),
+                _ => text(oid.to_string()),
+            },
+            F::SerialSequence => {
+                let (table, column) = (show::name_parts(words(0)).pop().unwrap_or_default(), words(1));
+                let mut sequences = catalog.sequences();
+                let found = sequences.find(|s| s.table.name() == table && s.column.name() == column);
+                optional(found.map(|sequence| format!("public.{}", show::ident(&sequence.name()))))
+            }
+            F::SetConfig => {
+                return Err(SqlError::unsupported("set_config of a column", "name one variable"));
+            }
+            F::ViewDef => {
+                let named = |view: &&super::ViewOf| match arguments.first() {
+                    Some(Value::Text(name)) => catalog.relation_oid(name) == Some(view.oid()),
+                    _ => view.oid() == oid,
+                };
+                let found = catalog.views.iter().find(named);
+                optional(found.map(|view| format!(" {};", catalog.view_text(view).0)))
+            }
+            F::PublishableNot => Value::Bool(false),
+            F::Nothing => Value::Null,
+            // Comments are not kept yet.
+            F::ObjDescription | F::ColDescription => Value::Null,
+            F::IndexDef => {
+                let Some(index) = catalog.indexes().find(|index| index.oid() == oid) else {
+                    return Ok(Value::Null);
+                };
+                match number(1).and_then(|column| usize::try_from(column).ok()) {
+                    None | Some(0) => text(catalog.index_def(index, truth(2))),
+                    Some(column) => optional(show::index_column(index, column)),
+                }
+            }
+            F::ConstraintDef => {
+                let found = catalog.constraints().find(|constraint| constraint.oid() == oid);
+                optional(found.map(|constraint| catalog.constraint_def(&constraint)))
+            }
+            F::RelationName => text(catalog.relation_name(oid).unwrap_or_else(|| oid.to_string())),
+            F::RelationOid => catalog.relation_oid(words(0)).map_or(Value::Null, Value::Int8),
+            F::RelationOidOrError => match catalog.relation_oid(words(0)) {
+                Some(oid) => Value::Int8(oid),
+                None => {
+                    let message = format!("relation \"{}\" does not exist", words(0));
+                    return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+                }
+            },
+            F::RoleName if oid == OWNER => text(&catalog.user),
+            F::RoleName => text(format!("unknown (OID={oid})")),
+            F::SchemaName => {
+                let known = super::relations::SCHEMAS.iter().find(|(known, _)| *known == oid);
+                text(known.map_or_else(|| oid.to_string(), |(_, name)| (*name).to_owned()))
+            }
+            F::SchemaOid => {
+                let name = show::name_parts(words(0)).pop().unwrap_or_default();
+                match super::relations::SCHEMAS.iter().find(|(_, known)| *known == name) {
+                    Some((oid, _)) => Value::Int8(*oid),
+                    None => {
+                        let message = format!("schema \"{name}\" does not exist");
+                        return Err(SqlError::new(state::INVALID_SCHEMA_NAME, message));
+                    }
+                }
+            }
+            F::TypeName => text(show::format_type(oid, None)),
+            F::TypeOid => type_oid(words(0)).map_or(Value::Null, Value::Int8),
+            F::TypeOidOrError => match type_oid(words(0)) {
+                Some(oid) => Value::Int8(oid),
+                None => {
+                    let message = format!("type \"{}\" does not exist", words(0));
+                    return Err(SqlError::new(state::UNDEFINED_OBJECT, message));
+                }
+            },
+        })
+    }
+}
+
+/// The number of a type by one of its names.
+fn type_oid(name: &str) -> Option<i64> {
+    if let Ok(oid) = name.parse() {
+        return Some(oid);
+    }
+    let name = name.trim().trim_start_matches("pg_catalog.");
+    let (name, is_array) = name.strip_suffix("[]").map_or((name, false), |name| (name, true));
+    let name = match name {
+        "int" => "int4",
+        "decimal" => "numeric",
+        name => name.split('(').next().unwrap_or(name).trim(),
+    };
+    let known = show::TYPES.iter().find(|(_, short, long, _)| *short == name || *long == name);
+    known.map(|(one, _, _, many)| if is_array { *many } else { *one })
+}

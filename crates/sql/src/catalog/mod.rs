@@ -1,0 +1,463 @@
+//! What PostgreSQL's clients ask about a database: `pg_catalog` and `information_schema`, computed from the definitions.
+//!
+//! ```text
+//! definitions, settings ─▶ Catalog (one look, for one plan) ─▶ rows of pg_class, pg_attribute, ... ─▶ small queries
+//!                                                          └▶ functions: format_type, pg_get_constraintdef, ...
+//! ```
+//! A plan over a catalog is made anew for every run, so it never shows what is no longer so.
+//!
+//! Numbers (oids): a table's is [`FIRST_OID`] and its number in the tables model, as are those of its indexes and sequences,
+//! which draw from the same numbers; so they stay for life, but for those of indexes when a table is emptied. A view's is made from
+//! its name. All fit the 32 bits that clients have for them. Oids are shown as bigint, names and "char" as text, vectors as arrays.
+
+mod functions;
+mod information;
+mod relations;
+mod show;
+mod views;
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use ropewalk::tables::{Schema, Type, Value};
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::tokenizer::{Token, Tokenizer};
+
+use crate::access::Access;
+use crate::error::Result;
+use crate::exec::Record;
+use crate::plan::Planner;
+use crate::settings::Settings;
+
+pub(crate) use functions::{CatalogCall, CatalogFunction};
+pub(crate) use show::{ident, literal};
+use views::ViewOf;
+
+/// PostgreSQL's own objects have numbers below.
+pub(crate) const FIRST_OID: i64 = 16_384;
+/// Numbers of constraints that are an index, above the index's own.
+const INDEX_CONSTRAINT_OID: i64 = 0x2000_0000;
+/// Numbers of constraints that are no index: foreign keys, then checks.
+const CONSTRAINT_OID: i64 = 0x4000_0000;
+/// Numbers of defaults.
+const DEFAULT_OID: i64 = 0x6000_0000;
+/// Numbers of views; those of their rules are behind them.
+const VIEW_OID: i64 = 0x8000_0000;
+pub(crate) const PUBLIC: i64 = 2200;
+pub(crate) const PG_CATALOG: i64 = 11;
+pub(crate) const INFORMATION_SCHEMA: i64 = 13_000;
+/// The one owner of everything.
+pub(crate) const OWNER: i64 = 10;
+pub(crate) const DATABASE: i64 = 5;
+/// The access methods: rows are in the order of their keys, as are the entries of indexes.
+pub(crate) const HEAP: i64 = 2;
+pub(crate) const BTREE: i64 = 403;
+
+/// A relation of a catalog.
+pub(crate) struct Relation {
+    schema: &'static str,
+    name: &'static str,
+    /// PostgreSQL's number for it; 0 for those that others do not refer to.
+    oid: i64,
+    /// Names and types, `name:letter`, see [`columns_of`].
+    columns: &'static str,
+    rows: fn(&Catalog) -> Vec<Record>,
+}
+
+/// Everything that the catalogs tell, as it is at one moment.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    pub(crate) user: String,
+    pub(crate) database: String,
+    /// Names are shown with their schema: `public` is not in the search path.
+    qualifies: bool,
+    settings: Settings,
+    tables: Vec<Arc<Schema>>,
+    by_oid: HashMap<i64, usize>,
+    views: Vec<ViewOf>,
+    /// Per view the names and types of its columns, once they were asked for: they take planning.
+    view_columns: OnceLock<Vec<Vec<(String, Type)>>>,
+}
+
+/// An index as the catalogs know it: the primary key is one, too.
+#[derive(Clone, Copy)]
+pub(crate) enum IndexOf<'c> {
+    Key(&'c Schema),
+    Secondary(&'c Schema, &'c ropewalk::tables::Index),
+}
+
+impl IndexOf<'_> {
+    fn oid(&self) -> i64 {
+        FIRST_OID
+            + match self {
+                Self::Key(schema) => i64::from(schema.rows_object()),
+                Self::Secondary(_, index) => i64::from(index.object()),
+            }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Key(schema) => schema.key_name(),
+            Self::Secondary(_, index) => index.name(),
+        }
+    }
+
+    fn table(&self) -> &Schema {
+        match self {
+            Self::Key(schema) | Self::Secondary(schema, _) => schema,
+        }
+    }
+
+    fn is_unique(&self) -> bool {
+        match self {
+            Self::Key(_) => true,
+            Self::Secondary(_, index) => index.is_unique(),
+        }
+    }
+
+    /// Numbers of its columns in the table, 0 for an expression.
+    fn columns(&self) -> Vec<i16> {
+        let number = |place: usize| i16::try_from(place + 1).unwrap_or(i16::MAX);
+        match self {
+            Self::Key(schema) => schema.key_columns().iter().map(|place| number(*place)).collect(),
+            Self::Secondary(schema, index) => {
+                let places = index.columns().iter().map(|column| show::place_of(schema, &column.expr));
+                places.map(|place| place.map_or(0, number)).collect()
+            }
+        }
+    }
+
+    /// The type of its column of this number, from 1.
+    fn column_type(&self, number: usize) -> Type {
+        let place = number.saturating_sub(1);
+        let found = match self {
+            Self::Key(schema) => {
+                let column = schema.key_columns().get(place).and_then(|place| schema.columns().get(*place));
+                column.map(|column| column.column_type())
+            }
+            Self::Secondary(_, index) => index.columns().get(place).map(|column| column.ty),
+        };
+        found.unwrap_or(Type::TEXT)
+    }
+
+    /// True when it stands for a UNIQUE constraint.
+    fn is_constraint(&self) -> bool {
+        match self {
+            Self::Key(_) => true,
+            Self::Secondary(_, index) => {
+                index.is_unique()
+                    && index.filter().is_none()
+                    && self.columns().iter().all(|column| *column > 0)
+            }
+        }
+    }
+}
+
+pub(crate) fn table_oid(schema: &Schema) -> i64 {
+    FIRST_OID + i64::from(schema.id())
+}
+
+/// The sequence that numbers the rows of a column.
+#[derive(Clone, Copy)]
+pub(crate) struct SequenceOf<'c> {
+    pub(crate) table: &'c Schema,
+    /// The column's place.
+    pub(crate) place: usize,
+    pub(crate) column: &'c ropewalk::tables::Column,
+    object: u32,
+}
+
+impl SequenceOf<'_> {
+    pub(crate) fn oid(&self) -> i64 {
+        FIRST_OID + i64::from(self.object)
+    }
+
+    /// As PostgreSQL names those of identity columns.
+    pub(crate) fn name(&self) -> String {
+        format!("{}_{}_seq", self.table.name(), self.column.name())
+    }
+
+    /// The number and the greatest value of its type.
+    pub(crate) fn bounds(&self) -> (i64, i64) {
+        match self.column.column_type() {
+            Type::INT2 => (21, i16::MAX.into()),
+            Type::INT4 => (23, i32::MAX.into()),
+            _ => (20, i64::MAX),
+        }
+    }
+}
+
+/// A constraint of a table.
+pub(crate) enum ConstraintOf<'c> {
+    Index(IndexOf<'c>),
+    Foreign(&'c Schema, usize, &'c ropewalk::tables::ForeignKey),
+    Check(&'c Schema, usize, &'c ropewalk::tables::Check),
+}
+
+impl ConstraintOf<'_> {
+    fn oid(&self) -> i64 {
+        let numbered = |schema: &Schema, number: usize| {
+            CONSTRAINT_OID + i64::from(schema.id()) * 1024 + i64::try_from(number).unwrap_or_default()
+        };
+        match self {
+            Self::Index(index) => INDEX_CONSTRAINT_OID + index.oid(),
+            Self::Foreign(schema, number, _) => numbered(schema, *number),
+            Self::Check(schema, number, _) => numbered(schema, 512 + number),
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Index(index) => index.name(),
+            Self::Foreign(_, _, foreign) => foreign.name(),
+            Self::Check(_, _, check) => check.name(),
+        }
+    }
+
+    fn table(&self) -> &Schema {
+        match self {
+            Self::Index(index) => index.table(),
+            Self::Foreign(schema, ..) | Self::Check(schema, ..) => schema,
+        }
+    }
+}
+
+impl Catalog {
+    /// The catalog as a statement sees it.
+    pub(crate) fn read(access: &mut Access<'_>, created: &[String], settings: &Settings) -> Result<Self> {
+        let mut names = access.database().tables().names()?;
+        names.extend(created.iter().cloned());
+        names.sort();
+        names.dedup();
+        let mut tables = Vec::with_capacity(names.len());
+        for name in names.into_iter().filter(|name| name != crate::views::VIEWS) {
+            match access.table(&name) {
+                Ok((_, schema)) if schema.name() == name => tables.push(schema),
+                // Renamed or dropped by this transaction, or by somebody since.
+                Ok(_) => {}
+                Err(error) if error.state == crate::error::state::UNDEFINED_TABLE => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let by_oid = tables.iter().enumerate().map(|(place, schema)| (table_oid(schema), place)).collect();
+        let path = settings.show("search_path").unwrap_or_default();
+        let qualifies = !path.split(',').any(|name| name.trim().trim_matches('"') == "public");
+        let (user, database) = (settings.user.clone(), settings.database.clone());
+        let views = views::all(access)?;
+        let (settings, view_columns) = (settings.clone(), OnceLock::new());
+        Ok(Self { user, database, qualifies, settings, tables, by_oid, views, view_columns })
+    }
+
+    /// A view, its number and its columns.
+    fn views(&self) -> impl Iterator<Item = (&ViewOf, &[(String, Type)])> {
+        let columns = self.view_columns.get().map(Vec::as_slice).unwrap_or_default();
+        let columns = columns.iter().map(Vec::as_slice).chain(std::iter::repeat(&[][..]));
+        self.views.iter().zip(columns)
+    }
+
+    /// True for the name of a table or view.
+    fn is_relation(&self, name: &str) -> bool {
+        self.table_named(name).is_some() || self.views.iter().any(|view| view.name == name)
+    }
+
+    /// The query of a view as it is written.
+    fn view_text(&self, view: &ViewOf) -> (String, Vec<String>) {
+        view.text(self.qualifies, &|name| self.is_relation(name))
+    }
+
+    pub(crate) fn table(&self, oid: i64) -> Option<&Schema> {
+        self.by_oid.get(&oid).and_then(|place| self.tables.get(*place)).map(|schema| &**schema)
+    }
+
+    fn table_named(&self, name: &str) -> Option<&Schema> {
+        self.tables.iter().find(|schema| schema.name() == name).map(|schema| &**schema)
+    }
+
+    fn indexes_of<'s>(&self, schema: &'s Schema) -> impl Iterator<Item = IndexOf<'s>> + use<'s> {
+        let key = (!schema.key_columns().is_empty()).then_some(IndexOf::Key(schema));
+        key.into_iter().chain(schema.indexes().iter().map(move |index| IndexOf::Secondary(schema, index)))
+    }
+
+    fn indexes(&self) -> impl Iterator<Item = IndexOf<'_>> {
+        self.tables.iter().flat_map(|schema| self.indexes_of(schema))
+    }
+
+    fn sequences(&self) -> impl Iterator<Item = SequenceOf<'_>> {
+        self.tables.iter().flat_map(|table| {
+            let table: &Schema = table;
+            let numbered = table.columns().iter().enumerate();
+            numbered.filter_map(move |(place, column)| {
+                Some(SequenceOf { table, place, column, object: column.sequence()? })
+            })
+        })
+    }
+
+    fn constraints(&self) -> impl Iterator<Item = ConstraintOf<'_>> {
+        self.tables.iter().flat_map(|schema| {
+            let schema: &Schema = schema;
+            let indexes = self.indexes_of(schema).filter(IndexOf::is_constraint).map(ConstraintOf::Index);
+            let foreign = schema.foreign_keys().iter().enumerate();
+            let checks = schema.checks().iter().enumerate();
+            indexes.chain(foreign.map(move |(number, key)| ConstraintOf::Foreign(schema, number, key))).chain(
+                checks
+                    // What the length of a varchar is kept by is part of its type.
+                    .filter(move |(_, check)| show::length_bound(schema, check).is_none())
+                    .map(move |(number, check)| ConstraintOf::Check(schema, number, check)),
+            )
+        })
+    }
+
+    /// The name of a relation, qualified where that is needed, in quotes where that is.
+    pub(crate) fn relation_name(&self, oid: i64) -> Option<String> {
+        if let Some(schema) = self.table(oid) {
+            return Some(self.qualified(schema.name()));
+        }
+        if let Some(index) = self.indexes().find(|index| index.oid() == oid) {
+            return Some(self.qualified(index.name()));
+        }
+        if let Some(view) = self.views.iter().find(|view| view.oid() == oid) {
+            return Some(self.qualified(&view.name));
+        }
+        if let Some(sequence) = self.sequences().find(|sequence| sequence.oid() == oid) {
+            return Some(self.qualified(&sequence.name()));
+        }
+        let known = relations::all().find(|relation| relation.oid == oid && oid != 0)?;
+        Some(if known.schema == "pg_catalog" {
+            known.name.to_owned()
+        } else {
+            format!("{}.{}", known.schema, known.name)
+        })
+    }
+
+    fn qualified(&self, name: &str) -> String {
+        if self.qualifies { format!("public.{}", show::ident(name)) } else { show::ident(name) }
+    }
+
+    /// The number of a relation by its name, as regclass reads it.
+    pub(crate) fn relation_oid(&self, text: &str) -> Option<i64> {
+        if let Ok(oid) = text.parse() {
+            return Some(oid);
+        }
+        let parts = show::name_parts(text);
+        let (schema, name) = match parts.as_slice() {
+            [name] => (None, name),
+            [schema, name] => (Some(schema.as_str()), name),
+            _ => return None,
+        };
+        let catalog = || {
+            let mut all = relations::all();
+            let fits = |relation: &&Relation| match schema {
+                None => relation.schema == "pg_catalog",
+                Some(schema) => relation.schema == schema,
+            };
+            all.find(|relation| relation.name == name && fits(relation)).map(|relation| relation.oid)
+        };
+        match schema {
+            None | Some("public") => self
+                .table_named(name)
+                .map(table_oid)
+                .or_else(|| self.indexes().find(|index| index.name() == name).map(|index| index.oid()))
+                .or_else(|| self.views.iter().find(|view| view.name == *name).map(ViewOf::oid))
+                .or_else(|| self.sequences().find(|known| known.name() == *name).map(|known| known.oid()))
+                .or_else(|| catalog().filter(|_| schema.is_none())),
+            Some(_) => catalog(),
+        }
+    }
+}
+
+/// Names and types of columns from their short form: o oid, l bigint, i integer, s smallint, b bool, t text, f real,
+/// z timestamptz; a capital is an array.
+fn columns_of(short: &str) -> Vec<(String, Type)> {
+    let column = |part: &str| {
+        let (name, letter) = part.split_once(':').unwrap_or((part, "t"));
+        let ty = match letter.to_ascii_lowercase().as_str() {
+            "o" | "l" => Type::INT8,
+            "i" => Type::INT4,
+            "s" => Type::INT2,
+            "b" => Type::BOOL,
+            "f" => Type::FLOAT4,
+            "z" => Type::TIMESTAMPTZ,
+            _ => Type::TEXT,
+        };
+        (name.to_owned(), if letter.chars().all(char::is_uppercase) { ty.array() } else { ty })
+    };
+    short.split_whitespace().map(column).collect()
+}
+
+/// A value of a row.
+pub(crate) fn text(text: impl Into<String>) -> Value<'static> {
+    Value::text(text.into())
+}
+
+/// A relation that is made up: its name, its columns, its rows.
+pub(crate) type Made = (String, Vec<(String, Type)>, Arc<Vec<Record>>);
+
+impl Planner<'_> {
+    /// The catalog, which the plan rests on from now on.
+    pub(crate) fn catalog(&mut self) -> Result<Arc<Catalog>> {
+        if let Some(catalog) = &self.catalog {
+            return Ok(catalog.clone());
+        }
+        let catalog =
+            Arc::new(Catalog::read(&mut self.access, &self.standing.created, &self.standing.settings)?);
+        self.catalog = Some(catalog.clone());
+        Ok(catalog)
+    }
+
+    /// The relation of a catalog that a name means.
+    pub(crate) fn catalog_relation(&mut self, name: &[String]) -> Result<Option<Made>> {
+        let (schema, name) = match name {
+            [name] if name.starts_with("pg_") => ("pg_catalog", name),
+            [schema, name] => (schema.as_str(), name),
+            _ => return Ok(None),
+        };
+        let mut all = relations::all();
+        let found = all.find(|relation| relation.schema == schema && relation.name == name);
+        let Some(relation) = found else { return Ok(None) };
+        let catalog = self.catalog()?;
+        if matches!(relation.name, "pg_attribute" | "columns") && catalog.view_columns.get().is_none() {
+            let mut all = Vec::with_capacity(catalog.views.len());
+            for view in &catalog.views {
+                all.push(view.typed(self.access.again(), self.standing.clone()));
+            }
+            catalog.view_columns.get_or_init(|| all);
+        }
+        let mut columns = columns_of(relation.columns);
+        let mut rows = (relation.rows)(&catalog);
+        if relation.schema == "pg_catalog" {
+            columns.push(("tableoid".into(), Type::INT8));
+            rows.iter_mut().for_each(|row| row.push(Value::Int8(relation.oid)));
+        }
+        // Numbers come in whatever width is handy.
+        for row in &mut rows {
+            for (value, (_, ty)) in row.iter_mut().zip(&columns) {
+                if value.as_integer().is_some() {
+                    *value = std::mem::replace(value, Value::Null).assign(*ty).unwrap_or(Value::Null);
+                }
+            }
+        }
+        Ok(Some((relation.name.to_owned(), columns, Arc::new(rows))))
+    }
+}
+
+/// True when a query names a relation of the catalogs, in whatever part of it.
+pub(crate) fn is_asked(query: &sqlparser::ast::Query) -> bool {
+    let text = query.to_string();
+    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize() else { return false };
+    let mut words = tokens.iter().filter(|token| !matches!(token, Token::Whitespace(_))).peekable();
+    while let Some(token) = words.next() {
+        let Token::Word(word) = token else { continue };
+        let name = if word.quote_style.is_some() { word.value.clone() } else { word.value.to_lowercase() };
+        let (is_call, is_schema) = match words.peek() {
+            Some(Token::LParen) => (true, false),
+            Some(Token::Period) => (false, true),
+            _ => (false, false),
+        };
+        let is_relation =
+            || name.starts_with("pg_") && relations::all().any(|relation| relation.name == name);
+        if is_schema && name == "information_schema" || !is_call && is_relation() {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,345 @@
+//! Definitions as SQL: types, expressions, indexes, constraints, in PostgreSQL's words.
+
+use ropewalk::tables::{
+    Action, Binary, Check, Column, ColumnRef, DefaultValue, Expr, Function, Identity, Scalar, Schema, Type,
+    Unary, Value,
+};
+
+use super::{Catalog, ConstraintOf, IndexOf, table_oid};
+use crate::text::to_text;
+use crate::types::type_name;
+
+/// Words that need quotes as names. Those that PostgreSQL reserves.
+const RESERVED: &str = " all analyse analyze and any array as asc asymmetric both case cast check collate column constraint \
+create current_date current_role current_time current_timestamp current_user default deferrable desc distinct do else end \
+except false fetch for foreign from grant group having in initially intersect into lateral leading limit localtime \
+localtimestamp not null offset on only or order placing primary references returning select session_user some symmetric \
+table then to trailing true union unique user using variadic when where window with ";
+
+/// A name as it is written: in quotes where it must be.
+pub(crate) fn ident(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        && !RESERVED.contains(&format!(" {name} "));
+    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+/// A text as a literal.
+pub(crate) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// The parts of a name as it is written.
+pub(crate) fn name_parts(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut in_quotes = false;
+    let mut chars = text.trim().chars().peekable();
+    while let Some(c) = chars.next() {
+        let Some(part) = parts.last_mut() else { break };
+        match c {
+            '"' if in_quotes && chars.next_if_eq(&'"').is_some() => part.push('"'),
+            '"' => in_quotes = !in_quotes,
+            '.' if !in_quotes => parts.push(String::new()),
+            c if in_quotes => part.push(c),
+            c => part.extend(c.to_lowercase()),
+        }
+    }
+    parts
+}
+
+/// The place of the column that an expression is.
+pub(crate) fn place_of(schema: &Schema, expr: &Expr) -> Option<usize> {
+    match expr {
+        Expr::Column(ColumnRef::Id(id)) => schema.columns().iter().position(|column| column.id() == *id),
+        Expr::Column(ColumnRef::Name(name)) => {
+            schema.columns().iter().position(|column| column.name() == name)
+        }
+        _ => None,
+    }
+}
+
+/// What the length of a `varchar(n)` is kept by: the place of its column, and n.
+pub(crate) fn length_bound(schema: &Schema, check: &Check) -> Option<(usize, i64)> {
+    let Expr::Binary(Binary::Le, left, right) = check.expr() else { return None };
+    let (Expr::Call(Function::Length, arguments), Expr::Literal(bound)) = (&**left, &**right) else {
+        return None;
+    };
+    let place = place_of(schema, arguments.first()?)?;
+    let name = schema.columns().get(place)?.name();
+    (check.name() == format!("{name}_length")).then_some((place, bound.as_integer()?))
+}
+
+/// The bound of a `varchar(n)` column.
+pub(crate) fn characters_max(schema: &Schema, place: usize) -> Option<i64> {
+    let mut bounds = schema.checks().iter().filter_map(|check| length_bound(schema, check));
+    bounds.find(|(at, _)| *at == place).map(|(_, max)| max)
+}
+
+/// PostgreSQL's number and modifier for the type of a column.
+pub(crate) fn type_of(schema: &Schema, place: usize, column: &Column) -> (i64, i64) {
+    match (column.column_type(), characters_max(schema, place)) {
+        (Type::TEXT, Some(max)) => (1043, max + 4),
+        (ty, _) => type_and_modifier(ty),
+    }
+}
+
+/// PostgreSQL's number and modifier for a type.
+pub(crate) fn type_and_modifier(ty: Type) -> (i64, i64) {
+    let oid = i64::from(crate::types::oid(ty));
+    match ty {
+        Type::Scalar(Scalar::Numeric(Some(limits))) | Type::Array(Scalar::Numeric(Some(limits))) => {
+            (oid, (i64::from(limits.precision) << 16 | i64::from(limits.scale)) + 4)
+        }
+        _ => (oid, -1),
+    }
+}
+
+/// All types: PostgreSQL's number, its own short name, the name of SQL, the number of its array or element.
+pub(crate) const TYPES: [(i64, &str, &str, i64); 20] = [
+    (16, "bool", "boolean", 1000),
+    (17, "bytea", "bytea", 1001),
+    (18, "char", "\"char\"", 1002),
+    (19, "name", "name", 1003),
+    (20, "int8", "bigint", 1016),
+    (21, "int2", "smallint", 1005),
+    (23, "int4", "integer", 1007),
+    (25, "text", "text", 1009),
+    (26, "oid", "oid", 1028),
+    (114, "json", "json", 199),
+    (700, "float4", "real", 1021),
+    (701, "float8", "double precision", 1022),
+    (1042, "bpchar", "character", 1014),
+    (1043, "varchar", "character varying", 1015),
+    (1082, "date", "date", 1182),
+    (1083, "time", "time without time zone", 1183),
+    (1114, "timestamp", "timestamp without time zone", 1115),
+    (1184, "timestamptz", "timestamp with time zone", 1185),
+    (1700, "numeric", "numeric", 1231),
+    (2950, "uuid", "uuid", 2951),
+];
+
+/// `format_type(oid, typmod)`.
+pub(crate) fn format_type(oid: i64, modifier: Option<i64>) -> String {
+    let known = TYPES.iter().find(|(one, _, _, many)| *one == oid || *many == oid);
+    let Some((one, _, name, _)) = known else { return if oid == 0 { "-".into() } else { "???".into() } };
+    let modifier = modifier.filter(|modifier| *modifier >= 4).map(|modifier| modifier - 4);
+    let named = match (*one, modifier) {
+        (1042 | 1043, Some(max)) => format!("{name}({max})"),
+        (1700, Some(limits)) => format!("{name}({},{})", limits >> 16, limits & 0xffff),
+        _ => (*name).to_owned(),
+    };
+    if *one == oid { named } else { format!("{named}[]") }
+}
+
+fn value(value: &Value<'_>) -> String {
+    match value {
+        Value::Null => "NULL".into(),
+        Value::Bool(truth) => truth.to_string(),
+        Value::Int2(_) | Value::Int4(_) | Value::Int8(_) | Value::Numeric(_) => {
+            to_text(value).unwrap_or_default()
+        }
+        Value::Float4(_) | Value::Float8(_) => {
+            format!("{}::{}", literal(&to_text(value).unwrap_or_default()), name_of(value))
+        }
+        other => format!("{}::{}", literal(&to_text(other).unwrap_or_default()), name_of(other)),
+    }
+}
+
+fn name_of(value: &Value<'_>) -> String {
+    value.value_type().map_or_else(String::new, type_name)
+}
+
+/// An expression of a check or an index.
+pub(crate) fn expr(schema: &Schema, shown: &Expr) -> String {
+    let of = |part: &Expr| expr(schema, part);
+    match shown {
+        Expr::Column(_) => {
+            let place = place_of(schema, shown);
+            place
+                .and_then(|place| schema.columns().get(place))
+                .map_or("?".into(), |column| ident(column.name()))
+        }
+        Expr::Literal(constant) => value(constant),
+        Expr::Unary(Unary::Not, inner) => format!("(NOT {})", of(inner)),
+        Expr::Unary(Unary::Negate, inner) => format!("(- {})", of(inner)),
+        Expr::Unary(Unary::IsNull, inner) => format!("({} IS NULL)", of(inner)),
+        Expr::Unary(Unary::IsNotNull, inner) => format!("({} IS NOT NULL)", of(inner)),
+        Expr::Binary(op, left, right) => {
+            let op = match op {
+                Binary::And => "AND",
+                Binary::Or => "OR",
+                Binary::Eq => "=",
+                Binary::Ne => "<>",
+                Binary::Lt => "<",
+                Binary::Le => "<=",
+                Binary::Gt => ">",
+                Binary::Ge => ">=",
+                Binary::Add => "+",
+                Binary::Sub => "-",
+                Binary::Mul => "*",
+                Binary::Div => "/",
+                Binary::Rem => "%",
+                Binary::Concat => "||",
+            };
+            format!("({} {op} {})", of(left), of(right))
+        }
+        Expr::Call(function, arguments) => {
+            let name = match function {
+                Function::Lower => "lower",
+                Function::Upper => "upper",
+                Function::Length => "length",
+                Function::Abs => "abs",
+                Function::Coalesce => "COALESCE",
+            };
+            format!("{name}({})", arguments.iter().map(of).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// The default of a column.
+pub(crate) fn default(column: &Column) -> Option<String> {
+    match (column.identity(), column.default_value()) {
+        (Some(_), _) | (_, DefaultValue::None) => None,
+        (_, DefaultValue::Value(constant)) => Some(value(constant)),
+        (_, DefaultValue::Now) => Some(match column.column_type() {
+            Type::DATE => "CURRENT_DATE".into(),
+            Type::TIME => "LOCALTIME".into(),
+            Type::TIMESTAMP => "LOCALTIMESTAMP".into(),
+            _ => "now()".into(),
+        }),
+        (_, DefaultValue::NewUuid) => Some("gen_random_uuid()".into()),
+    }
+}
+
+/// How `pg_attribute` says that a column numbers its rows.
+pub(crate) fn identity(column: &Column) -> &'static str {
+    match column.identity() {
+        None => "",
+        Some(Identity::Always) => "a",
+        Some(Identity::ByDefault) => "d",
+    }
+}
+
+fn names(schema: &Schema, numbers: &[i16]) -> String {
+    let name = |number: &i16| {
+        let place = usize::try_from(*number).ok().and_then(|number| number.checked_sub(1));
+        place.and_then(|place| schema.columns().get(place)).map_or("?".into(), |column| ident(column.name()))
+    };
+    numbers.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// Numbers of the columns with these ids.
+pub(crate) fn numbers(schema: &Schema, ids: &[u16]) -> Vec<i16> {
+    let place = |id: &u16| schema.columns().iter().position(|column| column.id() == *id);
+    ids.iter().filter_map(place).map(|place| i16::try_from(place + 1).unwrap_or(i16::MAX)).collect()
+}
+
+fn action(action: Action) -> Option<&'static str> {
+    match action {
+        Action::NoAction => None,
+        Action::Restrict => Some("RESTRICT"),
+        Action::Cascade => Some("CASCADE"),
+        Action::SetNull => Some("SET NULL"),
+        Action::SetDefault => Some("SET DEFAULT"),
+    }
+}
+
+pub(crate) fn action_letter(action: Action) -> &'static str {
+    match action {
+        Action::NoAction => "a",
+        Action::Restrict => "r",
+        Action::Cascade => "c",
+        Action::SetNull => "n",
+        Action::SetDefault => "d",
+    }
+}
+
+/// A column or expression of an index, with its order.
+pub(crate) fn index_column(index: IndexOf<'_>, number: usize) -> Option<String> {
+    let place = number.checked_sub(1)?;
+    match index {
+        IndexOf::Key(schema) => {
+            let column = schema.columns().get(*schema.key_columns().get(place)?)?;
+            Some(ident(column.name()))
+        }
+        IndexOf::Secondary(schema, index) => {
+            let column = index.columns().get(place)?;
+            let text = expr(schema, &column.expr);
+            Some(if matches!(column.expr, Expr::Column(_) | Expr::Call(..)) {
+                text
+            } else {
+                format!("({text})")
+            })
+        }
+    }
+}
+
+impl Catalog {
+    /// The CREATE INDEX of an index. With `pretty` the table is not qualified.
+    pub(crate) fn index_def(&self, index: IndexOf<'_>, pretty: bool) -> String {
+        let schema = index.table();
+        let unique = if index.is_unique() { "UNIQUE " } else { "" };
+        let table = if pretty && !self.qualifies {
+            ident(schema.name())
+        } else {
+            format!("public.{}", ident(schema.name()))
+        };
+        let width = index.columns().len();
+        let mut columns = Vec::new();
+        for number in 1..=width {
+            let mut column = index_column(index, number).unwrap_or_default();
+            if let IndexOf::Secondary(_, index) = index
+                && let Some(order) =
+                    number.checked_sub(1).and_then(|place| index.columns().get(place)).map(|c| c.order)
+            {
+                column += match (order.descending, order.nulls_first) {
+                    (false, false) | (true, true) if !order.descending => "",
+                    (false, _) => " NULLS FIRST",
+                    (true, true) => " DESC",
+                    (true, false) => " DESC NULLS LAST",
+                };
+            }
+            columns.push(column);
+        }
+        let filter = match index {
+            IndexOf::Secondary(_, index) => {
+                index.filter().map(|filter| format!(" WHERE {}", expr(schema, filter)))
+            }
+            IndexOf::Key(_) => None,
+        };
+        let (name, columns) = (ident(index.name()), columns.join(", "));
+        format!(
+            "CREATE {unique}INDEX {name} ON {table} USING btree ({columns}){}",
+            filter.unwrap_or_default()
+        )
+    }
+
+    /// A constraint as ALTER TABLE ADD CONSTRAINT takes it.
+    pub(crate) fn constraint_def(&self, constraint: &ConstraintOf<'_>) -> String {
+        match constraint {
+            ConstraintOf::Index(index @ IndexOf::Key(schema)) => {
+                format!("PRIMARY KEY ({})", names(schema, &index.columns()))
+            }
+            ConstraintOf::Index(index) => format!("UNIQUE ({})", names(index.table(), &index.columns())),
+            ConstraintOf::Check(schema, _, check) => format!("CHECK ({})", expr(schema, check.expr())),
+            ConstraintOf::Foreign(schema, _, key) => {
+                let own = names(schema, &numbers(schema, key.columns()));
+                let parent = self.tables.iter().find(|table| table.id() == key.parent());
+                let (table, referred) = parent.map_or_else(Default::default, |parent| {
+                    let referred = names(parent, &numbers(parent, key.parent_columns()));
+                    (self.relation_name(table_oid(parent)).unwrap_or_default(), referred)
+                });
+                let mut text = format!("FOREIGN KEY ({own}) REFERENCES {table}({referred})");
+                for (what, action) in
+                    [(" ON UPDATE ", action(key.on_update())), (" ON DELETE ", action(key.on_delete()))]
+                {
+                    if let Some(action) = action {
+                        text += what;
+                        text += action;
+                    }
+                }
+                text
+            }
+        }
+    }
+}

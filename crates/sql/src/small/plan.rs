@@ -1,0 +1,605 @@
+//! Planning of small queries. Names and types are bound as for any other query; here is what only these have.
+
+use ropewalk::tables::{Type, Value};
+use sqlparser::ast;
+
+use super::{Body, From, Inner, Node, Output, Select, SetFunction, SetOp, Source};
+use crate::arith::Compare;
+use crate::bind::{Binder, Typed, negated_if};
+use crate::bind_catalog::is_vector;
+use crate::cast::Strength;
+use crate::error::{Result, SqlError, state};
+use crate::expr::Expr;
+use crate::plan::{
+    Asked, Groups, Order, Planner, ResultColumn, label, limit_and_offset, nothing_but_a_query,
+    nothing_but_a_select, split, unsupported,
+};
+use crate::scope::{Scope, folded, parts, table_name};
+use crate::types::{common, type_name};
+
+/// Queries of WITH that are in reach.
+#[derive(Clone)]
+pub(crate) struct Named {
+    name: String,
+    columns: Vec<String>,
+    query: ast::Query,
+}
+
+impl Planner<'_> {
+    /// Plans a query whose rows all fit in memory.
+    ///
+    /// # Errors
+    /// As [`Planner::query`].
+    pub(crate) fn small(&mut self, query: &ast::Query) -> Result<Node> {
+        let was_small = std::mem::replace(&mut self.is_small, true);
+        let known = self.named.len();
+        let node = self.small_query(query);
+        self.named.truncate(known);
+        self.is_small = was_small;
+        node
+    }
+
+    fn small_query(&mut self, query: &ast::Query) -> Result<Node> {
+        self.check_depth()?;
+        if let Some(with) = &query.with {
+            for cte in &with.cte_tables {
+                if with.recursive && cte.query.to_string().to_lowercase().contains(&folded(&cte.alias.name)) {
+                    return Err(unsupported("WITH RECURSIVE"));
+                }
+                self.named.push(Named {
+                    name: folded(&cte.alias.name),
+                    columns: cte.alias.columns.iter().map(|column| folded(&column.name)).collect(),
+                    query: (*cte.query).clone(),
+                });
+            }
+        }
+        nothing_but_a_query(query)?;
+        let order = match &query.order_by {
+            None => &[][..],
+            Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(list), interpolate: None }) => list,
+            Some(other) => return Err(unsupported(other)),
+        };
+        let (limit, offset) = limit_and_offset(query)?;
+        let mut node = match query.body.as_ref() {
+            ast::SetExpr::Select(select) => self.small_select(select, order)?,
+            other => {
+                let mut node = self.small_set_expr(other)?;
+                for item in order {
+                    node.order.push(self.order_of_result(item, &node.columns)?);
+                }
+                node
+            }
+        };
+        let nothing = Scope::default();
+        for (from, to) in [(limit, &mut node.limit), (offset, &mut node.offset)] {
+            if let Some(from) = from {
+                *to = Some(Binder::new(self, &nothing, "LIMIT").bind_as(
+                    from,
+                    Type::INT8,
+                    Strength::Assignment,
+                )?);
+            }
+        }
+        Ok(node)
+    }
+
+    fn small_set_expr(&mut self, body: &ast::SetExpr) -> Result<Node> {
+        match body {
+            ast::SetExpr::Select(select) => self.small_select(select, &[]),
+            ast::SetExpr::Query(query) => self.small(query),
+            ast::SetExpr::Values(values) => {
+                let planned = self.values(values, &[])?;
+                let rows = planned.values.unwrap_or_default();
+                Ok(Node::new(Body::Values(rows), planned.columns))
+            }
+            ast::SetExpr::SetOperation { op, set_quantifier, left, right } => {
+                let op = match op {
+                    ast::SetOperator::Union => SetOp::Union,
+                    ast::SetOperator::Intersect => SetOp::Intersect,
+                    ast::SetOperator::Except | ast::SetOperator::Minus => SetOp::Except,
+                };
+                let all = match set_quantifier {
+                    ast::SetQuantifier::All => true,
+                    ast::SetQuantifier::Distinct | ast::SetQuantifier::None => false,
+                    other => return Err(unsupported(other)),
+                };
+                let (mut left, mut right) = (self.small_set_expr(left)?, self.small_set_expr(right)?);
+                if left.columns.len() != right.columns.len() {
+                    let message = "each UNION query must have the same number of columns";
+                    return Err(SqlError::new(state::SYNTAX_ERROR, message));
+                }
+                let mut columns = left.columns.clone();
+                for (place, other) in right.columns.clone().iter().enumerate() {
+                    let Some(column) = columns.get_mut(place) else { continue };
+                    let ty = match common(column.ty, other.ty) {
+                        Some(ty) => ty,
+                        None if left.is_null(place) => other.ty,
+                        None if right.is_null(place) => column.ty,
+                        None => {
+                            let (a, b) = (type_name(column.ty), type_name(other.ty));
+                            let message = format!("UNION types {a} and {b} cannot be matched");
+                            return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+                        }
+                    };
+                    column.ty = ty;
+                }
+                left.cast_to(&columns);
+                right.cast_to(&columns);
+                let (left, right) = (Box::new(left), Box::new(right));
+                Ok(Node::new(Body::Set { op, all, left, right }, columns))
+            }
+            other => Err(unsupported(other)),
+        }
+    }
+
+    /// ORDER BY over the columns of a result.
+    fn order_of_result(&mut self, item: &ast::OrderByExpr, columns: &[ResultColumn]) -> Result<Order> {
+        let projected: Vec<(Expr, ResultColumn)> = columns
+            .iter()
+            .cloned()
+            .enumerate()
+            .map(|(place, column)| (Expr::Column(place), column))
+            .collect();
+        let mut scope = Scope::default();
+        scope.add(String::new(), columns.iter().map(|c| (c.name.clone(), c.ty)).collect())?;
+        self.order(item, &scope, &projected, &mut Vec::new())
+    }
+
+    fn small_select(&mut self, select: &ast::Select, order: &[ast::OrderByExpr]) -> Result<Node> {
+        let (is_distinct, on) = match &select.distinct {
+            None | Some(ast::Distinct::All) => (false, &[][..]),
+            Some(ast::Distinct::Distinct) => (true, &[][..]),
+            Some(ast::Distinct::On(on)) => (false, on.as_slice()),
+        };
+        nothing_but_a_select(select)?;
+        if !select.named_window.is_empty() {
+            return Err(unsupported("WINDOW"));
+        }
+        let mut scope = Scope::default();
+        let mut from: Vec<From> = Vec::new();
+        let mut conjuncts = Vec::new();
+        for item in &select.from {
+            self.small_factor(&item.relation, &mut scope, &mut from, false)?;
+            for join in &item.joins {
+                self.small_join(join, &mut scope, &mut from, &mut conjuncts)?;
+            }
+        }
+        if let Some(selection) = &select.selection {
+            split(Binder::new(self, &scope, "WHERE").condition(selection)?, &mut conjuncts);
+        }
+        let mut aggregates = Vec::new();
+        let mut output = Vec::new();
+        let mut projected: Vec<(Expr, ResultColumn)> = Vec::new();
+        for item in &select.projection {
+            match self.many(item, &scope)? {
+                Some((many, column)) => {
+                    // It cannot be ordered or grouped by: no expression stands for it.
+                    projected.push((Expr::Column(usize::MAX - output.len()), column));
+                    output.push(many);
+                }
+                None => {
+                    for (expr, column) in
+                        self.projection(std::slice::from_ref(item), &scope, &mut aggregates)?
+                    {
+                        projected.push((expr.clone(), column));
+                        output.push(Output::One(expr));
+                    }
+                }
+            }
+        }
+        let ast::GroupByExpr::Expressions(keys, modifiers) = &select.group_by else {
+            return Err(unsupported("GROUP BY ALL"));
+        };
+        if !modifiers.is_empty() {
+            return Err(unsupported("GROUP BY with a modifier"));
+        }
+        let mut group_keys = Vec::new();
+        for key in keys {
+            group_keys.push(self.group_key(key, &scope, &projected)?.0);
+        }
+        let having = match &select.having {
+            None => None,
+            Some(having) => {
+                Some(Binder::new(self, &scope, "HAVING").with_aggregates(&mut aggregates).condition(having)?)
+            }
+        };
+        let mut orders = Vec::new();
+        for item in order {
+            orders.push(self.order(item, &scope, &projected, &mut aggregates)?);
+        }
+        let mut distinct_on = Vec::new();
+        for expr in on {
+            distinct_on.push(self.group_key(expr, &scope, &projected)?.0);
+        }
+        let columns: Vec<ResultColumn> = projected.into_iter().map(|(_, column)| column).collect();
+        let grouped = !keys.is_empty() || !aggregates.is_empty() || having.is_some();
+        let groups = if grouped {
+            let mut over = |expr: &mut Expr| {
+                if super::has_correlated(expr) {
+                    return Err(unsupported("a subquery that reads the query around it, beside GROUP BY"));
+                }
+                let taken = std::mem::replace(expr, Expr::Const(Value::Null));
+                *expr = crate::plan::grouped_expr(taken, &group_keys, &scope)?;
+                Ok::<_, SqlError>(())
+            };
+            for output in &mut output {
+                match output {
+                    Output::One(expr) => over(expr)?,
+                    Output::Many(_, arguments) => arguments.iter_mut().try_for_each(&mut over)?,
+                }
+            }
+            orders.iter_mut().try_for_each(|order| over(&mut order.expr))?;
+            distinct_on.iter_mut().try_for_each(&mut over)?;
+            let mut having = having;
+            having.iter_mut().try_for_each(&mut over)?;
+            Some(Groups { keys: group_keys, aggregates, having })
+        } else {
+            None
+        };
+        let constant = place(&mut from, conjuncts);
+        let select = Select { from, constant, groups, output, order: orders, is_distinct, distinct_on };
+        Ok(Node::new(Body::Select(Box::new(select)), columns))
+    }
+
+    /// A function of the select list that answers rows.
+    fn many(&mut self, item: &ast::SelectItem, scope: &Scope) -> Result<Option<(Output, ResultColumn)>> {
+        let (expr, name) = match item {
+            ast::SelectItem::UnnamedExpr(expr) => (expr, label(expr)),
+            ast::SelectItem::ExprWithAlias { expr, alias } => (expr, folded(alias)),
+            _ => return Ok(None),
+        };
+        let ast::Expr::Function(function) = expr else { return Ok(None) };
+        let called = parts(&function.name)?.pop().unwrap_or_default();
+        if !SetFunction::is_known(&called) {
+            return Ok(None);
+        }
+        let Some((function, arguments)) = self.set_function(&called, &function.args, scope)? else {
+            return Ok(None);
+        };
+        let ty = function.columns(&name).first().map_or(Type::TEXT, |(_, ty)| *ty);
+        Ok(Some((Output::Many(function, arguments), ResultColumn { name, ty })))
+    }
+
+    fn set_function(
+        &mut self,
+        name: &str,
+        arguments: &ast::FunctionArguments,
+        scope: &Scope,
+    ) -> Result<Option<(SetFunction, Vec<Expr>)>> {
+        let list = match arguments {
+            ast::FunctionArguments::List(list) => list.args.as_slice(),
+            ast::FunctionArguments::None => &[],
+            ast::FunctionArguments::Subquery(_) => return Ok(None),
+        };
+        let mut bound = Vec::new();
+        for argument in list {
+            match argument {
+                ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => {
+                    bound.push(Binder::new(self, scope, "a function").bind(expr)?);
+                }
+                other => return Err(unsupported(format!("the argument {other}"))),
+            }
+        }
+        let types: Vec<Option<Type>> = bound.iter().map(|typed| typed.ty).collect();
+        let Some((mut function, wanted)) = SetFunction::resolve(name, &types)? else { return Ok(None) };
+        if let (
+            SetFunction::GenerateSubscripts(first),
+            Some(ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(of))),
+        ) = (&mut function, list.first())
+            && is_vector(of)
+        {
+            *first = 0;
+        }
+        let mut settled = Vec::new();
+        for (typed, ty) in bound.into_iter().zip(wanted) {
+            settled.push(Binder::new(self, scope, "a function").settle(typed, ty, Strength::Assignment)?);
+        }
+        Ok(Some((function, settled)))
+    }
+
+    fn small_join(
+        &mut self,
+        join: &ast::Join,
+        scope: &mut Scope,
+        from: &mut Vec<From>,
+        conjuncts: &mut Vec<Expr>,
+    ) -> Result<()> {
+        use ast::JoinOperator as J;
+        let (is_outer, constraint) = match &join.join_operator {
+            J::Join(constraint) | J::Inner(constraint) | J::CrossJoin(constraint) => (false, constraint),
+            J::Left(constraint) | J::LeftOuter(constraint) => (true, constraint),
+            _ => return Err(unsupported("this kind of join")),
+        };
+        let before = scope.width();
+        self.small_factor(&join.relation, scope, from, is_outer)?;
+        let mut on = Vec::new();
+        match constraint {
+            ast::JoinConstraint::On(condition) => {
+                split(Binder::new(self, scope, "JOIN/ON").condition(condition)?, &mut on);
+            }
+            ast::JoinConstraint::Using(names) => {
+                for name in names {
+                    on.push(self.using(name, scope, before)?);
+                }
+            }
+            ast::JoinConstraint::Natural => {
+                for name in scope.shared(before) {
+                    let name = ast::ObjectName(vec![ast::ObjectNamePart::Identifier(
+                        ast::Ident::with_quote('"', name),
+                    )]);
+                    on.push(self.using(&name, scope, before)?);
+                }
+            }
+            ast::JoinConstraint::None => {}
+        }
+        match from.last_mut().filter(|_| is_outer) {
+            Some(from) => from.filter = on,
+            None => conjuncts.append(&mut on),
+        }
+        Ok(())
+    }
+
+    /// Adds one relation of FROM.
+    fn small_factor(
+        &mut self,
+        factor: &ast::TableFactor,
+        scope: &mut Scope,
+        from: &mut Vec<From>,
+        is_outer: bool,
+    ) -> Result<()> {
+        let (source, alias, name, mut columns) = match factor {
+            ast::TableFactor::Table { name, alias, args: None, with_ordinality: false, .. } => {
+                let (source, name, columns) = self.small_named(name)?;
+                (source, alias, name, columns)
+            }
+            ast::TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {
+                let called = parts(name)?.pop().unwrap_or_default();
+                let list = ast::FunctionArgumentList {
+                    duplicate_treatment: None,
+                    args: args.args.clone(),
+                    clauses: Vec::new(),
+                };
+                let arguments = ast::FunctionArguments::List(list);
+                let Some((function, arguments)) = self.set_function(&called, &arguments, scope)? else {
+                    return Err(unsupported(format!("the function {name} in FROM")));
+                };
+                let shown = alias.as_ref().map_or(called, |alias| folded(&alias.name));
+                let mut columns = function.columns(&shown);
+                if *with_ordinality {
+                    columns.push(("ordinality".into(), Type::INT8));
+                }
+                (Source::Function(function, arguments, *with_ordinality), alias, shown, columns)
+            }
+            ast::TableFactor::UNNEST {
+                alias,
+                array_exprs,
+                with_offset: false,
+                with_offset_alias: None,
+                with_ordinality,
+            } => {
+                let [array] = array_exprs.as_slice() else {
+                    return Err(unsupported("unnest of several arrays"));
+                };
+                let bound = Binder::new(self, scope, "unnest").bind(array)?;
+                let Some((function, _)) = SetFunction::resolve("unnest", &[bound.ty])? else {
+                    return Err(unsupported(factor));
+                };
+                let shown = alias.as_ref().map_or("unnest".into(), |alias| folded(&alias.name));
+                let mut columns = function.columns(&shown);
+                if *with_ordinality {
+                    columns.push(("ordinality".into(), Type::INT8));
+                }
+                (Source::Function(function, vec![bound.expr], *with_ordinality), alias, shown, columns)
+            }
+            ast::TableFactor::Derived { lateral, subquery, alias, .. } => {
+                let around = if *lateral { scope.clone() } else { Scope::default() };
+                let node = self.within(&around, |planner| planner.small(subquery))?;
+                let columns = node.columns.iter().map(|c| (c.name.clone(), c.ty)).collect();
+                let inner = Inner::new(node, Asked::List, None, Type::TEXT);
+                (Source::Query(inner), alias, String::new(), columns)
+            }
+            ast::TableFactor::NestedJoin { table_with_joins, alias: None }
+                if from.is_empty() && !is_outer =>
+            {
+                let mut conjuncts = Vec::new();
+                self.small_factor(&table_with_joins.relation, scope, from, false)?;
+                for join in &table_with_joins.joins {
+                    self.small_join(join, scope, from, &mut conjuncts)?;
+                }
+                if let Some(last) = from.last_mut() {
+                    if last.is_outer {
+                        last.after.append(&mut conjuncts);
+                    } else {
+                        last.filter.append(&mut conjuncts);
+                    }
+                }
+                return Ok(());
+            }
+            other => return Err(unsupported(format!("FROM {other}"))),
+        };
+        let mut shown = name;
+        if let Some(alias) = alias {
+            shown = folded(&alias.name);
+            for (column, given) in columns.iter_mut().zip(&alias.columns) {
+                column.0 = folded(&given.name);
+            }
+        }
+        if shown.is_empty() {
+            // Without a name its columns are found by their own.
+            shown = format!("*{}", from.len());
+        }
+        let width = columns.len();
+        let has_system =
+            matches!(source, Source::Made(_)) && columns.last().is_some_and(|(name, _)| name == "tableoid");
+        let start = scope.add(shown, columns)?;
+        if has_system {
+            scope.withhold(start + width - 1);
+        }
+        from.push(From { source, start, width, filter: Vec::new(), is_outer, after: Vec::new() });
+        Ok(())
+    }
+
+    fn small_named(&mut self, name: &ast::ObjectName) -> Result<(Source, String, Vec<(String, Type)>)> {
+        let written = parts(name)?;
+        if let [only] = written.as_slice()
+            && let Some(place) = self.named.iter().rposition(|named| named.name == *only)
+            && let Some(named) = self.named.get(place).cloned()
+        {
+            // It sees the queries before it, and not itself.
+            let later = self.named.split_off(place);
+            let node = self.within(&Scope::default(), |planner| planner.small(&named.query));
+            self.named.extend(later);
+            let node = node?;
+            let mut columns: Vec<(String, Type)> =
+                node.columns.iter().map(|c| (c.name.clone(), c.ty)).collect();
+            for (column, given) in columns.iter_mut().zip(named.columns) {
+                column.0 = given;
+            }
+            return Ok((Source::Query(Inner::new(node, Asked::List, None, Type::TEXT)), named.name, columns));
+        }
+        if let Some((name, columns, rows)) = self.catalog_relation(&written)? {
+            return Ok((Source::Made(rows), name, columns));
+        }
+        let (table, schema) = self.table(name)?;
+        let columns = schema.columns().iter().map(|c| (c.name().to_owned(), c.column_type())).collect();
+        Ok((Source::Table(table), table_name(name)?, columns))
+    }
+
+    /// Plans with one more query around.
+    fn within<R>(&mut self, around: &Scope, plan: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        self.outer.push(around.clone());
+        let planned = plan(self);
+        self.outer.pop();
+        planned
+    }
+}
+
+impl Binder<'_, '_> {
+    /// A subquery of a small query.
+    pub(crate) fn inner(&mut self, expr: &ast::Expr) -> Result<Typed> {
+        let scope = self.scope.clone();
+        let plan = |planner: &mut Planner<'_>, query: &ast::Query| {
+            planner.within(&scope, |planner| planner.small(query))
+        };
+        let one = |node: &Node| match node.columns.as_slice() {
+            [column] => Ok(column.ty),
+            _ => Err(SqlError::new(state::SYNTAX_ERROR, "subquery must return only one column")),
+        };
+        match expr {
+            ast::Expr::Exists { subquery, negated } => {
+                let node = plan(self.planner, subquery)?;
+                let inner = Expr::Inner(Inner::new(node, Asked::Exists, None, Type::BOOL));
+                Ok(Typed::new(negated_if(*negated, inner), Type::BOOL))
+            }
+            ast::Expr::Subquery(query) => {
+                let node = plan(self.planner, query)?;
+                let ty = one(&node)?;
+                Ok(Typed::new(Expr::Inner(Inner::new(node, Asked::Scalar, None, ty)), ty))
+            }
+            ast::Expr::InSubquery { expr: left, subquery, negated } => {
+                let mut node = plan(self.planner, subquery)?;
+                let ty = one(&node)?;
+                let left = self.bind(left)?;
+                let together = left.ty.map_or(Some(ty), |found| common(found, ty));
+                let together = together.ok_or_else(|| crate::scope::no_operator("=", left.ty, Some(ty)))?;
+                let column = ResultColumn { name: String::new(), ty: together };
+                node.cast_to(&[column]);
+                let left = Box::new(self.settle(left, together, Strength::Implicit)?);
+                let inner = Expr::Inner(Inner::new(node, Asked::List, Some(left), together));
+                Ok(Typed::new(negated_if(*negated, inner), Type::BOOL))
+            }
+            other => Err(unsupported(other)),
+        }
+    }
+
+    /// `ARRAY(subquery)`.
+    pub(crate) fn array_of(&mut self, query: &ast::Query) -> Result<Typed> {
+        let scope = self.scope.clone();
+        let node = self.planner.within(&scope, |planner| planner.small(query))?;
+        let [column] = node.columns.as_slice() else {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "subquery must return only one column"));
+        };
+        let ty = column.ty.array();
+        Ok(Typed::new(Expr::Inner(Inner::new(node, Asked::List, None, ty)), ty))
+    }
+
+    /// `left op ANY (subquery)`.
+    pub(crate) fn any_of(
+        &mut self,
+        left: &ast::Expr,
+        op: Compare,
+        query: &ast::Query,
+        all: bool,
+    ) -> Result<Typed> {
+        let array = self.array_of(query)?;
+        let element = match array.ty {
+            Some(Type::Array(scalar)) => Type::Scalar(scalar),
+            _ => return Err(crate::expr::bug("an array without elements")),
+        };
+        let left = self.bind_as(left, element, Strength::Implicit)?;
+        Ok(Typed::new(Expr::Any(op, Box::new(left), Box::new(array.expr), all), Type::BOOL))
+    }
+}
+
+impl Node {
+    fn new(body: Body, columns: Vec<ResultColumn>) -> Self {
+        Self { body, columns, order: Vec::new(), limit: None, offset: None }
+    }
+
+    /// True when a column is NULL in so many words.
+    fn is_null(&self, place: usize) -> bool {
+        match &self.body {
+            Body::Select(select) => {
+                matches!(select.output.get(place), Some(Output::One(Expr::Const(Value::Null))))
+            }
+            Body::Set { left, right, .. } => left.is_null(place) && right.is_null(place),
+            Body::Values(_) => false,
+        }
+    }
+
+    /// Makes its columns answer these types.
+    fn cast_to(&mut self, columns: &[ResultColumn]) {
+        for (place, column) in columns.iter().enumerate() {
+            let Some(own) = self.columns.get_mut(place) else { continue };
+            if own.ty == column.ty {
+                continue;
+            }
+            own.ty = column.ty;
+            let cast = |expr: &mut Expr| {
+                let inner = std::mem::replace(expr, Expr::Const(Value::Null));
+                *expr = Expr::Cast(Box::new(inner), column.ty);
+            };
+            match &mut self.body {
+                Body::Select(select) => {
+                    if let Some(Output::One(expr)) = select.output.get_mut(place) {
+                        cast(expr);
+                    }
+                }
+                Body::Values(rows) => rows.iter_mut().filter_map(|row| row.get_mut(place)).for_each(cast),
+                Body::Set { left, right, .. } => {
+                    let mut types = left.columns.clone();
+                    if let Some(slot) = types.get_mut(place) {
+                        slot.ty = column.ty;
+                    }
+                    left.cast_to(&types);
+                    right.cast_to(&types);
+                }
+            }
+        }
+    }
+}
+
+/// Puts each condition to the first relation that knows its columns; answers those without any.
+fn place(from: &mut [From], conjuncts: Vec<Expr>) -> Vec<Expr> {
+    let mut constant = Vec::new();
+    for conjunct in conjuncts {
+        let mut last = None;
+        conjunct.columns(&mut |column| last = last.max(Some(column)));
+        match last.and_then(|last| from.iter_mut().rev().find(|from| from.start <= last)) {
+            None => constant.push(conjunct),
+            Some(from) if from.is_outer => from.after.push(conjunct),
+            Some(from) => from.filter.push(conjunct),
+        }
+    }
+    constant
+}

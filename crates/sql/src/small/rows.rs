@@ -1,0 +1,217 @@
+//! Functions that answer rows.
+
+use ropewalk::tables::{Type, Value};
+
+use crate::arith::{Arith, arithmetic, order};
+use crate::budget::Budget;
+use crate::error::{Result, SqlError, state};
+use crate::exec::Record;
+use crate::json;
+use crate::types::{common, is_integer, is_numeric, type_name};
+
+/// A function that answers rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SetFunction {
+    GenerateSeries(Type),
+    /// The number of the first element.
+    GenerateSubscripts(i32),
+    Unnest(Type),
+    JsonElements {
+        as_text: bool,
+    },
+    JsonKeys,
+    JsonEach {
+        as_text: bool,
+    },
+    RegexpMatches,
+    StringToTable,
+    /// One that never answers a row here.
+    Nothing(Type),
+}
+
+impl SetFunction {
+    /// The function of this name for arguments of these types, and the types that they are cast to.
+    ///
+    /// # Errors
+    /// 42883: the name is such a function's, and not for these types.
+    pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Option<(Self, Vec<Type>)>> {
+        let refused = || {
+            let types: Vec<String> = types.iter().map(|ty| crate::types::shown(*ty)).collect();
+            let message = format!("function {name}({}) does not exist", types.join(", "));
+            SqlError::new(state::UNDEFINED_FUNCTION, message)
+        };
+        let first = types.first().copied().flatten();
+        let found = match (name, types.len()) {
+            ("generate_series", 2 | 3) => {
+                let mut ty = Type::INT4;
+                for found in types.iter().flatten() {
+                    ty = common(ty, *found).ok_or_else(refused)?;
+                }
+                if !is_integer(ty) && !is_numeric(ty) {
+                    return Err(refused());
+                }
+                (Self::GenerateSeries(ty), vec![ty; types.len()])
+            }
+            ("unnest", 1) => match first {
+                Some(array @ Type::Array(element)) => (Self::Unnest(Type::Scalar(element)), vec![array]),
+                _ => return Err(refused()),
+            },
+            ("generate_subscripts", 2 | 3) => match first {
+                Some(array @ Type::Array(_)) => {
+                    let types = [array, Type::INT4, Type::BOOL];
+                    (Self::GenerateSubscripts(1), types.into_iter().take(types.len()).collect())
+                }
+                _ => return Err(refused()),
+            },
+            ("json_array_elements" | "jsonb_array_elements", 1) => {
+                (Self::JsonElements { as_text: false }, vec![Type::JSON])
+            }
+            ("json_array_elements_text" | "jsonb_array_elements_text", 1) => {
+                (Self::JsonElements { as_text: true }, vec![Type::JSON])
+            }
+            ("json_object_keys" | "jsonb_object_keys", 1) => (Self::JsonKeys, vec![Type::JSON]),
+            ("json_each" | "jsonb_each", 1) => (Self::JsonEach { as_text: false }, vec![Type::JSON]),
+            ("json_each_text" | "jsonb_each_text", 1) => (Self::JsonEach { as_text: true }, vec![Type::JSON]),
+            ("regexp_matches", 2) => (Self::RegexpMatches, vec![Type::TEXT; 2]),
+            ("string_to_table", 2) => (Self::StringToTable, vec![Type::TEXT; 2]),
+            ("pg_partition_ancestors", 1) => (Self::Nothing(Type::INT8), vec![Type::INT8]),
+            ("pg_options_to_table", 1) => (Self::Nothing(Type::TEXT), vec![first.unwrap_or(Type::TEXT)]),
+            _ => return Ok(None),
+        };
+        Ok(Some(found))
+    }
+
+    /// Names and types of what it answers; `name` is the function's or its alias.
+    pub(crate) fn columns(self, name: &str) -> Vec<(String, Type)> {
+        match self {
+            Self::GenerateSeries(ty) | Self::Unnest(ty) | Self::Nothing(ty) => vec![(name.to_owned(), ty)],
+            Self::GenerateSubscripts(_) => vec![(name.to_owned(), Type::INT4)],
+            Self::JsonElements { as_text } => {
+                vec![("value".into(), if as_text { Type::TEXT } else { Type::JSON })]
+            }
+            Self::JsonKeys | Self::StringToTable => vec![(name.to_owned(), Type::TEXT)],
+            Self::JsonEach { as_text } => {
+                let value = if as_text { Type::TEXT } else { Type::JSON };
+                vec![("key".into(), Type::TEXT), ("value".into(), value)]
+            }
+            Self::RegexpMatches => vec![(name.to_owned(), Type::TEXT.array())],
+        }
+    }
+
+    pub(crate) fn rows(self, arguments: &[Value<'static>], budget: &Budget) -> Result<Vec<Record>> {
+        let mut rows: Vec<Record> = Vec::new();
+        if arguments.iter().any(Value::is_null) {
+            return Ok(rows);
+        }
+        let mut push = |row: Record| {
+            budget.take_row(&row)?;
+            rows.push(row);
+            Ok::<_, SqlError>(())
+        };
+        let text = |place: usize| match arguments.get(place) {
+            Some(Value::Text(text) | Value::Json(text)) => text.as_ref(),
+            _ => "",
+        };
+        match (self, arguments) {
+            (Self::GenerateSeries(ty), [from, to, rest @ ..]) => {
+                let one = Value::Int4(1).assign(ty).unwrap_or(Value::Int4(1));
+                let step = rest.first().cloned().unwrap_or(one);
+                let direction = order(&step, &Value::Int4(0));
+                if direction.is_eq() {
+                    let message = "step size cannot equal zero";
+                    return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+                }
+                let mut at = from.clone();
+                while if direction.is_gt() { order(&at, to).is_le() } else { order(&at, to).is_ge() } {
+                    push(vec![at.clone()])?;
+                    match arithmetic(Arith::Add, &at, &step, ty) {
+                        Ok(next) => at = next,
+                        // The end of the type is an end, too.
+                        Err(_) => break,
+                    }
+                }
+            }
+            (Self::GenerateSubscripts(first), [Value::Array(array), dimension, rest @ ..]) => {
+                if dimension.as_integer() == Some(1) {
+                    let count = i32::try_from(array.len()).unwrap_or(i32::MAX);
+                    let mut all: Vec<i32> = (first..first + count).collect();
+                    if rest.first() == Some(&Value::Bool(true)) {
+                        all.reverse();
+                    }
+                    all.into_iter().try_for_each(|number| push(vec![Value::Int4(number)]))?;
+                }
+            }
+            (Self::Unnest(_), [Value::Array(array)]) => {
+                for item in array.iter() {
+                    let item =
+                        item.map_err(|error| SqlError::new(state::DATA_CORRUPTED, error.to_string()))?;
+                    push(vec![item.into_owned()])?;
+                }
+            }
+            (Self::JsonElements { as_text }, _) => {
+                let all = json::all_elements(text(0)).ok_or_else(|| {
+                    SqlError::new(state::INVALID_PARAMETER_VALUE, "cannot extract elements from a non-array")
+                })?;
+                all.into_iter().try_for_each(|element| push(vec![json::shown(element, as_text)]))?;
+            }
+            (Self::JsonKeys | Self::JsonEach { .. }, _) => {
+                let members = json::members(text(0)).ok_or_else(|| {
+                    SqlError::new(state::INVALID_PARAMETER_VALUE, "cannot take the members of a non-object")
+                })?;
+                for (key, member) in members {
+                    let mut row = vec![Value::text(key)];
+                    if let Self::JsonEach { as_text } = self {
+                        row.push(json::shown(member, as_text));
+                    }
+                    push(row)?;
+                }
+            }
+            (Self::RegexpMatches, _) => {
+                let pattern = crate::like::compile(text(1), false)?;
+                if let Some(found) = pattern.0.captures(text(0)) {
+                    let group = |place| {
+                        let group = found.get(place);
+                        group.map_or(Value::Null, |group| Value::text(group.as_str().to_owned()))
+                    };
+                    let from = usize::from(found.len() > 1);
+                    let groups: Vec<Value<'static>> = (from..found.len()).map(group).collect();
+                    let array = ropewalk::tables::Array::new(ropewalk::tables::Scalar::Text, groups);
+                    let array = array.map_err(|_| crate::expr::bug("texts that make no array"))?;
+                    push(vec![Value::Array(array)])?;
+                }
+            }
+            (Self::StringToTable, _) if text(1).is_empty() => push(vec![Value::text(text(0).to_owned())])?,
+            (Self::StringToTable, _) => {
+                text(0).split(text(1)).try_for_each(|part| push(vec![Value::text(part.to_owned())]))?;
+            }
+            (Self::Nothing(_), _) => {}
+            _ => {
+                let types: Vec<String> =
+                    arguments.iter().filter_map(Value::value_type).map(type_name).collect();
+                return Err(crate::expr::bug(&format!("a function of rows over {}", types.join(", "))));
+            }
+        }
+        Ok(rows)
+    }
+}
+
+impl SetFunction {
+    /// True for names of such functions.
+    pub(crate) fn is_known(name: &str) -> bool {
+        matches!(
+            name,
+            "generate_series"
+                | "generate_subscripts"
+                | "unnest"
+                | "json_array_elements"
+                | "jsonb_array_elements"
+                | "json_array_elements_text"
+                | "jsonb_array_elements_text"
+                | "json_object_keys"
+                | "jsonb_object_keys"
+                | "regexp_matches"
+                | "string_to_table"
+                | "pg_partition_ancestors"
+        )
+    }
+}

@@ -1,0 +1,422 @@
+//! Runs small queries: everything is rows in memory.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use ropewalk::tables::{KeyRange, Value};
+
+use super::{Body, From, Inner, Node, Output, Select, SetOp, Source};
+use crate::access::Access;
+use crate::arith::{Compare, put_identity, sort_order};
+use crate::budget::{Budget, row_bytes};
+use crate::error::{Result, SqlError, state};
+use crate::exec::{self, Record};
+use crate::expr::{Context, Expr, Input, Nothing};
+use crate::plan::{Asked, Order};
+
+/// What a query answered.
+type Rows = Arc<Vec<Record>>;
+
+/// The columns of a row so far.
+type Row = Vec<Value<'static>>;
+
+impl Node {
+    /// Reads the tables that the query is over, so that all of it is in memory.
+    pub(crate) fn fill(&mut self, access: &mut Access<'_>, budget: &Budget) -> Result<()> {
+        let mut failed = Ok(());
+        self.each_inner(&mut |inner| {
+            if failed.is_ok() {
+                failed = Arc::make_mut(&mut inner.node).fill(access, budget);
+                inner.kept = Arc::default();
+            }
+        });
+        failed?;
+        let mut failed = Ok(());
+        self.each_expr(&mut |expr| {
+            if failed.is_ok() {
+                failed = fill_expr(expr, access, budget);
+            }
+        });
+        failed?;
+        match &mut self.body {
+            Body::Set { left, right, .. } => {
+                left.fill(access, budget)?;
+                right.fill(access, budget)
+            }
+            Body::Values(_) => Ok(()),
+            Body::Select(select) => {
+                for from in &mut select.from {
+                    if let Source::Table(table) = &from.source {
+                        let rows = access.all(table, &KeyRange::all(), budget)?;
+                        from.source = Source::Made(Arc::new(rows));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn run(&self, cx: &Context<'_>, budget: &Budget) -> Result<Vec<Record>> {
+        let mut rows = match &self.body {
+            Body::Select(select) => select.run(cx, budget)?,
+            Body::Values(values) => {
+                let row = |row: &Vec<Expr>| row.iter().map(|expr| expr.constant(cx)).collect::<Result<Row>>();
+                values.iter().map(row).collect::<Result<_>>()?
+            }
+            Body::Set { op, all, left, right } => {
+                combined(*op, *all, left.run(cx, budget)?, right.run(cx, budget)?, budget)?
+            }
+        };
+        if !self.order.is_empty() {
+            let keyed = rows.into_iter().map(|row| Ok((keys(&self.order, cx, &row)?, row)));
+            rows = sorted(keyed.collect::<Result<_>>()?, &self.order);
+        }
+        let skip = exec::count(self.offset.as_ref(), cx, "OFFSET")?.unwrap_or(0);
+        let limit = exec::count(self.limit.as_ref(), cx, "LIMIT")?.unwrap_or(u64::MAX);
+        let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        if skip > 0 || limit < u64::MAX {
+            rows = rows.into_iter().skip(size(skip)).take(size(limit)).collect();
+        }
+        Ok(rows)
+    }
+}
+
+fn fill_expr(expr: &mut Expr, access: &mut Access<'_>, budget: &Budget) -> Result<()> {
+    let mut failed = Ok(());
+    let taken = std::mem::replace(expr, Expr::Const(Value::Null));
+    *expr = taken.rewrite(&mut |part| match part {
+        Expr::Inner(inner) => {
+            let mut inner = inner.clone();
+            if failed.is_ok() {
+                failed = Arc::make_mut(&mut inner.node).fill(access, budget);
+            }
+            if let Some(left) = &mut inner.left
+                && failed.is_ok()
+            {
+                failed = fill_expr(left, access, budget);
+            }
+            inner.kept = Arc::default();
+            Some(Expr::Inner(inner))
+        }
+        _ => None,
+    });
+    failed
+}
+
+fn identity(row: &[Value<'_>]) -> Vec<u8> {
+    let mut identity = Vec::new();
+    row.iter().for_each(|value| put_identity(value, &mut identity));
+    identity
+}
+
+fn combined(
+    op: SetOp,
+    all: bool,
+    left: Vec<Record>,
+    right: Vec<Record>,
+    budget: &Budget,
+) -> Result<Vec<Record>> {
+    let mut counts: HashMap<Vec<u8>, usize> = HashMap::new();
+    if op != SetOp::Union {
+        for row in &right {
+            budget.take(row_bytes(row))?;
+            *counts.entry(identity(row)).or_default() += 1;
+        }
+    }
+    let mut rows = Vec::new();
+    let mut seen: HashSet<Vec<u8>> = HashSet::new();
+    let given = left.into_iter().chain(if op == SetOp::Union { right } else { Vec::new() });
+    for row in given {
+        let identity = identity(&row);
+        let other = counts.get_mut(&identity);
+        let stays = match (op, other) {
+            (SetOp::Union, _) | (SetOp::Except, None) => true,
+            (SetOp::Intersect, None) => false,
+            (op, Some(count)) => {
+                let is_there = *count > 0;
+                if all && is_there {
+                    *count -= 1;
+                }
+                is_there == (op == SetOp::Intersect)
+            }
+        };
+        if stays && (all || seen.insert(identity)) {
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+fn keys(orders: &[Order], cx: &Context<'_>, input: &dyn Input) -> Result<Row> {
+    orders.iter().map(|order| Ok(order.expr.eval(cx, input)?.into_owned())).collect()
+}
+
+fn sorted(mut keyed: Vec<(Row, Record)>, orders: &[Order]) -> Vec<Record> {
+    keyed.sort_by(|a, b| {
+        let each = orders.iter().zip(a.0.iter().zip(&b.0));
+        each.map(|(order, (a, b))| sort_order(a, b, order.descending, order.nulls_first))
+            .find(|order| order.is_ne())
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
+    keyed.into_iter().map(|(_, row)| row).collect()
+}
+
+impl Select {
+    fn run(&self, cx: &Context<'_>, budget: &Budget) -> Result<Vec<Record>> {
+        let mut sources: Vec<Row> = Vec::new();
+        let mut holds = true;
+        for condition in &self.constant {
+            holds = holds && condition.holds(cx, &Nothing)?;
+        }
+        if holds {
+            let mut join =
+                Join { from: &self.from, kept: self.from.iter().map(|_| None).collect(), row: Vec::new() };
+            join.level(0, cx, budget, &mut |row| {
+                budget.take_row(row)?;
+                sources.push(row.clone());
+                Ok(())
+            })?;
+        }
+        if let Some(groups) = &self.groups {
+            sources = exec::grouped(groups, sources, cx, budget)?;
+        }
+        let mut keyed: Vec<(Row, Record)> = Vec::new();
+        for source in &sources {
+            let order = keys(&self.order, cx, source)?;
+            for row in self.outputs(source, cx, budget)? {
+                budget.take_row(&row)?;
+                keyed.push((order.clone(), row));
+            }
+        }
+        if !self.distinct_on.is_empty() {
+            // The first of each, in the order asked for.
+            let with_on = sources.iter().zip(keyed).map(|(source, (order, row))| {
+                let on = self.distinct_on.iter().map(|expr| Ok(expr.eval(cx, source)?.into_owned()));
+                Ok((order, [on.collect::<Result<Row>>()?, row].concat()))
+            });
+            let width = self.distinct_on.len();
+            let mut seen = HashSet::new();
+            let mut rows = sorted(with_on.collect::<Result<_>>()?, &self.order);
+            rows.retain(|row| seen.insert(identity(row.get(..width).unwrap_or_default())));
+            rows.iter_mut().for_each(|row| drop(row.drain(..width)));
+            return Ok(rows);
+        }
+        if self.is_distinct {
+            let mut seen = HashSet::new();
+            keyed.retain(|(_, row)| seen.insert(identity(row)));
+        }
+        Ok(sorted(keyed, &self.order))
+    }
+
+    /// The rows of the result for one row of the sources: one, or as many as its functions answer.
+    fn outputs(&self, source: &Row, cx: &Context<'_>, budget: &Budget) -> Result<Vec<Record>> {
+        let mut columns: Vec<(bool, Vec<Value<'static>>)> = Vec::with_capacity(self.output.len());
+        for output in &self.output {
+            columns.push(match output {
+                Output::One(expr) => (false, vec![expr.eval(cx, source)?.into_owned()]),
+                Output::Many(function, arguments) => {
+                    let arguments: Result<Row> =
+                        arguments.iter().map(|expr| Ok(expr.eval(cx, source)?.into_owned())).collect();
+                    let rows = function.rows(&arguments?, budget)?;
+                    (true, rows.into_iter().filter_map(|row| row.into_iter().next()).collect())
+                }
+            });
+        }
+        let many = columns.iter().filter(|(many, _)| *many).map(|(_, values)| values.len()).max();
+        let row = |number: usize| {
+            let value = |(many, values): &(bool, Vec<Value<'static>>)| {
+                let place = if *many { number } else { 0 };
+                values.get(place).cloned().unwrap_or(Value::Null)
+            };
+            columns.iter().map(value).collect()
+        };
+        Ok((0..many.unwrap_or(1)).map(row).collect())
+    }
+}
+
+/// Rows by the values of columns that an equality asks for.
+struct Kept {
+    rows: Rows,
+    pairs: Vec<(Expr, Expr)>,
+    by_value: HashMap<Vec<u8>, Vec<usize>>,
+}
+
+struct Join<'p> {
+    from: &'p [From],
+    kept: Vec<Option<Arc<Kept>>>,
+    row: Row,
+}
+
+impl Join<'_> {
+    fn level(
+        &mut self,
+        depth: usize,
+        cx: &Context<'_>,
+        budget: &Budget,
+        each: &mut dyn FnMut(&Row) -> Result<()>,
+    ) -> Result<()> {
+        let all = self.from;
+        let Some(from) = all.get(depth) else { return each(&self.row) };
+        let width = self.row.len();
+        let mut matched = false;
+        for row in self.candidates(depth, from, cx, budget)? {
+            self.row.extend(row);
+            let mut holds = true;
+            for condition in &from.filter {
+                holds = holds && condition.holds(cx, &self.row)?;
+            }
+            matched |= holds;
+            for condition in &from.after {
+                holds = holds && condition.holds(cx, &self.row)?;
+            }
+            if holds {
+                self.level(depth + 1, cx, budget, each)?;
+            }
+            self.row.truncate(width);
+        }
+        if from.is_outer && !matched {
+            self.row.extend(std::iter::repeat_n(Value::Null, from.width));
+            let mut holds = true;
+            for condition in &from.after {
+                holds = holds && condition.holds(cx, &self.row)?;
+            }
+            if holds {
+                self.level(depth + 1, cx, budget, each)?;
+            }
+            self.row.truncate(width);
+        }
+        Ok(())
+    }
+
+    fn candidates(
+        &mut self,
+        depth: usize,
+        from: &From,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Vec<Record>> {
+        let made = match &from.source {
+            Source::Made(rows) => rows.clone(),
+            Source::Query(inner) if inner.is_correlated => {
+                return Ok((*inner.rows(cx, &self.row, budget)?).clone());
+            }
+            Source::Query(inner) => inner.rows(cx, &self.row, budget)?,
+            Source::Function(function, arguments, numbered) => {
+                let arguments: Result<Row> =
+                    arguments.iter().map(|expr| Ok(expr.eval(cx, &self.row)?.into_owned())).collect();
+                let mut rows = function.rows(&arguments?, budget)?;
+                if *numbered {
+                    rows.iter_mut().zip(1_i64..).for_each(|(row, number)| row.push(Value::Int8(number)));
+                }
+                return Ok(rows);
+            }
+            Source::Table(_) => return Err(crate::expr::bug("a table that was not read")),
+        };
+        let kept = match self.kept.get(depth) {
+            Some(Some(kept)) => kept.clone(),
+            _ => {
+                let kept = Arc::new(Kept::new(from, made, cx)?);
+                if let Some(slot) = self.kept.get_mut(depth) {
+                    *slot = Some(kept.clone());
+                }
+                kept
+            }
+        };
+        if kept.pairs.is_empty() {
+            return Ok((*kept.rows).clone());
+        }
+        let before = kept.pairs.iter().map(|(_, before)| Ok(vec![before.eval(cx, &self.row)?.into_owned()]));
+        let Some(wanted) = exec::join_identity(before)? else { return Ok(Vec::new()) };
+        let numbers = kept.by_value.get(&wanted).map(Vec::as_slice).unwrap_or_default();
+        Ok(numbers.iter().filter_map(|number| kept.rows.get(*number).cloned()).collect())
+    }
+}
+
+impl Kept {
+    fn new(from: &From, rows: Rows, cx: &Context<'_>) -> Result<Self> {
+        let side = |expr: &Expr| {
+            let (mut here, mut before) = (false, false);
+            expr.columns(&mut |column| if column < from.start { before = true } else { here = true });
+            (here, before)
+        };
+        let mut pairs = Vec::new();
+        for condition in &from.filter {
+            if let Expr::Compare(Compare::Eq, left, right) = condition {
+                match (side(left), side(right)) {
+                    ((true, false), (false, _)) => pairs.push(((**left).clone(), (**right).clone())),
+                    ((false, _), (true, false)) => pairs.push(((**right).clone(), (**left).clone())),
+                    _ => {}
+                }
+            }
+        }
+        let shift = |expr: &Expr| {
+            expr.clone().rewrite(&mut |part| match part {
+                Expr::Column(column) => Some(Expr::Column(column - from.start)),
+                _ => None,
+            })
+        };
+        let here: Vec<Expr> = pairs.iter().map(|(here, _)| shift(here)).collect();
+        let mut by_value: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
+        if !here.is_empty() {
+            for (number, row) in rows.iter().enumerate() {
+                let values = here.iter().map(|expr| Ok(vec![expr.eval(cx, row)?.into_owned()]));
+                if let Some(identity) = exec::join_identity(values)? {
+                    by_value.entry(identity).or_default().push(number);
+                }
+            }
+        }
+        Ok(Self { rows, pairs, by_value })
+    }
+}
+
+impl Inner {
+    /// Its rows beside a row of the query around.
+    fn rows(&self, cx: &Context<'_>, input: &dyn Input, budget: &Budget) -> Result<Rows> {
+        if !self.is_correlated {
+            if let Some(kept) = self.kept.get() {
+                return Ok(kept.clone());
+            }
+            let rows = Arc::new(self.node.run(cx, budget)?);
+            return Ok(self.kept.get_or_init(|| rows).clone());
+        }
+        let mut node = (*self.node).clone();
+        let mut failed = None;
+        node.settle_outer(0, &mut |column| match input.column(column) {
+            Ok(value) => Expr::Const(value.into_owned()),
+            Err(error) => {
+                failed = Some(error);
+                Expr::Const(Value::Null)
+            }
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Arc::new(node.run(cx, budget)?)),
+        }
+    }
+
+    /// Its value beside a row of the query around.
+    pub(crate) fn eval(&self, cx: &Context<'_>, input: &dyn Input) -> Result<Value<'static>> {
+        let budget = Budget::new(crate::budget::MEMORY_BYTES_MAX);
+        let rows = self.rows(cx, input, &budget)?;
+        let mut firsts = rows.iter().filter_map(|row| row.first().cloned());
+        Ok(match (&self.asked, &self.left) {
+            (Asked::Exists, _) => Value::Bool(!rows.is_empty()),
+            (Asked::List, Some(left)) => {
+                let value = left.eval(cx, input)?;
+                crate::expr::contained(&value, firsts.map(Ok))?
+            }
+            (Asked::List, None) => {
+                let ropewalk::tables::Type::Array(element) = self.ty else {
+                    return Err(crate::expr::bug("an array without elements"));
+                };
+                let array = ropewalk::tables::Array::new(element, firsts.collect::<Vec<_>>());
+                Value::Array(array.map_err(|_| crate::expr::bug("values that make no array"))?)
+            }
+            (Asked::Scalar, _) if rows.len() > 1 => {
+                let message = "more than one row returned by a subquery used as an expression";
+                return Err(SqlError::new(state::CARDINALITY_VIOLATION, message));
+            }
+            (Asked::Scalar, _) => firsts.next().unwrap_or(Value::Null),
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! `to_char` of times: a template of fields, such as `YYYY-MM-DD HH24:MI:SS`.
+//!
+//! Text in double quotes and everything that is no field stands as it is. `FM` before a field leaves its padding out. What
+//! PostgreSQL has beyond these fields is refused, never printed as it stands.
+
+use crate::datetime::{self, DAY};
+use crate::error::{Result, SqlError};
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+
+/// The fields, longer ones before those that begin like them.
+const FIELDS: [&str; 43] = [
+    "HH24", "HH12", "HH", "MI", "MS", "US", "SSSS", "SS", "AM", "PM", "am", "pm", "YYYY", "YYY", "YY",
+    "IYYY", "MONTH", "Month", "month", "MON", "Mon", "mon", "MM", "DAY", "Day", "day", "DDD", "DD", "DY",
+    "Dy", "dy", "D", "IW", "WW", "Q", "CC", "J", "TZ", "tz", "OF", "ID", "W", "Y",
+];
+
+/// Fields that are PostgreSQL's and not ours.
+const REFUSED: [&str; 5] = ["RM", "rm", "BC", "AD", "TH"];
+
+struct Moment {
+    year: i64,
+    month: i64,
+    day: i64,
+    days: i64,
+    micros: i64,
+    is_zoned: bool,
+}
+
+impl Moment {
+    fn of_year(&self) -> i64 {
+        self.days - datetime::days(self.year, 1, 1) + 1
+    }
+
+    fn weekday(&self) -> i64 {
+        (self.days + 4).rem_euclid(7)
+    }
+
+    /// The field's text, and to what width its number is padded.
+    fn field(&self, field: &str) -> (String, usize) {
+        let seconds = self.micros / 1_000_000;
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let number = |value: i64, width: usize| (value.to_string(), width);
+        let name = |names: &[&str], place: i64| {
+            let place = usize::try_from(place).unwrap_or_default();
+            names.get(place).copied().unwrap_or_default().to_owned()
+        };
+        let cased = |text: String| {
+            let short = field.len() == 3 && field.to_uppercase() == "MON" || field.len() == 2;
+            let text: String = if short { text.chars().take(3).collect() } else { text };
+            let text = match field.chars().nth(1) {
+                Some(c) if c.is_uppercase() => text.to_uppercase(),
+                _ if field.starts_with(char::is_lowercase) => text.to_lowercase(),
+                _ => text,
+            };
+            // Names in full are filled up to the longest there is.
+            (if short { text } else { format!("{text:<9}") }, 0)
+        };
+        let half = if hour < 12 { "am" } else { "pm" };
+        match field {
+            "HH24" => number(hour, 2),
+            "HH12" | "HH" => number((hour + 11) % 12 + 1, 2),
+            "MI" => number(minute, 2),
+            "SS" => number(second, 2),
+            "SSSS" => number(seconds, 0),
+            "MS" => number(self.micros % 1_000_000 / 1000, 3),
+            "US" => number(self.micros % 1_000_000, 6),
+            "AM" | "PM" => (half.to_uppercase(), 0),
+            "am" | "pm" => (half.to_owned(), 0),
+            "YYYY" => number(self.year, 4),
+            "YYY" => number(self.year % 1000, 3),
+            "YY" => number(self.year % 100, 2),
+            "Y" => number(self.year % 10, 1),
+            "IYYY" => number(crate::function::iso_week(self.days).0, 4),
+            "IW" => number(crate::function::iso_week(self.days).1, 2),
+            "MM" => number(self.month, 2),
+            "DD" => number(self.day, 2),
+            "DDD" => number(self.of_year(), 3),
+            "D" => number(self.weekday() + 1, 0),
+            "ID" => number((self.days + 3).rem_euclid(7) + 1, 0),
+            "WW" => number((self.of_year() - 1) / 7 + 1, 2),
+            "W" => number((self.day - 1) / 7 + 1, 0),
+            "Q" => number((self.month + 2) / 3, 0),
+            "CC" => number((self.year + 99) / 100, 2),
+            "J" => number(self.days + 2_440_588, 0),
+            "TZ" => (if self.is_zoned { "UTC" } else { "" }.to_owned(), 0),
+            "tz" => (if self.is_zoned { "utc" } else { "" }.to_owned(), 0),
+            "OF" => ("+00".to_owned(), 0),
+            _ if field.to_uppercase().starts_with("MON") => cased(name(&MONTHS, self.month - 1)),
+            _ => cased(name(&DAYS, self.weekday())),
+        }
+    }
+}
+
+/// A time by a template. `micros` since 1970.
+///
+/// # Errors
+/// 0A000 for fields that are not served.
+pub(crate) fn to_char(micros: i64, is_zoned: bool, template: &str) -> Result<String> {
+    if matches!(micros, i64::MAX | i64::MIN) {
+        return Ok(String::new());
+    }
+    let days = micros.div_euclid(DAY);
+    let (year, month, day) = datetime::civil(days);
+    let moment = Moment { year, month, day, days, micros: micros.rem_euclid(DAY), is_zoned };
+    let mut out = String::new();
+    let mut rest = template;
+    let mut fills = true;
+    while let Some(c) = rest.chars().next() {
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let (text, behind) = quoted.split_once('"').unwrap_or((quoted, ""));
+            out += text;
+            rest = behind;
+            continue;
+        }
+        if let Some(behind) = rest.strip_prefix("FM").or_else(|| rest.strip_prefix("fm")) {
+            (fills, rest) = (false, behind);
+            continue;
+        }
+        if let Some(field) = REFUSED.iter().find(|field| rest.starts_with(**field)) {
+            return Err(SqlError::unsupported(
+                format!("{field} in to_char"),
+                "put letters that are no field in double quotes",
+            ));
+        }
+        // Numbers may be asked for in small letters.
+        let upper =
+            |field: &&&str| rest.get(..field.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(field));
+        let exact = FIELDS.iter().find(|field| rest.starts_with(**field));
+        match exact.or_else(|| FIELDS.iter().find(upper)) {
+            Some(field) => {
+                let (text, width) = moment.field(field);
+                out += &if fills { format!("{text:0>width$}") } else { text.trim_end().to_owned() };
+                rest = rest.get(field.len()..).unwrap_or_default();
+                fills = true;
+            }
+            None => {
+                out.push(c);
+                rest = rest.get(c.len_utf8()..).unwrap_or_default();
+            }
+        }
+    }
+    Ok(out)
+}
