@@ -365,12 +365,14 @@ mod tests {
             (r#"{"gauge":{"dataPoints":[{"timeUnixNano":"soon"}]}}"#, "timeUnixNano cannot be read"),
             (r#"{"gauge":{"dataPoints":[{"timeUnixNano":1.5}]}}"#, "out of range"),
             (r#"{"gauge":{"dataPoints":[{"exemplars":[{"traceId":"abc"}]}]}}"#, "traceId cannot be read"),
-            (r#"{"name":"#, "EOF"),
+            (r#"{"name":"#, "expected value"),
         ] {
             let json = format!(r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{metric}]}}]}}]}}"#);
             let error = to_protobuf(json.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(words), "{metric}: {error}");
         }
+        let cut = to_protobuf(br#"{"resourceMetrics":[{"#).unwrap_err().to_string();
+        assert!(cut.contains("EOF"), "{cut}");
         assert!(to_protobuf(b"[]").is_err() && to_protobuf(b"{} {}").is_err());
         let deep = format!("{}{}", r#"{"arrayValue":{"values":["#.repeat(100), "]}}".repeat(100));
         let deep = format!(r#"{{"resourceMetrics":[{{"resource":{{"attributes":[{{"value":{deep}}}]}}}}]}}"#);
