@@ -59,6 +59,8 @@ pub struct KvTransaction {
     oldest: Option<Snapshot>,
     /// Statements read no newer commits any more.
     stays: bool,
+    /// Statements begin when the caller says so, and not with each operation of a model.
+    marks: bool,
     /// Ranges that are read from a snapshot of their own.
     beside: Vec<Beside>,
 }
@@ -94,6 +96,7 @@ impl KvTransaction {
             guards: Vec::new(),
             oldest: None,
             stays: false,
+            marks: false,
             beside: Vec::new(),
         }
     }
@@ -118,8 +121,21 @@ impl KvTransaction {
         !self.range_deletes.is_empty() || self.writes.values().any(|writes| !writes.is_empty())
     }
 
-    /// Begins a statement: with [`Isolation::ReadCommitted`] it reads the newest commit.
+    /// Begins an operation of a model, which is a statement of its own unless the caller [marks](Self::mark_statement) them.
     pub fn begin_statement(&mut self) {
+        if !self.marks {
+            self.advance();
+        }
+    }
+
+    /// Begins a statement of several operations: whatever is read and written up to the next mark is of one snapshot. With
+    /// [`Isolation::ReadCommitted`] that is the newest commit.
+    pub fn mark_statement(&mut self) {
+        self.marks = true;
+        self.advance();
+    }
+
+    fn advance(&mut self) {
         if self.isolation == Isolation::ReadCommitted && !self.stays {
             let earlier = std::mem::replace(&mut self.snapshot, self.engine.snapshot());
             if self.oldest.is_none() && !self.guards.is_empty() {

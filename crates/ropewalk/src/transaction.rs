@@ -50,6 +50,13 @@ impl Transaction {
         Snapshot { inner: self.kv.snapshot().clone() }
     }
 
+    /// Begins a statement of several operations: what is read and written up to the next call is of one snapshot, so that a
+    /// value which is read and then written cannot have changed between. Without a call each operation of a transaction with
+    /// [`Isolation::ReadCommitted`] is a statement of its own. At the other levels the whole transaction reads one snapshot anyway.
+    pub fn begin_statement(&mut self) {
+        self.kv.mark_statement();
+    }
+
     /// The value of `key`, own writes included.
     ///
     /// # Errors

@@ -208,6 +208,7 @@ impl Session {
         let standing = self.standing();
         match &mut self.open {
             Some(open) => {
+                open.transaction.begin_statement();
                 let access = Access::Transaction(&self.db, &mut open.transaction);
                 Prepared::plan(statement, types, access, standing)
             }
@@ -312,6 +313,7 @@ impl Session {
         let interrupt = &self.interrupt();
         self.alone(isolation, durability, attempts, |db, transaction| {
             let env = db.engine().env();
+            transaction.begin_statement();
             prepared.renew(Access::Transaction(db, transaction))?;
             let bound = prepared.bound(params)?;
             let cx = Context { params: &bound, answers: &[], now: env.clock.wall_micros(), env, interrupt };
@@ -364,6 +366,7 @@ impl Session {
             ));
         }
         let env = self.db.engine().env();
+        open.transaction.begin_statement();
         prepared.renew(Access::Transaction(&self.db, &mut open.transaction))?;
         let bound = prepared.bound(params)?;
         let cx = Context { params: &bound, answers: &[], now: open.now, env, interrupt };
@@ -382,10 +385,11 @@ impl Session {
         }
     }
 
-    /// The open transaction, in which a statement is about to run.
+    /// The open transaction, in which a statement begins.
     pub(crate) fn transaction(&mut self) -> Option<&mut Transaction> {
         let open = self.open.as_deref_mut()?;
         open.has_run = true;
+        open.transaction.begin_statement();
         Some(&mut open.transaction)
     }
 
@@ -816,6 +820,7 @@ impl Session {
             let env = self.db.engine().env();
             let cx = Context { params: &[], answers: &[], now: open.now, env, interrupt };
             let (transaction, created) = (&mut open.transaction, &mut open.created);
+            transaction.begin_statement();
             let mut ddl = Ddl { db: &self.db, transaction, cx, created, notice: None };
             return ddl.run(statement)?.ok_or_else(|| unsupported(statement));
         }

@@ -142,3 +142,35 @@ fn a_transaction_that_only_read_tables_touches_no_log() {
         assert_eq!(tx.commit().unwrap(), None);
     }
 }
+
+#[test]
+fn a_statement_of_several_operations_reads_one_snapshot_at_read_committed() {
+    let db = open();
+    let balance = |tx: &mut Transaction| {
+        let table = tx.tables().table("accounts").unwrap();
+        let row = tx.tables().get(&table, &[1_i64.into()]).unwrap().unwrap();
+        row.column("balance").unwrap().as_integer().unwrap()
+    };
+    let raise = || {
+        let mut other = db.begin();
+        add(&mut other, 1, 1000).unwrap();
+        other.commit().unwrap();
+    };
+    let mut tx = db.begin_with(Isolation::ReadCommitted);
+    tx.begin_statement();
+    let read = balance(&mut tx);
+    raise();
+    assert_eq!(balance(&mut tx), read, "a statement sees one state");
+    let table = tx.tables().table("accounts").unwrap();
+    tx.tables().update(&table, &[1_i64.into()], &[("balance", (read + 1).into())]).unwrap();
+    assert!(tx.commit().unwrap_err().is_conflict(), "the other's change would be lost");
+    // The next statement sees what was committed before it.
+    let mut tx = db.begin_with(Isolation::ReadCommitted);
+    tx.begin_statement();
+    assert_eq!(balance(&mut tx), 1100);
+    raise();
+    tx.begin_statement();
+    assert_eq!(balance(&mut tx), 2100);
+    add(&mut tx, 1, 1).unwrap();
+    tx.commit().unwrap();
+}

@@ -187,3 +187,34 @@ fn writers_of_many_threads_lose_nothing() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(rows(&mut s, "SELECT sum(balance) FROM accounts", &[]), ["200"]);
 }
+
+#[test]
+fn updates_at_read_committed_lose_nothing() {
+    let db = Database::in_memory().unwrap();
+    let mut s = Session::new(db.clone());
+    s.execute("CREATE TABLE tellers (id int PRIMARY KEY, balance int NOT NULL)", &[]).unwrap();
+    s.execute("INSERT INTO tellers VALUES (1, 0), (2, 0), (3, 0), (4, 0)", &[]).unwrap();
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let mut session = Session::new(db.clone());
+            thread::spawn(move || {
+                let sql = "UPDATE tellers SET balance = balance + 1 WHERE id = $1";
+                let mut update = session.prepare(sql).unwrap();
+                for turn in 0..1000 {
+                    loop {
+                        session.execute("BEGIN ISOLATION LEVEL READ COMMITTED", &[]).unwrap();
+                        session.run(&mut update, &[Value::Int4(1 + turn % 4)]).unwrap();
+                        // A statement between the write and the commit.
+                        session.execute("SELECT 1", &[]).unwrap();
+                        match session.execute("COMMIT", &[]) {
+                            Ok(_) => break,
+                            Err(error) => assert_eq!(error.state.0, "40001", "{error}"),
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(rows(&mut s, "SELECT sum(balance) FROM tellers", &[]), ["4000"]);
+}
