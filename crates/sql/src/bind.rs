@@ -5,21 +5,19 @@
 
 use ropewalk::tables::{Numeric, Type, Value};
 use sqlparser::ast;
-use sqlparser::ast::{BinaryOperator, UnaryOperator};
+use sqlparser::ast::BinaryOperator;
 
-use crate::aggregate::{self, Aggregate};
-use crate::arith::{Arith, Compare};
-use crate::array_query::gathered;
-use crate::bind_catalog::{is_vector, plus_one, qualified};
+use crate::aggregate::Aggregate;
+use crate::arith::Compare;
+use crate::bind_catalog::{is_vector, plus_one};
 use crate::cast::{Strength, allowed};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
-use crate::function::{self, element_of};
-use crate::like::{Like, compile};
+use crate::function::element_of;
 use crate::plan::Planner;
-use crate::scope::{Scope, folded, no_operator, parts, unknown_column};
+use crate::scope::{Scope, folded, no_operator, unknown_column};
 use crate::text::from_text;
-use crate::types::{self, common, is_integer, is_numeric, rank, shown, type_name};
+use crate::types::{self, common, is_numeric, shown, type_name};
 
 /// Deepest nesting of an expression.
 const DEPTH_MAX: usize = 200;
@@ -52,36 +50,8 @@ pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
     SqlError::unsupported(what, "rewrite the expression without it")
 }
 
-pub(crate) fn comparison(op: &BinaryOperator) -> Option<Compare> {
-    Some(match op {
-        BinaryOperator::Eq => Compare::Eq,
-        BinaryOperator::NotEq => Compare::Ne,
-        BinaryOperator::Lt => Compare::Lt,
-        BinaryOperator::LtEq => Compare::Le,
-        BinaryOperator::Gt => Compare::Gt,
-        BinaryOperator::GtEq => Compare::Ge,
-        _ => return None,
-    })
-}
-
-fn arithmetic(op: &BinaryOperator) -> Option<Arith> {
-    Some(match op {
-        BinaryOperator::Plus => Arith::Add,
-        BinaryOperator::Minus => Arith::Sub,
-        BinaryOperator::Multiply => Arith::Mul,
-        BinaryOperator::Divide => Arith::Div,
-        BinaryOperator::Modulo => Arith::Rem,
-        BinaryOperator::BitwiseAnd => Arith::BitAnd,
-        BinaryOperator::BitwiseOr => Arith::BitOr,
-        BinaryOperator::PGBitwiseXor => Arith::BitXor,
-        BinaryOperator::PGBitwiseShiftLeft => Arith::ShiftLeft,
-        BinaryOperator::PGBitwiseShiftRight => Arith::ShiftRight,
-        _ => return None,
-    })
-}
-
 /// The value of a number as it is written.
-fn number(digits: &str) -> Result<Typed> {
+pub(crate) fn number(digits: &str) -> Result<Typed> {
     if let Ok(small) = digits.parse::<i32>() {
         return Ok(Typed::new(Expr::Const(Value::Int4(small)), Type::INT4));
     }
@@ -442,7 +412,7 @@ impl<'b, 'a> Binder<'b, 'a> {
     }
 
     /// All as the one type that they have in common.
-    fn unified(&mut self, all: Vec<Typed>, what: &str) -> Result<(Vec<Expr>, Type)> {
+    pub(crate) fn unified(&mut self, all: Vec<Typed>, what: &str) -> Result<(Vec<Expr>, Type)> {
         let mut ty: Option<Type> = None;
         for found in all.iter().filter_map(|bound| bound.ty) {
             ty = Some(match ty {
@@ -458,324 +428,6 @@ impl<'b, 'a> Binder<'b, 'a> {
         let settled: Result<Vec<_>> =
             all.into_iter().map(|bound| self.settle(bound, ty, Strength::Implicit)).collect();
         Ok((settled?, ty))
-    }
-
-    /// `left op right`, both brought together.
-    pub(crate) fn compare(&mut self, op: Compare, left: Typed, right: Typed) -> Result<Expr> {
-        let together = match (left.ty, right.ty) {
-            // Numbers compare by value whatever their types, so none needs a cast.
-            (Some(a), Some(b)) if rank(a).is_some() && rank(b).is_some() => None,
-            (Some(a), Some(b)) => {
-                Some(common(a, b).ok_or_else(|| no_operator(op.symbol(), left.ty, right.ty))?)
-            }
-            (Some(ty), None) | (None, Some(ty)) => Some(ty),
-            (None, None) => Some(Type::TEXT),
-        };
-        let (left, right) = match together {
-            None => (left.expr, right.expr),
-            Some(ty) => {
-                ordered(ty, op.symbol())?;
-                // A number's literal in quotes is read as the widest of its kind: no limit rounds it.
-                let ty = if is_numeric(ty) { Type::NUMERIC } else { ty };
-                (self.settle(left, ty, Strength::Implicit)?, self.settle(right, ty, Strength::Implicit)?)
-            }
-        };
-        Ok(Expr::Compare(op, Box::new(left), Box::new(right)))
-    }
-
-    fn binary(&mut self, left: &ast::Expr, op: &BinaryOperator, right: &ast::Expr) -> Result<Typed> {
-        use BinaryOperator as B;
-        if let (Some(op), ast::Expr::Tuple(lefts), ast::Expr::Tuple(rights)) = (comparison(op), left, right) {
-            return self.tuples(op, lefts, rights);
-        }
-        let plain = qualified(op);
-        let op = plain.as_ref().unwrap_or(op);
-        if let Some(bound) = self.with_interval(left, op, right)? {
-            return Ok(bound);
-        }
-        let (left, right) = (self.bind(left)?, self.bind(right)?);
-        if let Some(op) = comparison(op) {
-            return Ok(Typed::new(self.compare(op, left, right)?, Type::BOOL));
-        }
-        if let Some(op) = arithmetic(op) {
-            return self.arithmetic(op, left, right);
-        }
-        match op {
-            B::StringConcat
-                if [left.ty, right.ty].iter().flatten().any(|ty| matches!(ty, Type::Array(_))) =>
-            {
-                let scalar = |ty: Option<Type>| matches!(ty, Some(Type::Scalar(_)));
-                let name = match (left.ty, right.ty) {
-                    (a, _) if scalar(a) => "array_prepend",
-                    (_, b) if scalar(b) => "array_append",
-                    _ => "array_cat",
-                };
-                self.call(name, vec![left, right])
-            }
-            B::ArrowAt => self.call("*contained", vec![left, right]),
-            B::PGOverlap => self.call("*overlaps", vec![left, right]),
-            B::HashArrow => self.call("*path", vec![left, right]),
-            B::HashLongArrow => self.call("*path_text", vec![left, right]),
-            B::StringConcat => {
-                let texts = [left.ty, right.ty].iter().flatten().any(|ty| *ty == Type::TEXT)
-                    || left.ty.is_none() && right.ty.is_none();
-                if !texts
-                    && (left.ty.is_some() && right.ty.is_some()
-                        || [left.ty, right.ty].iter().flatten().any(|ty| matches!(ty, Type::Array(_))))
-                {
-                    return Err(no_operator("||", left.ty, right.ty));
-                }
-                let left = self.settle(left, Type::TEXT, Strength::Assignment)?;
-                let right = self.settle(right, Type::TEXT, Strength::Assignment)?;
-                Ok(Typed::new(Expr::Concat(Box::new(left), Box::new(right)), Type::TEXT))
-            }
-            B::PGRegexMatch | B::PGRegexIMatch | B::PGRegexNotMatch | B::PGRegexNotIMatch => {
-                let fold = matches!(op, B::PGRegexIMatch | B::PGRegexNotIMatch);
-                let negated = matches!(op, B::PGRegexNotMatch | B::PGRegexNotIMatch);
-                let text = Box::new(self.settle(left, Type::TEXT, Strength::Implicit)?);
-                let matches = match self.settle(right, Type::TEXT, Strength::Implicit)? {
-                    Expr::Const(Value::Text(pattern)) => Expr::Matches(text, compile(&pattern, fold)?),
-                    pattern => Expr::MatchesOf(text, Box::new(pattern), fold),
-                };
-                Ok(Typed::new(negated_if(negated, matches), Type::BOOL))
-            }
-            B::Arrow | B::LongArrow => {
-                let symbol = if *op == B::Arrow { "->" } else { "->>" };
-                let step = match right.ty {
-                    Some(ty) if is_integer(ty) => right.expr,
-                    None | Some(Type::TEXT) => self.settle(right.clone(), Type::TEXT, Strength::Implicit)?,
-                    _ => return Err(no_operator(symbol, left.ty, right.ty)),
-                };
-                if left.ty.is_some_and(|ty| ty != Type::JSON) {
-                    return Err(no_operator(symbol, left.ty, right.ty));
-                }
-                let document = Box::new(self.settle(left, Type::JSON, Strength::Implicit)?);
-                let as_text = *op == B::LongArrow;
-                let ty = if as_text { Type::TEXT } else { Type::JSON };
-                Ok(Typed::new(Expr::Json(document, Box::new(step), as_text), ty))
-            }
-            B::AtArrow => self.contains(left, right),
-            B::PGExp => self.call("power", vec![left, right]),
-            B::PGStartsWith => self.call("starts_with", vec![left, right]),
-            other => Err(unsupported(format!("the operator {other}"))),
-        }
-    }
-
-    /// `array @> array`: every element of the right one is among those of the left one.
-    fn contains(&mut self, left: Typed, right: Typed) -> Result<Typed> {
-        let ty = match (left.ty, right.ty) {
-            (Some(ty @ Type::Array(_)), None) => ty,
-            (Some(ty @ Type::Array(_)), Some(other)) if ty == other => ty,
-            _ => return Err(no_operator("@>", left.ty, right.ty)),
-        };
-        let (array, wanted) =
-            (self.settle(left, ty, Strength::Implicit)?, self.settle(right, ty, Strength::Implicit)?);
-        let items: Vec<Expr> = match wanted {
-            Expr::ArrayOf(_, items) => items,
-            Expr::Const(Value::Array(items)) => {
-                let items: std::result::Result<Vec<_>, _> =
-                    items.iter().map(|item| item.map(|item| Expr::Const(item.into_owned()))).collect();
-                items.map_err(|error| SqlError::new(state::DATA_CORRUPTED, error.to_string()))?
-            }
-            wanted => {
-                return self.call("*contains", vec![Typed::new(array, ty), Typed::new(wanted, ty)]);
-            }
-        };
-        let among = |item| Expr::Any(Compare::Eq, Box::new(item), Box::new(array.clone()), false);
-        let mut all: Vec<Expr> = items.into_iter().map(among).collect();
-        // What contains nothing more is still no NULL.
-        all.push(Expr::IsNull(Box::new(array.clone()), true));
-        Ok(Typed::new(Expr::And(all), Type::BOOL))
-    }
-
-    /// `(a, b) = (c, d)`, and `<>`; the orders of rows as what they mean column by column.
-    fn tuples(&mut self, op: Compare, lefts: &[ast::Expr], rights: &[ast::Expr]) -> Result<Typed> {
-        if lefts.len() != rights.len() || lefts.is_empty() {
-            return Err(SqlError::new(state::SYNTAX_ERROR, "unequal number of entries in row expressions"));
-        }
-        let mut pairs = Vec::new();
-        for (left, right) in lefts.iter().zip(rights) {
-            pairs.push((self.bind(left)?, self.bind(right)?));
-        }
-        let expr = match op {
-            Compare::Eq | Compare::Ne => {
-                let each: Result<Vec<_>> =
-                    pairs.into_iter().map(|(l, r)| self.compare(Compare::Eq, l, r)).collect();
-                negated_if(op == Compare::Ne, Expr::And(each?))
-            }
-            _ => {
-                // a < c OR (a = c AND (b < d OR ...)), from the last column on.
-                let strict = if matches!(op, Compare::Lt | Compare::Le) { Compare::Lt } else { Compare::Gt };
-                let mut whole: Option<Expr> = None;
-                for (left, right) in pairs.into_iter().rev() {
-                    whole = Some(match whole {
-                        None => self.compare(op, left, right)?,
-                        Some(rest) => {
-                            let before = self.compare(strict, left.clone(), right.clone())?;
-                            let equal = self.compare(Compare::Eq, left, right)?;
-                            Expr::Or(vec![before, Expr::And(vec![equal, rest])])
-                        }
-                    });
-                }
-                whole.ok_or_else(|| crate::expr::bug("a row without columns"))?
-            }
-        };
-        Ok(Typed::new(expr, Type::BOOL))
-    }
-
-    fn arithmetic(&mut self, op: Arith, left: Typed, right: Typed) -> Result<Typed> {
-        let error = no_operator(op.symbol(), left.ty, right.ty);
-        let plain = |ty: Type| if is_numeric(ty) { Type::NUMERIC } else { ty };
-        match (left.ty, right.ty, op) {
-            (Some(Type::DATE), Some(Type::INT2 | Type::INT4), Arith::Add | Arith::Sub) => {
-                let expr = Expr::Arith(op, Type::DATE, Box::new(left.expr), Box::new(right.expr));
-                return Ok(Typed::new(expr, Type::DATE));
-            }
-            (Some(Type::INT2 | Type::INT4), Some(Type::DATE), Arith::Add) => {
-                let expr = Expr::Arith(op, Type::DATE, Box::new(right.expr), Box::new(left.expr));
-                return Ok(Typed::new(expr, Type::DATE));
-            }
-            (Some(Type::DATE), Some(Type::DATE), Arith::Sub) => {
-                let expr = Expr::Arith(op, Type::INT4, Box::new(left.expr), Box::new(right.expr));
-                return Ok(Typed::new(expr, Type::INT4));
-            }
-            _ => {}
-        }
-        let ty = match (left.ty, right.ty) {
-            (Some(a), Some(b)) => match (rank(a), rank(b)) {
-                // A single with anything but a single is a double, as in PostgreSQL.
-                (Some(x), Some(y)) if x.max(y) == 4 && x != y => Type::FLOAT8,
-                (Some(_), Some(_)) => plain(common(a, b).ok_or(error.clone())?),
-                _ => return Err(error),
-            },
-            (Some(ty), None) | (None, Some(ty)) if rank(ty).is_some() => plain(ty),
-            _ => return Err(error),
-        };
-        if op.is_bitwise() && !is_integer(ty) || op == Arith::Rem && matches!(ty, Type::FLOAT4 | Type::FLOAT8)
-        {
-            return Err(error);
-        }
-        // A shift is of the type of what is shifted.
-        let ty = match (op, left.ty) {
-            (Arith::ShiftLeft | Arith::ShiftRight, Some(left)) => left,
-            _ => ty,
-        };
-        let left = self.settle(left, ty, Strength::Implicit)?;
-        let right = match op {
-            Arith::ShiftLeft | Arith::ShiftRight => right.expr,
-            _ => self.settle(right, ty, Strength::Implicit)?,
-        };
-        Ok(Typed::new(Expr::Arith(op, ty, Box::new(left), Box::new(right)), ty))
-    }
-
-    fn unary(&mut self, op: &UnaryOperator, inner: &ast::Expr) -> Result<Typed> {
-        if let (UnaryOperator::Minus, ast::Expr::Value(value)) = (op, inner)
-            && let ast::Value::Number(digits, false) = &value.value
-        {
-            return number(&format!("-{digits}"));
-        }
-        let bound = self.bind(inner)?;
-        match op {
-            UnaryOperator::Not => {
-                if bound.ty.is_some_and(|ty| ty != Type::BOOL) {
-                    let message =
-                        format!("argument of NOT must be type boolean, not type {}", shown(bound.ty));
-                    return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
-                }
-                let inner = self.settle(bound, Type::BOOL, Strength::Implicit)?;
-                Ok(Typed::new(Expr::Not(Box::new(inner)), Type::BOOL))
-            }
-            UnaryOperator::Plus | UnaryOperator::Minus => {
-                let ty = bound.ty.unwrap_or(Type::FLOAT8);
-                if rank(ty).is_none() {
-                    let message = format!("operator does not exist: {op} {}", type_name(ty));
-                    return Err(SqlError::new(state::UNDEFINED_FUNCTION, message));
-                }
-                let ty = if is_numeric(ty) { Type::NUMERIC } else { ty };
-                let inner = self.settle(bound, ty, Strength::Implicit)?;
-                let negated = *op == UnaryOperator::Minus;
-                Ok(Typed::new(if negated { Expr::Negate(Box::new(inner)) } else { inner }, ty))
-            }
-            UnaryOperator::PGAbs => self.call("abs", vec![bound]),
-            UnaryOperator::PGSquareRoot => self.call("sqrt", vec![bound]),
-            other => Err(unsupported(format!("the operator {other}"))),
-        }
-    }
-
-    fn like(
-        &mut self,
-        inner: &ast::Expr,
-        pattern: &ast::Expr,
-        escape: Option<&ast::ValueWithSpan>,
-        fold: bool,
-    ) -> Result<Expr> {
-        let bad = || {
-            SqlError::new(state::INVALID_ESCAPE_SEQUENCE, "invalid escape string")
-                .hint("the escape string is empty or one character")
-        };
-        let escape = match escape.map(|value| &value.value) {
-            None => Some('\\'),
-            Some(ast::Value::SingleQuotedString(text)) => {
-                let mut chars = text.chars();
-                let first = chars.next();
-                if chars.next().is_some() {
-                    return Err(bad());
-                }
-                first
-            }
-            Some(_) => return Err(bad()),
-        };
-        let bound = self.bind(inner)?;
-        let pattern = self.bind(pattern)?;
-        if [bound.ty, pattern.ty].iter().flatten().any(|ty| *ty != Type::TEXT) {
-            return Err(no_operator(if fold { "~~*" } else { "~~" }, bound.ty, pattern.ty));
-        }
-        let text = Box::new(self.settle(bound, Type::TEXT, Strength::Implicit)?);
-        Ok(match self.settle(pattern, Type::TEXT, Strength::Implicit)? {
-            Expr::Const(Value::Text(pattern)) => Expr::Like(text, Like::new(&pattern, escape, fold)?),
-            pattern => Expr::LikeOf(text, Box::new(pattern), escape, fold),
-        })
-    }
-
-    fn any_all(
-        &mut self,
-        left: &ast::Expr,
-        op: &BinaryOperator,
-        right: &ast::Expr,
-        all: bool,
-    ) -> Result<Typed> {
-        let word = if all { "ALL" } else { "ANY" };
-        let op = comparison(op).ok_or_else(|| unsupported(format!("{op} {word}")))?;
-        let right = match right {
-            ast::Expr::Nested(inner) => inner,
-            other => other,
-        };
-        if let ast::Expr::Subquery(query) = right {
-            if self.planner.is_small {
-                return self.any_of(left, op, query, all);
-            }
-            if op == Compare::Eq && !all {
-                let (number, ty) = self.planner.subquery(query, self.scope, true)?;
-                let inner = Box::new(self.bind_as(left, ty, Strength::Implicit)?);
-                return Ok(Typed::new(Expr::InSubquery(inner, number), Type::BOOL));
-            }
-            return Err(unsupported(format!("{} {word} (subquery)", op.symbol())));
-        }
-        let (left, right) = (self.bind(left)?, self.bind(right)?);
-        let element = match (left.ty, right.ty) {
-            (_, Some(Type::Array(element))) => Type::Scalar(element),
-            (Some(Type::Scalar(scalar)), None) => Type::Scalar(scalar),
-            _ => {
-                let message = format!("op {word} (array) requires array on right side");
-                return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
-            }
-        };
-        let array = self.settle(right, element.array(), Strength::Implicit)?;
-        let left = match left.ty {
-            Some(ty) if rank(ty).is_some() && rank(element).is_some() => left.expr,
-            _ => self.settle(left, element, Strength::Implicit)?,
-        };
-        Ok(Typed::new(Expr::Any(op, Box::new(left), Box::new(array), all), Type::BOOL))
     }
 
     fn case(
@@ -803,130 +455,6 @@ impl<'b, 'a> Binder<'b, 'a> {
         let otherwise = if otherwise.is_some() { results.pop().map(Box::new) } else { None };
         Ok(Typed::new(Expr::Case(whens.into_iter().zip(results).collect(), otherwise), ty))
     }
-
-    fn function(&mut self, function: &ast::Function) -> Result<Typed> {
-        let name = match parts(&function.name)?.as_slice() {
-            [name] => name.clone(),
-            [schema, name] if schema == "pg_catalog" || schema == "information_schema" => name.clone(),
-            _ => return Err(unsupported(format!("the function {}", function.name))),
-        };
-        let ast::Function {
-            name: _,
-            uses_odbc_syntax: false,
-            parameters: ast::FunctionArguments::None,
-            args,
-            filter,
-            null_treatment: None,
-            over,
-            within_group,
-        } = function
-        else {
-            return Err(unsupported(format!("the call {function}")));
-        };
-        if !within_group.is_empty() && (over.is_some() || !aggregate::is_of_ordered_set(&name)) {
-            return Err(unsupported(format!("the call {function}")));
-        }
-        if let Some(over) = over {
-            return self.window(&name, function, over);
-        }
-        let none =
-            ast::FunctionArgumentList { duplicate_treatment: None, args: Vec::new(), clauses: Vec::new() };
-        let list = match args {
-            ast::FunctionArguments::None => &none,
-            ast::FunctionArguments::List(list) => list,
-            ast::FunctionArguments::Subquery(query) if name == "array" && self.planner.is_small => {
-                return self.array_of(query);
-            }
-            ast::FunctionArguments::Subquery(query) if name == "array" && filter.is_none() => {
-                return self.bind(&ast::Expr::Subquery(Box::new(gathered(query)?)));
-            }
-            ast::FunctionArguments::Subquery(_) => return Err(unsupported(format!("the call {function}"))),
-        };
-        if aggregate::is_aggregate(&name) {
-            return self.aggregate(&name, list, filter.as_deref(), within_group);
-        }
-        if filter.is_some() || list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
-            return Err(unsupported(format!("the call {function}")));
-        }
-        let mut arguments = Vec::new();
-        for argument in &list.args {
-            match argument {
-                ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => {
-                    arguments.push(self.bind(expr)?)
-                }
-                other => return Err(unsupported(format!("the argument {other}"))),
-            }
-        }
-        self.call(&name, arguments)
-    }
-
-    /// A call by name.
-    pub(crate) fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed> {
-        let now = || Box::new(Expr::Call(function::Function::Now, Vec::new()));
-        match (name, arguments.as_slice()) {
-            ("coalesce", [_, ..]) => {
-                let (parts, ty) = self.unified(arguments, "COALESCE")?;
-                return Ok(Typed::new(Expr::Coalesce(parts), ty));
-            }
-            ("nullif", [left, right]) => {
-                let ty = left.ty.or(right.ty).unwrap_or(Type::TEXT);
-                let equal = self.compare(Compare::Eq, left.clone(), right.clone())?;
-                let left = self.settle(left.clone(), ty, Strength::Implicit)?;
-                let whens = vec![(equal, Expr::Const(Value::Null))];
-                return Ok(Typed::new(Expr::Case(whens, Some(Box::new(left))), ty));
-            }
-            ("current_date", []) => return Ok(Typed::new(Expr::Cast(now(), Type::DATE), Type::DATE)),
-            ("localtimestamp", []) => {
-                return Ok(Typed::new(Expr::Cast(now(), Type::TIMESTAMP), Type::TIMESTAMP));
-            }
-            ("localtime", []) => return Ok(Typed::new(Expr::Cast(now(), Type::TIME), Type::TIME)),
-            ("version", []) => {
-                let version = concat!("PostgreSQL 15.0 (Ropewalk ", env!("CARGO_PKG_VERSION"), ")");
-                return Ok(Typed::new(Expr::Const(Value::text(version)), Type::TEXT));
-            }
-            ("set_config", [_, _, _]) => return self.set_config(arguments),
-            ("current_schema", []) => return Ok(Typed::new(Expr::Const(Value::text("public")), Type::TEXT)),
-            ("pg_typeof", [argument]) => {
-                return Ok(Typed::new(Expr::Const(Value::text(shown(argument.ty))), Type::TEXT));
-            }
-            _ => {}
-        }
-        let types: Vec<Option<Type>> = arguments.iter().map(|argument| argument.ty).collect();
-        let unknown = || {
-            let types: Vec<String> = types.iter().map(|ty| shown(*ty)).collect();
-            let message = format!("function {name}({}) does not exist", types.join(", "));
-            SqlError::new(state::UNDEFINED_FUNCTION, message).hint(
-                "no function matches the name and argument types; you might need to add explicit type casts",
-            )
-        };
-        if crate::small::SetFunction::is_known(name) {
-            return Err(unsupported(format!("{name} here, which answers rows")));
-        }
-        let Some(resolved) = function::resolve(name, &types) else {
-            return self.catalog_call(name, arguments)?.ok_or_else(unknown);
-        };
-        // Functions that join texts take what there is; all others ask for their types.
-        let strength =
-            if matches!(name, "concat" | "concat_ws" | "format" | "quote_literal" | "quote_nullable") {
-                Strength::Assignment
-            } else {
-                Strength::Implicit
-            };
-        let mut settled = Vec::with_capacity(arguments.len());
-        for (argument, ty) in arguments.into_iter().zip(&resolved.arguments) {
-            let fits = argument.ty.is_none_or(|found| allowed(found, *ty, strength))
-                || argument.ty == Some(Type::INT8) && *ty == Type::INT4;
-            if !fits {
-                return Err(unknown());
-            }
-            settled.push(self.settle(argument, *ty, Strength::Assignment)?);
-        }
-        let expr = Expr::Call(resolved.function, settled);
-        Ok(match name {
-            "date_part" => Typed::new(Expr::Cast(Box::new(expr), Type::FLOAT8), Type::FLOAT8),
-            _ => Typed::new(expr, resolved.result),
-        })
-    }
 }
 
 pub(crate) fn negated_if(negated: bool, expr: Expr) -> Expr {
@@ -934,7 +462,7 @@ pub(crate) fn negated_if(negated: bool, expr: Expr) -> Expr {
 }
 
 /// Refuses what has no order, and so no equality.
-fn ordered(ty: Type, symbol: &str) -> Result<()> {
+pub(crate) fn ordered(ty: Type, symbol: &str) -> Result<()> {
     if ty.is_ordered() { Ok(()) } else { Err(no_operator(symbol, Some(ty), Some(ty))) }
 }
 

@@ -17,16 +17,14 @@ use sqlparser::ast;
 use crate::access::Access;
 use crate::announce::Announcements;
 use crate::budget::Budget;
-use crate::ddl::{Ddl, create_index_concurrently};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::interrupt::{Canceller, Interrupt};
 use crate::parse::{self, Statement};
-use crate::plan::{ResultColumn, Standing};
+use crate::plan::Standing;
 use crate::prepared::{Outcome, Plan, Prepared};
-use crate::scope::{folded, parts};
-use crate::settings::{Settings, isolation_name, shown_name};
-use crate::utility::Utility;
+use crate::session_transaction::Open;
+use crate::settings::{Settings, isolation_name};
 
 /// Statements that a session keeps planned, by their text.
 const CACHED_MAX: usize = 512;
@@ -44,36 +42,16 @@ pub enum Status {
     Failed,
 }
 
-struct Open {
-    transaction: Transaction,
-    isolation: Isolation,
-    read_only: bool,
-    /// When it began, microseconds since 1970.
-    now: i64,
-    /// Names of savepoints in order; a released one has none and still stands in the transaction's own list.
-    savepoints: Vec<Option<String>>,
-    /// Tables that it created.
-    created: Vec<String>,
-    /// The session's settings when it began: what a rollback goes back to.
-    before: Arc<Settings>,
-    /// Its settings after a commit: without those of SET LOCAL.
-    pub(crate) lasting: Arc<Settings>,
-    /// A statement ran: the isolation stands.
-    has_run: bool,
-    /// Begun by several statements in one text, not by BEGIN.
-    is_implicit: bool,
-}
-
 /// One client's session over a database. Not shared between threads; make one per client, they are cheap.
 pub struct Session {
-    db: Database,
+    pub(crate) db: Database,
     pub(crate) settings: Arc<Settings>,
-    open: Option<Box<Open>>,
-    has_failed: bool,
-    cached: HashMap<String, Prepared>,
-    named: HashMap<String, Prepared>,
+    pub(crate) open: Option<Box<Open>>,
+    pub(crate) has_failed: bool,
+    pub(crate) cached: HashMap<String, Prepared>,
+    pub(crate) named: HashMap<String, Prepared>,
     canceller: Canceller,
-    announcements: Announcements,
+    pub(crate) announcements: Announcements,
     /// Commits are handed over, into `pending`, instead of waited for.
     pub(crate) submits: bool,
     pub(crate) pending: Option<PendingCommit>,
@@ -204,7 +182,7 @@ impl Session {
         self.failing(prepared)
     }
 
-    fn plan(&mut self, statement: Arc<Statement>, types: &[Option<Type>]) -> Result<Prepared> {
+    pub(crate) fn plan(&mut self, statement: Arc<Statement>, types: &[Option<Type>]) -> Result<Prepared> {
         let standing = self.standing();
         match &mut self.open {
             Some(open) => {
@@ -322,7 +300,7 @@ impl Session {
         })
     }
 
-    fn alone<R>(
+    pub(crate) fn alone<R>(
         &mut self,
         isolation: Isolation,
         durability: ropewalk::Durability,
@@ -398,22 +376,6 @@ impl Session {
         self.open.as_ref().map_or_else(|| self.db.engine().env().clock.wall_micros(), |open| open.now)
     }
 
-    pub(crate) fn begin(&mut self, isolation: Isolation, read_only: bool, is_implicit: bool) {
-        self.open = Some(Box::new(Open {
-            transaction: self.db.begin_with(isolation),
-            isolation,
-            read_only,
-            now: self.db.engine().env().clock.wall_micros(),
-            savepoints: Vec::new(),
-            created: Vec::new(),
-            before: self.settings.clone(),
-            lasting: self.settings.clone(),
-            has_run: false,
-            is_implicit,
-        }));
-        self.has_failed = false;
-    }
-
     /// True in a transaction that nobody began in so many words.
     pub(crate) fn is_implicit(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.is_implicit)
@@ -427,442 +389,6 @@ impl Session {
     pub(crate) fn savepoints(&self) -> Option<usize> {
         self.open.as_ref().map(|open| open.savepoints.len())
     }
-
-    /// Forgets the transaction.
-    fn end(&mut self) -> Option<Box<Open>> {
-        self.has_failed = false;
-        self.announcements.take();
-        let open = self.open.take()?;
-        self.settings = open.before.clone();
-        Some(open)
-    }
-
-    pub(crate) fn commit(&mut self) -> Result<Outcome> {
-        let failed = self.has_failed;
-        let said = self.announcements.take();
-        let durability = self.settings.durability;
-        match self.end() {
-            None => Ok(no_transaction("COMMIT")),
-            Some(_) if failed => Ok(Outcome::of("ROLLBACK")),
-            Some(open) => {
-                let lasting = open.lasting.clone();
-                match self.submits {
-                    true => self.pending = open.transaction.submit_with(durability)?,
-                    false => drop(open.transaction.commit_with(durability)?),
-                }
-                self.announcements.commit(said);
-                self.settings = lasting;
-                Ok(Outcome::of("COMMIT"))
-            }
-        }
-    }
-
-    /// Everything but SELECT, INSERT, UPDATE and DELETE.
-    fn other(&mut self, statement: &Statement, params: &[Value<'_>]) -> Result<Outcome> {
-        use ast::Statement as S;
-        if !params.is_empty() {
-            let message = format!("the statement takes 0 parameters, {} were given", params.len());
-            return Err(SqlError::new(state::UNDEFINED_PARAMETER, message));
-        }
-        let statement = match statement {
-            Statement::Sql(statement) => statement,
-            Statement::Utility(utility) => return self.utility(utility),
-        };
-        match statement {
-            S::StartTransaction { modes, begin, modifier: None, statements, exception: None, .. }
-                if statements.is_empty() =>
-            {
-                let command = if *begin { "BEGIN" } else { "START TRANSACTION" };
-                let (isolation, read_only) = modes_of(modes)?;
-                match &mut self.open {
-                    None => self.begin(
-                        isolation.unwrap_or(self.settings.isolation),
-                        read_only.unwrap_or(self.settings.read_only),
-                        false,
-                    ),
-                    Some(open) if open.is_implicit => open.is_implicit = false,
-                    Some(_) => {
-                        let message = "there is already a transaction in progress";
-                        let notice = SqlError::new(state::ACTIVE_SQL_TRANSACTION, message);
-                        return Ok(Outcome { notice: Some(notice), ..Outcome::of(command) });
-                    }
-                }
-                Ok(Outcome::of(command))
-            }
-            S::Commit { chain: false, end: _, modifier: None } => self.commit(),
-            S::Rollback { chain: false, savepoint: None } => Ok(match self.end() {
-                Some(_) => Outcome::of("ROLLBACK"),
-                None => no_transaction("ROLLBACK"),
-            }),
-            S::Rollback { chain: false, savepoint: Some(name) } => self.rollback_to(&folded(name)),
-            S::Savepoint { name } => {
-                let open = self.inside("SAVEPOINT")?;
-                open.transaction.savepoint();
-                open.savepoints.push(Some(folded(name)));
-                Ok(Outcome::of("SAVEPOINT"))
-            }
-            S::ReleaseSavepoint { name } => self.release(&folded(name)),
-            S::Set(set) => self.set(set),
-            S::Reset(ast::ResetStatement { reset }) => {
-                match reset {
-                    ast::Reset::ALL => {
-                        let fresh = self.settings.fresh();
-                        self.change_settings(false, |settings| {
-                            *settings = fresh.clone();
-                            Ok(())
-                        })?;
-                    }
-                    ast::Reset::ConfigurationParameter(name) => {
-                        let name = parts(name)?.join(".");
-                        let value = self.settings.fresh().show(&name)?;
-                        self.change_settings(false, |settings| settings.set(&name, &value))?;
-                    }
-                }
-                Ok(Outcome::of("RESET"))
-            }
-            S::ShowVariable { variable } => {
-                let name = shown_name(variable);
-                let value = match (name.as_str(), &self.open) {
-                    ("transaction_isolation", Some(open)) => isolation_name(open.isolation).to_owned(),
-                    ("transaction_read_only", Some(open)) => {
-                        (if open.read_only { "on" } else { "off" }).to_owned()
-                    }
-                    (name, _) => self.settings.show(name)?,
-                };
-                let columns = Some(vec![ResultColumn { name, ty: Type::TEXT }].into());
-                Ok(Outcome { columns, rows: vec![vec![Value::text(value)]], ..Outcome::of("SHOW") })
-            }
-            S::Prepare { name, data_types, statement } => {
-                let name = folded(name);
-                if self.named.contains_key(&name) {
-                    let message = format!("prepared statement \"{name}\" already exists");
-                    return Err(SqlError::new(state::DUPLICATE_PREPARED_STATEMENT, message));
-                }
-                let types: Result<Vec<_>> =
-                    data_types.iter().map(|ty| crate::types::plain(ty).map(Some)).collect();
-                let prepared = self.plan(Arc::new(Statement::Sql((**statement).clone())), &types?)?;
-                self.named.insert(name, prepared);
-                Ok(Outcome::of("PREPARE"))
-            }
-            S::Execute {
-                name: Some(name),
-                parameters,
-                immediate: false,
-                into,
-                using,
-                output: false,
-                default: false,
-                ..
-            } if into.is_empty() && using.is_empty() => {
-                self.execute_named(&parts(name)?.join("."), parameters)
-            }
-            S::Deallocate { name, prepare: _ } => {
-                let name = folded(name);
-                if name == "all" {
-                    self.named.clear();
-                } else if self.named.remove(&name).is_none() {
-                    return Err(no_prepared(&name));
-                }
-                Ok(Outcome::of("DEALLOCATE"))
-            }
-            // There are no cursors but the portals of the protocol.
-            S::Close { cursor: ast::CloseCursor::All } => Ok(Outcome::of("CLOSE CURSOR ALL")),
-            S::Discard { object_type: ast::DiscardObject::ALL } if self.open.is_none() => {
-                self.named.clear();
-                self.cached.clear();
-                self.settings = Arc::new(self.settings.fresh());
-                self.announcements.leave();
-                Ok(Outcome::of("DISCARD ALL"))
-            }
-            other => self.define(other),
-        }
-    }
-
-    /// Statements that we read ourselves.
-    fn utility(&mut self, utility: &Utility) -> Result<Outcome> {
-        match utility {
-            Utility::Copy(_) => Err(crate::expr::bug("a COPY without a plan")),
-            Utility::Vacuum { command, tables } => {
-                if *command == "VACUUM" && self.open.as_ref().is_some_and(|open| !open.is_implicit) {
-                    let message = "VACUUM cannot run inside a transaction block";
-                    return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
-                }
-                // Space comes back by compaction, which runs by itself, and paths are chosen without statistics.
-                self.known(tables)?;
-                Ok(Outcome::of(command))
-            }
-            Utility::LockForReading(tables) => {
-                self.inside("LOCK TABLE")?;
-                // What this mode promises, that the tables stay as they are seen, a snapshot gives anyway.
-                self.known(tables)?;
-                Ok(Outcome::of("LOCK TABLE"))
-            }
-            Utility::ShowAll => {
-                let rows = self.settings.all().into_iter();
-                let row = |(name, value, about): (&str, String, &str)| {
-                    vec![Value::text(name.to_owned()), Value::text(value), Value::text(about.to_owned())]
-                };
-                let rows: Vec<_> = rows.map(row).collect();
-                let column = |name: &str| ResultColumn { name: name.into(), ty: Type::TEXT };
-                let columns = Some(["name", "setting", "description"].map(column).to_vec().into());
-                Ok(Outcome { columns, rows, ..Outcome::of("SHOW") })
-            }
-        }
-    }
-
-    /// These tables must be there.
-    fn known(&mut self, tables: &[String]) -> Result<()> {
-        let db = self.db.clone();
-        let snapshot = db.snapshot();
-        let mut access = match self.transaction() {
-            Some(transaction) => Access::Transaction(&db, transaction),
-            None => Access::Snapshot(&db, &snapshot),
-        };
-        tables.iter().try_for_each(|table| access.table(table).map(|_| ()))
-    }
-
-    fn inside(&mut self, what: &str) -> Result<&mut Open> {
-        self.open.as_deref_mut().ok_or_else(|| {
-            let message = format!("{what} can only be used in transaction blocks");
-            SqlError::new(state::NO_ACTIVE_SQL_TRANSACTION, message)
-        })
-    }
-
-    fn rollback_to(&mut self, name: &str) -> Result<Outcome> {
-        let open = self.inside("ROLLBACK TO SAVEPOINT")?;
-        let place = open.savepoints.iter().rposition(|known| known.as_deref() == Some(name));
-        let place = place.ok_or_else(|| no_savepoint(name))?;
-        while open.savepoints.len() > place {
-            open.savepoints.pop();
-            open.transaction.rollback_to_savepoint();
-        }
-        // It stays, to be rolled back to again.
-        open.transaction.savepoint();
-        open.savepoints.push(Some(name.to_owned()));
-        self.announcements.back_to(place);
-        self.has_failed = false;
-        Ok(Outcome::of("ROLLBACK"))
-    }
-
-    fn release(&mut self, name: &str) -> Result<Outcome> {
-        let open = self.inside("RELEASE SAVEPOINT")?;
-        let place = open.savepoints.iter().rposition(|known| known.as_deref() == Some(name));
-        let place = place.ok_or_else(|| no_savepoint(name))?;
-        open.savepoints.iter_mut().skip(place).for_each(|known| *known = None);
-        Ok(Outcome::of("RELEASE"))
-    }
-
-    fn set(&mut self, set: &ast::Set) -> Result<Outcome> {
-        let done = Ok(Outcome::of("SET"));
-        match set {
-            ast::Set::SetTransaction { modes, snapshot: None, session: false } => {
-                let db = self.db.clone();
-                let open = self.inside("SET TRANSACTION")?;
-                let (isolation, read_only) = modes_of(modes)?;
-                if let Some(isolation) = isolation.filter(|isolation| *isolation != open.isolation) {
-                    if open.has_run || !open.savepoints.is_empty() {
-                        let message = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
-                        return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
-                    }
-                    open.isolation = isolation;
-                    open.transaction = db.begin_with(isolation);
-                }
-                open.read_only = read_only.unwrap_or(open.read_only);
-                done
-            }
-            ast::Set::SetTransaction { modes, snapshot: None, session: true } => {
-                let (isolation, read_only) = modes_of(modes)?;
-                self.change_settings(false, |settings| {
-                    settings.isolation = isolation.unwrap_or(settings.isolation);
-                    settings.read_only = read_only.unwrap_or(settings.read_only);
-                    Ok(())
-                })?;
-                done
-            }
-            ast::Set::SingleAssignment {
-                scope: scope @ (None | Some(ast::ContextModifier::Session | ast::ContextModifier::Local)),
-                hivevar: false,
-                variable,
-                values,
-            } => {
-                let is_local = *scope == Some(ast::ContextModifier::Local);
-                let text = |value: &ast::Expr| match value {
-                    ast::Expr::Value(value) => match &value.value {
-                        ast::Value::SingleQuotedString(text) => text.clone(),
-                        other => other.to_string(),
-                    },
-                    ast::Expr::Identifier(ident) => folded(ident),
-                    other => other.to_string(),
-                };
-                let name = parts(variable)?.join(".");
-                let value = match values.as_slice() {
-                    [ast::Expr::Identifier(word)]
-                        if word.quote_style.is_none() && folded(word) == "default" =>
-                    {
-                        self.settings.fresh().show(&name)?
-                    }
-                    values => values.iter().map(text).collect::<Vec<_>>().join(", "),
-                };
-                self.set_one(&name, &value, is_local)
-            }
-            ast::Set::SetTimeZone { local, value } => {
-                let value = value.to_string();
-                self.set_one("timezone", value.trim_matches('\''), *local)
-            }
-            ast::Set::SetNames { charset_name, collation_name: None } => {
-                self.set_one("client_encoding", &charset_name.value, false)
-            }
-            other => Err(unsupported(other)),
-        }
-    }
-
-    /// Sets a variable by its name. Outside of a transaction LOCAL lasts for no time at all.
-    pub(crate) fn set_one(&mut self, name: &str, value: &str, is_local: bool) -> Result<Outcome> {
-        match name {
-            "transaction_isolation" | "transaction_read_only" => {
-                let mode = if name == "transaction_isolation" {
-                    format!("ISOLATION LEVEL {value}")
-                } else {
-                    format!(
-                        "READ {}",
-                        if matches!(value, "on" | "true" | "1" | "yes") { "ONLY" } else { "WRITE" }
-                    )
-                };
-                return match parse::one(&format!("SET TRANSACTION {mode}"))? {
-                    Statement::Sql(ast::Statement::Set(set)) => self.set(&set),
-                    _ => Err(crate::expr::bug("a SET TRANSACTION that is none")),
-                };
-            }
-            _ => self.change_settings(is_local, |settings| settings.set(name, value))?,
-        }
-        if is_local && self.open.is_none() {
-            let message = "SET LOCAL can only be used in transaction blocks";
-            let notice = SqlError::new(state::NO_ACTIVE_SQL_TRANSACTION, message);
-            return Ok(Outcome { notice: Some(notice), ..Outcome::of("SET") });
-        }
-        Ok(Outcome::of("SET"))
-    }
-
-    /// Changes the settings: for the transaction, or for the session from here on, if the transaction commits.
-    fn change_settings(
-        &mut self,
-        is_local: bool,
-        change: impl Fn(&mut Settings) -> Result<()>,
-    ) -> Result<()> {
-        let mut settings = (*self.settings).clone();
-        change(&mut settings)?;
-        match &mut self.open {
-            None if is_local => return Ok(()),
-            None => {}
-            Some(_) if is_local => {}
-            Some(open) => {
-                let mut lasting = (*open.lasting).clone();
-                change(&mut lasting)?;
-                open.lasting = Arc::new(lasting);
-            }
-        }
-        self.settings = Arc::new(settings);
-        Ok(())
-    }
-
-    /// Does what the calls of `set_config` in a statement say, before it runs.
-    fn set_configs(&mut self, prepared: &Prepared, params: &[Value<'_>]) -> Result<()> {
-        if prepared.sets.is_empty() {
-            return Ok(());
-        }
-        let db = self.db.clone();
-        let bound = prepared.bound(params)?;
-        let env = db.engine().env();
-        let interrupt = &self.interrupt();
-        let cx = Context { params: &bound, answers: &[], now: self.now(), env, interrupt };
-        for set in &prepared.sets {
-            let (name, value, local) =
-                (set.name.constant(&cx)?, set.value.constant(&cx)?, set.is_local.constant(&cx)?);
-            let (Value::Text(name), Value::Text(value)) = (&name, &value) else { continue };
-            let done = self.set_one(&name.to_lowercase(), value, local == Value::Bool(true));
-            self.failing(done)?;
-        }
-        Ok(())
-    }
-
-    fn execute_named(&mut self, name: &str, parameters: &[ast::Expr]) -> Result<Outcome> {
-        let mut values = Vec::new();
-        for parameter in parameters {
-            let db = self.db.clone();
-            let snapshot = db.snapshot();
-            let access = Access::Snapshot(&db, &snapshot);
-            let mut planner = crate::plan::Planner::new(access, crate::scope::Params::default());
-            let scope = crate::scope::Scope::default();
-            let (expr, _) =
-                crate::bind::Binder::new(&mut planner, &scope, "EXECUTE").bind_closed(parameter)?;
-            let env = db.engine().env();
-            let interrupt = &self.interrupt();
-            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
-            values.push(expr.constant(&cx)?);
-        }
-        let Some((name, mut prepared)) = self.named.remove_entry(name) else { return Err(no_prepared(name)) };
-        let outcome = self.run(&mut prepared, &values);
-        self.named.insert(name, prepared);
-        outcome
-    }
-
-    /// Statements that announce, and those that change definitions.
-    fn define(&mut self, statement: &ast::Statement) -> Result<Outcome> {
-        if let Some(outcome) = self.announce(statement)? {
-            return Ok(outcome);
-        }
-        let interrupt = &self.interrupt();
-        if let Some(open) = self.open.as_mut() {
-            open.has_run = true;
-            if open.read_only {
-                return Err(read_only(statement));
-            }
-            let env = self.db.engine().env();
-            let cx = Context { params: &[], answers: &[], now: open.now, env, interrupt };
-            let (transaction, created) = (&mut open.transaction, &mut open.created);
-            transaction.begin_statement();
-            let mut ddl = Ddl { db: &self.db, transaction, cx, created, notice: None };
-            return ddl.run(statement)?.ok_or_else(|| unsupported(statement));
-        }
-        let Settings { durability, attempts, .. } = *self.settings;
-        if let ast::Statement::CreateIndex(create) = statement
-            && create.concurrently
-        {
-            let mut transaction = self.db.begin();
-            let env = self.db.engine().env();
-            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
-            create_index_concurrently(&self.db, &mut transaction, cx, create)?;
-            return Ok(Outcome::of("CREATE INDEX"));
-        }
-        self.alone(Isolation::Serializable, durability, attempts, |db, transaction| {
-            let env = db.engine().env();
-            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
-            let mut created = Vec::new();
-            let mut ddl = Ddl { db, transaction, cx, created: &mut created, notice: None };
-            ddl.run(statement)?.ok_or_else(|| unsupported(statement))
-        })
-    }
-}
-
-fn modes_of(modes: &[ast::TransactionMode]) -> Result<(Option<Isolation>, Option<bool>)> {
-    let (mut isolation, mut read_only) = (None, None);
-    for mode in modes {
-        match mode {
-            ast::TransactionMode::AccessMode(mode) => {
-                read_only = Some(*mode == ast::TransactionAccessMode::ReadOnly)
-            }
-            ast::TransactionMode::IsolationLevel(level) => {
-                isolation = Some(match level {
-                    ast::TransactionIsolationLevel::Serializable => Isolation::Serializable,
-                    ast::TransactionIsolationLevel::RepeatableRead
-                    | ast::TransactionIsolationLevel::Snapshot => Isolation::Snapshot,
-                    ast::TransactionIsolationLevel::ReadCommitted
-                    | ast::TransactionIsolationLevel::ReadUncommitted => Isolation::ReadCommitted,
-                });
-            }
-        }
-    }
-    Ok((isolation, read_only))
 }
 
 /// Statements that decide themselves about transactions.
@@ -887,27 +413,14 @@ fn failed() -> SqlError {
     SqlError::new(state::IN_FAILED_SQL_TRANSACTION, message)
 }
 
-fn read_only(statement: impl std::fmt::Display) -> SqlError {
+pub(crate) fn read_only(statement: impl std::fmt::Display) -> SqlError {
     let text = statement.to_string();
     let command = text.split(' ').next().unwrap_or_default();
     let message = format!("cannot execute {command} in a read-only transaction");
     SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message)
 }
 
-fn no_transaction(command: &'static str) -> Outcome {
-    let notice = SqlError::new(state::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
-    Outcome { notice: Some(notice), ..Outcome::of(command) }
-}
-
-fn no_savepoint(name: &str) -> SqlError {
-    SqlError::new(state::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
-}
-
-fn no_prepared(name: &str) -> SqlError {
-    SqlError::new(state::INVALID_SQL_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
-}
-
-fn unsupported(statement: impl std::fmt::Display) -> SqlError {
+pub(crate) fn unsupported(statement: impl std::fmt::Display) -> SqlError {
     let text: String = statement.to_string().chars().take(80).collect();
     SqlError::unsupported(text, "it is not served yet")
 }

@@ -1,0 +1,141 @@
+//! Calls of functions, by name.
+
+use ropewalk::tables::{Type, Value};
+use sqlparser::ast;
+
+use crate::aggregate;
+use crate::arith::Compare;
+use crate::array_query::gathered;
+use crate::bind::{Binder, Typed, unsupported};
+use crate::cast::{Strength, allowed};
+use crate::error::{Result, SqlError, state};
+use crate::expr::Expr;
+use crate::function;
+use crate::scope::parts;
+use crate::types::shown;
+
+impl Binder<'_, '_> {
+    pub(crate) fn function(&mut self, function: &ast::Function) -> Result<Typed> {
+        let name = match parts(&function.name)?.as_slice() {
+            [name] => name.clone(),
+            [schema, name] if schema == "pg_catalog" || schema == "information_schema" => name.clone(),
+            _ => return Err(unsupported(format!("the function {}", function.name))),
+        };
+        let ast::Function {
+            name: _,
+            uses_odbc_syntax: false,
+            parameters: ast::FunctionArguments::None,
+            args,
+            filter,
+            null_treatment: None,
+            over,
+            within_group,
+        } = function
+        else {
+            return Err(unsupported(format!("the call {function}")));
+        };
+        if !within_group.is_empty() && (over.is_some() || !aggregate::is_of_ordered_set(&name)) {
+            return Err(unsupported(format!("the call {function}")));
+        }
+        if let Some(over) = over {
+            return self.window(&name, function, over);
+        }
+        let none =
+            ast::FunctionArgumentList { duplicate_treatment: None, args: Vec::new(), clauses: Vec::new() };
+        let list = match args {
+            ast::FunctionArguments::None => &none,
+            ast::FunctionArguments::List(list) => list,
+            ast::FunctionArguments::Subquery(query) if name == "array" && self.planner.is_small => {
+                return self.array_of(query);
+            }
+            ast::FunctionArguments::Subquery(query) if name == "array" && filter.is_none() => {
+                return self.bind(&ast::Expr::Subquery(Box::new(gathered(query)?)));
+            }
+            ast::FunctionArguments::Subquery(_) => return Err(unsupported(format!("the call {function}"))),
+        };
+        if aggregate::is_aggregate(&name) {
+            return self.aggregate(&name, list, filter.as_deref(), within_group);
+        }
+        if filter.is_some() || list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
+            return Err(unsupported(format!("the call {function}")));
+        }
+        let mut arguments = Vec::new();
+        for argument in &list.args {
+            match argument {
+                ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => {
+                    arguments.push(self.bind(expr)?)
+                }
+                other => return Err(unsupported(format!("the argument {other}"))),
+            }
+        }
+        self.call(&name, arguments)
+    }
+
+    /// A call by name.
+    pub(crate) fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed> {
+        let now = || Box::new(Expr::Call(function::Function::Now, Vec::new()));
+        match (name, arguments.as_slice()) {
+            ("coalesce", [_, ..]) => {
+                let (parts, ty) = self.unified(arguments, "COALESCE")?;
+                return Ok(Typed::new(Expr::Coalesce(parts), ty));
+            }
+            ("nullif", [left, right]) => {
+                let ty = left.ty.or(right.ty).unwrap_or(Type::TEXT);
+                let equal = self.compare(Compare::Eq, left.clone(), right.clone())?;
+                let left = self.settle(left.clone(), ty, Strength::Implicit)?;
+                let whens = vec![(equal, Expr::Const(Value::Null))];
+                return Ok(Typed::new(Expr::Case(whens, Some(Box::new(left))), ty));
+            }
+            ("current_date", []) => return Ok(Typed::new(Expr::Cast(now(), Type::DATE), Type::DATE)),
+            ("localtimestamp", []) => {
+                return Ok(Typed::new(Expr::Cast(now(), Type::TIMESTAMP), Type::TIMESTAMP));
+            }
+            ("localtime", []) => return Ok(Typed::new(Expr::Cast(now(), Type::TIME), Type::TIME)),
+            ("version", []) => {
+                let version = concat!("PostgreSQL 15.0 (Ropewalk ", env!("CARGO_PKG_VERSION"), ")");
+                return Ok(Typed::new(Expr::Const(Value::text(version)), Type::TEXT));
+            }
+            ("set_config", [_, _, _]) => return self.set_config(arguments),
+            ("current_schema", []) => return Ok(Typed::new(Expr::Const(Value::text("public")), Type::TEXT)),
+            ("pg_typeof", [argument]) => {
+                return Ok(Typed::new(Expr::Const(Value::text(shown(argument.ty))), Type::TEXT));
+            }
+            _ => {}
+        }
+        let types: Vec<Option<Type>> = arguments.iter().map(|argument| argument.ty).collect();
+        let unknown = || {
+            let types: Vec<String> = types.iter().map(|ty| shown(*ty)).collect();
+            let message = format!("function {name}({}) does not exist", types.join(", "));
+            SqlError::new(state::UNDEFINED_FUNCTION, message).hint(
+                "no function matches the name and argument types; you might need to add explicit type casts",
+            )
+        };
+        if crate::small::SetFunction::is_known(name) {
+            return Err(unsupported(format!("{name} here, which answers rows")));
+        }
+        let Some(resolved) = function::resolve(name, &types) else {
+            return self.catalog_call(name, arguments)?.ok_or_else(unknown);
+        };
+        // Functions that join texts take what there is; all others ask for their types.
+        let strength =
+            if matches!(name, "concat" | "concat_ws" | "format" | "quote_literal" | "quote_nullable") {
+                Strength::Assignment
+            } else {
+                Strength::Implicit
+            };
+        let mut settled = Vec::with_capacity(arguments.len());
+        for (argument, ty) in arguments.into_iter().zip(&resolved.arguments) {
+            let fits = argument.ty.is_none_or(|found| allowed(found, *ty, strength))
+                || argument.ty == Some(Type::INT8) && *ty == Type::INT4;
+            if !fits {
+                return Err(unknown());
+            }
+            settled.push(self.settle(argument, *ty, Strength::Assignment)?);
+        }
+        let expr = Expr::Call(resolved.function, settled);
+        Ok(match name {
+            "date_part" => Typed::new(Expr::Cast(Box::new(expr), Type::FLOAT8), Type::FLOAT8),
+            _ => Typed::new(expr, resolved.result),
+        })
+    }
+}

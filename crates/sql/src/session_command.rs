@@ -1,0 +1,248 @@
+//! Statements that the session runs itself: everything but SELECT, INSERT, UPDATE and DELETE.
+
+use std::sync::Arc;
+
+use ropewalk::Isolation;
+use ropewalk::tables::{Type, Value};
+use sqlparser::ast;
+
+use crate::access::Access;
+use crate::ddl::{Ddl, create_index_concurrently};
+use crate::error::{Result, SqlError, state};
+use crate::expr::Context;
+use crate::parse::Statement;
+use crate::plan::ResultColumn;
+use crate::prepared::Outcome;
+use crate::scope::{folded, parts};
+use crate::session::{Session, read_only, unsupported};
+use crate::session_transaction::{modes_of, no_transaction};
+use crate::settings::{Settings, isolation_name, shown_name};
+use crate::utility::Utility;
+
+impl Session {
+    /// Everything but SELECT, INSERT, UPDATE and DELETE.
+    pub(crate) fn other(&mut self, statement: &Statement, params: &[Value<'_>]) -> Result<Outcome> {
+        use ast::Statement as S;
+        if !params.is_empty() {
+            let message = format!("the statement takes 0 parameters, {} were given", params.len());
+            return Err(SqlError::new(state::UNDEFINED_PARAMETER, message));
+        }
+        let statement = match statement {
+            Statement::Sql(statement) => statement,
+            Statement::Utility(utility) => return self.utility(utility),
+        };
+        match statement {
+            S::StartTransaction { modes, begin, modifier: None, statements, exception: None, .. }
+                if statements.is_empty() =>
+            {
+                let command = if *begin { "BEGIN" } else { "START TRANSACTION" };
+                let (isolation, read_only) = modes_of(modes)?;
+                match &mut self.open {
+                    None => self.begin(
+                        isolation.unwrap_or(self.settings.isolation),
+                        read_only.unwrap_or(self.settings.read_only),
+                        false,
+                    ),
+                    Some(open) if open.is_implicit => open.is_implicit = false,
+                    Some(_) => {
+                        let message = "there is already a transaction in progress";
+                        let notice = SqlError::new(state::ACTIVE_SQL_TRANSACTION, message);
+                        return Ok(Outcome { notice: Some(notice), ..Outcome::of(command) });
+                    }
+                }
+                Ok(Outcome::of(command))
+            }
+            S::Commit { chain: false, end: _, modifier: None } => self.commit(),
+            S::Rollback { chain: false, savepoint: None } => Ok(match self.end() {
+                Some(_) => Outcome::of("ROLLBACK"),
+                None => no_transaction("ROLLBACK"),
+            }),
+            S::Rollback { chain: false, savepoint: Some(name) } => self.rollback_to(&folded(name)),
+            S::Savepoint { name } => {
+                let open = self.inside("SAVEPOINT")?;
+                open.transaction.savepoint();
+                open.savepoints.push(Some(folded(name)));
+                Ok(Outcome::of("SAVEPOINT"))
+            }
+            S::ReleaseSavepoint { name } => self.release(&folded(name)),
+            S::Set(set) => self.set(set),
+            S::Reset(ast::ResetStatement { reset }) => {
+                match reset {
+                    ast::Reset::ALL => {
+                        let fresh = self.settings.fresh();
+                        self.change_settings(false, |settings| {
+                            *settings = fresh.clone();
+                            Ok(())
+                        })?;
+                    }
+                    ast::Reset::ConfigurationParameter(name) => {
+                        let name = parts(name)?.join(".");
+                        let value = self.settings.fresh().show(&name)?;
+                        self.change_settings(false, |settings| settings.set(&name, &value))?;
+                    }
+                }
+                Ok(Outcome::of("RESET"))
+            }
+            S::ShowVariable { variable } => {
+                let name = shown_name(variable);
+                let value = match (name.as_str(), &self.open) {
+                    ("transaction_isolation", Some(open)) => isolation_name(open.isolation).to_owned(),
+                    ("transaction_read_only", Some(open)) => {
+                        (if open.read_only { "on" } else { "off" }).to_owned()
+                    }
+                    (name, _) => self.settings.show(name)?,
+                };
+                let columns = Some(vec![ResultColumn { name, ty: Type::TEXT }].into());
+                Ok(Outcome { columns, rows: vec![vec![Value::text(value)]], ..Outcome::of("SHOW") })
+            }
+            S::Prepare { name, data_types, statement } => {
+                let name = folded(name);
+                if self.named.contains_key(&name) {
+                    let message = format!("prepared statement \"{name}\" already exists");
+                    return Err(SqlError::new(state::DUPLICATE_PREPARED_STATEMENT, message));
+                }
+                let types: Result<Vec<_>> =
+                    data_types.iter().map(|ty| crate::types::plain(ty).map(Some)).collect();
+                let prepared = self.plan(Arc::new(Statement::Sql((**statement).clone())), &types?)?;
+                self.named.insert(name, prepared);
+                Ok(Outcome::of("PREPARE"))
+            }
+            S::Execute {
+                name: Some(name),
+                parameters,
+                immediate: false,
+                into,
+                using,
+                output: false,
+                default: false,
+                ..
+            } if into.is_empty() && using.is_empty() => {
+                self.execute_named(&parts(name)?.join("."), parameters)
+            }
+            S::Deallocate { name, prepare: _ } => {
+                let name = folded(name);
+                if name == "all" {
+                    self.named.clear();
+                } else if self.named.remove(&name).is_none() {
+                    return Err(no_prepared(&name));
+                }
+                Ok(Outcome::of("DEALLOCATE"))
+            }
+            // There are no cursors but the portals of the protocol.
+            S::Close { cursor: ast::CloseCursor::All } => Ok(Outcome::of("CLOSE CURSOR ALL")),
+            S::Discard { object_type: ast::DiscardObject::ALL } if self.open.is_none() => {
+                self.named.clear();
+                self.cached.clear();
+                self.settings = Arc::new(self.settings.fresh());
+                self.announcements.leave();
+                Ok(Outcome::of("DISCARD ALL"))
+            }
+            other => self.define(other),
+        }
+    }
+
+    /// Statements that we read ourselves.
+    fn utility(&mut self, utility: &Utility) -> Result<Outcome> {
+        match utility {
+            Utility::Copy(_) => Err(crate::expr::bug("a COPY without a plan")),
+            Utility::Vacuum { command, tables } => {
+                if *command == "VACUUM" && self.open.as_ref().is_some_and(|open| !open.is_implicit) {
+                    let message = "VACUUM cannot run inside a transaction block";
+                    return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
+                }
+                // Space comes back by compaction, which runs by itself, and paths are chosen without statistics.
+                self.known(tables)?;
+                Ok(Outcome::of(command))
+            }
+            Utility::LockForReading(tables) => {
+                self.inside("LOCK TABLE")?;
+                // What this mode promises, that the tables stay as they are seen, a snapshot gives anyway.
+                self.known(tables)?;
+                Ok(Outcome::of("LOCK TABLE"))
+            }
+            Utility::ShowAll => {
+                let rows = self.settings.all().into_iter();
+                let row = |(name, value, about): (&str, String, &str)| {
+                    vec![Value::text(name.to_owned()), Value::text(value), Value::text(about.to_owned())]
+                };
+                let rows: Vec<_> = rows.map(row).collect();
+                let column = |name: &str| ResultColumn { name: name.into(), ty: Type::TEXT };
+                let columns = Some(["name", "setting", "description"].map(column).to_vec().into());
+                Ok(Outcome { columns, rows, ..Outcome::of("SHOW") })
+            }
+        }
+    }
+
+    /// These tables must be there.
+    fn known(&mut self, tables: &[String]) -> Result<()> {
+        let db = self.db.clone();
+        let snapshot = db.snapshot();
+        let mut access = match self.transaction() {
+            Some(transaction) => Access::Transaction(&db, transaction),
+            None => Access::Snapshot(&db, &snapshot),
+        };
+        tables.iter().try_for_each(|table| access.table(table).map(|_| ()))
+    }
+
+    fn execute_named(&mut self, name: &str, parameters: &[ast::Expr]) -> Result<Outcome> {
+        let mut values = Vec::new();
+        for parameter in parameters {
+            let db = self.db.clone();
+            let snapshot = db.snapshot();
+            let access = Access::Snapshot(&db, &snapshot);
+            let mut planner = crate::plan::Planner::new(access, crate::scope::Params::default());
+            let scope = crate::scope::Scope::default();
+            let (expr, _) =
+                crate::bind::Binder::new(&mut planner, &scope, "EXECUTE").bind_closed(parameter)?;
+            let env = db.engine().env();
+            let interrupt = &self.interrupt();
+            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
+            values.push(expr.constant(&cx)?);
+        }
+        let Some((name, mut prepared)) = self.named.remove_entry(name) else { return Err(no_prepared(name)) };
+        let outcome = self.run(&mut prepared, &values);
+        self.named.insert(name, prepared);
+        outcome
+    }
+
+    /// Statements that announce, and those that change definitions.
+    fn define(&mut self, statement: &ast::Statement) -> Result<Outcome> {
+        if let Some(outcome) = self.announce(statement)? {
+            return Ok(outcome);
+        }
+        let interrupt = &self.interrupt();
+        if let Some(open) = self.open.as_mut() {
+            open.has_run = true;
+            if open.read_only {
+                return Err(read_only(statement));
+            }
+            let env = self.db.engine().env();
+            let cx = Context { params: &[], answers: &[], now: open.now, env, interrupt };
+            let (transaction, created) = (&mut open.transaction, &mut open.created);
+            transaction.begin_statement();
+            let mut ddl = Ddl { db: &self.db, transaction, cx, created, notice: None };
+            return ddl.run(statement)?.ok_or_else(|| unsupported(statement));
+        }
+        let Settings { durability, attempts, .. } = *self.settings;
+        if let ast::Statement::CreateIndex(create) = statement
+            && create.concurrently
+        {
+            let mut transaction = self.db.begin();
+            let env = self.db.engine().env();
+            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
+            create_index_concurrently(&self.db, &mut transaction, cx, create)?;
+            return Ok(Outcome::of("CREATE INDEX"));
+        }
+        self.alone(Isolation::Serializable, durability, attempts, |db, transaction| {
+            let env = db.engine().env();
+            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
+            let mut created = Vec::new();
+            let mut ddl = Ddl { db, transaction, cx, created: &mut created, notice: None };
+            ddl.run(statement)?.ok_or_else(|| unsupported(statement))
+        })
+    }
+}
+
+fn no_prepared(name: &str) -> SqlError {
+    SqlError::new(state::INVALID_SQL_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
+}
