@@ -4,7 +4,8 @@
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast::{self, BinaryOperator};
 
-use crate::bind::{Binder, Typed, comparison, unsupported};
+use crate::bind::{Binder, Typed, unsupported};
+use crate::bind_operator::comparison;
 use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;

@@ -9,7 +9,7 @@ use ropewalk::Database;
 use ropewalk::Transaction;
 use ropewalk::tables::{
     Action, Binary, ColumnDef, DefaultValue, Expr as TableExpr, ForeignKeyDef, Function as TableFunction,
-    Identity, IndexDef, KeyOrder, Schema, TableDef, TablesError, TablesRead, Type, Unary,
+    Identity, IndexDef, KeyOrder, Schema, Steps, TableDef, TablesError, TablesRead, Type, Unary,
 };
 use sqlparser::ast;
 
@@ -20,11 +20,13 @@ use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, Expr};
 use crate::function::Function;
-use crate::parse;
+use crate::parse::{self, Statement};
 use crate::plan::{Planner, nothing_else};
 use crate::prepared::Outcome;
 use crate::scope::{Params, Scope, folded, table_name};
+use crate::sequences::Asks;
 use crate::types::{rank, with_modifiers};
+use crate::utility::{AddIdentity, SequenceChange, Utility};
 
 static CREATE_TABLE: LazyLock<Option<ast::CreateTable>> =
     LazyLock::new(|| match parse::template("CREATE TABLE t ()")? {
@@ -69,6 +71,8 @@ struct Defined {
     unique: Vec<Option<String>>,
     checks: Vec<(Option<String>, TableExpr)>,
     foreign: Vec<ast::ForeignKeyConstraint>,
+    /// How an identity column counts, if it says so.
+    steps: Option<Steps>,
 }
 
 /// Our expression in the model's language.
@@ -200,8 +204,20 @@ fn fresh(wanted: String, taken: &[String]) -> String {
 
 impl Ddl<'_> {
     /// Runs a statement that changes definitions; `None` when it is another kind.
-    pub(crate) fn run(&mut self, statement: &ast::Statement) -> Result<Option<Outcome>> {
-        let command = self.run_one(statement)?;
+    pub(crate) fn run(&mut self, statement: &Statement) -> Result<Option<Outcome>> {
+        let command = match statement {
+            Statement::Sql(statement) => self.run_one(statement)?,
+            Statement::Utility(Utility::Sequence(statement)) => Some(self.sequence(statement)?),
+            Statement::Utility(Utility::Comment { on, text }) => {
+                self.comment(on, text.as_deref())?;
+                Some("COMMENT")
+            }
+            Statement::Utility(Utility::Identity(statement)) => {
+                self.add_identity(statement)?;
+                Some("ALTER TABLE")
+            }
+            Statement::Utility(_) => None,
+        };
         Ok(command.map(|command| Outcome { notice: self.notice.take(), ..Outcome::of(command) }))
     }
 
@@ -239,7 +255,7 @@ impl Ddl<'_> {
                 object_type,
                 if_exists,
                 names,
-                cascade: _,
+                cascade,
                 restrict: _,
                 purge: false,
                 temporary: false,
@@ -264,13 +280,19 @@ impl Ddl<'_> {
                     }
                     "DROP VIEW"
                 }
+                ast::ObjectType::Sequence => {
+                    for name in names {
+                        self.drop_sequence(&table_name(name)?, *if_exists, *cascade)?;
+                    }
+                    "DROP SEQUENCE"
+                }
                 other => return Err(unsupported(format!("DROP {other}"))),
             },
             _ => return Ok(None),
         }))
     }
 
-    fn exists(&mut self, table: &str) -> Result<bool> {
+    pub(crate) fn exists(&mut self, table: &str) -> Result<bool> {
         match self.transaction.tables().table(table) {
             Ok(_) => Ok(true),
             Err(TablesError::UnknownTable { .. }) => Ok(false),
@@ -278,7 +300,7 @@ impl Ddl<'_> {
         }
     }
 
-    fn schema(&mut self, table: &str) -> Result<std::sync::Arc<Schema>> {
+    pub(crate) fn schema(&mut self, table: &str) -> Result<std::sync::Arc<Schema>> {
         let mut tables = self.transaction.tables();
         let handle = tables.table(table)?;
         Ok(tables.schema(&handle)?)
@@ -324,12 +346,13 @@ impl Ddl<'_> {
         match inner {
             Expr::Call(Function::Now, _) => return Ok(DefaultValue::Now),
             Expr::Call(Function::NewUuid, _) if inner == &expr => return Ok(DefaultValue::NewUuid),
+            Expr::Sequence(call, _) if call.asks == Asks::Next => return Ok(DefaultValue::Next(call.number)),
             _ => {}
         }
         if calls_anew(&expr) {
             return Err(SqlError::unsupported(
                 "this DEFAULT",
-                "a default is a constant, now(), current_date or gen_random_uuid()",
+                "a default is a constant, now(), current_date, gen_random_uuid() or nextval of a sequence",
             ));
         }
         Ok(match expr.constant(&self.cx)? {
@@ -348,6 +371,7 @@ impl Ddl<'_> {
             unique: Vec::new(),
             checks: Vec::new(),
             foreign: Vec::new(),
+            steps: None,
         };
         if modifiers.serial {
             column = column.identity(Identity::ByDefault);
@@ -393,7 +417,13 @@ impl Ddl<'_> {
                     generation_expr: None,
                     generation_expr_mode: None,
                     generated_keyword: _,
-                } if sequence_options.as_ref().is_none_or(Vec::is_empty) => {
+                } => {
+                    defined.steps = match sequence_options.as_deref() {
+                        None | Some([]) => None,
+                        Some(options) => {
+                            Some(crate::sequences::stepped(ty, None, &sequence_changes(options)?)?.1)
+                        }
+                    };
                     column = column.identity(match generated_as {
                         ast::GeneratedAs::Always => Identity::Always,
                         _ => Identity::ByDefault,
@@ -470,6 +500,7 @@ impl Ddl<'_> {
         let mut keys = 0;
         let mut checks: Vec<(Option<String>, String, TableExpr)> = Vec::new();
         let mut foreign: Vec<ast::ForeignKeyConstraint> = Vec::new();
+        let mut stepped: Vec<(String, Steps)> = Vec::new();
         for column in &create.columns {
             let defined = self.column(column, &scope)?;
             let label = folded(&column.name);
@@ -488,6 +519,7 @@ impl Ddl<'_> {
                     .map(|(given, expr)| (given, format!("{name}_{label}_check"), expr)),
             );
             foreign.extend(defined.foreign);
+            stepped.extend(defined.steps.map(|steps| (label.clone(), steps)));
             def = def.column(defined.column);
         }
         for constraint in &create.constraints {
@@ -524,6 +556,9 @@ impl Ddl<'_> {
             def = def.foreign_key(foreign_key);
         }
         self.transaction.tables().create_table(def)?;
+        for (column, steps) in stepped {
+            self.count_by(&name, &column, steps)?;
+        }
         self.created.push(name);
         Ok(())
     }
@@ -618,12 +653,16 @@ impl Ddl<'_> {
         }
     }
 
-    fn table_of_index(&mut self, index: &str) -> Result<Option<String>> {
+    pub(crate) fn table_of_index(&mut self, index: &str) -> Result<Option<String>> {
         let mut names = self.db.tables().names()?;
         names.extend(self.created.iter().cloned());
         for name in names {
-            if self.exists(&name)? && self.schema(&name)?.indexes().iter().any(|known| known.name() == index)
-            {
+            if !self.exists(&name)? {
+                continue;
+            }
+            let schema = self.schema(&name)?;
+            let is_key = !schema.key_columns().is_empty() && schema.key_name() == index;
+            if is_key || schema.indexes().iter().any(|known| known.name() == index) {
                 return Ok(Some(name));
             }
         }
@@ -634,14 +673,23 @@ impl Ddl<'_> {
         if if_exists && !self.exists(name)? {
             return Ok(());
         }
+        let id = if self.exists(name)? { Some(self.schema(name)?.id()) } else { None };
         self.transaction.tables().drop_table(name).map_err(dependent)?;
+        if let Some(id) = id {
+            self.uncomment(None, i64::from(id), None)?;
+            self.drop_owned(id, None)?;
+        }
         self.created.retain(|created| created != name);
         Ok(())
     }
 
     fn drop_index(&mut self, name: &str, if_exists: bool) -> Result<()> {
         match self.table_of_index(name)? {
-            Some(table) => self.transaction.tables().drop_index(&table, name).map_err(dependent),
+            Some(table) => {
+                let id = i64::from(self.schema(&table)?.id());
+                self.uncomment(Some("index"), id, Some(name))?;
+                self.transaction.tables().drop_index(&table, name).map_err(dependent)
+            }
             None if if_exists => Ok(()),
             None => Err(SqlError::new(state::UNDEFINED_OBJECT, format!("index \"{name}\" does not exist"))),
         }
@@ -660,12 +708,23 @@ impl Ddl<'_> {
         else {
             return Err(unsupported(truncate));
         };
-        if *cascade == Some(ast::CascadeOption::Cascade) {
-            return Err(unsupported("TRUNCATE CASCADE"));
-        }
         let restart = *identity == Some(ast::TruncateIdentityOption::Restart);
-        for target in table_names {
-            self.transaction.tables().truncate(&table_name(&target.name)?, restart).map_err(dependent)?;
+        let names: Vec<String> =
+            table_names.iter().map(|target| table_name(&target.name)).collect::<Result<_>>()?;
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let cascades = *cascade == Some(ast::CascadeOption::Cascade);
+        let truncated = self.transaction.tables().truncate_all(&names, restart, cascades);
+        let truncated = truncated.map_err(|error| match error {
+            TablesError::Dependent { .. } => {
+                let message = "cannot truncate a table referenced in a foreign key constraint";
+                SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint(
+                    "truncate the table that refers to it at the same time, or use TRUNCATE ... CASCADE",
+                )
+            }
+            other => other.into(),
+        })?;
+        for schema in truncated.iter().filter(|_| restart) {
+            self.restart_owned(schema.id())?;
         }
         Ok(())
     }
@@ -713,7 +772,14 @@ impl Ddl<'_> {
                     if *if_exists && self.schema(table)?.index_of(&name).is_err() {
                         continue;
                     }
+                    let schema = self.schema(table)?;
+                    let id = schema.index_of(&name).ok().and_then(|place| schema.columns().get(place));
+                    let id = id.map(|column| column.id());
                     self.transaction.tables().drop_column(table, &name).map_err(dependent)?;
+                    if let Some(id) = id {
+                        self.uncomment(Some("column"), i64::from(schema.id()), Some(&id.to_string()))?;
+                        self.drop_owned(schema.id(), Some(id))?;
+                    }
                 }
             }
             O::RenameColumn { old_column_name, new_column_name } => {
@@ -743,6 +809,12 @@ impl Ddl<'_> {
                         let default = self.default(value, ty)?;
                         self.transaction.tables().set_default(table, &column, default)?;
                     }
+                    ast::AlterColumnOperation::AddGenerated { generated_as, sequence_options } => {
+                        let always = *generated_as == Some(ast::GeneratedAs::Always);
+                        let changes = sequence_changes(sequence_options.as_deref().unwrap_or_default())?;
+                        let table = table.to_owned();
+                        self.add_identity(&AddIdentity { table, column, always, changes })?;
+                    }
                     other => return Err(unsupported(format!("ALTER COLUMN {other}"))),
                 }
             }
@@ -751,6 +823,7 @@ impl Ddl<'_> {
                 let name = folded(name);
                 let schema = self.schema(table)?;
                 let is_index = schema.indexes().iter().any(|index| index.is_unique() && index.name() == name);
+                self.uncomment(Some("constraint"), i64::from(schema.id()), Some(&name))?;
                 let mut tables = self.transaction.tables();
                 let dropped = if is_index {
                     tables.drop_index(table, &name)
@@ -776,6 +849,9 @@ impl Ddl<'_> {
         scope.add(table.to_owned(), columns)?;
         let defined = self.column(def, &scope)?;
         self.transaction.tables().add_column(table, defined.column)?;
+        if let Some(steps) = defined.steps {
+            self.count_by(table, &name, steps)?;
+        }
         if defined.is_key {
             self.transaction.tables().add_primary_key(table, None, std::slice::from_ref(&name))?;
         }
@@ -832,6 +908,31 @@ impl Ddl<'_> {
         }
         Ok(())
     }
+}
+
+/// The options of an identity column.
+fn sequence_changes(options: &[ast::SequenceOptions]) -> Result<Vec<SequenceChange>> {
+    use SequenceChange as C;
+    let number = |expr: &ast::Expr| {
+        let text = expr.to_string();
+        text.parse::<i64>().map_err(|_| {
+            SqlError::new(state::INVALID_PARAMETER_VALUE, format!("{text} is no number of a sequence"))
+        })
+    };
+    let change = |option: &ast::SequenceOptions| {
+        Ok(match option {
+            ast::SequenceOptions::IncrementBy(by, _) => Some(C::Increment(number(by)?)),
+            ast::SequenceOptions::MinValue(least) => Some(C::Least(least.as_ref().map(number).transpose()?)),
+            ast::SequenceOptions::MaxValue(greatest) => {
+                Some(C::Greatest(greatest.as_ref().map(number).transpose()?))
+            }
+            ast::SequenceOptions::StartWith(start, _) => Some(C::Start(number(start)?)),
+            // Numbers are handed out one by one from a block that is reserved in the log; no session keeps some.
+            ast::SequenceOptions::Cache(_) => None,
+            ast::SequenceOptions::Cycle(no) => Some(C::Cycle(!no)),
+        })
+    };
+    options.iter().filter_map(|option| change(option).transpose()).collect()
 }
 
 fn unique_index(constraint: &ast::UniqueConstraint) -> Result<IndexDef> {

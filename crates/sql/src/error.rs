@@ -77,6 +77,7 @@ pub mod state {
     pub const OUT_OF_MEMORY: SqlState = SqlState("53200");
     pub const PROGRAM_LIMIT_EXCEEDED: SqlState = SqlState("54000");
     pub const STATEMENT_TOO_COMPLEX: SqlState = SqlState("54001");
+    pub const OBJECT_NOT_IN_PREREQUISITE_STATE: SqlState = SqlState("55000");
     pub const LOCK_NOT_AVAILABLE: SqlState = SqlState("55P03");
     pub const QUERY_CANCELED: SqlState = SqlState("57014");
     pub const CANT_CHANGE_RUNTIME_PARAM: SqlState = SqlState("55P02");
@@ -167,6 +168,7 @@ impl From<TablesError> for SqlError {
                 return Self::new(state::SERIALIZATION_FAILURE, error.to_string())
                     .hint("run the transaction again");
             }
+            TablesError::OutOfBounds { .. } => state::NUMERIC_VALUE_OUT_OF_RANGE,
             TablesError::Exhausted { .. } => state::SEQUENCE_LIMIT_EXCEEDED,
             TablesError::Damaged { .. } => state::DATA_CORRUPTED,
             _ => return Error::from(error).into(),

@@ -20,6 +20,7 @@ pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {
         Plan::Update(update) => of_found("Update", &update.found, &mut lines),
         Plan::Delete(delete) => of_found("Delete", &delete.found, &mut lines),
         Plan::Keyed(keyed) => lines.push(keyed.line()),
+        Plan::Merge(merge) => lines.push(merge.line()),
         Plan::Small(_) => lines.push("Small: in memory, by nested loops".into()),
         Plan::Whole(_)
         | Plan::Explain(_)

@@ -18,6 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::interval::Interval;
 use crate::json;
 use crate::like::{Like, Pattern, compile};
+use crate::sequences::SequenceCall;
 use crate::small::Inner;
 
 /// A bound expression.
@@ -34,6 +35,8 @@ pub(crate) enum Expr {
     Inner(Inner),
     /// A function over the catalog.
     Catalog(CatalogCall, Vec<Expr>),
+    /// nextval and its kin.
+    Sequence(Box<SequenceCall>, Vec<Expr>),
     /// Result of an aggregate; becomes a column of the groups.
     Aggregate(usize),
     /// Result of a window function; becomes a column.
@@ -114,6 +117,12 @@ impl Input for OwnedRow {
 impl Input for [Value<'static>] {
     fn column(&self, index: usize) -> Result<Value<'_>> {
         self.get(index).map(Value::borrowed).ok_or_else(|| bug("a column beyond its row"))
+    }
+}
+
+impl Input for &[Value<'static>] {
+    fn column(&self, index: usize) -> Result<Value<'_>> {
+        (**self).column(index)
     }
 }
 
@@ -262,6 +271,10 @@ impl Expr {
                     values.push(argument.eval(cx, input)?);
                 }
                 return call.call(&values);
+            }
+            Self::Sequence(call, arguments) => {
+                let values: Result<Vec<_>> = arguments.iter().map(|part| part.eval(cx, input)).collect();
+                return call.call(&values?);
             }
             Self::Aggregate(_) => return Err(bug("an aggregate outside of groups")),
             Self::Window(_) => return Err(bug("a window function outside of windows")),
@@ -431,6 +444,7 @@ impl Expr {
             | Self::Coalesce(parts)
             | Self::ArrayOf(_, parts)
             | Self::Catalog(_, parts)
+            | Self::Sequence(_, parts)
             | Self::Call(_, parts) => parts.iter().for_each(each),
             Self::In(a, list) => {
                 each(a);
@@ -465,6 +479,9 @@ impl Expr {
             | Self::Subquery(_) => self,
             Self::Catalog(call, parts) => {
                 Self::Catalog(call, parts.into_iter().map(|part| part.rewrite(change)).collect())
+            }
+            Self::Sequence(call, parts) => {
+                Self::Sequence(call, parts.into_iter().map(|part| part.rewrite(change)).collect())
             }
             Self::Cast(a, ty) => Self::Cast(boxed(a), ty),
             Self::Not(a) => Self::Not(boxed(a)),
@@ -522,7 +539,11 @@ impl Expr {
 
     /// True when the value changes from call to call.
     pub(crate) fn is_volatile(&self) -> bool {
-        let mut found = matches!(self, Self::Call(function, _) if function.is_volatile());
+        let mut found = match self {
+            Self::Call(function, _) => function.is_volatile(),
+            Self::Sequence(..) => true,
+            _ => false,
+        };
         self.for_parts(&mut |part| found |= part.is_volatile());
         found
     }

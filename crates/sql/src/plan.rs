@@ -113,6 +113,10 @@ pub(crate) struct Planner<'a> {
     pub(crate) named: Vec<crate::small::Named>,
     /// Calls of `set_config`: the session does what they say before the statement runs.
     pub(crate) sets: Vec<SetConfig>,
+    /// A call of nextval or setval.
+    pub(crate) draws: bool,
+    /// The plan rests on what nobody compares: it is good for one run.
+    pub(crate) is_fleeting: bool,
 }
 
 /// A call of `set_config`.
@@ -129,6 +133,8 @@ pub(crate) struct Standing {
     pub(crate) settings: Arc<Settings>,
     /// Tables that its transaction made: nobody else can list them yet.
     pub(crate) created: Vec<String>,
+    /// What sequences gave the session.
+    pub(crate) given: crate::sequences::Given,
 }
 
 /// Queries within queries.
@@ -217,6 +223,8 @@ impl<'a> Planner<'a> {
             is_small: false,
             named: Vec::new(),
             sets: Vec::new(),
+            draws: false,
+            is_fleeting: false,
         }
     }
 
@@ -851,6 +859,14 @@ pub(crate) fn label(expr: &ast::Expr) -> String {
         ast::Expr::Cast { expr: inner, data_type, .. } => match label(inner) {
             name if name == "?column?" => data_type.to_string().to_lowercase(),
             name => name,
+        },
+        ast::Expr::Subquery(query) => match query.body.as_ref() {
+            ast::SetExpr::Select(select) => match select.projection.as_slice() {
+                [ast::SelectItem::UnnamedExpr(inner)] => label(inner),
+                [ast::SelectItem::ExprWithAlias { alias, .. }] => folded(alias),
+                _ => "?column?".into(),
+            },
+            _ => "?column?".into(),
         },
         ast::Expr::Case { .. } => "case".into(),
         ast::Expr::Exists { .. } => "exists".into(),

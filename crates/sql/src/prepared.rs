@@ -23,7 +23,7 @@ use crate::interrupt::Interrupt;
 use crate::parse::Statement;
 use crate::path::key_value;
 use crate::plan::{Planner, ResultColumn, Select, SetConfig, Standing, Subquery};
-use crate::query::{self, Append, Keyed, WholeQuery};
+use crate::query::{self, Append, Keyed, Merge, WholeQuery};
 use crate::scope::Params;
 use crate::small::Node;
 use crate::text::from_text;
@@ -91,6 +91,8 @@ pub(crate) enum Plan {
     Delete(Delete),
     /// UPDATE or DELETE of rows that a query finds.
     Keyed(Box<Keyed>),
+    /// MERGE.
+    Merge(Box<Merge>),
     /// `SELECT append_event(...)`.
     Append(Box<Append>),
     /// `SELECT pg_notify(...)`.
@@ -129,6 +131,8 @@ pub struct Prepared {
     standing: Standing,
     /// Calls of `set_config`.
     pub(crate) sets: Vec<SetConfig>,
+    /// It takes numbers from sequences, or sets them.
+    draws: bool,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -162,7 +166,8 @@ impl Prepared {
         let db = access.database().clone();
         let mut planner = Planner::beside(access, Params::declared(declared), standing);
         let (plan, columns) = Self::plan_one(&statement, &mut planner)?;
-        let Planner { params, subqueries, rests_on, catalog, standing, sets, .. } = planner;
+        let Planner { params, subqueries, rests_on, catalog, standing, sets, draws, is_fleeting, .. } =
+            planner;
         let point = match &plan {
             Plan::Select(select) if subqueries.is_empty() => Point::of(select, &db),
             _ => None,
@@ -177,9 +182,10 @@ impl Prepared {
             subqueries,
             rests_on,
             point,
-            is_fleeting: catalog.is_some(),
+            is_fleeting: is_fleeting || catalog.is_some(),
             standing,
             sets,
+            draws,
         })
     }
 
@@ -194,6 +200,9 @@ impl Prepared {
                 let column = |name: &str| ResultColumn { name: name.into(), ty: Type::TEXT };
                 let columns = ["name", "setting", "description"].map(column);
                 Ok((Plan::Other, Some(columns.to_vec().into())))
+            }
+            Statement::Utility(Utility::Merge(merge)) => {
+                Ok((Plan::Merge(Box::new(planner.merge(merge)?)), None))
             }
             Statement::Utility(_) => Ok((Plan::Other, None)),
         }
@@ -357,7 +366,12 @@ impl Prepared {
             Plan::Update(update) => found(&update.found),
             Plan::Delete(delete) => found(&delete.found),
             Plan::Explain(_) | Plan::Append(_) | Plan::Notify(_) => true,
-            Plan::Whole(_) | Plan::Small(_) | Plan::Keyed(_) | Plan::Analyze(..) | Plan::Copy(_) => false,
+            Plan::Whole(_)
+            | Plan::Small(_)
+            | Plan::Keyed(_)
+            | Plan::Merge(_)
+            | Plan::Analyze(..)
+            | Plan::Copy(_) => false,
             Plan::Other => matches!(
                 self.statement.sql(),
                 Some(
@@ -383,17 +397,23 @@ impl Prepared {
     pub fn does(&self) -> Does {
         use ast::Statement as S;
         match (&self.plan, self.statement.sql()) {
+            (Plan::Select(_) | Plan::Whole(_) | Plan::Small(_), _) if self.draws => Does::Writes,
             (Plan::Select(_) | Plan::Whole(_) | Plan::Small(_) | Plan::Explain(_) | Plan::Analyze(..), _) => {
                 Does::Reads
             }
             (Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_), _) => {
                 Does::Writes
             }
-            (Plan::Notify(_), _) => Does::Writes,
+            (Plan::Notify(_) | Plan::Merge(_), _) => Does::Writes,
             (Plan::Copy(CopyPlan::Out(_) | CopyPlan::Whole(_)), _) => Does::Reads,
             (Plan::Copy(CopyPlan::In(_)), _) => Does::Writes,
             // What is left of our own: VACUUM, ANALYZE, LOCK TABLE for reading, SHOW ALL.
-            (Plan::Other, None) => Does::Reads,
+            (Plan::Other, None) => match &*self.statement {
+                Statement::Utility(Utility::Sequence(_) | Utility::Comment { .. } | Utility::Identity(_)) => {
+                    Does::Defines
+                }
+                _ => Does::Reads,
+            },
             (Plan::Other, Some(statement)) => match statement {
                 S::StartTransaction { .. }
                 | S::Commit { .. }
@@ -438,6 +458,7 @@ impl Prepared {
     pub(crate) fn writes(&self) -> bool {
         match &self.plan {
             Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_) => true,
+            Plan::Merge(_) => true,
             Plan::Copy(plan) => matches!(plan, CopyPlan::In(_)),
             // A notice writes nothing that could not be written in a transaction that only reads.
             Plan::Notify(_) => false,
@@ -446,7 +467,7 @@ impl Prepared {
             | Plan::Small(_)
             | Plan::Explain(_)
             | Plan::Analyze(..)
-            | Plan::Other => false,
+            | Plan::Other => self.draws,
         }
     }
 
@@ -600,6 +621,7 @@ impl Prepared {
                 return Ok(self.one(Value::Null));
             }
             Plan::Keyed(keyed) => (keyed.command(), keyed.run(&self.parameters, access, cx, budget)?),
+            Plan::Merge(merge) => ("MERGE", merge.run(&self.parameters, access, cx, budget)?),
             Plan::Insert(insert) => ("INSERT", insert.run(&self.parameters, access, cx, budget)?),
             Plan::Update(update) => ("UPDATE", update.run(access, cx, budget)?),
             Plan::Delete(delete) => ("DELETE", delete.run(access, cx, budget)?),

@@ -52,6 +52,8 @@ pub struct Session {
     pub(crate) named: HashMap<String, Prepared>,
     canceller: Canceller,
     pub(crate) announcements: Announcements,
+    /// What sequences gave it.
+    pub(crate) given: crate::sequences::Given,
     /// Commits are handed over, into `pending`, instead of waited for.
     pub(crate) submits: bool,
     pub(crate) pending: Option<PendingCommit>,
@@ -75,6 +77,7 @@ impl Session {
             named: HashMap::new(),
             canceller: Canceller::default(),
             announcements: Announcements::default(),
+            given: crate::sequences::Given::default(),
             submits: false,
             pending: None,
         }
@@ -220,7 +223,7 @@ impl Session {
     /// What plans may ask about.
     fn standing(&self) -> Standing {
         let created = self.open.as_ref().map_or_else(Vec::new, |open| open.created.clone());
-        Standing { settings: self.settings.clone(), created }
+        Standing { settings: self.settings.clone(), created, given: self.given.clone() }
     }
 
     /// Notes that an error makes an open transaction fail.

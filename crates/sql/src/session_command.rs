@@ -27,6 +27,7 @@ impl Session {
             let message = format!("the statement takes 0 parameters, {} were given", params.len());
             return Err(SqlError::new(state::UNDEFINED_PARAMETER, message));
         }
+        let whole = statement;
         let statement = match statement {
             Statement::Sql(statement) => statement,
             Statement::Utility(utility) => return self.utility(utility),
@@ -130,21 +131,26 @@ impl Session {
             }
             // There are no cursors but the portals of the protocol.
             S::Close { cursor: ast::CloseCursor::All } => Ok(Outcome::of("CLOSE CURSOR ALL")),
+            S::Discard { object_type: ast::DiscardObject::SEQUENCES } => {
+                self.given.forget();
+                Ok(Outcome::of("DISCARD SEQUENCES"))
+            }
             S::Discard { object_type: ast::DiscardObject::ALL } if self.open.is_none() => {
                 self.named.clear();
                 self.cached.clear();
                 self.settings = Arc::new(self.settings.fresh());
                 self.announcements.leave();
+                self.given.forget();
                 Ok(Outcome::of("DISCARD ALL"))
             }
-            other => self.define(other),
+            _ => self.define(whole),
         }
     }
 
     /// Statements that we read ourselves.
     fn utility(&mut self, utility: &Utility) -> Result<Outcome> {
         match utility {
-            Utility::Copy(_) => Err(crate::expr::bug("a COPY without a plan")),
+            Utility::Copy(_) | Utility::Merge(_) => Err(crate::expr::bug("a statement without its plan")),
             Utility::Vacuum { command, tables } => {
                 if *command == "VACUUM" && self.open.as_ref().is_some_and(|open| !open.is_implicit) {
                     let message = "VACUUM cannot run inside a transaction block";
@@ -159,6 +165,9 @@ impl Session {
                 // What this mode promises, that the tables stay as they are seen, a snapshot gives anyway.
                 self.known(tables)?;
                 Ok(Outcome::of("LOCK TABLE"))
+            }
+            Utility::Sequence(_) | Utility::Comment { .. } | Utility::Identity(_) => {
+                self.define(&Statement::Utility(utility.clone()))
             }
             Utility::ShowAll => {
                 let rows = self.settings.all().into_iter();
@@ -206,8 +215,10 @@ impl Session {
     }
 
     /// Statements that announce, and those that change definitions.
-    fn define(&mut self, statement: &ast::Statement) -> Result<Outcome> {
-        if let Some(outcome) = self.announce(statement)? {
+    fn define(&mut self, statement: &Statement) -> Result<Outcome> {
+        if let Some(sql) = statement.sql()
+            && let Some(outcome) = self.announce(sql)?
+        {
             return Ok(outcome);
         }
         let interrupt = &self.interrupt();
@@ -224,7 +235,7 @@ impl Session {
             return ddl.run(statement)?.ok_or_else(|| unsupported(statement));
         }
         let Settings { durability, attempts, .. } = *self.settings;
-        if let ast::Statement::CreateIndex(create) = statement
+        if let Statement::Sql(ast::Statement::CreateIndex(create)) = statement
             && create.concurrently
         {
             let mut transaction = self.db.begin();

@@ -23,6 +23,74 @@ pub(crate) enum Utility {
     /// The tables of `LOCK TABLE ... IN ACCESS SHARE MODE`.
     LockForReading(Vec<String>),
     ShowAll,
+    /// CREATE SEQUENCE and ALTER SEQUENCE.
+    Sequence(SequenceStatement),
+    /// ALTER TABLE ... ALTER COLUMN ... ADD GENERATED AS IDENTITY.
+    Identity(AddIdentity),
+    Merge(Box<MergeStatement>),
+    /// COMMENT ON; without a text it goes.
+    Comment {
+        on: Commented,
+        text: Option<String>,
+    },
+}
+
+/// MERGE as the parser knows it, which does not know DO NOTHING.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct MergeStatement {
+    pub(crate) merge: ast::Merge,
+    /// The clauses that do nothing, by their numbers.
+    pub(crate) idle: Vec<usize>,
+}
+
+/// CREATE SEQUENCE or ALTER SEQUENCE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SequenceStatement {
+    pub(crate) alters: bool,
+    pub(crate) name: String,
+    /// IF EXISTS of one that alters, IF NOT EXISTS of one that creates.
+    pub(crate) exists: bool,
+    pub(crate) changes: Vec<SequenceChange>,
+}
+
+/// An option of a sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SequenceChange {
+    /// Bytes of its type.
+    Type(i64),
+    Increment(i64),
+    /// `None`: what it is by itself.
+    Least(Option<i64>),
+    Greatest(Option<i64>),
+    Start(i64),
+    Restart(Option<i64>),
+    Cycle(bool),
+    /// Table and column.
+    OwnedBy(Option<(String, String)>),
+    Rename(String),
+}
+
+/// A column that is to number its rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AddIdentity {
+    pub(crate) table: String,
+    pub(crate) column: String,
+    pub(crate) always: bool,
+    pub(crate) changes: Vec<SequenceChange>,
+}
+
+/// What a comment is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Commented {
+    Table(String),
+    Column(String, String),
+    Index(String),
+    Sequence(String),
+    View(String),
+    /// Table and name.
+    Constraint(String, String),
+    Database(String),
+    Schema(String),
 }
 
 impl Utility {
@@ -33,6 +101,11 @@ impl Utility {
             Self::Vacuum { command, .. } => command,
             Self::LockForReading(_) => "LOCK TABLE",
             Self::ShowAll => "SHOW",
+            Self::Sequence(SequenceStatement { alters: true, .. }) => "ALTER SEQUENCE",
+            Self::Sequence(_) => "CREATE SEQUENCE",
+            Self::Identity(_) => "ALTER TABLE",
+            Self::Comment { .. } => "COMMENT",
+            Self::Merge(_) => "MERGE",
         }
     }
 }
@@ -50,11 +123,57 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>> {
         Some("vacuum") => vacuum(&mut words, "VACUUM")?,
         Some("analyze" | "analyse") => vacuum(&mut words, "ANALYZE")?,
         Some("lock") => lock(&mut words)?,
+        Some("create") if words.are(&["sequence"]) => sequence(&mut words, false)?,
+        Some("alter") if words.are(&["sequence"]) => sequence(&mut words, true)?,
+        Some("alter") => match add_identity(&mut words)? {
+            Some(utility) => utility,
+            None => return Ok(None),
+        },
+        Some("merge") => merge(&mut words)?,
+        Some("comment") if words.are(&["on"]) => comment(&mut words)?,
         Some("show") if words.are(&["all"]) => Utility::ShowAll,
         _ => return Ok(None),
     };
     words.end()?;
     Ok(Some(utility))
+}
+
+/// The options of identity columns in the one order that the parser knows; what SEQUENCE NAME says goes, as it is named after the
+/// table and the column.
+pub(crate) fn identity_in_order(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    const ORDER: [&str; 6] = ["INCREMENT", "MINVALUE", "MAXVALUE", "START", "CACHE", "CYCLE"];
+    let is_word = |token: &TokenWithSpan, word: &str| matches!(&token.token, Token::Word(found) if found.value.eq_ignore_ascii_case(word));
+    if !part.iter().any(|token| is_word(token, "IDENTITY")) {
+        return part;
+    }
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(part.len());
+    let mut tokens = part.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).peekable();
+    while let Some(token) = tokens.next() {
+        let begins = is_word(&token, "IDENTITY")
+            && out.last().is_some_and(|before| is_word(before, "AS"))
+            && tokens.peek().is_some_and(|next| next.token == Token::LParen);
+        out.push(token);
+        if !begins {
+            continue;
+        }
+        out.extend(tokens.next());
+        let mut options: Vec<(usize, Vec<TokenWithSpan>)> = Vec::new();
+        let mut no = None;
+        while let Some(token) = tokens.next_if(|token| token.token != Token::RParen) {
+            let place = ORDER.iter().position(|word| is_word(&token, word));
+            match (place, options.last_mut()) {
+                _ if is_word(&token, "NO") => no = Some(token),
+                (Some(place), _) => options.push((place, no.take().into_iter().chain([token]).collect())),
+                (None, Some((_, option))) => option.push(token),
+                (None, None) if is_word(&token, "SEQUENCE") => options.push((usize::MAX, Vec::new())),
+                (None, None) => options.push((0, vec![token])),
+            }
+        }
+        options.retain(|(place, _)| *place != usize::MAX);
+        options.sort_by_key(|(place, _)| *place);
+        out.extend(options.into_iter().flat_map(|(_, option)| option));
+    }
+    out
 }
 
 /// A walk over tokens.
@@ -99,6 +218,10 @@ impl<'t> Words<'t> {
             self.place = start;
         }
         all
+    }
+
+    fn expect(&mut self, words: &[&str]) -> Result<()> {
+        if self.are(words) { Ok(()) } else { Err(self.error()) }
     }
 
     fn is(&mut self, token: &Token) -> bool {
@@ -217,6 +340,194 @@ impl<'t> Words<'t> {
 pub(crate) fn relation_of(parts: &[String]) -> Result<String> {
     let name = parts.iter().map(|part| ast::ObjectNamePart::Identifier(ast::Ident::with_quote('"', part)));
     crate::scope::table_name(&ast::ObjectName(name.collect()))
+}
+
+fn sequence(words: &mut Words<'_>, alters: bool) -> Result<Utility> {
+    let exists = if alters { words.are(&["if", "exists"]) } else { words.are(&["if", "not", "exists"]) };
+    let name = words.relation()?;
+    let changes = sequence_changes(words, alters)?;
+    Ok(Utility::Sequence(SequenceStatement { alters, name, exists, changes }))
+}
+
+/// `ALTER TABLE t ALTER c ADD GENERATED ... AS IDENTITY (SEQUENCE NAME s ...)`, which the parser does not know with a name.
+fn add_identity(words: &mut Words<'_>) -> Result<Option<Utility>> {
+    if !words.are(&["table"]) {
+        return Ok(None);
+    }
+    words.are(&["only"]);
+    let Ok(table) = words.relation() else { return Ok(None) };
+    if !words.are(&["alter"]) {
+        return Ok(None);
+    }
+    words.are(&["column"]);
+    let Ok(column) = words.ident() else { return Ok(None) };
+    if !words.are(&["add", "generated"]) {
+        return Ok(None);
+    }
+    let always = words.are(&["always"]);
+    if !always && !words.are(&["by", "default"]) || !words.are(&["as", "identity"]) {
+        return Err(words.error());
+    }
+    let mut changes = Vec::new();
+    if words.is(&Token::LParen) {
+        // It is named after the table and the column.
+        if words.are(&["sequence", "name"]) {
+            words.relation()?;
+        }
+        changes = sequence_changes(words, false)?;
+        words.expect_token(&Token::RParen)?;
+    }
+    Ok(Some(Utility::Identity(AddIdentity { table, column, always, changes })))
+}
+
+fn sequence_changes(words: &mut Words<'_>, alters: bool) -> Result<Vec<SequenceChange>> {
+    let mut changes = Vec::new();
+    while words.peek().is_some_and(|token| *token != Token::RParen) {
+        changes.push(match words.word().as_deref() {
+            Some("as") => SequenceChange::Type(match words.word().as_deref() {
+                Some("smallint" | "int2") => 2,
+                Some("integer" | "int" | "int4") => 4,
+                Some("bigint" | "int8") => 8,
+                _ => {
+                    let message = "sequence type must be smallint, integer, or bigint";
+                    return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+                }
+            }),
+            Some("increment") => {
+                words.are(&["by"]);
+                SequenceChange::Increment(words.integer()?)
+            }
+            Some("minvalue") => SequenceChange::Least(Some(words.integer()?)),
+            Some("maxvalue") => SequenceChange::Greatest(Some(words.integer()?)),
+            Some("start") => {
+                words.are(&["with"]);
+                SequenceChange::Start(words.integer()?)
+            }
+            Some("restart") if alters => {
+                let says =
+                    words.are(&["with"]) || matches!(words.peek(), Some(Token::Number(..) | Token::Minus));
+                SequenceChange::Restart(if says { Some(words.integer()?) } else { None })
+            }
+            Some("cache") => {
+                if words.integer()? < 1 {
+                    let message = "CACHE must be greater than zero";
+                    return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+                }
+                // Numbers are handed out one by one from a block that is reserved in the log; there is no cache per session.
+                continue;
+            }
+            Some("cycle") => SequenceChange::Cycle(true),
+            Some("no") => match words.word().as_deref() {
+                Some("cycle") => SequenceChange::Cycle(false),
+                Some("minvalue") => SequenceChange::Least(None),
+                Some("maxvalue") => SequenceChange::Greatest(None),
+                _ => return Err(words.error()),
+            },
+            Some("owned") => {
+                words.expect(&["by"])?;
+                let mut parts = words.dotted()?;
+                let last = parts.pop().ok_or_else(|| words.error())?;
+                SequenceChange::OwnedBy(match parts.as_slice() {
+                    [] if last == "none" => None,
+                    [] => {
+                        return Err(SqlError::new(state::SYNTAX_ERROR, "invalid OWNED BY option")
+                            .hint("specify OWNED BY table.column or OWNED BY NONE"));
+                    }
+                    parts => Some((relation_of(parts)?, last)),
+                })
+            }
+            Some("rename") if alters && changes.is_empty() => {
+                words.expect(&["to"])?;
+                SequenceChange::Rename(words.ident()?)
+            }
+            // There is one owner.
+            Some("owner") if alters && changes.is_empty() => {
+                words.expect(&["to"])?;
+                words.ident()?;
+                continue;
+            }
+            _ => return Err(words.error()),
+        });
+    }
+    Ok(changes)
+}
+
+fn comment(words: &mut Words<'_>) -> Result<Utility> {
+    let on = match words.word().as_deref() {
+        Some("table") => Commented::Table(words.relation()?),
+        Some("column") => {
+            let mut parts = words.dotted()?;
+            let column = parts.pop().ok_or_else(|| words.error())?;
+            Commented::Column(relation_of(&parts)?, column)
+        }
+        Some("index") => Commented::Index(words.relation()?),
+        Some("sequence") => Commented::Sequence(words.relation()?),
+        Some("view") => Commented::View(words.relation()?),
+        Some("constraint") => {
+            let name = words.ident()?;
+            words.expect(&["on"])?;
+            Commented::Constraint(words.relation()?, name)
+        }
+        Some("database") => Commented::Database(words.ident()?),
+        Some("schema") => Commented::Schema(words.ident()?),
+        Some(other) => {
+            return Err(SqlError::unsupported(
+                format!("COMMENT ON {}", other.to_uppercase()),
+                "comments are on tables, columns, indexes, constraints, sequences, views, the schema and the database",
+            ));
+        }
+        None => return Err(words.error()),
+    };
+    words.expect(&["is"])?;
+    let text = if words.are(&["null"]) { None } else { Some(words.string()?) };
+    Ok(Utility::Comment { on, text: text.filter(|text| !text.is_empty()) })
+}
+
+/// MERGE: where it says DO NOTHING the parser is told of an action that it knows.
+fn merge(words: &mut Words<'_>) -> Result<Utility> {
+    let word = |text: &str| Token::make_keyword(text);
+    let (mut tokens, mut idle) = (vec![word("MERGE")], Vec::new());
+    let (mut depth, mut whens, mut is_matched) = (0_usize, 0_usize, true);
+    while let Some(token) = words.peek() {
+        match token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            _ if depth == 0 && words.are(&["when", "not", "matched"]) => {
+                (whens, is_matched) = (whens + 1, false);
+                tokens.extend(["WHEN", "NOT", "MATCHED"].map(word));
+                continue;
+            }
+            _ if depth == 0 && words.are(&["when", "matched"]) => {
+                (whens, is_matched) = (whens + 1, true);
+                tokens.extend(["WHEN", "MATCHED"].map(word));
+                continue;
+            }
+            _ if depth == 0 && whens > 0 && words.are(&["then", "do", "nothing"]) => {
+                idle.push(whens - 1);
+                tokens.extend(if is_matched {
+                    ["THEN", "DELETE"].map(word).to_vec()
+                } else {
+                    ["THEN", "INSERT", "VALUES"].map(word).to_vec()
+                });
+                if !is_matched {
+                    tokens.extend([Token::LParen, word("NULL"), Token::RParen]);
+                }
+                continue;
+            }
+            _ => {}
+        }
+        tokens.push(token.clone());
+        words.place += 1;
+    }
+    let dialect = PostgreSqlDialect {};
+    let mut parser = Parser::new(&dialect).with_recursion_limit(crate::parse::DEPTH_MAX).with_tokens(tokens);
+    let mut parsed = parser.parse_statements().map_err(crate::parse::refused)?;
+    match (parsed.pop(), parsed.is_empty()) {
+        (Some(ast::Statement::Merge(merge)), true) => {
+            Ok(Utility::Merge(Box::new(MergeStatement { merge, idle })))
+        }
+        _ => Err(words.error()),
+    }
 }
 
 fn vacuum(words: &mut Words<'_>, command: &'static str) -> Result<Utility> {

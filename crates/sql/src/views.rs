@@ -140,7 +140,7 @@ pub(crate) fn drop(ddl: &mut Ddl<'_>, name: &str, if_exists: bool) -> Result<()>
     }
     let (table, _) = access.table(VIEWS)?;
     ddl.transaction.tables().delete(&table, &[Value::text(name)])?;
-    Ok(())
+    ddl.uncomment(Some("view"), 0, Some(name))
 }
 
 /// CREATE TABLE AS: a table of the query's columns, with its rows.

@@ -63,6 +63,9 @@ pub(crate) struct Insert {
     pub(crate) source: Source,
     pub(crate) on_conflict: Option<OnConflict>,
     pub(crate) returning: Option<Returning>,
+    /// Columns without a value that sequences number: place and sequence.
+    numbered: Vec<(usize, u32)>,
+    given: crate::sequences::Given,
 }
 
 /// The rows that an UPDATE or DELETE is about.
@@ -148,7 +151,7 @@ impl Planner<'_> {
     }
 
     /// A value for the column at `place`.
-    fn given(
+    pub(crate) fn given(
         &mut self,
         expr: &ast::Expr,
         schema: &Schema,
@@ -297,7 +300,13 @@ impl Planner<'_> {
             Some(other) => return Err(unsupported(other)),
         };
         let returning = self.returning(insert.returning.as_deref(), &scope)?;
-        Ok(Insert { table, schema, places, source, on_conflict, returning })
+        let numbered = schema.columns().iter().enumerate().filter(|(place, _)| !places.contains(place));
+        let numbered = numbered.filter_map(|(place, column)| match column.default_value() {
+            ropewalk::tables::DefaultValue::Next(sequence) => Some((place, *sequence)),
+            _ => Some((place, column.sequence()?)),
+        });
+        let (numbered, given) = (numbered.collect(), self.standing.given.clone());
+        Ok(Insert { table, schema, places, source, on_conflict, returning, numbered, given })
     }
 
     fn on_conflict(&mut self, on: &ast::OnConflict, schema: &Schema, scope: &Scope) -> Result<OnConflict> {
@@ -356,7 +365,7 @@ impl Planner<'_> {
         Ok(OnConflict { targets, update })
     }
 
-    fn assignments(
+    pub(crate) fn assignments(
         &mut self,
         assignments: &[ast::Assignment],
         schema: &Schema,
@@ -586,7 +595,9 @@ impl Insert {
         let named: Vec<Vec<(&str, Value<'_>)>> =
             records.iter().map(|record| self.named(record)).collect::<Result<_>>()?;
         let rows: Vec<&[(&str, Value<'_>)]> = named.iter().map(Vec::as_slice).collect();
-        access.transaction()?.tables().insert_many(&self.table, &rows)?;
+        if let Some(last) = access.transaction()?.tables().insert_many(&self.table, &rows)? {
+            self.note_numbers(&last)?;
+        }
         Ok(Written { count: rows.len() as u64, rows: Vec::new() })
     }
 
@@ -601,6 +612,7 @@ impl Insert {
     ) -> Result<()> {
         let Some(on_conflict) = &self.on_conflict else {
             let row = access.transaction()?.tables().insert(&self.table, &self.named(&record)?)?;
+            self.note_numbers(&row)?;
             return written.row(&row, self.returning.as_ref(), cx, budget);
         };
         let new = self.proposed(&record)?;
@@ -632,10 +644,21 @@ impl Insert {
             };
         }
         let row = access.transaction()?.tables().insert(&self.table, &self.named(&record)?)?;
+        self.note_numbers(&row)?;
         if on_conflict.update.is_some() {
             touched.push(identity(&row, &self.schema)?);
         }
         written.row(&row, self.returning.as_ref(), cx, budget)
+    }
+
+    /// Numbers that the row was given by sequences are the session's last ones.
+    fn note_numbers(&self, row: &OwnedRow) -> Result<()> {
+        for (place, sequence) in &self.numbered {
+            if let Some(number) = row.get(*place)?.as_integer() {
+                self.given.note(*sequence, number);
+            }
+        }
+        Ok(())
     }
 
     /// The row that is to be inserted, with the defaults that are known before.
@@ -650,6 +673,7 @@ impl Insert {
                     SqlError::from(ropewalk::tables::TablesError::Value { table, column, source })
                 })?,
                 (None, ropewalk::tables::DefaultValue::Value(value)) => value.clone(),
+                // What is numbered, dated or made up is so when the row is inserted.
                 (None, _) => Value::Null,
             });
         }
@@ -713,7 +737,7 @@ fn identity(row: &OwnedRow, schema: &Schema) -> Result<Vec<Value<'static>>> {
 }
 
 /// New values of columns, by place.
-fn changes(
+pub(crate) fn changes(
     set: &[(usize, Given)],
     schema: &Schema,
     cx: &Context<'_>,
@@ -745,6 +769,7 @@ pub(crate) fn default_value(schema: &Schema, place: usize, cx: &Context<'_>) -> 
             Type::TIME => cast(Value::Timestamp(cx.now), Type::TIME)?.into_owned(),
             ty => cast(Value::Timestamptz(cx.now), ty)?.into_owned(),
         },
+        D::Next(_) => return Err(unsupported("SET a column TO DEFAULT that a sequence numbers")),
         D::NewUuid => Expr::Call(crate::function::Function::NewUuid, Vec::new()).constant(cx)?,
     })
 }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::catalog::{name_key, object_key, object_range, sequence_key, table_key};
+use crate::catalog::{name_key, object_key, object_range, table_key};
 use crate::define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, IndexDef, TableDef};
 use crate::error::TablesError;
 use crate::expr::{ColumnRef, Expr};
@@ -245,6 +245,12 @@ impl TablesTx<'_> {
             DefaultValue::Now if !timed => {
                 return Err(invalid(table, format!("column {column:?}: the time is no {ty}")));
             }
+            DefaultValue::Next(_) if !matches!(ty, Type::INT2 | Type::INT4 | Type::INT8) => {
+                return Err(invalid(
+                    table,
+                    format!("column {column:?}: the number of a sequence is no {ty}"),
+                ));
+            }
             DefaultValue::NewUuid if ty != Type::UUID => {
                 return Err(invalid(table, format!("column {column:?}: a new UUID is no {ty}")));
             }
@@ -391,11 +397,6 @@ impl TablesTx<'_> {
         }
     }
 
-    pub(crate) fn drop_sequences(&mut self, sequences: impl IntoIterator<Item = u32>) {
-        let catalog = self.spaces().catalog;
-        sequences.into_iter().for_each(|sequence| self.kv.delete(catalog, &sequence_key(sequence)));
-    }
-
     /// Drops a table with its rows and indexes.
     ///
     /// # Errors
@@ -428,32 +429,78 @@ impl TablesTx<'_> {
     /// # Errors
     /// As [`TablesTx::drop_table`].
     pub fn truncate(&mut self, name: &str, restart_identity: bool) -> Result<(), TablesError> {
+        self.truncate_all(&[name], restart_identity, false).map(|_| ())
+    }
+
+    /// Empties tables, which may refer to each other; with `cascade` also those that refer to them. Answers which.
+    ///
+    /// # Errors
+    /// As [`TablesTx::drop_table`].
+    pub fn truncate_all(
+        &mut self,
+        names: &[&str],
+        restart_identity: bool,
+        cascade: bool,
+    ) -> Result<Vec<Arc<Schema>>, TablesError> {
         self.ddl(|tx| {
-            let schema = tx.known(name)?;
-            tx.not_referenced(&schema)?;
-            let mut parts = schema.parts.clone();
-            let old: Vec<u32> = parts.objects().collect();
-            parts.rows = tx.new_object()?;
-            let mut renewed = HashMap::new();
-            for index in &mut parts.indexes {
-                let object = tx.new_object()?;
-                renewed.insert(index.object, object);
-                index.object = object;
+            let mut all: Vec<Arc<Schema>> = Vec::new();
+            let mut waiting = Vec::new();
+            for name in names {
+                waiting.push(tx.known(name)?);
             }
-            for foreign in &mut parts.foreign_keys {
-                foreign.index = renewed.get(&foreign.index).copied().unwrap_or(foreign.index);
-            }
-            if restart_identity {
-                let mut gone = Vec::new();
-                for identity in parts.columns.iter_mut().filter_map(|column| column.identity.as_mut()) {
-                    gone.push(std::mem::replace(&mut identity.1, tx.new_object()?));
+            while let Some(schema) = waiting.pop() {
+                if all.iter().any(|known| known.id() == schema.id()) {
+                    continue;
                 }
-                tx.drop_sequences(gone);
+                if cascade {
+                    for child in &schema.parts.referenced_by {
+                        waiting.push(tx.schema_by_id(*child)?);
+                    }
+                }
+                all.push(schema);
             }
-            tx.put_parts(parts, false)?;
-            tx.drop_objects(old);
-            Ok(())
+            for schema in &all {
+                let others = schema.parts.referenced_by.iter();
+                let mut others = others.filter(|id| !all.iter().any(|schema| schema.id() == **id));
+                if let Some(other) = others.next() {
+                    let dependent = format!("table {:?}", tx.schema_by_id(*other)?.name());
+                    return Err(TablesError::Dependent {
+                        what: format!("table {:?}", schema.name()),
+                        dependent,
+                    });
+                }
+            }
+            for schema in &all {
+                tx.empty(schema, restart_identity)?;
+            }
+            Ok(all)
         })
+    }
+
+    fn empty(&mut self, schema: &Schema, restart_identity: bool) -> Result<(), TablesError> {
+        let mut parts = schema.parts.clone();
+        let old: Vec<u32> = parts.objects().collect();
+        parts.rows = self.new_object()?;
+        let mut renewed = HashMap::new();
+        for index in &mut parts.indexes {
+            let object = self.new_object()?;
+            renewed.insert(index.object, object);
+            index.object = object;
+        }
+        for foreign in &mut parts.foreign_keys {
+            foreign.index = renewed.get(&foreign.index).copied().unwrap_or(foreign.index);
+        }
+        if restart_identity {
+            let mut gone = Vec::new();
+            for (_, sequence) in parts.columns.iter_mut().filter_map(|column| column.identity.as_mut()) {
+                let (steps, ..) = self.tables.sequence(*sequence)?;
+                gone.push(std::mem::replace(sequence, self.tables.new_sequence(steps)?));
+            }
+            self.drop_sequences(gone);
+        }
+        self.put_parts(parts, false)?;
+        self.drop_objects(old);
+        Ok(())
     }
 
     pub(crate) fn alter(
@@ -498,9 +545,10 @@ impl TablesTx<'_> {
             column.missing = match &column.default {
                 DefaultValue::Value(value) => value.clone(),
                 DefaultValue::Now => now(column.ty, tx.tables.engine.env().clock.wall_micros()),
-                DefaultValue::None | DefaultValue::NewUuid => Value::Null,
+                DefaultValue::None | DefaultValue::NewUuid | DefaultValue::Next(_) => Value::Null,
             };
-            let per_row = column.identity.is_some() || column.default == DefaultValue::NewUuid;
+            let per_row = column.identity.is_some()
+                || matches!(column.default, DefaultValue::NewUuid | DefaultValue::Next(_));
             if (per_row || !column.nullable && column.missing.is_null()) && !tx.is_empty(schema)? {
                 let what = format!("column {name:?} needs a value in every row, and there are rows");
                 return Err(invalid(table, what));

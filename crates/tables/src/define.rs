@@ -17,6 +17,8 @@ pub enum DefaultValue {
     Now,
     /// A new random UUID (version 4).
     NewUuid,
+    /// The next number of a sequence of [`crate::Tables::new_sequence`]: integer columns.
+    Next(u32),
 }
 
 /// Who numbers the rows of an identity column.

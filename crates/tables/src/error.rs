@@ -153,7 +153,17 @@ pub enum TablesError {
         /// The other commit.
         seq: Seq,
     },
-    /// An identity column has given out its last number.
+    /// A sequence cannot be set to this.
+    #[error("{number} is out of the bounds of the sequence, {least} to {greatest}")]
+    OutOfBounds {
+        /// What it was to be set to.
+        number: i64,
+        /// Its least number.
+        least: i64,
+        /// Its greatest number.
+        greatest: i64,
+    },
+    /// A sequence has given out its last number.
     #[error("the numbers of sequence {sequence} are used up")]
     Exhausted {
         /// Object number of the sequence.

@@ -31,6 +31,7 @@ mod row;
 mod rowkey;
 mod schema;
 mod schema_codec;
+mod sequence;
 mod show;
 mod sorter;
 mod stream;
@@ -57,6 +58,7 @@ pub use schema::{
     COLUMNS_MAX, Check, Column, DEFINITION_BYTES_MAX, ForeignKey, INDEXES_MAX, Index, IndexColumn,
     KEY_BYTES_MAX, KEY_COLUMNS_MAX, LAYOUTS_MAX, ROW_BYTES_MAX, Schema,
 };
+pub use sequence::Steps;
 pub use table::{PointGet, PointRow, Table, TablesAt};
 pub use tx::{TablesState, TablesTx};
 pub use types::{NUMERIC_DIGITS_MAX, NumericLimits, Scalar, Type};

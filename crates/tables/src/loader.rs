@@ -183,7 +183,7 @@ impl Loader {
         self.key.extend_from_slice(&[0; 4]);
         match schema.parts.rowid {
             Some(sequence) => {
-                let number = self.tables().model.next_number(&self.tables().engine, sequence)?;
+                let number = self.tables().next_number(sequence)?;
                 ropewalk_base::keys::put_i64(&mut self.key, number);
             }
             None => {

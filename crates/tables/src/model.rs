@@ -4,8 +4,7 @@
 //! are. The model's own section of a commit record says only which tables' definitions the commit changes: it is how a
 //! prepared handle knows, without a look at the catalog, that its schema is still the newest.
 //!
-//! Sequences give out numbers that no rollback takes back. A block of them is reserved by a commit of its own, which lies in
-//! front of every commit that uses the numbers: what survives a crash never uses a number twice.
+//! Its sequences: see [`crate::sequence`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,13 +13,14 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 use ropewalk_base::{DecodeError, Decoder, Seq, put_varint};
 use ropewalk_engine::{
-    Apply, CommitError, Durability, Engine, EngineError, KeyConflict, Keyspace, KvBatch, Memory, Model,
-    ModelId, Operation, Outcome, ReadView, Rejection, Verdict,
+    Apply, Engine, EngineError, KeyConflict, Keyspace, Memory, Model, ModelId, Operation, Outcome, ReadView,
+    Rejection, Verdict,
 };
 use ropewalk_store::{KeyspaceOptions, NewRun, Store};
 
-use crate::catalog::{Spaces, sequence_key};
+use crate::catalog::Spaces;
 use crate::error::TablesError;
+use crate::sequence::Sequences;
 use crate::table::Slot;
 
 /// Number of the tables model in commit records.
@@ -32,19 +32,13 @@ const OBJECTS: u32 = 0;
 /// Loaded definitions that are kept although nobody has a handle on their tables.
 const SLOTS_MAX: usize = 1024;
 
-#[derive(Debug, Clone, Copy)]
-struct Sequence {
-    next: i64,
-    reserved: i64,
-}
-
 /// What the tables of one engine share.
 #[derive(Default)]
 pub struct TablesModel {
     spaces: OnceLock<Spaces>,
     /// The newest commit that changed a definition, pending commits included. Written by the sequencer.
     last_ddl: AtomicU64,
-    sequences: Mutex<HashMap<u32, Sequence>>,
+    pub(crate) sequences: Sequences,
     /// Objects that transactions loaded and tried to commit.
     pub(crate) handed_over: Mutex<Vec<u32>>,
     /// Definitions that were loaded, for all handles on a table.
@@ -75,45 +69,8 @@ impl TablesModel {
 
     /// A number for a new table, object or sequence.
     pub(crate) fn new_object(&self, engine: &Engine) -> Result<u32, TablesError> {
-        let number = self.next(engine, OBJECTS, 64)?;
+        let number = self.sequences.next(engine, self.spaces().catalog, OBJECTS, 64)?;
         u32::try_from(number).map_err(|_| TablesError::Exhausted { sequence: OBJECTS })
-    }
-
-    /// The next number of an identity column.
-    pub(crate) fn next_number(&self, engine: &Engine, sequence: u32) -> Result<i64, TablesError> {
-        self.next(engine, sequence, 1024)
-    }
-
-    fn next(&self, engine: &Engine, sequence: u32, block: i64) -> Result<i64, TablesError> {
-        let mut sequences = self.sequences.lock();
-        let catalog = self.spaces().catalog;
-        let key = sequence_key(sequence);
-        let state = match sequences.get_mut(&sequence) {
-            Some(state) => state,
-            None => {
-                let snapshot = engine.snapshot();
-                let stored = snapshot.read().get(catalog, &key)?;
-                let next = stored.map_or(Some(1), |bytes| (*bytes).try_into().ok().map(i64::from_le_bytes));
-                let next = next.ok_or_else(|| TablesError::Damaged {
-                    place: format!("sequence {sequence}"),
-                    what: "eight bytes".into(),
-                })?;
-                sequences.entry(sequence).or_insert(Sequence { next, reserved: next })
-            }
-        };
-        if state.next == state.reserved {
-            let reserved = state.next.checked_add(block).ok_or(TablesError::Exhausted { sequence })?;
-            let mut batch = KvBatch::new();
-            batch.put(catalog, &key, &reserved.to_le_bytes());
-            engine.commit(vec![Box::new(batch)], Durability::Buffered).map_err(|error| match error {
-                CommitError::Engine(error) => error,
-                CommitError::Rejected(reason) => EngineError::Stopped { cause: reason.to_string().into() },
-            })?;
-            state.reserved = reserved;
-        }
-        let number = state.next;
-        state.next += 1;
-        Ok(number)
     }
 }
 

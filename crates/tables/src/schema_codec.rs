@@ -84,6 +84,10 @@ fn put_column(out: &mut Vec<u8>, column: &Column) {
         }
         DefaultValue::Now => out.push(2),
         DefaultValue::NewUuid => out.push(3),
+        DefaultValue::Next(sequence) => {
+            out.push(4);
+            put_u32(out, *sequence);
+        }
     }
     put_option(out, column.identity, |out, (identity, sequence)| {
         out.push(identity as u8);
@@ -105,6 +109,7 @@ fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
                 1 => DefaultValue::Value(Value::decode(decoder)?.into_owned()),
                 2 => DefaultValue::Now,
                 3 => DefaultValue::NewUuid,
+                4 => DefaultValue::Next(decoder.u32("sequence")?),
                 _ => return Err(DecodeError { what: "known default", offset }),
             }
         },

@@ -100,13 +100,18 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// As [`TablesTx::insert`].
-    pub fn insert_many(&mut self, table: &Table, rows: &[&[(&str, Value<'_>)]]) -> Result<(), TablesError> {
+    pub fn insert_many(
+        &mut self,
+        table: &Table,
+        rows: &[&[(&str, Value<'_>)]],
+    ) -> Result<Option<OwnedRow>, TablesError> {
         self.statement(|statement| {
             let schema = statement.schema(table)?;
+            let mut last = None;
             for row in rows {
-                statement.insert(&schema, named(&schema, row)?, false)?;
+                last = Some(statement.insert(&schema, named(&schema, row)?, false)?);
             }
-            Ok(())
+            Ok(last)
         })
     }
 
@@ -230,14 +235,14 @@ fn default(
     now_micros: i64,
 ) -> Result<Value<'static>, TablesError> {
     if let Some((_, sequence)) = column.identity {
-        let number = tables.model.next_number(&tables.engine, sequence)?;
-        return assigned(schema, column, Value::Int8(number));
+        return assigned(schema, column, Value::Int8(tables.next_number(sequence)?));
     }
     let env = tables.engine.env();
     let value = match &column.default {
         DefaultValue::None => Value::Null,
         DefaultValue::Value(value) => value.clone(),
         DefaultValue::Now => now(column.ty, now_micros),
+        DefaultValue::Next(sequence) => Value::Int8(tables.next_number(*sequence)?),
         DefaultValue::NewUuid => {
             let (high, low) = (env.random.next_u64(), env.random.next_u64());
             let random =
@@ -368,7 +373,7 @@ impl<'a> Statement<'_, 'a> {
     ) -> Result<OwnedRow, TablesError> {
         let row_key = match schema.parts.rowid {
             Some(sequence) => {
-                let number = self.tx.tables.model.next_number(&self.tx.tables.engine, sequence)?;
+                let number = self.tx.tables.next_number(sequence)?;
                 numbered_key(schema, number)
             }
             None => row_key_of(schema, &values)?,

@@ -191,8 +191,13 @@ impl CatalogCall {
             F::SerialSequence => {
                 let (table, column) = (show::name_parts(words(0)).pop().unwrap_or_default(), words(1));
                 let mut sequences = catalog.sequences();
-                let found = sequences.find(|s| s.table.name() == table && s.column.name() == column);
-                optional(found.map(|sequence| format!("public.{}", show::ident(&sequence.name()))))
+                let found = sequences.find(|sequence| {
+                    sequence.owner.as_ref().is_some_and(|(owner, place)| {
+                        owner.name() == table
+                            && owner.columns().get(*place).is_some_and(|known| known.name() == column)
+                    })
+                });
+                optional(found.map(|sequence| format!("public.{}", show::ident(sequence.name()))))
             }
             F::SetConfig => {
                 return Err(SqlError::unsupported("set_config of a column", "name one variable"));
@@ -208,7 +213,17 @@ impl CatalogCall {
             F::PublishableNot => Value::Bool(false),
             F::Nothing => Value::Null,
             // Comments are not kept yet.
-            F::ObjDescription | F::ColDescription => Value::Null,
+            F::ObjDescription | F::ColDescription => {
+                let is_of_column = self.function == F::ColDescription;
+                let column = if is_of_column { number(1).unwrap_or_default() } else { 0 };
+                // The number of a catalog's row is another one in each; the name of the catalog need not be asked.
+                let database = catalog
+                    .database_comment()
+                    .filter(|_| words(1) == "pg_database" && oid == super::DATABASE);
+                let mut all = catalog.descriptions();
+                let found = all.find(|(_, object, part, _)| (*object, *part) == (oid, column));
+                optional(found.map(|(.., comment)| comment).or(database).map(str::to_owned))
+            }
             F::IndexDef => {
                 let Some(index) = catalog.indexes().find(|index| index.oid() == oid) else {
                     return Ok(Value::Null);

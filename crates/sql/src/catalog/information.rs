@@ -67,11 +67,12 @@ relations! {
     };
     "sequences" 13010 "sequence_catalog sequence_schema sequence_name data_type numeric_precision:i numeric_precision_radix:i \
         numeric_scale:i start_value minimum_value maximum_value increment cycle_option" => |catalog| {
-        let row = |sequence: SequenceOf<'_>| {
-            let (ty, max) = sequence.bounds();
+        let row = |sequence: &SequenceOf| {
+            let (ty, steps) = (sequence.type_oid(), sequence.steps);
+            let cycles = if steps.cycles { "YES" } else { "NO" };
             let bits = match ty { 21 => 16_i64, 23 => 32, _ => 64 };
-            row![catalog.database.clone(), "public", sequence.name(), show::format_type(ty, None), bits, 2_i64, 0_i64, "1", "1",
-                max.to_string(), "1", "NO"]
+            row![catalog.database.clone(), "public", sequence.name().to_owned(), show::format_type(ty, None), bits, 2_i64, 0_i64,
+                steps.start.to_string(), steps.least.to_string(), steps.greatest.to_string(), steps.increment.to_string(), cycles]
         };
         catalog.sequences().map(row).collect()
     };
@@ -109,7 +110,7 @@ fn columns(catalog: &Catalog) -> Vec<Record> {
                 ty: column.column_type(),
                 oid: show::type_of(schema, place, column).0,
                 characters_max: show::characters_max(schema, place),
-                default: show::default(column),
+                default: catalog.default(column),
                 is_nullable: column.is_nullable(),
                 identity,
                 is_updatable: true,

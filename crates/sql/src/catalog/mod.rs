@@ -19,18 +19,20 @@ mod views;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use ropewalk::tables::{Schema, Type, Value};
+use ropewalk::tables::{Schema, Steps, Type, Value};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::access::Access;
+use crate::comments::{COMMENTS, Comment};
 use crate::error::Result;
 use crate::exec::Record;
 use crate::plan::Planner;
+use crate::sequences::{self, SEQUENCES, Sequence};
 use crate::settings::Settings;
 
 pub(crate) use functions::{CatalogCall, CatalogFunction};
-pub(crate) use show::{ident, literal};
+pub(crate) use show::{ident, literal, name_parts};
 use views::ViewOf;
 
 /// PostgreSQL's own objects have numbers below.
@@ -75,6 +77,8 @@ pub(crate) struct Catalog {
     tables: Vec<Arc<Schema>>,
     by_oid: HashMap<i64, usize>,
     views: Vec<ViewOf>,
+    sequences: Vec<SequenceOf>,
+    comments: Vec<Comment>,
     /// Per view the names and types of its columns, once they were asked for: they take planning.
     view_columns: OnceLock<Vec<Vec<(String, Type)>>>,
 }
@@ -153,36 +157,58 @@ impl IndexOf<'_> {
     }
 }
 
+/// True for the tables in which SQL itself keeps what it knows.
+fn is_of_ours(table: &str) -> bool {
+    [crate::views::VIEWS, SEQUENCES, COMMENTS].contains(&table)
+}
+
 pub(crate) fn table_oid(schema: &Schema) -> i64 {
     FIRST_OID + i64::from(schema.id())
 }
 
-/// The sequence that numbers the rows of a column.
-#[derive(Clone, Copy)]
-pub(crate) struct SequenceOf<'c> {
-    pub(crate) table: &'c Schema,
-    /// The column's place.
-    pub(crate) place: usize,
-    pub(crate) column: &'c ropewalk::tables::Column,
-    object: u32,
+/// A sequence, how it counts, and where it stands.
+#[derive(Debug)]
+pub(crate) struct SequenceOf {
+    pub(crate) sequence: Sequence,
+    pub(crate) steps: Steps,
+    /// The last number that was given out, if one was.
+    pub(crate) last: Option<i64>,
+    /// The table that owns it, and the place of the column.
+    pub(crate) owner: Option<(Arc<Schema>, usize)>,
 }
 
-impl SequenceOf<'_> {
+impl SequenceOf {
+    fn read(sequence: Sequence, tables: &[Arc<Schema>], access: &Access<'_>) -> Result<Self> {
+        let (steps, last, is_called) = access.database().tables().sequence(sequence.number)?;
+        let owner = sequence.owner.and_then(|(table, column)| {
+            let table = tables.iter().find(|schema| schema.id() == table)?;
+            let place = table.columns().iter().position(|known| known.id() == column)?;
+            Some((table.clone(), place))
+        });
+        // Those of identity columns end where the type of the column does.
+        let most = match sequence.ty {
+            Type::INT2 => i16::MAX.into(),
+            Type::INT4 => i32::MAX.into(),
+            _ => i64::MAX,
+        };
+        let steps = Steps { greatest: steps.greatest.min(most), ..steps };
+        Ok(Self { sequence, steps, last: is_called.then_some(last), owner })
+    }
+
     pub(crate) fn oid(&self) -> i64 {
-        FIRST_OID + i64::from(self.object)
+        FIRST_OID + i64::from(self.sequence.number)
     }
 
-    /// As PostgreSQL names those of identity columns.
-    pub(crate) fn name(&self) -> String {
-        format!("{}_{}_seq", self.table.name(), self.column.name())
+    pub(crate) fn name(&self) -> &str {
+        &self.sequence.name
     }
 
-    /// The number and the greatest value of its type.
-    pub(crate) fn bounds(&self) -> (i64, i64) {
-        match self.column.column_type() {
-            Type::INT2 => (21, i16::MAX.into()),
-            Type::INT4 => (23, i32::MAX.into()),
-            _ => (20, i64::MAX),
+    /// The number of its type.
+    pub(crate) fn type_oid(&self) -> i64 {
+        match self.sequence.ty {
+            Type::INT2 => 21,
+            Type::INT4 => 23,
+            _ => 20,
         }
     }
 }
@@ -230,7 +256,7 @@ impl Catalog {
         names.sort();
         names.dedup();
         let mut tables = Vec::with_capacity(names.len());
-        for name in names.into_iter().filter(|name| name != crate::views::VIEWS) {
+        for name in names.into_iter().filter(|name| !is_of_ours(name)) {
             match access.table(&name) {
                 Ok((_, schema)) if schema.name() == name => tables.push(schema),
                 // Renamed or dropped by this transaction, or by somebody since.
@@ -244,8 +270,24 @@ impl Catalog {
         let qualifies = !path.split(',').any(|name| name.trim().trim_matches('"') == "public");
         let (user, database) = (settings.user.clone(), settings.database.clone());
         let views = views::all(access)?;
+        let own = tables.iter().flat_map(|schema| sequences::of_table(schema)).collect::<Vec<_>>();
+        let all = own.into_iter().chain(sequences::all(access)?);
+        let sequences =
+            all.map(|sequence| SequenceOf::read(sequence, &tables, access)).collect::<Result<_>>()?;
+        let comments = crate::comments::all(access)?;
         let (settings, view_columns) = (settings.clone(), OnceLock::new());
-        Ok(Self { user, database, qualifies, settings, tables, by_oid, views, view_columns })
+        Ok(Self {
+            user,
+            database,
+            qualifies,
+            settings,
+            tables,
+            by_oid,
+            views,
+            sequences,
+            comments,
+            view_columns,
+        })
     }
 
     /// A view, its number and its columns.
@@ -282,14 +324,56 @@ impl Catalog {
         self.tables.iter().flat_map(|schema| self.indexes_of(schema))
     }
 
-    fn sequences(&self) -> impl Iterator<Item = SequenceOf<'_>> {
-        self.tables.iter().flat_map(|table| {
-            let table: &Schema = table;
-            let numbered = table.columns().iter().enumerate();
-            numbered.filter_map(move |(place, column)| {
-                Some(SequenceOf { table, place, column, object: column.sequence()? })
-            })
+    fn sequences(&self) -> impl Iterator<Item = &SequenceOf> {
+        self.sequences.iter()
+    }
+
+    /// The default of a column as it is written.
+    fn default(&self, column: &ropewalk::tables::Column) -> Option<String> {
+        if let ropewalk::tables::DefaultValue::Next(number) = column.default_value() {
+            let sequence = self.sequences().find(|known| known.sequence.number == *number)?;
+            let name = self.qualified(sequence.name());
+            return Some(format!("nextval({}::regclass)", show::literal(&name)));
+        }
+        show::default(column)
+    }
+
+    /// Comments with the number of the catalog that what they are on stands in, its own number there, and that of the column.
+    pub(crate) fn descriptions(&self) -> impl Iterator<Item = (i64, i64, i64, &str)> {
+        const CLASS: i64 = 1259;
+        const CONSTRAINT: i64 = 2606;
+        self.comments.iter().filter_map(|comment| {
+            let schema = || self.table(FIRST_OID + comment.table);
+            let (class, object, column) = match comment.kind.as_str() {
+                "table" => (CLASS, table_oid(schema()?), 0),
+                "column" => {
+                    let schema = schema()?;
+                    let id: u16 = comment.name.parse().ok()?;
+                    let place = schema.columns().iter().position(|column| column.id() == id)?;
+                    (CLASS, table_oid(schema), i64::try_from(place + 1).ok()?)
+                }
+                "index" => {
+                    let index = self.indexes_of(schema()?).find(|index| index.name() == comment.name)?;
+                    (CLASS, index.oid(), 0)
+                }
+                "constraint" => {
+                    let fits = |known: &ConstraintOf<'_>| {
+                        known.name() == comment.name && i64::from(known.table().id()) == comment.table
+                    };
+                    (CONSTRAINT, self.constraints().find(fits)?.oid(), 0)
+                }
+                "sequence" => (CLASS, self.sequences().find(|known| known.name() == comment.name)?.oid(), 0),
+                "view" => (CLASS, self.views.iter().find(|view| view.name == comment.name)?.oid(), 0),
+                "schema" => (2615, PUBLIC, 0),
+                _ => return None,
+            };
+            Some((class, object, column, comment.text.as_str()))
         })
+    }
+
+    /// The comment on the database.
+    pub(crate) fn database_comment(&self) -> Option<&str> {
+        self.comments.iter().find(|comment| comment.kind == "database").map(|comment| comment.text.as_str())
     }
 
     fn constraints(&self) -> impl Iterator<Item = ConstraintOf<'_>> {
@@ -319,7 +403,7 @@ impl Catalog {
             return Some(self.qualified(&view.name));
         }
         if let Some(sequence) = self.sequences().find(|sequence| sequence.oid() == oid) {
-            return Some(self.qualified(&sequence.name()));
+            return Some(self.qualified(sequence.name()));
         }
         let known = relations::all().find(|relation| relation.oid == oid && oid != 0)?;
         Some(if known.schema == "pg_catalog" {
@@ -358,7 +442,7 @@ impl Catalog {
                 .map(table_oid)
                 .or_else(|| self.indexes().find(|index| index.name() == name).map(|index| index.oid()))
                 .or_else(|| self.views.iter().find(|view| view.name == *name).map(ViewOf::oid))
-                .or_else(|| self.sequences().find(|known| known.name() == *name).map(|known| known.oid()))
+                .or_else(|| self.sequences().find(|known| known.name() == name).map(SequenceOf::oid))
                 .or_else(|| catalog().filter(|_| schema.is_none())),
             Some(_) => catalog(),
         }

@@ -86,8 +86,13 @@ relations! {
         };
         vec![row(100, "default"), row(COLLATION, "C")]
     };
-    "pg_description" 2609 "objoid:o classoid:o objsubid:i description" => none;
-    "pg_shdescription" 2396 "objoid:o classoid:o description" => none;
+    "pg_description" 2609 "objoid:o classoid:o objsubid:i description" => |catalog| {
+        let row = |(class, object, column, comment): (i64, i64, i64, &str)| row![object, class, column, comment.to_owned()];
+        catalog.descriptions().map(row).collect()
+    };
+    "pg_shdescription" 2396 "objoid:o classoid:o description" => |catalog| {
+        catalog.database_comment().map(|comment| row![DATABASE, 1262_i64, comment.to_owned()]).into_iter().collect()
+    };
     "pg_tables" 12030 "schemaname tablename tableowner tablespace hasindexes:b hasrules:b hastriggers:b rowsecurity:b" => |catalog| {
         let row = |schema: &std::sync::Arc<ropewalk::tables::Schema>| {
             let indexed = catalog.indexes_of(schema).next().is_some();
@@ -112,10 +117,11 @@ relations! {
     "pg_matviews" 12060 "schemaname matviewname matviewowner tablespace hasindexes:b ispopulated:b definition" => none;
     "pg_sequences" 12070 "schemaname sequencename sequenceowner data_type start_value:l min_value:l max_value:l increment_by:l \
         cycle:b cache_size:l last_value:l" => |catalog| {
-        let row = |sequence: SequenceOf<'_>| {
-            let (ty, max) = sequence.bounds();
-            row!["public", sequence.name(), catalog.user.clone(), show::format_type(ty, None), 1_i64, 1_i64, max, 1_i64, false,
-                1_i64, Value::Null]
+        let row = |sequence: &SequenceOf| {
+            let steps = sequence.steps;
+            row!["public", sequence.name().to_owned(), catalog.user.clone(), show::format_type(sequence.type_oid(), None),
+                steps.start, steps.least, steps.greatest, steps.increment, steps.cycles, 1_i64,
+                sequence.last.map_or(Value::Null, Value::Int8)]
         };
         catalog.sequences().map(row).collect()
     };
@@ -180,9 +186,10 @@ relations! {
     "pg_default_acl" 826 "oid:o defaclrole:o defaclnamespace:o defaclobjtype defaclacl:T" => none;
     "pg_init_privs" 3394 "objoid:o classoid:o objsubid:i privtype initprivs:T" => none;
     "pg_sequence" 2224 "seqrelid:o seqtypid:o seqstart:l seqincrement:l seqmax:l seqmin:l seqcache:l seqcycle:b" => |catalog| {
-        let row = |sequence: SequenceOf<'_>| {
-            let (ty, max) = sequence.bounds();
-            row![sequence.oid(), ty, 1_i64, 1_i64, max, 1_i64, 1_i64, false]
+        let row = |sequence: &SequenceOf| {
+            let steps = sequence.steps;
+            row![sequence.oid(), sequence.type_oid(), steps.start, steps.increment, steps.greatest, steps.least, 1_i64,
+                steps.cycles]
         };
         catalog.sequences().map(row).collect()
     };
@@ -287,7 +294,7 @@ fn classes(catalog: &Catalog) -> Vec<Record> {
         }
     }
     for sequence in catalog.sequences() {
-        rows.push(Class::plain(sequence.oid(), &sequence.name(), "S", 0, 3).row());
+        rows.push(Class::plain(sequence.oid(), sequence.name(), "S", 0, 3).row());
     }
     for view in &catalog.views {
         rows.push(Class::plain(view.oid(), &view.name, "v", 0, view.columns.len()).row());
@@ -301,8 +308,9 @@ fn dependencies(catalog: &Catalog) -> Vec<Record> {
     const RULE: i64 = 2618;
     let mut rows = Vec::new();
     for sequence in catalog.sequences() {
-        let table = table_oid(sequence.table);
-        rows.push(row![CLASS, sequence.oid(), 0_i64, CLASS, table, length(sequence.place + 1), "i"]);
+        let Some((table, place)) = &sequence.owner else { continue };
+        let kind = if sequence.sequence.is_identity { "i" } else { "a" };
+        rows.push(row![CLASS, sequence.oid(), 0_i64, CLASS, table_oid(table), length(place + 1), kind]);
     }
     for view in &catalog.views {
         rows.push(row![RULE, view.rule_oid(), 0_i64, CLASS, view.oid(), 0_i64, "i"]);
@@ -396,7 +404,7 @@ fn attributes(catalog: &Catalog) -> Vec<Record> {
         for (place, column) in schema.columns().iter().enumerate() {
             let attribute = Attribute::of(relation, column.name(), column.column_type(), place + 1);
             let (oid, modifier) = show::type_of(schema, place, column);
-            let (is_required, has_default) = (!column.is_nullable(), show::default(column).is_some());
+            let (is_required, has_default) = (!column.is_nullable(), catalog.default(column).is_some());
             let identity = show::identity(column);
             rows.push(Attribute { oid, modifier, is_required, has_default, identity, ..attribute }.row());
         }
@@ -605,7 +613,7 @@ fn defaults(catalog: &Catalog) -> Vec<Record> {
     let mut rows = Vec::new();
     for schema in &catalog.tables {
         for (place, column) in schema.columns().iter().enumerate() {
-            if let Some(default) = show::default(column) {
+            if let Some(default) = catalog.default(column) {
                 let oid = DEFAULT_OID + i64::from(schema.id()) * 2048 + length(place);
                 rows.push(row![oid, table_oid(schema), length(place + 1), default]);
             }

@@ -199,7 +199,8 @@ pub(crate) fn expr(schema: &Schema, shown: &Expr) -> String {
 /// The default of a column.
 pub(crate) fn default(column: &Column) -> Option<String> {
     match (column.identity(), column.default_value()) {
-        (Some(_), _) | (_, DefaultValue::None) => None,
+        // The name of a sequence is known to the catalog alone.
+        (Some(_), _) | (_, DefaultValue::None | DefaultValue::Next(_)) => None,
         (_, DefaultValue::Value(constant)) => Some(value(constant)),
         (_, DefaultValue::Now) => Some(match column.column_type() {
             Type::DATE => "CURRENT_DATE".into(),

@@ -26,10 +26,11 @@ use crate::text::from_text;
 use crate::types::type_name;
 use crate::write::{Returning, Written, change, column_place, default_value, is_default};
 
-static SELECT: LazyLock<Option<ast::Query>> = LazyLock::new(|| match crate::parse::template("SELECT 1")? {
-    ast::Statement::Query(query) => Some(*query),
-    _ => None,
-});
+pub(super) static SELECT: LazyLock<Option<ast::Query>> =
+    LazyLock::new(|| match crate::parse::template("SELECT 1")? {
+        ast::Statement::Query(query) => Some(*query),
+        _ => None,
+    });
 
 /// What a column is set to.
 enum SetTo {
@@ -122,7 +123,10 @@ impl Planner<'_> {
         Ok(Keyed { table, schema, query, set: None, returning })
     }
 
-    fn target(&mut self, target: &ast::TableWithJoins) -> Result<(Table, Arc<Schema>, Scope, String)> {
+    pub(super) fn target(
+        &mut self,
+        target: &ast::TableWithJoins,
+    ) -> Result<(Table, Arc<Schema>, Scope, String)> {
         let (ast::TableFactor::Table { name, alias, args: None, .. }, true) =
             (&target.relation, target.joins.is_empty())
         else {

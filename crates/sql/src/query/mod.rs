@@ -34,6 +34,7 @@ mod convert;
 mod dml;
 mod from;
 mod functions;
+mod merge;
 mod models;
 mod rows;
 mod run;
@@ -53,6 +54,7 @@ use windows::Window;
 
 pub(crate) use append::Append;
 pub(crate) use dml::Keyed;
+pub(crate) use merge::Merge;
 pub(crate) use run::from_engine;
 
 pub(crate) const HINT: &str = "write the query another way, or report it";

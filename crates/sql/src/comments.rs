@@ -1,0 +1,140 @@
+//! COMMENT ON: kept by the numbers that tables and columns have for life, so that they follow new names.
+
+use ropewalk::tables::{ColumnDef, KeyRange, Schema, TableDef, TablesError, Type, Value};
+
+use crate::access::Access;
+use crate::budget::{Budget, MEMORY_BYTES_MAX};
+use crate::ddl::Ddl;
+use crate::error::{Result, SqlError, state};
+use crate::expr::bug;
+use crate::utility::Commented;
+
+/// The table that holds comments: the kind of what they are on, the number of the table it belongs to or 0, its name or number.
+pub(crate) const COMMENTS: &str = "ropewalk_comments";
+
+/// A comment, and what it is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Comment {
+    /// `table`, `column`, `index`, `constraint`, `sequence`, `view`, `schema` or `database`.
+    pub(crate) kind: String,
+    /// The table's number; 0 for what belongs to none.
+    pub(crate) table: i64,
+    /// The column's number, or the name of another thing; nothing for a table.
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
+
+/// All comments.
+pub(crate) fn all(access: &mut Access<'_>) -> Result<Vec<Comment>> {
+    let table = match access.table(COMMENTS) {
+        Ok((table, _)) => table,
+        Err(error) if error.state == state::UNDEFINED_TABLE => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let rows = access.all(&table, &KeyRange::all(), &Budget::new(MEMORY_BYTES_MAX))?;
+    let comment = |row: Vec<Value<'static>>| match row.as_slice() {
+        [Value::Text(kind), Value::Int8(table), Value::Text(name), Value::Text(text)] => Ok(Comment {
+            kind: kind.to_string(),
+            table: *table,
+            name: name.to_string(),
+            text: text.to_string(),
+        }),
+        _ => Err(SqlError::new(state::DATA_CORRUPTED, "a comment")),
+    };
+    rows.into_iter().map(comment).collect()
+}
+
+impl Ddl<'_> {
+    /// COMMENT ON.
+    pub(crate) fn comment(&mut self, on: &Commented, text: Option<&str>) -> Result<()> {
+        let (kind, table, name) = self.commented(on)?;
+        let mut tables = self.transaction.tables();
+        let comments = match tables.table(COMMENTS) {
+            Ok(table) => table,
+            Err(TablesError::UnknownTable { .. }) => tables.create_table(
+                TableDef::new(COMMENTS)
+                    .column(ColumnDef::new("kind", Type::TEXT))
+                    .column(ColumnDef::new("table", Type::INT8))
+                    .column(ColumnDef::new("name", Type::TEXT))
+                    .column(ColumnDef::new("comment", Type::TEXT).not_null())
+                    .primary_key(["kind", "table", "name"]),
+            )?,
+            Err(error) => return Err(error.into()),
+        };
+        let key = [Value::text(kind), Value::Int8(table), Value::text(name)];
+        tables.delete(&comments, &key)?;
+        if let Some(text) = text {
+            let [kind, table, name] = key;
+            tables.insert(
+                &comments,
+                &[("kind", kind), ("table", table), ("name", name), ("comment", Value::text(text))],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Kind, number of the table and name of what a comment is on, which must be there.
+    fn commented(&mut self, on: &Commented) -> Result<(&'static str, i64, String)> {
+        let none = |what: &str, name: &str| {
+            SqlError::new(state::UNDEFINED_OBJECT, format!("{what} \"{name}\" does not exist"))
+        };
+        let id = |schema: &Schema| i64::from(schema.id());
+        Ok(match on {
+            Commented::Table(table) => ("table", id(&*self.schema(table)?), String::new()),
+            Commented::Column(table, column) => {
+                let schema = self.schema(table)?;
+                let place = schema.index_of(column)?;
+                let column = schema.columns().get(place).ok_or_else(|| bug("a column"))?;
+                ("column", id(&schema), column.id().to_string())
+            }
+            Commented::Index(name) => {
+                let table = self.table_of_index(name)?.ok_or_else(|| none("index", name))?;
+                ("index", id(&*self.schema(&table)?), name.clone())
+            }
+            Commented::Constraint(table, name) => {
+                let schema = self.schema(table)?;
+                let known = schema.key_name() == name && !schema.key_columns().is_empty()
+                    || schema.checks().iter().any(|check| check.name() == name)
+                    || schema.foreign_keys().iter().any(|key| key.name() == name)
+                    || schema.indexes().iter().any(|index| index.is_unique() && index.name() == name);
+                if !known {
+                    return Err(none("constraint", name));
+                }
+                ("constraint", id(&schema), name.clone())
+            }
+            Commented::Sequence(name) => {
+                self.sequence_named(name)?.ok_or_else(|| none("sequence", name))?;
+                ("sequence", 0, name.clone())
+            }
+            Commented::View(name) => {
+                let mut access = Access::Transaction(self.db, self.transaction);
+                crate::views::find(&mut access, name)?.ok_or_else(|| none("view", name))?;
+                ("view", 0, name.clone())
+            }
+            Commented::Schema(name) if name == "public" => ("schema", 0, name.clone()),
+            Commented::Schema(name) => return Err(none("schema", name)),
+            // There is one, whatever clients call it.
+            Commented::Database(_) => ("database", 0, String::new()),
+        })
+    }
+
+    /// Forgets the comments on things of this kind; all of one table when `kind` is none.
+    pub(crate) fn uncomment(&mut self, kind: Option<&str>, table: i64, name: Option<&str>) -> Result<()> {
+        let comments = all(&mut Access::Transaction(self.db, self.transaction))?;
+        let gone = comments.into_iter().filter(|comment| {
+            kind.is_none_or(|kind| comment.kind == kind)
+                && comment.table == table
+                && name.is_none_or(|name| comment.name == name)
+        });
+        let gone: Vec<Comment> = gone.collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let mut tables = self.transaction.tables();
+        let table = tables.table(COMMENTS)?;
+        for Comment { kind, table: number, name, .. } in gone {
+            tables.delete(&table, &[Value::text(kind), Value::Int8(number), Value::text(name)])?;
+        }
+        Ok(())
+    }
+}
