@@ -23,11 +23,12 @@ pub fn put_f64(out: &mut Vec<u8>, value: f64) {
 /// Appends `bytes` so that lexicographic order holds and no encoding is a prefix of another: each 0x00 becomes
 /// 0x00 0xFF, and 0x00 0x01 ends the string.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    for &b in bytes {
-        out.push(b);
-        if b == 0 {
-            out.push(0xff);
+    out.reserve(bytes.len() + 2);
+    for (index, part) in bytes.split(|&b| b == 0).enumerate() {
+        if index > 0 {
+            out.extend_from_slice(&[0, 0xff]);
         }
+        out.extend_from_slice(part);
     }
     out.extend_from_slice(&[0, 1]);
 }

@@ -20,7 +20,7 @@ use super::order;
 use super::path;
 use super::pipeline::Pipeline;
 use super::tree::{Branch, Tree};
-use super::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, Value};
+use super::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, Value, tag};
 use super::writer::Writer;
 
 /// Each path is looked up among the fields of the document.
@@ -290,9 +290,18 @@ pub fn prepare_insert(
     now_ms: i64,
     id: impl FnOnce() -> super::value::Owned,
 ) -> Result<Cow<'_, [u8]>, LangError> {
-    check_id(doc)?;
-    let zero = |(_, value): (&str, Value<'_>)| matches!(value, Value::Timestamp(0));
-    if doc.first().is_some_and(|(name, _)| name == "_id") && !doc.iter().any(zero) {
+    // One look at each field: this is done for every document that is inserted.
+    let (mut as_stored, mut first) = (true, true);
+    for element in doc.elements() {
+        let is_id = element.name == b"_id";
+        if is_id && let Some(value) = element.value() {
+            check_id(value)?;
+        }
+        as_stored &= is_id || !first;
+        as_stored &= element.tag != tag::TIMESTAMP || element.payload != [0; 8];
+        first = false;
+    }
+    if as_stored && !first {
         return Ok(doc.bytes().into());
     }
     let mut writer = Writer::new();
@@ -318,26 +327,22 @@ fn check_names(doc: Doc<'_>) -> Result<(), LangError> {
             "The dollar ($) prefixed field '{name}' is not allowed at the top of a document"
         );
     }
-    check_id(doc)
+    doc.iter().filter(|(name, _)| *name == "_id").try_for_each(|(_, value)| check_id(value))
 }
 
-/// The `_id` of a document. Other names may begin with a dollar in what is inserted, as in MongoDB since 5.0.
-fn check_id(doc: Doc<'_>) -> Result<(), LangError> {
-    for (name, value) in doc {
-        if name == "_id" {
-            if let Value::Array(_) | Value::Regex(..) | Value::Undefined = value {
-                refuse!(InvalidIdField, "The '_id' value cannot be of type {}", value.type_name());
-            }
-            if let Value::Document(inner) = value
-                && let Some((name, _)) = inner.iter().find(|(name, _)| name.starts_with('$'))
-                && !matches!(name, "$ref" | "$id" | "$db")
-            {
-                refuse!(
-                    DollarPrefixedFieldName,
-                    "_id fields may not contain '$'-prefixed fields: {name} is not valid for storage."
-                );
-            }
-        }
+/// An `_id`. Other names may begin with a dollar in what is inserted, as in MongoDB since 5.0.
+fn check_id(value: Value<'_>) -> Result<(), LangError> {
+    if let Value::Array(_) | Value::Regex(..) | Value::Undefined = value {
+        refuse!(InvalidIdField, "The '_id' value cannot be of type {}", value.type_name());
+    }
+    if let Value::Document(inner) = value
+        && let Some((name, _)) = inner.iter().find(|(name, _)| name.starts_with('$'))
+        && !matches!(name, "$ref" | "$id" | "$db")
+    {
+        refuse!(
+            DollarPrefixedFieldName,
+            "_id fields may not contain '$'-prefixed fields: {name} is not valid for storage."
+        );
     }
     Ok(())
 }

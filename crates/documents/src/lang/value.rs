@@ -108,6 +108,12 @@ impl<'a> Doc<'a> {
         Fields { rest: self.0.get(4..end).unwrap_or_default() }
     }
 
+    /// The fields as they lie there, for a look that needs few of their values.
+    pub(super) fn elements(self) -> impl Iterator<Item = Element<'a>> {
+        let mut fields = self.iter();
+        std::iter::from_fn(move || fields.element())
+    }
+
     /// The values alone: the elements of an array.
     pub fn values(self) -> impl Iterator<Item = Value<'a>> {
         self.iter().map(|(_, value)| value)
@@ -216,14 +222,15 @@ pub struct Fields<'a> {
     rest: &'a [u8],
 }
 
-struct Element<'a> {
-    tag: u8,
-    name: &'a [u8],
-    payload: &'a [u8],
+/// A field as its bytes lie there.
+pub(super) struct Element<'a> {
+    pub(super) tag: u8,
+    pub(super) name: &'a [u8],
+    pub(super) payload: &'a [u8],
 }
 
 impl<'a> Element<'a> {
-    fn value(&self) -> Option<Value<'a>> {
+    pub(super) fn value(&self) -> Option<Value<'a>> {
         Value::decode(self.tag, self.payload)
     }
 }
@@ -642,6 +649,9 @@ impl fmt::Display for Value<'_> {
     }
 }
 
+/// Text up to here is kept without an allocation, in a value that is no larger for it.
+const SHORT_BYTES: usize = 24;
+
 /// A value that owns its bytes.
 #[derive(Clone)]
 pub struct Owned(Inner);
@@ -650,6 +660,8 @@ pub struct Owned(Inner);
 enum Inner {
     /// Values that hold no slice.
     Plain(Value<'static>),
+    /// A short text, such as most ids that are texts, and its length.
+    Short(u8, [u8; SHORT_BYTES]),
     /// Type and payload.
     Encoded(u8, Vec<u8>),
 }
@@ -663,6 +675,10 @@ impl Owned {
     pub fn value(&self) -> Value<'_> {
         match &self.0 {
             Inner::Plain(value) => *value,
+            Inner::Short(len, bytes) => {
+                let text = bytes.get(..usize::from(*len)).and_then(|bytes| std::str::from_utf8(bytes).ok());
+                Value::String(text.unwrap_or_default())
+            }
             Inner::Encoded(tag, payload) => Value::decode(*tag, payload).unwrap_or(Value::Null),
         }
     }
@@ -709,8 +725,19 @@ impl From<Value<'_>> for Owned {
             Value::Decimal(d) => Value::Decimal(d),
             Value::MinKey => Value::MinKey,
             Value::MaxKey => Value::MaxKey,
+            Value::String(text) if text.len() <= SHORT_BYTES => {
+                let mut bytes = [0; SHORT_BYTES];
+                bytes.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
+                return Self(Inner::Short(text.len() as u8, bytes));
+            }
             other => {
-                let mut payload = Vec::new();
+                let bytes = match other {
+                    Value::String(text) => text.len() + 5,
+                    Value::Binary(_, bytes) => bytes.len() + 5,
+                    Value::Document(doc) | Value::Array(doc) => doc.0.len(),
+                    _ => 0,
+                };
+                let mut payload = Vec::with_capacity(bytes);
                 other.write_payload(&mut payload);
                 return Self(Inner::Encoded(other.tag(), payload));
             }

@@ -11,7 +11,10 @@ const SMALL_BYTES: usize = 64;
 #[derive(Debug)]
 pub struct Writer {
     out: Vec<u8>,
-    open: Vec<Frame>,
+    /// What is being written; `None` behind the end.
+    innermost: Option<Frame>,
+    /// What it lies in, from the outside.
+    around: Vec<Frame>,
 }
 
 #[derive(Debug)]
@@ -38,7 +41,7 @@ impl Writer {
         // Most documents fit at once; growing to that in steps costs more than writing them.
         let mut out = Vec::with_capacity(SMALL_BYTES);
         out.extend_from_slice(&[0; 4]);
-        Self { out, open: vec![Frame { start: 0, elements }] }
+        Self { out, innermost: Some(Frame { start: 0, elements }), around: Vec::new() }
     }
 
     /// Begins a document that will be about that large.
@@ -75,7 +78,8 @@ impl Writer {
 
     /// Ends the innermost document or array.
     pub fn close(&mut self) {
-        if let Some(frame) = self.open.pop() {
+        if let Some(frame) = self.innermost.take() {
+            self.innermost = self.around.pop();
             self.out.push(0);
             let length = ((self.out.len() - frame.start) as u32).to_le_bytes();
             if let Some(place) = self.out.get_mut(frame.start..).and_then(|rest| rest.first_chunk_mut()) {
@@ -87,7 +91,7 @@ impl Writer {
     /// Ends everything.
     #[must_use]
     pub fn finish(mut self) -> DocBuf {
-        while !self.open.is_empty() {
+        while self.innermost.is_some() {
             self.close();
         }
         DocBuf::trusted(self.out)
@@ -96,7 +100,8 @@ impl Writer {
     /// Ends everything: a document or array, as it began.
     #[must_use]
     pub fn into_owned(self) -> Owned {
-        let array = self.open.first().is_some_and(|frame| frame.elements.is_some());
+        let outermost = self.around.first().or(self.innermost.as_ref());
+        let array = outermost.is_some_and(|frame| frame.elements.is_some());
         let bytes = self.finish().into_bytes();
         Owned::encoded(if array { tag::ARRAY } else { tag::DOCUMENT }, bytes)
     }
@@ -108,19 +113,19 @@ impl Writer {
     }
 
     fn begin(&mut self, elements: Option<usize>) {
-        self.open.push(Frame { start: self.out.len(), elements });
+        self.around.extend(self.innermost.replace(Frame { start: self.out.len(), elements }));
         self.out.extend_from_slice(&[0; 4]);
     }
 
     fn head(&mut self, tag: u8, name: &str) {
         self.out.push(tag);
-        match self.open.last_mut().and_then(|frame| frame.elements.as_mut()) {
+        match self.innermost.as_mut().and_then(|frame| frame.elements.as_mut()) {
             Some(count) => {
                 write_decimal(&mut self.out, *count);
                 *count += 1;
             }
             // A name with a zero inside would end there. No name out of a document has one.
-            None => self.out.extend(name.bytes().take_while(|&byte| byte != 0)),
+            None => self.out.extend_from_slice(name.split('\0').next().unwrap_or_default().as_bytes()),
         }
         self.out.push(0);
     }

@@ -13,7 +13,9 @@ use crate::failure::{
 };
 use crate::frame::Request;
 use crate::write::Change;
-use crate::{Mongo, Shared, changes, failpoint, hello, login, read, schema, server, transaction, write};
+use crate::{
+    Mongo, Shared, changes, failpoint, hello, login, read, schema, server, transaction, users, write,
+};
 
 /// How a command is run.
 #[derive(Clone, Copy)]
@@ -30,6 +32,8 @@ pub(crate) enum Run {
     Commit,
     /// The next batch of a cursor, which may have to be waited for.
     GetMore,
+    /// Changes users, and awaits the disk.
+    Users,
 }
 
 /// One command.
@@ -109,7 +113,12 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("listCollections", Run::Read(schema::list_collections), "lists collections"),
     command("listDatabases", Run::Read(schema::list_databases), "lists databases"),
     command("validate", Run::Read(schema::validate), "checks a collection and its indexes"),
-    command("usersInfo", Run::Quick(login::users_info), "lists users"),
+    command("usersInfo", Run::Quick(users::info), "lists users"),
+    command("createUser", Run::Users, "makes a user"),
+    command("updateUser", Run::Users, "changes a user's password or roles"),
+    command("dropUser", Run::Users, "drops a user"),
+    command("grantRolesToUser", Run::Users, "gives a user roles"),
+    command("revokeRolesFromUser", Run::Users, "takes roles from a user"),
     command("createSearchIndexes", Run::Quick(schema::search_indexes), "is of MongoDB Atlas"),
     command("updateSearchIndex", Run::Quick(schema::search_indexes), "is of MongoDB Atlas"),
     command("dropSearchIndex", Run::Quick(schema::search_indexes), "is of MongoDB Atlas"),
@@ -314,6 +323,7 @@ async fn checked(
         }
         Run::Commit => transaction::commit(&call).await,
         Run::GetMore => changes::get_more(&mut call).await,
+        Run::Users => users::change(&mut call).await,
     }
 }
 

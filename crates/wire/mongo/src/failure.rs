@@ -39,8 +39,9 @@ macro_rules! codes {
 }
 
 codes! {
-    InternalError = 1, BadValue = 2, NoSuchKey = 4, FailedToParse = 9, Unauthorized = 13, TypeMismatch = 14,
+    InternalError = 1, BadValue = 2, NoSuchKey = 4, FailedToParse = 9, UserNotFound = 11, Unauthorized = 13, TypeMismatch = 14,
     InvalidLength = 16, ProtocolError = 17, AuthenticationFailed = 18, IllegalOperation = 20, NamespaceNotFound = 26,
+    RoleNotFound = 31,
     CursorNotFound = 43, MaxTimeMSExpired = 50, CommandNotFound = 59, CannotCreateIndex = 67, InvalidOptions = 72,
     InvalidNamespace = 73, UnknownReplWriteConcern = 79, ShutdownInProgress = 91, OperationFailed = 96, UnsatisfiableWriteConcern = 100,
     WriteConflict = 112, ConflictingOperationInProgress = 117, CommandFailed = 125, ExceededMemoryLimit = 146,
@@ -48,7 +49,7 @@ codes! {
     TransactionCommitted = 256, InvalidResumeToken = 260, TooManyLogicalSessions = 261,
     OperationNotSupportedInTransaction = 263, ChangeStreamFatalError = 280, APIVersionError = 322,
     APIStrictError = 323, MechanismUnavailable = 334, TemporarilyUnavailable = 365, SearchNotSupported = 31_082, MissingField = 40_414, UnknownField = 40_415,
-    ForeignSession = 50_738, ForeignTransaction = 50_740,
+    ForeignSession = 50_738, ForeignTransaction = 50_740, UserExists = 51_003,
 }
 
 /// Run the whole transaction again.
@@ -163,9 +164,11 @@ impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         let name = match code {
             // Numbers that have no name of their own.
-            Code::UnknownField | Code::MissingField | Code::ForeignSession | Code::ForeignTransaction => {
-                format!("Location{}", code.number()).into()
-            }
+            Code::UnknownField
+            | Code::MissingField
+            | Code::ForeignSession
+            | Code::ForeignTransaction
+            | Code::UserExists => format!("Location{}", code.number()).into(),
             code => Cow::Borrowed(code.name()),
         };
         Self { code: code.number(), name, message: message.into(), labels: Vec::new(), detail: None }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Read `frame` for the bytes, `connection` for the life of one client, `command` for what is offered and to whom, then one
-//! module for each group of commands: `hello`, `login`, `server`, `write`, `read`, `schema`, `transaction`, `changes`.
+//! module for each group of commands: `hello`, `login`, `users`, `server`, `write`, `read`, `schema`, `transaction`, `changes`.
 //!
 //! Invariants
 //! 1. Nothing is answered with ok that was not done: an unknown command is 59, an unknown field 40415, what MongoDB knows
@@ -35,6 +35,7 @@ mod server;
 mod session;
 mod snapshots;
 mod transaction;
+mod users;
 mod write;
 
 use std::net::SocketAddr;

@@ -141,6 +141,32 @@ impl Access {
         .await
     }
 
+    /// Changes a user's roles and, if one is given, the password, at once.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`]; a password or a role that is not allowed.
+    pub async fn update_user(
+        &self,
+        caller: &Caller,
+        name: &str,
+        password: Option<&str>,
+        change: impl FnOnce(&mut Roles) + Send + 'static,
+    ) -> Result<(), WireError> {
+        caller.check(Right::Admin, None)?;
+        let (user, password) = (name.to_owned(), password.map(str::to_owned));
+        self.change_user(name, move |record| {
+            change(&mut record.roles);
+            record.roles.retain(|_, rights| !rights.is_empty());
+            check_roles(&record.roles)?;
+            if let Some(password) = password {
+                record.scram = ScramVerifier::new(&password)?;
+                record.scram_sha1 = Some(ScramVerifier::for_old_clients(&user, &password)?);
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// Gives a user a right on a store (`*`: on all).
     ///
     /// # Errors

@@ -170,3 +170,63 @@ async fn rules_are_asked_about_who_may_not_administer() {
         assert_eq!(ann.refused(refused).await.0, 13);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_are_made_changed_and_dropped() {
+    let server = Server::new();
+    let mut first = server.connect();
+    let roles = |roles: Vec<bson::Bson>| doc! { "createUser": "ann", "pwd": "secret", "roles": roles };
+    // What cannot be kept as it is asked is refused, and nothing is kept.
+    for (refused, code) in [
+        (roles(vec!["dbAdmin".into()]), 31),
+        (roles(vec![doc! { "role": "root", "db": "app" }.into()]), 31),
+        (roles(vec![doc! { "role": "read" }.into()]), 40_414),
+        (doc! { "createUser": "ann", "roles": [] }, 40_414),
+        (doc! { "createUser": "ann", "pwd": "x", "roles": [], "mechanisms": ["SCRAM-SHA-1"] }, 238),
+        (doc! { "createUser": "ann", "pwd": "x", "roles": [], "customData": { "a": 1 } }, 238),
+        (doc! { "createUser": "ann", "pwd": "x", "roles": [], "more": 1 }, 40_415),
+        (doc! { "updateUser": "ann" }, 2),
+        (doc! { "updateUser": "ann", "pwd": "x" }, 11),
+        (doc! { "dropUser": "ann" }, 11),
+    ] {
+        assert_eq!(first.refused(refused.clone()).await.0, code, "{refused}");
+    }
+    first.ok(roles(vec!["read".into(), doc! { "role": "root", "db": "admin" }.into()])).await;
+    // With the first user the server is closed.
+    assert_eq!(first.refused(doc! { "find": "c" }).await.0, 13);
+
+    let mut root = server.connect();
+    login(&mut root, "secret", true).await;
+    assert_eq!(root.refused(roles(vec![])).await.0, 51_003);
+    let bob = doc! { "createUser": "bob", "pwd": "other", "roles": ["readWrite", { "role": "append", "db": "own" }] };
+    root.ok(bob).await;
+    let listed = |answer: Document| -> Vec<String> {
+        let users = answer.get_array("users").unwrap();
+        let users = users.iter().map(|user| user.as_document().unwrap());
+        let role = |role: &bson::Bson| {
+            let role = role.as_document().unwrap();
+            format!("{}@{}", role.get_str("role").unwrap(), role.get_str("db").unwrap())
+        };
+        let roles = |user: &Document| user.get_array("roles").unwrap().iter().map(role).collect::<Vec<_>>();
+        users.map(|user| format!("{}: {}", user.get_str("user").unwrap(), roles(user).join(" "))).collect()
+    };
+    let all = ["ann: root@admin read@app", "bob: readWrite@app append@own"];
+    assert_eq!(listed(root.ok(doc! { "usersInfo": 1 }).await), all);
+    assert_eq!(listed(root.ok(doc! { "usersInfo": { "forAllDBs": true } }).await), all);
+    let one = doc! { "usersInfo": [{ "user": "bob", "db": "app" }, "nobody"] };
+    assert_eq!(listed(root.ok(one).await), all[1..]);
+    assert_eq!(root.refused(doc! { "usersInfo": { "name": "bob" } }).await.0, 40_415);
+
+    root.ok(doc! { "grantRolesToUser": "bob", "roles": [{ "role": "dbOwner", "db": "own" }] }).await;
+    root.ok(doc! { "revokeRolesFromUser": "bob", "roles": ["readWrite"] }).await;
+    assert_eq!(listed(root.ok(doc! { "usersInfo": "bob" }).await), ["bob: dbOwner@own append@own"]);
+    root.ok(doc! { "updateUser": "ann", "pwd": "new", "roles": ["read"] }).await;
+    // Rights are those of now, also on a connection that is open.
+    root.ok(doc! { "find": "c" }).await;
+    assert_eq!(root.refused(doc! { "usersInfo": 1 }).await.0, 13);
+    assert_eq!(root.refused(doc! { "dropUser": "bob" }).await.0, 13);
+    root.ok(doc! { "updateUser": "ann", "pwd": "newer" }).await;
+    let mut ann = server.connect();
+    assert_eq!(login(&mut ann, "new", true).await.get_i32("code").unwrap(), 18);
+    assert!(login(&mut server.connect(), "newer", true).await.get_bool("done").unwrap());
+}
