@@ -8,6 +8,7 @@ use ropewalk_engine::{
     CommitError, Durability, EngineError, Isolation, KeyConflict, KvTransaction, Operation, Rejection,
 };
 
+use crate::capped::Capped;
 use crate::collection::Collection;
 use crate::definition::{CollectionOptions, IndexDef};
 use crate::error::DocumentsError;
@@ -345,6 +346,14 @@ impl Collection {
     /// As [`DocumentsTx::set_options`].
     pub fn set_options(&self, options: CollectionOptions) -> Result<(), DocumentsError> {
         self.documents().transact(Durability::Sync, |tx| tx.set_options(self, options.clone()))
+    }
+
+    /// Makes the collection capped.
+    ///
+    /// # Errors
+    /// As [`DocumentsTx::cap`].
+    pub fn cap(&self, capped: Capped) -> Result<(), DocumentsError> {
+        self.documents().transact(Durability::Sync, |tx| tx.cap(self, capped))
     }
 
     /// Drops the collection; false when there is none.

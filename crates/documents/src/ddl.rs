@@ -78,6 +78,9 @@ impl DocumentsTx<'_> {
             }
             let mut definition = tx.new_definition(collection)?;
             let references = options.references.clone();
+            if options.capped.is_some() {
+                definition.order = Some(tx.documents.model.new_number(&tx.documents.engine)?);
+            }
             definition.set_options(options)?;
             tx.refer(&definition, &references)?;
             // A collection that refers to itself has been told so by now.
@@ -97,10 +100,15 @@ impl DocumentsTx<'_> {
     pub fn set_options(
         &mut self,
         collection: &Collection,
-        options: CollectionOptions,
+        mut options: CollectionOptions,
     ) -> Result<(), DocumentsError> {
         self.statement(|tx| {
             let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
+            if options.capped.is_some() && definition.order.is_none() {
+                let what = format!("collection {:?} is not capped", definition.name);
+                return Err(DocumentsError::InvalidOptions { what });
+            }
+            options.capped = options.capped.or(definition.options.capped);
             if definition.options.same(&options) {
                 return Ok(());
             }
@@ -118,10 +126,19 @@ impl DocumentsTx<'_> {
             if references.iter().any(|reference| reference.collection == changed.name) {
                 changed.referenced_by.insert(changed.id);
             }
-            tx.tell(&changed, "modify", |_| ());
-            tx.put_definition(changed, Event::Changed)?;
-            Ok(())
+            let room = changed.order.zip(changed.options.capped);
+            let mut changed = tx.put_modified(changed)?;
+            match room {
+                Some((order, capped)) => tx.make_room(&mut changed, order, capped),
+                None => Ok(()),
+            }
         })
+    }
+
+    /// Writes a definition that has other options.
+    pub(crate) fn put_modified(&mut self, changed: Definition) -> Result<Arc<Definition>, DocumentsError> {
+        self.tell(&changed, "modify", |_| ());
+        self.put_definition(changed, Event::Changed)
     }
 
     /// Tells the parents who refers to them, and those who are no parents any more.
@@ -241,7 +258,7 @@ impl DocumentsTx<'_> {
         self.kv.delete(spaces.catalog, &key);
         let gone = [definition.database.as_bytes(), b"\0", definition.name.as_bytes()].concat();
         self.kv.put(spaces.catalog, &gone_key(definition.id), &gone);
-        for object in definition.indexes.iter().map(|index| index.object).chain([definition.id]) {
+        for object in definition.objects().chain([definition.id]) {
             self.drop_object(object);
         }
         let (database, name) = (definition.database.as_str(), definition.name.as_str());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! { id, version, database, name, uuid,
-//!   options: { validator, moderate, protected, rules },
+//!   options: { validator, moderate, protected, rules }, capped: { order, bytes, documents },
 //!   references: [ { field, collection, onDelete } ], referencedBy: [ id ],
 //!   indexes: [ { object, name, key: { path: 1 | -1 }, unique, sparse, hidden, ready, partial, expireAfterSeconds, multikey: [ ] } ] }
 //! ```
@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::capped::Capped;
 use crate::error::DocumentsError;
 use crate::lang::key::IndexField;
 use crate::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
@@ -72,6 +73,9 @@ pub struct CollectionOptions {
     pub references: Vec<Reference>,
     /// What callers may do, as texts in CEL by operation: see [`crate::Caller`].
     pub rules: Option<DocBuf>,
+    /// It keeps its documents in the order in which they came, and no more than that. Of a collection that is there `None` leaves
+    /// this as it is.
+    pub capped: Option<Capped>,
 }
 
 impl CollectionOptions {
@@ -81,6 +85,7 @@ impl CollectionOptions {
         bytes(self) == bytes(other)
             && (self.moderate, self.protected) == (other.moderate, other.protected)
             && self.references == other.references
+            && self.capped == other.capped
     }
 }
 
@@ -327,6 +332,8 @@ pub struct Definition {
     pub(crate) name: String,
     pub(crate) uuid: [u8; 16],
     pub(crate) options: CollectionOptions,
+    /// The object that holds the order of the documents, of a capped collection.
+    pub(crate) order: Option<u32>,
     pub(crate) referenced_by: BTreeSet<u32>,
     pub(crate) indexes: Vec<Arc<Index>>,
     /// The parsed validator.
@@ -346,6 +353,7 @@ impl Definition {
             name: name.to_owned(),
             uuid,
             options: CollectionOptions::default(),
+            order: None,
             referenced_by: BTreeSet::new(),
             indexes: Vec::new(),
             validator: None,
@@ -384,6 +392,11 @@ impl Definition {
         &self.indexes
     }
 
+    /// Numbers of what it has beside its documents: its indexes, and the order of a capped one.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = u32> {
+        self.indexes.iter().map(|index| index.object).chain(self.order)
+    }
+
     pub(crate) fn index_named(&self, name: &str) -> Result<&Arc<Index>, DocumentsError> {
         let unknown =
             || DocumentsError::UnknownIndex { collection: self.name.clone(), index: name.to_owned() };
@@ -400,6 +413,7 @@ impl Definition {
             name: self.name.clone(),
             uuid: self.uuid,
             options: self.options.clone(),
+            order: self.order,
             referenced_by: self.referenced_by.clone(),
             indexes: self.indexes.clone(),
             validator,
@@ -425,6 +439,7 @@ impl Definition {
             && self.options.references.is_empty()
             && self.referenced_by.is_empty()
             && self.quota.is_none()
+            && self.order.is_none()
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -453,6 +468,15 @@ impl Definition {
             out.close();
         }
         out.close();
+        if let Some((order, capped)) = self.order.zip(self.options.capped) {
+            out.open_document("capped");
+            out.put("order", Value::Int64(i64::from(order)));
+            out.put("bytes", Value::Int64(i64::try_from(capped.bytes).unwrap_or(i64::MAX)));
+            if let Some(documents) = capped.documents {
+                out.put("documents", Value::Int64(i64::try_from(documents).unwrap_or(i64::MAX)));
+            }
+            out.close();
+        }
         out.open_array("referencedBy");
         for (place, id) in self.referenced_by.iter().enumerate() {
             out.put(&place.to_string(), Value::Int64(i64::from(*id)));
@@ -548,6 +572,16 @@ fn decode(doc: Doc<'_>) -> Result<Result<Definition, DocumentsError>, &'static s
         });
     }
     let (moderate, protected) = (flag(stored, "moderate")?, flag(stored, "protected")?);
+    let mut capped = None;
+    if let Some(value) = doc.get("capped") {
+        let stored = inner(value, "capped")?;
+        definition.order = Some(object(stored, "order")?);
+        let documents = match stored.get("documents") {
+            Some(_) => Some(number(stored, "documents")? as u64),
+            None => None,
+        };
+        capped = Some(Capped { bytes: number(stored, "bytes")? as u64, documents });
+    }
     for value in list(doc, "referencedBy")?.values() {
         match value {
             Value::Int64(id) => {
@@ -560,7 +594,7 @@ fn decode(doc: Doc<'_>) -> Result<Result<Definition, DocumentsError>, &'static s
     for value in list(doc, "indexes")?.values() {
         indexes.push(decode_index(inner(value, "index")?)?);
     }
-    let options = CollectionOptions { validator, moderate, protected, references, rules };
+    let options = CollectionOptions { validator, moderate, protected, references, rules, capped };
     Ok(finish(definition, options, indexes))
 }
 

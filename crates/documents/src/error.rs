@@ -181,6 +181,12 @@ pub enum DocumentsError {
         /// Why.
         what: String,
     },
+    /// What a tail of a capped collection has seen last is gone, or the collection is.
+    #[error("the place in capped collection {collection:?} is gone")]
+    PlaceLost {
+        /// The collection.
+        collection: String,
+    },
     /// Stored bytes passed their checksum and still make no sense.
     #[error("documents, {place}: {what}")]
     Damaged {
@@ -234,6 +240,7 @@ impl DocumentsError {
             Self::TransactionTooOld { .. } => 225,
             Self::Conflict { .. } => 112,
             Self::ResumeLost { .. } => 286,
+            Self::PlaceLost { .. } => 136,
             Self::Damaged { .. } | Self::Engine(_) => 1,
         }
     }
@@ -262,6 +269,7 @@ impl DocumentsError {
             Self::TransactionTooOld { .. } => "TransactionTooOld",
             Self::Conflict { .. } => "WriteConflict",
             Self::ResumeLost { .. } => "ChangeStreamHistoryLost",
+            Self::PlaceLost { .. } => "CappedPositionLost",
             Self::Damaged { .. } | Self::Engine(_) => "InternalError",
         };
         name.to_owned()

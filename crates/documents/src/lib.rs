@@ -16,6 +16,7 @@
 mod aggregate;
 mod at;
 mod auto;
+mod capped;
 mod catalog;
 mod collection;
 mod counts;
@@ -47,6 +48,7 @@ mod write;
 
 pub use aggregate::PIPELINE_BYTES_MAX;
 pub use at::{DocumentCursor, DocumentsAt, Getter};
+pub use capped::{Capped, Tail};
 pub use catalog::{COLLECTION_NAME_BYTES_MAX, DATABASE_NAME_BYTES_MAX, glob_matches};
 pub use collection::Collection;
 pub use counts::Count;

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use ropewalk_engine::{Cursor, ReadView};
 
-use crate::catalog::{Spaces, object_range};
+use crate::capped;
+use crate::catalog::Spaces;
 use crate::definition::{Definition, ID_INDEX, Index, pattern};
 use crate::error::DocumentsError;
 use crate::lang::key::{IndexField, behind};
@@ -45,6 +46,10 @@ pub(crate) struct Part {
     points: usize,
     /// The ranges are all the filter says: what lies in them matches.
     exact: bool,
+    /// The order of the walk is the natural one.
+    natural: bool,
+    /// Over the order of a capped collection, not over its documents.
+    pub(crate) by_order: bool,
     /// Entries that the race counted, and whether that was all of them.
     pub(crate) counted: Option<(usize, bool)>,
 }
@@ -100,7 +105,7 @@ pub enum Hint {
     Name(String),
     /// By its fields and directions.
     Fields(Vec<(String, bool)>),
-    /// All documents, by `_id`; true: backward.
+    /// All documents, by `_id`, or of a capped collection in the order in which they came; true: backward.
     Natural(bool),
 }
 
@@ -109,9 +114,21 @@ fn id_field() -> [IndexField; 1] {
 }
 
 fn everything(definition: &Definition) -> Part {
-    let (start, end) = object_range(definition.id);
-    let ranges = vec![(start.to_vec(), end.to_vec())];
-    Part { index: None, ranges, bound: 0, points: 0, exact: false, counted: None }
+    let range = match definition.order {
+        Some(order) => capped::range(order),
+        None => crate::scan::all(definition),
+    };
+    let by_order = definition.order.is_some();
+    Part {
+        index: None,
+        ranges: vec![range],
+        bound: 0,
+        points: 0,
+        exact: false,
+        natural: true,
+        by_order,
+        counted: None,
+    }
 }
 
 impl Part {
@@ -125,13 +142,17 @@ impl Part {
     }
 
     fn fields(&self) -> Vec<IndexField> {
-        self.index.as_ref().map_or_else(|| id_field().to_vec(), |index| index.fields().to_vec())
+        match &self.index {
+            Some(index) => index.fields().to_vec(),
+            None if self.by_order => Vec::new(),
+            None => id_field().to_vec(),
+        }
     }
 
     /// Whether it gives the order of `sort`, and then whether it has to be walked backward.
     fn order(&self, sort: &Sort) -> Option<bool> {
         if let Some(backward) = sort.natural() {
-            return self.index.is_none().then_some(backward);
+            return self.natural.then_some(backward);
         }
         let fields = self.fields();
         let multikey = |place: usize| {
@@ -281,7 +302,8 @@ fn candidate(definition: &Definition, index: Option<&Arc<Index>>, filter: &Filte
         Some(index) => ranges(index.object, index.fields(), &index.multikey, filter),
     };
     let Ranges { ranges, bound, points, exact } = found;
-    Part { index: index.cloned(), ranges, bound, points, exact, counted: None }
+    let natural = index.is_none() && definition.order.is_none();
+    Part { index: index.cloned(), ranges, bound, points, exact, natural, by_order: false, counted: None }
 }
 
 /// The walks of an index that serve the filter: one, or for a wildcard index one for each path.
@@ -290,7 +312,9 @@ fn candidates_of(definition: &Definition, index: &Arc<Index>, filter: &Filter) -
     let part = |path: &str| {
         let ranges =
             wildcard::ranges(index, root, filter, path).filter(|ranges| ranges.len() <= RANGES_MAX)?;
-        Some(Part { index: Some(index.clone()), ranges, bound: 1, points: 0, exact: false, counted: None })
+        let index = Some(index.clone());
+        let (natural, by_order) = (false, false);
+        Some(Part { index, ranges, bound: 1, points: 0, exact: false, natural, by_order, counted: None })
     };
     filter.bounded_paths().into_iter().filter_map(part).collect()
 }
@@ -362,10 +386,20 @@ pub(crate) fn plan(
             Hint::Natural(backward) if wish.sort.is_none() => Some(*backward),
             _ => order(&part),
         };
+        if backward.is_none() && wish.sort.is_some_and(|sort| sort.natural().is_some()) {
+            let what = "a sort in natural order takes no hint of another order".to_owned();
+            return Err(DocumentsError::InvalidOptions { what });
+        }
         return Ok(single(part, backward, Vec::new(), wish));
     }
     let by_id = candidate(definition, None, wish.filter);
-    if by_id.is_point() || wish.sort.is_some_and(|sort| sort.natural().is_some()) {
+    let natural = wish.sort.is_some_and(|sort| sort.natural().is_some());
+    if natural && !by_id.natural && !by_id.is_point() {
+        let all = everything(definition);
+        let backward = order(&all);
+        return Ok(single(all, backward, Vec::new(), wish));
+    }
+    if by_id.is_point() || natural {
         let backward = order(&by_id);
         return Ok(single(by_id, backward, Vec::new(), wish));
     }

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use crate::capped;
 use crate::catalog::object_range;
 use crate::definition::{Definition, Index};
 use crate::entry::{document_of, entries, id_part, restored};
@@ -91,6 +92,7 @@ impl Scan {
         };
         let part = part.clone();
         let page = match &part.index {
+            None if part.by_order => self.in_order(source, &from, &to)?,
             None => self.documents(source, &from, &to)?,
             Some(index) => self.entries(source, index, &part, &from, &to)?,
         };
@@ -147,6 +149,36 @@ impl Scan {
         self.documents_examined += looked as u64;
         let more = last.is_some();
         self.resume = last.map(|key| behind(key, backward));
+        Ok(Page { found, more })
+    }
+
+    /// The documents of a capped collection in the order in which they came.
+    fn in_order(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page, DocumentsError> {
+        let (backward, mut seen) = (self.plan.backward, Vec::new());
+        source.walk(from, Some(to), backward, &mut |key, id| {
+            seen.push((key.to_vec(), capped::document_of(&self.definition, id)));
+            seen.len() < self.page
+        })?;
+        let mut more = seen.len() == self.page;
+        self.keys_examined += seen.len() as u64;
+        let (mut found, mut bytes, mut last) = (Vec::new(), 0, None);
+        for (key, document) in seen {
+            let Some(stored) = source.fetch(&document)? else {
+                let place = format!("collection {:?}", self.definition.name);
+                return Err(DocumentsError::damaged(place, "its order leads to no document"));
+            };
+            self.documents_examined += 1;
+            last = Some(key);
+            if self.matches(Doc::trusted(&stored))? {
+                bytes += stored.len();
+                found.push((document, stored));
+                if bytes >= PAGE_BYTES {
+                    more = true;
+                    break;
+                }
+            }
+        }
+        self.resume = last.filter(|_| more).map(|key| behind(key, backward));
         Ok(Page { found, more })
     }
 

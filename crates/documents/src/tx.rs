@@ -200,9 +200,9 @@ impl<'a> DocumentsTx<'a> {
             definition.version += 1;
             self.kv.guard_key(catalog, &key);
         }
-        for index in &definition.indexes {
-            if self.kv.peek(catalog, &object_key(index.object))?.is_none() {
-                self.kv.put(catalog, &object_key(index.object), &definition.id.to_le_bytes());
+        for object in definition.objects() {
+            if self.kv.peek(catalog, &object_key(object))?.is_none() {
+                self.kv.put(catalog, &object_key(object), &definition.id.to_le_bytes());
             }
         }
         self.kv.put(catalog, &key, &definition.encode());

@@ -63,7 +63,7 @@ fn all(spaces: Spaces, read: ReadView<'_>, lines: &mut Lines) -> Result<(), Docu
     let mut objects = BTreeSet::new();
     for definition in definitions.values() {
         objects.insert(definition.id);
-        objects.extend(definition.indexes.iter().map(|index| index.object));
+        objects.extend(definition.objects());
         documents(spaces, read, definition, lines)?;
     }
     let mut cursor = read.cursor(spaces.documents);
@@ -177,6 +177,9 @@ fn documents(
             ));
         }
         counts.push(found);
+    }
+    if let Some(order) = definition.order {
+        crate::capped::verify(spaces, read, (definition, order), count, |line| lines.add(line))?;
     }
     Ok((count, counts))
 }

@@ -104,6 +104,7 @@ impl DocumentsTx<'_> {
         self.guard(documents, &key);
         self.kv.put(documents, &key, stored);
         self.did(definition, What::Insert { key: id_part(&key), bytes: stored.len() as u64 });
+        self.joined(definition, &key, stored.len())?;
         self.check_quota(definition)
     }
 
@@ -135,6 +136,7 @@ impl DocumentsTx<'_> {
         } else {
             self.did(definition, What::Replace { key: id, old: old_bytes, new: new_bytes });
         }
+        self.resized(definition, old.len(), new.bytes().len())?;
         self.check_quota(definition)
     }
 
@@ -150,6 +152,7 @@ impl DocumentsTx<'_> {
         let documents = self.spaces().documents;
         self.guard(documents, key);
         self.kv.delete(documents, key);
+        self.left(definition, key, old.len())?;
         let mut id = Writer::new();
         id.put("_id", id_of(doc));
         let id = id.finish();

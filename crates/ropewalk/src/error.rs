@@ -155,7 +155,8 @@ impl Error {
                 DocumentsError::Conflict { .. } => Class::Conflict,
                 DocumentsError::UnknownCollection { .. }
                 | DocumentsError::UnknownIndex { .. }
-                | DocumentsError::ResumeLost { .. } => Class::NotFound,
+                | DocumentsError::ResumeLost { .. }
+                | DocumentsError::PlaceLost { .. } => Class::NotFound,
                 DocumentsError::Damaged { .. } => Class::Corrupt,
                 DocumentsError::Engine(error) => engine_class(error),
                 _ => Class::Invalid,

@@ -16,7 +16,7 @@ use crate::cursor::{Cursor, Source};
 use crate::documents::lang::{Doc, DocBuf, Owned, Pipeline, Value, Writer};
 use crate::documents::{ChangeStream, ResumeToken, Target, Watch};
 use crate::failure::{Code, Failure, Outcome, shutting_down};
-use crate::read::{BATCH_BYTES, FIRST_BATCH, first_batch, put_cursor, take};
+use crate::read::{FIRST_BATCH, first_batch, put_cursor, take};
 
 /// How long a `getMore` waits when nobody says how long, as in MongoDB.
 const WAIT: Duration = Duration::from_secs(1);
@@ -222,7 +222,9 @@ pub(crate) async fn get_more(call: &mut Call<'_>) -> Outcome<Writer> {
         return Err(refused);
     }
     let taken = match &mut cursor.source {
-        Source::Changes(changes) => awaited(call, changes, size, wait.unwrap_or(WAIT).min(WAIT_MAX)).await,
+        source @ (Source::Changes(_) | Source::Tail(_, true)) => {
+            awaited(call, source, size, wait.unwrap_or(WAIT).min(WAIT_MAX)).await
+        }
         source => blocking(|| take(call, source, size)),
     };
     let token = if let Source::Changes(changes) = &cursor.source { Some(changes.token()) } else { None };
@@ -266,17 +268,17 @@ fn belongs(call: &Call<'_>, cursor: &Cursor, name: &str, wait: Option<Duration>)
         let message = "Cannot run getMore on a cursor of another transaction";
         return Err(Failure::new(Code::ForeignTransaction, message));
     }
-    if wait.is_some() && !matches!(cursor.source, Source::Changes(_)) {
+    if wait.is_some() && !matches!(cursor.source, Source::Changes(_) | Source::Tail(_, true)) {
         let message = "cannot set maxTimeMS on getMore command for a non-awaitData cursor";
         return Err(Failure::new(Code::BadValue, message));
     }
     Ok(())
 }
 
-/// The next events, waited for.
+/// The next events or documents, waited for.
 async fn awaited(
     call: &Call<'_>,
-    changes: &mut Changes,
+    source: &mut Source,
     size: usize,
     wait: Duration,
 ) -> Outcome<(Vec<DocBuf>, bool)> {
@@ -285,10 +287,9 @@ async fn awaited(
     let stop = call.shared.service.stop();
     loop {
         let seq = database.seq();
-        let batch = blocking(|| changes.take(size, BATCH_BYTES))?;
-        let ended = changes.has_ended();
-        if !batch.is_empty() || ended || Instant::now() >= until {
-            return Ok((batch, !ended));
+        let (batch, more) = blocking(|| take(call, source, size))?;
+        if !batch.is_empty() || !more || Instant::now() >= until {
+            return Ok((batch, more));
         }
         tokio::select! {
             visible = database.visible_beyond(seq) => { visible.map_err(ropewalk::Error::from)?; }

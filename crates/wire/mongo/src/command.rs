@@ -105,6 +105,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("drop", Run::Write(schema::drop), "drops a collection"),
     command("dropDatabase", Run::Write(schema::drop_database), "drops a database"),
     command("renameCollection", Run::Write(schema::rename_collection), "renames a collection"),
+    command("convertToCapped", Run::Write(schema::convert_to_capped), "makes a collection capped"),
     command("collMod", Run::Write(schema::coll_mod), "changes a collection's rules or indexes"),
     inside("createIndexes", Run::Write(schema::create_indexes), "makes indexes"),
     command("dropIndexes", Run::Write(schema::drop_indexes), "drops indexes"),

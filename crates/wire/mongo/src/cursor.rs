@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use ropewalk::Seq;
 
 use crate::changes::Changes;
-use crate::documents::DocumentCursor;
 use crate::documents::lang::DocBuf;
+use crate::documents::{DocumentCursor, Tail};
 use crate::failure::{Code, Failure, Outcome};
 use crate::session::SessionId;
 
@@ -35,13 +35,15 @@ pub(crate) enum Source {
     Ready(VecDeque<DocBuf>, usize),
     /// What happens.
     Changes(Box<Changes>),
+    /// A capped collection and what comes into it; true: a batch is waited for.
+    Tail(Box<Tail>, bool),
 }
 
 impl Source {
     fn bytes(&self) -> usize {
         match self {
             Self::Ready(_, bytes) => *bytes,
-            Self::Find(_) | Self::Changes(_) => 0,
+            Self::Find(_) | Self::Changes(_) | Self::Tail(..) => 0,
         }
     }
 }

@@ -90,7 +90,7 @@ fn find_of(call: &Call<'_>, args: &Args<'_>) -> Outcome<Find> {
     if let Some(limit) = args.count("limit")?.filter(|limit| *limit > 0) {
         find = find.limit(limit);
     }
-    args.not_offered(&["max", "min", "returnKey", "showRecordId", "tailable", "awaitData", "oplogReplay"])?;
+    args.not_offered(&["max", "min", "returnKey", "showRecordId", "oplogReplay"])?;
     Ok(find)
 }
 
@@ -102,6 +102,19 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
     let find = find_of(call, &call.args)?;
     let size = call.args.count("batchSize")?.unwrap_or(FIRST_BATCH);
     let single = call.args.flag("singleBatch")?.unwrap_or(false);
+    if let Some(awaits) = tails(call)? {
+        let namespace = namespace(&collection);
+        let definition = collection.definition()?;
+        if definition.is_some_and(|definition| definition.options().capped.is_none()) {
+            let message = format!("tailable cursor requested on non capped collection {namespace}");
+            return Err(Failure::new(Code::BadValue, message));
+        }
+        let source = match collection.tail(call.asked(), &find)? {
+            Some(tail) => Source::Tail(Box::new(tail), awaits),
+            None => Source::Ready(VecDeque::new(), 0),
+        };
+        return first_batch(call, namespace, source, size, false, call.seq());
+    }
     let mut at = call.seq();
     let source = match call.transaction()? {
         Some(transaction) => {
@@ -120,6 +133,30 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
     };
     let namespace = namespace(&collection);
     first_batch(call, namespace, source, size, single, at)
+}
+
+/// Whether the query follows a capped collection, and then whether its batches are waited for.
+fn tails(call: &Call<'_>) -> Outcome<Option<bool>> {
+    let awaits = call.args.flag("awaitData")?.unwrap_or(false);
+    if !call.args.flag("tailable")?.unwrap_or(false) {
+        let message = "Cannot set 'awaitData' without also setting 'tailable'";
+        return if awaits { Err(Failure::new(Code::FailedToParse, message)) } else { Ok(None) };
+    }
+    if call.in_transaction {
+        let message = "a tailable cursor cannot be opened in a transaction";
+        return Err(Failure::new(Code::OperationNotSupportedInTransaction, message));
+    }
+    let refuse = |message: &str| Err(Failure::new(Code::BadValue, message));
+    if call.args.flag("singleBatch")?.unwrap_or(false) {
+        return refuse("Cannot use tailable option with the 'singleBatch' option");
+    }
+    if sort(&call.args)?.is_some_and(|sort| sort.natural() != Some(false)) {
+        return refuse("cannot use tailable option with a sort other than {$natural: 1}");
+    }
+    if hint(&call.args)?.is_some_and(|hint| hint != Hint::Natural(false)) {
+        return refuse("cannot use tailable option with a hint other than {$natural: 1}");
+    }
+    Ok(Some(awaits))
 }
 
 /// Documents that are held.
@@ -181,6 +218,11 @@ pub(crate) fn take(call: &Call<'_>, source: &mut Source, count: usize) -> Outcom
             Ok((batch, more))
         }
         Source::Changes(changes) => Ok((changes.take(count, BATCH_BYTES)?, !changes.has_ended())),
+        Source::Tail(tail, _) => {
+            let batch = tail.next_batch(count, BATCH_BYTES)?;
+            // Without a document there is no place to go on from, as in MongoDB.
+            Ok((batch, !tail.is_done() && (tail.has_place() || count == 0)))
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::cursor::Source;
 use crate::documents::lang::key::IndexField;
 use crate::documents::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
 use crate::documents::{
-    Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
+    Capped, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
 };
 use crate::failure::{Code, Failure, Outcome};
 use crate::read::{FIRST_BATCH, first_batch};
@@ -36,9 +36,6 @@ const CREATE_FIELDS: &[&str] = &[
 ];
 /// Of those, what is not offered.
 const CREATE_NOT_OFFERED: &[&str] = &[
-    "capped",
-    "size",
-    "max",
     "viewOn",
     "pipeline",
     "timeseries",
@@ -73,6 +70,31 @@ fn rules(args: &Args<'_>, mut options: CollectionOptions) -> Outcome<CollectionO
     }
 }
 
+/// How much a collection is to hold, from `create`.
+fn capped(args: &Args<'_>) -> Outcome<Option<Capped>> {
+    let (size, max) = (args.integer("size")?, args.integer("max")?);
+    let refuse = |message: &str| Err(Failure::new(Code::InvalidOptions, message));
+    match (args.flag("capped")?.unwrap_or(false), size) {
+        (true, Some(size)) => Ok(Some(Capped::of(size, max)?)),
+        (true, None) => refuse("the 'size' field is required when 'capped' is true"),
+        (false, None) if max.is_none() => Ok(None),
+        (false, _) => {
+            refuse("the 'capped' field needs to be true when either the 'size' or 'max' fields are present")
+        }
+    }
+}
+
+/// `convertToCapped`
+pub(crate) fn convert_to_capped(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["convertToCapped", "size"])?;
+    call.may(Right::Admin, Some(call.database))?;
+    let collection = call.collection()?;
+    existing(&collection)?;
+    let size = call.args.needed("size", call.args.integer("size")?)?;
+    collection.cap(Capped::of(size, None)?)?;
+    Ok(Writer::new())
+}
+
 fn refuse_images(args: &Args<'_>) -> Outcome<()> {
     match args.document("changeStreamPreAndPostImages")? {
         Some(images) if images.get("enabled").is_none_or(Value::is_truthy) => {
@@ -91,7 +113,8 @@ pub(crate) fn create(call: &mut Call<'_>) -> Outcome<Writer> {
     call.options(&call.args)?;
     call.may(Right::Append, Some(call.database))?;
     let collection = call.collection()?;
-    let options = rules(&call.args, CollectionOptions::default())?;
+    let options = CollectionOptions { capped: capped(&call.args)?, ..CollectionOptions::default() };
+    let options = rules(&call.args, options)?;
     match call.transaction()? {
         Some(transaction) => {
             transaction.run(true, |tx| match tx.create_collection(&collection, options)? {
@@ -170,6 +193,8 @@ pub(crate) fn coll_mod(call: &mut Call<'_>) -> Outcome<Writer> {
         "validationLevel",
         "validationAction",
         "changeStreamPreAndPostImages",
+        "cappedSize",
+        "cappedMax",
     ])?;
     refuse_images(&call.args)?;
     call.may(Right::Admin, Some(call.database))?;
@@ -209,11 +234,26 @@ pub(crate) fn coll_mod(call: &mut Call<'_>) -> Outcome<Writer> {
             out.put("expireAfterSeconds_new", Value::Int64(seconds));
         }
     }
-    let changes = ["validator", "validationLevel", "validationAction"];
+    let changes = ["validator", "validationLevel", "validationAction", "cappedSize", "cappedMax"];
     if changes.iter().any(|field| call.args.get(field).is_some()) {
-        collection.set_options(rules(&call.args, definition.options().clone())?)?;
+        let mut options = rules(&call.args, definition.options().clone())?;
+        options.capped = resized(&call.args, options.capped)?;
+        collection.set_options(options)?;
     }
     Ok(out)
+}
+
+/// Other limits of a capped collection, from `collMod`.
+fn resized(args: &Args<'_>, there: Option<Capped>) -> Outcome<Option<Capped>> {
+    let (size, max) = (args.integer("cappedSize")?, args.integer("cappedMax")?);
+    if size.is_none() && max.is_none() {
+        return Ok(there);
+    }
+    let there = there.ok_or_else(|| {
+        Failure::new(Code::InvalidOptions, "cappedSize and cappedMax are of capped collections")
+    })?;
+    let new = Capped::of(size.unwrap_or(there.bytes as i64), max)?;
+    Ok(Some(if max.is_some() { new } else { Capped { documents: there.documents, ..new } }))
 }
 
 fn existing(collection: &Collection) -> Outcome<std::sync::Arc<Definition>> {
@@ -486,6 +526,9 @@ fn put_collection(definition: &Definition, name_only: bool) -> DocBuf {
     }
     out.open_document("options");
     let options = definition.options();
+    if let Some(capped) = options.capped {
+        put_limits(capped, &mut out, "size", "max");
+    }
     if let Some(validator) = &options.validator {
         out.put("validator", Value::Document(validator.doc()));
         out.put("validationLevel", Value::String(if options.moderate { "moderate" } else { "strict" }));
@@ -498,6 +541,15 @@ fn put_collection(definition: &Definition, name_only: bool) -> DocBuf {
     out.close();
     out.put("idIndex", Value::Document(put_index(None).doc()));
     out.finish()
+}
+
+/// The limits of a capped collection, in the words of the command.
+fn put_limits(capped: Capped, out: &mut Writer, bytes: &str, documents: &str) {
+    out.put("capped", Value::Bool(true));
+    out.put(bytes, int(capped.bytes as i64));
+    if let Some(max) = capped.documents {
+        out.put(documents, int(max as i64));
+    }
 }
 
 /// `listDatabases`
@@ -551,14 +603,18 @@ pub(crate) fn coll_stats(call: &mut Call<'_>) -> Outcome<Writer> {
 /// What a collection holds.
 fn put_storage(out: &mut Writer, collection: &Collection, scale: i64) -> Outcome<()> {
     let count = collection.estimated_count()?;
-    let indexes = collection.definition()?.map_or(0, |definition| definition.indexes().len() as i64 + 1);
+    let definition = collection.definition()?;
+    let indexes = definition.as_ref().map_or(0, |definition| definition.indexes().len() as i64 + 1);
     out.put("count", int(count.documents as i64));
     out.put("size", int(count.bytes as i64 / scale));
     if let Some(mean) = count.bytes.checked_div(count.documents) {
         out.put("avgObjSize", int(mean as i64));
     }
     out.put("nindexes", int(indexes));
-    out.put("capped", Value::Bool(false));
+    match definition.and_then(|definition| definition.options().capped) {
+        Some(capped) => put_limits(capped, out, "maxSize", "max"),
+        None => out.put("capped", Value::Bool(false)),
+    }
     out.put("scaleFactor", int(scale));
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The storage half: collections, indexes, plans, transactions, streams.
 
 mod basics;
+mod capped;
 mod ddl;
 mod guarantees;
 mod indexes;

@@ -486,6 +486,7 @@ impl CollectionIn<'_> {
             protected: self.protected,
             references: self.references.into_iter().map(reference).collect(),
             rules: self.rules.map(|text| document("rules", text.get())).transpose()?,
+            capped: None,
         })
     }
 }

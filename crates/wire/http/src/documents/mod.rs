@@ -179,7 +179,8 @@ fn refused(error: DocumentsError) -> Problem {
         DocumentsError::Denied { .. } | DocumentsError::Protected { .. } => Code::PermissionDenied,
         DocumentsError::UnknownCollection { .. }
         | DocumentsError::UnknownIndex { .. }
-        | DocumentsError::ResumeLost { .. } => Code::NotFound,
+        | DocumentsError::ResumeLost { .. }
+        | DocumentsError::PlaceLost { .. } => Code::NotFound,
         DocumentsError::Conflict { .. } => Code::KeyConflict,
         DocumentsError::TooLarge { .. } | DocumentsError::SortMemory { .. } => Code::TooLarge,
         DocumentsError::Language(error) => match error.code {

@@ -3,6 +3,7 @@
 
 mod access;
 mod bytes;
+mod capped;
 mod client;
 mod commands;
 mod failpoints;
