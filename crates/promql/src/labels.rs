@@ -18,14 +18,25 @@ pub const METRIC_UNIT: &str = "__unit__";
 /// Upper bound of a bucket of a classic histogram.
 pub const BUCKET: &str = "le";
 
-/// An immutable, sorted label set. Clones share memory.
+/// An immutable, sorted label set. Clones share memory, and so does a set without its first labels: the metric name is
+/// almost always one of those.
 #[derive(Clone)]
-pub struct Labels(Arc<str>);
+pub struct Labels {
+    text: Arc<str>,
+    /// Where the set begins in the text.
+    start: usize,
+}
 
 impl Default for Labels {
     fn default() -> Self {
         static EMPTY: OnceLock<Arc<str>> = OnceLock::new();
-        Self(Arc::clone(EMPTY.get_or_init(|| Arc::from(""))))
+        Self { text: Arc::clone(EMPTY.get_or_init(|| Arc::from(""))), start: 0 }
+    }
+}
+
+impl From<String> for Labels {
+    fn from(text: String) -> Self {
+        if text.is_empty() { Self::default() } else { Self { text: Arc::from(text), start: 0 } }
     }
 }
 
@@ -44,7 +55,7 @@ impl Labels {
                 put(&mut text, value.as_ref());
             }
         }
-        Self(Arc::from(text))
+        Self::from(text)
     }
 
     /// From pairs that are sorted by name, without equal names and without empty values. Cost: one allocation.
@@ -54,12 +65,16 @@ impl Labels {
             put(&mut text, name);
             put(&mut text, value);
         }
-        if text.is_empty() { Self::default() } else { Self(Arc::from(text)) }
+        Self::from(text)
+    }
+
+    fn text(&self) -> &str {
+        self.text.get(self.start..).unwrap_or_default()
     }
 
     /// The labels in order of their names.
     pub fn iter(&self) -> Iter<'_> {
-        Iter(&self.0)
+        Iter(self.text())
     }
 
     /// The value of `name`; empty when there is no such label.
@@ -79,17 +94,17 @@ impl Labels {
 
     /// True without labels.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.text().is_empty()
     }
 
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.0.len() + 16
+        self.text.len() + 16
     }
 
     /// A hash of all labels.
     pub fn hash64(&self) -> u64 {
-        ropewalk_base::hash64(self.0.as_bytes())
+        ropewalk_base::hash64(self.text().as_bytes())
     }
 
     /// The labels for which `keep` says true. Shares memory when all stay.
@@ -101,9 +116,11 @@ impl Labels {
     }
 
     /// Writes the labels for which `keep` says true into `key`, in the form in which sets are compared ([`Labels::is`]).
-    pub(crate) fn key(&self, key: &mut String, mut keep: impl FnMut(&str) -> bool) {
+    /// Names behind `last` are not asked about.
+    pub(crate) fn key(&self, key: &mut String, last: Option<&str>, mut keep: impl FnMut(&str) -> bool) {
         key.clear();
-        for (name, value) in self.iter().filter(|(name, _)| keep(name)) {
+        let labels = self.iter().take_while(|(name, _)| last.is_none_or(|last| *name <= last));
+        for (name, value) in labels.filter(|(name, _)| keep(name)) {
             put(key, name);
             put(key, value);
         }
@@ -111,12 +128,12 @@ impl Labels {
 
     /// True when this is the set that [`Labels::key`] has written.
     pub(crate) fn is(&self, key: &str) -> bool {
-        *self.0 == *key
+        self.text() == key
     }
 
     /// The set that [`Labels::key`] has written.
     pub(crate) fn from_key(key: &str) -> Self {
-        if key.is_empty() { Self::default() } else { Self(Arc::from(key)) }
+        if key.is_empty() { Self::default() } else { Self { text: Arc::from(key), start: 0 } }
     }
 
     /// The set with `name` set to `value`, or removed when `value` is empty.
@@ -129,7 +146,16 @@ impl Labels {
 
     /// Metric name, type and unit taken away: what is left of a series when its value is no longer that metric's.
     pub fn without_name(&self) -> Self {
-        self.filter(|name| !is_metadata(name))
+        let mut rest = self.iter();
+        let mut behind = rest.clone();
+        while rest.next().is_some_and(|(name, _)| is_metadata(name)) {
+            behind = rest.clone();
+        }
+        // Names are sorted, and those of metadata are neighbours: behind the last of them there is none.
+        if behind.clone().take_while(|(name, _)| *name <= METRIC_UNIT).any(|(name, _)| is_metadata(name)) {
+            return self.filter(|name| !is_metadata(name));
+        }
+        Self { text: Arc::clone(&self.text), start: self.text.len() - behind.0.len() }
     }
 }
 
@@ -180,7 +206,7 @@ impl<'a> Iterator for Iter<'a> {
 
 impl PartialEq for Labels {
     fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
+        self.text() == other.text()
     }
 }
 

@@ -17,6 +17,7 @@ use ropewalk_vfs::Env;
 
 use crate::error::Error;
 use crate::keyspace::Keyspace;
+use crate::label_texts::LabelTexts;
 use crate::options::Options;
 use crate::transaction::Transaction;
 
@@ -39,6 +40,7 @@ pub struct Database {
     pub(crate) tables: Tables,
     pub(crate) series: Arc<SeriesModel>,
     pub(crate) documents: Documents,
+    label_texts: Arc<LabelTexts>,
 }
 
 impl Database {
@@ -83,7 +85,7 @@ impl Database {
         let tables = Tables::new(engine.clone(), tables);
         tables.recover()?;
         let documents = Documents::new(engine.clone(), documents);
-        Ok(Self { engine, events, tables, series, documents })
+        Ok(Self { engine, events, tables, series, documents, label_texts: Arc::default() })
     }
 
     /// The event store `name`. It comes into being with its first append; until then it reads as empty.
@@ -261,7 +263,11 @@ impl Database {
 
     /// Everything as of now, for as long as the snapshot lives.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { inner: self.engine.snapshot() }
+        self.at(self.engine.snapshot())
+    }
+
+    pub(crate) fn at(&self, inner: engine::Snapshot) -> Snapshot {
+        Snapshot { inner, label_texts: self.label_texts.clone() }
     }
 
     /// Every commit from `from` on, in order, whatever model it wrote; resumable by number.
@@ -335,6 +341,7 @@ impl Database {
 #[derive(Clone)]
 pub struct Snapshot {
     pub(crate) inner: engine::Snapshot,
+    pub(crate) label_texts: Arc<LabelTexts>,
 }
 
 impl Snapshot {

@@ -20,6 +20,7 @@
 mod database;
 mod error;
 mod keyspace;
+mod label_texts;
 mod metrics;
 mod options;
 mod transaction;

@@ -8,16 +8,18 @@ use ropewalk_promql::{self as promql, Budget, Select, SeriesSet, Source, SourceE
 use ropewalk_series::{self as series, Selection, SeriesAt, SeriesError, SeriesStore};
 
 use crate::database::Snapshot;
+use crate::label_texts::LabelTexts;
 
 /// A series store at one snapshot, for [`promql::Query::instant`] and [`promql::Query::range`].
 pub struct Metrics<'s> {
     at: SeriesAt<'s>,
+    texts: &'s Arc<LabelTexts>,
 }
 
 impl Snapshot {
     /// A series store as of this snapshot, as PromQL reads it.
     pub fn metrics(&self, store: &SeriesStore) -> Metrics<'_> {
-        Metrics { at: self.series(store) }
+        Metrics { at: self.series(store), texts: &self.label_texts }
     }
 }
 
@@ -66,7 +68,8 @@ impl Source for Metrics<'_> {
         let matchers = request.matchers.iter().map(matcher).collect::<Result<Vec<_>, _>>()?;
         let selection = self.at.select(&matchers, request.start_ms, request.end_ms).map_err(storage)?;
         let read = series::Samples::default();
-        Ok(Box::new(Found { selection, budget, starts: request.hints.starts, read }))
+        let (store, texts) = (self.at.number().unwrap_or_default(), self.texts);
+        Ok(Box::new(Found { selection, budget, starts: request.hints.starts, read, store, texts }))
     }
 }
 
@@ -75,15 +78,17 @@ struct Found<'s> {
     budget: &'s Budget<'s>,
     starts: bool,
     read: series::Samples,
+    store: u32,
+    texts: &'s Arc<LabelTexts>,
 }
 
 impl SeriesSet for Found<'_> {
     fn next(&mut self) -> Result<Option<promql::Labels>, SourceError> {
-        if self.selection.next().is_none() {
-            return Ok(None);
-        }
+        let Some(id) = self.selection.next() else { return Ok(None) };
         self.budget.one_series()?;
-        Ok(self.selection.with_labels(|labels| promql::Labels::from_sorted(labels.iter())))
+        Ok(self.texts.get(self.store, id.0, || {
+            self.selection.with_labels(|labels| promql::Labels::from_sorted(labels.iter()))
+        }))
     }
 
     fn samples(&mut self, into: &mut promql::Samples) -> Result<(), SourceError> {

@@ -47,7 +47,7 @@ impl Transaction {
 
     /// What the transaction reads. With [`Isolation::ReadCommitted`] each statement sees the newest commit.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { inner: self.kv.snapshot().clone() }
+        self.db.at(self.kv.snapshot().clone())
     }
 
     /// Begins a statement of several operations: what is read and written up to the next call is of one snapshot, so that a

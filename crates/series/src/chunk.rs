@@ -15,9 +15,11 @@
 //! The aggregates leave staleness markers out. Their flags: 1 least is first, 2 least is last, 4 greatest is first, 8 greatest
 //! is last, 16 not all samples count. Each is a u8 e and m signed where it is m / 10^e with e up to 9, else 255 and 8 bytes.
 
+use std::ops::Range;
+
 use ropewalk_base::{DecodeError, Decoder, put_varint};
 
-use crate::pack::{pack, put_signed, take_signed, unpack, unzigzag, zigzag};
+use crate::pack::{Frames, pack, put_signed, take_signed, unzigzag, zigzag};
 use crate::values;
 
 /// Most samples that a chunk may hold: bounds what decoding a damaged chunk may allocate.
@@ -143,8 +145,9 @@ pub(crate) struct ChunkHead<'a> {
     pub(crate) count: usize,
     pub(crate) first: i64,
     pub(crate) last: i64,
-    pub(crate) aggregates: Option<Aggregates>,
-    columns: Decoder<'a>,
+    has_aggregates: bool,
+    /// What follows: aggregates, then the columns.
+    body: Decoder<'a>,
 }
 
 impl<'a> ChunkHead<'a> {
@@ -166,70 +169,105 @@ impl<'a> ChunkHead<'a> {
         if last < first || (last.wrapping_sub(first)) as u64 != span {
             return Err(DecodeError { what: "times that do not fall", offset });
         }
-        let aggregates = match form {
-            WITH_AGGREGATES => Some(Aggregates::take(count as usize, &mut decoder)?),
-            _ => None,
-        };
-        Ok(Self { count: count as usize, first, last, aggregates, columns: decoder })
+        let has_aggregates = form == WITH_AGGREGATES;
+        Ok(Self { count: count as usize, first, last, has_aggregates, body: decoder })
+    }
+
+    /// The aggregates, if the chunk carries them, and the columns.
+    fn parts(&self) -> Result<(Option<Aggregates>, Decoder<'a>), DecodeError> {
+        let mut decoder = self.body;
+        let aggregates =
+            if self.has_aggregates { Some(Aggregates::take(self.count, &mut decoder)?) } else { None };
+        Ok((aggregates, decoder))
+    }
+
+    /// What is known of the samples without reading them.
+    pub(crate) fn aggregates(&self) -> Result<Option<Aggregates>, DecodeError> {
+        Ok(self.parts()?.0)
     }
 
     /// Appends the samples. What was appended before an error stays.
-    pub(crate) fn samples(
+    pub(crate) fn samples(&self, times: &mut Vec<i64>, bits: &mut Vec<u64>) -> Result<(), DecodeError> {
+        self.samples_within((self.first, self.last), times, bits)
+    }
+
+    /// Appends the samples from one time to another, both inclusive, and decodes no more of the others than it has to.
+    pub(crate) fn samples_within<V: values::Stored>(
         &self,
+        (from, to): (i64, i64),
         times: &mut Vec<i64>,
-        bits: &mut Vec<u64>,
-        scratch: &mut Vec<u64>,
+        values: &mut Vec<V>,
     ) -> Result<(), DecodeError> {
-        let mut decoder = self.columns;
+        let (_, mut decoder) = self.parts()?;
         let offset = decoder.offset();
-        let start = times.len();
-        match decoder.u8("coding of times")? {
-            EQUAL_STEPS => self.equal_steps(offset, times)?,
-            PACKED_STEPS => self.packed_steps(&mut decoder, times, scratch)?,
+        let wanted = match decoder.u8("coding of times")? {
+            EQUAL_STEPS => self.equal_steps(offset, (from, to), times)?,
+            PACKED_STEPS => {
+                let start = times.len();
+                self.packed_steps(&mut decoder, times)?;
+                let all = times.get(start..).unwrap_or_default();
+                if all.last() != Some(&self.last) || !all.is_sorted() {
+                    return Err(DecodeError { what: "times that rise to the last", offset });
+                }
+                let end = all.partition_point(|time| *time <= to);
+                let skipped = all.partition_point(|time| *time < from).min(end);
+                times.truncate(start + end);
+                times.drain(start..start + skipped);
+                skipped..end
+            }
             _ => return Err(DecodeError { what: "a known coding of times", offset }),
-        }
-        let new = times.get(start..).unwrap_or_default();
-        if new.last() != Some(&self.last) || !new.is_sorted() {
-            return Err(DecodeError { what: "times that rise to the last", offset });
-        }
-        values::decode(&mut decoder, self.count, bits, scratch)?;
-        if !decoder.is_empty() {
+        };
+        let is_whole = wanted.end == self.count;
+        values::decode(&mut decoder, self.count, wanted, values)?;
+        if is_whole && !decoder.is_empty() {
             return Err(DecodeError { what: "the end of the chunk", offset: decoder.offset() });
         }
         Ok(())
     }
 
-    fn equal_steps(&self, offset: usize, times: &mut Vec<i64>) -> Result<(), DecodeError> {
+    fn equal_steps(
+        &self,
+        offset: usize,
+        (from, to): (i64, i64),
+        times: &mut Vec<i64>,
+    ) -> Result<Range<usize>, DecodeError> {
         let span = self.last.wrapping_sub(self.first) as u64;
         let steps = (self.count as u64 - 1).max(1);
         if !span.is_multiple_of(steps) || self.count == 1 && span != 0 {
             return Err(DecodeError { what: "equal steps", offset });
         }
-        let step = (span / steps) as i64;
-        times.extend((0..self.count as i64).map(|i| self.first.wrapping_add(i.wrapping_mul(step))));
-        Ok(())
+        let (from, to) = (from.max(self.first), to.min(self.last));
+        if from > to {
+            return Ok(0..0);
+        }
+        let step = span / steps;
+        let behind = |time: i64| time.wrapping_sub(self.first) as u64;
+        let wanted = match step {
+            0 => 0..self.count,
+            // Both are at most `steps`, which came from a usize.
+            _ => behind(from).div_ceil(step) as usize..(behind(to) / step) as usize + 1,
+        };
+        let time = |i: usize| self.first.wrapping_add((i as i64).wrapping_mul(step as i64));
+        times.extend(wanted.clone().map(time));
+        Ok(wanted)
     }
 
-    fn packed_steps(
-        &self,
-        decoder: &mut Decoder<'_>,
-        times: &mut Vec<i64>,
-        scratch: &mut Vec<u64>,
-    ) -> Result<(), DecodeError> {
+    fn packed_steps(&self, decoder: &mut Decoder<'_>, times: &mut Vec<i64>) -> Result<(), DecodeError> {
         let mut step = take_signed(decoder, "first step")?;
-        scratch.clear();
-        unpack(decoder, self.count.saturating_sub(2), scratch)?;
         let mut time = self.first;
         times.push(time);
         if self.count > 1 {
             time = time.wrapping_add(step);
             times.push(time);
         }
-        times.extend(scratch.iter().map(|packed| {
-            step = step.wrapping_add(unzigzag(*packed));
-            time = time.wrapping_add(step);
-            time
-        }));
+        let mut frames = Frames::new(decoder, self.count.saturating_sub(2));
+        while frames.len() > 0 {
+            times.extend(frames.next()?.iter().map(|packed| {
+                step = step.wrapping_add(unzigzag(*packed));
+                time = time.wrapping_add(step);
+                time
+            }));
+        }
         Ok(())
     }
 }
@@ -315,7 +353,7 @@ mod tests {
 
     fn decode(bytes: &[u8], base: i64) -> Result<(Vec<i64>, Vec<u64>), DecodeError> {
         let (mut times, mut bits) = (Vec::new(), Vec::new());
-        ChunkHead::decode(bytes, base)?.samples(&mut times, &mut bits, &mut Vec::new())?;
+        ChunkHead::decode(bytes, base)?.samples(&mut times, &mut bits)?;
         Ok((times, bits))
     }
 
@@ -389,6 +427,24 @@ mod tests {
         }
 
         #[test]
+        fn parts_of_chunks_are_parts_of_their_samples(
+            times in any_times(),
+            pool in prop::collection::vec(any_bits(), 1..20),
+            bounds in (any::<prop::sample::Index>(), any::<prop::sample::Index>(), -1..2_i64, -1..2_i64),
+        ) {
+            let bits: Vec<u64> = times.iter().zip(pool.iter().cycle()).map(|(_, b)| *b).collect();
+            let bytes = encode(7, &times, &bits);
+            let from = bounds.0.get(&times).saturating_add(bounds.2);
+            let to = bounds.1.get(&times).saturating_add(bounds.3);
+            let (mut found, mut values) = (Vec::new(), Vec::new());
+            let head = ChunkHead::decode(&bytes, 7).unwrap();
+            head.samples_within((from, to), &mut found, &mut values).unwrap();
+            let inside = times.iter().zip(&bits).filter(|(time, _)| from <= **time && **time <= to);
+            let (wanted, wanted_values): (Vec<i64>, Vec<u64>) = inside.map(|(t, b)| (*t, *b)).unzip();
+            prop_assert_eq!((found, values), (wanted, wanted_values));
+        }
+
+        #[test]
         fn any_bytes_decode_or_fail(mut bytes: Vec<u8>, form in 0..4_u8, base: i64) {
             bytes.insert(0, form);
             let _ = decode(&bytes, base);
@@ -425,7 +481,7 @@ mod tests {
         bits[10] = STALE_BITS;
         let times: Vec<i64> = (0..600).collect();
         let bytes = encode(0, &times, &bits);
-        let found = ChunkHead::decode(&bytes, 0).unwrap().aggregates.unwrap();
+        let found = ChunkHead::decode(&bytes, 0).unwrap().aggregates().unwrap().unwrap();
         let sum = 2.0 * (299.0 * 300.0 / 2.0) - 10.0;
         let expected =
             Aggregates { count: 599, sum, min: 0.0, max: 299.0, first: 0.0, last: 299.0, resets: 1 };

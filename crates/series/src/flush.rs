@@ -93,12 +93,16 @@ impl Entries {
     }
 }
 
+/// Hears of each part of a partition that is written: store, partition, last time.
+type Reaches<'a> = &'a dyn Fn(u32, i64, i64);
+
 /// Writes a frozen memory out. `duplicates` tells a store's rule.
 pub(crate) fn flush(
     memory: &SeriesMemory,
     (store, chunks): (&Store, Keyspace),
     snapshots: &[Seq],
     duplicates: impl Fn(u32) -> Duplicates,
+    reaches: Reaches<'_>,
 ) -> Result<Vec<NewRun>, SeriesError> {
     let stores = memory.all_stores();
     if stores.is_empty() {
@@ -107,7 +111,7 @@ pub(crate) fn flush(
     let view = store.view();
     let mut entries = Entries::default();
     for (id, memory) in stores {
-        let mut flush = StoreFlush::new((id, &memory), (&view, chunks), snapshots, duplicates(id));
+        let mut flush = StoreFlush::new((id, &memory), (&view, chunks), snapshots, duplicates(id), reaches);
         flush.entries = std::mem::take(&mut entries);
         flush.run()?;
         entries = flush.entries;
@@ -137,6 +141,7 @@ struct StoreFlush<'a> {
     live: Vec<Live>,
     encoder: ChunkEncoder,
     encoded: Vec<u8>,
+    reaches: Reaches<'a>,
 }
 
 impl<'a> StoreFlush<'a> {
@@ -145,6 +150,7 @@ impl<'a> StoreFlush<'a> {
         (view, chunks): (&'a StoreView, Keyspace),
         snapshots: &'a [Seq],
         duplicates: Duplicates,
+        reaches: Reaches<'a>,
     ) -> Self {
         let mut deletions = memory.deletions(Seq::MAX);
         deletions.sort_by_key(|d| d.seq);
@@ -166,6 +172,7 @@ impl<'a> StoreFlush<'a> {
             live: Vec::new(),
             encoder: ChunkEncoder::default(),
             encoded: Vec::new(),
+            reaches,
         }
     }
 
@@ -285,6 +292,7 @@ impl<'a> StoreFlush<'a> {
 
     fn put_floats(&mut self, id: u32, seq: Seq, rows: &[Row<u64>]) -> Result<(), SeriesError> {
         for partition in rows.chunk_by(|a, b| partition_of(a.time) == partition_of(b.time)) {
+            self.reaches_to(partition);
             let len = partition.len().div_ceil(partition.len().div_ceil(CHUNK_SAMPLES));
             for chunk in partition.chunks(len) {
                 let Some(first) = chunk.first() else { continue };
@@ -301,6 +309,7 @@ impl<'a> StoreFlush<'a> {
 
     fn put_rich(&mut self, id: u32, seq: Seq, rows: &[Row<std::sync::Arc<[u8]>>]) -> Result<(), SeriesError> {
         for partition in rows.chunk_by(|a, b| partition_of(a.time) == partition_of(b.time)) {
+            self.reaches_to(partition);
             for chunk in partition.chunks(CHUNK_SAMPLES) {
                 let Some(first) = chunk.first() else { continue };
                 let key = ChunkKey::at(first.time, id, true, seq);
@@ -312,6 +321,13 @@ impl<'a> StoreFlush<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Tells of rows, sorted, of one partition.
+    fn reaches_to<V>(&self, rows: &[Row<V>]) {
+        if let Some(last) = rows.last() {
+            (self.reaches)(self.store, partition_of(last.time), last.time);
+        }
     }
 
     /// Writes `encoded`.
@@ -490,12 +506,12 @@ fn collect(head: &Head) -> Result<(Floats, Rich), SeriesError> {
         what: error.to_string(),
     };
     let mut floats = Vec::new();
-    let (mut times, mut bits, mut scratch) = (Vec::new(), Vec::new(), Vec::new());
-    for sealed in head.sealed() {
+    let (mut times, mut bits) = (Vec::new(), Vec::new());
+    for sealed in head.sealed_within(i64::MIN, i64::MAX) {
         times.clear();
         bits.clear();
         let chunk = ChunkHead::decode(&sealed.bytes, 0).map_err(bad)?;
-        chunk.samples(&mut times, &mut bits, &mut scratch).map_err(bad)?;
+        chunk.samples(&mut times, &mut bits).map_err(bad)?;
         let seqs = sealed.each_seq(chunk.count).map_err(bad)?;
         let rows = times.iter().zip(&bits).zip(seqs);
         floats.extend(rows.map(|((time, value), seq)| Row { time: *time, seq, value: *value }));
@@ -508,7 +524,7 @@ fn collect(head: &Head) -> Result<(Floats, Rich), SeriesError> {
 fn decode(store: u32, chunk: &Live) -> Result<(Vec<i64>, Vec<u64>), SeriesError> {
     let (mut times, mut bits) = (Vec::new(), Vec::new());
     ChunkHead::decode(&chunk.bytes, chunk.key.base())
-        .and_then(|head| head.samples(&mut times, &mut bits, &mut Vec::new()))
+        .and_then(|head| head.samples(&mut times, &mut bits))
         .map_err(|error| damaged(&chunk.key.encode(store), &error))?;
     Ok((times, bits))
 }

@@ -11,7 +11,7 @@ use crate::types::Samples;
 pub fn chunk(bytes: &[u8], base: i64) -> Option<(Vec<i64>, Vec<u64>)> {
     let (mut times, mut bits) = (Vec::new(), Vec::new());
     let head = ChunkHead::decode(bytes, base).ok()?;
-    head.samples(&mut times, &mut bits, &mut Vec::new()).ok()?;
+    head.samples(&mut times, &mut bits).ok()?;
     Some((times, bits))
 }
 

@@ -25,6 +25,7 @@ mod memory;
 mod metadata;
 mod model;
 mod pack;
+mod reach;
 mod read;
 mod rich;
 mod rules;

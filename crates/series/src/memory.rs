@@ -93,17 +93,31 @@ pub(crate) struct Head {
 
 #[derive(Default)]
 struct Rest {
-    sealed: Vec<Arc<Sealed>>,
+    /// Each behind its first and last time, so that those of other times are not looked into.
+    sealed: Vec<(i64, i64, Arc<Sealed>)>,
     rich: Vec<RichSample>,
+    /// Of the open samples, one does not lie behind the one before.
+    open_falls: bool,
 }
 
 impl Head {
-    pub(crate) fn sealed(&self) -> &[Arc<Sealed>] {
+    fn sealed(&self) -> &[(i64, i64, Arc<Sealed>)] {
         self.rest.as_ref().map_or(&[], |rest| &rest.sealed)
+    }
+
+    /// Sealed chunks that have something to do with the times from `from` to `to`, both inclusive.
+    pub(crate) fn sealed_within(&self, from: i64, to: i64) -> impl Iterator<Item = &Arc<Sealed>> {
+        let inside = move |(first, last, _): &&(i64, i64, Arc<Sealed>)| *first <= to && *last >= from;
+        self.sealed().iter().filter(inside).map(|(.., sealed)| sealed)
     }
 
     pub(crate) fn rich(&self) -> &[RichSample] {
         self.rest.as_ref().map_or(&[], |rest| &rest.rich)
+    }
+
+    /// True when the times of the open samples rise, as their commits always do.
+    pub(crate) fn open_rises(&self) -> bool {
+        self.rest.as_ref().is_none_or(|rest| !rest.open_falls)
     }
 
     fn rest(&mut self) -> &mut Rest {
@@ -118,7 +132,14 @@ impl Head {
         if before - self.open.len() < samples.len() {
             self.open.reserve_exact(samples.len().max(self.open.len()));
         }
-        self.open.extend(samples.iter().map(|(time, bits)| Sample { time: *time, bits: *bits, seq }));
+        let mut last = self.open.last().map(|s| s.time);
+        for (time, bits) in samples {
+            if last >= Some(*time) {
+                self.rest().open_falls = true;
+            }
+            last = Some(*time);
+            self.open.push(Sample { time: *time, bits: *bits, seq });
+        }
         (self.open.capacity() - before) as i64 * SAMPLE_BYTES
     }
 
@@ -146,10 +167,11 @@ impl Head {
         let rises = times.is_sorted_by(|a, b| a < b);
         let freed = self.open.capacity() as i64 * SAMPLE_BYTES;
         self.open = Vec::new();
+        self.rest().open_falls = false;
         let sealed =
             Sealed { bytes: bytes.into(), first, last, rises, seqs: (least, greatest), runs: runs.into() };
         let taken = CHUNK_BYTES + (sealed.bytes.len() + sealed.runs.len()) as i64;
-        self.rest().sealed.push(Arc::new(sealed));
+        self.rest().sealed.push((first, last, Arc::new(sealed)));
         taken - freed
     }
 
@@ -338,7 +360,7 @@ impl MemoryWriter<'_> {
         let (seqs, runs) = ((seq, seq), Box::default());
         let sealed = Sealed { bytes: bytes.into(), first, last, rises: true, seqs, runs };
         let mut shard = self.store.shard(id).lock();
-        shard.head(id, &mut self.grown).rest().sealed.push(Arc::new(sealed));
+        shard.head(id, &mut self.grown).rest().sealed.push((first, last, Arc::new(sealed)));
         self.grown += CHUNK_BYTES + bytes.len() as i64;
         Ok(first)
     }
@@ -388,11 +410,11 @@ mod tests {
         assert_eq!(store.ids(), [77]);
         store.with(77, |head| {
             assert_eq!((head.open.len(), head.sealed().len()), (1, 1));
-            let sealed = &head.sealed()[0];
+            let (.., sealed) = &head.sealed()[0];
             assert_eq!(sealed.seqs, (Seq(1000), Seq(1127)));
             let (mut times, mut bits) = (Vec::new(), Vec::new());
             let chunk = ChunkHead::decode(&sealed.bytes, 0).unwrap();
-            chunk.samples(&mut times, &mut bits, &mut Vec::new()).unwrap();
+            chunk.samples(&mut times, &mut bits).unwrap();
             let seqs = sealed.each_seq(chunk.count).unwrap();
             assert!(times.is_sorted());
             assert!(bits.iter().zip(&seqs).all(|(i, seq)| seq.0 == 1000 + i / 2));

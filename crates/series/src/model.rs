@@ -27,11 +27,13 @@ use crate::flush::flush;
 use crate::index::Index;
 use crate::memory::{Deletion, SeriesMemory};
 use crate::metadata::{exemplar_key, metadata_key};
+use crate::reach::Reach;
 use crate::read::Place;
 use crate::rules::{progress_key, rules_key};
 use crate::section::{
     Body, Group, NewSeries, RulesPart, Section, Target, each_group, put_options, take_options,
 };
+use crate::stored::{partition_of, partitions};
 use crate::types::SeriesOptions;
 use crate::verify::verify;
 
@@ -52,6 +54,7 @@ pub(crate) struct StoreState {
     /// The last id at open.
     opened: u32,
     pub(crate) changes: Changes,
+    pub(crate) reach: Reach,
 }
 
 impl StoreState {
@@ -170,7 +173,14 @@ impl SeriesModel {
         self.by_id(id).map(|state| state.name.to_string())
     }
 
-    fn learn(&self, name: &str, id: u32, settings: (SeriesOptions, i64), index: Index) -> Arc<StoreState> {
+    fn learn(
+        &self,
+        name: &str,
+        id: u32,
+        settings: (SeriesOptions, i64),
+        index: Index,
+        reach: Reach,
+    ) -> Arc<StoreState> {
         let opened = index.last();
         let state = Arc::new(StoreState {
             id,
@@ -180,6 +190,7 @@ impl SeriesModel {
             created: AppendList::default(),
             opened,
             changes: Changes::default(),
+            reach,
         });
         let mut catalog = self.catalog.write();
         catalog.by_name.insert(name.into(), state.clone());
@@ -194,7 +205,7 @@ impl SeriesModel {
             None => self.by_id(section.store).ok_or_else(unknown_store),
             Some(name) => {
                 let settings = (SeriesOptions::default(), i64::MIN);
-                let state = self.learn(name, section.store, settings, Index::default());
+                let state = self.learn(name, section.store, settings, Index::default(), Reach::default());
                 self.save(apply, &state);
                 Ok(state)
             }
@@ -332,7 +343,9 @@ impl SeriesModel {
             let last = (*last).try_into().map_err(|_| damaged("largest series number"))?;
             index.raise_last(u32::from_le_bytes(last));
         }
-        self.learn(name, id, settings, index);
+        let mut cursor = read.cursor(self.keyspaces().chunks);
+        let found = partitions(&mut cursor, id, partition_of(i64::MIN), partition_of(i64::MAX));
+        self.learn(name, id, settings, index, Reach::new(found.map_err(to_engine)?));
         Ok(())
     }
 }
@@ -430,7 +443,12 @@ impl Model for SeriesModel {
     ) -> Result<Vec<NewRun>, EngineError> {
         let Some(memory) = memory.as_any().downcast_ref::<SeriesMemory>() else { return Ok(Vec::new()) };
         let duplicates = |id| self.by_id(id).map(|s| s.options().duplicates).unwrap_or_default();
-        flush(memory, (store, self.keyspaces().chunks), snapshots, duplicates).map_err(to_engine)
+        let reach = |id: u32, partition: i64, last: i64| {
+            if let Some(state) = self.by_id(id) {
+                state.reach.note(partition, last);
+            }
+        };
+        flush(memory, (store, self.keyspaces().chunks), snapshots, duplicates, &reach).map_err(to_engine)
     }
 
     fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError> {

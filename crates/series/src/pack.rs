@@ -105,63 +105,135 @@ pub(crate) fn pack(values: &[u64], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads `count` numbers that [`pack`] wrote and appends them to `out`.
-///
-/// # Errors
-/// The bytes are not `count` packed numbers.
-pub(crate) fn unpack(decoder: &mut Decoder<'_>, count: usize, out: &mut Vec<u64>) -> Result<(), DecodeError> {
-    out.reserve(count);
-    let mut left = count;
-    while left > 0 {
-        let len = left.min(FRAME);
-        left -= len;
-        let start = out.len();
-        let offset = decoder.offset();
-        let width = usize::from(decoder.u8("width of a frame")?);
-        let exceptions = decoder.u8("exceptions of a frame")?;
+/// Numbers that [`pack`] wrote, frame by frame. A frame that nobody wants is passed over without unpacking it.
+pub(crate) struct Frames<'d, 'a> {
+    decoder: &'d mut Decoder<'a>,
+    left: usize,
+    values: [u64; FRAME],
+}
+
+/// A frame as it lies in a file.
+struct Frame<'a> {
+    len: usize,
+    width: usize,
+    exceptions: u8,
+    packed: &'a [u8],
+    /// The packed bytes and what follows them.
+    ahead: &'a [u8],
+}
+
+impl<'d, 'a> Frames<'d, 'a> {
+    /// The next `count` numbers.
+    pub(crate) fn new(decoder: &'d mut Decoder<'a>, count: usize) -> Self {
+        Self { decoder, left: count, values: [0; FRAME] }
+    }
+
+    /// Numbers that the next frame holds; 0 at the end.
+    pub(crate) fn len(&self) -> usize {
+        self.left.min(FRAME)
+    }
+
+    fn frame(&mut self) -> Result<Frame<'a>, DecodeError> {
+        let len = self.len();
+        self.left -= len;
+        let offset = self.decoder.offset();
+        let width = usize::from(self.decoder.u8("width of a frame")?);
+        let exceptions = self.decoder.u8("exceptions of a frame")?;
         if width > 64 || usize::from(exceptions) > len {
             return Err(DecodeError { what: "a frame of at most 64 bits and its own exceptions", offset });
         }
-        let packed = decoder.take((len * width).div_ceil(8), "packed numbers")?;
-        if width == 0 {
-            out.resize(start + len, 0);
-        } else {
-            unpack_frame(packed, width, len, out);
+        let ahead = self.decoder.rest();
+        let packed = self.decoder.take((len * width).div_ceil(8), "packed numbers")?;
+        Ok(Frame { len, width, exceptions, packed, ahead })
+    }
+
+    /// Passes over the next frame.
+    pub(crate) fn skip(&mut self) -> Result<(), DecodeError> {
+        let frame = self.frame()?;
+        for _ in 0..frame.exceptions {
+            self.decoder.u8("index of an exception")?;
+            self.decoder.varint("high bits of an exception")?;
         }
-        for _ in 0..exceptions {
-            let offset = decoder.offset();
-            let index = usize::from(decoder.u8("index of an exception")?);
-            let high = decoder.varint("high bits of an exception")?;
-            let slot = out.get_mut(start + index).filter(|_| width < 64 && high <= u64::MAX >> width);
+        Ok(())
+    }
+
+    /// The numbers of the next frame; empty at the end.
+    pub(crate) fn next(&mut self) -> Result<&[u64], DecodeError> {
+        let frame = self.frame()?;
+        let width = frame.width;
+        let values = self.values.get_mut(..frame.len).unwrap_or_default();
+        if width == 0 {
+            values.fill(0);
+        } else {
+            unpack_frame(&frame, values);
+        }
+        for _ in 0..frame.exceptions {
+            let offset = self.decoder.offset();
+            let index = usize::from(self.decoder.u8("index of an exception")?);
+            let high = self.decoder.varint("high bits of an exception")?;
+            let slot = values.get_mut(index).filter(|_| width < 64 && high <= u64::MAX >> width);
             let slot = slot.ok_or(DecodeError { what: "an exception inside its frame", offset })?;
             *slot |= high << width;
         }
+        Ok(values)
     }
-    Ok(())
 }
 
 /// Widest numbers that any eight bytes hold whole, wherever in a byte they begin.
 const WIDTH_OF_EIGHT_BYTES: usize = 57;
 
 #[inline]
-fn unpack_frame(packed: &[u8], width: usize, len: usize, out: &mut Vec<u64>) {
-    if width > WIDTH_OF_EIGHT_BYTES {
-        return unpack_wide(packed, width, len, out);
+fn unpack_frame(frame: &Frame<'_>, out: &mut [u64]) {
+    if frame.width > WIDTH_OF_EIGHT_BYTES {
+        return unpack_wide(frame.packed, frame.width, out);
     }
-    // Room for the eight bytes of the last number. Each number is fetched by itself, so that none waits for the one before.
+    // The eight bytes of the last number reach beyond the frame: mostly into what follows it, else into zeros.
+    if let Some(bytes) = frame.ahead.get(..frame.packed.len() + 8) {
+        return unpack_narrow(bytes, frame.width, out);
+    }
     let mut padded = [0; FRAME * 8 + 8];
-    if let Some(front) = padded.get_mut(..packed.len()) {
-        front.copy_from_slice(packed);
+    if let Some(front) = padded.get_mut(..frame.packed.len()) {
+        front.copy_from_slice(frame.packed);
     }
-    let mask = mask(width);
-    out.extend((0..len).map(|index| {
-        let bit = index * width;
-        let eight = padded.get(bit / 8..).and_then(<[u8]>::first_chunk).map_or(0, |b| u64::from_le_bytes(*b));
-        eight >> (bit % 8) & mask
-    }));
+    unpack_narrow(&padded, frame.width, out);
 }
 
-fn unpack_wide(packed: &[u8], width: usize, len: usize, out: &mut Vec<u64>) {
+/// As many numbers at a time as eight bytes hold wherever the first of them may begin: `width` bits are at most this wide.
+#[inline]
+fn unpack_narrow(bytes: &[u8], width: usize, out: &mut [u64]) {
+    match width {
+        // Eight begin with a byte, four at a half of one, two at any even bit.
+        0..=8 => unpack_by::<8>(bytes, width, out),
+        9..=16 => unpack_by::<4>(bytes, width, out),
+        17..=29 => unpack_by::<2>(bytes, width, out),
+        _ => unpack_by::<1>(bytes, width, out),
+    }
+}
+
+#[inline]
+fn unpack_by<const N: usize>(bytes: &[u8], width: usize, out: &mut [u64]) {
+    let mask = mask(width);
+    let fetch = |bit: usize| {
+        let eight = bytes.get(bit / 8..).and_then(<[u8]>::first_chunk);
+        eight.map_or(0, |eight| u64::from_le_bytes(*eight)) >> (bit % 8)
+    };
+    let (whole, rest) = out.as_chunks_mut::<N>();
+    let mut bit = 0;
+    for values in whole {
+        let mut held = fetch(bit);
+        for value in values {
+            *value = held & mask;
+            held >>= width;
+        }
+        bit += N * width;
+    }
+    for value in rest {
+        *value = fetch(bit) & mask;
+        bit += width;
+    }
+}
+
+fn unpack_wide(packed: &[u8], width: usize, out: &mut [u64]) {
     let (words, tail) = packed.as_chunks::<8>();
     let mut last = [0; 8];
     for (to, from) in last.iter_mut().zip(tail) {
@@ -169,16 +241,15 @@ fn unpack_wide(packed: &[u8], width: usize, len: usize, out: &mut Vec<u64>) {
     }
     let mut words = words.iter().chain(std::iter::once(&last)).map(|word| u64::from_le_bytes(*word));
     let (mut held, mut bits, mask) = (0_u128, 0, mask(width));
-    out.extend((0..len).map(|_| {
+    for value in out {
         if bits < width {
             held |= u128::from(words.next().unwrap_or(0)) << bits;
             bits += 64;
         }
-        let value = held as u64 & mask;
+        *value = held as u64 & mask;
         held >>= width;
         bits -= width;
-        value
-    }));
+    }
 }
 
 /// Bytes that a signed number takes as a varint.
@@ -206,6 +277,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn unpack(decoder: &mut Decoder<'_>, count: usize, out: &mut Vec<u64>) -> Result<(), DecodeError> {
+        let mut frames = Frames::new(decoder, count);
+        while frames.len() > 0 {
+            out.extend_from_slice(frames.next()?);
+        }
+        Ok(())
+    }
+
     fn any_column() -> impl Strategy<Value = Vec<u64>> {
         let value = (any::<u64>(), 0..65_u32).prop_map(|(v, shift)| v.checked_shr(shift).unwrap_or(0));
         let mixed = prop_oneof![8 => 0..16_u64, 1 => value];
@@ -226,7 +305,16 @@ mod tests {
             let mut back = Vec::new();
             unpack(&mut decoder, values.len(), &mut back).unwrap();
             prop_assert!(decoder.is_empty());
-            prop_assert_eq!(back, values);
+            prop_assert_eq!(back, values.as_slice());
+            let mut decoder = Decoder::new(&bytes);
+            let mut frames = Frames::new(&mut decoder, values.len());
+            for (number, frame) in values.chunks(FRAME).enumerate() {
+                match number % 2 {
+                    0 => frames.skip().unwrap(),
+                    _ => prop_assert_eq!(frames.next().unwrap(), frame),
+                }
+            }
+            prop_assert!(decoder.is_empty());
         }
 
         #[test]

@@ -76,7 +76,6 @@ pub(crate) struct SeriesReader<'a> {
     payloads: Vec<u8>,
     times: Vec<i64>,
     bits: Vec<u64>,
-    scratch: Vec<u64>,
 }
 
 impl<'a> SeriesReader<'a> {
@@ -114,8 +113,12 @@ impl<'a> SeriesReader<'a> {
             payloads: Vec::new(),
             times: Vec::new(),
             bits: Vec::new(),
-            scratch: Vec::new(),
         })
+    }
+
+    /// Leaves out the partitions of which `keep` says that no stored chunk lies in the range.
+    pub(crate) fn retain_partitions(&mut self, keep: impl Fn(i64) -> bool) {
+        self.partitions.retain(|(partition, _)| keep(*partition));
     }
 
     /// Appends the samples of series `id` to `out`; answers how many.
@@ -126,8 +129,7 @@ impl<'a> SeriesReader<'a> {
             return Ok(0);
         }
         if self.rows.is_empty() && !deleted && self.in_order() {
-            self.concatenate()?;
-            return Ok(self.take_columns(out));
+            return self.concatenate(out);
         }
         self.merge(id)?;
         self.take_rows(out)
@@ -182,13 +184,14 @@ impl<'a> SeriesReader<'a> {
         let (mut times, mut bits) = (Vec::new(), Vec::new());
         let explain = |error| explain(&piece.source, self.place.store, &error);
         let head = ChunkHead::decode(bytes, base).map_err(explain)?;
-        if self.from <= head.first && head.last <= self.to && head.aggregates.is_some() {
-            return Ok(head.aggregates);
+        if self.from <= head.first
+            && head.last <= self.to
+            && let Some(aggregates) = head.aggregates().map_err(explain)?
+        {
+            return Ok(Some(aggregates));
         }
-        head.samples(&mut times, &mut bits, &mut Vec::new()).map_err(explain)?;
-        let start = times.partition_point(|t| *t < self.from);
-        let end = times.partition_point(|t| *t <= self.to);
-        Ok(Aggregates::of(bits.get(start..end).unwrap_or_default()))
+        head.samples_within((self.from, self.to), &mut times, &mut bits).map_err(explain)?;
+        Ok(Aggregates::of(&bits))
     }
 
     fn gather(&mut self, id: u32) -> Result<(), SeriesError> {
@@ -238,16 +241,26 @@ impl<'a> SeriesReader<'a> {
         let Self { pieces, open, rows, payloads, .. } = self;
         for memory in &self.memories {
             memory.with(id, |head| {
-                for sealed in head.sealed() {
-                    if sealed.seqs.0 <= at && sealed.first <= to && sealed.last >= from {
+                for sealed in head.sealed_within(from, to) {
+                    if sealed.seqs.0 <= at {
                         let source = Source::Sealed(sealed.clone());
                         let ordinal = pieces.len();
                         pieces.push(Piece { first: sealed.first, last: sealed.last, ordinal, source });
                     }
                 }
                 let start = open.len();
-                let seen = |s: &&Sample| s.seq <= at && from <= s.time && s.time <= to;
-                open.extend(head.open.iter().filter(seen));
+                if head.open_rises() {
+                    let later = |s: &Sample| s.time > to || s.seq > at;
+                    let inside = head.open.iter().rev().skip_while(|s| later(s));
+                    let inside = inside.take_while(|s| s.time >= from);
+                    open.extend(inside);
+                    if let Some(found) = open.get_mut(start..) {
+                        found.reverse();
+                    }
+                } else {
+                    let seen = |s: &&Sample| s.seq <= at && from <= s.time && s.time <= to;
+                    open.extend(head.open.iter().filter(seen));
+                }
                 let new = open.get(start..).unwrap_or_default();
                 let times = || new.iter().map(|s| s.time);
                 if let (Some(first), Some(last)) = (times().min(), times().max()) {
@@ -278,41 +291,33 @@ impl<'a> SeriesReader<'a> {
             })
     }
 
-    /// Decodes piece behind piece.
-    fn concatenate(&mut self) -> Result<(), SeriesError> {
-        self.times.clear();
-        self.bits.clear();
+    /// Appends piece behind piece, of each what lies in the range; answers how many samples.
+    fn concatenate(&self, out: &mut Samples) -> Result<usize, SeriesError> {
+        let before = out.times_ms.len();
         for piece in &self.pieces {
             match &piece.source {
                 Source::Open(range) => {
                     let open = self.open.get(range.clone()).unwrap_or_default();
-                    self.times.extend(open.iter().map(|s| s.time));
-                    self.bits.extend(open.iter().map(|s| s.bits));
+                    out.times_ms.extend(open.iter().map(|s| s.time));
+                    out.values.extend(open.iter().map(|s| f64::from_bits(s.bits)));
                 }
                 other => {
                     let (bytes, base) = place_of(other, &self.stored);
-                    decode(bytes, base, (&mut self.times, &mut self.bits, &mut self.scratch))
+                    let range = (self.from, self.to);
+                    ChunkHead::decode(bytes, base)
+                        .and_then(|head| head.samples_within(range, &mut out.times_ms, &mut out.values))
                         .map_err(|error| explain(other, self.place.store, &error))?;
                 }
             }
         }
-        Ok(())
-    }
-
-    fn take_columns(&mut self, out: &mut Samples) -> usize {
-        let start = self.times.partition_point(|t| *t < self.from);
-        let end = self.times.partition_point(|t| *t <= self.to);
-        let times = self.times.get(start..end).unwrap_or_default();
-        let bits = self.bits.get(start..end).unwrap_or_default();
-        out.times_ms.extend_from_slice(times);
-        out.values.extend(bits.iter().map(|b| f64::from_bits(*b)));
+        let len = out.times_ms.len();
         if !out.histograms.is_empty() {
-            out.histograms.resize(out.times_ms.len(), None);
+            out.histograms.resize(len, None);
         }
         if !out.starts_ms.is_empty() {
-            out.starts_ms.resize(out.times_ms.len(), 0);
+            out.starts_ms.resize(len, 0);
         }
-        times.len()
+        Ok(len - before)
     }
 
     /// Fills `rows` with every sample that is seen, in order, one for each time.
@@ -333,7 +338,7 @@ impl<'a> SeriesReader<'a> {
             let (bytes, base) = place_of(&piece.source, &self.stored);
             self.times.clear();
             self.bits.clear();
-            let seqs = decode(bytes, base, (&mut self.times, &mut self.bits, &mut self.scratch))
+            let seqs = decode(bytes, base, (&mut self.times, &mut self.bits))
                 .and_then(|count| match &piece.source {
                     Source::Stored(key, _) => Ok(vec![key.seq; count]),
                     Source::Sealed(sealed) => sealed.each_seq(count),
@@ -419,10 +424,10 @@ fn place_of<'s>(source: &'s Source, stored: &'s [u8]) -> (&'s [u8], i64) {
 fn decode(
     bytes: &[u8],
     base: i64,
-    (times, bits, scratch): (&mut Vec<i64>, &mut Vec<u64>, &mut Vec<u64>),
+    (times, bits): (&mut Vec<i64>, &mut Vec<u64>),
 ) -> Result<usize, ropewalk_base::DecodeError> {
     let head = ChunkHead::decode(bytes, base)?;
-    head.samples(times, bits, scratch)?;
+    head.samples(times, bits)?;
     Ok(head.count)
 }
 

@@ -266,7 +266,7 @@ fn show(times: &[i64], each: &mut impl FnMut(i64, &[u8]), mut put: impl FnMut(us
 
 fn column(decoder: &mut Decoder<'_>, count: usize) -> Result<Vec<u64>, DecodeError> {
     let mut column = Vec::new();
-    values::decode(decoder, count, &mut column, &mut Vec::new())?;
+    values::decode(decoder, count, 0..count, &mut column)?;
     Ok(column)
 }
 

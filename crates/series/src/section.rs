@@ -514,11 +514,7 @@ mod tests {
                 Group::Floats => {}
                 Group::Chunk(bytes) => {
                     let (mut times, mut bits) = (Vec::new(), Vec::new());
-                    crate::chunk::ChunkHead::decode(bytes, 0)?.samples(
-                        &mut times,
-                        &mut bits,
-                        &mut Vec::new(),
-                    )?;
+                    crate::chunk::ChunkHead::decode(bytes, 0)?.samples(&mut times, &mut bits)?;
                     floats = times.into_iter().zip(bits).collect();
                 }
                 Group::Rich(time, payload) | Group::Exemplar(time, _, payload) => {

@@ -32,6 +32,11 @@ impl<'s> SeriesAt<'s> {
         self.snapshot.seq()
     }
 
+    /// The number of the store, which no other store of the database has or will have; `None` before there is one.
+    pub fn number(&self) -> Option<u32> {
+        self.state.as_ref().map(|state| state.id)
+    }
+
     fn ids(&self, matchers: &[Matcher]) -> RoaringBitmap {
         let Some(state) = &self.state else { return RoaringBitmap::new() };
         let head = state.head_at(self.seq());
@@ -54,7 +59,10 @@ impl<'s> SeriesAt<'s> {
             Some(state) if !ids.is_empty() => {
                 let read: ReadView<'_> = self.snapshot.read();
                 let place = self.model.place(state.id);
-                Some(SeriesReader::new(read, place, state.options().duplicates, (from_ms, to_ms))?)
+                let duplicates = state.options().duplicates;
+                let mut reader = SeriesReader::new(read, place, duplicates, (from_ms, to_ms))?;
+                reader.retain_partitions(|partition| state.reach.reaches(partition, from_ms));
+                Some(reader)
             }
             _ => None,
         };

@@ -48,15 +48,10 @@ pub(crate) type KeyBytes = [u8; KEY_BYTES];
 fn put_key(store: u32, partition: i64, id: u32, start: u32, seq: u64) -> KeyBytes {
     let mut key = [0; KEY_BYTES];
     let partition = (partition as u64) ^ (1 << 63);
-    let parts: [&[u8]; 5] = [
-        &store.to_be_bytes(),
-        &partition.to_be_bytes(),
-        &id.to_be_bytes(),
-        &start.to_be_bytes(),
-        &seq.to_be_bytes(),
-    ];
-    for (to, from) in key.iter_mut().zip(parts.into_iter().flatten()) {
-        *to = *from;
+    let high = |word: u64| (word >> 32) as u32;
+    let words = [store, high(partition), partition as u32, id, start, high(seq), seq as u32];
+    for (to, word) in key.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+        *to = word.to_be_bytes();
     }
     key
 }

@@ -19,9 +19,11 @@
 //!
 //! Source: ALP, Afroozeh et al., SIGMOD 2023, for decimals as integers; the transforms are the usual ones.
 
+use std::ops::Range;
+
 use ropewalk_base::{DecodeError, Decoder, put_varint};
 
-use crate::pack::{FRAME, pack, packed_len, put_signed, signed_len, take_signed, unpack, unzigzag, zigzag};
+use crate::pack::{FRAME, Frames, pack, packed_len, put_signed, signed_len, take_signed, unzigzag, zigzag};
 
 const CONSTANT: u8 = 0;
 const DECIMALS: u8 = 1;
@@ -273,34 +275,66 @@ fn xors(column: &[u64], out: &mut Vec<u64>) -> u8 {
     shift as u8
 }
 
-/// Appends `count` values, as bits.
+/// What values are decoded into: floats, or their bits.
+pub(crate) trait Stored: Copy {
+    /// Of a number.
+    fn of_float(value: f64) -> Self;
+    /// Of the bits of a number.
+    fn of_bits(bits: u64) -> Self;
+}
+
+impl Stored for f64 {
+    #[inline]
+    fn of_float(value: f64) -> Self {
+        value
+    }
+
+    #[inline]
+    fn of_bits(bits: u64) -> Self {
+        f64::from_bits(bits)
+    }
+}
+
+impl Stored for u64 {
+    #[inline]
+    fn of_float(value: f64) -> Self {
+        value.to_bits()
+    }
+
+    #[inline]
+    fn of_bits(bits: u64) -> Self {
+        bits
+    }
+}
+
+/// Appends those of `count` values that are `wanted`; what lies behind them is not looked at.
 ///
 /// # Errors
 /// The bytes are not such a column.
-pub(crate) fn decode(
+pub(crate) fn decode<V: Stored>(
     decoder: &mut Decoder<'_>,
     count: usize,
-    bits: &mut Vec<u64>,
-    scratch: &mut Vec<u64>,
+    wanted: Range<usize>,
+    out: &mut Vec<V>,
 ) -> Result<(), DecodeError> {
     let offset = decoder.offset();
     match decoder.u8("coding of values")? {
         CONSTANT => {
             let constant = decoder.u64("constant value")?;
-            bits.resize(bits.len() + count, constant);
+            out.resize(out.len() + wanted.len(), V::of_bits(constant));
             Ok(())
         }
-        DECIMALS => decode_decimals(decoder, count, bits, scratch),
-        BITS => decode_column(decoder, count, true, bits, scratch),
+        DECIMALS => decode_decimals(decoder, count, wanted, out),
+        BITS => decode_column(decoder, count, wanted, true, out, V::of_bits),
         _ => Err(DecodeError { what: "a known coding of values", offset }),
     }
 }
 
-fn decode_decimals(
+fn decode_decimals<V: Stored>(
     decoder: &mut Decoder<'_>,
     count: usize,
-    bits: &mut Vec<u64>,
-    scratch: &mut Vec<u64>,
+    wanted: Range<usize>,
+    out: &mut Vec<V>,
 ) -> Result<(), DecodeError> {
     let offset = decoder.offset();
     let e = usize::from(decoder.u8("decimal places")?);
@@ -313,43 +347,80 @@ fn decode_decimals(
     }
     let first = take_signed(decoder, "first integer")?;
     let unit = decoder.varint("unit")? as i64;
-    let start = bits.len();
-    decode_column(decoder, count, false, bits, scratch)?;
-    let decoded = bits.iter_mut().skip(start);
-    let integer = |value: u64| first.wrapping_add((value as i64).wrapping_mul(unit)) as f64;
+    let start = out.len();
+    let integer = move |value: u64| first.wrapping_add((value as i64).wrapping_mul(unit)) as f64;
+    // Dividing is the slowest part, and most metrics count.
     match e {
-        // Dividing is the slowest part, and most metrics count.
-        0 => decoded.for_each(|value| *value = integer(*value).to_bits()),
-        _ => decoded.for_each(|value| *value = (integer(*value) / power).to_bits()),
+        0 => decode_column(decoder, count, wanted.clone(), false, out, move |m| V::of_float(integer(m)))?,
+        _ => decode_column(decoder, count, wanted.clone(), false, out, move |m| {
+            V::of_float(integer(m) / power)
+        })?,
     }
     let mut decoder = exceptions_at;
-    let mut next = start as u64;
+    let mut next = 0_u64;
     for _ in 0..exceptions {
         let offset = decoder.offset();
         let index = next.saturating_add(decoder.varint("place of an exception")?);
-        let slot = usize::try_from(index).ok().and_then(|index| bits.get_mut(index));
-        *slot.ok_or(DecodeError { what: "an exception inside its chunk", offset })? =
-            decoder.u64("value of an exception")?;
+        let bits = decoder.u64("value of an exception")?;
+        let place = usize::try_from(index).ok().filter(|index| *index < count);
+        let place = place.ok_or(DecodeError { what: "an exception inside its chunk", offset })?;
+        if wanted.contains(&place)
+            && let Some(slot) = out.get_mut(start + place - wanted.start)
+        {
+            *slot = V::of_bits(bits);
+        }
         next = index + 1;
     }
     Ok(())
 }
 
-/// Appends a column. Its first value is zero, or in front of it when it is one of `raw` bits.
-fn decode_column(
+/// Numbers of a column that stand one after the other: what is wanted of them, from frame to frame.
+struct Wanted {
+    /// Place of the next number.
+    at: usize,
+    range: Range<usize>,
+}
+
+impl Wanted {
+    /// Parts the numbers of a frame: those in front of what is wanted, and the wanted ones.
+    fn part<'v>(&mut self, values: &'v [u64]) -> (&'v [u64], &'v [u64]) {
+        let skipped = self.range.start.saturating_sub(self.at).min(values.len());
+        let end = self.range.end.saturating_sub(self.at).clamp(skipped, values.len());
+        self.at += values.len();
+        let (front, rest) = values.split_at(skipped);
+        (front, rest.get(..end - skipped).unwrap_or_default())
+    }
+
+    fn is_done(&self) -> bool {
+        self.at >= self.range.end
+    }
+}
+
+/// Appends what `of` makes of what is wanted of a column. Its first value is zero, or in front of it when it is one of `raw` bits.
+fn decode_column<V>(
     decoder: &mut Decoder<'_>,
     count: usize,
+    range: Range<usize>,
     raw: bool,
-    out: &mut Vec<u64>,
-    scratch: &mut Vec<u64>,
+    out: &mut Vec<V>,
+    of: impl Fn(u64) -> V,
 ) -> Result<(), DecodeError> {
     let offset = decoder.offset();
     let transform = decoder.u8("transform of a column")?;
-    scratch.clear();
+    out.reserve(range.len());
+    let mut wanted = Wanted { at: 0, range };
     if transform == OFFSETS {
         let least = take_signed(decoder, "least value")? as u64;
-        unpack(decoder, count, scratch)?;
-        out.extend(scratch.iter().map(|v| v.wrapping_add(least)));
+        let mut frames = Frames::new(decoder, count);
+        while frames.len() > 0 && !wanted.is_done() {
+            if wanted.at + frames.len() <= wanted.range.start {
+                wanted.at += frames.len();
+                frames.skip()?;
+                continue;
+            }
+            let (_, values) = wanted.part(frames.next()?);
+            out.extend(values.iter().map(|v| of(v.wrapping_add(least))));
+        }
         return Ok(());
     }
     let mut value = match (transform, raw) {
@@ -357,38 +428,54 @@ fn decode_column(
         (STEPS | BENDS, false) => 0,
         _ => return Err(DecodeError { what: "a known transform of a column", offset }),
     };
-    out.push(value);
+    out.extend(wanted.part(&[value]).1.iter().map(|value| of(*value)));
     match transform {
         STEPS => {
-            unpack(decoder, count - 1, scratch)?;
-            out.extend(scratch.iter().map(|packed| {
-                value = value.wrapping_add(unzigzag(*packed) as u64);
-                value
-            }));
+            let step = |packed: &u64| unzigzag(*packed) as u64;
+            let mut frames = Frames::new(decoder, count - 1);
+            while frames.len() > 0 && !wanted.is_done() {
+                let (front, values) = wanted.part(frames.next()?);
+                value = front.iter().fold(value, |value, packed| value.wrapping_add(step(packed)));
+                out.extend(values.iter().map(|packed| {
+                    value = value.wrapping_add(step(packed));
+                    of(value)
+                }));
+            }
         }
         XOR => {
             let shift = decoder.u8("shift")?;
             if shift > 63 {
                 return Err(DecodeError { what: "a shift below 64", offset });
             }
-            unpack(decoder, count - 1, scratch)?;
-            out.extend(scratch.iter().map(|packed| {
-                value ^= packed << shift;
-                value
-            }));
+            let mut frames = Frames::new(decoder, count - 1);
+            while frames.len() > 0 && !wanted.is_done() {
+                let (front, values) = wanted.part(frames.next()?);
+                value = front.iter().fold(value, |value, packed| value ^ packed << shift);
+                out.extend(values.iter().map(|packed| {
+                    value ^= packed << shift;
+                    of(value)
+                }));
+            }
         }
         _ => {
             let mut step = take_signed(decoder, "first step")?;
             if count > 1 {
                 value = value.wrapping_add(step as u64);
-                out.push(value);
+                out.extend(wanted.part(&[value]).1.iter().map(|value| of(*value)));
             }
-            unpack(decoder, count.saturating_sub(2), scratch)?;
-            out.extend(scratch.iter().map(|packed| {
+            let mut bend = |packed: &u64| {
                 step = step.wrapping_add(unzigzag(*packed));
                 value = value.wrapping_add(step as u64);
                 value
-            }));
+            };
+            let mut frames = Frames::new(decoder, count.saturating_sub(2));
+            while frames.len() > 0 && !wanted.is_done() {
+                let (front, values) = wanted.part(frames.next()?);
+                front.iter().for_each(|packed| {
+                    bend(packed);
+                });
+                out.extend(values.iter().map(|packed| of(bend(packed))));
+            }
         }
     }
     Ok(())
@@ -402,9 +489,9 @@ mod tests {
         let bits: Vec<u64> = values.iter().map(|v| v.to_bits()).collect();
         let mut bytes = Vec::new();
         ValueEncoder::default().encode(&bits, &mut bytes);
-        let mut back = Vec::new();
+        let mut back: Vec<u64> = Vec::new();
         let mut decoder = Decoder::new(&bytes);
-        decode(&mut decoder, bits.len(), &mut back, &mut Vec::new()).unwrap();
+        decode(&mut decoder, bits.len(), 0..bits.len(), &mut back).unwrap();
         assert!(decoder.is_empty());
         assert_eq!(back, bits);
         bytes.len()

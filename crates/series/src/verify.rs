@@ -51,8 +51,7 @@ fn fault(key: &ChunkKey, value: &[u8]) -> Option<String> {
             what = what.take().or(take_payload(payload).err().map(|e| e.to_string()));
         })
     } else {
-        ChunkHead::decode(value, key.base())
-            .and_then(|head| head.samples(&mut times, &mut bits, &mut Vec::new()))
+        ChunkHead::decode(value, key.base()).and_then(|head| head.samples(&mut times, &mut bits))
     };
     if let Err(error) = read {
         return Some(error.to_string());

@@ -41,9 +41,9 @@ impl<'e> Grouping<'e> {
         let listed = |name: &str| self.labels.iter().any(|label| label == name);
         self.key.clear();
         if self.without {
-            labels.key(&mut self.key, |name| name != METRIC_NAME && !listed(name));
-        } else if !self.labels.is_empty() {
-            labels.key(&mut self.key, listed);
+            labels.key(&mut self.key, None, |name| name != METRIC_NAME && !listed(name));
+        } else if let Some(last) = self.labels.iter().max() {
+            labels.key(&mut self.key, Some(last), listed);
         }
         let next = self.groups.len();
         let hash = ropewalk_base::hash64(self.key.as_bytes());

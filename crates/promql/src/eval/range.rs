@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use super::fold::{Fold, Scratch};
+use super::rate::Plain;
 use super::row::{Cell, Row, Steps};
-use super::select::{Reference, drop_stale};
+use super::select::{Reference, drop_stale, gallop};
 use super::window::{Function, HistogramPoint, Place, Window};
 use super::{Around, Eval, Sink};
 use crate::annotations::Note;
@@ -67,12 +68,8 @@ impl Border {
         after: i64,
         until: i64,
     ) -> (usize, usize) {
-        while column.get(self.to).is_some_and(|item| time(item) <= until) {
-            self.to += 1;
-        }
-        while self.from < self.to && column.get(self.from).is_some_and(|item| time(item) <= after) {
-            self.from += 1;
-        }
+        self.to = gallop(column, self.to, |item| time(item) <= until);
+        self.from = gallop(column, self.from, |item| time(item) <= after).min(self.to);
         (self.from, self.to)
     }
 }
@@ -211,7 +208,7 @@ impl Eval<'_> {
         let (before, after) = self.widening(range.edges);
         let (mut track, mut row) = (Track::default(), Row::default());
         let mut params = vec![0.0; scalars.len()];
-        let fold = Fold::find(call.function.name);
+        let (fold, rates) = (Fold::find(call.function.name), Plain::find(call.function.name));
         let (mut bounds, mut scratch, mut falls) = (Vec::new(), Scratch::default(), Vec::new());
         self.each_range(range, steps, around, starts, &mut |labels, drop_name, samples| {
             track.take(samples);
@@ -234,11 +231,22 @@ impl Eval<'_> {
             }
             falls.clear();
             if Function::reads_falls(call.function.name) {
-                let points = || track.samples.times_ms.iter().zip(&track.samples.values);
-                let pairs = points().zip(points().skip(1));
-                falls.extend(
-                    pairs.filter(|((_, a), (_, b))| b < a).map(|((_, before), (time, _))| (*time, *before)),
-                );
+                find_falls(&track.samples, &mut falls);
+            }
+            let plain = track.histograms.is_empty() && track.samples.starts_ms.is_empty();
+            if let Some(rates) = rates.filter(|_| plain && range.edges == Edges::Plain) {
+                let windows = (0..steps.count).map(|step| {
+                    let end_ms = range.reference.time(step);
+                    let start_ms = end_ms.saturating_sub(range.range_ms);
+                    (floats.advance(&track.samples.times_ms, |t| *t, start_ms, end_ms), end_ms)
+                });
+                rates.windows(&track.samples, &falls, windows, range.range_ms, &mut row.floats);
+                self.budget.work(steps.count + track.samples.len())?;
+                if call.function.name != "delta" {
+                    self.note_non_counter(&row, labels, &place);
+                }
+                std::mem::swap(&mut track.samples, samples);
+                return sink(&mut row);
             }
             for step in 0..steps.count {
                 let end_ms = range.reference.time(step);
@@ -331,6 +339,18 @@ impl Eval<'_> {
             Ok(self.budget.work(steps.count)?)
         })?;
         if row.is_empty() { Ok(()) } else { sink(&mut row) }
+    }
+}
+
+/// Where values fall: the time after, the value before.
+fn find_falls(samples: &Samples, falls: &mut Vec<(i64, f64)>) {
+    let Samples { times_ms, values, .. } = samples;
+    let pairs = || values.iter().zip(values.iter().skip(1));
+    // Most counters never do; without a way out early, many are compared at a time.
+    if pairs().fold(false, |any, (before, now)| any | (now < before)) {
+        let timed = times_ms.iter().skip(1).zip(pairs());
+        let fallen = timed.filter(|(_, (before, now))| now < before);
+        falls.extend(fallen.map(|(time, (before, _))| (*time, *before)));
     }
 }
 

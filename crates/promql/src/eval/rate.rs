@@ -58,7 +58,7 @@ pub(super) fn rate(
             let change = float_change(eval, w, counter);
             let first = w.values.first().copied().unwrap_or(f64::NAN);
             let ends = (w.times.first().zip(w.times.last()), w.times.len());
-            let (factor, from_zero) = factor(w, ends, w.start_of(0), counter, per_second, || {
+            let (factor, from_zero) = factor(&w.span(), ends, w.start_of(0), counter, per_second, || {
                 (change > 0.0 && first >= 0.0).then_some(first / change)
             })
             .map_or((None, false), |(factor, from_zero)| (Some(factor), from_zero));
@@ -66,6 +66,74 @@ pub(super) fn rate(
         }
         (false, true) => histogram_rate(eval, w, counter, per_second).map(|h| Cell::Histogram(Arc::new(h))),
     })
+}
+
+/// A range of time: its beginning, exclusive, its end, and how long it says it is.
+pub(super) struct Range {
+    start_ms: i64,
+    end_ms: i64,
+    length_ms: i64,
+}
+
+impl Window<'_> {
+    fn span(&self) -> Range {
+        Range { start_ms: self.start_ms, end_ms: self.end_ms, length_ms: self.place.range_ms }
+    }
+}
+
+/// What is taken of plain ranges of floats without start timestamps: whether it is that of a counter, and per second.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plain {
+    counter: bool,
+    per_second: bool,
+}
+
+impl Plain {
+    pub(super) fn find(name: &str) -> Option<Self> {
+        Some(match name {
+            "rate" => Self { counter: true, per_second: true },
+            "increase" => Self { counter: true, per_second: false },
+            "delta" => Self { counter: false, per_second: false },
+            _ => return None,
+        })
+    }
+
+    /// As [`rate`] for every window of a series, which is (first sample, one past the last) and the end of its range. Sets
+    /// the floats of those with two samples and more.
+    pub(super) fn windows(
+        self,
+        samples: &Samples,
+        falls: &[(i64, f64)],
+        windows: impl Iterator<Item = ((usize, usize), i64)>,
+        range_ms: i64,
+        floats: &mut [f64],
+    ) {
+        let Samples { times_ms, values, .. } = samples;
+        let mut next = 0;
+        for (place, ((from, to), end_ms)) in floats.iter_mut().zip(windows) {
+            let (Some(times), Some(values)) = (times_ms.get(from..to), values.get(from..to)) else {
+                continue;
+            };
+            let ([first, .., last], [first_value, .., last_value]) = (times, values) else { continue };
+            let mut change = last_value - first_value;
+            if self.counter {
+                // The first samples of windows only move forward, and so do the falls behind them.
+                while falls.get(next).is_some_and(|(time, _)| time <= first) {
+                    next += 1;
+                }
+                let inside = falls.iter().skip(next).take_while(|(time, _)| time <= last);
+                change = inside.fold(change, |change, (_, before)| change + before);
+            }
+            let range = Range { start_ms: end_ms.saturating_sub(range_ms), end_ms, length_ms: range_ms };
+            let ends = (Some((first, last)), times.len());
+            let found = factor(&range, ends, 0, self.counter, self.per_second, || {
+                (change > 0.0 && *first_value >= 0.0).then_some(first_value / change)
+            });
+            if let Some((factor, _)) = found {
+                *place = factor * change;
+            }
+        }
+    }
 }
 
 /// The last value less the first, plus what was lost in resets.
@@ -98,8 +166,9 @@ fn float_change(eval: &Eval<'_>, w: &Window<'_>, counter: bool) -> f64 {
 
 /// By how much to multiply the change between the first and last sample, and whether the first sample itself must be added because
 /// its counter began inside of the range. `to_zero` gives the distance of the first sample from zero, in sampled intervals.
+#[inline]
 fn factor(
-    w: &Window<'_>,
+    span: &Range,
     (ends, count): (Option<(&i64, &i64)>, usize),
     first_start: i64,
     counter: bool,
@@ -109,12 +178,12 @@ fn factor(
     let (&first, &last) = ends?;
     let gaps = count - 1;
     let seconds = |ms: i64| ms as f64 / 1000.0;
-    let mut before = seconds(first.saturating_sub(w.start_ms));
-    let mut after = seconds(w.end_ms.saturating_sub(last));
+    let mut before = seconds(first.saturating_sub(span.start_ms));
+    let mut after = seconds(span.end_ms.saturating_sub(last));
     let mut sampled = seconds(last.saturating_sub(first));
     let average = if gaps > 0 { sampled / gaps as f64 } else { 0.0 };
     let threshold = average * 1.1;
-    let from_zero = counter && first_start != 0 && first_start > w.start_ms && first_start < first;
+    let from_zero = counter && first_start != 0 && first_start > span.start_ms && first_start < first;
     if from_zero {
         before = 0.0;
         sampled = seconds(last.saturating_sub(first_start));
@@ -136,7 +205,7 @@ fn factor(
     }
     let mut factor = if sampled == 0.0 { 1.0 } else { (sampled + before + after) / sampled };
     if per_second {
-        factor /= seconds(w.place.range_ms);
+        factor /= seconds(span.length_ms);
     }
     Some((factor, from_zero))
 }
@@ -150,7 +219,7 @@ fn histogram_rate(eval: &Eval<'_>, w: &Window<'_>, counter: bool, per_second: bo
     };
     let last = w.histograms.last()?;
     let ends = (Some((&first.time_ms, &last.time_ms)), w.histograms.len());
-    let (factor, from_zero) = factor(w, ends, first.start_ms, counter, per_second, part)?;
+    let (factor, from_zero) = factor(&w.span(), ends, first.start_ms, counter, per_second, part)?;
     if from_zero {
         match &mut change {
             None => change = Some((*first.histogram).clone()),

@@ -130,17 +130,16 @@ impl Eval<'_> {
     /// The fast path: floats only.
     fn look_back_floats(&self, reference: &Reference, samples: &Samples, row: &mut Row) {
         let lookback = self.options.lookback_ms;
-        let mut rest = samples.times_ms.iter().zip(&samples.values).peekable();
-        let mut last = None;
+        let (times, mut next) = (&samples.times_ms, 0);
         for (step, place) in row.floats.iter_mut().enumerate() {
             let time = reference.time(step);
-            while let Some((at, value)) = rest.next_if(|(at, _)| **at <= time) {
-                last = Some((*at, *value));
-            }
-            if let Some((at, value)) = last.filter(|(at, _)| *at > time.saturating_sub(lookback)) {
-                let _ = at;
+            next = gallop(times, next, |at| *at <= time);
+            let Some(last) = next.checked_sub(1) else { continue };
+            if times.get(last).is_some_and(|at| *at > time.saturating_sub(lookback))
+                && let Some(value) = samples.values.get(last)
+            {
                 // A staleness marker is a value that is absent.
-                *place = value;
+                *place = *value;
             }
         }
     }
@@ -156,9 +155,7 @@ impl Eval<'_> {
         let (times, mut next) = (&samples.times_ms, 0);
         for step in 0..reference.steps.count {
             let time = reference.time(step);
-            while times.get(next).is_some_and(|at| *at <= time) {
-                next += 1;
-            }
+            next = gallop(times, next, |at| *at <= time);
             let Some(index) = next.checked_sub(1) else { continue };
             let Some(at) = times.get(index).filter(|at| **at > time.saturating_sub(lookback)) else {
                 continue;
@@ -255,6 +252,17 @@ impl Eval<'_> {
     }
 }
 
+/// The first place from `from` on whose item does not hold; up to there all do. Cost: the logarithm of the distance.
+pub(crate) fn gallop<T>(column: &[T], from: usize, holds: impl Fn(&T) -> bool) -> usize {
+    let (mut low, mut stride) = (from, 1);
+    while column.get(low + stride - 1).is_some_and(&holds) {
+        low += stride;
+        stride *= 2;
+    }
+    let end = (low + stride - 1).min(column.len());
+    low + column.get(low..end).unwrap_or_default().partition_point(holds)
+}
+
 /// Fills in what is not known of resets between neighbouring histograms.
 fn resolve_resets(samples: &mut Samples) {
     let mut before: Option<Arc<Histogram>> = None;
@@ -270,7 +278,8 @@ fn resolve_resets(samples: &mut Samples) {
 
 /// Takes staleness markers out.
 pub(crate) fn drop_stale(samples: &mut Samples) {
-    if !samples.values.iter().any(|value| is_stale(*value)) {
+    // Without a way out early: many at a time.
+    if !samples.values.iter().fold(false, |any, value| any | is_stale(*value)) {
         return;
     }
     let keep: Vec<bool> = samples
