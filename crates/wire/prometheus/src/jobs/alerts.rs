@@ -6,6 +6,7 @@
 //!                        └── gone: nothing was
 //! ```
 //! While they last they are series, too: `ALERTS` with their state, and `ALERTS_FOR_STATE` with the second in which they began.
+//! From the latter a server that was stopped learns how long its alerts have lasted (see [`resumed`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +20,26 @@ use crate::labels::METRIC_NAME;
 
 /// How long the end of an alert is told.
 const RESOLVED_TOLD_MS: i64 = 15 * 60 * 1000;
+
+/// Alerts that last shorter are not remembered over a stop, as in Prometheus, and remembered ones are given so long.
+const GRACE_MS: i64 = 10 * 60 * 1000;
+/// A longer stop is the end of all alerts.
+pub(super) const STOP_MS_MAX: i64 = 60 * 60 * 1000;
+
+/// When alerts began that a server had before it was stopped, by their labels.
+pub(super) type Remembered = HashMap<BTreeMap<String, String>, i64>;
+
+/// When an alert counts as begun that began at `since_ms` and was last seen at `down_ms`, for a rule that holds it back for
+/// `hold_ms`: the time of the stop does not count, unless it fired before; `None` when it begins anew.
+pub(super) fn resumed(hold_ms: i64, since_ms: i64, down_ms: i64, at_ms: i64) -> Option<i64> {
+    let left = hold_ms - (down_ms - since_ms);
+    match left {
+        _ if hold_ms < GRACE_MS => None,
+        ..=0 => Some(since_ms),
+        left if left < GRACE_MS => Some(at_ms + GRACE_MS - hold_ms),
+        _ => Some(since_ms + (at_ms - down_ms)),
+    }
+}
 
 /// What makes a rule an alert.
 #[derive(Debug, Clone)]
@@ -80,7 +101,7 @@ impl Alerting {
         Self { external, alerts: Mutex::default() }
     }
 
-    /// Takes what a rule gave, and answers the series of its alerts.
+    /// Takes what a rule gave, and answers the series of its alerts. What begins now is looked for in `remembered`.
     pub(super) fn update(
         &self,
         number: usize,
@@ -88,6 +109,7 @@ impl Alerting {
         alert: &AlertRule,
         rows: Vec<(promql::Labels, Sample)>,
         at_ms: i64,
+        remembered: &Remembered,
     ) -> Vec<Stored> {
         let mut alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
         let alerts = alerts.entry(number).or_default();
@@ -100,13 +122,14 @@ impl Alerting {
                 }
                 None => {
                     alerts.retain(|known| known.labels != labels);
+                    let active_ms = remembered.get(&labels).copied().unwrap_or(at_ms);
                     alerts.push(Alert {
                         query: rule.query.expr().to_string(),
                         labels,
                         annotations,
                         state: State::Pending,
                         value,
-                        active_ms: at_ms,
+                        active_ms,
                         fired_ms: 0,
                         resolved_ms: 0,
                         seen_ms: at_ms,
@@ -205,6 +228,19 @@ mod tests {
     use ropewalk::promql::{Options, Query};
 
     #[test]
+    fn a_stop_does_not_count() {
+        let minute = 60_000;
+        let resumed = |hold: i64, since: i64, down: i64, at: i64| {
+            resumed(hold * minute, since * minute, down * minute, at * minute).map(|ms| ms / minute)
+        };
+        // It fired before; it still has to wait for twenty minutes; for five, which become ten; it is too short to matter.
+        assert_eq!(resumed(30, 0, 40, 50), Some(0));
+        assert_eq!(resumed(30, 0, 10, 50), Some(40));
+        assert_eq!(resumed(30, 0, 25, 50), Some(30));
+        assert_eq!(resumed(5, 0, 25, 50), None);
+    }
+
+    #[test]
     fn the_life_of_an_alert() {
         let rule = Rule {
             name: "Down".to_owned(),
@@ -223,7 +259,7 @@ mod tests {
         let given =
             || vec![(promql::Labels::from_pairs([("__name__", "up"), ("job", "a")]), Sample::Float(0.0))];
         let step = |rows: Vec<(promql::Labels, Sample)>, at_s: i64| {
-            let series = alerting.update(0, &rule, &alert, rows, at_s * 1000).len();
+            let series = alerting.update(0, &rule, &alert, rows, at_s * 1000, &Remembered::new()).len();
             let told: Vec<_> =
                 alerting.to_tell(at_s * 1000, 60_000).iter().map(|alert| alert.state).collect();
             (series, alerting.active(0).first().map(|alert| alert.state), told)

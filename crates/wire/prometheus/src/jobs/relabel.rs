@@ -2,11 +2,11 @@
 //!
 //!   labels ─▶ source labels joined by the separator ─▶ matched as a whole ─▶ replace, keep, drop, … ─▶ labels, or nothing
 //!
-//! Source: "relabel_config" of the Prometheus documentation. `hashmod`, which spreads targets over several servers, is not
-//! there, and a configuration with it is refused.
+//! Source: "relabel_config" of the Prometheus documentation.
 
 use std::collections::BTreeMap;
 
+use md5::{Digest, Md5};
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 
@@ -28,6 +28,7 @@ enum Action {
     LabelMap,
     LabelDrop,
     LabelKeep,
+    HashMod,
     Lowercase,
     Uppercase,
 }
@@ -45,6 +46,8 @@ pub(crate) struct RelabelConfig {
     target_label: Option<String>,
     #[serde(default = "first")]
     replacement: String,
+    #[serde(default)]
+    modulus: u64,
     #[serde(default)]
     action: Action,
 }
@@ -85,8 +88,16 @@ impl Relabel {
         let regex = regex.map_err(|error| format!("relabel config: regex {:?}: {error}", config.regex))?;
         let needs_target = matches!(
             config.action,
-            Action::Replace | Action::KeepEqual | Action::DropEqual | Action::Lowercase | Action::Uppercase
+            Action::Replace
+                | Action::KeepEqual
+                | Action::DropEqual
+                | Action::HashMod
+                | Action::Lowercase
+                | Action::Uppercase
         );
+        if config.action == Action::HashMod && config.modulus == 0 {
+            return Err("relabel config: hashmod needs a modulus above zero".to_owned());
+        }
         let target = match &config.target_label {
             Some(target) if !target.is_empty() => target.clone(),
             _ if needs_target => {
@@ -118,6 +129,7 @@ impl Relabel {
             }
             Action::Lowercase => set(labels, self.target.clone(), value.to_lowercase()),
             Action::Uppercase => set(labels, self.target.clone(), value.to_uppercase()),
+            Action::HashMod => set(labels, self.target.clone(), (hash(&value) % config.modulus).to_string()),
             Action::LabelMap => {
                 let found: Vec<(String, String)> = labels
                     .iter()
@@ -134,6 +146,12 @@ impl Relabel {
         }
         true
     }
+}
+
+/// What spreads targets over several servers: the last eight bytes of MD5, as Prometheus takes them.
+fn hash(value: &str) -> u64 {
+    let digest: [u8; 16] = Md5::digest(value.as_bytes()).into();
+    u128::from_be_bytes(digest) as u64
 }
 
 /// `$1x` is group 1 and an `x` where Prometheus is concerned; the library would look for a group `1x`.
@@ -207,6 +225,11 @@ mod tests {
                 Some("env=Prod,long_a=x,long_b=x"),
             ),
             ("[{regex: 'env', action: labelkeep}]", Some("env=Prod")),
+            // 976 is what Prometheus makes of `baz` and 1000.
+            (
+                "[{replacement: baz, target_label: env}, {source_labels: [env], target_label: shard, modulus: 1000, action: hashmod}]",
+                Some("__address__=host:9100,a=x,b=x,env=baz,shard=976"),
+            ),
             (
                 "[{source_labels: [a], regex: '(x)', target_label: b, replacement: '$1y'}, {target_label: env, replacement: ''}]",
                 Some("__address__=host:9100,a=x,b=xy"),
@@ -226,7 +249,8 @@ mod tests {
             "[{regex: '('}]",
             "[{regex: 'a)(b', action: keep}]",
             "[{action: replace}]",
-            "[{action: hashmod}]",
+            "[{action: hashmod, target_label: shard}]",
+            "[{action: hashmod, modulus: 8}]",
             "[{what: 1}]",
         ] {
             assert!(refused(yaml), "{yaml}");

@@ -12,11 +12,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ropewalk::promql::{self, Options, Query, Sample, Value};
-use ropewalk::series::SampleBatch;
+use ropewalk::series::{MatchOp, Matcher, SampleBatch, Samples};
 use ropewalk_wire::Caller;
 use serde::Deserialize;
 
-use super::alerts::{AlertRule, Alerting};
+use super::alerts::{AlertRule, Alerting, Remembered, STOP_MS_MAX, resumed};
 use super::config::{ConfigError, Span};
 use super::template::Template;
 use crate::App;
@@ -168,12 +168,14 @@ pub(super) struct Running {
     pub(super) group: Group,
     /// Labels of what each rule gave last.
     given: Vec<HashSet<Box<[u8]>>>,
+    /// It was not evaluated yet.
+    is_new: bool,
 }
 
 impl Running {
     pub(super) fn new(group: Group) -> Self {
         let given = group.rules.iter().map(|_| HashSet::new()).collect();
-        Self { group, given }
+        Self { group, given, is_new: true }
     }
 
     /// Evaluates all rules as of `at_ms`; `alerting` holds the alerts of the group.
@@ -188,9 +190,15 @@ impl Running {
                 }
                 _ => Ok(rows),
             });
-            let series = match (&rule.alert, rows) {
-                (None, Ok(rows)) => record(rule, rows),
-                (Some(alert), Ok(rows)) => Ok(alerting.update(number, rule, alert, rows, at_ms)),
+            let remembered = match &rule.alert {
+                Some(alert) if self.is_new => remember(app, rule, alert, at_ms).await,
+                _ => Ok(Remembered::new()),
+            };
+            let series = match (&rule.alert, rows.and_then(|rows| Ok((rows, remembered?)))) {
+                (None, Ok((rows, _))) => record(rule, rows),
+                (Some(alert), Ok((rows, remembered))) => {
+                    Ok(alerting.update(number, rule, alert, rows, at_ms, &remembered))
+                }
                 (_, Err(error)) => Err(error),
             };
             let stored = match (series, self.given.get_mut(number)) {
@@ -203,8 +211,40 @@ impl Running {
             }
             all.push(Health { error: stored.err(), took: begin.elapsed(), at_ms });
         }
+        self.is_new = false;
         all
     }
+}
+
+/// When the alerts of a rule began that were there before the server was stopped.
+async fn remember(app: &App, rule: &Rule, alert: &AlertRule, at_ms: i64) -> Result<Remembered, String> {
+    let metric = Matcher::new(METRIC_NAME, MatchOp::Equal, "ALERTS_FOR_STATE").map_err(|e| e.to_string())?;
+    let name = Matcher::new("alertname", MatchOp::Equal, rule.name.as_str()).map_err(|e| e.to_string())?;
+    let from_ms = at_ms.saturating_sub(STOP_MS_MAX);
+    let read = crate::names::on_snapshot(app, move |series| {
+        let (mut found, mut samples) = (Vec::new(), Samples::default());
+        let mut selection = series.select(&[metric, name], from_ms, at_ms)?;
+        while selection.next().is_some() {
+            samples.clear();
+            selection.samples(&mut samples)?;
+            // A series that was marked stale is an alert that ended.
+            let last =
+                samples.times_ms.iter().zip(&samples.values).next_back().filter(|(_, value)| !value.is_nan());
+            if let (Some((time_ms, since)), Some(labels)) = (last, selection.labels()) {
+                let mut labels: BTreeMap<String, String> =
+                    labels.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+                labels.remove(METRIC_NAME);
+                found.push((labels, (since * 1000.0) as i64, *time_ms));
+            }
+        }
+        Ok(found)
+    });
+    let found = read.await.map_err(|error| error.message)?;
+    let hold_ms = alert.hold.as_millis() as i64;
+    let known = found.into_iter().filter_map(|(labels, since_ms, down_ms)| {
+        Some((labels, resumed(hold_ms, since_ms, down_ms, at_ms)?))
+    });
+    Ok(known.collect())
 }
 
 /// A series as it is stored, and its value.

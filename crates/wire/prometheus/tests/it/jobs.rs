@@ -72,12 +72,20 @@ fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
 
 /// A server that runs what `config` says.
 fn start(files: &[(&str, &str)], config: &str) -> Running {
+    let (server, dir) = configured(files, config);
+    run(server, dir)
+}
+
+fn configured(files: &[(&str, &str)], config: &str) -> (Server, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
         write(dir.path(), name, text);
     }
     let config = Config::read(&write(dir.path(), "prometheus.yml", config)).unwrap();
-    let server = Server::with_config(config);
+    (Server::with_config(config), dir)
+}
+
+fn run(server: Server, dir: tempfile::TempDir) -> Running {
     let stopped = tokio::spawn(server.prometheus.clone().run());
     Running { server, stopped, _dir: dir }
 }
@@ -217,6 +225,29 @@ async fn rules_record_and_alerts_reach_the_alertmanager() {
     }
     let last = world.told.lock().unwrap().last().cloned().unwrap();
     assert!(last["endsAt"].as_str() < Some(&jiff::Timestamp::now().to_string()), "{last}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alerts_are_remembered_over_a_stop() {
+    let rule = |name: &str| format!("  - {{alert: {name}, expr: vector(1), for: 15m}}\n");
+    let rules =
+        format!("groups:\n- name: g\n  interval: 50ms\n  rules:\n{}{}", rule("Lasting"), rule("Ended"));
+    let (server, dir) = configured(&[("rules.yml", &rules)], "rule_files: ['rules.yml']\n");
+    // What a server wrote before: both alerts began an hour ago, and one of them ended.
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    let began = now_ms / 1000 - 3600;
+    let text = format!(
+        "ALERTS_FOR_STATE{{alertname=\"Lasting\"}} {began} {}\nALERTS_FOR_STATE{{alertname=\"Ended\"}} {began} {}\n\
+         ALERTS_FOR_STATE{{alertname=\"Ended\"}} NaN {}\n",
+        now_ms - 120_000,
+        now_ms - 120_000,
+        now_ms - 110_000
+    );
+    server.send("POST", "/api/v1/import/prometheus", &[], text.as_bytes()).await.is(204);
+    let running = run(server, dir);
+    running.found("ALERTS{alertname=\"Lasting\",alertstate=\"firing\"}").await;
+    running.found("ALERTS{alertname=\"Ended\",alertstate=\"pending\"}").await;
     running.stop().await;
 }
 
