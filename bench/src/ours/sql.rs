@@ -126,7 +126,9 @@ impl Copies for Lines {
 /// TPC-H: load, then each question so many times.
 pub(crate) fn analytic(task: &Task) -> Result<Outcome> {
     let tables = Tables::new(task.rows)?;
-    let mut session = Session::new(open(&task.dir)?);
+    let db = open(&task.dir)?;
+    ropewalk_sql::limit_columns(&db, MEMORY_BYTES as usize);
+    let mut session = Session::new(db);
     let mut outcome = Outcome::default();
     let (mut rows, started) = (0, Instant::now());
     for (name, columns) in TABLES {

@@ -45,7 +45,7 @@ impl Core {
         self.versions.replace(|version| {
             let mut frozen = version.frozen.clone();
             frozen.pop();
-            Version { active: version.active.clone(), frozen, view: self.store.view() }
+            Version { active: version.active.clone(), frozen, view: self.store.view(), flushed: seq }
         });
         self.write_bytes.store(self.versions.current().bytes(), Ordering::Relaxed);
         let keep_from = Lsn(lsn.0.saturating_sub(self.options.log_retention_bytes));
@@ -72,6 +72,7 @@ impl Core {
                 active: version.active.clone(),
                 frozen: version.frozen.clone(),
                 view: self.store.view(),
+                flushed: version.flushed,
             });
         }
     }

@@ -134,7 +134,8 @@ impl Core {
             version.active.end.get_or_init(end);
             let mut frozen = vec![version.active.clone()];
             frozen.extend(version.frozen.iter().cloned());
-            Version { active: Self::new_generation(&self.models), frozen, view: version.view.clone() }
+            let (view, flushed) = (version.view.clone(), version.flushed);
+            Version { active: Self::new_generation(&self.models), frozen, view, flushed }
         });
         self.wake_background();
     }

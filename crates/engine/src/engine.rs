@@ -101,7 +101,12 @@ impl Engine {
             model.open(&store)?;
         }
         let checkpoint = store.checkpoint();
-        let version = Version { active: Core::new_generation(&all), frozen: Vec::new(), view: store.view() };
+        let version = Version {
+            active: Core::new_generation(&all),
+            frozen: Vec::new(),
+            view: store.view(),
+            flushed: checkpoint.seq,
+        };
         for model in &all {
             model.load(ReadView::new(&version, Seq::MAX))?;
         }

@@ -103,6 +103,8 @@ pub(crate) struct Version {
     /// Newest first.
     pub(crate) frozen: Vec<Arc<Generation>>,
     pub(crate) view: Arc<StoreView>,
+    /// Commits up to this one are in runs, where their numbers may be gone; those after it are in memory.
+    pub(crate) flushed: Seq,
 }
 
 impl Version {
@@ -257,6 +259,13 @@ impl<'a> ReadView<'a> {
     ) -> Result<Option<Seq>, EngineError> {
         let tables = self.memtables(keyspace);
         Ok(ropewalk_store::changed_in_range(&tables, &self.version.view, keyspace, start, end, since)?)
+    }
+
+    /// True when no commit after `since` wrote a key from `start` up to `end`, for callers that keep no snapshot of `since`.
+    /// Looks at memory alone: once commits after `since` are in runs nobody can tell any more, and the answer is false.
+    pub fn surely_unchanged(&self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>, since: Seq) -> bool {
+        let unchanged = |table: &&Memtable| table.changed_in(start, end, since).is_none();
+        since >= self.version.flushed && self.memtables(keyspace).iter().all(unchanged)
     }
 }
 

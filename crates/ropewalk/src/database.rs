@@ -1,9 +1,12 @@
 //! The database handle, snapshots and the change feed.
 
 use core::time::Duration;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_documents::{Collection, Documents, DocumentsAt, DocumentsModel};
 use ropewalk_engine::{
@@ -41,7 +44,12 @@ pub struct Database {
     pub(crate) series: Arc<SeriesModel>,
     pub(crate) documents: Documents,
     label_texts: Arc<LabelTexts>,
+    companions: Arc<Companions>,
 }
+
+/// What layers above keep with a database, one of each type.
+#[derive(Default)]
+struct Companions(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
 impl Database {
     /// Opens or creates the database in directory `path` with default options.
@@ -85,7 +93,24 @@ impl Database {
         let tables = Tables::new(engine.clone(), tables);
         tables.recover()?;
         let documents = Documents::new(engine.clone(), documents);
-        Ok(Self { engine, events, tables, series, documents, label_texts: Arc::default() })
+        Ok(Self {
+            engine,
+            events,
+            tables,
+            series,
+            documents,
+            label_texts: Arc::default(),
+            companions: Arc::default(),
+        })
+    }
+
+    /// The `T` of this database, made when first asked for: what a layer above keeps beside it for all its users, such as a
+    /// cache. It goes with the database.
+    pub fn companion<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+        let mut companions = self.companions.0.lock();
+        let companion = companions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::<T>::default()).clone();
+        // The entry of a type is of that type.
+        companion.downcast().unwrap_or_default()
     }
 
     /// The event store `name`. It comes into being with its first append; until then it reads as empty.

@@ -97,6 +97,7 @@ pub use error::{SqlError, SqlState, state};
 pub use interrupt::Canceller;
 pub use plan::ResultColumn;
 pub use prepared::{Does, Outcome, Prepared};
+pub use query::{column_bytes, limit_columns};
 pub use session::{Session, Status};
 pub use settings::Settings;
 pub use submit::{Script, Submitted};

@@ -77,6 +77,37 @@ pub(crate) struct Select {
     pub(crate) offset: Option<Expr>,
 }
 
+/// Fewer rows are read, joined and grouped one by one before the query engine has planned how.
+const MANY_ROWS: usize = 8192;
+
+impl Select {
+    /// True when it does more with whole tables than answer their rows: what the query engine does faster where they are large.
+    pub(crate) fn works_on_whole_tables(&self) -> bool {
+        let in_order =
+            matches!(self.levels.as_slice(), [level] if level.path.is_ordered && self.groups.is_none());
+        let works = self.levels.len() > 1
+            || self.groups.is_some()
+            || self.is_distinct
+            || !self.order.is_empty() && !in_order
+            || self.levels.iter().any(|level| !level.filter.is_empty());
+        works && self.levels.iter().any(|level| level.path.is_whole())
+    }
+
+    /// True when it does so and one of the tables is large, at a snapshot. A transaction reads for itself.
+    pub(crate) fn works_on_large_tables(&self, access: &mut Access<'_>) -> Result<bool> {
+        let Access::Snapshot(db, snapshot) = access else { return Ok(false) };
+        if !self.works_on_whole_tables() {
+            return Ok(false);
+        }
+        for level in self.levels.iter().filter(|level| level.path.is_whole()) {
+            if crate::query::has_rows(db, snapshot, (&level.table, &level.schema), MANY_ROWS)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
 /// What a subquery is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {

@@ -123,6 +123,8 @@ pub struct Prepared {
     parameters: Vec<Type>,
     columns: Option<Arc<[ResultColumn]>>,
     pub(crate) plan: Plan,
+    /// The same SELECT for the query engine, which runs it while its tables are large.
+    whole: Option<WholeQuery>,
     subqueries: Vec<Subquery>,
     rests_on: Vec<(Table, u32)>,
     point: Option<Point>,
@@ -166,6 +168,14 @@ impl Prepared {
         let db = access.database().clone();
         let mut planner = Planner::beside(access, Params::declared(declared), standing);
         let (plan, columns) = Self::plan_one(&statement, &mut planner)?;
+        let whole = match (&plan, statement.sql()) {
+            (Plan::Select(select), Some(ast::Statement::Query(query)))
+                if query.locks.is_empty() && !planner.draws =>
+            {
+                beside(query, select, &mut planner)
+            }
+            _ => None,
+        };
         let Planner { params, subqueries, rests_on, catalog, standing, sets, draws, is_fleeting, .. } =
             planner;
         let point = match &plan {
@@ -179,6 +189,7 @@ impl Prepared {
             parameters: params.finished(),
             columns,
             plan,
+            whole,
             subqueries,
             rests_on,
             point,
@@ -303,6 +314,15 @@ impl Prepared {
             } => {
                 let column = || Some(vec![ResultColumn { name: "QUERY PLAN".into(), ty: Type::TEXT }].into());
                 let (plan, _) = Self::plan_sql(statement, planner)?;
+                let plan = match (plan, statement.as_ref()) {
+                    (Plan::Select(select), ast::Statement::Query(query))
+                        if is_large(&select, &planner.subqueries, &mut planner.access)? =>
+                    {
+                        let whole = beside(query, &select, planner);
+                        whole.map_or(Plan::Select(select), Plan::Whole)
+                    }
+                    (plan, _) => plan,
+                };
                 match (plan, analyze) {
                     (Plan::Whole(query), analyze) => (Plan::Whole(query.explained(*analyze)), column()),
                     (plan, false) => (Plan::Explain(explain::lines(&plan, &planner.subqueries)), column()),
@@ -572,8 +592,34 @@ impl Prepared {
         exec::answers(&self.subqueries, access, &cx, budget)
     }
 
+    fn run_whole(
+        &self,
+        query: &WholeQuery,
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Outcome> {
+        let mut rows = Vec::new();
+        let lines = query.run(&self.parameters, access, cx, budget, &mut |row| {
+            budget.take_row(&row)?;
+            rows.push(row);
+            Ok(true)
+        })?;
+        let columns = self.columns.clone();
+        if query.is_explain() {
+            return Ok(explained(lines, columns));
+        }
+        let count = Some(rows.len() as u64);
+        Ok(Outcome { count, columns, rows, ..Outcome::of("SELECT") })
+    }
+
     /// Runs the plan. Its definitions were looked at with [`Prepared::renew`].
     pub(crate) fn run(&self, access: &mut Access<'_>, cx: &Context<'_>, budget: &Budget) -> Result<Outcome> {
+        if let (Plan::Select(select), Some(query)) = (&self.plan, &self.whole)
+            && is_large(select, &self.subqueries, access)?
+        {
+            return self.run_whole(query, access, cx, budget);
+        }
         let answers = exec::answers(&self.subqueries, access, cx, budget)?;
         let cx = &Context { answers: &answers, ..*cx };
         let (command, written) = match &self.plan {
@@ -594,20 +640,7 @@ impl Prepared {
                 lines.push(format!("Rows: {count}, time: {:.3} ms", taken as f64 / 1000.0));
                 return Ok(explained(lines, self.columns.clone()));
             }
-            Plan::Whole(query) => {
-                let mut rows = Vec::new();
-                let lines = query.run(&self.parameters, access, cx, budget, &mut |row| {
-                    budget.take_row(&row)?;
-                    rows.push(row);
-                    Ok(true)
-                })?;
-                let columns = self.columns.clone();
-                if query.is_explain() {
-                    return Ok(explained(lines, columns));
-                }
-                let count = Some(rows.len() as u64);
-                return Ok(Outcome { count, columns, rows, ..Outcome::of("SELECT") });
-            }
+            Plan::Whole(query) => return self.run_whole(query, access, cx, budget),
             Plan::Small(node) => {
                 let mut node = node.clone();
                 node.fill(access, budget)?;
@@ -637,6 +670,29 @@ impl Prepared {
         let columns = self.columns.clone();
         Ok(Outcome { count: Some(written.count), columns, rows: written.rows, ..Outcome::of(command) })
     }
+}
+
+/// The query for the query engine, where that is worth a look and answers the same columns.
+fn beside(query: &ast::Query, select: &Select, planner: &mut Planner<'_>) -> Option<WholeQuery> {
+    let works = select.works_on_whole_tables()
+        || planner.subqueries.iter().any(|subquery| subquery.select.works_on_whole_tables());
+    if !works {
+        return None;
+    }
+    let mark = planner.mark();
+    let planned = query::prepare(query, planner);
+    planner.back_to(mark);
+    planned.ok().filter(|planned| planned.columns == select.columns).map(|planned| planned.query)
+}
+
+/// True when a SELECT or one of its subqueries works on large tables as a whole.
+fn is_large(select: &Select, subqueries: &[Subquery], access: &mut Access<'_>) -> Result<bool> {
+    for select in subqueries.iter().map(|subquery| &subquery.select).chain([select]) {
+        if select.works_on_large_tables(access)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn selected(

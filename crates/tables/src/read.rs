@@ -89,7 +89,7 @@ impl<'a> KeyRange<'a> {
     }
 }
 
-fn row_prefix(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>, TablesError> {
+pub(crate) fn row_prefix(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>, TablesError> {
     too_many(schema, values.len(), schema.key_columns().len())?;
     let mut key = schema.parts.rows.to_be_bytes().to_vec();
     for (place, value) in schema.key_columns().iter().zip(values) {

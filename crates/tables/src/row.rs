@@ -184,6 +184,11 @@ impl<'a> Row<'a> {
         Self { schema, key, value }
     }
 
+    /// The key under which the row is stored. Keys of a table's rows sort as its primary key does.
+    pub fn stored_key(&self) -> &'a [u8] {
+        self.key
+    }
+
     /// The schema that the row is read through.
     pub fn schema(&self) -> &'a Arc<Schema> {
         self.schema

@@ -10,10 +10,10 @@ use arc_swap::ArcSwapOption;
 use ropewalk_base::Seq;
 use ropewalk_engine::{MANY, ReadView, Snapshot};
 
-use crate::catalog::{name_key, number, table_key};
+use crate::catalog::{name_key, number, object_range, table_key};
 use crate::error::TablesError;
 use crate::model::{Tables, TablesModel};
-use crate::read::{KeyRange, TablesRead};
+use crate::read::{KeyRange, TablesRead, row_prefix};
 use crate::row::Row;
 use crate::rowkey::{append_row_key, put_row_key};
 use crate::schema::{Parts, Schema};
@@ -286,6 +286,49 @@ impl TablesRead for TablesAt<'_> {
 }
 
 impl TablesAt<'_> {
+    /// Shows the rows whose stored keys lie from `start` up to, not including, `end`, until `each` answers false; without a
+    /// bound from the table's first, up to its last. For callers that cut a table by [keys they met](Row::stored_key).
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`]; damage; what `each` answers.
+    pub fn scan_stored(
+        &mut self,
+        table: &Table,
+        start: Option<&[u8]>,
+        end: Option<&[u8]>,
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
+    ) -> Result<(), TablesError> {
+        let schema = self.schema_of(table)?;
+        let (first, behind) = object_range(schema.rows_object());
+        let start = start.unwrap_or(&first);
+        let end = end.or(behind.as_ref().map(<[u8; 4]>::as_slice));
+        let mut outcome = Ok(true);
+        self.walk(start, end, false, &mut |key, value| {
+            outcome = each(Row::new(&schema, key, value));
+            matches!(outcome, Ok(true))
+        })?;
+        outcome.map(|_| ())
+    }
+
+    /// The stored key that every row whose primary key begins with `values` sorts at or behind.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`]; values that do not fit the key.
+    pub fn stored_prefix(&mut self, table: &Table, values: &[Value<'_>]) -> Result<Vec<u8>, TablesError> {
+        let schema = self.schema_of(table)?;
+        row_prefix(&schema, values)
+    }
+
+    /// True when no commit after `since`, which this snapshot or an earlier one saw, wrote a row of `rows` (see
+    /// [`Schema::rows_object`]) between these stored keys. False also when that cannot be told any more, since what was
+    /// written after `since` has left memory. Costs a look at what changed in memory, not at the rows.
+    pub fn surely_unchanged(&self, rows: u32, start: Option<&[u8]>, end: Option<&[u8]>, since: Seq) -> bool {
+        let (first, behind) = object_range(rows);
+        let start = start.unwrap_or(&first);
+        let end = end.or(behind.as_ref().map(<[u8; 4]>::as_slice));
+        self.snapshot.read().surely_unchanged(self.spaces().rows, start, end, since)
+    }
+
     /// The rows of `range`, as owned copies, at most `limit`.
     ///
     /// # Errors

@@ -278,3 +278,27 @@ fn a_commit_does_not_trip_over_the_mark_of_an_idle_log() {
         }
     });
 }
+
+#[test]
+fn what_did_not_change_is_certain_until_memory_is_flushed() {
+    let (disk, clock) = (FaultyVfs::new(9), Arc::default());
+    let engine = open(&env(&disk, &clock), manual()).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let unchanged = |start: &[u8], end: &[u8], since: Seq| {
+        engine.snapshot().read().surely_unchanged(keys, start, Some(end), since)
+    };
+    put(&engine, keys, b"b", b"1", Durability::Sync).unwrap();
+    let seen = engine.seq();
+    assert!(unchanged(b"a", b"z", seen));
+    put(&engine, keys, b"m", b"2", Durability::Sync).unwrap();
+    assert!(unchanged(b"a", b"m", seen) && unchanged(b"n", b"z", seen));
+    assert!(!unchanged(b"a", b"n", seen));
+    let later = engine.seq();
+    assert!(unchanged(b"a", b"z", later));
+    // Nobody kept a snapshot of `seen`: the runs do not tell what came after it.
+    engine.checkpoint().unwrap();
+    assert!(!unchanged(b"a", b"m", seen));
+    assert!(unchanged(b"a", b"z", later));
+    put(&engine, keys, b"b", b"3", Durability::Sync).unwrap();
+    assert!(!unchanged(b"a", b"z", later) && unchanged(b"c", b"z", later));
+}

@@ -30,6 +30,7 @@ use crate::scope::{Params, Scope};
 mod aggregates;
 mod append;
 mod arithmetic;
+mod columns;
 mod convert;
 mod dml;
 mod from;
@@ -53,6 +54,8 @@ use translate::{Col, Sub, Translator};
 use windows::Window;
 
 pub(crate) use append::Append;
+pub(crate) use columns::has_rows;
+pub use columns::{column_bytes, limit_columns};
 pub(crate) use dml::Keyed;
 pub(crate) use merge::Merge;
 pub(crate) use run::from_engine;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! snapshot      each part of a relation on a thread of its own, row by row straight into Arrow's builders
+//!               a whole table from its kept columns, see `columns`
 //! transaction   the session's thread reads for the engine, so that own writes are seen and what is read counts as read
 //! ```
 //! Invariant: a filter that is pushed down only narrows what is read. The engine asks it again of every row.
@@ -31,12 +32,13 @@ use crate::access::Access;
 use crate::arith::Compare;
 use crate::error::Result;
 use crate::expr::{Expr, Input, bug};
+use crate::query::columns::{self, Stretch};
 use crate::query::convert::{Builder, data_type, scalar_value};
 use crate::query::run::Event;
 use crate::query::scalar::{RowExpr, through};
 
 /// Rows of one batch.
-const BATCH_ROWS: usize = 8192;
+pub(super) const BATCH_ROWS: usize = 8192;
 
 /// Something with rows and a name.
 pub(crate) trait Rows: Send + Sync {
@@ -71,6 +73,11 @@ pub(crate) struct Scan {
 pub(crate) trait Part: Send + Sync {
     /// Shows rows until `row` answers false.
     fn read(&self, access: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()>;
+
+    /// The part as a stretch of a table whose columns are kept.
+    fn stretch(&self) -> Option<&Stretch> {
+        None
+    }
 }
 
 /// Where rows are read from.
@@ -84,8 +91,8 @@ pub(crate) enum Source {
 /// What one scan reads.
 pub(crate) struct Want {
     pub(crate) parts: Vec<Box<dyn Part>>,
-    fields: SchemaRef,
-    columns: Vec<usize>,
+    pub(super) fields: SchemaRef,
+    pub(super) columns: Vec<usize>,
     limit: Option<usize>,
 }
 
@@ -385,9 +392,11 @@ impl ExecutionPlan for RowScan {
         let (want, db, snapshot) = (self.want.clone(), self.db.clone(), self.snapshot.clone());
         stream.spawn_blocking(move || {
             let Some(part) = want.parts.get(partition) else { return Ok(()) };
-            read(&want, part.as_ref(), &mut Access::Snapshot(&db, &snapshot), &mut |batch| {
-                sender.blocking_send(Ok(batch)).is_ok()
-            })
+            let each = &mut |batch| sender.blocking_send(Ok(batch)).is_ok();
+            match part.stretch() {
+                Some(stretch) => columns::read(&want, stretch, (&db, &snapshot), each),
+                None => read(&want, part.as_ref(), &mut Access::Snapshot(&db, &snapshot), each),
+            }
             .map_err(through)
         });
         Ok(stream.build())

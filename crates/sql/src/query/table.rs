@@ -1,4 +1,5 @@
-//! Tables as relations: conditions become a path, or are asked of a row before its columns are taken; a whole table is read in parts.
+//! Tables as relations: conditions become a path, or are asked of a row before its columns are taken; a whole table is read in
+//! parts, from columns that are kept.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use crate::error::Result;
 use crate::expr::{Expr, Input, Nothing, bug};
 use crate::interrupt::Interrupt;
 use crate::path::Path;
+use crate::query::columns::{self, Stretch};
 use crate::query::rows::{Part, Rows, Scan};
 use crate::query::scalar::Around;
 use crate::types::is_integer;
@@ -29,39 +31,36 @@ impl TableRelation {
         Self { table, schema, fields, around }
     }
 
-    /// Parts by the first key column, where that is an integer; and about how many rows there are.
-    fn parts(&self, access: &mut Access<'_>, count: usize) -> Result<(Vec<KeyRange<'static>>, Option<u64>)> {
-        let whole = || vec![KeyRange::all()];
+    /// Stretches of about as many rows each, and about how many rows there are: by what is known of its columns, or by the first
+    /// key column where that is an integer.
+    fn stretches(&self, access: &mut Access<'_>, count: usize) -> Result<(Vec<Stretch>, Option<u64>)> {
+        let Access::Snapshot(db, snapshot) = access else { return Err(bug("columns of a transaction")) };
+        let ends = self.ends(&mut Access::Snapshot(db, snapshot))?;
+        let cuts = || -> Result<Vec<Vec<u8>>> {
+            let Some((low, span, ty)) = ends.filter(|(_, span, _)| *span >= SPLIT_SPAN) else {
+                return Ok(Vec::new());
+            };
+            let count = i64::try_from(count).unwrap_or(i64::MAX).max(1);
+            let cut = |part: i64| {
+                let value = Value::Int8(low.saturating_add((span / count).saturating_mul(part)));
+                let value = value.assign(ty).map_err(|_| bug("a part of a key range"))?;
+                Ok(snapshot.tables(db).stored_prefix(&self.table, &[value])?)
+            };
+            (1..count).map(cut).collect()
+        };
+        let (stretches, known) = columns::stretches(db, &self.table, &self.schema, count, cuts)?;
+        let guessed =
+            ends.and_then(|(_, span, _)| u64::try_from(span).ok()).map(|span| span.saturating_add(1));
+        Ok((stretches, known.or(guessed)))
+    }
+
+    /// The lowest value of the first key column, how far it is to the highest, and its type; `None` where it is no integer.
+    fn ends(&self, access: &mut Access<'_>) -> Result<Option<(i64, i64, Type)>> {
         let first = self.schema.key_columns().first().and_then(|place| self.schema.columns().get(*place));
         let ty = first.map(|column| column.column_type()).filter(|ty| is_integer(*ty));
-        let (Some(ty), Some((low, high))) = (ty, access.ends(&self.table)?) else {
-            return Ok((whole(), None));
-        };
-        let (Some(low), Some(high)) = (low.as_integer(), high.as_integer()) else {
-            return Ok((whole(), None));
-        };
-        let span = high.saturating_sub(low);
-        let estimate = u64::try_from(span).ok().map(|span| span.saturating_add(1));
-        if count < 2 || span < SPLIT_SPAN {
-            return Ok((whole(), estimate));
-        }
-        let step = span / i64::try_from(count).unwrap_or(i64::MAX).max(1);
-        let cut = |part: usize| {
-            let ahead = step.saturating_mul(i64::try_from(part).unwrap_or(i64::MAX));
-            Value::Int8(low.saturating_add(ahead)).assign(ty).map_err(|_| bug("a part of a key range"))
-        };
-        let mut parts = Vec::with_capacity(count);
-        for part in 0..count {
-            let mut range = KeyRange::all();
-            if part > 0 {
-                range = range.from(vec![cut(part)?]);
-            }
-            if part + 1 < count {
-                range = range.before(vec![cut(part + 1)?]);
-            }
-            parts.push(range);
-        }
-        Ok((parts, estimate))
+        let (Some(ty), Some((low, high))) = (ty, access.ends(&self.table)?) else { return Ok(None) };
+        let (Some(low), Some(high)) = (low.as_integer(), high.as_integer()) else { return Ok(None) };
+        Ok(Some((low, high.saturating_sub(low), ty)))
     }
 }
 
@@ -88,20 +87,32 @@ impl Rows for TableRelation {
     ) -> Result<Scan> {
         let path = Path::choose(&self.schema, 0, conjuncts, &[], limited);
         let shown = path.describe(&self.schema);
-        let (mut ranges, mut estimate) =
-            (vec![path.ranges(&self.around.context(&Interrupt::never()), &Nothing)?.ranges], None);
         if path.is_whole()
+            && !limited
             && let Some(access) = access
         {
-            let (parts, rows) = self.parts(access, if limited { 1 } else { parts })?;
-            ranges = parts.into_iter().map(|range| vec![range]).collect();
-            estimate = rows;
+            let (stretches, estimate) = self.stretches(access, parts)?;
+            let part = |stretch| -> Box<dyn Part> { Box::new(Whole(stretch)) };
+            let shown = format!("{shown} of kept columns");
+            return Ok(Scan { parts: stretches.into_iter().map(part).collect(), shown, estimate });
         }
-        let part = |ranges| -> Box<dyn Part> {
-            let (table, path, around) = (self.table.clone(), path.clone(), self.around.clone());
-            Box::new(TablePart { table, path, ranges, conjuncts: conjuncts.to_vec(), around })
-        };
-        Ok(Scan { parts: ranges.into_iter().map(part).collect(), shown, estimate })
+        let ranges = path.ranges(&self.around.context(&Interrupt::never()), &Nothing)?.ranges;
+        let (table, around) = (self.table.clone(), self.around.clone());
+        let part = TablePart { table, path, ranges, conjuncts: conjuncts.to_vec(), around };
+        Ok(Scan { parts: vec![Box::new(part)], shown, estimate: None })
+    }
+}
+
+/// A part of a whole table.
+struct Whole(Stretch);
+
+impl Part for Whole {
+    fn read(&self, _: &mut Access<'_>, _: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
+        Err(bug("columns that are read row by row"))
+    }
+
+    fn stretch(&self) -> Option<&Stretch> {
+        Some(&self.0)
     }
 }
 
