@@ -209,6 +209,14 @@ impl Documents {
         }))
     }
 
+    /// Most bytes of documents that a database may hold; `None`: any. It is set by [`crate::DocumentsTx::set_quota`].
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn quota(&self, database: &str) -> Result<Option<u64>, DocumentsError> {
+        quota(&self.model, self.engine.snapshot().read(), database)
+    }
+
     /// Names of all databases that have a collection, sorted.
     ///
     /// # Errors

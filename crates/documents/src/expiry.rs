@@ -19,6 +19,9 @@ use crate::model::Documents;
 use crate::plan::Hint;
 use crate::read::Find;
 
+/// How long a session is remembered, as in MongoDB: half an hour; and how many are forgotten at once.
+const SESSION_MS: i64 = 30 * 60 * 1000;
+const SESSIONS: usize = 10_000;
 /// Documents of one commit of a sweep.
 const BATCH: usize = 256;
 
@@ -66,7 +69,8 @@ impl Documents {
         }
     }
 
-    /// Sweeps in the background, with `pause` between two sweeps, for as long as the answer lives.
+    /// Sweeps in the background, with `pause` between two sweeps, for as long as the answer lives. Answers of retryable writes
+    /// are forgotten by the way, half an hour after their session was used last.
     pub fn sweep_in_background(&self, pause: Duration) -> Sweeper {
         let stop = Arc::new(AtomicBool::new(false));
         let (documents, stopping) = (self.clone(), stop.clone());
@@ -74,7 +78,16 @@ impl Documents {
             while !stopping.load(Ordering::Acquire) && documents.engine.stopped().is_none() {
                 // A failure is met again in the next sweep, and by whoever writes; this one has nobody to tell.
                 let _ = documents.sweep_expired();
-                documents.engine.wait_visible(Seq::MAX, pause.min(Duration::from_millis(200)));
+                let _ = documents.forget_sessions(documents.now_ms() - SESSION_MS, SESSIONS);
+                let mut left = pause;
+                while !left.is_zero()
+                    && !stopping.load(Ordering::Acquire)
+                    && documents.engine.stopped().is_none()
+                {
+                    let step = left.min(Duration::from_millis(200));
+                    documents.engine.wait_visible(Seq::MAX, step);
+                    left -= step;
+                }
             }
         };
         let thread = std::thread::Builder::new().name("rope-expiry".to_owned()).spawn(body).ok();

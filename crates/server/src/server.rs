@@ -40,6 +40,8 @@ use crate::units::{Every, Period};
 
 /// Between two looks at what series stores keep.
 const SERIES_RULES_PAUSE: Duration = Duration::from_secs(60);
+/// How often documents that have expired are looked for.
+const EXPIRY_PAUSE: Duration = Duration::from_secs(60);
 /// How often the certificate's files are looked at.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(2);
 /// Least memory, the engine's own bound.
@@ -125,6 +127,7 @@ pub fn serve(
     check(settings)?;
     let db = Options::new().memory_budget(settings.memory.0.0).open(&settings.dir.0)?;
     let rules = db.enforce_series_rules(SERIES_RULES_PAUSE);
+    let sweeper = db.documents().sweep_in_background(EXPIRY_PAUSE);
     let done = runtime.block_on(async {
         let running = Running::start(settings, db.clone()).await?;
         if let Some(path) = ready_file {
@@ -137,6 +140,7 @@ pub fn serve(
     // Whatever still runs has had its time.
     runtime.shutdown_timeout(Duration::from_secs(1));
     drop(rules);
+    drop(sweeper);
     let closed = db.close();
     if let Some(path) = ready_file {
         // Nobody may take a file from before for a server that runs.

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Extension, RawQuery, State};
+use axum::extract::RawQuery;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
@@ -23,7 +23,7 @@ use ropewalk::documents::{
     Collection, CollectionOptions, Find, IndexDef, OnDelete, Reference, UpdateSpec, id_filter,
 };
 use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Caller, Code, Right};
+use ropewalk_wire::{Code, Right};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Schema, json};
@@ -31,11 +31,10 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::answer::{self, Answer};
 use super::asked::{self, number};
-use super::{Desk, refused};
+use super::{Desk, InDatabase, Place, refused};
 use crate::App;
 use crate::body::{JsonText, NoBody, from_json};
 use crate::params::Params;
-use crate::path::Named;
 use crate::problem::Problem;
 
 /// Documents of a list, when nobody says how many.
@@ -76,6 +75,30 @@ struct FieldIndex {
 struct At {
     project: String,
     path: String,
+}
+
+impl InDatabase for Project {
+    fn database(&self) -> &str {
+        &self.project
+    }
+}
+
+impl InDatabase for InCollection {
+    fn database(&self) -> &str {
+        &self.project
+    }
+}
+
+impl InDatabase for FieldIndex {
+    fn database(&self) -> &str {
+        &self.project
+    }
+}
+
+impl InDatabase for At {
+    fn database(&self) -> &str {
+        &self.project
+    }
 }
 
 /// The collection with the longest name that the path begins with, and what is left: the `_id` of a document.
@@ -136,12 +159,9 @@ fn new_id(desk: &Desk) -> String {
 
 /// `POST documents/{collection}`: 201 and the document.
 async fn insert(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(At { project, path }): Named<At>,
+    Place { desk, name: At { path, .. } }: Place<At>,
     body: JsonText,
 ) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, project);
     let mut document = body.parse(|text| asked::document("the body", text)).await?;
     match document.doc().get("_id") {
         Some(Value::String(_)) => {}
@@ -160,12 +180,9 @@ async fn insert(
 /// `GET documents/{collection}/{id}`: a document. `GET documents/{collection}?skip&limit&fields`: a list. With a `*` in the path:
 /// the documents of all collections that match, `?field=value` chooses among them.
 async fn read(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(At { project, path }): Named<At>,
+    Place { desk, name: At { path, .. } }: Place<At>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, project);
     let mut params = Params::parse(query.as_deref())?;
     let permit = desk.reading()?;
     let snapshot = desk.service.database().snapshot();
@@ -233,12 +250,9 @@ async fn group(desk: &Desk, glob: &str, params: Params) -> Result<Response, Prob
 
 /// `PATCH documents/{collection}/{id}`: the fields of the body take the place of those that are there. Answers the body.
 async fn merge(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(At { project, path }): Named<At>,
+    Place { desk, name: At { path, .. } }: Place<At>,
     body: JsonText,
 ) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, project);
     let fields = body.parse(|text| asked::document("the body", text)).await?;
     let Some((collection, id)) = resolved(&desk, &path)? else { return Err(unknown(&path)) };
     if id.is_empty() {
@@ -258,12 +272,9 @@ async fn merge(
 
 /// `DELETE documents/{collection}/{id}`
 async fn remove(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(At { project, path }): Named<At>,
+    Place { desk, name: At { path, .. } }: Place<At>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    let desk = Desk::new(&app, caller, project);
     let Some((collection, id)) = resolved(&desk, &path)? else { return Err(unknown(&path)) };
     if id.is_empty() {
         return Err(Problem::invalid("the path names no document"));
@@ -312,13 +323,8 @@ impl QueryIn<'_> {
 }
 
 /// `POST documents/query`
-async fn query(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(Project { project }): Named<Project>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let desk = Arc::new(Desk::new(&app, caller, project));
+async fn query(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
+    let desk = Arc::new(desk);
     let at = desk.clone();
     let parse = move |text: &str| {
         let asked: QueryIn<'_> = from_json(text)?;
@@ -335,12 +341,9 @@ async fn query(
 
 /// `GET collections?prefix`: names.
 async fn collections(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(Project { project }): Named<Project>,
+    Place { desk, .. }: Place<Project>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Schema>, Problem> {
-    let desk = Desk::new(&app, caller, project);
     let mut params = Params::parse(query.as_deref())?;
     let prefix = params.one("prefix")?.unwrap_or_default();
     params.finish()?;
@@ -423,13 +426,7 @@ struct CollectionIn {
 }
 
 /// `POST collections`
-async fn create(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(Project { project }): Named<Project>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, project);
+async fn create(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
     desk.check(Right::Admin)?;
     let asked: CollectionIn = body.parse(|text| from_json(text)).await?;
     let options = options_of(asked.schema.clone(), asked.prevent_schema_override)?;
@@ -457,11 +454,8 @@ async fn create(
 
 /// `GET collections/{name}`
 async fn look(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(InCollection { project, collection }): Named<InCollection>,
+    Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
 ) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, project);
     desk.check(Right::Read)?;
     let (_, definition) = desk.existing(&collection)?;
     let options = definition.options();
@@ -483,12 +477,9 @@ struct ChangeIn {
 
 /// `PATCH collections/{name}`: another schema.
 async fn change(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(InCollection { project, collection }): Named<InCollection>,
+    Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
     body: JsonText,
 ) -> Result<Json<Schema>, Problem> {
-    let desk = Desk::new(&app, caller, project);
     desk.check(Right::Admin)?;
     let asked: ChangeIn = body.parse(|text| from_json(text)).await?;
     let (handle, definition) = desk.existing(&collection)?;
@@ -511,12 +502,9 @@ struct RulesIn<'a> {
 
 /// `PATCH collections/{name}/rules`
 async fn rules(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(InCollection { project, collection }): Named<InCollection>,
+    Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
     body: JsonText,
 ) -> Result<Json<Schema>, Problem> {
-    let desk = Desk::new(&app, caller, project);
     desk.check(Right::Admin)?;
     let parse = |text: &str| asked::document("rules", from_json::<RulesIn<'_>>(text)?.rules.get());
     let rules = body.parse(parse).await?;
@@ -528,12 +516,9 @@ async fn rules(
 
 /// `DELETE collections/{name}`
 async fn drop_collection(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(InCollection { project, collection }): Named<InCollection>,
+    Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    let desk = Desk::new(&app, caller, project);
     desk.check(Right::Admin)?;
     let (handle, _) = desk.existing(&collection)?;
     desk.change((0, true), Durability::Sync, |tx| tx.drop_collection(&handle)).await?;
@@ -554,19 +539,15 @@ async fn drop_on(desk: &Desk, name: &str, field: &str) -> Result<StatusCode, Pro
 
 /// `DELETE collections/{name}/indexes/{field}`
 async fn drop_field_index(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(FieldIndex { project, collection, field }): Named<FieldIndex>,
+    Place { desk, name: FieldIndex { collection, field, .. } }: Place<FieldIndex>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    drop_on(&Desk::new(&app, caller, project), &collection, &field).await
+    drop_on(&desk, &collection, &field).await
 }
 
 /// `DELETE indexes?collection&field`
 async fn drop_index(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(Project { project }): Named<Project>,
+    Place { desk, .. }: Place<Project>,
     RawQuery(query): RawQuery,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
@@ -576,17 +557,14 @@ async fn drop_index(
     let (Some(collection), Some(field)) = (collection, field) else {
         return Err(Problem::invalid("the parameters collection and field are needed"));
     };
-    drop_on(&Desk::new(&app, caller, project), &collection, &field).await
+    drop_on(&desk, &collection, &field).await
 }
 
 /// `GET indexes?collection`: the fields that have an index.
 async fn indexes(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(Project { project }): Named<Project>,
+    Place { desk, .. }: Place<Project>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Schema>, Problem> {
-    let desk = Desk::new(&app, caller, project);
     let mut params = Params::parse(query.as_deref())?;
     let collection = params.one("collection")?;
     params.finish()?;
@@ -605,13 +583,7 @@ struct IndexIn {
 }
 
 /// `POST indexes`: an index on one field; with a `*` in the collection, on all that match.
-async fn create_index(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(Project { project }): Named<Project>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, project);
+async fn create_index(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
     desk.check(Right::Append)?;
     let asked: IndexIn = body.parse(|text| from_json(text)).await?;
     let def = IndexDef::on([asked.field.as_str()]);

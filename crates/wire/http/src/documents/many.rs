@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Extension, RawQuery, State};
+use axum::extract::RawQuery;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use ropewalk::Durability;
 use ropewalk::documents::lang::{DocBuf, Owned, Pipeline, Value};
 use ropewalk::documents::{DocumentsError, DocumentsRead, Find, PIPELINE_BYTES_MAX};
+use ropewalk_wire::Right;
 use ropewalk_wire::extjson::Form;
-use ropewalk_wire::{Caller, Right};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -20,11 +20,10 @@ use super::answer::{self, Answer};
 use super::asked::{
     self, AggregateIn, CountIn, DeleteIn, DistinctIn, FindIn, FindTexts, InsertIn, ModifyIn, UpdateIn,
 };
-use super::{Desk, refused};
+use super::{Desk, InDatabase, Place, refused};
 use crate::App;
 use crate::body::{JsonText, from_json};
 use crate::params::Params;
-use crate::path::Named;
 use crate::problem::{Problem, ProblemBody};
 
 /// Documents of one insert, or bytes of it, that are short work.
@@ -54,6 +53,12 @@ pub(super) struct CollectionName {
     /// The collection; a slash in its name is written `%2F`.
     #[param(min_length = 1, max_length = 255)]
     pub(super) collection: String,
+}
+
+impl InDatabase for CollectionName {
+    fn database(&self) -> &str {
+        &self.database
+    }
 }
 
 /// The `_id` of each document, in order.
@@ -129,13 +134,7 @@ struct DeletedOut {
         (status = 409, description = "One of them is there, or a unique index has its values: `already_exists`. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-async fn insert(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
+async fn insert(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
     let parse = |text: &str| {
         let InsertIn { documents, durability } = from_json(text)?;
         let document = |(place, text): (usize, &&serde_json::value::RawValue)| {
@@ -199,13 +198,10 @@ async fn find(desk: Desk, collection: &str, find: &Find, form: (bool, Form)) -> 
     ),
 )]
 async fn list(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
+    Place { desk, name }: Place<CollectionName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
     let lines = answer::lines(&headers)?;
     let mut params = Params::parse(query.as_deref())?;
     let texts = [params.one("filter")?, params.one("sort")?, params.one("projection")?, params.one("hint")?];
@@ -229,13 +225,10 @@ async fn list(
     ),
 )]
 async fn query(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
+    Place { desk, name }: Place<CollectionName>,
     headers: HeaderMap,
     body: JsonText,
 ) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
     let lines = answer::lines(&headers)?;
     let options = desk.options();
     let parse = move |text: &str| {
@@ -254,25 +247,17 @@ async fn query(
     responses((status = 200, description = "Counted.", body = CountOut)),
 )]
 async fn count(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
+    Place { desk, name }: Place<CollectionName>,
     body: JsonText,
 ) -> Result<Json<CountOut>, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
     let options = desk.options();
     let parse = move |text: &str| {
         let asked: CountIn<'_> = from_json(text)?;
         Ok(Find::matching(asked::filter(asked.filter.map(|text| text.get()), &options)?))
     };
     let find = body.parse(parse).await?;
-    let _permit = desk.reading()?;
-    let (collection, _) = desk.existing(&name.collection)?;
-    let db = desk.service.database();
-    let snapshot = db.snapshot();
-    let counted =
-        desk.service.in_turn(|| snapshot.documents(db).acting_for(desk.asked()).count(&collection, &find));
-    Ok(Json(CountOut { count: counted.await.map_err(refused)? }))
+    let count = desk.look(&name.collection, |at, collection| at.count(collection, &find)).await?;
+    Ok(Json(CountOut { count }))
 }
 
 /// The different values of a field, elements of arrays one by one, in the order of values.
@@ -282,27 +267,15 @@ async fn count(
     request_body = DistinctIn<'static>,
     responses((status = 200, description = "The values.", body = ValuesOut)),
 )]
-async fn distinct(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
+async fn distinct(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
     let options = desk.options();
     let parse = move |text: &str| {
         let asked: DistinctIn<'_> = from_json(text)?;
         Ok((asked::filter(asked.filter.map(|text| text.get()), &options)?, asked.field))
     };
     let (filter, field) = body.parse(parse).await?;
-    let _permit = desk.reading()?;
-    let (collection, _) = desk.existing(&name.collection)?;
-    let db = desk.service.database();
-    let snapshot = db.snapshot();
-    let found = desk
-        .service
-        .in_turn(|| snapshot.documents(db).acting_for(desk.asked()).distinct(&collection, &field, &filter));
-    let found = found.await.map_err(refused)?;
+    let found = desk.look(&name.collection, |at, collection| at.distinct(collection, &field, &filter));
+    let found = found.await?;
     Ok(answer::json(answer::listed("values", found.iter().map(Owned::value), Form::Relaxed)))
 }
 
@@ -316,13 +289,7 @@ async fn distinct(
         (status = 409, description = "What `$out` or `$merge` writes breaks a unique index: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-async fn aggregate(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
+async fn aggregate(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
     let options = desk.options();
     let parse = move |text: &str| {
         let asked: AggregateIn<'_> = from_json(text)?;
@@ -377,27 +344,14 @@ fn aggregated(
     request_body = FindIn<'static>,
     responses((status = 200, description = "As MongoDB explains.", body = Object)),
 )]
-async fn explain(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
+async fn explain(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
     let options = desk.options();
     let parse = move |text: &str| {
         let asked: FindIn<'_> = from_json(text)?;
         Ok((asked.find(&options)?, answer::form(asked.canonical)))
     };
     let (find, form) = body.parse(parse).await?;
-    let _permit = desk.reading()?;
-    let (collection, _) = desk.existing(&name.collection)?;
-    let db = desk.service.database();
-    let snapshot = db.snapshot();
-    let explained = desk
-        .service
-        .in_turn(|| snapshot.documents(db).acting_for(desk.asked()).explain(&collection, &find, true));
-    let explained = explained.await.map_err(refused)?;
+    let explained = desk.look(&name.collection, |at, collection| at.explain(collection, &find, true)).await?;
     let mut out = Vec::new();
     ropewalk_wire::extjson::put_document(&mut out, explained.doc(), form);
     Ok(answer::json(out))
@@ -422,13 +376,7 @@ pub(super) fn put_updated(out: &mut Vec<u8>, updated: &ropewalk::documents::Upda
         (status = 409, description = "A unique index has the values: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-async fn update(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
+async fn update(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
     desk.check(Right::Read)?;
     let options = desk.options();
     let parse = move |text: &str| {
@@ -455,12 +403,9 @@ async fn update(
     responses((status = 200, description = "Done, for all that match or for none.", body = DeletedOut)),
 )]
 async fn delete(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
+    Place { desk, name }: Place<CollectionName>,
     body: JsonText,
 ) -> Result<Json<DeletedOut>, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
     desk.check(Right::Read)?;
     let options = desk.options();
     let parse = move |text: &str| {
@@ -483,13 +428,7 @@ async fn delete(
         (status = 409, description = "A unique index has the values: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-async fn modify(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
+async fn modify(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
     desk.check(Right::Read)?;
     let options = desk.options();
     let parse = move |text: &str| {

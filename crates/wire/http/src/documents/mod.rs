@@ -22,14 +22,21 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::{Extension, FromRequestParts};
+use axum::http::request::Parts;
+
 use ropewalk::documents::lang::{Code as LangCode, Options, Value, Writer};
-use ropewalk::documents::{Caller as Asked, Collection, Definition, Documents, DocumentsError, DocumentsTx};
+use ropewalk::documents::{
+    Caller as Asked, Collection, Definition, Documents, DocumentsAt, DocumentsError, DocumentsTx,
+};
 use ropewalk::{Durability, Error, Seq};
 use ropewalk_wire::{Caller, Code, Right, Service, WireError};
+use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::App;
+use crate::path::Named;
 use crate::problem::{Problem, Refusal};
 
 /// Attempts at a write that others get in the way of.
@@ -52,6 +59,29 @@ pub(crate) fn live() -> OpenApiRouter<App> {
     watch::routes()
 }
 
+/// The names in a path, one of which is that of a database.
+trait InDatabase: DeserializeOwned + Send {
+    fn database(&self) -> &str;
+}
+
+/// What every request begins with: the caller at the database that the path names, and the path's other names.
+struct Place<N> {
+    desk: Desk,
+    name: N,
+}
+
+impl<N: InDatabase> FromRequestParts<App> for Place<N> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let Named(name) = Named::<N>::from_request_parts(parts, app).await?;
+        let caller = Extension::<Caller>::from_request_parts(parts, app).await;
+        let Extension(caller) = caller.map_err(|error| Problem::new(Code::Internal, error.body_text()))?;
+        let desk = Desk { service: app.service.clone(), caller, database: name.database().to_owned() };
+        Ok(Self { desk, name })
+    }
+}
+
 /// A caller at the documents of one database.
 pub(crate) struct Desk {
     service: Service,
@@ -60,10 +90,6 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    fn new(app: &App, caller: Caller, database: String) -> Self {
-        Self { service: app.service.clone(), caller, database }
-    }
-
     fn documents(&self) -> &Documents {
         self.service.database().documents()
     }
@@ -98,6 +124,23 @@ impl Desk {
         };
         let definition = definition.ok_or_else(|| refused(unknown()))?;
         Ok((collection, definition))
+    }
+
+    /// Reads a collection that exists, as of one moment and in the caller's name.
+    async fn look<R>(
+        &self,
+        collection: &str,
+        look: impl FnOnce(&mut DocumentsAt<'_>, &Collection) -> Result<R, DocumentsError>,
+    ) -> Result<R, Problem> {
+        let _permit = self.reading()?;
+        let (collection, _) = self.existing(collection)?;
+        let db = self.service.database();
+        let snapshot = db.snapshot();
+        let looked = self
+            .service
+            .in_turn(|| look(&mut snapshot.documents(db).acting_for(self.asked()), &collection))
+            .await;
+        looked.map_err(refused)
     }
 
     /// Whom rules of collections are asked about.

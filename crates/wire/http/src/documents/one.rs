@@ -3,26 +3,25 @@
 //! An `ETag` names the bytes of a document. `If-Match` makes a write depend on them, in the same commit: the document is still that
 //! one, or nothing is written. So two clients that read, change and write back do not undo each other's work.
 
-use axum::extract::{Extension, RawQuery, State};
+use axum::extract::RawQuery;
 use axum::http::header::{CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::Durability;
 use ropewalk::documents::lang::{DocBuf, Filter, Owned, Update, Value, Writer};
 use ropewalk::documents::{DocumentsError, DocumentsRead, DocumentsTx, UpdateSpec, id_filter};
+use ropewalk_wire::Right;
 use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Caller, Right};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Desk, asked, refused};
+use super::{Desk, InDatabase, Place, asked, refused};
 use crate::App;
 use crate::body::{JsonText, NoBody};
 use crate::params::Params;
-use crate::path::Named;
 use crate::problem::{Problem, ProblemBody, Refusal};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -42,6 +41,12 @@ pub(super) struct DocumentName {
     /// The document's `_id`: a text, or what the parameter `id` says.
     #[param(min_length = 1)]
     pub(super) id: String,
+}
+
+impl InDatabase for DocumentName {
+    fn database(&self) -> &str {
+        &self.database
+    }
 }
 
 /// What the address says besides: what kind of `_id` the path holds, and the form of the answer.
@@ -165,14 +170,11 @@ fn stored(
     ),
 )]
 async fn get(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<DocumentName>,
+    Place { desk, name }: Place<DocumentName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
-    let desk = Desk::new(&app, caller, name.database);
     let _permit = desk.reading()?;
     let collection = desk.collection(&name.collection)?;
     let found = match desk.asked() {
@@ -209,15 +211,12 @@ async fn get(
     ),
 )]
 async fn put(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<DocumentName>,
+    Place { desk, name }: Place<DocumentName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
     body: JsonText,
 ) -> Result<Response, Problem> {
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
-    let desk = Desk::new(&app, caller, name.database);
     let document = body.parse(|text| asked::document("the body", text)).await?;
     let document = with_id(id.value(), &document)?;
     let collection = desk.collection(&name.collection)?;
@@ -255,15 +254,12 @@ async fn put(
     ),
 )]
 async fn patch(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<DocumentName>,
+    Place { desk, name }: Place<DocumentName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
     body: JsonText,
 ) -> Result<Response, Problem> {
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
-    let desk = Desk::new(&app, caller, name.database);
     // What is changed is shown.
     desk.check(Right::Read)?;
     let options = desk.options();
@@ -296,15 +292,12 @@ async fn patch(
     responses((status = 204, description = "Deleted.")),
 )]
 async fn delete(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<DocumentName>,
+    Place { desk, name }: Place<DocumentName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
     let Address { id, .. } = Address::read(&name.id, query.as_deref())?;
-    let desk = Desk::new(&app, caller, name.database);
     let collection = desk.collection(&name.collection)?;
     let filter: Filter = id_filter(id.value());
     let deleted = desk.change((0, false), Durability::Sync, |tx| {

@@ -16,17 +16,17 @@ use utoipa_axum::routes;
 
 use super::asked::{CollectionIn, IndexIn, fields};
 use super::many::CollectionName;
-use super::{Desk, answer, refused};
+use super::{InDatabase, Place, answer, refused};
 use crate::App;
 use crate::body::{JsonText, NoBody, from_json};
 use crate::params::Params;
-use crate::path::Named;
 use crate::problem::{Problem, ProblemBody};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(databases))
         .routes(routes!(database, drop_database))
+        .routes(routes!(put_quota))
         .routes(routes!(collections))
         .routes(routes!(look, create, drop_collection))
         .routes(routes!(indexes, create_index))
@@ -42,6 +42,12 @@ pub(super) struct DatabaseName {
     pub(super) database: String,
 }
 
+impl InDatabase for DatabaseName {
+    fn database(&self) -> &str {
+        &self.database
+    }
+}
+
 /// `{database}`, `{collection}` and `{index}`.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
@@ -54,6 +60,12 @@ struct IndexName {
     collection: String,
     /// The index's name.
     index: String,
+}
+
+impl InDatabase for IndexName {
+    fn database(&self) -> &str {
+        &self.database
+    }
 }
 
 #[derive(Serialize, ToSchema)]
@@ -71,6 +83,19 @@ struct DatabaseOut {
     collections: u64,
     /// Bytes of documents.
     bytes: u64,
+    /// The most bytes of documents that it may hold; null: any.
+    quota: Option<u64>,
+}
+
+/// The limit of a database.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Quota)]
+struct QuotaIn {
+    /// The most bytes of documents that it may hold; null: any. A write that would exceed it is refused (507).
+    #[serde(deserialize_with = "Option::deserialize")]
+    #[schema(required = true)]
+    bytes: Option<u64>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -142,23 +167,35 @@ fn no_database(name: &str) -> Problem {
     params(DatabaseName),
     responses((status = 200, description = "It has a collection.", body = DatabaseOut)),
 )]
-async fn database(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(DatabaseName { database }): Named<DatabaseName>,
-) -> Result<Json<DatabaseOut>, Problem> {
-    let desk = Desk::new(&app, caller, database);
+async fn database(Place { desk, .. }: Place<DatabaseName>) -> Result<Json<DatabaseOut>, Problem> {
     desk.named()?;
     let _permit = desk.reading()?;
     let look = || {
         let names = desk.documents().collections(&desk.database)?;
-        Ok((names.len() as u64, desk.documents().database_bytes(&desk.database)?))
+        let bytes = desk.documents().database_bytes(&desk.database)?;
+        Ok((names.len() as u64, bytes, desk.documents().quota(&desk.database)?))
     };
-    let (collections, bytes) = desk.service.in_turn(look).await.map_err(refused)?;
+    let (collections, bytes, quota) = desk.service.in_turn(look).await.map_err(refused)?;
     if collections == 0 {
         return Err(no_database(&desk.database));
     }
-    Ok(Json(DatabaseOut { name: desk.database, collections, bytes }))
+    Ok(Json(DatabaseOut { name: desk.database, collections, bytes, quota }))
+}
+
+/// Says how many bytes of documents a database may hold. What it holds already may be more, and shrink.
+#[utoipa::path(
+    put, path = "/v1/databases/{database}/quota", operation_id = "put_quota", tag = "documents",
+    params(DatabaseName),
+    request_body = QuotaIn,
+    responses((status = 204, description = "It counts from here on.")),
+)]
+async fn put_quota(Place { desk, .. }: Place<DatabaseName>, body: JsonText) -> Result<StatusCode, Problem> {
+    desk.named()?;
+    // Whoever fills a database is not who says how much it may hold.
+    desk.caller.check(Right::Admin, None)?;
+    let QuotaIn { bytes } = body.parse(|text| from_json(text)).await?;
+    desk.change((0, true), Durability::Sync, |tx| tx.set_quota(&desk.database, bytes)).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Drops a database with everything in it.
@@ -168,12 +205,9 @@ async fn database(
     responses((status = 204, description = "Dropped.")),
 )]
 async fn drop_database(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(DatabaseName { database }): Named<DatabaseName>,
+    Place { desk, .. }: Place<DatabaseName>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    let desk = Desk::new(&app, caller, database);
     desk.named()?;
     desk.check(Right::Admin)?;
     let dropped = desk.change((0, true), Durability::Sync, |tx| tx.drop_database(&desk.database)).await?;
@@ -190,12 +224,9 @@ async fn drop_database(
     responses((status = 200, description = "All of them; none if there is no such database.", body = CollectionsOut)),
 )]
 async fn collections(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(DatabaseName { database }): Named<DatabaseName>,
+    Place { desk, .. }: Place<DatabaseName>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<CollectionsOut>, Problem> {
-    let desk = Desk::new(&app, caller, database);
     desk.named()?;
     let mut params = Params::parse(query.as_deref())?;
     let glob = params.one("glob")?;
@@ -253,12 +284,7 @@ fn described(collection: &Collection, definition: &Definition) -> Result<Vec<u8>
     params(CollectionName),
     responses((status = 200, description = "The collection.", body = CollectionOut)),
 )]
-async fn look(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
-) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
+async fn look(Place { desk, name }: Place<CollectionName>) -> Result<Response, Problem> {
     let _permit = desk.reading()?;
     let (collection, definition) = desk.existing(&name.collection)?;
     let text = desk.service.in_turn(|| described(&collection, &definition)).await?;
@@ -275,13 +301,7 @@ async fn look(
         (status = 201, description = "Made.", body = CollectionOut),
     ),
 )]
-async fn create(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
+async fn create(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
     desk.check(Right::Admin)?;
     let options = body.parse(|text| from_json::<CollectionIn<'_>>(text)?.options()).await?;
     let collection = desk.collection(&name.collection)?;
@@ -306,12 +326,9 @@ async fn create(
     responses((status = 204, description = "Dropped.")),
 )]
 async fn drop_collection(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
+    Place { desk, name }: Place<CollectionName>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
     desk.check(Right::Admin)?;
     let collection = desk.collection(&name.collection)?;
     if !desk.change((0, true), Durability::Sync, |tx| tx.drop_collection(&collection)).await? {
@@ -344,12 +361,7 @@ fn put_index(out: &mut Writer, index: &Index) {
     params(CollectionName),
     responses((status = 200, description = "All of them, the one on `_id` first.", body = IndexesOut)),
 )]
-async fn indexes(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
-) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
+async fn indexes(Place { desk, name }: Place<CollectionName>) -> Result<Response, Problem> {
     let _permit = desk.reading()?;
     let (_, definition) = desk.existing(&name.collection)?;
     let mut out = Writer::new();
@@ -391,12 +403,9 @@ struct IndexOut {
     ),
 )]
 async fn create_index(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<CollectionName>,
+    Place { desk, name }: Place<CollectionName>,
     body: JsonText,
 ) -> Result<(StatusCode, Json<IndexOut>), Problem> {
-    let desk = Desk::new(&app, caller, name.database);
     desk.check(Right::Append)?;
     let def = body.parse(|text| from_json::<IndexIn<'_>>(text)?.def()).await?;
     let collection = desk.collection(&name.collection)?;
@@ -417,13 +426,7 @@ async fn create_index(
     params(IndexName),
     responses((status = 204, description = "Dropped.")),
 )]
-async fn drop_index(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<IndexName>,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
-    let desk = Desk::new(&app, caller, name.database);
+async fn drop_index(Place { desk, name }: Place<IndexName>, NoBody: NoBody) -> Result<StatusCode, Problem> {
     desk.check(Right::Append)?;
     let (collection, _) = desk.existing(&name.collection)?;
     desk.change((0, true), Durability::Sync, |tx| tx.drop_index(&collection, &name.index)).await?;

@@ -1,11 +1,12 @@
 //! Several operations on documents of one database in one commit: all of them, or none.
 
-use axum::extract::{Extension, State};
+use std::sync::Arc;
+
 use axum::response::Response;
 use ropewalk::documents::lang::{DocBuf, Owned, Value};
 use ropewalk::documents::{Collection, DocumentsError, DocumentsRead, DocumentsTx, Find, UpdateSpec};
+use ropewalk_wire::Right;
 use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Caller, Right};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -15,11 +16,10 @@ use utoipa_axum::routes;
 use super::asked::{self, DeleteIn, FindIn, UpdateIn};
 use super::many::put_updated;
 use super::places::DatabaseName;
-use super::{Desk, answer};
+use super::{Desk, Place, answer};
 use crate::App;
 use crate::body::{JsonText, from_json};
 use crate::json::{DurabilityIn, Object};
-use crate::path::Named;
 use crate::problem::{Problem, ProblemBody, Refusal};
 
 /// Most operations of one transaction.
@@ -191,13 +191,8 @@ impl Operation {
         (status = 409, description = "A document is there, or a unique index has its values: `already_exists`. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-async fn transaction(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(DatabaseName { database }): Named<DatabaseName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let desk = std::sync::Arc::new(Desk::new(&app, caller, database));
+async fn transaction(Place { desk, .. }: Place<DatabaseName>, body: JsonText) -> Result<Response, Problem> {
+    let desk = Arc::new(desk);
     desk.check(Right::Read)?;
     let at = desk.clone();
     let parse = move |text: &str| {

@@ -13,7 +13,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Extension, RawQuery, State};
+use axum::extract::{RawQuery, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
@@ -22,17 +22,16 @@ use ropewalk::Seq;
 use ropewalk::documents::lang::{Pipeline, Value};
 use ropewalk::documents::{ChangeEvent, ChangeStream, DocumentsError, ResumeToken, Target, Watch};
 use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Caller, Code, Right, WireError};
+use ropewalk_wire::{Code, Right, WireError};
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::many::CollectionName;
 use super::places::DatabaseName;
-use super::{Desk, answer, asked, refused};
+use super::{Desk, Place, answer, asked, refused};
 use crate::App;
 use crate::params::Params;
-use crate::path::Named;
 use crate::problem::{Problem, ProblemBody};
 use crate::stream::NDJSON;
 use crate::subscribe::{Frames, SSE, frames};
@@ -68,13 +67,11 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     ),
 )]
 async fn database(
+    Place { desk, .. }: Place<DatabaseName>,
     State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(DatabaseName { database }): Named<DatabaseName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, database);
     desk.named()?;
     let target = Target::Database(desk.database.clone());
     open(&app, desk, target, &headers, query.as_deref()).await
@@ -99,13 +96,11 @@ async fn database(
     ),
 )]
 async fn collection(
+    Place { desk, name: CollectionName { collection, .. } }: Place<CollectionName>,
     State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(CollectionName { database, collection }): Named<CollectionName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let desk = Desk::new(&app, caller, database);
     desk.collection(&collection)?;
     let target = Target::Collection { database: desk.database.clone(), name: collection };
     open(&app, desk, target, &headers, query.as_deref()).await

@@ -206,6 +206,30 @@ async fn what_breaks_a_rule_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn a_database_holds_no_more_than_its_quota() {
+    let server = people().await;
+    let held = server.get("/v1/databases/shop").await.ok();
+    assert_eq!(held["quota"], Value::Null);
+    let quota = "/v1/databases/shop/quota";
+    let room = held["bytes"].as_u64().unwrap() + 50;
+    assert_eq!(send(&server, "PUT", quota, &[], &json!({ "bytes": room }).to_string()).await.status, 204);
+    assert_eq!(server.get("/v1/databases/shop").await.ok()["quota"], room);
+    let insert = |text: &str| json!({ "documents": [{ "text": text }] });
+    server.post(&format!("{PEOPLE}/documents"), insert("")).await.ok();
+    server.post(&format!("{PEOPLE}/documents"), insert("more")).await.refused(507, "quota_exceeded");
+    assert_eq!(send(&server, "PUT", quota, &[], r#"{"bytes":null}"#).await.status, 204);
+    server.post(&format!("{PEOPLE}/documents"), insert("more")).await.ok();
+    for bad in ["{}", r#"{"bytes":-1}"#, r#"{"bytes":1,"more":1}"#] {
+        send(&server, "PUT", quota, &[], bad).await.refused(400, "invalid_argument");
+    }
+    // Who may administer a database may not say how large it may be.
+    let roles = Roles::from([("shop".to_owned(), [Right::Admin].into())]);
+    server.service.access().create_user(&Caller::everybody(), "ann", "secret", roles).await.unwrap();
+    let basic = ("authorization", "Basic YW5uOnNlY3JldA==");
+    send(&server, "PUT", quota, &[basic], r#"{"bytes":null}"#).await.refused(403, "permission_denied");
+}
+
+#[tokio::test]
 async fn collections_and_their_indexes() {
     let server = people().await;
     assert_eq!(server.get("/v1/databases").await.ok(), json!({ "databases": ["shop"] }));
