@@ -14,6 +14,7 @@ use crate::expr::{Context, Expr, Input};
 use crate::function::element_of;
 use crate::function_more::{json_of, quoted};
 use crate::plan::Order;
+use crate::spread::{Pair, PairSums, Spread, Sums, carried};
 use crate::types::{is_integer, is_numeric, rank, shown};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,11 @@ pub(crate) enum Kind {
     PercentileDisc,
     /// The most frequent value.
     Mode,
+    Spread(Spread),
+    Pair(Pair),
+    BitAnd,
+    BitOr,
+    BitXor,
 }
 
 impl Kind {
@@ -78,7 +84,13 @@ pub(crate) fn is_aggregate(name: &str) -> bool {
     const NAMES: [&str; 10] =
         ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "array_agg"];
     const OF_JSON: [&str; 4] = ["json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"];
-    NAMES.contains(&name) || OF_JSON.contains(&name) || is_of_ordered_set(name)
+    const OF_BITS: [&str; 3] = ["bit_and", "bit_or", "bit_xor"];
+    NAMES.contains(&name)
+        || OF_JSON.contains(&name)
+        || OF_BITS.contains(&name)
+        || is_of_ordered_set(name)
+        || Spread::named(name).is_some()
+        || Pair::named(name).is_some()
 }
 
 /// True for names that go with WITHIN GROUP.
@@ -145,6 +157,24 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
             let ty = first.filter(|ty| ty.is_ordered()).ok_or_else(unknown)?;
             answer(Kind::Mode, &[ty], ty)
         }
+        ("bit_and" | "bit_or" | "bit_xor", 1) => {
+            let ty = first.filter(|ty| is_integer(*ty)).ok_or_else(unknown)?;
+            let kind = match name {
+                "bit_and" => Kind::BitAnd,
+                "bit_or" => Kind::BitOr,
+                _ => Kind::BitXor,
+            };
+            answer(kind, &[ty], ty)
+        }
+        (_, 1) => {
+            let spread = Spread::named(name).ok_or_else(unknown)?;
+            let ty = first.filter(|ty| rank(*ty).is_some()).ok_or_else(unknown)?;
+            answer(Kind::Spread(spread), &[plain(ty)], carried(ty))
+        }
+        (_, 2) => {
+            let pair = Pair::named(name).ok_or_else(unknown)?;
+            answer(Kind::Pair(pair), &[Type::FLOAT8, Type::FLOAT8], pair.result())
+        }
         _ => Err(unknown()),
     }
 }
@@ -165,6 +195,9 @@ enum State {
     Json(Vec<String>),
     /// Values in order, and the fraction that is asked for.
     Ranked(Vec<Value<'static>>, Option<f64>),
+    Spread(Sums),
+    Pair(PairSums),
+    Bits(Option<i64>),
 }
 
 /// A row that waits for its place in the order: sort keys, arguments.
@@ -193,6 +226,9 @@ impl Aggregate {
             Kind::ArrayAgg(_) => State::List(Vec::new()),
             Kind::JsonAgg | Kind::JsonObjectAgg => State::Json(Vec::new()),
             Kind::PercentileCont | Kind::PercentileDisc | Kind::Mode => State::Ranked(Vec::new(), None),
+            Kind::Spread(_) => State::Spread(Sums::default()),
+            Kind::Pair(_) => State::Pair(PairSums::default()),
+            Kind::BitAnd | Kind::BitOr | Kind::BitXor => State::Bits(None),
         };
         Running { state, seen: HashSet::new(), waiting: Vec::new() }
     }
@@ -325,6 +361,21 @@ impl Aggregate {
                 budget.take(part.len() + 24)?;
                 parts.push(part);
             }
+            State::Spread(sums) => sums.take(&value),
+            State::Pair(sums) => {
+                if let Some(second) = second()? {
+                    sums.take(&value, &second);
+                }
+            }
+            State::Bits(bits) => {
+                let next = value.as_integer().unwrap_or_default();
+                *bits = Some(match (*bits, self.kind) {
+                    (None, _) => next,
+                    (Some(bits), Kind::BitAnd) => bits & next,
+                    (Some(bits), Kind::BitOr) => bits | next,
+                    (Some(bits), _) => bits ^ next,
+                });
+            }
             State::Ranked(list, fraction) => {
                 if list.is_empty() && self.kind != Kind::Mode {
                     *fraction = second()?.as_ref().and_then(to_f64);
@@ -397,6 +448,18 @@ impl Aggregate {
             }
             State::Json(parts) => Value::json(format!("{{ {} }}", parts.join(", "))),
             State::Ranked(list, fraction) => self.ranked(list, fraction)?,
+            State::Spread(sums) => match self.kind {
+                Kind::Spread(asked) => sums.finish(asked, self.ty),
+                _ => Value::Null,
+            },
+            State::Pair(sums) => match self.kind {
+                Kind::Pair(asked) => sums.finish(asked),
+                _ => Value::Null,
+            },
+            State::Bits(bits) => match bits {
+                Some(bits) => Value::Int8(bits).assign(self.ty).map_err(|_| overflow())?,
+                None => Value::Null,
+            },
         })
     }
 

@@ -245,7 +245,7 @@ pub(crate) fn put_identity(value: &Value<'_>, out: &mut Vec<u8>) {
     };
     match value {
         Value::Null => out.push(0),
-        Value::Text(v) | Value::Json(v) => {
+        Value::Text(v) | Value::Json(v) | Value::Jsonb(v) => {
             out.push(1);
             bytes(v.as_bytes(), out);
         }

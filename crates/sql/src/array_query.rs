@@ -54,6 +54,16 @@ pub(crate) fn gathered(query: &ast::Query) -> Result<ast::Query> {
         let body = Box::new(ast::SetExpr::Select(Box::new(select)));
         return Ok(ast::Query { body, order_by: None, ..query.clone() });
     }
+    // A plain SELECT gathers in its own place: what it reads of a query around stays as near as it was.
+    if let Some((list, select)) = plain(query).filter(|(_, select)| !select.from.is_empty())
+        && let Some(item) = value(list).filter(|item| !calls_something(item))
+    {
+        let call = arguments(&mut around).ok_or_else(missing)?;
+        call.args = vec![ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(item.clone()))];
+        let ast::SetExpr::Select(outer) = around.body.as_ref() else { return Err(missing()) };
+        let select = ast::Select { projection: outer.projection.clone(), ..select.clone() };
+        return Ok(ast::Query { body: Box::new(ast::SetExpr::Select(Box::new(select))), ..query.clone() });
+    }
     let ast::SetExpr::Select(outer) = around.body.as_mut() else { return Err(missing()) };
     let inner = outer.from.first_mut().map(|from| &mut from.relation);
     let Some(ast::TableFactor::Derived { subquery, .. }) = inner else { return Err(missing()) };
@@ -94,6 +104,12 @@ fn value(item: &ast::SelectItem) -> Option<&ast::Expr> {
         ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. } => Some(expr),
         _ => None,
     }
+}
+
+/// True when the expression may hold an aggregate, a window or a function of rows.
+fn calls_something(expr: &ast::Expr) -> bool {
+    let text = expr.to_string();
+    text.contains('(')
 }
 
 /// True for the number 1, and for the name that the item has.

@@ -14,6 +14,9 @@ const MICROS: i64 = 946_684_800_000_000;
 const NAN: u16 = 0xc000;
 const NEGATIVE: u16 = 0x4000;
 
+/// What the bytes of a jsonb begin with: its text follows.
+const JSONB_VERSION: u8 = 1;
+
 /// Appends a value that is not NULL; NULL appends nothing.
 pub fn put_binary(value: &Value<'_>, out: &mut Vec<u8>) {
     match value {
@@ -26,6 +29,10 @@ pub fn put_binary(value: &Value<'_>, out: &mut Vec<u8>) {
         Value::Float8(v) => out.extend_from_slice(&v.to_be_bytes()),
         Value::Numeric(v) => put_numeric(*v, out),
         Value::Text(v) | Value::Json(v) => out.extend_from_slice(v.as_bytes()),
+        Value::Jsonb(v) => {
+            out.push(JSONB_VERSION);
+            out.extend_from_slice(v.as_bytes());
+        }
         Value::Bytea(v) => out.extend_from_slice(v),
         Value::Date(v) => {
             let moved = if matches!(*v, i32::MIN | i32::MAX) { *v } else { v.saturating_sub(DAYS) };
@@ -136,6 +143,12 @@ pub fn from_binary(bytes: &[u8], ty: Type) -> Result<Value<'static>> {
         Scalar::Numeric(_) => from_text(&numeric(bytes).ok_or_else(|| malformed(ty))?, ty)?,
         Scalar::Text => Value::text(text()?.to_owned()),
         Scalar::Json => from_text(text()?, ty)?,
+        Scalar::Jsonb => match bytes.split_first() {
+            Some((&JSONB_VERSION, text)) => {
+                from_text(std::str::from_utf8(text).map_err(|_| not_utf8())?, ty)?
+            }
+            _ => return Err(malformed(ty)),
+        },
         Scalar::Bytea => Value::bytea(bytes.to_vec()),
         Scalar::Date => {
             let days = i32::from_be_bytes(bytes.try_into().map_err(bad)?);

@@ -183,6 +183,15 @@ impl<'b, 'a> Binder<'b, 'a> {
             E::IsNotUnknown(inner) => self.is(inner, None, true),
             E::IsDistinctFrom(left, right) => self.distinct(left, right, false),
             E::IsNotDistinctFrom(left, right) => self.distinct(left, right, true),
+            E::InList { expr: inner, list, negated } if matches!(**inner, E::Tuple(_)) => {
+                let E::Tuple(lefts) = inner.as_ref() else { return Err(unsupported(expr)) };
+                let mut any = Vec::with_capacity(list.len());
+                for item in list {
+                    let E::Tuple(rights) = item else { return Err(unsupported(expr)) };
+                    any.push(self.tuples(Compare::Eq, lefts, rights)?.expr);
+                }
+                boolean(negated_if(*negated, Expr::Or(any)))
+            }
             E::InList { expr: inner, list, negated } => {
                 let mut all = vec![self.bind(inner)?];
                 for item in list {
@@ -199,6 +208,10 @@ impl<'b, 'a> Binder<'b, 'a> {
             E::Collate { expr: inner, collation } => self.collated(inner, collation),
             E::InSubquery { expr: inner, subquery, negated } => {
                 let (number, ty) = self.planner.subquery(subquery, self.scope, true)?;
+                // Whether a NULL among the rows counts depends on the row around: only all of them together tell.
+                if *negated && self.planner.is_correlated(number) {
+                    return self.any_all(inner, &BinaryOperator::NotEq, &E::Subquery(subquery.clone()), true);
+                }
                 let bound = self.bind(inner)?;
                 let together = bound.ty.map_or(Some(ty), |found| common(found, ty));
                 let together = together.ok_or_else(|| no_operator("=", bound.ty, Some(ty)))?;
@@ -347,6 +360,9 @@ impl<'b, 'a> Binder<'b, 'a> {
 
     fn column(&mut self, relation: Option<&str>, name: &str) -> Result<Typed> {
         if let Some((index, ty)) = self.scope.find(relation, name)? {
+            return Ok(Typed::new(Expr::Column(index), ty));
+        }
+        if let Some((index, ty)) = self.scope.scalar(name).filter(|_| relation.is_none()) {
             return Ok(Typed::new(Expr::Column(index), ty));
         }
         for (depth, outer) in self.planner.outer.iter().rev().enumerate() {

@@ -5,6 +5,7 @@ use sqlparser::ast;
 
 use crate::aggregate::{self, Aggregate};
 use crate::bind::{Binder, Typed, unsupported};
+use crate::bind_jsonb::as_jsonb;
 use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
@@ -31,7 +32,8 @@ impl Binder<'_, '_> {
                 aggregates.push(aggregate);
                 aggregates.len() - 1
             });
-            Typed::new(Expr::Aggregate(number), ty)
+            let bound = Typed::new(Expr::Aggregate(number), ty);
+            if name.starts_with("jsonb_") { as_jsonb(bound) } else { bound }
         });
         self.aggregates = Some(aggregates);
         bound
@@ -80,10 +82,15 @@ impl Binder<'_, '_> {
         self.clause = clause;
         let types: Vec<Option<Type>> = arguments.iter().map(|argument| argument.ty).collect();
         let resolved = aggregate::resolve(name, &types)?;
+        // Names of members are whatever can be written.
+        let strength = match resolved.kind {
+            aggregate::Kind::JsonObjectAgg => Strength::Assignment,
+            _ => Strength::Implicit,
+        };
         let settled: Result<Vec<_>> = arguments
             .into_iter()
             .zip(&resolved.arguments)
-            .map(|(argument, ty)| self.settle(argument, *ty, Strength::Implicit))
+            .map(|(argument, ty)| self.settle(argument, *ty, strength))
             .collect();
         let types = types.iter().zip(&resolved.arguments).map(|(found, ty)| found.unwrap_or(*ty)).collect();
         let arguments = settled?;

@@ -62,6 +62,9 @@ impl Binder<'_, '_> {
         if let Some(call) = self.sequence_call(&name, &list.args)? {
             return Ok(call);
         }
+        if let Some(rows) = self.set_in_list(&name, &list.args)? {
+            return Ok(rows);
+        }
         let mut arguments = Vec::new();
         for argument in &list.args {
             match argument {
@@ -104,6 +107,9 @@ impl Binder<'_, '_> {
                 return Ok(Typed::new(Expr::Const(Value::text(shown(argument.ty))), Type::TEXT));
             }
             _ => {}
+        }
+        if let Some(call) = self.jsonb_call(name, &arguments)? {
+            return Ok(call);
         }
         let types: Vec<Option<Type>> = arguments.iter().map(|argument| argument.ty).collect();
         let unknown = || {

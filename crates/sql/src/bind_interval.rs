@@ -79,6 +79,15 @@ impl Binder<'_, '_> {
         self.since(left, right).map(Some)
     }
 
+    /// The interval that an expression is written as, if it is and stands once.
+    pub(crate) fn plain_interval(&mut self, expr: &ast::Expr) -> Result<Option<Interval>> {
+        // A literal without a type stands for an interval where only one may stand.
+        if let Some(text) = literal(expr) {
+            return parsed(text, None).map(Some);
+        }
+        Ok(self.interval(expr)?.filter(|times| times.times.is_none()).map(|times| times.interval))
+    }
+
     /// The interval that an expression is written as, if it is.
     fn interval(&mut self, expr: &ast::Expr) -> Result<Option<Times>> {
         Ok(match expr {

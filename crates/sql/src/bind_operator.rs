@@ -1,10 +1,11 @@
 //! Operators: both sides are bound, then brought to the types that the operator is for.
 
-use ropewalk::tables::{Type, Value};
+use ropewalk::tables::{Array, Type, Value};
 use sqlparser::ast;
 use sqlparser::ast::{BinaryOperator, UnaryOperator};
 
 use crate::arith::{Arith, Compare};
+use crate::array_query::gathered;
 use crate::bind::{Binder, Typed, negated_if, number, ordered, unsupported};
 use crate::bind_catalog::qualified;
 use crate::cast::Strength;
@@ -85,6 +86,9 @@ impl Binder<'_, '_> {
         if let Some(op) = comparison(op) {
             return Ok(Typed::new(self.compare(op, left, right)?, Type::BOOL));
         }
+        if let Some(bound) = self.jsonb_operator(&left, op, &right)? {
+            return Ok(bound);
+        }
         if let Some(op) = arithmetic(op) {
             return self.arithmetic(op, left, right);
         }
@@ -134,12 +138,13 @@ impl Binder<'_, '_> {
                     None | Some(Type::TEXT) => self.settle(right.clone(), Type::TEXT, Strength::Implicit)?,
                     _ => return Err(no_operator(symbol, left.ty, right.ty)),
                 };
-                if left.ty.is_some_and(|ty| ty != Type::JSON) {
+                if left.ty.is_some_and(|ty| !matches!(ty, Type::JSON | Type::JSONB)) {
                     return Err(no_operator(symbol, left.ty, right.ty));
                 }
-                let document = Box::new(self.settle(left, Type::JSON, Strength::Implicit)?);
+                let of = left.ty.unwrap_or(Type::JSON);
+                let document = Box::new(self.settle(left, of, Strength::Implicit)?);
                 let as_text = *op == B::LongArrow;
-                let ty = if as_text { Type::TEXT } else { Type::JSON };
+                let ty = if as_text { Type::TEXT } else { of };
                 Ok(Typed::new(Expr::Json(document, Box::new(step), as_text), ty))
             }
             B::AtArrow => self.contains(left, right),
@@ -177,7 +182,7 @@ impl Binder<'_, '_> {
     }
 
     /// `(a, b) = (c, d)`, and `<>`; the orders of rows as what they mean column by column.
-    fn tuples(&mut self, op: Compare, lefts: &[ast::Expr], rights: &[ast::Expr]) -> Result<Typed> {
+    pub(crate) fn tuples(&mut self, op: Compare, lefts: &[ast::Expr], rights: &[ast::Expr]) -> Result<Typed> {
         if lefts.len() != rights.len() || lefts.is_empty() {
             return Err(SqlError::new(state::SYNTAX_ERROR, "unequal number of entries in row expressions"));
         }
@@ -332,8 +337,8 @@ impl Binder<'_, '_> {
         right: &ast::Expr,
         all: bool,
     ) -> Result<Typed> {
-        let word = if all { "ALL" } else { "ANY" };
-        let op = comparison(op).ok_or_else(|| unsupported(format!("{op} {word}")))?;
+        let op =
+            comparison(op).ok_or_else(|| unsupported(format!("{op} {}", if all { "ALL" } else { "ANY" })))?;
         let right = match right {
             ast::Expr::Nested(inner) => inner,
             other => other,
@@ -347,9 +352,20 @@ impl Binder<'_, '_> {
                 let inner = Box::new(self.bind_as(left, ty, Strength::Implicit)?);
                 return Ok(Typed::new(Expr::InSubquery(inner, number), Type::BOOL));
             }
-            return Err(unsupported(format!("{} {word} (subquery)", op.symbol())));
+            let array = self.bind(&ast::Expr::Subquery(Box::new(gathered(query)?)))?;
+            let Some(ty @ Type::Array(element)) = array.ty else { return Err(crate::expr::bug("no array")) };
+            // Where the query around leads to no rows at all, the engine answers NULL.
+            let none = Array::new(element, Vec::new()).map_err(|_| crate::expr::bug("an empty array"))?;
+            let parts = vec![array.expr, Expr::Const(Value::Array(none))];
+            let left = self.bind(left)?;
+            return self.any_all_of(left, op, Typed::new(Expr::Coalesce(parts), ty), all);
         }
         let (left, right) = (self.bind(left)?, self.bind(right)?);
+        self.any_all_of(left, op, right, all)
+    }
+
+    fn any_all_of(&mut self, left: Typed, op: Compare, right: Typed, all: bool) -> Result<Typed> {
+        let word = if all { "ALL" } else { "ANY" };
         let element = match (left.ty, right.ty) {
             (_, Some(Type::Array(element))) => Type::Scalar(element),
             (Some(Type::Scalar(scalar)), None) => Type::Scalar(scalar),

@@ -54,7 +54,7 @@ impl Budget {
 /// Roughly the bytes that a value takes.
 pub(crate) fn value_bytes(value: &Value<'_>) -> usize {
     let heap = match value {
-        Value::Text(text) | Value::Json(text) => text.len(),
+        Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => text.len(),
         Value::Bytea(bytes) => bytes.len(),
         Value::Array(array) => array.iter().flatten().map(|item| value_bytes(&item)).sum(),
         _ => 0,

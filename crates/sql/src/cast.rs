@@ -31,10 +31,13 @@ pub(crate) fn allowed(from: Type, to: Type, strength: Strength) -> bool {
         _ => return false,
     };
     match strength {
+        // What reads json reads jsonb.
+        _ if (from_scalar, to_scalar) == (Scalar::Jsonb, Scalar::Json) => true,
         Strength::Implicit => false,
         Strength::Assignment => {
             rank(from).is_some() && rank(to).is_some()
                 || to == Type::TEXT
+                || (from_scalar, to_scalar) == (Scalar::Json, Scalar::Jsonb)
                 || matches!(
                     (from_scalar, to_scalar),
                     (Scalar::Timestamptz, Scalar::Timestamp | Scalar::Date | Scalar::Time)
@@ -44,6 +47,7 @@ pub(crate) fn allowed(from: Type, to: Type, strength: Strength) -> bool {
         Strength::Explicit => {
             allowed(from, to, Strength::Assignment)
                 || from == Type::TEXT
+                || from == Type::JSONB && (rank(to).is_some() || to == Type::BOOL)
                 || matches!(
                     (from_scalar, to_scalar),
                     (Scalar::Bool, Scalar::Int4) | (Scalar::Int4, Scalar::Bool)
@@ -102,7 +106,7 @@ pub(crate) fn cast(value: Value<'_>, ty: Type) -> Result<Value<'_>> {
     }
     if ty == Type::TEXT {
         return Ok(match value {
-            Value::Json(text) => Value::Text(text),
+            Value::Json(text) | Value::Jsonb(text) => Value::Text(text),
             // As a cast a bool is a word, as a column of a result a letter.
             Value::Bool(v) => Value::text(if v { "true" } else { "false" }),
             other => Value::text(text::to_text(&other).unwrap_or_default()),
@@ -117,6 +121,9 @@ pub(crate) fn cast(value: Value<'_>, ty: Type) -> Result<Value<'_>> {
         (Type::Scalar(scalar), value) => (scalar, value),
     };
     Ok(match scalar {
+        (Scalar::Json, Value::Jsonb(text)) => Value::Json(text),
+        (Scalar::Jsonb, Value::Json(text)) => text::from_text(&text, ty)?,
+        (_, Value::Jsonb(text)) => return crate::jsonb::cast(&text, ty),
         (Scalar::Int4, Value::Bool(v)) => Value::Int4(i32::from(v)),
         (Scalar::Bool, Value::Int4(v)) => Value::Bool(v != 0),
         (_, value) if is_integer(ty) && rank(found).is_some() => {

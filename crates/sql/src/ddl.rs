@@ -231,6 +231,17 @@ impl Ddl<'_> {
                 crate::views::create_table_as(self, create)?;
                 "CREATE TABLE AS"
             }
+            ast::Statement::CreateSchema {
+                schema_name: ast::SchemaName::Simple(name),
+                if_not_exists,
+                with: None,
+                options: None,
+                default_collate_spec: None,
+                clone: None,
+            } => {
+                self.create_schema(name, *if_not_exists)?;
+                "CREATE SCHEMA"
+            }
             ast::Statement::CreateView(create) => {
                 crate::views::create(self, create)?;
                 "CREATE VIEW"
@@ -261,10 +272,12 @@ impl Ddl<'_> {
                 temporary: false,
                 table: None,
             } => match object_type {
-                // CASCADE takes nothing along: what depends on a table or index refuses to let it go.
+                // CASCADE takes foreign keys along; views stay, and are an error to use.
                 ast::ObjectType::Table => {
-                    for name in names {
-                        self.drop_table(&table_name(name)?, *if_exists)?;
+                    let names = names.iter().map(table_name).collect::<Result<Vec<_>>>()?;
+                    self.part(&names, *cascade)?;
+                    for name in &names {
+                        self.drop_table(name, *if_exists)?;
                     }
                     "DROP TABLE"
                 }
@@ -667,6 +680,55 @@ impl Ddl<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// There is one schema, which everybody has.
+    fn create_schema(&mut self, name: &ast::ObjectName, if_not_exists: bool) -> Result<()> {
+        let name = crate::scope::parts(name)?.join(".");
+        if name != "public" {
+            return Err(SqlError::unsupported(
+                format!("a schema \"{name}\""),
+                "there is one schema, public; prefixes of names do as well",
+            ));
+        }
+        let message = "schema \"public\" already exists";
+        if !if_not_exists {
+            return Err(SqlError::new(state::DUPLICATE_SCHEMA, message));
+        }
+        self.notice = Some(SqlError::new(state::DUPLICATE_SCHEMA, format!("{message}, skipping")));
+        Ok(())
+    }
+
+    /// Drops the foreign keys that keep tables from going: those among them, and with CASCADE those of others.
+    fn part(&mut self, names: &[String], cascades: bool) -> Result<()> {
+        if names.len() < 2 && !cascades {
+            return Ok(());
+        }
+        let mut going = Vec::new();
+        for name in names {
+            if self.exists(name)? {
+                going.push(self.schema(name)?.id());
+            }
+        }
+        let mut tables = self.db.tables().names()?;
+        tables.extend(self.created.iter().cloned());
+        tables.sort();
+        tables.dedup();
+        for table in tables {
+            if !self.exists(&table)? {
+                continue;
+            }
+            let schema = self.schema(&table)?;
+            if !cascades && !going.contains(&schema.id()) {
+                continue;
+            }
+            let others = schema.foreign_keys().iter().filter(|key| key.parent() != schema.id());
+            for key in others.filter(|key| going.contains(&key.parent())) {
+                self.uncomment(Some("constraint"), i64::from(schema.id()), Some(key.name()))?;
+                self.transaction.tables().drop_constraint(schema.name(), key.name())?;
+            }
+        }
+        Ok(())
     }
 
     fn drop_table(&mut self, name: &str, if_exists: bool) -> Result<()> {

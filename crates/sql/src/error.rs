@@ -38,6 +38,7 @@ pub mod state {
     pub const INVALID_ARGUMENT_FOR_POWER: SqlState = SqlState("2201F");
     pub const INVALID_ROW_COUNT_IN_LIMIT: SqlState = SqlState("2201W");
     pub const INVALID_ROW_COUNT_IN_OFFSET: SqlState = SqlState("2201X");
+    pub const NULL_VALUE_NOT_ALLOWED: SqlState = SqlState("22004");
     pub const SEQUENCE_LIMIT_EXCEEDED: SqlState = SqlState("2200H");
     pub const NOT_NULL_VIOLATION: SqlState = SqlState("23502");
     pub const FOREIGN_KEY_VIOLATION: SqlState = SqlState("23503");
@@ -70,6 +71,7 @@ pub mod state {
     pub const UNDEFINED_TABLE: SqlState = SqlState("42P01");
     pub const UNDEFINED_PARAMETER: SqlState = SqlState("42P02");
     pub const DUPLICATE_PREPARED_STATEMENT: SqlState = SqlState("42P05");
+    pub const DUPLICATE_SCHEMA: SqlState = SqlState("42P06");
     pub const DUPLICATE_TABLE: SqlState = SqlState("42P07");
     pub const INVALID_COLUMN_REFERENCE: SqlState = SqlState("42P10");
     pub const INVALID_TABLE_DEFINITION: SqlState = SqlState("42P16");

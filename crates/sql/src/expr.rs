@@ -41,6 +41,8 @@ pub(crate) enum Expr {
     Aggregate(usize),
     /// Result of a window function; becomes a column.
     Window(usize),
+    /// A row of a function that answers several; becomes a column.
+    Set(usize),
     /// The value of a subquery, which is evaluated before.
     Subquery(usize),
     Cast(Box<Expr>, Type),
@@ -277,6 +279,7 @@ impl Expr {
                 return call.call(&values?);
             }
             Self::Aggregate(_) => return Err(bug("an aggregate outside of groups")),
+            Self::Set(_) => return Err(bug("rows of a function outside of a select list")),
             Self::Window(_) => return Err(bug("a window function outside of windows")),
             Self::Subquery(number) => match cx.answers.get(*number) {
                 Some(Answer::Scalar(value)) => value.borrowed(),
@@ -361,7 +364,10 @@ impl Expr {
             },
             Self::Json(inner, step, as_text) => {
                 let (document, step) = (inner.eval(cx, input)?, step.eval(cx, input)?);
-                let Value::Json(document) = document else { return Ok(Value::Null) };
+                let is_jsonb = matches!(document, Value::Jsonb(_));
+                let (Value::Json(document) | Value::Jsonb(document)) = document else {
+                    return Ok(Value::Null);
+                };
                 let found = match &step {
                     Value::Text(name) => json::member(&document, name),
                     other => other.as_integer().and_then(|index| json::element(&document, index)),
@@ -371,6 +377,8 @@ impl Expr {
                     Some(found) if *as_text => {
                         json::as_text(found).map_or(Value::Null, |text| Value::text(text.into_owned()))
                     }
+                    // A part of what is in its one form is so, too.
+                    Some(found) if is_jsonb => Value::Jsonb(found.to_owned().into()),
                     Some(found) => Value::json(found.to_owned()),
                 }
             }
@@ -416,6 +424,7 @@ impl Expr {
             | Self::Inner(_)
             | Self::Aggregate(_)
             | Self::Window(_)
+            | Self::Set(_)
             | Self::Subquery(_) => {}
             Self::Cast(a, _)
             | Self::Not(a)
@@ -476,6 +485,7 @@ impl Expr {
             | Self::Inner(_)
             | Self::Aggregate(_)
             | Self::Window(_)
+            | Self::Set(_)
             | Self::Subquery(_) => self,
             Self::Catalog(call, parts) => {
                 Self::Catalog(call, parts.into_iter().map(|part| part.rewrite(change)).collect())

@@ -32,7 +32,8 @@ functions! {
     JsonBuildObject, JsonPath, JsonPathText, NumNulls, QuoteIdent, QuoteLiteral, QuoteNullable, RegexpMatch, RegexpSplit,
     SizePretty, StringToArray, ToChar, ToHex, ToJson, Translate,
     Abs, ArrayLength, Ascii, Ceil, Chr, Concat, ConcatWs, DatePart, DateTrunc, Exp, Floor, Greatest, Initcap,
-    JsonArrayLength, JsonTypeof, Least, Left, Length, Ln, Log, Lower, Lpad, Ltrim, MakeDate, Mod, NewUuid, Now, OctetLength, Pi,
+    JsonArrayLength, JsonTypeof, JsonbConcat, JsonbContained, JsonbContains, JsonbDelete, JsonbDeleteAll, JsonbDeleteAt,
+    JsonbDeletePath, JsonbExists, JsonbExistsAll, JsonbExistsAny, JsonbInsert, JsonbPretty, JsonbSet, JsonbStripNulls, Least, Left, Length, Ln, Log, Lower, Lpad, Ltrim, MakeDate, Mod, NewUuid, Now, OctetLength, Pi,
     Power, Random, RegexpReplace, Repeat, Replace, Reverse, Right, Round, Rpad, Rtrim, Sign, Sleep, SplitPart, Sqrt, StartsWith,
     Strpos, Substr, ToTimestamp, Trim, Trunc, Upper,
 }
@@ -150,13 +151,13 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
             array @ Type::Array(_) => one(F::ArrayLength, array, INT),
             Type::Scalar(_) => None,
         },
-        _ => crate::function_more::resolve(name, types),
+        _ => crate::jsonb::resolve(name, types).or_else(|| crate::function_more::resolve(name, types)),
     }
 }
 
 fn text<'v>(value: &'v Value<'_>) -> &'v str {
     match value {
-        Value::Text(text) | Value::Json(text) => text,
+        Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => text,
         _ => "",
     }
 }
@@ -403,6 +404,9 @@ impl Function {
                 return Ok(Value::Null);
             }
             values.push(value);
+        }
+        if let Some(value) = self.of_jsonb(&values)? {
+            return Ok(value);
         }
         let result = match values.as_slice() {
             [] => self.without_arguments(cx)?,

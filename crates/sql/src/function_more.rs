@@ -30,7 +30,7 @@ fn array(element: Scalar, items: Vec<Value<'static>>) -> Result<Value<'static>> 
 
 fn text<'v>(value: Option<&'v Value<'_>>) -> &'v str {
     match value {
-        Some(Value::Text(text) | Value::Json(text)) => text,
+        Some(Value::Text(text) | Value::Json(text) | Value::Jsonb(text)) => text,
         _ => "",
     }
 }
@@ -145,7 +145,7 @@ pub(crate) fn json_of(value: &Value<'_>) -> String {
         Value::Float4(float) if float.is_finite() => plain(),
         Value::Float8(float) if float.is_finite() => plain(),
         Value::Numeric(number) if !number.is_nan() => plain(),
-        Value::Json(document) => document.to_string(),
+        Value::Json(document) | Value::Jsonb(document) => document.to_string(),
         Value::Array(array) => {
             format!("[{}]", array.iter().flatten().map(|item| json_of(&item)).collect::<Vec<_>>().join(","))
         }

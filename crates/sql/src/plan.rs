@@ -878,6 +878,15 @@ fn named<'p>(name: &str, projected: &'p [(Expr, ResultColumn)]) -> Result<Option
     Ok(found)
 }
 
+/// True for what gives a column its name whatever it is cast to.
+fn is_named(expr: &ast::Expr) -> bool {
+    match expr {
+        ast::Expr::Nested(inner) | ast::Expr::Cast { expr: inner, .. } => is_named(inner),
+        ast::Expr::Case { .. } | ast::Expr::Value(_) => false,
+        other => label(other) != "?column?",
+    }
+}
+
 /// The name that a column of a result gets by itself.
 pub(crate) fn label(expr: &ast::Expr) -> String {
     match expr {
@@ -887,10 +896,10 @@ pub(crate) fn label(expr: &ast::Expr) -> String {
         ast::Expr::Function(function) => {
             parts(&function.name).ok().and_then(|names| names.last().cloned()).unwrap_or_default()
         }
-        ast::Expr::Cast { expr: inner, data_type, .. } => match label(inner) {
-            name if name == "?column?" => data_type.to_string().to_lowercase(),
-            name => name,
-        },
+        // The name of a type gives way to that of a column or function, not to that of another type.
+        ast::Expr::Cast { expr: inner, .. } if is_named(inner) => label(inner),
+        ast::Expr::Cast { data_type, .. } => crate::types::short_name(data_type),
+        ast::Expr::TypedString(typed) => crate::types::short_name(&typed.data_type),
         ast::Expr::Subquery(query) => match query.body.as_ref() {
             ast::SetExpr::Select(select) => match select.projection.as_slice() {
                 [ast::SelectItem::UnnamedExpr(inner)] => label(inner),

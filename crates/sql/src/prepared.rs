@@ -23,7 +23,7 @@ use crate::interrupt::Interrupt;
 use crate::parse::Statement;
 use crate::path::key_value;
 use crate::plan::{Planner, ResultColumn, Select, SetConfig, Standing, Subquery};
-use crate::query::{self, Append, Keyed, Merge, WholeQuery};
+use crate::query::{self, Append, Finder, Keyed, Merge, WholeQuery};
 use crate::scope::Params;
 use crate::small::Node;
 use crate::text::from_text;
@@ -263,8 +263,7 @@ impl Prepared {
                     // What is no table may be a model; what is not served by keys alone may be served by the engine.
                     Err(error) if query::may_serve(&error) => {
                         planner.back_to(mark);
-                        let planned = query::prepare(query, planner)?;
-                        (Plan::Whole(planned.query), Some(planned.columns.into()))
+                        return Self::plan_whole(query, planner);
                     }
                     Err(error) => return Err(error),
                 }
@@ -346,6 +345,19 @@ impl Prepared {
                 (Plan::Other, Some(vec![ResultColumn { name, ty: Type::TEXT }].into()))
             }
             _ => (Plan::Other, None),
+        })
+    }
+
+    /// Plans a query for the engine, or where that cannot run it for nested loops in memory.
+    fn plan_whole(
+        query: &ast::Query,
+        planner: &mut Planner<'_>,
+    ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
+        let finder = Finder::plan(query, planner)?;
+        let columns = Some(finder.columns().to_vec().into());
+        Ok(match finder {
+            Finder::Whole(query) => (Plan::Whole(query), columns),
+            Finder::Loops(node) => (Plan::Small(node), columns),
         })
     }
 

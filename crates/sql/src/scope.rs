@@ -44,6 +44,8 @@ struct Relation {
     start: usize,
     /// Found by its qualified name only: `excluded` of ON CONFLICT.
     qualified_only: bool,
+    /// A function of one column, which its own name means, too.
+    is_scalar: bool,
 }
 
 /// The columns in reach, numbered through all relations.
@@ -69,7 +71,7 @@ impl Scope {
             return Err(SqlError::new(state::DUPLICATE_ALIAS, message));
         }
         let start = self.width();
-        self.relations.push(Relation { name, columns, start, qualified_only: false });
+        self.relations.push(Relation { name, columns, start, qualified_only: false, is_scalar: false });
         Ok(start)
     }
 
@@ -77,7 +79,7 @@ impl Scope {
     pub(crate) fn append(&mut self, other: &Self) -> Result<()> {
         let width = self.width();
         for relation in &other.relations {
-            self.add(relation.name.clone(), relation.columns.clone())?;
+            self.add_function(relation.name.clone(), relation.columns.clone(), relation.is_scalar)?;
         }
         self.hidden.extend(other.hidden.iter().map(|column| column + width));
         self.system.extend(other.system.iter().map(|column| column + width));
@@ -87,6 +89,26 @@ impl Scope {
     pub(crate) fn add_table(&mut self, name: String, schema: &Schema) -> Result<usize> {
         let columns = schema.columns().iter().map(|c| (c.name().to_owned(), c.column_type())).collect();
         self.add(name, columns)
+    }
+
+    /// Adds the relation of a function; where it has one column, its own name means that.
+    pub(crate) fn add_function(
+        &mut self,
+        name: String,
+        columns: Vec<(String, Type)>,
+        is_scalar: bool,
+    ) -> Result<usize> {
+        let start = self.add(name, columns)?;
+        if let Some(last) = self.relations.last_mut() {
+            last.is_scalar = is_scalar;
+        }
+        Ok(start)
+    }
+
+    /// The column of the function of one column that has this name.
+    pub(crate) fn scalar(&self, name: &str) -> Option<(usize, Type)> {
+        let relation = self.relations.iter().find(|relation| relation.is_scalar && relation.name == name)?;
+        relation.columns.first().map(|(_, ty)| (relation.start, *ty))
     }
 
     /// Adds a relation whose columns must be qualified.

@@ -65,7 +65,7 @@ pub(crate) fn push(value: &Value<'_>, out: &mut String) {
         Value::Float4(v) => push_f32(*v, out),
         Value::Float8(v) => push_f64(*v, out),
         Value::Numeric(v) => *out += &v.to_string(),
-        Value::Text(v) | Value::Json(v) => *out += v,
+        Value::Text(v) | Value::Json(v) | Value::Jsonb(v) => *out += v,
         Value::Bytea(v) => {
             *out += "\\x";
             v.iter().for_each(|byte| *out += &format!("{byte:02x}"));
@@ -200,7 +200,9 @@ pub fn from_text(text: &str, ty: Type) -> Result<Value<'static>> {
             let id = uuid::Uuid::try_parse(trimmed).map_err(|_| invalid(text, ty))?;
             Value::Uuid(id.into_bytes())
         }
-        Scalar::Json => Value::text(text.to_owned()).assign(Type::JSON).map_err(|_| invalid(text, ty))?,
+        Scalar::Json | Scalar::Jsonb => {
+            Value::text(text.to_owned()).assign(ty).map_err(|_| invalid(text, ty))?
+        }
     })
 }
 

@@ -6,7 +6,7 @@ use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInf
 use crate::error::{Result, SqlError, state};
 
 const TYPES: &str = "use bool, smallint, integer, bigint, real, double precision, numeric(p,s), text, varchar(n), \
-                     bytea, date, time, timestamp, timestamptz, uuid, json or arrays of them";
+                     bytea, date, time, timestamp, timestamptz, uuid, json, jsonb or arrays of them";
 
 /// What a column definition says beside its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -95,9 +95,7 @@ pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> 
         }
         DataType::Uuid => Type::UUID,
         DataType::JSON => Type::JSON,
-        DataType::JSONB => {
-            return Err(SqlError::unsupported("type jsonb", "use json, which keeps the text as it came"));
-        }
+        DataType::JSONB => Type::JSONB,
         DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => plain(element)?.array(),
         DataType::Custom(name, arguments) if arguments.is_empty() => {
             let name = name.to_string().to_ascii_lowercase();
@@ -118,6 +116,23 @@ pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> 
         _ => return Err(unknown(data_type)),
     };
     Ok((ty, Modifiers::default()))
+}
+
+/// The short name of a type, as columns are called that are cast to it.
+pub(crate) fn short_name(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Varchar(_) | DataType::CharacterVarying(_) | DataType::CharVarying(_) => "varchar".into(),
+        DataType::Char(_) | DataType::Character(_) => "bpchar".into(),
+        DataType::Interval { .. } => "interval".into(),
+        other => match with_modifiers(other) {
+            // An array is called after its elements.
+            Ok((Type::Scalar(scalar) | Type::Array(scalar), _)) => match scalar {
+                Scalar::Numeric(_) => "numeric".into(),
+                scalar => scalar.to_string(),
+            },
+            Err(_) => other.to_string().to_lowercase(),
+        },
+    }
 }
 
 fn scalar_name(scalar: Scalar) -> String {
@@ -151,6 +166,7 @@ fn named(name: &str) -> Option<Type> {
         "timestamptz" => Type::TIMESTAMPTZ,
         "uuid" => Type::UUID,
         "json" => Type::JSON,
+        "jsonb" => Type::JSONB,
         _ => return None,
     })
 }
@@ -177,6 +193,7 @@ pub fn oid(ty: Type) -> u32 {
         Scalar::Timestamptz => (1184, 1185),
         Scalar::Numeric(_) => (1700, 1231),
         Scalar::Uuid => (2950, 2951),
+        Scalar::Jsonb => (3802, 3807),
     };
     if array { many } else { one }
 }

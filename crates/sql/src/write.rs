@@ -38,7 +38,7 @@ pub(crate) enum Source {
     Values(Vec<Vec<Given>>),
     Select(Box<Select>),
     /// A query of the query engine, and the types that its columns are cast to.
-    Whole(crate::query::WholeQuery, Vec<(Type, bool)>),
+    Whole(crate::query::Finder, Vec<(Type, bool)>),
 }
 
 /// What happens to a row that is there already.
@@ -259,18 +259,18 @@ impl Planner<'_> {
                     Err(error) if crate::query::may_serve(&error) => {
                         self.subqueries.clear();
                         self.outer.clear();
-                        let planned = crate::query::prepare(query, self)?;
-                        arity(planned.columns.len())?;
-                        width = planned.columns.len();
+                        let planned = crate::query::Finder::plan(query, self)?;
+                        arity(planned.columns().len())?;
+                        width = planned.columns().len();
                         let mut types = Vec::new();
-                        for (column, place) in planned.columns.iter().zip(&places) {
+                        for (column, place) in planned.columns().iter().zip(&places) {
                             // Looks whether it may be assigned; the cast itself comes with the values.
                             let typed = Typed::new(Expr::Column(0), column.ty);
                             self.assigned(typed, &schema, *place, &nothing)?;
                             let ty = schema.columns().get(*place).map_or(Type::TEXT, |c| c.column_type());
                             types.push((ty, ty != column.ty));
                         }
-                        Source::Whole(planned.query, types)
+                        Source::Whole(planned, types)
                     }
                     Err(error) => return Err(error),
                     Ok(mut select) => {

@@ -57,7 +57,7 @@ pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
         // Adding zero turns -0 into 0.
         Value::Float8(v) => keys::put_f64(out, if v.is_nan() { f64::NAN.abs() } else { *v + 0.0 }),
         Value::Numeric(v) => v.put_key(out),
-        Value::Text(v) => keys::put_bytes(out, v.as_bytes()),
+        Value::Text(v) | Value::Jsonb(v) => keys::put_bytes(out, v.as_bytes()),
         Value::Bytea(v) => keys::put_bytes(out, v),
         Value::Uuid(v) => out.extend_from_slice(v),
         Value::Array(v) => {
@@ -138,9 +138,10 @@ pub(crate) fn take_value(ty: Type, key: &[u8]) -> Result<(Value<'static>, &[u8])
             (Value::Float8(f64::from_bits(bits ^ mask)), rest)
         }
         Scalar::Numeric(_) => Numeric::take_key(key).map(|(v, rest)| (Value::Numeric(v), rest))?,
-        Scalar::Text => {
+        Scalar::Text | Scalar::Jsonb => {
             let (bytes, rest) = keys::take_bytes(key)?;
-            (Value::Text(String::from_utf8(bytes).map_err(|_| error("UTF-8 of a key"))?.into()), rest)
+            let text = String::from_utf8(bytes).map_err(|_| error("UTF-8 of a key"))?.into();
+            (if scalar == Scalar::Text { Value::Text(text) } else { Value::Jsonb(text) }, rest)
         }
         Scalar::Bytea => keys::take_bytes(key).map(|(v, rest)| (Value::Bytea(v.into()), rest))?,
         Scalar::Uuid => take(key).map(|(v, rest)| (Value::Uuid(v), rest))?,
@@ -175,7 +176,7 @@ pub(crate) fn skip_value(ty: Type, key: &[u8]) -> Result<&[u8], DecodeError> {
         return key.get(width..).ok_or_else(|| error("value of a key"));
     }
     match ty {
-        Type::TEXT | Type::BYTEA => {
+        Type::TEXT | Type::BYTEA | Type::JSONB => {
             let mut rest = key;
             loop {
                 match rest {

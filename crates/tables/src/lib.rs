@@ -20,6 +20,7 @@ mod define;
 mod error;
 mod expr;
 mod json;
+mod jsonb;
 mod key;
 mod load;
 mod loader;
@@ -48,6 +49,7 @@ pub use define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, Identity, Index
 pub use error::TablesError;
 pub use expr::{Binary, ColumnRef, Expr, Function, Unary};
 pub use json::{JSON_DEPTH_MAX, json_error};
+pub use jsonb::Jsonb;
 pub use key::KeyOrder;
 pub use load::{Load, LoadOptions, TxLoad};
 pub use model::{TABLES, Tables, TablesModel};

@@ -122,7 +122,8 @@ impl Tables {
 /// True when the value goes into the column as it is.
 #[inline]
 fn fits(column: &Column, value: &Value<'_>) -> bool {
-    let plain = !matches!(column.ty, Type::Scalar(Scalar::Json | Scalar::Time | Scalar::Numeric(_)));
+    let plain =
+        !matches!(column.ty, Type::Scalar(Scalar::Json | Scalar::Jsonb | Scalar::Time | Scalar::Numeric(_)));
     plain && column.identity.is_none() && value.value_type() == Some(column.ty)
 }
 

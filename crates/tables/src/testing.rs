@@ -49,6 +49,9 @@ fn scalar_value(scalar: Scalar) -> BoxedStrategy<Value<'static>> {
             prop_oneof![9 => number, 1 => Just(Numeric::NAN)].prop_map(Value::Numeric).boxed()
         }
         Scalar::Text => "[\\x00a\u{1}é]{0,4}".prop_map(Value::text).boxed(),
+        Scalar::Jsonb => prop::sample::select(vec!["1", "[1, 2]", "{\"a\": 1}", "\"x\""])
+            .prop_map(|text| Value::Jsonb(text.into()))
+            .boxed(),
         Scalar::Json => Just(Value::json("{\"a\": [1]}")).boxed(),
         Scalar::Bytea => prop::collection::vec(prop_oneof![Just(0), Just(1), Just(255), any::<u8>()], 0..5)
             .prop_map(Value::bytea)

@@ -47,6 +47,8 @@ pub enum Scalar {
     Uuid,
     /// JSON text, checked and kept as it came. Has no order: it cannot be in a key or an index.
     Json,
+    /// JSON as a value: members sorted, each name once. Ordered by the bytes of its text.
+    Jsonb,
 }
 
 /// The type of a column.
@@ -75,6 +77,7 @@ impl Type {
     pub const TIMESTAMPTZ: Self = Self::Scalar(Scalar::Timestamptz);
     pub const UUID: Self = Self::Scalar(Scalar::Uuid);
     pub const JSON: Self = Self::Scalar(Scalar::Json);
+    pub const JSONB: Self = Self::Scalar(Scalar::Jsonb);
 }
 
 impl Type {
@@ -137,7 +140,7 @@ impl Type {
     }
 }
 
-pub(crate) const SCALARS: [Scalar; 15] = [
+pub(crate) const SCALARS: [Scalar; 16] = [
     Scalar::Bool,
     Scalar::Int2,
     Scalar::Int4,
@@ -153,6 +156,7 @@ pub(crate) const SCALARS: [Scalar; 15] = [
     Scalar::Timestamptz,
     Scalar::Uuid,
     Scalar::Json,
+    Scalar::Jsonb,
 ];
 
 impl Scalar {
@@ -174,6 +178,7 @@ impl Scalar {
             Self::Timestamptz => 13,
             Self::Uuid => 14,
             Self::Json => 15,
+            Self::Jsonb => 16,
         }
     }
 
@@ -184,7 +189,7 @@ impl Scalar {
             Self::Int4 | Self::Float4 | Self::Date => Some(4),
             Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => Some(8),
             Self::Uuid => Some(16),
-            Self::Numeric(_) | Self::Text | Self::Bytea | Self::Json => None,
+            Self::Numeric(_) | Self::Text | Self::Bytea | Self::Json | Self::Jsonb => None,
         }
     }
 }
@@ -208,6 +213,7 @@ impl std::fmt::Display for Scalar {
             Self::Timestamptz => "timestamptz",
             Self::Uuid => "uuid",
             Self::Json => "json",
+            Self::Jsonb => "jsonb",
         };
         f.write_str(name)
     }

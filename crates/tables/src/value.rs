@@ -7,6 +7,7 @@ use std::fmt;
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_varint};
 
 use crate::json::json_error;
+use crate::jsonb::Jsonb;
 use crate::numeric::Numeric;
 use crate::types::{Scalar, Type};
 
@@ -45,6 +46,8 @@ pub enum Value<'a> {
     Uuid([u8; 16]),
     /// JSON text.
     Json(Cow<'a, str>),
+    /// JSON as a value, in the one form of its text: [`crate::Jsonb`].
+    Jsonb(Cow<'a, str>),
     /// A list.
     Array(Array<'a>),
 }
@@ -114,6 +117,7 @@ impl<'a> Value<'a> {
             Self::Timestamptz(_) => Type::TIMESTAMPTZ,
             Self::Uuid(_) => Type::UUID,
             Self::Json(_) => Type::JSON,
+            Self::Jsonb(_) => Type::JSONB,
             Self::Array(array) => Type::Array(array.element),
         })
     }
@@ -129,6 +133,7 @@ impl<'a> Value<'a> {
             Self::Text(text) => Value::Text(text.into_owned().into()),
             Self::Bytea(bytes) => Value::Bytea(bytes.into_owned().into()),
             Self::Json(text) => Value::Json(text.into_owned().into()),
+            Self::Jsonb(text) => Value::Jsonb(text.into_owned().into()),
             Self::Array(array) => Value::Array(array.into_owned()),
             Self::Null => Value::Null,
             Self::Bool(v) => Value::Bool(v),
@@ -152,6 +157,7 @@ impl<'a> Value<'a> {
             Self::Text(text) => Value::Text(Cow::Borrowed(text)),
             Self::Bytea(bytes) => Value::Bytea(Cow::Borrowed(bytes)),
             Self::Json(text) => Value::Json(Cow::Borrowed(text)),
+            Self::Jsonb(text) => Value::Jsonb(Cow::Borrowed(text)),
             Self::Array(array) => {
                 Value::Array(Array { element: array.element, bytes: Cow::Borrowed(&array.bytes) })
             }
@@ -190,7 +196,7 @@ impl<'a> Value<'a> {
     pub fn compare(&self, other: &Self) -> Option<Ordering> {
         Some(match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
-            (Self::Text(a), Self::Text(b)) => a.cmp(b),
+            (Self::Text(a), Self::Text(b)) | (Self::Jsonb(a), Self::Jsonb(b)) => a.cmp(b),
             (Self::Bytea(a), Self::Bytea(b)) => a.cmp(b),
             (Self::Date(a), Self::Date(b)) => a.cmp(b),
             (Self::Time(a), Self::Time(b))
@@ -261,6 +267,13 @@ impl<'a> Value<'a> {
                     None => number,
                 })
             }
+            (Scalar::Jsonb, Self::Text(text) | Self::Json(text) | Self::Jsonb(text)) => {
+                match Jsonb::parse(&text) {
+                    Ok(tree) => Self::Jsonb(tree.to_string().into()),
+                    Err(offset) => return Err(ValueError::Json { offset }),
+                }
+            }
+            (Scalar::Json, Self::Jsonb(text)) => Self::Json(text),
             (Scalar::Json, Self::Text(text) | Self::Json(text)) => match json_error(&text) {
                 None => Self::Json(text),
                 Some(offset) => return Err(ValueError::Json { offset }),
@@ -286,7 +299,7 @@ impl<'a> Value<'a> {
             Self::Float4(v) => out.extend_from_slice(&v.to_le_bytes()),
             Self::Float8(v) => out.extend_from_slice(&v.to_le_bytes()),
             Self::Numeric(v) => v.put_row(out),
-            Self::Text(v) | Self::Json(v) => out.extend_from_slice(v.as_bytes()),
+            Self::Text(v) | Self::Json(v) | Self::Jsonb(v) => out.extend_from_slice(v.as_bytes()),
             Self::Bytea(v) => out.extend_from_slice(v),
             Self::Uuid(v) => out.extend_from_slice(v),
             Self::Array(v) => out.extend_from_slice(&v.bytes),
@@ -327,6 +340,7 @@ impl<'a> Value<'a> {
             Scalar::Timestamptz => Self::Timestamptz(i64::from_le_bytes(bytes.try_into().ok()?)),
             Scalar::Uuid => Self::Uuid(bytes.try_into().ok()?),
             Scalar::Json => Self::Json(text()?),
+            Scalar::Jsonb => Self::Jsonb(text()?),
         })
     }
 
@@ -492,7 +506,7 @@ impl fmt::Display for Value<'_> {
             Self::Float4(v) => v.fmt(f),
             Self::Float8(v) => v.fmt(f),
             Self::Numeric(v) => v.fmt(f),
-            Self::Text(v) | Self::Json(v) => {
+            Self::Text(v) | Self::Json(v) | Self::Jsonb(v) => {
                 let cut: String = v.chars().take(60).collect();
                 write!(f, "{cut}{}", if cut.len() < v.len() { "…" } else { "" })
             }

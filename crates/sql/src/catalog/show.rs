@@ -95,7 +95,7 @@ pub(crate) fn type_and_modifier(ty: Type) -> (i64, i64) {
 }
 
 /// All types: PostgreSQL's number, its own short name, the name of SQL, the number of its array or element.
-pub(crate) const TYPES: [(i64, &str, &str, i64); 20] = [
+pub(crate) const TYPES: [(i64, &str, &str, i64); 21] = [
     (16, "bool", "boolean", 1000),
     (17, "bytea", "bytea", 1001),
     (18, "char", "\"char\"", 1002),
@@ -116,6 +116,7 @@ pub(crate) const TYPES: [(i64, &str, &str, i64); 20] = [
     (1184, "timestamptz", "timestamp with time zone", 1185),
     (1700, "numeric", "numeric", 1231),
     (2950, "uuid", "uuid", 2951),
+    (3802, "jsonb", "jsonb", 3807),
 ];
 
 /// `format_type(oid, typmod)`.

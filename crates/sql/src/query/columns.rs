@@ -335,7 +335,7 @@ fn gather(
         for (builder, (place, _)) in builders.iter_mut().zip(columns) {
             let value = row.get(*place)?;
             bytes += match &value {
-                Value::Text(text) | Value::Json(text) => text.len(),
+                Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => text.len(),
                 Value::Bytea(given) => given.len(),
                 Value::Array(_) => 64,
                 _ => 0,

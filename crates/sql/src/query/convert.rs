@@ -30,7 +30,7 @@ pub(crate) fn data_type(ty: Type) -> DataType {
         Scalar::Float4 => DataType::Float32,
         Scalar::Float8 => DataType::Float64,
         Scalar::Numeric(Some(limits)) => DataType::Decimal128(limits.precision, limits.scale as i8),
-        Scalar::Text | Scalar::Json => DataType::Utf8View,
+        Scalar::Text | Scalar::Json | Scalar::Jsonb => DataType::Utf8View,
         Scalar::Date => DataType::Date32,
         Scalar::Time => DataType::Time64(TimeUnit::Microsecond),
         Scalar::Timestamp | Scalar::Timestamptz => DataType::Timestamp(TimeUnit::Microsecond, None),
@@ -109,7 +109,7 @@ impl Builder {
                 let same = if v.scale() == *scale { Some(*v) } else { v.rescale(*scale) };
                 b.append_value(same.ok_or_else(|| crate::arith::out_of_range(Type::NUMERIC))?.mantissa());
             }
-            (Self::Text(b), Value::Text(v) | Value::Json(v)) => b.append_value(v),
+            (Self::Text(b), Value::Text(v) | Value::Json(v) | Value::Jsonb(v)) => b.append_value(v),
             (Self::Date(b), Value::Date(v)) => b.append_value(*v),
             (Self::Time(b), Value::Time(v)) => b.append_value(*v),
             (Self::Timestamp(b), Value::Timestamp(v) | Value::Timestamptz(v)) => b.append_value(*v),
@@ -242,6 +242,7 @@ impl<'a> Reader<'a> {
                 Numeric::new(a.value(row), *scale)
                     .ok_or_else(|| crate::arith::out_of_range(Type::NUMERIC))?,
             ),
+            Cells::Text(a) if self.ty == Type::JSONB => Value::Jsonb(a.value(row).into()),
             Cells::Text(a) if json => Value::json(a.value(row)),
             Cells::Text(a) => Value::text(a.value(row)),
             Cells::Date(a) => Value::Date(a.value(row)),

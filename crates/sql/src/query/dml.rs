@@ -20,7 +20,7 @@ use crate::error::{Result, SqlError, state};
 use crate::exec::Record;
 use crate::expr::{Context, bug};
 use crate::plan::Planner;
-use crate::query::{WholeQuery, prepare, unsupported};
+use crate::query::{Finder, unsupported};
 use crate::scope::{Scope, folded};
 use crate::text::from_text;
 use crate::types::type_name;
@@ -47,7 +47,7 @@ enum SetTo {
 pub(crate) struct Keyed {
     table: Table,
     schema: Arc<Schema>,
-    query: WholeQuery,
+    query: Finder,
     /// None deletes.
     set: Option<Vec<(usize, SetTo)>>,
     returning: Option<Returning>,
@@ -94,7 +94,7 @@ impl Planner<'_> {
         for (place, to) in &mut set {
             let column = schema.columns().get(*place).ok_or_else(|| bug("a column that is set"))?;
             if let SetTo::Column { number, found, is_literal } = to {
-                *found = query.columns.get(*number).map_or(Type::TEXT, |column| column.ty);
+                *found = query.columns().get(*number).map_or(Type::TEXT, |column| column.ty);
                 let ty = column.column_type();
                 if !*is_literal && *found != ty && !allowed(*found, ty, Strength::Assignment) {
                     let message = format!(
@@ -154,7 +154,7 @@ impl Planner<'_> {
         schema: &Schema,
         alias: &str,
         exprs: Vec<ast::Expr>,
-    ) -> Result<WholeQuery> {
+    ) -> Result<Finder> {
         let mut query = SELECT.clone().ok_or_else(|| bug("SELECT 1"))?;
         let ast::SetExpr::Select(select) = query.body.as_mut() else { return Err(bug("SELECT 1")) };
         let quoted = |name: &str| ast::Ident::with_quote('"', name);
@@ -164,7 +164,7 @@ impl Planner<'_> {
         select.projection = keys.chain(exprs).map(ast::SelectItem::UnnamedExpr).collect();
         select.from = std::iter::once(target).chain(others).cloned().collect();
         select.selection = selection.cloned();
-        Ok(prepare(&query, self)?.query)
+        Finder::plan(&query, self)
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct From {
     pub(super) cols: Vec<Col>,
 }
 
-fn nothing() -> Result<LogicalPlan> {
+pub(super) fn nothing() -> Result<LogicalPlan> {
     built(LogicalPlanBuilder::empty(true).build())
 }
 
@@ -38,6 +38,14 @@ impl Planner<'_> {
     pub(super) fn all_of_from(&mut self, items: &[ast::TableWithJoins]) -> Result<From> {
         let mut all: Option<From> = None;
         for item in items {
+            if let Some((joined, is_beside)) = self.function_item(&item.relation, all.as_ref(), false)? {
+                let first = match all {
+                    Some(before) if !is_beside => self.cross(before, joined)?,
+                    _ => joined,
+                };
+                all = Some(self.joined(first, &item.joins)?);
+                continue;
+            }
             let next = self.item_of_from(item, all.as_ref())?;
             all = Some(match all {
                 None => next,
@@ -57,8 +65,13 @@ impl Planner<'_> {
     }
 
     fn item_of_from(&mut self, item: &ast::TableWithJoins, before: Option<&From>) -> Result<From> {
-        let mut left = self.factor_relation(&item.relation, before)?;
-        for join in &item.joins {
+        let left = self.factor_relation(&item.relation, before)?;
+        self.joined(left, &item.joins)
+    }
+
+    fn joined(&mut self, left: From, joins: &[ast::Join]) -> Result<From> {
+        let mut left = left;
+        for join in joins {
             use ast::JoinOperator as J;
             if join.global {
                 return Err(unsupported("a global join"));
@@ -70,6 +83,13 @@ impl Planner<'_> {
                 J::FullOuter(c) => (JoinType::Full, c),
                 _ => return Err(unsupported("this kind of join")),
             };
+            if matches!(kind, JoinType::Inner | JoinType::Left)
+                && let Some(joined) =
+                    self.joined_function(&left, &join.relation, kind == JoinType::Left, constraint)?
+            {
+                left = joined;
+                continue;
+            }
             let right = self.factor_relation(&join.relation, Some(&left))?;
             left = self.join(left, right, kind, constraint)?;
         }
@@ -154,6 +174,10 @@ impl Planner<'_> {
     }
 
     fn factor_relation(&mut self, factor: &ast::TableFactor, before: Option<&From>) -> Result<From> {
+        // One that reads nothing before it is a relation like any other.
+        if let Some((alone, false)) = self.function_item(factor, None, false)? {
+            return Ok(alone);
+        }
         match factor {
             ast::TableFactor::Table {
                 name,

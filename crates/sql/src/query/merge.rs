@@ -21,7 +21,7 @@ use crate::exec::Record;
 use crate::expr::{Context, Expr, bug};
 use crate::plan::Planner;
 use crate::query::dml::SELECT;
-use crate::query::{WholeQuery, prepare, unsupported};
+use crate::query::{Finder, unsupported};
 use crate::scope::{Scope, folded, parts};
 use crate::utility::MergeStatement;
 use crate::write::{Given, Written, change, changes, column_place};
@@ -45,7 +45,7 @@ struct When {
 pub(crate) struct Merge {
     table: Table,
     schema: Arc<Schema>,
-    query: WholeQuery,
+    query: Finder,
     whens: Vec<When>,
 }
 
@@ -90,9 +90,9 @@ impl Planner<'_> {
         select.projection = vec![wildcard(&alias), wildcard(&source_name)];
         let join = ast::Join { relation: target.relation, global: false, join_operator };
         select.from = vec![ast::TableWithJoins { relation: source.clone(), joins: vec![join] }];
-        let query = prepare(&query, self)?.query;
+        let query = Finder::plan(&query, self)?;
 
-        let behind = query.columns.iter().skip(schema.columns().len());
+        let behind = query.columns().iter().skip(schema.columns().len());
         let columns: Vec<(String, Type)> = behind.map(|column| (column.name.clone(), column.ty)).collect();
         let (mut both, mut alone) = (Scope::default(), Scope::default());
         both.add_table(alias, &schema)?;

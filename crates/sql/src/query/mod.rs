@@ -33,6 +33,7 @@ mod arithmetic;
 mod columns;
 mod convert;
 mod dml;
+mod finder;
 mod from;
 mod functions;
 mod merge;
@@ -44,6 +45,7 @@ mod select;
 mod sets;
 mod table;
 mod translate;
+mod unnest;
 mod windows;
 
 use convert::Reader;
@@ -57,6 +59,7 @@ pub(crate) use append::Append;
 pub(crate) use columns::has_rows;
 pub use columns::{column_bytes, limit_columns};
 pub(crate) use dml::Keyed;
+pub(crate) use finder::Finder;
 pub(crate) use merge::Merge;
 pub(crate) use run::from_engine;
 
@@ -116,6 +119,8 @@ pub(crate) struct Whole {
     /// Window functions of the SELECT at hand; `None` where there may be none.
     windows: Option<Vec<Window>>,
     window_names: Vec<ast::NamedWindowDefinition>,
+    /// Functions of the select list at hand that answer rows; `None` where there may be none.
+    sets: Option<Vec<unnest::SetCall>>,
     next: usize,
     single: bool,
     /// Views that the query at hand stands in.
@@ -133,6 +138,7 @@ impl Whole {
             named: Vec::new(),
             windows: None,
             window_names: Vec::new(),
+            sets: None,
             next: 0,
             single: false,
             views: 0,
@@ -180,6 +186,12 @@ impl Planner<'_> {
         Ok((formed.expr, formed.form, ty))
     }
 
+    /// True when the subquery reads the query around it.
+    pub(crate) fn is_correlated(&self, number: usize) -> bool {
+        let sub = self.whole.as_ref().and_then(|whole| whole.subqueries.get(number));
+        sub.is_some_and(|sub| !sub.plan.all_out_ref_exprs().is_empty())
+    }
+
     /// Plans a subquery of an expression, whose scope is `around`.
     pub(crate) fn whole_subquery(
         &mut self,
@@ -224,6 +236,8 @@ pub(crate) struct WholeQuery {
 pub(crate) struct Planned {
     pub(crate) query: WholeQuery,
     pub(crate) columns: Vec<ResultColumn>,
+    /// The engine can run it; what it cannot run it refuses.
+    pub(crate) is_served: bool,
 }
 
 fn with_whole<'a>(
@@ -249,13 +263,14 @@ pub(crate) fn prepare(query: &ast::Query, planner: &mut Planner<'_>) -> Result<P
     planner.whole = None;
     let relation = relation?;
     let columns = relation.result();
+    let is_served = run::is_served(&relation.plan);
     let query = WholeQuery {
         query: Arc::new(query.clone()),
         mode: Mode::Rows,
         standing: planner.standing.clone(),
         columns: columns.clone().into(),
     };
-    Ok(Planned { query, columns })
+    Ok(Planned { query, columns, is_served })
 }
 
 impl WholeQuery {

@@ -14,10 +14,11 @@ use std::time::Duration;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::DataFusionError;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr as Df, LogicalPlan};
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
@@ -87,6 +88,36 @@ fn session_state(limits: Limits) -> std::result::Result<SessionState, DataFusion
         .with_max_temp_directory_size(SPILL_BYTES_MAX)
         .build_arc()?;
     Ok(SessionStateBuilder::new().with_config(config).with_runtime_env(env).build())
+}
+
+/// True when a subquery of the plan reads the query around it.
+fn reads_around(plan: &LogicalPlan) -> bool {
+    let mut found = false;
+    let walked = plan.apply_with_subqueries(|node| {
+        found |= matches!(node, LogicalPlan::Subquery(subquery) if !subquery.outer_ref_columns.is_empty());
+        node.apply_expressions(|expr| {
+            expr.apply(|part| {
+                found |= match part {
+                    Df::ScalarSubquery(subquery) => !subquery.outer_ref_columns.is_empty(),
+                    Df::Exists(exists) => !exists.subquery.outer_ref_columns.is_empty(),
+                    Df::InSubquery(within) => !within.subquery.outer_ref_columns.is_empty(),
+                    _ => false,
+                };
+                Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+            })
+        })
+    });
+    found || walked.is_err()
+}
+
+/// True when the engine can run the plan: subqueries that read the query around them have to turn into joins.
+pub(crate) fn is_served(plan: &LogicalPlan) -> bool {
+    if !reads_around(plan) {
+        return true;
+    }
+    let limits = Limits { memory_bytes_max: crate::budget::MEMORY_BYTES_MAX, single: true };
+    let optimized = session_state(limits).and_then(|state| state.optimize(plan));
+    optimized.is_ok_and(|plan| !reads_around(&plan))
 }
 
 /// The channel between a session and the engine.

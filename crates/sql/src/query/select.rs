@@ -192,10 +192,11 @@ impl Planner<'_> {
         crate::plan::nothing_but_a_select(select)?;
         let current = self.whole()?.current.clone();
         let windows = std::mem::take(&mut self.whole()?.windows);
+        let sets = self.whole()?.sets.take();
         let named = std::mem::replace(&mut self.whole()?.window_names, select.named_window.clone());
         let planned = self.select_clauses(select, order);
         let whole = self.whole()?;
-        (whole.current, whole.windows, whole.window_names) = (current, windows, named);
+        (whole.current, whole.windows, whole.window_names, whole.sets) = (current, windows, named, sets);
         planned
     }
 
@@ -209,7 +210,9 @@ impl Planner<'_> {
         }
         let mut aggregates = Vec::new();
         self.whole()?.windows = Some(Vec::new());
+        self.whole()?.sets = Some(Vec::new());
         let projected = self.projection(&select.projection, &scope, &mut aggregates)?;
+        let mut sets = self.whole()?.sets.take().unwrap_or_default();
         let windows_of_output = self.whole()?.windows.take();
         let keys = self.group_keys(&select.group_by, &scope, &projected)?;
         let having = match &select.having {
@@ -245,6 +248,9 @@ impl Planner<'_> {
             for window in &mut windows {
                 window.rewrite(&over_groups)?;
             }
+            for call in &mut sets {
+                call.rewrite(&over_groups)?;
+            }
             (plan, cols) = self.grouped(plan, &cols, &keys, &aggregates)?;
             if let Some(having) = having {
                 let having = over_groups(having)?;
@@ -265,6 +271,26 @@ impl Planner<'_> {
             output = output.into_iter().map(placed).collect();
             for order in &mut orders {
                 order.expr = placed(order.expr.clone());
+            }
+            for call in &mut sets {
+                call.rewrite(&|expr| Ok(placed(expr)))?;
+            }
+        }
+        if !sets.is_empty() {
+            let width = cols.len();
+            (plan, cols) = self.unnested(plan, cols, &sets, false, false)?;
+            let placed = |expr: Expr| {
+                expr.rewrite(&mut |part| match part {
+                    Expr::Set(number) => Some(Expr::Column(width + number)),
+                    _ => None,
+                })
+            };
+            output = output.into_iter().map(placed).collect();
+            for order in &mut orders {
+                order.expr = placed(order.expr.clone());
+            }
+            for (expr, _) in &mut on {
+                *expr = placed(expr.clone());
             }
         }
         let open = output.iter().map(|expr| matches!(expr, Expr::Const(Value::Null))).collect();

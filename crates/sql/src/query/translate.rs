@@ -226,20 +226,34 @@ impl Translator<'_> {
     pub(crate) fn conjunct(&self, expr: &Expr) -> Result<Df> {
         match expr {
             Expr::InSubquery(inner, number) => Ok(self.in_subquery(inner, *number, true)?.expr),
+            // NOT IN of a column alone is a join of the engine's that minds NULLs; of anything else it does not.
+            Expr::Not(negated) => match negated.as_ref() {
+                Expr::InSubquery(inner, number)
+                    if matches!(**inner, Expr::Column(_)) && !self.reads_around(*number) =>
+                {
+                    Ok(!self.in_subquery(inner, *number, true)?.expr)
+                }
+                _ => self.condition(expr),
+            },
             other => self.condition(other),
         }
+    }
+
+    fn reads_around(&self, number: usize) -> bool {
+        self.subqueries.get(number).is_some_and(|sub| !sub.plan.all_out_ref_exprs().is_empty())
     }
 
     fn in_subquery(&self, inner: &Expr, number: usize, is_conjunct: bool) -> Result<Formed> {
         let sub = self.subqueries.get(number).ok_or_else(|| bug("a subquery without a number"))?;
         let col = sub.column.as_ref().ok_or_else(|| bug("a subquery without a column"))?;
         // Whether a NULL of the subquery counts depends on the row then; the engine does not ask.
-        if !is_conjunct && !sub.plan.all_out_ref_exprs().is_empty() {
+        if !is_conjunct && self.reads_around(number) {
             return Err(crate::query::unsupported(
                 "NOT IN, or IN within an expression, over a subquery that reads the query around it",
             ));
         }
         let found = self.expr(inner, col.ty)?;
+        let is_null = found.expr.clone().is_null();
         let (expr, plan) = if found.form == col.form && compares(&col.form) {
             (found.expr, sub.plan.clone())
         } else {
@@ -268,8 +282,35 @@ impl Translator<'_> {
             subquery: std::sync::Arc::new(plan),
             spans: Spans::new(),
         };
-        let expr = Df::InSubquery(InSubquery { expr: Box::new(expr), subquery, negated: false });
+        let mut expr = Df::InSubquery(InSubquery { expr: Box::new(expr), subquery, negated: false });
+        if !is_conjunct {
+            expr = self.three_valued(expr, is_null, sub, col)?;
+        }
         Ok(Formed { expr, form: DataType::Boolean, ty: Some(Type::BOOL) })
+    }
+
+    /// IN as a value: the engine knows whether there is a match, and not that without one NULLs on either side leave it open.
+    fn three_valued(&self, found: Df, is_null: Df, sub: &Sub, col: &Col) -> Result<Df> {
+        use datafusion::logical_expr::{LogicalPlanBuilder, lit, when};
+        // Of no rows NULL, 1 of rows without NULLs, 2 of others.
+        let kind = crate::query::built(when(col.expr().is_null(), lit(2_i64)).otherwise(lit(1_i64)))?;
+        let greatest = datafusion::functions_aggregate::min_max::max_udaf().call(vec![kind]);
+        let plan = LogicalPlanBuilder::from(sub.plan.clone())
+            .aggregate(Vec::<Df>::new(), vec![greatest.alias("nulls")])
+            .and_then(|builder| builder.build());
+        let subquery = Subquery {
+            outer_ref_columns: Vec::new(),
+            subquery: std::sync::Arc::new(crate::query::built(plan)?),
+            spans: Spans::new(),
+        };
+        let nulls = Df::ScalarSubquery(subquery);
+        let open = Df::Literal(ScalarValue::Boolean(None), None);
+        crate::query::built(
+            when(found, lit(true))
+                .when(nulls.clone().is_null(), lit(false))
+                .when(is_null.or(nulls.eq(lit(2_i64))), open)
+                .otherwise(lit(false)),
+        )
     }
 
     /// A column in another form of the same type.
@@ -405,7 +446,9 @@ impl Translator<'_> {
             Expr::Cast(_, ty) | Expr::Arith(_, ty, _, _) => Some(*ty),
             Expr::Negate(inner) => self.type_of(inner),
             Expr::Concat(..) | Expr::Json(_, _, true) => Some(Type::TEXT),
-            Expr::Json(_, _, false) => Some(Type::JSON),
+            Expr::Json(inner, _, false) => {
+                Some(if self.type_of(inner) == Some(Type::JSONB) { Type::JSONB } else { Type::JSON })
+            }
             Expr::ArrayOf(element, _) => Some(Type::Array(*element)),
             Expr::Case(whens, otherwise) => {
                 let results = whens.iter().map(|(_, result)| result).chain(otherwise.as_deref());

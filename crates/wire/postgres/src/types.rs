@@ -13,7 +13,7 @@ pub(crate) struct Oid {
 }
 
 /// Scalar, its number, the number of its array, bytes of a value.
-const SCALARS: [(Scalar, u32, u32, i16); 15] = [
+const SCALARS: [(Scalar, u32, u32, i16); 16] = [
     (Scalar::Bool, 16, 1000, 1),
     (Scalar::Int2, 21, 1005, 2),
     (Scalar::Int4, 23, 1007, 4),
@@ -29,18 +29,17 @@ const SCALARS: [(Scalar, u32, u32, i16); 15] = [
     (Scalar::Timestamptz, 1184, 1185, 8),
     (Scalar::Uuid, 2950, 2951, 16),
     (Scalar::Json, 114, 199, -1),
+    (Scalar::Jsonb, 3802, 3807, -1),
 ];
 
-/// Numbers of types that clients send and ours stand for: name, bpchar, varchar, their arrays, jsonb and its array.
-const OTHERS: [(u32, Type); 8] = [
+/// Numbers of types that clients send and ours stand for: name, bpchar, varchar and their arrays.
+const OTHERS: [(u32, Type); 6] = [
     (19, Type::TEXT),
     (1042, Type::TEXT),
     (1043, Type::TEXT),
     (1003, Type::Array(Scalar::Text)),
     (1014, Type::Array(Scalar::Text)),
     (1015, Type::Array(Scalar::Text)),
-    (3802, Type::JSON),
-    (3807, Type::Array(Scalar::Json)),
 ];
 
 /// The number of a type.

@@ -3,7 +3,7 @@
 //! ```text
 //! integers, floats   big-endian            date         days since 2000-01-01: i32
 //! bool               one byte              times        microseconds, stamps since 2000-01-01: i64
-//! text, json, bytea  the bytes             uuid         16 bytes
+//! text, json, bytea  the bytes             uuid         16 bytes          jsonb  1, the text
 //! numeric   groups: u16, weight: i16, sign: u16, scale: u16, groups of four decimal digits: u16 …
 //! array     dimensions: i32 (0 or 1), has NULLs: i32, type of elements: u32, count: i32, first index: i32 (1), values …
 //! ```
@@ -19,6 +19,8 @@ use crate::types::{oid_of, type_of};
 const DAYS: i32 = 10_957;
 /// The same in microseconds.
 const MICROS: i64 = DAYS as i64 * 86_400_000_000;
+/// What the bytes of a jsonb begin with.
+const JSONB_VERSION: u8 = 1;
 /// Elements of an array in a parameter. A NULL takes four bytes, so a message bounds them anyway.
 const ELEMENTS_MAX: usize = 1 << 22;
 
@@ -59,7 +61,7 @@ fn put(body: &mut Body<'_>, value: &Value<'_>, format: Format) -> Result<(), Sql
 /// What most values are needs no text in between.
 fn put_text(out: &mut Vec<u8>, value: &Value<'_>) {
     match value {
-        Value::Text(text) | Value::Json(text) => out.extend_from_slice(text.as_bytes()),
+        Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => out.extend_from_slice(text.as_bytes()),
         other => out.extend_from_slice(to_text(other).unwrap_or_default().as_bytes()),
     }
 }
@@ -89,6 +91,10 @@ fn put_binary(out: &mut Vec<u8>, value: &Value<'_>) -> Result<(), SqlError> {
         Value::Float8(value) => out.extend(value.to_be_bytes()),
         Value::Numeric(value) => put_numeric(out, *value),
         Value::Text(value) | Value::Json(value) => out.extend_from_slice(value.as_bytes()),
+        Value::Jsonb(value) => {
+            out.push(JSONB_VERSION);
+            out.extend_from_slice(value.as_bytes());
+        }
         Value::Bytea(value) => out.extend_from_slice(value),
         Value::Date(value) => out.extend(since_2000!(*value, i32, DAYS).to_be_bytes()),
         Value::Timestamp(value) | Value::Timestamptz(value) => {
@@ -213,6 +219,12 @@ fn read_binary(fields: &mut Fields<'_>, scalar: Scalar) -> Result<Value<'static>
         Scalar::Numeric(_) => Value::Numeric(read_numeric(fields)?),
         Scalar::Text => Value::text(text(&rest(fields)?)?.to_owned()),
         Scalar::Json => Value::json(text(&rest(fields)?)?.to_owned()),
+        Scalar::Jsonb => match rest(fields)?.split_first() {
+            Some((&JSONB_VERSION, bytes)) => Value::json(text(bytes)?.to_owned())
+                .assign(Type::JSONB)
+                .map_err(|_| incorrect(Malformed("jsonb")))?,
+            _ => return Err(incorrect(Malformed("jsonb"))),
+        },
         Scalar::Bytea => Value::bytea(rest(fields)?),
         Scalar::Date => Value::Date(since_1970!(exact(fields)?, i32, DAYS)),
         Scalar::Time => match i64::from_be_bytes(exact(fields)?) {
@@ -351,6 +363,7 @@ mod tests {
             (Type::TIMESTAMPTZ, vec!["2024-02-29 12:00:00+00"]),
             (Type::UUID, vec!["00112233-4455-6677-8899-aabbccddeeff"]),
             (Type::JSON, vec!["{\"a\": 1}"]),
+            (Type::JSONB, vec!["{\"a\": 1}"]),
             (Type::INT4.array(), vec!["{1,NULL,3}", "{}"]),
             (Type::NUMERIC.array(), vec!["{1.5,NULL}"]),
             (Type::TEXT.array(), vec!["{a,\"b c\"}"]),
