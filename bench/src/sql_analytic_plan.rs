@@ -21,7 +21,7 @@ pub fn plan(quick: bool) -> Plan {
         let task = Task { rows: orders, passes, ..Task::new(Group::Analytic) };
         Step { task, victim: None, peers: PEERS, rounds: 1, rows }
     };
-    let mut steps = vec![step("0.1", tpch::ORDERS / 10, if quick { 2 } else { 5 })];
+    let mut steps = vec![step("0.1", tpch::ORDERS / 10, if quick { 3 } else { 5 })];
     if !quick {
         steps.push(step("1", tpch::ORDERS, 3));
     }

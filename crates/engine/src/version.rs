@@ -11,10 +11,11 @@
 //! new generation becomes current before its first commit becomes visible.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_store::{Cursor, Entry, Keyspace, MANY, Memtable, StoreView, Value};
 
@@ -275,7 +276,24 @@ pub(crate) struct Versions {
     /// Held while the current version is replaced.
     replacing: Mutex<()>,
     visible: AtomicU64,
-    live: Mutex<BTreeMap<Seq, usize>>,
+    live: [Live; LIVE_SHARDS],
+}
+
+/// Live snapshots are counted in several places, so that readers on several processors do not wait for each other.
+const LIVE_SHARDS: usize = 16;
+
+/// How many snapshots look at a commit. On cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Live(Mutex<BTreeMap<Seq, usize>>);
+
+/// Where this thread counts its snapshots.
+fn shard() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SHARD: usize = THREADS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % LIVE_SHARDS;
+    }
+    SHARD.with(|shard| *shard)
 }
 
 impl Versions {
@@ -284,7 +302,7 @@ impl Versions {
             current: ArcSwap::from_pointee(version),
             replacing: Mutex::new(()),
             visible: AtomicU64::new(visible.0),
-            live: Mutex::new(BTreeMap::new()),
+            live: Default::default(),
         }
     }
 
@@ -309,9 +327,13 @@ impl Versions {
 
     /// Commits whose view of the data must survive: live snapshots, ascending, and the newest visible commit last.
     pub(crate) fn live(&self) -> Vec<Seq> {
-        let live = self.live.lock();
-        let mut seqs: Vec<Seq> = live.keys().copied().collect();
+        // All of them at once, so that no snapshot is missed that is older than the commit reported as newest.
+        let live: Vec<_> = self.live.iter().map(|live| live.0.lock()).collect();
         let visible = self.visible();
+        let mut seqs: Vec<Seq> = live.iter().flat_map(|live| live.keys().copied()).collect();
+        drop(live);
+        seqs.sort_unstable();
+        seqs.dedup();
         if seqs.last() != Some(&visible) {
             seqs.push(visible);
         }
@@ -319,9 +341,10 @@ impl Versions {
     }
 
     pub(crate) fn snapshot(self: &Arc<Self>) -> Snapshot {
+        let shard = shard();
         let seq = {
-            // Inside the lock, so that `live` never misses a snapshot older than the commit it reports as newest.
-            let mut live = self.live.lock();
+            // Inside the lock, see `live`.
+            let mut live = self.count(shard);
             let seq = self.visible();
             *live.entry(seq).or_insert(0) += 1;
             seq
@@ -329,11 +352,15 @@ impl Versions {
         // The version is loaded after `visible`, so it holds every commit up to `seq`; entries of later commits and
         // the garbage collection between the two are harmless because `seq` is registered.
         let version = self.current.load_full();
-        Snapshot { seq, version, versions: self.clone() }
+        Snapshot { seq, version, versions: self.clone(), shard }
     }
 
-    fn release(&self, seq: Seq) {
-        let mut live = self.live.lock();
+    fn count(&self, shard: usize) -> MutexGuard<'_, BTreeMap<Seq, usize>> {
+        self.live.get(shard).expect("snapshots remember a shard that there is").0.lock()
+    }
+
+    fn release(&self, seq: Seq, shard: usize) {
+        let mut live = self.count(shard);
         if let Some(count) = live.get_mut(&seq) {
             *count -= 1;
             if *count == 0 {
@@ -348,6 +375,8 @@ pub struct Snapshot {
     seq: Seq,
     version: Arc<Version>,
     versions: Arc<Versions>,
+    /// Where it is counted.
+    shard: usize,
 }
 
 impl Snapshot {
@@ -370,13 +399,19 @@ impl Snapshot {
 
 impl Clone for Snapshot {
     fn clone(&self) -> Self {
-        *self.versions.live.lock().entry(self.seq).or_insert(0) += 1;
-        Self { seq: self.seq, version: self.version.clone(), versions: self.versions.clone() }
+        // Where the first is counted, which keeps the commit alive: no look at `live` can fall between.
+        *self.versions.count(self.shard).entry(self.seq).or_insert(0) += 1;
+        Self {
+            seq: self.seq,
+            version: self.version.clone(),
+            versions: self.versions.clone(),
+            shard: self.shard,
+        }
     }
 }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.versions.release(self.seq);
+        self.versions.release(self.seq, self.shard);
     }
 }
