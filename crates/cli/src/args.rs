@@ -13,6 +13,7 @@ use crate::access::{Token, User};
 use crate::metrics::{ListSeries, Promql};
 use crate::output::Mode;
 use crate::serve::Serve;
+use crate::sql::Sql;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -85,6 +86,8 @@ pub(crate) enum Command {
     Promql(Promql),
     /// List time series, or with --top what makes the most of them
     Series(ListSeries),
+    /// Run SQL over tables, events, documents and metrics: statements, a script, or what is typed
+    Sql(Sql),
     /// Bring events or samples in from elsewhere; interrupted, it goes on where it stopped, repeated, it brings only what is new
     #[command(subcommand)]
     Import(Import),

@@ -24,6 +24,7 @@ mod place;
 mod remote;
 mod secret;
 mod serve;
+mod sql;
 mod tail;
 
 use std::process::ExitCode;
@@ -62,6 +63,7 @@ fn run(arguments: Arguments) -> Result {
         Command::Import(Import::Git { path, reference }) => import::git(&context, &path, &reference),
         Command::Import(Import::Prometheus { path }) => import::prometheus(&context, &path),
         Command::Import(Import::Ndjson { file, source }) => import::ndjson(&context, &file, source),
+        Command::Sql(asked) => sql::sql(&context, &asked),
         Command::Doc(command) => doc::doc(&context, command),
         Command::Serve(serve) => serve::serve(global, serve),
         Command::User(user) => access::user(&context, user),

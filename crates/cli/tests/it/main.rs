@@ -11,6 +11,7 @@ mod locking;
 mod metrics;
 mod remote;
 mod serving;
+mod sql;
 mod tailing;
 mod tls;
 
