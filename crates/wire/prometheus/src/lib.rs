@@ -18,6 +18,7 @@ mod federate;
 mod influx;
 mod ingest;
 mod jobs;
+mod json_lines;
 mod labels;
 mod names;
 mod number;
@@ -210,6 +211,7 @@ fn routes(app: App) -> Router {
         .route("/api/v1/status/tsdb", get(status::tsdb))
         .route("/api/v1/admin/tsdb/delete_series", post(admin::delete_series).put(admin::delete_series))
         .route("/api/v1/admin/tsdb/clean_tombstones", post(admin::clean).put(admin::clean))
+        .route("/api/v1/import", post(json_lines::import))
         .route("/api/v1/import/prometheus", post(exposition::import))
         .route("/api/v1/otlp/v1/metrics", post(otlp::write))
         .route("/api/v1/config/drop-rules", drops)

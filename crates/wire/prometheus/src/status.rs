@@ -168,7 +168,7 @@ fn operation(path: &str) -> &'static str {
         "query" => "query",
         "query_range" => "query_range",
         "labels" | "label/{name}/values" | "series" => "names",
-        "import/prometheus" => "import",
+        "import" | "import/prometheus" => "import",
         "/write" | "/api/v2/write" => "line_protocol",
         "otlp/v1/metrics" | crate::otlp::grpc::PATH => "otlp",
         "/federate" => "federate",

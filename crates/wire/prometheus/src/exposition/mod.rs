@@ -149,6 +149,33 @@ fn add(
     Ok(())
 }
 
+/// `name=value`, a label for every series of a text.
+pub(crate) fn extra_label(pair: &str) -> Result<(String, String), ApiError> {
+    let (name, value) =
+        pair.split_once('=').ok_or_else(|| ApiError::parameter("extra_label", "name=value is needed"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// What `read` makes of the text that a request brings, packed or not, where it may take its time.
+pub(crate) async fn take_text<T: Send + 'static>(
+    app: &App,
+    request: Request,
+    read: impl FnOnce(&str) -> Result<T, String> + Send + 'static,
+) -> Result<T, ApiError> {
+    let encoding = Encoding::of(request.headers());
+    let encoding = encoding.filter(|encoding| *encoding != Encoding::Snappy);
+    let encoding = encoding
+        .ok_or_else(|| ApiError::new(Kind::MediaType, "Content-Encoding: gzip and zstd are possible"))?;
+    let body = body::read(app, request).await?;
+    let bytes_max = app.service.limits().request_bytes;
+    let work = move || {
+        let inflated = body::inflate(encoding, &body, bytes_max)?;
+        let text = std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
+        read(text).map_err(ApiError::bad)
+    };
+    app.take_in(work).await?
+}
+
 /// `POST /api/v1/import/prometheus`.
 pub(crate) async fn import(
     State(app): State<App>,
@@ -164,21 +191,12 @@ pub(crate) async fn import(
 async fn answer(app: &App, caller: &Caller, request: Request) -> Result<(), ApiError> {
     app.may(caller, Right::Append)?;
     let format = format(request.headers());
-    let encoding = Encoding::of(request.headers());
-    let encoding = encoding.filter(|encoding| *encoding != Encoding::Snappy);
-    let encoding = encoding
-        .ok_or_else(|| ApiError::new(Kind::MediaType, "Content-Encoding: gzip and zstd are possible"))?;
     let mut extra = Vec::new();
     let mut now_ms = crate::now_ms();
     let query = request.uri().query().unwrap_or_default().to_owned();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match &*name {
-            "extra_label" => {
-                let pair = value
-                    .split_once('=')
-                    .ok_or_else(|| ApiError::parameter("extra_label", "name=value is needed"))?;
-                extra.push((pair.0.to_owned(), pair.1.to_owned()));
-            }
+            "extra_label" => extra.push(extra_label(&value)?),
             "timestamp" => {
                 now_ms =
                     value.parse().map_err(|_| ApiError::parameter("timestamp", "milliseconds are needed"))?;
@@ -186,14 +204,8 @@ async fn answer(app: &App, caller: &Caller, request: Request) -> Result<(), ApiE
             other => return Err(ApiError::parameter(other, "there is extra_label and timestamp")),
         }
     }
-    let body = body::read(app, request).await?;
-    let bytes_max = app.service.limits().request_bytes;
-    let work = move || {
-        let inflated = body::inflate(encoding, &body, bytes_max)?;
-        let text = std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
-        read(text, format, &extra, now_ms).map_err(ApiError::bad)
-    };
-    let (Read { batch, metadata }, mut refused) = (app.take_in(work).await??, Refused::default());
+    let read = take_text(app, request, move |text| read(text, format, &extra, now_ms)).await?;
+    let (Read { batch, metadata }, mut refused) = (read, Refused::default());
     if !batch.is_empty() {
         ingest::push(app, caller, batch, &mut refused).await?;
     }

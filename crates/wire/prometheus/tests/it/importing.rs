@@ -36,6 +36,34 @@ async fn texts_are_one_commit() {
 }
 
 #[tokio::test]
+async fn lines_of_json_are_one_commit() {
+    let server = Server::new();
+    let path = "/api/v1/import";
+    let text = "{\"metric\":{\"__name__\":\"up\",\"job\":\"a\"},\"values\":[1,0.5,\"-Infinity\"],\"timestamps\":[1000,2000,3000]}\n\n\
+                {\"metric\":{\"__name__\":\"none\"},\"values\":[],\"timestamps\":[]}\n\
+                {\"metric\":{\"__name__\":\"gap\"},\"values\":[null],\"timestamps\":[5]}\n";
+    assert_eq!(import(&server, &format!("{path}?extra_label=x=y"), "application/json", text).await.0, 204);
+    let stored = "gap{x=\"y\"} 5:NaN\nup{job=\"a\",x=\"y\"} 1000:1 2000:0.5 3000:-inf";
+    assert_eq!(server.dump(), stored);
+    for (line, why) in [
+        ("{\"metric\":{\"job\":\"a\"},\"values\":[1],\"timestamps\":[1]}", "there is no metric name"),
+        (
+            "{\"metric\":{\"__name__\":\"a\"},\"values\":[1,2],\"timestamps\":[1]}",
+            "2 values with 1 timestamps",
+        ),
+        ("{\"metric\":{\"__name__\":\"a\"},\"values\":[\"x\"],\"timestamps\":[1]}", "\"x\" is no number"),
+        ("{\"metric\":{\"__name__\":\"a\"},\"values\":[1],\"timestamps\":[1.5]}", "invalid type"),
+        ("{\"metric\":{},\"colour\":1}", "unknown field"),
+        ("nonsense", "expected"),
+    ] {
+        let (status, said) = import(&server, path, "application/json", &format!("{text}{line}\n")).await;
+        assert_eq!(status, 400, "{said}");
+        assert!(said.starts_with("line 5: ") && said.contains(why), "{said}");
+    }
+    assert_eq!(server.dump(), stored);
+}
+
+#[tokio::test]
 async fn lines_of_telegraf() {
     let server = Server::new();
     let lines = "cpu,host=a usage=0.5,idle=3i,ok=true 1500\n# comment\n\ncpu,host=b usage=1 2500\n";
