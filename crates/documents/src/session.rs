@@ -93,9 +93,17 @@ impl DocumentsTx<'_> {
                 return Err(DocumentsError::TransactionTooOld { number: retry.number, newest });
             }
             if retry.number > newest {
-                let (start, end) =
-                    (answers_of(&retry.session, i64::MIN), answers_of(&retry.session, retry.number));
-                self.kv.delete_range(sessions, &start, &end);
+                // Those of older numbers went when this one came. One by one: a deleted range for every write would slow all down.
+                let (start, end) = (
+                    answers_of(&retry.session, newest),
+                    answers_of(&retry.session, newest.saturating_add(1)),
+                );
+                let mut old = Vec::new();
+                self.kv.visit(sessions, &start, Some(&end), false, |key, _| {
+                    old.push(key.to_vec());
+                    true
+                })?;
+                old.iter().for_each(|key| self.kv.delete(sessions, key));
             }
         }
         let now_ms = self.now_ms();
