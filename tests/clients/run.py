@@ -185,6 +185,53 @@ def go_driver(binary):
     return other_driver(name, command, binary, HERE / "mongo" / "go", r"^--- PASS", cache)
 
 
+def postgres_client(name, command, binary, cwd, good, url):
+    """Runs the tests of a PostgreSQL driver of another language; `url` makes its argument of host, port and database."""
+    print(f"\n==> {name}", flush=True)
+    with Server(binary, listen="off", options=["--postgres-listen", "127.0.0.1:0"]) as server:
+        run = subprocess.run(
+            [*command, url.format(server.postgres)], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=PATIENCE,
+        )
+    passed = len(re.findall(good, run.stdout, re.MULTILINE))
+    bad = int(run.returncode != 0 or passed == 0)
+    if bad:
+        print(run.stdout, flush=True)
+    print(f"test result: {'FAILED' if bad else 'ok'}. {passed} passed; {bad} failed; 0 ignored; {name}", flush=True)
+    return not bad
+
+
+def node_postgres(binary):
+    """node-postgres, in the version that its package.json pins."""
+    name = "node-postgres"
+    if not (shutil.which("node") and shutil.which("npm")):
+        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+        return True
+    place = PLACE / "node-postgres"
+    place.mkdir(exist_ok=True)
+    for file in (HERE / "postgres" / "node").iterdir():
+        shutil.copy(file, place)
+    subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=place, check=True)
+    url = "postgres://ann@{}/ropewalk"
+    return postgres_client(name, ["node", "test_driver.mjs"], binary, place, r"^(?:ok \d+|✔) ", url)
+
+
+def jdbc(binary):
+    """PostgreSQL's JDBC driver, in the version that its pom.xml pins."""
+    name = "JDBC"
+    if not (shutil.which("javac") and shutil.which("mvn")):
+        print(f"\n==> {name}: SKIPPED, there is no JDK and Maven", flush=True)
+        return True
+    source, place = HERE / "postgres" / "jdbc", PLACE / "jdbc"
+    place.mkdir(exist_ok=True)
+    shutil.copy(source / "pom.xml", place)
+    if not list(place.glob("lib/postgresql-*.jar")):
+        fetch = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={place / 'lib'}"]
+        subprocess.run(fetch, cwd=place, check=True)
+    command = ["java", "-cp", str(place / "lib" / "*"), source / "TestJdbc.java"]
+    return postgres_client(name, command, binary, place, r"^ok ", "jdbc:postgresql://{}/ropewalk")
+
+
 #: Streams that end only when the client goes, which schemathesis takes for a hang.
 ENDLESS = [
     "/v1/stores/{store}/subscribe", "/v1/changes", "/v1/databases/{database}/watch",
@@ -250,7 +297,11 @@ def main():
         results.append(shell(binary))
     postgres = HERE / "postgres"
     results.append(suite("psycopg", python, ["test_drivers"], postgres, own))
-    results.append(suite("psql", python, ["test_programs"], postgres, own))
+    results.append(suite("psycopg and psql over TLS", python, ["test_tls"], postgres, own))
+    results.append(suite("SQLAlchemy, asyncpg", python, ["test_orm"], postgres, own))
+    results.append(node_postgres(binary))
+    results.append(jdbc(binary))
+    results.append(suite("psql, pg_dump", python, ["test_programs"], postgres, own))
     results.append(suite("psycopg, pgbench", python, ["test_wire"], postgres, own))
     try:
         real = {"PROMETHEUS": str(prometheus())} | own

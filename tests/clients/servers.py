@@ -14,7 +14,7 @@ PATIENCE = 60
 
 class Server:
     """A server on a directory of its own; `url` is its gRPC port, `http` its HTTP port, `mongo` that of MongoDB, `postgres` host
-    and port of PostgreSQL, if they are on.
+    and port of PostgreSQL, if they are on; `database` is its directory.
 
     With `token`, an admin token of that name exists, and is needed: its secret is `token`. With `user`, a name and a
     password, there is an administrator who is called so."""
@@ -24,7 +24,8 @@ class Server:
         place = Path(self._directory.name)
         ready = place / "ready.json"
         self._log = open(place / "log", "w+")
-        at = ["--at", str(place / "db")]
+        self.database = place / "db"
+        at = ["--at", str(self.database)]
         if user is not None:
             subprocess.run([binary, *at, "init"], check=True, stdout=subprocess.DEVNULL)
             add = [binary, *at, "user", "add", user[0], "--role", "admin"]

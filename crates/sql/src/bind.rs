@@ -9,7 +9,6 @@ use sqlparser::ast::BinaryOperator;
 
 use crate::aggregate::Aggregate;
 use crate::arith::Compare;
-use crate::bind_catalog::{is_vector, plus_one};
 use crate::cast::{Strength, allowed};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
@@ -334,26 +333,7 @@ impl<'b, 'a> Binder<'b, 'a> {
                 let element = element_of(ty).ok_or_else(|| unsupported("an array of arrays"))?;
                 Ok(Typed::new(Expr::ArrayOf(element, parts), Type::Array(element)))
             }
-            E::CompoundFieldAccess { root, access_chain } => match access_chain.as_slice() {
-                [ast::AccessExpr::Subscript(ast::Subscript::Index { index })] => {
-                    let bound = self.bind(root)?;
-                    if bound.ty == Some(Type::TEXT) && self.planner.is_small {
-                        return self.letter_of(bound, index);
-                    }
-                    let Some(Type::Array(element)) = bound.ty else {
-                        let message = format!("cannot subscript type {}", shown(bound.ty));
-                        return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
-                    };
-                    let from_zero = self.planner.is_small && is_vector(root);
-                    let mut index = self.bind_as(index, Type::INT4, Strength::Assignment)?;
-                    if from_zero {
-                        index = plus_one(index);
-                    }
-                    let expr = Expr::Subscript(Box::new(bound.expr), Box::new(index));
-                    Ok(Typed::new(expr, Type::Scalar(element)))
-                }
-                _ => Err(unsupported(expr)),
-            },
+            E::CompoundFieldAccess { root, access_chain } => self.field_access(expr, root, access_chain),
             other => Err(unsupported(format!("the expression {other}"))),
         }
     }

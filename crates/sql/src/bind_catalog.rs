@@ -11,8 +11,8 @@ use crate::catalog::{CatalogCall, CatalogFunction};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::plan::SetConfig;
-use crate::scope::{folded, parts};
-use crate::types::is_integer;
+use crate::scope::{Mark, folded, parts};
+use crate::types::{is_integer, shown};
 
 impl Binder<'_, '_> {
     /// A call of a function over the catalog.
@@ -69,6 +69,68 @@ impl Binder<'_, '_> {
         Ok(Typed::new(value, Type::TEXT))
     }
 
+    /// What a bound column is beyond its type.
+    pub(crate) fn mark_of(&self, expr: &Expr) -> Option<Mark> {
+        match expr {
+            Expr::Column(column) => self.scope.mark_of(*column),
+            Expr::Outer(depth, column) => self.planner.outer.iter().rev().nth(*depth)?.mark_of(*column),
+            _ => None,
+        }
+    }
+
+    /// `array[index]`, also behind a dotted name, and `(pair).x`.
+    pub(crate) fn field_access(
+        &mut self,
+        whole: &ast::Expr,
+        root: &ast::Expr,
+        mut chain: &[ast::AccessExpr],
+    ) -> Result<Typed> {
+        let mut name = match root {
+            ast::Expr::Identifier(ident) => vec![ident.clone()],
+            ast::Expr::CompoundIdentifier(idents) => idents.clone(),
+            _ => Vec::new(),
+        };
+        // What begins as a name goes on as one up to a bracket.
+        while let ([ast::AccessExpr::Dot(ast::Expr::Identifier(ident)), rest @ ..], false) =
+            (chain, name.is_empty())
+        {
+            name.push(ident.clone());
+            chain = rest;
+        }
+        let bound = match name.len() {
+            0 | 1 => self.bind(root)?,
+            _ => self.bind(&ast::Expr::CompoundIdentifier(name))?,
+        };
+        let mark = self.mark_of(&bound.expr);
+        match chain {
+            [ast::AccessExpr::Subscript(ast::Subscript::Index { index })] => {
+                if bound.ty == Some(Type::TEXT) && self.planner.is_small {
+                    return self.letter_of(bound, index);
+                }
+                let Some(Type::Array(element)) = bound.ty else {
+                    let message = format!("cannot subscript type {}", shown(bound.ty));
+                    return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+                };
+                let mut index = self.bind_as(index, Type::INT4, Strength::Assignment)?;
+                if mark == Some(Mark::Vector) {
+                    index = plus_one(index);
+                }
+                let expr = Expr::Subscript(Box::new(bound.expr), Box::new(index));
+                Ok(Typed::new(expr, Type::Scalar(element)))
+            }
+            [ast::AccessExpr::Dot(ast::Expr::Identifier(field))] if mark == Some(Mark::Pair) => {
+                let number = match folded(field).as_str() {
+                    "x" => 1,
+                    "n" => 2,
+                    other => return Err(crate::scope::unknown_column(None, other)),
+                };
+                let number = Expr::Const(Value::Int4(number));
+                Ok(Typed::new(Expr::Subscript(Box::new(bound.expr), Box::new(number)), Type::INT8))
+            }
+            _ => Err(SqlError::unsupported(whole, "rewrite the expression without it")),
+        }
+    }
+
     /// A letter of a name, counted from 0: names are arrays of letters in PostgreSQL, and text here.
     pub(crate) fn letter_of(&mut self, name: Typed, index: &ast::Expr) -> Result<Typed> {
         let index = self.bind_as(index, Type::INT4, Strength::Assignment)?;
@@ -113,15 +175,22 @@ pub(crate) fn plus_one(number: Expr) -> Expr {
     Expr::Arith(Arith::Add, Type::INT4, Box::new(number), Box::new(Expr::Const(Value::Int4(1))))
 }
 
-/// True for the columns of catalogs that are vectors in PostgreSQL, whose elements are counted from 0. They are arrays here.
-pub(crate) fn is_vector(expr: &ast::Expr) -> bool {
-    let name = match expr {
-        ast::Expr::Identifier(ident) => Some(ident),
-        ast::Expr::CompoundIdentifier(idents) => idents.last(),
-        _ => None,
-    };
-    const VECTORS: [&str; 5] = ["indkey", "indclass", "indcollation", "indoption", "proargtypes"];
-    name.is_some_and(|name| VECTORS.contains(&folded(name).as_str()))
+/// True for the columns of catalogs that are vectors in PostgreSQL.
+pub(crate) fn is_vector(name: &str) -> bool {
+    const VECTORS: [&str; 11] = [
+        "indkey",
+        "indclass",
+        "indcollation",
+        "indoption",
+        "partattrs",
+        "partclass",
+        "partcollation",
+        "prattrs",
+        "proargtypes",
+        "stxkeys",
+        "tgattr",
+    ];
+    VECTORS.contains(&name)
 }
 
 /// The operator that `OPERATOR(pg_catalog.~)` means.

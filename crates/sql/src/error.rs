@@ -74,6 +74,7 @@ pub mod state {
     pub const DUPLICATE_SCHEMA: SqlState = SqlState("42P06");
     pub const DUPLICATE_TABLE: SqlState = SqlState("42P07");
     pub const INVALID_COLUMN_REFERENCE: SqlState = SqlState("42P10");
+    pub const INVALID_RECURSION: SqlState = SqlState("42P19");
     pub const INVALID_TABLE_DEFINITION: SqlState = SqlState("42P16");
     pub const INDETERMINATE_DATATYPE: SqlState = SqlState("42P18");
     pub const OUT_OF_MEMORY: SqlState = SqlState("53200");

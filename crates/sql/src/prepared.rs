@@ -370,6 +370,12 @@ impl Prepared {
         self.standing = standing;
     }
 
+    /// True for a query over the catalogs, where numbers of objects are bigint.
+    pub fn is_over_catalogs(&self) -> bool {
+        let Some(ast::Statement::Query(query)) = self.statement.sql() else { return false };
+        matches!(self.plan, Plan::Small(_)) && catalog::is_asked(query)
+    }
+
     /// The types of the parameters, in order.
     pub fn parameters(&self) -> &[Type] {
         &self.parameters

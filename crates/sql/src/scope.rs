@@ -37,6 +37,15 @@ pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
     }
 }
 
+/// What a column of the catalogs is beyond its type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// PostgreSQL's `int2vector` or `oidvector`, here an array: its elements are counted from 0, and shown apart by blanks.
+    Vector,
+    /// A row of `_pg_expandarray`, here an array of its `x` and `n`.
+    Pair,
+}
+
 #[derive(Debug, Clone)]
 struct Relation {
     name: String,
@@ -56,6 +65,7 @@ pub(crate) struct Scope {
     hidden: Vec<usize>,
     /// Columns that have to be named: no `*` shows them.
     system: Vec<usize>,
+    marks: Vec<(usize, Mark)>,
 }
 
 impl Scope {
@@ -83,6 +93,7 @@ impl Scope {
         }
         self.hidden.extend(other.hidden.iter().map(|column| column + width));
         self.system.extend(other.system.iter().map(|column| column + width));
+        self.marks.extend(other.marks.iter().map(|(column, mark)| (column + width, *mark)));
         Ok(())
     }
 
@@ -141,6 +152,15 @@ impl Scope {
     /// No `*` shows this column from now on.
     pub(crate) fn withhold(&mut self, column: usize) {
         self.system.push(column);
+    }
+
+    /// Says what a column is beyond its type.
+    pub(crate) fn mark(&mut self, column: usize, mark: Mark) {
+        self.marks.push((column, mark));
+    }
+
+    pub(crate) fn mark_of(&self, column: usize) -> Option<Mark> {
+        self.marks.iter().find(|(marked, _)| *marked == column).map(|(_, mark)| *mark)
     }
 
     /// Number and type of a column; `None` when there is none.

@@ -18,6 +18,29 @@ from servers import Server, binary  # noqa: E402
 PATIENCE = 120
 
 
+#: Of everything that a dump has to bring back something.
+SHOP = r"""
+    CREATE TABLE authors (id serial PRIMARY KEY, name varchar(60) NOT NULL UNIQUE, born date,
+        CONSTRAINT authors_named CHECK (name <> ''));
+    CREATE TABLE books (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, title text NOT NULL, price numeric(8,2) DEFAULT 0 NOT NULL,
+        printed timestamptz DEFAULT now(), author_id integer NOT NULL REFERENCES authors (id) ON DELETE CASCADE, tags text[],
+        CONSTRAINT books_price CHECK (price >= 0));
+    CREATE INDEX books_author ON books (author_id);
+    CREATE UNIQUE INDEX books_title ON books (lower(title)) WHERE price > 0;
+    CREATE INDEX books_two ON books (price DESC, printed DESC NULLS LAST);
+    CREATE TABLE "Odd ""one" ("select" integer, b boolean DEFAULT true, r real DEFAULT 1.5, d double precision,
+        u uuid DEFAULT gen_random_uuid(), y bytea, j json, t time, ts timestamp, sm smallint, c text DEFAULT 'it''s');
+    CREATE VIEW dear AS SELECT b.title, a.name FROM books b JOIN authors a ON a.id = b.author_id WHERE b.price > 10;
+    CREATE SEQUENCE tickets START WITH 100 INCREMENT BY 5 MAXVALUE 1000 CYCLE;
+    COMMENT ON TABLE books IS 'what is on the shelves';
+    COMMENT ON COLUMN books.tags IS 'words; it''s free';
+    INSERT INTO authors (name, born) VALUES ('Ann', '1970-01-02'), ('Böb', NULL);
+    INSERT INTO books (title, price, printed, author_id, tags) VALUES ('One', 12.5, '2024-02-29 12:00Z', 1, '{a,"b c",NULL}'),
+        (E'Two\tx\\', 0, NULL, 2, NULL);
+    INSERT INTO "Odd ""one" ("select", u, y, j) VALUES (1, '00112233-4455-6677-8899-aabbccddeeff', '\x00ff', '{"a": 1}');
+"""
+
+
 class Programs(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -66,6 +89,27 @@ class Programs(unittest.TestCase):
         self.assertIn("ERROR:  23505", said)
         said, code = self.psql("-At", "-v", "FETCH_COUNT=0", "-c", "\\conninfo")
         self.assertEqual(code, 0, said)
+
+    def dumped(self, *options):
+        """What pg_dump writes, without comments and its random key."""
+        said, code = self.program("pg_dump", *options)
+        self.assertEqual(code, 0, said)
+        return [line for line in said.splitlines() if line and not line.startswith(("--", "\\restrict", "\\unrestrict"))]
+
+    def test_pg_dump(self):
+        if shutil.which("pg_dump") is None:
+            self.skipTest("pg_dump is not installed")
+        with Server(binary(), listen="off", options=["--postgres-listen", "127.0.0.1:0"]) as first:
+            self.host, self.port = first.postgres.rsplit(":", 1)
+            said, code = self.psql("-q", stdin=SHOP)
+            self.assertEqual((said, code), ("", 0))
+            schema = self.dumped("--schema-only", "--no-owner")
+        self.assertIn("CREATE TABLE public.books (", schema)
+        with Server(binary(), listen="off", options=["--postgres-listen", "127.0.0.1:0"]) as second:
+            self.host, self.port = second.postgres.rsplit(":", 1)
+            said, code = self.psql("-q", stdin="\n".join(schema))
+            self.assertEqual(code, 0, said)
+            self.assertEqual(self.dumped("--schema-only", "--no-owner"), schema)
 
     def test_pg_isready(self):
         said, code = self.program("pg_isready")

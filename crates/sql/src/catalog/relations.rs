@@ -162,12 +162,14 @@ relations! {
     "pg_tablespace" 1213 "oid:o spcname spcowner:o spcacl:T spcoptions:T" => |_| {
         vec![row![1663_i64, "pg_default", OWNER, Value::Null, Value::Null]]
     };
+    "pg_largeobject_metadata" 2995 "oid:o lomowner:o lomacl:T" => none;
     "pg_foreign_table" 3118 "ftrelid:o ftserver:o ftoptions:T" => none;
     "pg_foreign_server" 1417 "oid:o srvname srvowner:o srvfdw:o srvtype srvversion srvacl:T srvoptions:T" => none;
     "pg_partitioned_table" 3350 "partrelid:o partstrat partnatts:s partdefid:o partattrs:S partclass:O partcollation:O \
         partexprs" => none;
     "pg_event_trigger" 3466 "oid:o evtname evtevent evtowner:o evtfoid:o evtenabled evttags:T" => none;
-    "pg_operator" 2617 "oid:o oprname oprnamespace:o oprowner:o oprkind oprleft:o oprright:o oprresult:o" => none;
+    "pg_operator" 2617 "oid:o oprname oprnamespace:o oprowner:o oprkind oprcanmerge:b oprcanhash:b oprleft:o oprright:o \
+        oprresult:o oprcom:o oprnegate:o oprcode:o oprrest oprjoin" => none;
     "pg_opclass" 2616 "oid:o opcmethod:o opcname opcnamespace:o opcowner:o opcfamily:o opcintype:o opcdefault:b \
         opckeytype:o" => none;
     "pg_cast" 2605 "oid:o castsource:o casttarget:o castfunc:o castcontext castmethod" => none;

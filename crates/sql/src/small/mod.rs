@@ -6,20 +6,22 @@
 //! ```
 //! Which path is taken: a query that names a relation of `pg_catalog` or `information_schema`, in whatever part of it, comes here
 //! ([`crate::catalog::is_asked`]); every other goes by keys or to the query engine. So what PostgreSQL's clients ask is answered in a
-//! millisecond, with correlated subqueries wherever they stand, LATERAL and functions in the select list, which the engine has not.
+//! millisecond, with correlated subqueries wherever they stand, LATERAL, functions in the select list, WITH RECURSIVE and
+//! row_number(), some of which the engine has not.
 //! Tables may stand beside catalogs; they are read whole. All is held within the statement's budget.
 
 mod plan;
 mod rows;
 mod run;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ropewalk::tables::{Table, Type};
 
 use crate::exec::Record;
 use crate::expr::Expr;
 use crate::plan::{Asked, Groups, Order, ResultColumn};
+use crate::scope::Mark;
 
 pub(crate) use plan::Named;
 pub(crate) use rows::SetFunction;
@@ -32,14 +34,31 @@ pub(crate) struct Node {
     order: Vec<Order>,
     limit: Option<Expr>,
     offset: Option<Expr>,
+    /// Columns that are more than their type says.
+    marks: Vec<(usize, Mark)>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Body {
     Select(Box<Select>),
     Values(Vec<Vec<Expr>>),
-    Set { op: SetOp, all: bool, left: Box<Node>, right: Box<Node> },
+    Set {
+        op: SetOp,
+        all: bool,
+        left: Box<Node>,
+        right: Box<Node>,
+    },
+    /// WITH RECURSIVE: what `base` answers, then what `step` answers over the rows that came last, until there are none.
+    Recursive {
+        base: Box<Node>,
+        step: Box<Node>,
+        all: bool,
+        last: Last,
+    },
 }
+
+/// The rows that the step of a recursion reads: set before each, by whoever runs it.
+pub(crate) type Last = Arc<Mutex<Arc<Vec<Record>>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SetOp {
@@ -81,6 +100,8 @@ enum Source {
     Made(Arc<Vec<Record>>),
     Table(Table),
     Query(Inner),
+    /// In the step of a recursion.
+    Last(Last),
     /// Evaluated for the rows before it; with a number when true.
     Function(SetFunction, Vec<Expr>, bool),
 }
@@ -90,7 +111,17 @@ enum Source {
 enum Output {
     One(Expr),
     /// As many rows as it answers.
-    Many(SetFunction, Vec<Expr>),
+    Many(SetFunction, Vec<Expr>, Take),
+    /// `row_number()` within a partition, in an order.
+    Number(Vec<Expr>, Vec<Order>),
+}
+
+/// What of the rows of a function becomes a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Take {
+    Column(usize),
+    /// All of a [`Mark::Pair`].
+    Pair,
 }
 
 /// A query within a query. Its columns of the query around are [`Expr::Outer`].
@@ -116,12 +147,12 @@ impl PartialEq for Inner {
 impl Node {
     /// Calls `each` for every expression directly in it, not in queries within.
     fn each_expr(&mut self, each: &mut dyn FnMut(&mut Expr)) {
-        let Self { body, columns: _, order, limit, offset } = self;
+        let Self { body, columns: _, order, limit, offset, marks: _ } = self;
         order.iter_mut().for_each(|order| each(&mut order.expr));
         limit.iter_mut().chain(offset).for_each(&mut *each);
         match body {
             Body::Values(rows) => rows.iter_mut().flatten().for_each(each),
-            Body::Set { left, right, .. } => {
+            Body::Set { left, right, .. } | Body::Recursive { base: left, step: right, .. } => {
                 left.each_expr(each);
                 right.each_expr(each);
             }
@@ -146,7 +177,11 @@ impl Node {
                 for output in output {
                     match output {
                         Output::One(expr) => each(expr),
-                        Output::Many(_, arguments) => arguments.iter_mut().for_each(&mut *each),
+                        Output::Many(_, arguments, _) => arguments.iter_mut().for_each(&mut *each),
+                        Output::Number(partition, order) => {
+                            partition.iter_mut().for_each(&mut *each);
+                            order.iter_mut().for_each(|order| each(&mut order.expr));
+                        }
                     }
                 }
             }
@@ -157,7 +192,7 @@ impl Node {
     fn each_inner(&mut self, each: &mut dyn FnMut(&mut Inner)) {
         match &mut self.body {
             Body::Values(_) => {}
-            Body::Set { left, right, .. } => {
+            Body::Set { left, right, .. } | Body::Recursive { base: left, step: right, .. } => {
                 left.each_inner(each);
                 right.each_inner(each);
             }

@@ -3,18 +3,19 @@
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use super::{Body, From, Inner, Node, Output, Select, SetFunction, SetOp, Source};
+use super::{Body, From, Inner, Last, Node, Output, Select, SetFunction, SetOp, Source, Take};
 use crate::arith::Compare;
 use crate::bind::{Binder, Typed, negated_if};
 use crate::bind_catalog::is_vector;
 use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
+use crate::function::Function;
 use crate::plan::{
     Asked, Groups, Order, Planner, ResultColumn, label, limit_and_offset, nothing_but_a_query,
     nothing_but_a_select, split, unsupported,
 };
-use crate::scope::{Scope, folded, parts, table_name};
+use crate::scope::{Mark, Scope, folded, parts, table_name};
 use crate::types::{common, type_name};
 
 /// Queries of WITH that are in reach.
@@ -23,7 +24,14 @@ pub(crate) struct Named {
     name: String,
     columns: Vec<String>,
     query: ast::Query,
+    /// It reads itself: what it answers is found by steps.
+    is_recursive: bool,
+    /// While its step is planned: what that reads.
+    last: Option<(Last, Vec<(String, Type)>)>,
 }
+
+/// What FROM names: its rows, its name, its columns, and what those are beyond their types.
+type Found = (Source, String, Vec<(String, Type)>, Vec<(usize, Mark)>);
 
 impl Planner<'_> {
     /// Plans a query whose rows all fit in memory.
@@ -36,18 +44,23 @@ impl Planner<'_> {
         let node = self.small_query(query);
         self.named.truncate(known);
         self.is_small = was_small;
-        node
+        let mut node = node?;
+        if !was_small {
+            node.show_marks()?;
+        }
+        Ok(node)
     }
 
     fn small_query(&mut self, query: &ast::Query) -> Result<Node> {
         self.check_depth()?;
         if let Some(with) = &query.with {
             for cte in &with.cte_tables {
-                if with.recursive && cte.query.to_string().to_lowercase().contains(&folded(&cte.alias.name)) {
-                    return Err(unsupported("WITH RECURSIVE"));
-                }
+                let name = folded(&cte.alias.name);
                 self.named.push(Named {
-                    name: folded(&cte.alias.name),
+                    // A name that only stands in it as a column or a text makes a recursion that ends at once.
+                    is_recursive: with.recursive && cte.query.to_string().to_lowercase().contains(&name),
+                    last: None,
+                    name,
                     columns: cte.alias.columns.iter().map(|column| folded(&column.name)).collect(),
                     query: (*cte.query).clone(),
                 });
@@ -169,10 +182,14 @@ impl Planner<'_> {
         }
         let mut aggregates = Vec::new();
         let mut output = Vec::new();
+        let mut marks = Vec::new();
         let mut projected: Vec<(Expr, ResultColumn)> = Vec::new();
         for item in &select.projection {
             match self.many(item, &scope)? {
                 Some((many, column)) => {
+                    if matches!(many, Output::Many(.., Take::Pair)) {
+                        marks.push((output.len(), Mark::Pair));
+                    }
                     // It cannot be ordered or grouped by: no expression stands for it.
                     projected.push((Expr::Column(usize::MAX - output.len()), column));
                     output.push(many);
@@ -181,6 +198,9 @@ impl Planner<'_> {
                     for (expr, column) in
                         self.projection(std::slice::from_ref(item), &scope, &mut aggregates)?
                     {
+                        if let Some(mark) = Binder::new(self, &scope, "SELECT").mark_of(&expr) {
+                            marks.push((output.len(), mark));
+                        }
                         projected.push((expr.clone(), column));
                         output.push(Output::One(expr));
                     }
@@ -211,6 +231,15 @@ impl Planner<'_> {
         for expr in on {
             distinct_on.push(self.group_key(expr, &scope, &projected)?.0);
         }
+        for expr in orders.iter().map(|order| &order.expr).chain(&group_keys).chain(&distinct_on) {
+            let mut is_made = false;
+            expr.columns(&mut |column| is_made |= column > usize::MAX / 2);
+            if is_made {
+                return Err(unsupported(
+                    "ORDER BY or GROUP BY of a function that answers rows, and of row_number()",
+                ));
+            }
+        }
         let columns: Vec<ResultColumn> = projected.into_iter().map(|(_, column)| column).collect();
         let grouped = !keys.is_empty() || !aggregates.is_empty() || having.is_some();
         let groups = if grouped {
@@ -225,7 +254,11 @@ impl Planner<'_> {
             for output in &mut output {
                 match output {
                     Output::One(expr) => over(expr)?,
-                    Output::Many(_, arguments) => arguments.iter_mut().try_for_each(&mut over)?,
+                    Output::Many(_, arguments, _) => arguments.iter_mut().try_for_each(&mut over)?,
+                    Output::Number(partition, order) => {
+                        partition.iter_mut().try_for_each(&mut over)?;
+                        order.iter_mut().try_for_each(|order| over(&mut order.expr))?;
+                    }
                 }
             }
             orders.iter_mut().try_for_each(|order| over(&mut order.expr))?;
@@ -238,26 +271,66 @@ impl Planner<'_> {
         };
         let constant = place(&mut from, conjuncts);
         let select = Select { from, constant, groups, output, order: orders, is_distinct, distinct_on };
-        Ok(Node::new(Body::Select(Box::new(select)), columns))
+        Ok(Node { marks, ..Node::new(Body::Select(Box::new(select)), columns) })
     }
 
-    /// A function of the select list that answers rows.
+    /// A function of the select list that answers rows, or a field of those; or `row_number()`.
     fn many(&mut self, item: &ast::SelectItem, scope: &Scope) -> Result<Option<(Output, ResultColumn)>> {
         let (expr, name) = match item {
             ast::SelectItem::UnnamedExpr(expr) => (expr, label(expr)),
             ast::SelectItem::ExprWithAlias { expr, alias } => (expr, folded(alias)),
             _ => return Ok(None),
         };
-        let ast::Expr::Function(function) = expr else { return Ok(None) };
+        let (called, field) = match expr {
+            ast::Expr::CompoundFieldAccess { root, access_chain } => match (&**root, access_chain.as_slice())
+            {
+                (ast::Expr::Nested(inner), [ast::AccessExpr::Dot(ast::Expr::Identifier(field))]) => {
+                    (&**inner, Some(folded(field)))
+                }
+                _ => return Ok(None),
+            },
+            expr => (expr, None),
+        };
+        let ast::Expr::Function(function) = called else { return Ok(None) };
         let called = parts(&function.name)?.pop().unwrap_or_default();
+        if called == "row_number"
+            && field.is_none()
+            && let Some(ast::WindowType::WindowSpec(spec)) = &function.over
+        {
+            let number = self.numbered(spec, scope)?;
+            return Ok(Some((number, ResultColumn { name, ty: Type::INT8 })));
+        }
         if !SetFunction::is_known(&called) {
             return Ok(None);
         }
         let Some((function, arguments)) = self.set_function(&called, &function.args, scope)? else {
             return Ok(None);
         };
-        let ty = function.columns(&name).first().map_or(Type::TEXT, |(_, ty)| *ty);
-        Ok(Some((Output::Many(function, arguments), ResultColumn { name, ty })))
+        let columns = function.columns(&name);
+        let (take, ty) = match &field {
+            None if function == SetFunction::ExpandArray => (Take::Pair, Type::INT8.array()),
+            None => (Take::Column(0), columns.first().map_or(Type::TEXT, |(_, ty)| *ty)),
+            Some(field) => {
+                let found = columns.iter().position(|(column, _)| column == field);
+                let unknown = || crate::scope::unknown_column(None, field);
+                let place = found.ok_or_else(unknown)?;
+                (Take::Column(place), columns.get(place).map_or(Type::TEXT, |(_, ty)| *ty))
+            }
+        };
+        Ok(Some((Output::Many(function, arguments, take), ResultColumn { name, ty })))
+    }
+
+    fn numbered(&mut self, spec: &ast::WindowSpec, scope: &Scope) -> Result<Output> {
+        if spec.window_name.is_some() || spec.window_frame.is_some() {
+            return Err(unsupported("a window with a name or a frame"));
+        }
+        let mut binder = Binder::new(self, scope, "OVER");
+        let mut partition = Vec::new();
+        for expr in &spec.partition_by {
+            partition.push(binder.bind_closed(expr)?.0);
+        }
+        let order: Result<Vec<Order>> = spec.order_by.iter().map(|item| binder.order_item(item)).collect();
+        Ok(Output::Number(partition, order?))
     }
 
     fn set_function(
@@ -271,22 +344,22 @@ impl Planner<'_> {
             ast::FunctionArguments::None => &[],
             ast::FunctionArguments::Subquery(_) => return Ok(None),
         };
-        let mut bound = Vec::new();
+        let (mut bound, mut marks) = (Vec::new(), Vec::new());
         for argument in list {
             match argument {
                 ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => {
-                    bound.push(Binder::new(self, scope, "a function").bind(expr)?);
+                    let mut binder = Binder::new(self, scope, "a function");
+                    let typed = binder.bind(expr)?;
+                    marks.push(binder.mark_of(&typed.expr));
+                    bound.push(typed);
                 }
                 other => return Err(unsupported(format!("the argument {other}"))),
             }
         }
         let types: Vec<Option<Type>> = bound.iter().map(|typed| typed.ty).collect();
         let Some((mut function, wanted)) = SetFunction::resolve(name, &types)? else { return Ok(None) };
-        if let (
-            SetFunction::GenerateSubscripts(first),
-            Some(ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(of))),
-        ) = (&mut function, list.first())
-            && is_vector(of)
+        if let (SetFunction::GenerateSubscripts(first), Some(Some(Mark::Vector))) =
+            (&mut function, marks.first())
         {
             *first = 0;
         }
@@ -347,9 +420,11 @@ impl Planner<'_> {
         from: &mut Vec<From>,
         is_outer: bool,
     ) -> Result<()> {
+        let mut marks = Vec::new();
         let (source, alias, name, mut columns) = match factor {
             ast::TableFactor::Table { name, alias, args: None, with_ordinality: false, .. } => {
-                let (source, name, columns) = self.small_named(name)?;
+                let (source, name, columns, found) = self.small_named(name)?;
+                marks = found;
                 (source, alias, name, columns)
             }
             ast::TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {
@@ -395,6 +470,7 @@ impl Planner<'_> {
                 let around = if *lateral { scope.clone() } else { Scope::default() };
                 let node = self.within(&around, |planner| planner.small(subquery))?;
                 let columns = node.columns.iter().map(|c| (c.name.clone(), c.ty)).collect();
+                marks.clone_from(&node.marks);
                 let inner = Inner::new(node, Asked::List, None, Type::TEXT);
                 (Source::Query(inner), alias, String::new(), columns)
             }
@@ -432,6 +508,7 @@ impl Planner<'_> {
         let has_system =
             matches!(source, Source::Made(_)) && columns.last().is_some_and(|(name, _)| name == "tableoid");
         let start = scope.add(shown, columns)?;
+        marks.into_iter().for_each(|(place, mark)| scope.mark(start + place, mark));
         if has_system {
             scope.withhold(start + width - 1);
         }
@@ -439,15 +516,21 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn small_named(&mut self, name: &ast::ObjectName) -> Result<(Source, String, Vec<(String, Type)>)> {
+    fn small_named(&mut self, name: &ast::ObjectName) -> Result<Found> {
         let written = parts(name)?;
         if let [only] = written.as_slice()
             && let Some(place) = self.named.iter().rposition(|named| named.name == *only)
             && let Some(named) = self.named.get(place).cloned()
         {
+            if let Some((last, columns)) = named.last {
+                return Ok((Source::Last(last), named.name, columns, Vec::new()));
+            }
             // It sees the queries before it, and not itself.
             let later = self.named.split_off(place);
-            let node = self.within(&Scope::default(), |planner| planner.small(&named.query));
+            let node = self.within(&Scope::default(), |planner| match named.is_recursive {
+                true => planner.small_recursive(&named),
+                false => planner.small(&named.query),
+            });
             self.named.extend(later);
             let node = node?;
             let mut columns: Vec<(String, Type)> =
@@ -455,14 +538,59 @@ impl Planner<'_> {
             for (column, given) in columns.iter_mut().zip(named.columns) {
                 column.0 = given;
             }
-            return Ok((Source::Query(Inner::new(node, Asked::List, None, Type::TEXT)), named.name, columns));
+            let marks = node.marks.clone();
+            let inner = Inner::new(node, Asked::List, None, Type::TEXT);
+            return Ok((Source::Query(inner), named.name, columns, marks));
         }
         if let Some((name, columns, rows)) = self.catalog_relation(&written)? {
-            return Ok((Source::Made(rows), name, columns));
+            let vector = |(place, (name, _)): (usize, &(String, Type))| {
+                is_vector(name).then_some((place, Mark::Vector))
+            };
+            let marks = columns.iter().enumerate().filter_map(vector).collect();
+            return Ok((Source::Made(rows), name, columns, marks));
         }
         let (table, schema) = self.table(name)?;
         let columns = schema.columns().iter().map(|c| (c.name().to_owned(), c.column_type())).collect();
-        Ok((Source::Table(table), table_name(name)?, columns))
+        Ok((Source::Table(table), table_name(name)?, columns, Vec::new()))
+    }
+
+    /// A query of WITH RECURSIVE that reads itself: `base UNION [ALL] step`.
+    fn small_recursive(&mut self, named: &Named) -> Result<Node> {
+        let ast::SetExpr::SetOperation { op: ast::SetOperator::Union, set_quantifier, left, right } =
+            named.query.body.as_ref()
+        else {
+            let message = format!(
+                "recursive query \"{}\" does not have the form non-recursive-term UNION [ALL] recursive-term",
+                named.name
+            );
+            return Err(SqlError::new(state::INVALID_RECURSION, message));
+        };
+        let is_more = named.query.with.is_some()
+            || named.query.order_by.is_some()
+            || named.query.limit_clause.is_some();
+        if is_more {
+            return Err(unsupported("WITH, ORDER BY or LIMIT in a recursive query"));
+        }
+        nothing_but_a_query(&named.query)?;
+        let all = *set_quantifier == ast::SetQuantifier::All;
+        let base = self.small_set_expr(left)?;
+        let mut columns: Vec<(String, Type)> = base.columns.iter().map(|c| (c.name.clone(), c.ty)).collect();
+        for (column, given) in columns.iter_mut().zip(&named.columns) {
+            column.0.clone_from(given);
+        }
+        let last = Last::default();
+        self.named.push(Named { last: Some((last.clone(), columns)), ..named.clone() });
+        let step = self.small_set_expr(right);
+        self.named.pop();
+        let mut step = step?;
+        if step.columns.len() != base.columns.len() {
+            let message = "each UNION query must have the same number of columns";
+            return Err(SqlError::new(state::SYNTAX_ERROR, message));
+        }
+        step.cast_to(&base.columns);
+        let shown = base.columns.clone();
+        let (base, step) = (Box::new(base), Box::new(step));
+        Ok(Node::new(Body::Recursive { base, step, all, last }, shown))
     }
 
     /// Plans with one more query around.
@@ -543,7 +671,24 @@ impl Binder<'_, '_> {
 
 impl Node {
     fn new(body: Body, columns: Vec<ResultColumn>) -> Self {
-        Self { body, columns, order: Vec::new(), limit: None, offset: None }
+        Self { body, columns, order: Vec::new(), limit: None, offset: None, marks: Vec::new() }
+    }
+
+    /// Makes its columns answer what clients are shown: vectors as PostgreSQL writes them.
+    fn show_marks(&mut self) -> Result<()> {
+        for (place, mark) in std::mem::take(&mut self.marks) {
+            let Body::Select(select) = &mut self.body else { continue };
+            match (mark, select.output.get_mut(place), self.columns.get_mut(place)) {
+                (Mark::Pair, ..) => return Err(unsupported("a result of rows with two fields")),
+                (Mark::Vector, Some(Output::One(expr)), Some(column)) => {
+                    let inner = std::mem::replace(expr, Expr::Const(Value::Null));
+                    *expr = Expr::Call(Function::ArrayToString, vec![inner, Expr::Const(Value::text(" "))]);
+                    column.ty = Type::TEXT;
+                }
+                (Mark::Vector, ..) => {}
+            }
+        }
+        Ok(())
     }
 
     /// True when a column is NULL in so many words.
@@ -553,7 +698,7 @@ impl Node {
                 matches!(select.output.get(place), Some(Output::One(Expr::Const(Value::Null))))
             }
             Body::Set { left, right, .. } => left.is_null(place) && right.is_null(place),
-            Body::Values(_) => false,
+            Body::Values(_) | Body::Recursive { .. } => false,
         }
     }
 
@@ -576,7 +721,7 @@ impl Node {
                     }
                 }
                 Body::Values(rows) => rows.iter_mut().filter_map(|row| row.get_mut(place)).for_each(cast),
-                Body::Set { left, right, .. } => {
+                Body::Set { left, right, .. } | Body::Recursive { base: left, step: right, .. } => {
                     let mut types = left.columns.clone();
                     if let Some(slot) = types.get_mut(place) {
                         slot.ty = column.ty;

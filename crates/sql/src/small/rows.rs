@@ -25,6 +25,10 @@ pub(crate) enum SetFunction {
     },
     RegexpMatches,
     StringToTable,
+    /// `information_schema._pg_expandarray`: the elements with their numbers.
+    ExpandArray,
+    /// `pg_options_to_table`: nothing has options here.
+    Options,
     /// One that never answers a row here.
     Nothing(Type),
 }
@@ -75,7 +79,11 @@ impl SetFunction {
             ("regexp_matches", 2) => (Self::RegexpMatches, vec![Type::TEXT; 2]),
             ("string_to_table", 2) => (Self::StringToTable, vec![Type::TEXT; 2]),
             ("pg_partition_ancestors", 1) => (Self::Nothing(Type::INT8), vec![Type::INT8]),
-            ("pg_options_to_table", 1) => (Self::Nothing(Type::TEXT), vec![first.unwrap_or(Type::TEXT)]),
+            ("pg_options_to_table", 1) => (Self::Options, vec![first.unwrap_or(Type::TEXT)]),
+            ("_pg_expandarray", 1) => match first {
+                Some(array @ Type::Array(_)) => (Self::ExpandArray, vec![array]),
+                _ => return Err(refused()),
+            },
             _ => return Ok(None),
         };
         Ok(Some(found))
@@ -95,6 +103,8 @@ impl SetFunction {
                 vec![("key".into(), Type::TEXT), ("value".into(), value)]
             }
             Self::RegexpMatches => vec![(name.to_owned(), Type::TEXT.array())],
+            Self::ExpandArray => vec![("x".into(), Type::INT8), ("n".into(), Type::INT8)],
+            Self::Options => vec![("option_name".into(), Type::TEXT), ("option_value".into(), Type::TEXT)],
         }
     }
 
@@ -184,7 +194,14 @@ impl SetFunction {
             (Self::StringToTable, _) => {
                 text(0).split(text(1)).try_for_each(|part| push(vec![Value::text(part.to_owned())]))?;
             }
-            (Self::Nothing(_), _) => {}
+            (Self::ExpandArray, [Value::Array(array)]) => {
+                for (item, number) in array.iter().zip(1_i64..) {
+                    let item =
+                        item.map_err(|error| SqlError::new(state::DATA_CORRUPTED, error.to_string()))?;
+                    push(vec![item.as_integer().map_or(Value::Null, Value::Int8), Value::Int8(number)])?;
+                }
+            }
+            (Self::Nothing(_) | Self::Options, _) => {}
             _ => {
                 let types: Vec<String> =
                     arguments.iter().filter_map(Value::value_type).map(type_name).collect();
@@ -212,6 +229,7 @@ impl SetFunction {
                 | "regexp_matches"
                 | "string_to_table"
                 | "pg_partition_ancestors"
+                | "_pg_expandarray"
         )
     }
 }

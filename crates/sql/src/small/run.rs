@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ropewalk::tables::{KeyRange, Value};
 
-use super::{Body, From, Inner, Node, Output, Select, SetOp, Source};
+use super::{Body, From, Inner, Last, Node, Output, Select, SetOp, Source, Take};
 use crate::access::Access;
 use crate::arith::{Compare, put_identity, sort_order};
 use crate::budget::{Budget, row_bytes};
@@ -39,7 +39,7 @@ impl Node {
         });
         failed?;
         match &mut self.body {
-            Body::Set { left, right, .. } => {
+            Body::Set { left, right, .. } | Body::Recursive { base: left, step: right, .. } => {
                 left.fill(access, budget)?;
                 right.fill(access, budget)
             }
@@ -63,6 +63,7 @@ impl Node {
                 let row = |row: &Vec<Expr>| row.iter().map(|expr| expr.constant(cx)).collect::<Result<Row>>();
                 values.iter().map(row).collect::<Result<_>>()?
             }
+            Body::Recursive { base, step, all, last } => recursion(base, step, *all, last, cx, budget)?,
             Body::Set { op, all, left, right } => {
                 combined(*op, *all, left.run(cx, budget)?, right.run(cx, budget)?, budget)?
             }
@@ -147,6 +148,55 @@ fn combined(
     Ok(rows)
 }
 
+/// The rows of `base`, then those of `step` over the rows that came last, until none come. Without ALL each row comes once.
+fn recursion(
+    base: &Node,
+    step: &Node,
+    all: bool,
+    last: &Last,
+    cx: &Context<'_>,
+    budget: &Budget,
+) -> Result<Vec<Record>> {
+    let mut seen: HashSet<Vec<u8>> = HashSet::new();
+    let mut rows = Vec::new();
+    let mut came = base.run(cx, budget)?;
+    loop {
+        came.retain(|row| all || seen.insert(identity(row)));
+        if came.is_empty() {
+            return Ok(rows);
+        }
+        cx.interrupt.check(cx.env)?;
+        came.iter().try_for_each(|row| budget.take_row(row))?;
+        rows.extend(came.iter().cloned());
+        *last.lock().unwrap_or_else(|held| held.into_inner()) = Arc::new(came);
+        came = step.run(cx, budget)?;
+    }
+}
+
+/// For each row its number within its partition.
+fn numbers(partition: &[Expr], order: &[Order], sources: &[Row], cx: &Context<'_>) -> Result<Vec<i64>> {
+    let mut keyed = Vec::with_capacity(sources.len());
+    for (place, source) in (0_i64..).zip(sources) {
+        keyed.push((keys(order, cx, source)?, vec![Value::Int8(place)]));
+    }
+    let mut counts: HashMap<Vec<u8>, i64> = HashMap::new();
+    let mut numbers = vec![0; sources.len()];
+    for row in sorted(keyed, order) {
+        let place = row.first().and_then(Value::as_integer).and_then(|place| usize::try_from(place).ok());
+        let Some((place, source)) = place.and_then(|place| Some((place, sources.get(place)?))) else {
+            continue;
+        };
+        let part: Result<Row> =
+            partition.iter().map(|expr| Ok(expr.eval(cx, source)?.into_owned())).collect();
+        let count = counts.entry(identity(&part?)).or_default();
+        *count += 1;
+        if let Some(number) = numbers.get_mut(place) {
+            *number = *count;
+        }
+    }
+    Ok(numbers)
+}
+
 fn keys(orders: &[Order], cx: &Context<'_>, input: &dyn Input) -> Result<Row> {
     orders.iter().map(|order| Ok(order.expr.eval(cx, input)?.into_owned())).collect()
 }
@@ -180,10 +230,21 @@ impl Select {
         if let Some(groups) = &self.groups {
             sources = exec::grouped(groups, sources, cx, budget)?;
         }
+        let mut numbered = Vec::with_capacity(self.output.len());
+        for output in &self.output {
+            numbered.push(match output {
+                Output::Number(partition, order) => numbers(partition, order, &sources, cx)?,
+                _ => Vec::new(),
+            });
+        }
         let mut keyed: Vec<(Row, Record)> = Vec::new();
-        for source in &sources {
+        for (place, source) in sources.iter().enumerate() {
             let order = keys(&self.order, cx, source)?;
-            for row in self.outputs(source, cx, budget)? {
+            let number =
+                |output: usize| numbered.get(output).and_then(|numbers: &Vec<i64>| numbers.get(place));
+            for row in
+                self.outputs(source, &|output| number(output).copied().unwrap_or_default(), cx, budget)?
+            {
                 budget.take_row(&row)?;
                 keyed.push((order.clone(), row));
             }
@@ -209,16 +270,23 @@ impl Select {
     }
 
     /// The rows of the result for one row of the sources: one, or as many as its functions answer.
-    fn outputs(&self, source: &Row, cx: &Context<'_>, budget: &Budget) -> Result<Vec<Record>> {
+    fn outputs(
+        &self,
+        source: &Row,
+        number: &dyn Fn(usize) -> i64,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Vec<Record>> {
         let mut columns: Vec<(bool, Vec<Value<'static>>)> = Vec::with_capacity(self.output.len());
-        for output in &self.output {
+        for (place, output) in self.output.iter().enumerate() {
             columns.push(match output {
+                Output::Number(..) => (false, vec![Value::Int8(number(place))]),
                 Output::One(expr) => (false, vec![expr.eval(cx, source)?.into_owned()]),
-                Output::Many(function, arguments) => {
+                Output::Many(function, arguments, take) => {
                     let arguments: Result<Row> =
                         arguments.iter().map(|expr| Ok(expr.eval(cx, source)?.into_owned())).collect();
                     let rows = function.rows(&arguments?, budget)?;
-                    (true, rows.into_iter().filter_map(|row| row.into_iter().next()).collect())
+                    (true, rows.into_iter().map(|row| taken(row, *take)).collect::<Result<_>>()?)
                 }
             });
         }
@@ -231,6 +299,17 @@ impl Select {
             columns.iter().map(value).collect()
         };
         Ok((0..many.unwrap_or(1)).map(row).collect())
+    }
+}
+
+/// What of a function's row becomes a column.
+fn taken(row: Record, take: Take) -> Result<Value<'static>> {
+    match take {
+        Take::Column(place) => Ok(row.into_iter().nth(place).unwrap_or(Value::Null)),
+        Take::Pair => {
+            let array = ropewalk::tables::Array::new(ropewalk::tables::Scalar::Int8, row);
+            Ok(Value::Array(array.map_err(|_| crate::expr::bug("numbers that make no array"))?))
+        }
     }
 }
 
@@ -297,6 +376,7 @@ impl Join<'_> {
     ) -> Result<Vec<Record>> {
         let made = match &from.source {
             Source::Made(rows) => rows.clone(),
+            Source::Last(rows) => rows.lock().unwrap_or_else(|held| held.into_inner()).clone(),
             Source::Query(inner) if inner.is_correlated => {
                 return Ok((*inner.rows(cx, &self.row, budget)?).clone());
             }

@@ -16,9 +16,9 @@ use std::net::SocketAddr;
 
 use ropewalk::Room;
 use ropewalk::tables::Value;
-use ropewalk_sql::{Does, Outcome, Prepared, Session, SqlError, Status, state};
+use ropewalk_sql::{Does, Outcome, Prepared, Session, Settings, SqlError, Status, state};
 use ropewalk_wire::{Caller, Right};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
@@ -81,9 +81,10 @@ where
 {
     let patience = shared.settings.opening_time;
     let (stream, startup) = match in_time(patience, opening::open(stream, tls)).await? {
-        Opened::Cancel(process, secret) => {
+        Opened::Cancel(mut stream, process, secret) => {
             shared.backends.cancel(process, secret);
-            return Ok(());
+            // Under TLS a client takes an end without goodbye for an attack.
+            return in_time(patience, async { Ok(stream.shutdown().await?) }).await;
         }
         Opened::Session(stream, startup) => (stream, startup),
     };
@@ -95,7 +96,6 @@ where
     };
     let mut channel = Channel::new(stream, bounds);
     let mut desk = Desk::new(Session::new(shared.service.database().clone()));
-    desk.session.announces();
     let begun = begin(shared, &mut channel, &mut desk, &startup, peer);
     let caller = match in_time(patience, begun).await? {
         Ok(caller) => caller,
@@ -162,6 +162,9 @@ where
         Ok(caller) => caller,
         Err(error) => return Ok(Err(error)),
     };
+    let who = Settings { user: startup.user.clone(), ..Settings::default() };
+    desk.session = Session::with_settings(shared.service.database().clone(), who);
+    desk.session.announces();
     let database = startup.database.as_deref().unwrap_or(DATABASE);
     if ![DATABASE, "postgres", startup.user.as_str()].contains(&database) {
         let message = format!("database \"{database}\" does not exist");
@@ -185,7 +188,7 @@ where
         out.message(b'R', |body| body.i32(0));
         let is_superuser = if self.caller.may(Right::Admin, None) { "on" } else { "off" };
         out.parameter_status("is_superuser", is_superuser);
-        out.parameter_status("session_authorization", self.caller.name());
+        out.parameter_status("session_authorization", &self.desk.session.settings().user);
         out.parameter_status("in_hot_standby", "off");
         out.parameter_status("default_transaction_read_only", "off");
         self.report();

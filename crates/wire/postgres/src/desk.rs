@@ -14,7 +14,7 @@ use ropewalk_sql::{Outcome, Prepared, ResultColumn, Session, SqlError, state};
 
 use crate::failure::{DUPLICATE_CURSOR, INVALID_CURSOR_NAME, PROTOCOL_VIOLATION};
 use crate::frame::{Bind, Format, Formats, Kind, Out};
-use crate::types::{oid_of, type_of};
+use crate::types::{oid_in_catalogs, oid_of, type_of};
 use crate::value;
 
 /// Prepared statements, and portals, of one connection.
@@ -36,6 +36,10 @@ impl Planned {
     pub(crate) fn new(prepared: Option<Prepared>) -> Statement {
         let columns = prepared.as_ref().and_then(Prepared::shape);
         Arc::new(Mutex::new(Self { prepared, columns }))
+    }
+
+    fn is_over_catalogs(&self) -> bool {
+        self.prepared.as_ref().is_some_and(Prepared::is_over_catalogs)
     }
 
     /// Plans anew what rests on old definitions; false when the answer would no longer be what the client expects.
@@ -174,7 +178,9 @@ impl Desk {
             let message = format!("more than {PORTALS_MAX} portals");
             return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("close some of them"));
         }
-        let portal = Portal { statement, params, formats: bind.results.clone(), ran: None };
+        let are_oids = lock(&statement).is_over_catalogs();
+        let formats = bind.results.clone().with_oids(are_oids);
+        let portal = Portal { statement, params, formats, ran: None };
         self.portals.insert(bind.portal.to_owned(), portal);
         self.out.empty(b'2');
         Ok(())
@@ -186,11 +192,13 @@ impl Desk {
                 let statement = self.statement(name)?.clone();
                 let planned = lock(&statement);
                 let parameters = planned.prepared.as_ref().map_or(&[][..], Prepared::parameters);
+                let formats = Formats::default().with_oids(planned.is_over_catalogs());
                 self.out.message(b't', |body| {
                     body.count(parameters.len());
-                    parameters.iter().for_each(|ty| body.i32(oid_of(*ty).oid.cast_signed()));
+                    let oid = if formats.are_oids { oid_in_catalogs } else { oid_of };
+                    parameters.iter().for_each(|ty| body.i32(oid(*ty).oid.cast_signed()));
                 });
-                self.out.row_description(planned.columns.as_deref(), &Formats::default());
+                self.out.row_description(planned.columns.as_deref(), &formats);
             }
             Kind::Portal => {
                 let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
@@ -244,7 +252,8 @@ impl Desk {
     /// Appends row `place` of an outcome to what is to be sent.
     pub(crate) fn put_row(&mut self, row: &[Value<'static>], formats: &Formats) -> Result<(), SqlError> {
         let format = |place: usize| -> Format { formats.of(place) };
-        value::put_row(&mut self.out, row.iter().enumerate().map(|(place, value)| (value, format(place))))
+        let values = row.iter().enumerate().map(|(place, value)| (value, format(place)));
+        value::put_row(&mut self.out, values, formats.are_oids)
     }
 }
 

@@ -12,7 +12,7 @@
 
 use ropewalk_sql::ResultColumn;
 
-use crate::types::oid_of;
+use crate::types::{oid_in_catalogs, oid_of};
 
 /// A message that is not what its tag says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -89,7 +89,11 @@ pub(crate) enum Format {
 
 /// The formats of several values: none is all text, one is for all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Formats(Vec<Format>);
+pub(crate) struct Formats {
+    each: Vec<Format>,
+    /// Arrays of bigint are arrays of oids: they come from the catalogs.
+    pub(crate) are_oids: bool,
+}
 
 impl Formats {
     fn read(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
@@ -99,18 +103,22 @@ impl Formats {
             1 => Ok(Format::Binary),
             _ => Err(Malformed("a format is neither text nor binary")),
         });
-        formats.collect::<Result<_, _>>().map(Self)
+        formats.collect::<Result<_, _>>().map(|each| Self { each, are_oids: false })
+    }
+
+    pub(crate) fn with_oids(self, are_oids: bool) -> Self {
+        Self { are_oids, ..self }
     }
 
     /// True when they are right for `count` values.
     pub(crate) fn fit(&self, count: usize) -> bool {
-        self.0.len() <= 1 || self.0.len() == count
+        self.each.len() <= 1 || self.each.len() == count
     }
 
     /// The format of value `place`.
     pub(crate) fn of(&self, place: usize) -> Format {
-        let place = if self.0.len() == 1 { 0 } else { place };
-        self.0.get(place).copied().unwrap_or(Format::Text)
+        let place = if self.each.len() == 1 { 0 } else { place };
+        self.each.get(place).copied().unwrap_or(Format::Text)
     }
 }
 
@@ -293,7 +301,7 @@ impl Out {
         self.message(b'T', |body| {
             body.count(columns.len());
             for (place, column) in columns.iter().enumerate() {
-                let oid = oid_of(column.ty);
+                let oid = if formats.are_oids { oid_in_catalogs(column.ty) } else { oid_of(column.ty) };
                 body.text(&column.name);
                 body.i32(0);
                 body.i16(0);

@@ -25,8 +25,8 @@ const STARTUP_BYTES_MAX: usize = 10_000;
 
 /// What a client began.
 pub(crate) enum Opened<S> {
-    /// To cancel what this process does, with its secret.
-    Cancel(i32, i32),
+    /// To cancel what this process does, with its secret. Nothing is said to it but goodbye.
+    Cancel(Stream<S>, i32, i32),
     /// To speak.
     Session(Stream<S>, Startup),
 }
@@ -74,7 +74,7 @@ where
             CANCEL => {
                 let key = fields.i32().and_then(|process| Ok((process, fields.i32()?)));
                 let (process, secret) = key.map_err(|error| Ended::Said(error.to_string()))?;
-                return Ok(Opened::Cancel(process, secret));
+                return Ok(Opened::Cancel(stream, process, secret));
             }
             _ => {
                 if tls.is_some() && matches!(stream, Stream::Plain(_)) {

@@ -60,6 +60,19 @@ pub(crate) fn oid_of(ty: Type) -> Oid {
     if is_array { Oid { oid: array, bytes: -1, modifier } } else { Oid { oid, bytes, modifier } }
 }
 
+/// The number of oid, and of its arrays.
+pub(crate) const OID: u32 = 26;
+const OIDS: u32 = 1028;
+
+/// The number of a type of what is asked of the catalogs: numbers of objects are bigint there, and drivers that ask for arrays of
+/// them look out for PostgreSQL's type.
+pub(crate) fn oid_in_catalogs(ty: Type) -> Oid {
+    match ty {
+        Type::Array(Scalar::Int8) => Oid { oid: OIDS, bytes: -1, modifier: -1 },
+        ty => oid_of(ty),
+    }
+}
+
 /// The type that a client names; `None` for a number that stands for none of ours.
 pub(crate) fn type_of(oid: u32) -> Option<Type> {
     let ours = SCALARS.iter().find_map(|(scalar, plain, array, _)| match oid {

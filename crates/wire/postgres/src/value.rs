@@ -13,7 +13,7 @@ use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
 use ropewalk_sql::{SqlError, SqlState, from_text, state, to_text};
 
 use crate::frame::{Body, Fields, Format, Malformed, Out};
-use crate::types::{oid_of, type_of};
+use crate::types::{OID, oid_of, type_of};
 
 /// Days from 1970-01-01 to 2000-01-01.
 const DAYS: i32 = 10_957;
@@ -27,18 +27,26 @@ const ELEMENTS_MAX: usize = 1 << 22;
 pub(crate) const INVALID_BINARY: SqlState = SqlState("22P03");
 pub(crate) const NOT_IN_REPERTOIRE: SqlState = SqlState("22021");
 
-/// Writes a row.
+/// Writes a row; with `are_oids` arrays of bigint are those of oids.
 ///
 /// # Errors
 /// Damage in a stored array.
 pub(crate) fn put_row<'r>(
     out: &mut Out,
     values: impl ExactSizeIterator<Item = (&'r Value<'r>, Format)>,
+    are_oids: bool,
 ) -> Result<(), SqlError> {
     out.try_message(b'D', |body| {
         body.count(values.len());
         for (value, format) in values {
-            put(body, value, format)?;
+            match value {
+                Value::Array(array)
+                    if are_oids && format == Format::Binary && array.element() == Scalar::Int8 =>
+                {
+                    body.value(|out| put_oids(out, array))?;
+                }
+                value => put(body, value, format)?,
+            }
         }
         Ok(())
     })
@@ -106,16 +114,39 @@ fn put_binary(out: &mut Vec<u8>, value: &Value<'_>) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn put_array(out: &mut Vec<u8>, array: &Array<'_>) -> Result<(), SqlError> {
+fn put_oids(out: &mut Vec<u8>, array: &Array<'_>) -> Result<(), SqlError> {
     let items = array.iter().collect::<Result<Vec<_>, _>>().map_err(|_| damaged())?;
+    let mut body = array_head(out, &items, OID);
+    for item in items {
+        match item.as_integer().map(u32::try_from) {
+            None => body.i32(-1),
+            Some(Ok(oid)) => {
+                body.i32(4);
+                body.i32(oid.cast_signed());
+            }
+            Some(Err(_)) => {
+                return Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "OID out of range"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn array_head<'o>(out: &'o mut Vec<u8>, items: &[Value<'_>], element: u32) -> Body<'o> {
     let mut body = Body(out);
     body.i32((!items.is_empty()).into());
     body.i32(items.iter().any(Value::is_null).into());
-    body.i32(oid_of(Type::Scalar(array.element())).oid.cast_signed());
+    body.i32(element.cast_signed());
     if !items.is_empty() {
         body.i32(i32::try_from(items.len()).unwrap_or(i32::MAX));
         body.i32(1);
     }
+    body
+}
+
+fn put_array(out: &mut Vec<u8>, array: &Array<'_>) -> Result<(), SqlError> {
+    let items = array.iter().collect::<Result<Vec<_>, _>>().map_err(|_| damaged())?;
+    let mut body = array_head(out, &items, oid_of(Type::Scalar(array.element())).oid);
     items.iter().try_for_each(|item| put(&mut body, item, Format::Binary))
 }
 
@@ -240,7 +271,8 @@ fn read_binary(fields: &mut Fields<'_>, scalar: Scalar) -> Result<Value<'static>
 fn read_array(fields: &mut Fields<'_>, element: Scalar) -> Result<Value<'static>, SqlError> {
     let mut number = || fields.i32().map_err(incorrect);
     let (dimensions, _, oid) = (number()?, number()?, number()?.cast_unsigned());
-    if type_of(oid) != Some(Type::Scalar(plain(element))) {
+    let are_oids = oid == OID && element == Scalar::Int8;
+    if !are_oids && type_of(oid) != Some(Type::Scalar(plain(element))) {
         let message = format!("an array of elements of type {oid} where another is needed");
         return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
     }
@@ -265,7 +297,10 @@ fn read_array(fields: &mut Fields<'_>, element: Scalar) -> Result<Value<'static>
             length => {
                 let length = length.map_err(|_| incorrect(Malformed("")))?;
                 let mut inside = Fields(fields.bytes(length).map_err(incorrect)?);
-                let item = read_binary(&mut inside, element)?;
+                let item = match are_oids {
+                    true => Value::Int8(u32::from_be_bytes(exact(&mut inside)?).into()),
+                    false => read_binary(&mut inside, element)?,
+                };
                 inside.end().map_err(incorrect)?;
                 item
             }
