@@ -73,14 +73,16 @@ const REFUSALS: [(&str, &str); 13] = [
 ];
 
 /// What operations on documents can answer besides.
-const REFUSALS_OF_DOCUMENTS: [(&str, &str); 4] = [
+const REFUSALS_OF_DOCUMENTS: [(&str, &str); 3] = [
     (
         "409",
         "It is there already, or others changed the same again and again: `already_exists`, `key_conflict`.",
     ),
     ("412", "It is not as the request expects: `precondition_failed`."),
-    ("422", "A document breaks the validator or a reference of its collection: `validation_failed`."),
-    ("507", "The database is as large as it may be: `quota_exceeded`."),
+    (
+        "422",
+        "A document breaks the validator or a reference of its collection: `validation_failed`; the database is as large as it may be: `quota_exceeded`.",
+    ),
 ];
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {

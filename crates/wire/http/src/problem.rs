@@ -56,7 +56,7 @@ impl Refusal {
                 "A document breaks a rule of its collection",
             ),
             Self::Quota => {
-                (StatusCode::INSUFFICIENT_STORAGE, "quota_exceeded", "The database is as large as it may be")
+                (StatusCode::UNPROCESSABLE_ENTITY, "quota_exceeded", "The database is as large as it may be")
             }
         }
     }

@@ -92,7 +92,7 @@ struct DatabaseOut {
 #[serde(deny_unknown_fields)]
 #[schema(as = Quota)]
 struct QuotaIn {
-    /// The most bytes of documents that it may hold; null: any. A write that would exceed it is refused (507).
+    /// The most bytes of documents that it may hold; null: any. A write that would exceed it is refused (422).
     #[serde(deserialize_with = "Option::deserialize")]
     #[schema(required = true)]
     bytes: Option<u64>,

@@ -216,7 +216,7 @@ async fn a_database_holds_no_more_than_its_quota() {
     assert_eq!(server.get("/v1/databases/shop").await.ok()["quota"], room);
     let insert = |text: &str| json!({ "documents": [{ "text": text }] });
     server.post(&format!("{PEOPLE}/documents"), insert("")).await.ok();
-    server.post(&format!("{PEOPLE}/documents"), insert("more")).await.refused(507, "quota_exceeded");
+    server.post(&format!("{PEOPLE}/documents"), insert("more")).await.refused(422, "quota_exceeded");
     assert_eq!(send(&server, "PUT", quota, &[], r#"{"bytes":null}"#).await.status, 204);
     server.post(&format!("{PEOPLE}/documents"), insert("more")).await.ok();
     for bad in ["{}", r#"{"bytes":-1}"#, r#"{"bytes":1,"more":1}"#] {
