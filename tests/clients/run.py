@@ -128,12 +128,13 @@ def suite(name, python, arguments, cwd, env):
     return not bad
 
 
-def other_driver(name, command, binary, cwd, good, env):
-    """Runs the tests of a MongoDB driver of another language; `good` finds how many passed in what they print."""
+def foreign(name, binary, option, cwd, good, command, env=lambda server: {}):
+    """Runs the tests of a driver of another language against a server with the port `option`; `command` and `env` are made for
+    that server, `good` finds how many passed in what they print."""
     print(f"\n==> {name}", flush=True)
-    with Server(binary, listen="off", options=["--mongo-listen", "127.0.0.1:0"]) as server:
+    with Server(binary, listen="off", options=[option, "127.0.0.1:0"]) as server:
         run = subprocess.run(
-            command, cwd=cwd, env=os.environ | env | {"MONGO_URL": server.mongo + "/"},
+            command(server), cwd=cwd, env=os.environ | env(server),
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE,
         )
     passed = len(re.findall(good, run.stdout, re.MULTILINE))
@@ -144,31 +145,40 @@ def other_driver(name, command, binary, cwd, good, env):
     return not bad
 
 
+def other_driver(name, command, binary, cwd, good, env):
+    """A MongoDB driver, which is told the address by its environment."""
+    told = lambda server: env | {"MONGO_URL": server.mongo + "/"}
+    return foreign(name, binary, "--mongo-listen", cwd, good, lambda server: command, told)
+
+
+def npm_place(name, source, place):
+    """Copies a package to `place` and installs what it pins; `None`, said loudly, where there is no npm."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+        return None
+    place = PLACE / place
+    place.mkdir(exist_ok=True)
+    for file in (HERE / source).iterdir():
+        shutil.copy(file, place)
+    subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=place, check=True)
+    return place
+
+
 def node_driver(binary):
     """The Node driver, in the version that its package.json pins."""
     name = "MongoDB's Node driver"
-    if not (shutil.which("node") and shutil.which("npm")):
-        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+    place = npm_place(name, "mongo/node", "node")
+    if place is None:
         return True
-    source, place = HERE / "mongo" / "node", PLACE / "node"
-    place.mkdir(exist_ok=True)
-    for file in source.iterdir():
-        shutil.copy(file, place)
-    subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=place, check=True)
     return other_driver(name, ["node", "--test", "test_driver.mjs"], binary, place, r"^(?:ok \d+|✔) ", {})
 
 
 def shell(binary):
     """MongoDB's shell, in the version that its package.json pins: 150 MB of it."""
     name = "mongosh"
-    if not (shutil.which("node") and shutil.which("npm")):
-        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+    place = npm_place(name, "mongo/shell", "shell")
+    if place is None:
         return True
-    source, place = HERE / "mongo" / "shell", PLACE / "shell"
-    place.mkdir(exist_ok=True)
-    for file in source.iterdir():
-        shutil.copy(file, place)
-    subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=place, check=True)
     # The shell takes its address as a word of its own.
     command = ["sh", "-c", 'node_modules/.bin/mongosh --quiet "$MONGO_URL" test_shell.js']
     return other_driver(name, command, binary, place, r"^ok ", {})
@@ -186,32 +196,18 @@ def go_driver(binary):
 
 
 def postgres_client(name, command, binary, cwd, good, url):
-    """Runs the tests of a PostgreSQL driver of another language; `url` makes its argument of host, port and database."""
-    print(f"\n==> {name}", flush=True)
-    with Server(binary, listen="off", options=["--postgres-listen", "127.0.0.1:0"]) as server:
-        run = subprocess.run(
-            [*command, url.format(server.postgres)], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            timeout=PATIENCE,
-        )
-    passed = len(re.findall(good, run.stdout, re.MULTILINE))
-    bad = int(run.returncode != 0 or passed == 0)
-    if bad:
-        print(run.stdout, flush=True)
-    print(f"test result: {'FAILED' if bad else 'ok'}. {passed} passed; {bad} failed; 0 ignored; {name}", flush=True)
-    return not bad
+    """A PostgreSQL driver; `url` makes its argument of host, port and database."""
+    return foreign(
+        name, binary, "--postgres-listen", cwd, good, lambda server: [*command, url.format(server.postgres)]
+    )
 
 
 def node_postgres(binary):
     """node-postgres, in the version that its package.json pins."""
     name = "node-postgres"
-    if not (shutil.which("node") and shutil.which("npm")):
-        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+    place = npm_place(name, "postgres/node", "node-postgres")
+    if place is None:
         return True
-    place = PLACE / "node-postgres"
-    place.mkdir(exist_ok=True)
-    for file in (HERE / "postgres" / "node").iterdir():
-        shutil.copy(file, place)
-    subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=place, check=True)
     url = "postgres://ann@{}/ropewalk"
     return postgres_client(name, ["node", "test_driver.mjs"], binary, place, r"^(?:ok \d+|✔) ", url)
 

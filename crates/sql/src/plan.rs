@@ -5,6 +5,7 @@
 //!   GROUP BY, HAVING ─▶ groups ─▶ output ─▶ ORDER BY, DISTINCT, LIMIT
 //!
 //! What [`Planner::query`] refuses with 0A000 goes to `crate::query`, over scans at the same snapshot.
+//! So does what it plans over whole tables, while those are large ([`Select::works_on_large_tables`]).
 
 use std::sync::{Arc, LazyLock};
 
