@@ -4,12 +4,8 @@
 //! document is looked at again: one whose date was moved meanwhile stays.
 
 use core::time::Duration;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
-use ropewalk_base::Seq;
-use ropewalk_engine::Durability;
+use ropewalk_engine::{Durability, Repeated};
 
 use crate::collection::Collection;
 use crate::definition::Index;
@@ -71,41 +67,12 @@ impl Documents {
 
     /// Sweeps in the background, with `pause` between two sweeps, for as long as the answer lives. Answers of retryable writes
     /// are forgotten by the way, half an hour after their session was used last.
-    pub fn sweep_in_background(&self, pause: Duration) -> Sweeper {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (documents, stopping) = (self.clone(), stop.clone());
-        let body = move || {
-            while !stopping.load(Ordering::Acquire) && documents.engine.stopped().is_none() {
-                // A failure is met again in the next sweep, and by whoever writes; this one has nobody to tell.
-                let _ = documents.sweep_expired();
-                let _ = documents.forget_sessions(documents.now_ms() - SESSION_MS, SESSIONS);
-                let mut left = pause;
-                while !left.is_zero()
-                    && !stopping.load(Ordering::Acquire)
-                    && documents.engine.stopped().is_none()
-                {
-                    let step = left.min(Duration::from_millis(200));
-                    documents.engine.wait_visible(Seq::MAX, step);
-                    left -= step;
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("rope-expiry".to_owned()).spawn(body).ok();
-        Sweeper { stop, thread }
-    }
-}
-
-/// The background thread of [`Documents::sweep_in_background`]; dropping it ends the thread.
-pub struct Sweeper {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Sweeper {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+    pub fn sweep_in_background(&self, pause: Duration) -> Repeated {
+        let documents = self.clone();
+        Repeated::start("rope-expiry", self.engine.clone(), pause, move |_| {
+            // A failure is met again in the next sweep, and by whoever writes; this one has nobody to tell.
+            let _ = documents.sweep_expired();
+            let _ = documents.forget_sessions(documents.now_ms() - SESSION_MS, SESSIONS);
+        })
     }
 }

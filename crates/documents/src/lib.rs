@@ -58,7 +58,6 @@ pub use definition::{
 };
 pub use entry::KEY_BYTES_MAX;
 pub use error::DocumentsError;
-pub use expiry::Sweeper;
 pub use isolation::isolation_named;
 pub use model::{DOCUMENTS, Documents, DocumentsModel};
 pub use plan::Hint;

@@ -9,7 +9,7 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use ropewalk_engine::{CommitHandle, Durability};
+use ropewalk_engine::{CommitHandle, Committing, Durability};
 
 use crate::error::DocumentsError;
 use crate::model::Documents;
@@ -43,6 +43,16 @@ impl Documents {
             }
         };
         Ok(Submitted { documents: self.clone(), result: Some(result), handle })
+    }
+}
+
+impl<R: Unpin> Committing for Submitted<R> {
+    fn is_lone(&self) -> bool {
+        self.handle.as_ref().is_some_and(CommitHandle::is_lone)
+    }
+
+    fn drive(&mut self) {
+        self.handle.iter_mut().for_each(CommitHandle::drive);
     }
 }
 

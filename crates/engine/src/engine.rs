@@ -541,6 +541,28 @@ impl CommitHandle {
     }
 }
 
+/// A commit on its way, to be awaited.
+///
+/// When nobody else commits, awaiting costs two changes of thread, as long together as a fast disk takes. Who has a thread
+/// that may wait for the disk can save them: if [`Committing::is_lone`], [`Committing::drive`], then await what is there.
+pub trait Committing: Future {
+    /// True while nobody works on the commit and it may be driven.
+    fn is_lone(&self) -> bool;
+
+    /// Sees a lone commit through in this thread, which blocks for one sync; does nothing for any other.
+    fn drive(&mut self);
+}
+
+impl Committing for CommitHandle {
+    fn is_lone(&self) -> bool {
+        self.0.is_left()
+    }
+
+    fn drive(&mut self) {
+        self.0.drive();
+    }
+}
+
 impl Future for CommitHandle {
     type Output = Result<Committed, CommitError>;
 

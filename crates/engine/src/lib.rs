@@ -17,13 +17,16 @@ mod model;
 mod options;
 mod pipeline;
 mod record;
+mod repeat;
 mod salvage;
 mod sync;
 mod version;
 mod watch;
 
 pub use commit::Committed;
-pub use engine::{CommitHandle, Engine, EngineReport, EngineStats, TRANSACTION_BYTES_MAX, VisibleBeyond};
+pub use engine::{
+    CommitHandle, Committing, Engine, EngineReport, EngineStats, TRANSACTION_BYTES_MAX, VisibleBeyond,
+};
 pub use error::{CommitError, EngineError, Rejection};
 pub use feed::{Change, ChangeFeed};
 pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};
@@ -31,6 +34,7 @@ pub use kv_transaction::{KvMark, KvTransaction};
 pub use model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
 pub use options::{Background, Durability, EngineOptions, Room};
 pub use record::RecordBody;
+pub use repeat::Repeated;
 pub use ropewalk_log::{Cut, Damage, LogError, LogOptions, LogStats, Recovery};
 pub use ropewalk_store::{
     Compression, Cursor, FilterPolicy, Keyspace, KeyspaceOptions, MANY, NewRun, ReadMode, RunWriter,

@@ -12,6 +12,8 @@
 //!    commits that were not durable yet.
 //! 3. There is one leader at most, until it settles. A queued request always has a leader to come: leadership is given up
 //!    only in the critical section that found the queue empty, or to the serving thread, which is woken.
+//! 4. The one exception is a lone request that is to be awaited: it is left in the queue for its handle, which wakes the
+//!    serving thread when it is polled or dropped, or leads. Whoever comes meanwhile leads, and takes it along.
 //!
 //! Not here: what sequencing and settling do (`commit`). Source: group commit, DeWitt et al., SIGMOD 1984.
 
@@ -67,6 +69,8 @@ struct Queue<S: Stage> {
     bytes: usize,
     group: Arc<Group>,
     leading: bool,
+    /// The group before had one request at most: who comes now probably has nobody to share a group with, either.
+    alone: bool,
     /// Threads waiting for room.
     blocked: usize,
 }
@@ -110,6 +114,7 @@ impl<S: Stage> Pipeline<S> {
                 bytes: 0,
                 group: Arc::default(),
                 leading: false,
+                alone: false,
                 blocked: 0,
             }),
             room: Condvar::default(),
@@ -140,21 +145,29 @@ impl<S: Stage> Pipeline<S> {
         handle
     }
 
-    /// As [`Pipeline::submit`], and never blocks: `None` while the queue is full.
+    /// As [`Pipeline::submit`], and never blocks: `None` while the queue is full. A lone request is left to its handle.
     pub(crate) fn try_submit(self: &Arc<Self>, request: S::Request, bytes: usize) -> Option<Handle<S>> {
         let queue = self.queue.lock();
         if queue.is_full() {
             return None;
         }
-        let (handle, lead) = self.push(queue, request, bytes);
-        if lead {
-            self.hand_over();
+        let (lone, idle) = (queue.alone && queue.pending.is_empty(), !queue.leading);
+        let mut handle = self.push(queue, request, bytes);
+        if idle && lone {
+            handle.left = self.served.load(Ordering::Acquire);
+        } else if idle {
+            self.wake_serving();
         }
         Some(handle)
     }
 
     fn hand_over(&self) {
         self.queue.lock().leading = false;
+        self.wake_serving();
+    }
+
+    /// Lets the serving thread look at the queue, if there is one.
+    fn wake_serving(&self) {
         if self.served.load(Ordering::Acquire) {
             self.serve.wake_all();
         }
@@ -181,7 +194,8 @@ impl<S: Stage> Pipeline<S> {
             self.room.wait(&mut queue);
             queue.blocked -= 1;
         }
-        self.push(queue, request, bytes)
+        let lead = !mem::replace(&mut queue.leading, true);
+        (self.push(queue, request, bytes), lead)
     }
 
     fn push(
@@ -189,14 +203,12 @@ impl<S: Stage> Pipeline<S> {
         mut queue: MutexGuard<'_, Queue<S>>,
         request: S::Request,
         bytes: usize,
-    ) -> (Handle<S>, bool) {
+    ) -> Handle<S> {
         let slot = Arc::new(Slot { done: AtomicBool::new(false), outcome: Mutex::new(None) });
         queue.pending.push(Entry { request, bytes, slot: slot.clone() });
         queue.bytes += bytes;
-        let lead = !queue.leading;
-        queue.leading = true;
         let group = queue.group.clone();
-        (Handle { slot, group, pipeline: self.clone() }, lead)
+        Handle { slot, group, pipeline: self.clone(), left: false }
     }
 
     /// Runs one group through both stages. The caller holds the leadership.
@@ -247,8 +259,9 @@ impl<S: Stage> Pipeline<S> {
                 let group = if more { queue.group.clone() } else { mem::take(&mut queue.group) };
                 taken.groups.push(group);
             }
-            if release && !more {
-                queue.leading = false;
+            if release {
+                queue.leading = more;
+                queue.alone = taken.answers.len() + entries.len() <= 1;
             }
             if queue.blocked > 0 {
                 self.room.notify_all();
@@ -312,10 +325,13 @@ pub(crate) struct Handle<S: Stage> {
     slot: Arc<Slot<S::Outcome>>,
     group: Arc<Group>,
     pipeline: Arc<Pipeline<S>>,
+    /// Nobody was told of the request yet (invariant 4).
+    left: bool,
 }
 
 impl<S: Stage> Handle<S> {
-    pub(crate) fn wait(self) -> S::Outcome {
+    pub(crate) fn wait(mut self) -> S::Outcome {
+        self.drive();
         loop {
             let epoch = self.group.word.epoch();
             if let Some(outcome) = self.take() {
@@ -329,15 +345,43 @@ impl<S: Stage> Handle<S> {
         }
     }
 
-    pub(crate) fn take(&self) -> Option<S::Outcome> {
+    /// True for a request that nobody else works on yet: [`Handle::drive`] would see it through.
+    pub(crate) fn is_left(&self) -> bool {
+        self.left && !self.slot.done.load(Ordering::Acquire)
+    }
+
+    /// Sees a request through that was left to this handle, in this thread; does nothing for any other.
+    pub(crate) fn drive(&mut self) {
+        // If somebody leads by now, that one takes the request along.
+        if mem::take(&mut self.left) && self.pipeline.take_lead() {
+            self.pipeline.lead();
+        }
+    }
+
+    /// Leaves the request to the serving thread.
+    fn leave(&mut self) {
+        if mem::take(&mut self.left) && !self.slot.done.load(Ordering::Acquire) {
+            self.pipeline.wake_serving();
+        }
+    }
+
+    /// The outcome, if it is there; once.
+    pub(crate) fn take(&mut self) -> Option<S::Outcome> {
+        self.leave();
         if self.slot.done.load(Ordering::Acquire) { self.slot.outcome.lock().take() } else { None }
+    }
+}
+
+impl<S: Stage> Drop for Handle<S> {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
 impl<S: Stage> Future for Handle<S> {
     type Output = S::Outcome;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<S::Outcome> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<S::Outcome> {
         if let Some(outcome) = self.take() {
             return Poll::Ready(outcome);
         }
@@ -445,6 +489,47 @@ mod tests {
             );
         }
 
+        /// Left to their handles, which drive, wait, or are dropped.
+        #[test]
+        fn lone_requests_with_a_serving_thread() {
+            check_random(
+                || {
+                    let pipeline = Arc::new(Pipeline::new(Counting::default()));
+                    let server = {
+                        let pipeline = pipeline.clone();
+                        thread::spawn(move || pipeline.serve())
+                    };
+                    let threads: Vec<_> = [true, false]
+                        .into_iter()
+                        .map(|drives| {
+                            let pipeline = pipeline.clone();
+                            thread::spawn(move || {
+                                let mut numbers = vec![commit(&pipeline)];
+                                let mut handle = pipeline.try_submit((), 1).expect("there is room");
+                                if drives {
+                                    handle.drive();
+                                }
+                                numbers.push(handle.wait());
+                                let awaited = pipeline.try_submit((), 1).expect("there is room");
+                                numbers.push(::shuttle::future::block_on(awaited));
+                                drop(pipeline.try_submit((), 1));
+                                numbers
+                            })
+                        })
+                        .collect();
+                    let mut numbers: Vec<_> = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();
+                    pipeline.close();
+                    server.join().unwrap();
+                    pipeline.finish();
+                    assert_eq!(*pipeline.stage.settled.lock(), 8, "the dropped ones too");
+                    numbers.sort_unstable();
+                    numbers.dedup();
+                    assert_eq!(numbers.len(), 6, "each is numbered once");
+                },
+                5_000,
+            );
+        }
+
         #[test]
         fn handles_are_waited_on_without_a_serving_thread() {
             check_random(
@@ -481,6 +566,38 @@ mod tests {
                 threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
             });
             numbers_are_complete(numbers);
+        }
+
+        #[test]
+        fn a_lone_request_is_left_to_its_handle_until_that_is_polled_or_dropped() {
+            let pipeline = Arc::new(Pipeline::new(Counting::default()));
+            std::thread::scope(|scope| {
+                scope.spawn(|| pipeline.serve());
+                while !pipeline.served.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                assert_eq!(commit(&pipeline), 1);
+                let mut driven = pipeline.try_submit((), 1).unwrap();
+                assert!(driven.is_left());
+                driven.drive();
+                assert_eq!(driven.take(), Some(2));
+
+                let taken_along = pipeline.try_submit((), 1).unwrap();
+                assert!(taken_along.is_left());
+                assert_eq!(commit(&pipeline), 4, "whoever comes leads");
+                assert_eq!(taken_along.wait(), 3);
+
+                // The group before had two requests: the next is the serving thread's.
+                assert!(!pipeline.try_submit((), 1).unwrap().is_left());
+                while *pipeline.stage.settled.lock() < 5 {
+                    std::thread::yield_now();
+                }
+                drop(pipeline.try_submit((), 1).unwrap());
+                while *pipeline.stage.settled.lock() < 6 {
+                    std::thread::yield_now();
+                }
+                pipeline.close();
+            });
         }
 
         #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropewalk_base::Position;
-use ropewalk_engine::{CommitHandle, Engine, Snapshot};
+use ropewalk_engine::{CommitHandle, Committing, Engine, Snapshot};
 
 use crate::append::{AppendOperation, AppendOptions, Appended, check_name};
 use crate::codec::{SequencedEvent, SequencedEventRef};
@@ -51,6 +51,16 @@ impl PendingAppend {
     /// As [`EventStore::append_with`].
     pub fn wait(self) -> Result<Appended, EventsError> {
         appended(self.0.wait()?)
+    }
+}
+
+impl Committing for PendingAppend {
+    fn is_lone(&self) -> bool {
+        self.0.is_lone()
+    }
+
+    fn drive(&mut self) {
+        self.0.drive();
     }
 }
 

@@ -167,7 +167,7 @@ impl Database {
 
     /// Carries out what the series stores' rules say of retention and downsampling ([`SeriesStore::set_rules`]), in the
     /// background, again and again with `pause` between, for as long as the answer lives.
-    pub fn enforce_series_rules(&self, pause: std::time::Duration) -> ropewalk_series::Enforcer {
+    pub fn enforce_series_rules(&self, pause: std::time::Duration) -> engine::Repeated {
         self.series.enforce_in_background(&self.engine, pause)
     }
 

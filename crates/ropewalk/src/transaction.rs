@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use ropewalk_documents::{DocumentsMark, DocumentsState, DocumentsTx};
 use ropewalk_engine::{
-    CommitError, CommitHandle, Committed, Durability, Isolation, KvMark, KvTransaction, Operation,
+    CommitError, CommitHandle, Committed, Committing, Durability, Isolation, KvMark, KvTransaction, Operation,
 };
 use ropewalk_events::{AppendOptions, Event, EventStore};
 use ropewalk_series::{SampleBatch, SeriesStore};
@@ -264,6 +264,16 @@ impl PendingCommit {
     /// As [`Transaction::commit_with`].
     pub fn wait(self) -> Result<Committed, Error> {
         self.handle.wait().map_err(|error| explained(&self.db, error))
+    }
+}
+
+impl Committing for PendingCommit {
+    fn is_lone(&self) -> bool {
+        self.handle.is_lone()
+    }
+
+    fn drive(&mut self) {
+        self.handle.drive();
     }
 }
 

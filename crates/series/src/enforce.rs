@@ -10,11 +10,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 use ropewalk_base::Seq;
 use ropewalk_engine::{
-    CommitError, Durability, Engine, ModelId, Operation, Outcome, ReadView, Rejection, Snapshot, Verdict,
+    CommitError, Durability, Engine, ModelId, Operation, Outcome, ReadView, Rejection, Repeated, Snapshot,
+    Verdict,
 };
 
 use crate::admin::DeleteOperation;
@@ -312,27 +312,15 @@ impl Operation for ThinStep {
 impl SeriesModel {
     /// Carries the rules of all stores out in the background, again and again with `pause` between, for as long as the
     /// answer lives.
-    pub fn enforce_in_background(self: &Arc<Self>, engine: &Arc<Engine>, pause: Duration) -> Enforcer {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (model, engine, stopping) = (self.clone(), engine.clone(), stop.clone());
-        let body = move || {
-            let mut waited = pause;
-            while !stopping.load(Ordering::Acquire) && engine.stopped().is_none() {
-                if waited >= pause {
-                    waited = Duration::ZERO;
-                    for name in model.stores() {
-                        // A failure is met again in the next round, and by whoever writes; this one has nobody to tell.
-                        let _ = SeriesStore::new(engine.clone(), model.clone(), &name)
-                            .and_then(|store| store.enforce_until(&stopping));
-                    }
-                }
-                let some = pause.min(Duration::from_millis(200));
-                engine.wait_visible(Seq::MAX, some);
-                waited += some;
+    pub fn enforce_in_background(self: &Arc<Self>, engine: &Arc<Engine>, pause: Duration) -> Repeated {
+        let (model, at) = (self.clone(), engine.clone());
+        Repeated::start("rope-retention", engine.clone(), pause, move |stop| {
+            for name in model.stores() {
+                // A failure is met again in the next round, and by whoever writes; this one has nobody to tell.
+                let _ = SeriesStore::new(at.clone(), model.clone(), &name)
+                    .and_then(|store| store.enforce_until(stop));
             }
-        };
-        let thread = std::thread::Builder::new().name("rope-retention".to_owned()).spawn(body).ok();
-        Enforcer { stop, thread }
+        })
     }
 }
 
@@ -344,20 +332,5 @@ impl SeriesStore {
             self.engine.env().clock.sleep(Duration::from_millis(1));
         }
         Ok(())
-    }
-}
-
-/// The background thread of [`SeriesModel::enforce_in_background`]; dropping it ends the thread.
-pub struct Enforcer {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Enforcer {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }

@@ -42,7 +42,7 @@ pub use append::AppendSamples;
 pub use batch::{Exemplar, SampleBatch, SeriesSamples};
 pub use block::{BlockError, Imported, PrometheusBlock};
 pub use chunk::{Aggregates, STALE_BITS};
-pub use enforce::{Enforced, Enforcer};
+pub use enforce::Enforced;
 pub use error::SeriesError;
 pub use histogram::{BUCKETS_MAX, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
 pub use labels::{

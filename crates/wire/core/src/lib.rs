@@ -20,6 +20,7 @@ mod metrics;
 mod reading;
 mod service;
 mod stop;
+mod turn;
 
 pub use access::{
     Access, Caller, Credentials, Right, Roles, ScramExchange, ScramVerifier, TokenInfo, UserInfo,
@@ -31,3 +32,4 @@ pub use metrics::{Metrics, RequestTimer};
 pub use reading::Reading;
 pub use service::{InFlight, Service, StoreInfo};
 pub use stop::Stop;
+pub use turn::{blocking, committed};

@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use ropewalk::{EventReader, Position, SequencedEventRef};
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::WireError;
 use crate::metrics::Metrics;
+use crate::turn::blocking;
 
 /// Work up to this long may occupy an async thread: about what a small query takes, far below what another request
 /// would notice.
@@ -27,11 +27,7 @@ const EVENTS_PER_LOOK: usize = 16;
 pub(crate) async fn off_thread<R>(turns: &Semaphore, work: impl FnOnce() -> R) -> R {
     // The semaphore is never closed; if it were, working without a turn would still be right.
     let _turn = turns.acquire().await.ok();
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
-        // With a single thread there is nowhere else; tests and tools run so.
-        _ => work(),
-    }
+    blocking(work)
 }
 
 /// An open read. See [`crate::Service::read`].

@@ -19,6 +19,7 @@ use crate::limits::{Limits, ServiceSettings};
 use crate::metrics::Metrics;
 use crate::reading::{INLINE, Reading, off_thread};
 use crate::stop::Stop;
+use crate::turn::committed;
 
 /// The database as protocols see it. Cheap to clone.
 #[derive(Clone)]
@@ -189,7 +190,7 @@ impl Service {
         } else {
             store.try_submit(events, options)?
         };
-        let appended = pending.await?;
+        let appended = committed(pending).await?;
         self.0.metrics.events_appended.fetch_add(events.len() as u64, Relaxed);
         Ok(appended)
     }

@@ -7,11 +7,10 @@ use std::str::FromStr as _;
 use std::time::{Duration, Instant};
 
 use ropewalk::Seq;
-use ropewalk_wire::Right;
+use ropewalk_wire::{Right, blocking};
 
 use crate::args::Args;
 use crate::call::Call;
-use crate::command::blocking;
 use crate::cursor::{Cursor, Source};
 use crate::documents::lang::{Doc, DocBuf, Owned, Pipeline, Value, Writer};
 use crate::documents::{ChangeStream, ResumeToken, Target, Watch};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use ropewalk_wire::Code as WireCode;
+use ropewalk_wire::{Code as WireCode, blocking};
 
 use crate::call::{Call, Client, unsatisfied};
 use crate::documents::lang::{DocBuf, Value, Writer};
@@ -325,15 +325,5 @@ async fn checked(
         Run::Commit => transaction::commit(&call).await,
         Run::GetMore => changes::get_more(&mut call).await,
         Run::Users => users::change(&mut call).await,
-    }
-}
-
-/// Runs what may wait or take long, so that others go on.
-pub(crate) fn blocking<R>(work: impl FnOnce() -> R) -> R {
-    use tokio::runtime::{Handle, RuntimeFlavor};
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
-        // With a single thread there is nowhere else; tests run so.
-        _ => work(),
     }
 }

@@ -6,12 +6,11 @@
 use std::sync::{Arc, Mutex};
 
 use ropewalk::{Durability, Transaction};
-use ropewalk_wire::Right;
+use ropewalk_wire::{Right, blocking, committed};
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::call::{Call, named_session, no_transaction, session_parts, take_open, too_old};
-use crate::command::blocking;
 use crate::documents::Retry;
 use crate::documents::lang::{Doc, Value, Writer};
 use crate::failure::{Code, Failure, Outcome, TRANSIENT, UNKNOWN_COMMIT};
@@ -111,7 +110,7 @@ async fn settle(
         Err(error) => Err(error.into()),
         Ok(()) => {
             let committed = match transaction.submit_with(durability) {
-                Ok(Some(pending)) => pending.await.map(drop),
+                Ok(Some(pending)) => committed(pending).await.map(drop),
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };

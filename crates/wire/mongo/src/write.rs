@@ -9,11 +9,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ropewalk::Seq;
-use ropewalk_wire::Right;
+use ropewalk_wire::{Right, blocking, committed};
 
 use crate::args::Args;
 use crate::call::Call;
-use crate::command::blocking;
 use crate::documents::lang::{Doc, DocBuf, Filter, Owned, Projection, Sort, Update, Value, Writer};
 use crate::documents::{
     Caller as Asked, Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, Retry, UpdateSpec,
@@ -210,7 +209,7 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
         let long = change.long;
         let work = |tx: &mut DocumentsTx<'_>| change.run(tx, retry.as_ref());
         let submitted = match in_turn(call, long, || call.documents().submit(durability, work)).await {
-            Ok(submitted) => submitted.await,
+            Ok(submitted) => committed(submitted).await,
             Err(error) => Err(error),
         };
         match submitted {

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use ropewalk::Room;
 use ropewalk::tables::Value;
 use ropewalk_sql::{Does, Outcome, Prepared, Session, Settings, SqlError, Status, state};
-use ropewalk_wire::{Caller, Right};
+use ropewalk_wire::{Caller, Right, blocking, committed};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
@@ -574,7 +574,7 @@ where
             let announced = self.desk.session.announced();
             match submitted.commit {
                 None => {}
-                Some(commit) => match commit.await {
+                Some(commit) => match committed(commit).await {
                     Ok(_) => {}
                     Err(error) if error.is_conflict() && attempts > 0 => continue,
                     Err(error) => return Ok(Err(error.into())),
@@ -639,14 +639,4 @@ fn overflow() -> SqlError {
 
 pub(crate) fn shutdown() -> SqlError {
     SqlError::new(ADMIN_SHUTDOWN, "terminating connection due to administrator command")
-}
-
-/// Runs what may wait or take long, so that others go on.
-pub(crate) fn blocking<R>(work: impl FnOnce() -> R) -> R {
-    use tokio::runtime::{Handle, RuntimeFlavor};
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
-        // With a single thread there is nowhere else; tests run so.
-        _ => work(),
-    }
 }

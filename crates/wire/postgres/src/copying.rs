@@ -8,11 +8,12 @@
 //! on every answer. What is still on its way behind an error is passed over.
 
 use ropewalk_sql::{CopyShape, CopyWay, Outcome, SqlError, state};
+use ropewalk_wire::blocking;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::channel::{Ended, Frame};
-use crate::connection::{Connection, Outcomes, blocking, shutdown};
+use crate::connection::{Connection, Outcomes, shutdown};
 use crate::desk::{Desk, Statement, lock};
 use crate::failure::{PROTOCOL_VIOLATION, malformed};
 use crate::frame::{Fields, Malformed, Out, Request};

@@ -30,7 +30,7 @@ use ropewalk::documents::{
     Caller as Asked, Collection, Definition, Documents, DocumentsAt, DocumentsError, DocumentsTx,
 };
 use ropewalk::{Durability, Error, Seq};
-use ropewalk_wire::{Caller, Code, Right, Service, WireError};
+use ropewalk_wire::{Caller, Code, Right, Service, WireError, committed};
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::router::OpenApiRouter;
@@ -190,7 +190,7 @@ impl Desk {
             };
             let submitted = if long { self.service.in_turn(submit).await } else { submit() };
             let answered = match submitted {
-                Ok(submitted) => submitted.await,
+                Ok(submitted) => committed(submitted).await,
                 Err(error) => Err(error),
             };
             match answered {

@@ -1,0 +1,51 @@
+//! Work that a thread of its own does again and again, such as the removal of what has expired.
+//!
+//! Between two rounds the thread is parked and costs nothing; in particular no commit wakes it. Dropping the [`Repeated`]
+//! wakes it and waits for its end.
+
+use core::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use crate::engine::Engine;
+
+/// A round of work repeated in the background, for as long as this lives.
+pub struct Repeated {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Repeated {
+    /// Does `work` now and again after each `pause`, in a thread called `name`, until this is dropped or the engine stops.
+    /// Long work looks at the flag that it is given, and ends early once that is true.
+    #[must_use]
+    pub fn start(
+        name: &str,
+        engine: Arc<Engine>,
+        pause: Duration,
+        mut work: impl FnMut(&AtomicBool) + Send + 'static,
+    ) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = stop.clone();
+        let body = move || {
+            while !stopping.load(Ordering::Acquire) && engine.stopped().is_none() {
+                work(&stopping);
+                // May end early, which costs one more round.
+                std::thread::park_timeout(pause);
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body).ok();
+        Self { stop, thread }
+    }
+}
+
+impl Drop for Repeated {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Work that holds a thread of the runtime for a while.
+
+use ropewalk::Committing;
+
+/// Runs what may wait or take long, so that others go on.
+pub fn blocking<R>(work: impl FnOnce() -> R) -> R {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        // With a single thread there is nowhere else; tests run so.
+        _ => work(),
+    }
+}
+
+/// Awaits a commit. A lone one is written by this thread, which saves a lone client two changes of thread; many come
+/// together in one write of the log.
+pub async fn committed<C: Committing + Unpin>(mut commit: C) -> C::Output {
+    if commit.is_lone() {
+        blocking(|| commit.drive());
+    }
+    commit.await
+}
