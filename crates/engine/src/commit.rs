@@ -22,6 +22,7 @@ use ropewalk_store::Store;
 use ropewalk_vfs::Env;
 
 use crate::error::{CommitError, EngineError};
+use crate::locks::Locks;
 use crate::model::{Apply, Model, Operation, Outcome, Verdict};
 use crate::options::{Durability, EngineOptions};
 use crate::pipeline::Stage;
@@ -40,6 +41,8 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) versions: Arc<Versions>,
     sequencer: Mutex<Sequencer>,
+    /// What transactions hold that wait for each other.
+    pub(crate) locks: Arc<Locks>,
     /// First failure; set once, never cleared.
     failed: OnceLock<Arc<str>>,
     /// Bytes in memtables, refreshed with each group and flush.
@@ -100,6 +103,7 @@ impl Core {
                 payloads: Vec::new(),
                 ends: Vec::new(),
             }),
+            locks: Arc::default(),
             failed: OnceLock::new(),
             write_bytes: AtomicU64::new(write_bytes),
             watch: Watch::default(),
@@ -273,14 +277,9 @@ impl Commits {
         sequencer.last_time_micros = time_micros;
         Ok(Committed { seq, time_micros, outcomes })
     }
-}
 
-impl Stage for Commits {
-    type Request = Request;
-    type Outcome = Result<Committed, CommitError>;
-    type Ticket = Ticket;
-
-    fn sequence(&self, requests: Vec<Request>, ticket: &mut Ticket) -> Vec<Self::Outcome> {
+    /// Decides and numbers requests, and appends what is accepted to the log's memory.
+    fn order(&self, requests: &mut [Request], ticket: &mut Ticket) -> Vec<Result<Committed, CommitError>> {
         let core = &*self.0;
         let mut sequencer = core.sequencer.lock();
         let sequencer = &mut *sequencer;
@@ -289,10 +288,10 @@ impl Stage for Commits {
         let first = sequencer.last.next();
         let version = core.versions.current();
         let mut outcomes = Vec::with_capacity(requests.len());
-        for mut request in requests {
+        for request in requests {
             let outcome = match core.stopped() {
                 Some(error) => Err(error.into()),
-                None => Self::sequence_one(core, sequencer, &version, &mut request),
+                None => Self::sequence_one(core, sequencer, &version, request),
             };
             if outcome.is_ok() {
                 // Also for an idempotent retry: what it repeats may not be as durable yet as the retry asks.
@@ -319,6 +318,7 @@ impl Stage for Commits {
             core.fail(&error);
             return outcomes;
         }
+        core.versions.order(sequencer.last);
         // A group of large transactions should not pin its buffer for ever.
         if sequencer.payloads.capacity() > 16 << 20 {
             sequencer.payloads = Vec::new();
@@ -330,6 +330,19 @@ impl Stage for Commits {
             drop(version);
             core.freeze(sequencer);
         }
+        outcomes
+    }
+}
+
+impl Stage for Commits {
+    type Request = Request;
+    type Outcome = Result<Committed, CommitError>;
+    type Ticket = Ticket;
+
+    fn sequence(&self, mut requests: Vec<Request>, ticket: &mut Ticket) -> Vec<Self::Outcome> {
+        let outcomes = self.order(&mut requests, ticket);
+        // What the requests hold is free from here on: whoever had to wait reads what was ordered, and commits behind it.
+        drop(requests);
         outcomes
     }
 

@@ -18,9 +18,10 @@ use crate::commit::{Commits, Committed, Core, Replayed, Request};
 use crate::error::{CommitError, EngineError};
 use crate::feed::ChangeFeed;
 use crate::kv::KvModel;
+use crate::locks::{Held, LockHolder};
 use crate::model::{Model, Operation};
 use crate::options::{Background, Durability, EngineOptions, Room};
-use crate::pipeline::{Handle, Pipeline};
+use crate::pipeline::{Handle, Pace, Pipeline};
 use crate::record;
 use crate::sync::Ordering;
 use crate::version::{ReadView, Snapshot, Version};
@@ -191,7 +192,8 @@ impl Engine {
     ) -> Result<Committed, CommitError> {
         let bytes = self.measure(&operations)?;
         self.admit()?;
-        self.pipeline.commit(Request { operations, durability }, bytes)
+        let pace = pace(&operations);
+        self.pipeline.commit(Request { operations, durability }, bytes, pace)
     }
 
     /// Queues a transaction and returns a handle to wait on or await. Blocks while the memory budget is tight or spent, or
@@ -220,7 +222,8 @@ impl Engine {
         durability: Durability,
     ) -> Result<CommitHandle, CommitError> {
         let bytes = self.measure(&operations)?;
-        let handle = self.pipeline.try_submit(Request { operations, durability }, bytes);
+        let pace = pace(&operations);
+        let handle = self.pipeline.try_submit(Request { operations, durability }, bytes, pace);
         Ok(CommitHandle(handle.ok_or_else(|| self.core.busy("too many commits are queued"))?))
     }
 
@@ -245,6 +248,46 @@ impl Engine {
     /// The database as of the newest visible commit.
     pub fn snapshot(&self) -> Snapshot {
         self.core.versions.snapshot()
+    }
+
+    /// The database as of the newest commit that has its place in the log. Whoever reads it tells nobody before that commit is
+    /// visible: a crash may take it back, and everything behind it.
+    pub(crate) fn snapshot_ahead(&self) -> Snapshot {
+        self.core.versions.snapshot_ahead()
+    }
+
+    /// The newest commit that has its place in the log.
+    pub(crate) fn ordered(&self) -> Seq {
+        self.core.versions.ordered()
+    }
+
+    /// The newest commit after `since` that wrote `key`, durable or not.
+    pub(crate) fn changed(
+        &self,
+        keyspace: Keyspace,
+        key: &[u8],
+        since: Seq,
+    ) -> Result<Option<Seq>, EngineError> {
+        ReadView::new(&self.core.versions.current(), Seq::MAX).changed(keyspace, key, since)
+    }
+
+    /// A commit after `since` that wrote between `start` and `end`, durable or not.
+    pub(crate) fn changed_in(
+        &self,
+        keyspace: Keyspace,
+        (start, end): (&[u8], Option<&[u8]>),
+        since: Seq,
+    ) -> Result<Option<Seq>, EngineError> {
+        ReadView::new(&self.core.versions.current(), Seq::MAX).changed_in(keyspace, start, end, since)
+    }
+
+    pub(crate) fn held(&self) -> Held {
+        Held::new(&self.core.locks)
+    }
+
+    /// Who holds locks, and who waits for them.
+    pub fn locks(&self) -> Vec<LockHolder> {
+        self.core.locks.list()
     }
 
     /// Shows `look` the newest visible value of one key. For a single look, which no other read has to agree with: it
@@ -441,6 +484,11 @@ impl Engine {
         self.core.fail(&"it was closed");
         synced
     }
+}
+
+/// A transaction for which others may wait gets its place in the order at once.
+fn pace(operations: &[Box<dyn Operation>]) -> Pace {
+    if operations.iter().any(|operation| operation.is_awaited()) { Pace::AtOnce } else { Pace::Shared }
 }
 
 impl Drop for Engine {

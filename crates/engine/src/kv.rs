@@ -11,6 +11,7 @@ use ropewalk_store::{Keyspace, NewRun, Store};
 
 use crate::error::{EngineError, Rejection};
 use crate::kv_transaction::Guard;
+use crate::locks::Held;
 use crate::model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
 use crate::version::{ReadView, Snapshot};
 
@@ -70,6 +71,8 @@ pub struct KvBatch {
     /// Keeps the commits since what was read apart until the batch is judged: without a snapshot that has not seen them,
     /// a flush may forget which commit wrote what.
     pinned: Option<Snapshot>,
+    /// What it holds until it has its place in the order, or is refused.
+    held: Option<Held>,
     section: Vec<u8>,
     /// Offsets of the written keys within `section`, for the write-write check.
     written: Vec<(Keyspace, std::ops::Range<usize>)>,
@@ -99,6 +102,10 @@ impl KvBatch {
 
     pub(crate) fn pin(&mut self, oldest: Snapshot) {
         self.pinned = Some(oldest);
+    }
+
+    pub(crate) fn hold(&mut self, held: Option<Held>) {
+        self.held = held;
     }
 
     pub(crate) fn guard(&mut self, guard: Guard) {
@@ -172,6 +179,10 @@ impl Operation for KvBatch {
 
     fn bytes_max(&self) -> usize {
         self.section.len()
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.held.is_some()
     }
 
     fn validate(&mut self, latest: ReadView<'_>) -> Result<Verdict, Rejection> {

@@ -15,6 +15,7 @@ use ropewalk_store::Keyspace;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::kv::{Isolation, KvBatch};
+use crate::locks::{Had, Held, LockMode, LockWait, Refused};
 use crate::version::Snapshot;
 
 type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -42,6 +43,37 @@ pub struct KvMark {
     journal: usize,
     guards: usize,
     range_deletes: usize,
+    locks: usize,
+}
+
+/// Why a statement that locks keys cannot go on as it began. What it wrote is to be taken back and the statement to be begun
+/// again, at a newer snapshot.
+#[derive(Debug)]
+pub enum Blocked {
+    /// Once the lock is had.
+    Wait(LockWait),
+    /// At once: a key that was locked has changed since the statement's snapshot.
+    Changed,
+}
+
+/// A key could not be locked.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// See [`KvTransaction::take_blocked`].
+    #[error("the statement has to wait for another transaction and to begin again")]
+    Again,
+    /// Each of several transactions would wait for another of them.
+    #[error("deadlock detected: another transaction waits for this one, which would wait for it")]
+    Deadlock,
+    /// Another transaction holds it, and waiting was not wanted.
+    #[error("another transaction holds the lock")]
+    Taken,
+    /// More than [`LOCKS_MAX`](crate::LOCKS_MAX).
+    #[error("one transaction may hold {} locks", crate::LOCKS_MAX)]
+    TooMany,
+    /// Whether the key has changed could not be read.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 }
 
 /// Private writes over a snapshot, and what was read of it. Dropping it forgets everything.
@@ -63,6 +95,15 @@ pub struct KvTransaction {
     marks: bool,
     /// Ranges that are read from a snapshot of their own.
     beside: Vec<Beside>,
+    /// The locks it holds, once there was one.
+    held: Option<Held>,
+    /// The statement locks what it is about to write.
+    locks: bool,
+    /// The newest visible commit when the statement began; its snapshot may be ahead of that.
+    visible: Seq,
+    /// The newest commit that was read before it was visible.
+    rests_on: Seq,
+    blocked: Option<Blocked>,
 }
 
 /// A range of keys that only this transaction knows of.
@@ -98,6 +139,11 @@ impl KvTransaction {
             stays: false,
             marks: false,
             beside: Vec::new(),
+            held: None,
+            locks: false,
+            visible: Seq::ZERO,
+            rests_on: Seq::ZERO,
+            blocked: None,
         }
     }
 
@@ -132,12 +178,129 @@ impl KvTransaction {
     /// [`Isolation::ReadCommitted`] that is the newest commit.
     pub fn mark_statement(&mut self) {
         self.marks = true;
+        self.locks = false;
         self.advance();
+    }
+
+    /// As [`KvTransaction::mark_statement`], for a statement that locks the keys which it is about to write. With
+    /// [`Isolation::ReadCommitted`] it reads what is in the log's order by now, durable or not: what has just been given free.
+    /// See [`KvTransaction::rests_on`].
+    pub fn mark_locking_statement(&mut self) {
+        self.marks = true;
+        self.locks = self.isolation == Isolation::ReadCommitted;
+        self.blocked = None;
+        self.advance();
+    }
+
+    /// True when writers of keys are to [lock](KvTransaction::lock) them.
+    pub fn is_locking(&self) -> bool {
+        self.locks
+    }
+
+    /// The newest commit that was read, or may have been, before it was visible. Nobody is to be told of what was read before
+    /// that one is visible; a commit of the transaction itself is behind it in the log.
+    pub fn rests_on(&self) -> Seq {
+        self.rests_on
+    }
+
+    /// Whatever the statement has read counts for [`KvTransaction::rests_on`], not only the keys that it locked.
+    pub fn rest_on_all(&mut self) {
+        if self.snapshot.seq() > self.visible && self.locks {
+            self.rests_on = self.rests_on.max(self.snapshot.seq());
+        }
+    }
+
+    /// True when the statement has to begin again because of a change that it has seen, and may lock more before it does.
+    pub fn has_met_change(&self) -> bool {
+        matches!(self.blocked, Some(Blocked::Changed))
+    }
+
+    /// Why the statement has to begin again.
+    pub fn take_blocked(&mut self) -> Option<Blocked> {
+        self.blocked.take()
+    }
+
+    /// Locks a key until the transaction has its place in the log's order, or ends. When another transaction holds it, and when
+    /// it has changed since the statement's snapshot, the statement has to begin again. Without `waits` another's lock is an
+    /// error.
+    ///
+    /// # Errors
+    /// [`LockError::Again`], with [`KvTransaction::take_blocked`] saying for what; a deadlock; too many.
+    pub fn lock(
+        &mut self,
+        keyspace: Keyspace,
+        key: &[u8],
+        mode: LockMode,
+        waits: bool,
+    ) -> Result<(), LockError> {
+        let held = self.held.get_or_insert_with(|| self.engine.held());
+        match held.take(keyspace, key, mode, waits) {
+            Ok(Had::Already) => Ok(()),
+            Ok(Had::Now) => self.look(keyspace, key),
+            Err(Refused::Waits(wait)) => {
+                self.blocked = Some(Blocked::Wait(wait));
+                Err(LockError::Again)
+            }
+            Err(Refused::Taken) => Err(LockError::Taken),
+            Err(Refused::Deadlock) => Err(LockError::Deadlock),
+            Err(Refused::TooMany) => Err(LockError::TooMany),
+        }
+    }
+
+    /// What may be newer than the statement knows.
+    fn may_differ(&self) -> bool {
+        let is_fresh = self.snapshot.seq() == self.visible && self.engine.ordered() == self.visible;
+        // With one snapshot for the whole transaction beginning again shows nothing new: the commit will be refused.
+        self.isolation == Isolation::ReadCommitted && !self.stays && !is_fresh
+    }
+
+    /// Judges the newest change of what was locked.
+    fn judge(&mut self, changed: Option<Seq>) -> Result<(), LockError> {
+        match changed {
+            None => Ok(()),
+            Some(seq) if seq <= self.snapshot.seq() => {
+                self.rests_on = self.rests_on.max(seq);
+                Ok(())
+            }
+            Some(seq) if seq <= self.engine.ordered() => {
+                self.blocked = Some(Blocked::Changed);
+                Err(LockError::Again)
+            }
+            // Of somebody who locks nothing, and is not in order yet: the commit finds out.
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn look(&mut self, keyspace: Keyspace, key: &[u8]) -> Result<(), LockError> {
+        if !self.may_differ() {
+            return Ok(());
+        }
+        let changed = self.engine.changed(keyspace, key, self.visible)?;
+        self.judge(changed)
+    }
+
+    /// Looks whether a range that locks of others keep from changing has changed since the statement's snapshot.
+    ///
+    /// # Errors
+    /// [`LockError::Again`].
+    pub fn look_in(&mut self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>) -> Result<(), LockError> {
+        if !self.may_differ() {
+            return Ok(());
+        }
+        let changed = self.engine.changed_in(keyspace, (start, end), self.visible)?;
+        self.judge(changed)
     }
 
     fn advance(&mut self) {
         if self.isolation == Isolation::ReadCommitted && !self.stays {
-            let earlier = std::mem::replace(&mut self.snapshot, self.engine.snapshot());
+            // First what is visible: what is in order by then cannot be behind that.
+            self.visible = self.engine.seq();
+            let ahead = self.locks || self.rests_on > self.visible;
+            let newest = if ahead { self.engine.snapshot_ahead() } else { self.engine.snapshot() };
+            if !self.locks && ahead {
+                self.rests_on = self.rests_on.max(newest.seq());
+            }
+            let earlier = std::mem::replace(&mut self.snapshot, newest);
             if self.oldest.is_none() && !self.guards.is_empty() {
                 self.oldest = Some(earlier);
             }
@@ -342,6 +505,14 @@ impl KvTransaction {
             journal: self.journal.len(),
             guards: self.guards.len(),
             range_deletes: self.range_deletes.len(),
+            locks: self.held.as_ref().map_or(0, Held::len),
+        }
+    }
+
+    /// Gives back the locks taken since `mark`: nothing that rests on them is left.
+    pub fn release_since(&mut self, mark: KvMark) {
+        if let Some(held) = &mut self.held {
+            held.release_since(mark.locks);
         }
     }
 
@@ -373,8 +544,13 @@ impl KvTransaction {
         self.range_deletes.truncate(mark.range_deletes);
     }
 
+    /// Gives back all locks.
+    pub fn release_all(&mut self) {
+        self.held = None;
+    }
+
     /// Writes, reads and guards as one operation.
-    pub fn into_batch(self) -> KvBatch {
+    pub fn into_batch(mut self) -> KvBatch {
         let mut batch = KvBatch::validated(self.snapshot.seq(), self.isolation);
         for (keyspace, key) in &self.keys_read {
             batch.note_read(*keyspace, key);
@@ -402,6 +578,7 @@ impl KvTransaction {
                 }
             }
         }
+        batch.hold(self.held.take());
         batch.pin(self.oldest.unwrap_or(self.snapshot));
         batch
     }

@@ -3,6 +3,8 @@
 //!   Operation ─▶ pipeline (group commit) ─▶ commit: validate, sequence, apply ─▶ log ─▶ publish ─▶ Snapshot, ChangeFeed
 //!                                                        └─▶ Generation (memtables) ─▶ background: flush ─▶ store runs
 //!
+//! Transactions that would rather wait than be refused take locks on keys first: `locks`.
+//!
 //! Read `engine` for the calls, `commit` for the path of a transaction, `version` for what readers see, `model` for what
 //! a data model implements.
 
@@ -13,6 +15,7 @@ mod error;
 mod feed;
 mod kv;
 mod kv_transaction;
+mod locks;
 mod model;
 mod options;
 mod pipeline;
@@ -30,7 +33,8 @@ pub use engine::{
 pub use error::{CommitError, EngineError, Rejection};
 pub use feed::{Change, ChangeFeed};
 pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};
-pub use kv_transaction::{KvMark, KvTransaction};
+pub use kv_transaction::{Blocked, KvMark, KvTransaction, LockError};
+pub use locks::{LOCKS_MAX, LockHolder, LockMode, LockWait, Nudge};
 pub use model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
 pub use options::{Background, Durability, EngineOptions, Room};
 pub use record::RecordBody;

@@ -132,6 +132,10 @@ pub trait Operation: Send {
     fn model(&self) -> ModelId;
     /// Upper bound of the bytes that [`Operation::encode`] appends.
     fn bytes_max(&self) -> usize;
+    /// True when other transactions may wait for this one to have its place in the order.
+    fn is_awaited(&self) -> bool {
+        false
+    }
     /// Decides, in commit order, against the newest state, which includes commits that are not durable yet. Must not
     /// change anything: a later part of the transaction may still be refused.
     ///

@@ -5,13 +5,15 @@
 //!
 //! Whoever finds nobody leading leads. A leader that finds a sync running sequences what is queued (that overlaps the
 //! sync), waits for the sync to end, sequences what came since, lets the next leader go ahead, and settles all of it.
+//! A request that others wait for is sequenced at once, by whoever brings it, and lies there for the next leader to settle.
 //!
 //! Invariants
 //! 1. `Stage::sequence` runs in one thread at a time, and groups settle in the order in which they were sequenced.
 //! 2. A request is answered only after the settle that covers it, also when it was rejected: the reason may rest on
 //!    commits that were not durable yet.
-//! 3. There is one leader at most, until it settles. A queued request always has a leader to come: leadership is given up
-//!    only in the critical section that found the queue empty, or to the serving thread, which is woken.
+//! 3. There is one leader at most, until it settles. A request that is queued, or sequenced and not settled, always has a
+//!    leader to come: leadership is given up only in the critical section that found the queue empty and took what was
+//!    sequenced, or to the serving thread, which is woken.
 //! 4. The one exception is a lone request that is to be awaited: it is left in the queue for its handle, which wakes the
 //!    serving thread when it is polled or dropped, or leads. Whoever comes meanwhile leads, and takes it along.
 //!
@@ -71,6 +73,8 @@ struct Queue<S: Stage> {
     leading: bool,
     /// The group before had one request at most: who comes now probably has nobody to share a group with, either.
     alone: bool,
+    /// Something was sequenced that nobody settles yet.
+    unsettled: bool,
     /// Threads waiting for room.
     blocked: usize,
 }
@@ -86,8 +90,8 @@ pub(crate) struct Pipeline<S: Stage> {
     stage: S,
     queue: Mutex<Queue<S>>,
     room: Condvar,
-    /// Held while sequencing (invariant 1).
-    order: Mutex<()>,
+    /// What was sequenced and is to be settled, in order. Held while sequencing (invariant 1).
+    order: Mutex<Sequenced<S>>,
     /// Held while settling.
     settling: Mutex<()>,
     /// Set when a helper thread serves submitted requests; without it a waiter leads.
@@ -105,6 +109,21 @@ struct Sequenced<S: Stage> {
     groups: Vec<Arc<Group>>,
 }
 
+impl<S: Stage> Default for Sequenced<S> {
+    fn default() -> Self {
+        Self { ticket: S::Ticket::default(), answers: Vec::new(), groups: Vec::new() }
+    }
+}
+
+/// When a request is sequenced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// With its group.
+    Shared,
+    /// At once: others wait for its place in the order.
+    AtOnce,
+}
+
 impl<S: Stage> Pipeline<S> {
     pub(crate) fn new(stage: S) -> Self {
         Self {
@@ -115,10 +134,11 @@ impl<S: Stage> Pipeline<S> {
                 group: Arc::default(),
                 leading: false,
                 alone: false,
+                unsettled: false,
                 blocked: 0,
             }),
             room: Condvar::default(),
-            order: Mutex::new(()),
+            order: Mutex::default(),
             settling: Mutex::new(()),
             served: AtomicBool::new(false),
             serve: WakeWord::default(),
@@ -127,10 +147,12 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Queues a request of about `bytes` bytes and sees it through: the caller leads if nobody does.
-    pub(crate) fn commit(self: &Arc<Self>, request: S::Request, bytes: usize) -> S::Outcome {
+    pub(crate) fn commit(self: &Arc<Self>, request: S::Request, bytes: usize, pace: Pace) -> S::Outcome {
         let (handle, lead) = self.enqueue(request, bytes);
         if lead {
             self.lead();
+        } else if pace == Pace::AtOnce {
+            self.sequence_pending();
         }
         handle.wait()
     }
@@ -146,13 +168,22 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// As [`Pipeline::submit`], and never blocks: `None` while the queue is full. A lone request is left to its handle.
-    pub(crate) fn try_submit(self: &Arc<Self>, request: S::Request, bytes: usize) -> Option<Handle<S>> {
+    pub(crate) fn try_submit(
+        self: &Arc<Self>,
+        request: S::Request,
+        bytes: usize,
+        pace: Pace,
+    ) -> Option<Handle<S>> {
         let queue = self.queue.lock();
         if queue.is_full() {
             return None;
         }
-        let (lone, idle) = (queue.alone && queue.pending.is_empty(), !queue.leading);
+        let lone = queue.alone && queue.pending.is_empty() && !queue.unsettled;
+        let idle = !queue.leading;
         let mut handle = self.push(queue, request, bytes);
+        if pace == Pace::AtOnce {
+            self.sequence_pending();
+        }
         if idle && lone {
             handle.left = self.served.load(Ordering::Acquire);
         } else if idle {
@@ -182,7 +213,7 @@ impl<S: Stage> Pipeline<S> {
 
     fn take_lead(&self) -> bool {
         let mut queue = self.queue.lock();
-        let lead = !queue.leading && !queue.pending.is_empty();
+        let lead = !queue.leading && (queue.unsettled || !queue.pending.is_empty());
         queue.leading |= lead;
         lead
     }
@@ -214,16 +245,14 @@ impl<S: Stage> Pipeline<S> {
     /// Runs one group through both stages. The caller holds the leadership.
     fn lead(&self) {
         loop {
-            let mut taken =
-                Sequenced { ticket: S::Ticket::default(), answers: Vec::new(), groups: Vec::new() };
             let settling = match self.settling.try_lock() {
                 Some(guard) => guard,
                 None => {
-                    self.sequence_pending(&mut taken, false);
+                    self.sequence_pending();
                     self.settling.lock()
                 }
             };
-            let more = self.sequence_pending(&mut taken, true);
+            let (mut taken, more) = self.take_sequenced();
             let settled = self.stage.settle(mem::take(&mut taken.ticket));
             drop(settling);
             self.answer(taken, settled);
@@ -238,10 +267,22 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// Takes what is queued and sequences it. With `release` the leadership is given up if that empties the queue;
-    /// true means that it was not.
-    fn sequence_pending(&self, taken: &mut Sequenced<S>, release: bool) -> bool {
-        let _order = self.order.lock();
+    /// Sequences what is queued.
+    fn sequence_pending(&self) {
+        self.sequence_into(&mut self.order.lock(), false);
+    }
+
+    /// Sequences what is queued and takes all that is to be settled. The leadership is given up if that empties the queue; true
+    /// means that it was not.
+    fn take_sequenced(&self) -> (Sequenced<S>, bool) {
+        let mut order = self.order.lock();
+        let more = self.sequence_into(&mut order, true);
+        (mem::take(&mut *order), more)
+    }
+
+    /// Takes what is queued and sequences it. With `settles` the caller settles it, and all that was sequenced before: it gives
+    /// up the leadership if the queue is empty then. True means that it is not.
+    fn sequence_into(&self, sequenced: &mut Sequenced<S>, settles: bool) -> bool {
         let (entries, more) = {
             let mut queue = self.queue.lock();
             let mut bytes = 0;
@@ -257,11 +298,13 @@ impl<S: Stage> Pipeline<S> {
             let more = !queue.pending.is_empty();
             if !entries.is_empty() {
                 let group = if more { queue.group.clone() } else { mem::take(&mut queue.group) };
-                taken.groups.push(group);
+                sequenced.groups.push(group);
+                queue.unsettled = true;
             }
-            if release {
+            if settles {
+                queue.unsettled = false;
                 queue.leading = more;
-                queue.alone = taken.answers.len() + entries.len() <= 1;
+                queue.alone = sequenced.answers.len() + entries.len() <= 1;
             }
             if queue.blocked > 0 {
                 self.room.notify_all();
@@ -271,8 +314,8 @@ impl<S: Stage> Pipeline<S> {
         if !entries.is_empty() {
             let (slots, requests): (Vec<_>, Vec<_>) =
                 entries.into_iter().map(|e| (e.slot, e.request)).unzip();
-            let outcomes = self.stage.sequence(requests, &mut taken.ticket);
-            taken.answers.extend(slots.into_iter().zip(outcomes));
+            let outcomes = self.stage.sequence(requests, &mut sequenced.ticket);
+            sequenced.answers.extend(slots.into_iter().zip(outcomes));
         }
         more
     }
@@ -430,7 +473,7 @@ mod tests {
     }
 
     fn commit(pipeline: &Arc<Pipeline<Counting>>) -> u64 {
-        let number = pipeline.commit((), 1);
+        let number = pipeline.commit((), 1, Pace::Shared);
         assert!(*pipeline.stage.settled.lock() >= number, "answered before it settled");
         number
     }
@@ -457,6 +500,36 @@ mod tests {
                         })
                         .collect();
                     numbers_are_complete(threads.into_iter().flat_map(|t| t.join().unwrap()).collect());
+                },
+                5_000,
+            );
+        }
+
+        #[test]
+        fn requests_that_are_sequenced_at_once_are_settled_by_the_next_leader() {
+            check_random(
+                || {
+                    let pipeline = Arc::new(Pipeline::new(Counting::default()));
+                    let server = {
+                        let pipeline = pipeline.clone();
+                        thread::spawn(move || pipeline.serve())
+                    };
+                    let threads: Vec<_> = (0..2)
+                        .map(|_| {
+                            let pipeline = pipeline.clone();
+                            thread::spawn(move || {
+                                let handle = pipeline.try_submit((), 1, Pace::AtOnce).expect("room");
+                                let number = pipeline.commit((), 1, Pace::AtOnce);
+                                vec![handle.wait(), number]
+                            })
+                        })
+                        .collect();
+                    let mut numbers = vec![commit(&pipeline)];
+                    numbers.extend(threads.into_iter().flat_map(|t| t.join().unwrap()));
+                    pipeline.close();
+                    server.join().unwrap();
+                    pipeline.finish();
+                    numbers_are_complete(numbers);
                 },
                 5_000,
             );
@@ -505,14 +578,16 @@ mod tests {
                             let pipeline = pipeline.clone();
                             thread::spawn(move || {
                                 let mut numbers = vec![commit(&pipeline)];
-                                let mut handle = pipeline.try_submit((), 1).expect("there is room");
+                                let mut handle =
+                                    pipeline.try_submit((), 1, Pace::Shared).expect("there is room");
                                 if drives {
                                     handle.drive();
                                 }
                                 numbers.push(handle.wait());
-                                let awaited = pipeline.try_submit((), 1).expect("there is room");
+                                let awaited =
+                                    pipeline.try_submit((), 1, Pace::Shared).expect("there is room");
                                 numbers.push(::shuttle::future::block_on(awaited));
-                                drop(pipeline.try_submit((), 1));
+                                drop(pipeline.try_submit((), 1, Pace::Shared));
                                 numbers
                             })
                         })
@@ -577,27 +652,52 @@ mod tests {
                     std::thread::yield_now();
                 }
                 assert_eq!(commit(&pipeline), 1);
-                let mut driven = pipeline.try_submit((), 1).unwrap();
+                let mut driven = pipeline.try_submit((), 1, Pace::Shared).unwrap();
                 assert!(driven.is_left());
                 driven.drive();
                 assert_eq!(driven.take(), Some(2));
 
-                let taken_along = pipeline.try_submit((), 1).unwrap();
+                let taken_along = pipeline.try_submit((), 1, Pace::Shared).unwrap();
                 assert!(taken_along.is_left());
                 assert_eq!(commit(&pipeline), 4, "whoever comes leads");
                 assert_eq!(taken_along.wait(), 3);
 
                 // The group before had two requests: the next is the serving thread's.
-                assert!(!pipeline.try_submit((), 1).unwrap().is_left());
+                assert!(!pipeline.try_submit((), 1, Pace::Shared).unwrap().is_left());
                 while *pipeline.stage.settled.lock() < 5 {
                     std::thread::yield_now();
                 }
-                drop(pipeline.try_submit((), 1).unwrap());
+                drop(pipeline.try_submit((), 1, Pace::Shared).unwrap());
                 while *pipeline.stage.settled.lock() < 6 {
                     std::thread::yield_now();
                 }
                 pipeline.close();
             });
+        }
+
+        #[test]
+        fn some_are_sequenced_at_once_and_all_are_answered() {
+            let pipeline = Arc::new(Pipeline::new(Counting::default()));
+            let numbers = std::thread::scope(|scope| {
+                let _server = scope.spawn(|| pipeline.serve());
+                let threads: Vec<_> = (0..8)
+                    .map(|thread| {
+                        let pipeline = &pipeline;
+                        scope.spawn(move || {
+                            let each = |turn: usize| match (thread + turn) % 3 {
+                                0 => pipeline.commit((), 1, Pace::AtOnce),
+                                1 => pipeline.try_submit((), 1, Pace::AtOnce).expect("room").wait(),
+                                _ => commit(pipeline),
+                            };
+                            (0..500).map(each).collect::<Vec<_>>()
+                        })
+                    })
+                    .collect();
+                let numbers = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();
+                pipeline.close();
+                numbers
+            });
+            numbers_are_complete(numbers);
         }
 
         #[test]

@@ -276,6 +276,8 @@ pub(crate) struct Versions {
     /// Held while the current version is replaced.
     replacing: Mutex<()>,
     visible: AtomicU64,
+    /// The newest commit that has its place in the log; never behind `visible`.
+    ordered: AtomicU64,
     live: [Live; LIVE_SHARDS],
 }
 
@@ -302,6 +304,7 @@ impl Versions {
             current: ArcSwap::from_pointee(version),
             replacing: Mutex::new(()),
             visible: AtomicU64::new(visible.0),
+            ordered: AtomicU64::new(visible.0),
             live: Default::default(),
         }
     }
@@ -325,12 +328,24 @@ impl Versions {
         self.visible.store(seq.0, Ordering::SeqCst);
     }
 
-    /// Commits whose view of the data must survive: live snapshots, ascending, and the newest visible commit last.
+    /// The newest commit that has its place in the log, visible or not.
+    pub(crate) fn ordered(&self) -> Seq {
+        Seq(self.ordered.load(Ordering::SeqCst))
+    }
+
+    /// Commits up to `seq` have their place in the log and are in the memtables.
+    pub(crate) fn order(&self, seq: Seq) {
+        self.ordered.store(seq.0, Ordering::SeqCst);
+    }
+
+    /// Commits whose view of the data must survive: live snapshots, ascending, and the newest visible commit last. Snapshots
+    /// ahead of that are left out, since everything newer survives anyway; among them a list would have gaps.
     pub(crate) fn live(&self) -> Vec<Seq> {
         // All of them at once, so that no snapshot is missed that is older than the commit reported as newest.
         let live: Vec<_> = self.live.iter().map(|live| live.0.lock()).collect();
         let visible = self.visible();
-        let mut seqs: Vec<Seq> = live.iter().flat_map(|live| live.keys().copied()).collect();
+        let seqs = live.iter().flat_map(|live| live.keys().copied());
+        let mut seqs: Vec<Seq> = seqs.filter(|seq| *seq <= visible).collect();
         drop(live);
         seqs.sort_unstable();
         seqs.dedup();
@@ -341,11 +356,21 @@ impl Versions {
     }
 
     pub(crate) fn snapshot(self: &Arc<Self>) -> Snapshot {
+        self.snapshot_of(Self::visible)
+    }
+
+    /// A snapshot of everything that has its place in the log, visible or not: for those who write behind it in the same
+    /// order, and tell nobody what they read before it is visible.
+    pub(crate) fn snapshot_ahead(self: &Arc<Self>) -> Snapshot {
+        self.snapshot_of(Self::ordered)
+    }
+
+    fn snapshot_of(self: &Arc<Self>, newest: impl FnOnce(&Self) -> Seq) -> Snapshot {
         let shard = shard();
         let seq = {
             // Inside the lock, see `live`.
             let mut live = self.count(shard);
-            let seq = self.visible();
+            let seq = newest(self);
             *live.entry(seq).or_insert(0) += 1;
             seq
         };

@@ -1,6 +1,6 @@
 use ropewalk_base::Seq;
 use ropewalk_documents::DocumentsError;
-use ropewalk_engine::{CommitError, EngineError, KeyConflict, LogError, StoreError};
+use ropewalk_engine::{CommitError, EngineError, KeyConflict, LockError, LogError, StoreError};
 use ropewalk_events::EventsError;
 use ropewalk_series::SeriesError;
 use ropewalk_tables::TablesError;
@@ -142,7 +142,8 @@ impl Error {
                 _ => Class::Invalid,
             },
             Self::Tables(error) => match error {
-                TablesError::Conflict { .. } => Class::Conflict,
+                TablesError::Conflict { .. } | TablesError::Lock(LockError::Deadlock) => Class::Conflict,
+                TablesError::Lock(_) => Class::Busy,
                 TablesError::UnknownTable { .. }
                 | TablesError::UnknownColumn { .. }
                 | TablesError::UnknownIndex { .. }

@@ -7,9 +7,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use ropewalk_base::Seq;
 use ropewalk_documents::{DocumentsMark, DocumentsState, DocumentsTx};
 use ropewalk_engine::{
-    CommitError, CommitHandle, Committed, Committing, Durability, Isolation, KvMark, KvTransaction, Operation,
+    Blocked, CommitError, CommitHandle, Committed, Committing, Durability, Isolation, KvMark, KvTransaction,
+    Operation,
 };
 use ropewalk_events::{AppendOptions, Event, EventStore};
 use ropewalk_series::{SampleBatch, SeriesStore};
@@ -28,6 +30,8 @@ pub struct Transaction {
     appends: Vec<(EventStore, Vec<Event>, AppendOptions)>,
     samples: Vec<(SeriesStore, SampleBatch)>,
     savepoints: Vec<Savepoint>,
+    /// Where the statement began that locks rows.
+    statement: Option<Savepoint>,
 }
 
 /// How much there was of everything.
@@ -42,7 +46,8 @@ impl Transaction {
     pub(crate) fn new(db: Database, isolation: Isolation) -> Self {
         let kv = KvTransaction::new(db.engine.clone(), isolation);
         let (tables, documents) = (TablesState::default(), DocumentsState::default());
-        Self { db, kv, tables, documents, appends: Vec::new(), samples: Vec::new(), savepoints: Vec::new() }
+        let (appends, samples, savepoints) = (Vec::new(), Vec::new(), Vec::new());
+        Self { db, kv, tables, documents, appends, samples, savepoints, statement: None }
     }
 
     /// What the transaction reads. With [`Isolation::ReadCommitted`] each statement sees the newest commit.
@@ -55,6 +60,40 @@ impl Transaction {
     /// [`Isolation::ReadCommitted`] is a statement of its own. At the other levels the whole transaction reads one snapshot anyway.
     pub fn begin_statement(&mut self) {
         self.kv.mark_statement();
+        self.statement = None;
+    }
+
+    /// As [`Transaction::begin_statement`], for a statement that locks the rows which it writes, so that other such transactions
+    /// wait for this one instead of being refused at commit. Works with [`Isolation::ReadCommitted`]; at the other levels it is
+    /// an ordinary statement.
+    ///
+    /// When the tables answer [`LockError::Again`](crate::LockError::Again), call [`Transaction::retract_statement`], wait for
+    /// what that says, and do all of the statement again. What the statement read may not be durable yet:
+    /// [`Transaction::rests_on`].
+    pub fn begin_locking_statement(&mut self) {
+        self.kv.mark_locking_statement();
+        self.statement = Some(self.place());
+    }
+
+    /// Takes back what the locking statement did, but for its locks. Answers why it has to begin again; `None` when it failed
+    /// for another reason.
+    pub fn retract_statement(&mut self) -> Option<Blocked> {
+        let blocked = self.kv.take_blocked()?;
+        if let Some(place) = self.statement.take() {
+            self.back_to(&place);
+        }
+        Some(blocked)
+    }
+
+    /// The newest commit that was read before it was durable, if locking statements did so. Nobody is to be told of what was
+    /// read before that commit is visible; this transaction's own commit is behind it.
+    pub fn rests_on(&self) -> Seq {
+        self.kv.rests_on()
+    }
+
+    /// Everything that the locking statement read counts for [`Transaction::rests_on`], not only the rows that it locked.
+    pub fn rest_on_all(&mut self) {
+        self.kv.rest_on_all();
     }
 
     /// The value of `key`, own writes included.
@@ -154,24 +193,42 @@ impl Transaction {
 
     /// Marks a place to roll back to. Savepoints nest.
     pub fn savepoint(&mut self) {
-        self.savepoints.push(Savepoint {
+        self.savepoints.push(self.place());
+    }
+
+    fn place(&self) -> Savepoint {
+        Savepoint {
             kv: self.kv.mark(),
             documents: self.documents.mark(),
             appends: self.appends.len(),
             samples: self.samples.len(),
-        });
+        }
     }
 
-    /// Takes back everything since the last savepoint, which is used up. False when there is none. What was read stays
-    /// read; a key whose write is taken back counts as read, too, since the write may have told whether it was free.
-    pub fn rollback_to_savepoint(&mut self) -> bool {
-        let Some(place) = self.savepoints.pop() else { return false };
+    fn back_to(&mut self, place: &Savepoint) {
         self.kv.rollback_to(place.kv);
         self.tables.rolled_back();
         self.documents.rolled_back(place.documents);
         self.appends.truncate(place.appends);
         self.samples.truncate(place.samples);
+    }
+
+    /// Takes back everything since the last savepoint, which is used up. False when there is none. What was read stays
+    /// read; a key whose write is taken back counts as read, too, since the write may have told whether it was free. Locks that
+    /// were taken since are given back.
+    pub fn rollback_to_savepoint(&mut self) -> bool {
+        let Some(place) = self.savepoints.pop() else { return false };
+        self.back_to(&place);
+        self.kv.release_since(place.kv);
         true
+    }
+
+    /// Gives back the locks taken since the last savepoint, for a transaction that will be rolled back to there at least.
+    pub fn give_back_locks(&mut self) {
+        match self.savepoints.last() {
+            Some(place) => self.kv.release_since(place.kv),
+            None => self.kv.release_all(),
+        }
     }
 
     /// Forgets everything. The same as dropping the transaction.

@@ -145,6 +145,14 @@ impl Access<'_> {
         Ok(ends.pop().zip(last))
     }
 
+    /// True in a statement that locks the rows which it writes, or wants locked.
+    pub(crate) fn is_locking(&mut self) -> bool {
+        match self {
+            Self::Transaction(_, transaction) => transaction.tables().is_locking(),
+            Self::Snapshot(..) => false,
+        }
+    }
+
     /// The transaction, for writing.
     pub(crate) fn transaction(&mut self) -> Result<&mut Transaction> {
         match self {

@@ -1,7 +1,7 @@
 //! Errors as PostgreSQL's clients know them: a code of five characters, a message, sometimes a hint.
 
 use ropewalk::tables::{TablesError, ValueError};
-use ropewalk::{Class, Error};
+use ropewalk::{Class, Error, LockError};
 
 /// A code of five characters; see [`state`] for those given out here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,6 +53,7 @@ pub mod state {
     pub const INVALID_SAVEPOINT: SqlState = SqlState("3B001");
     pub const INVALID_SCHEMA_NAME: SqlState = SqlState("3F000");
     pub const SERIALIZATION_FAILURE: SqlState = SqlState("40001");
+    pub const DEADLOCK_DETECTED: SqlState = SqlState("40P01");
     pub const SYNTAX_ERROR: SqlState = SqlState("42601");
     pub const DUPLICATE_COLUMN: SqlState = SqlState("42701");
     pub const AMBIGUOUS_COLUMN: SqlState = SqlState("42702");
@@ -121,7 +122,7 @@ impl SqlError {
 
     /// True when running the whole transaction again may succeed.
     pub fn is_retryable(&self) -> bool {
-        self.state == state::SERIALIZATION_FAILURE
+        self.state == state::SERIALIZATION_FAILURE || self.state == state::DEADLOCK_DETECTED
     }
 }
 
@@ -171,6 +172,12 @@ impl From<TablesError> for SqlError {
                 return Self::new(state::SERIALIZATION_FAILURE, error.to_string())
                     .hint("run the transaction again");
             }
+            TablesError::Lock(LockError::Deadlock) => {
+                return Self::new(state::DEADLOCK_DETECTED, "deadlock detected")
+                    .hint("another transaction waits for this one, which would wait for it; run it again");
+            }
+            TablesError::Lock(LockError::TooMany) => state::OUT_OF_MEMORY,
+            TablesError::Lock(_) => state::LOCK_NOT_AVAILABLE,
             TablesError::OutOfBounds { .. } => state::NUMERIC_VALUE_OUT_OF_RANGE,
             TablesError::Exhausted { .. } => state::SEQUENCE_LIMIT_EXCEEDED,
             TablesError::Damaged { .. } => state::DATA_CORRUPTED,

@@ -83,8 +83,20 @@ pub(crate) fn run(
     budget: &Budget,
     sink: &mut Sink<'_>,
 ) -> Result<()> {
-    let mut skip = count(select.offset.as_ref(), cx, "OFFSET")?.unwrap_or(0);
-    let mut left = count(select.limit.as_ref(), cx, "LIMIT")?.unwrap_or(u64::MAX);
+    let skip = count(select.offset.as_ref(), cx, "OFFSET")?.unwrap_or(0);
+    let left = count(select.limit.as_ref(), cx, "LIMIT")?.unwrap_or(u64::MAX);
+    run_some(select, (skip, left), access, cx, budget, sink)
+}
+
+/// As [`run`], with an offset and a limit of the caller's.
+pub(crate) fn run_some(
+    select: &Select,
+    (mut skip, mut left): (u64, u64),
+    access: &mut Access<'_>,
+    cx: &Context<'_>,
+    budget: &Budget,
+    sink: &mut Sink<'_>,
+) -> Result<()> {
     if left == 0 {
         return Ok(());
     }

@@ -4,10 +4,11 @@
 //! A look is one load; the clock is asked every [`ROWS_PER_LOOK`] rows.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use ropewalk::Env;
+use ropewalk::{Env, Nudge};
 
 use crate::error::{Result, SqlError, state};
 
@@ -16,22 +17,42 @@ const ROWS_PER_LOOK: u32 = 256;
 
 /// Cancels what a session is running. Cheap to clone; see [`crate::Session::canceller`].
 #[derive(Debug, Clone, Default)]
-pub struct Canceller(Arc<AtomicBool>);
+pub struct Canceller(Arc<Wish>);
+
+#[derive(Debug, Default)]
+struct Wish {
+    is_wanted: AtomicBool,
+    /// Whoever waits and is to be woken.
+    sleeper: Mutex<Option<Nudge>>,
+}
 
 impl Canceller {
     /// Makes the statement that runs now, or begins to before this is noticed, fail with 57014.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        let sleeper = self.0.sleeper.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.is_wanted.store(true, Ordering::Relaxed);
+        if let Some(sleeper) = &*sleeper {
+            sleeper.nudge();
+        }
     }
 
     /// Forgets an earlier wish, which came too late for what it was meant for.
     pub fn reset(&self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.0.is_wanted.store(false, Ordering::Relaxed);
     }
 
     /// True when a wish stands.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Wakes this one, too, when a wish comes, or stands already.
+    pub(crate) fn wakes(&self, sleeper: Option<Nudge>) {
+        let mut slot = self.0.sleeper.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sleeper) = sleeper.as_ref().filter(|_| self.is_cancelled()) {
+            sleeper.nudge();
+        }
+        *slot = sleeper;
     }
 }
 
@@ -54,6 +75,17 @@ impl Interrupt {
     /// For what is over at once, or is stopped by whoever waits for it.
     pub(crate) fn never() -> Self {
         Self { asked: Canceller::default(), deadline: None, rows: Cell::new(0) }
+    }
+
+    /// Who may cancel it.
+    pub(crate) fn canceller(&self) -> &Canceller {
+        &self.asked
+    }
+
+    /// How much of its time is left; `None` when it has all there is.
+    pub(crate) fn left(&self, env: &Env) -> Option<Duration> {
+        let left = self.deadline?.saturating_sub(env.clock.monotonic_nanos());
+        Some(Duration::from_nanos(left))
     }
 
     /// As [`Interrupt::check`], asking the clock every time.

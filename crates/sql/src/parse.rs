@@ -132,7 +132,7 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
         if part.iter().all(|token| matches!(token.token, Token::Whitespace(_))) {
             continue;
         }
-        let part = utility::identity_in_order(part);
+        let part = crate::locking::plain_strengths(utility::identity_in_order(part));
         if let Some(utility) = utility::parse(&part)? {
             statements.push(Statement::Utility(utility));
             continue;

@@ -34,6 +34,7 @@ pub struct ResultColumn {
 }
 
 /// A table of FROM.
+#[derive(Clone)]
 pub(crate) struct Level {
     pub(crate) table: Table,
     pub(crate) schema: Arc<Schema>,
@@ -63,6 +64,7 @@ pub(crate) struct Order {
     pub(crate) nulls_first: bool,
 }
 
+#[derive(Clone)]
 pub(crate) struct Select {
     pub(crate) levels: Vec<Level>,
     /// Conditions without a column.

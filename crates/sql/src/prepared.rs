@@ -20,6 +20,7 @@ use crate::exec::{self, Record};
 use crate::explain;
 use crate::expr::{Answer, Context, Expr};
 use crate::interrupt::Interrupt;
+use crate::locking::Locking;
 use crate::parse::Statement;
 use crate::path::key_value;
 use crate::plan::{Planner, ResultColumn, Select, SetConfig, Standing, Subquery};
@@ -128,6 +129,8 @@ pub struct Prepared {
     subqueries: Vec<Subquery>,
     rests_on: Vec<(Table, u32)>,
     point: Option<Point>,
+    /// What FOR UPDATE locks, or why it cannot, where rows are locked.
+    locking: Option<Result<Locking>>,
     /// The plan rests on the catalog, and is good for one run.
     is_fleeting: bool,
     standing: Standing,
@@ -155,7 +158,35 @@ fn columns_of(returning: Option<&Returning>) -> Option<Arc<[ResultColumn]>> {
 impl Prepared {
     /// True for SELECT ... FOR UPDATE and its kind.
     pub(crate) fn locks(&self) -> bool {
-        matches!(&*self.statement, Statement::Sql(ast::Statement::Query(query)) if !query.locks.is_empty())
+        self.locking.is_some()
+    }
+
+    /// True for what locks rows where rows are locked.
+    pub(crate) fn locks_rows(&self) -> bool {
+        match &self.plan {
+            Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Merge(_) => true,
+            _ => self.locks(),
+        }
+    }
+
+    fn skips_locked(&self) -> bool {
+        let Statement::Sql(ast::Statement::Query(query)) = &*self.statement else { return false };
+        query.locks.iter().any(|lock| lock.nonblock == Some(ast::NonBlock::SkipLocked))
+    }
+
+    /// What FOR UPDATE is to lock: rows of tables, by their keys.
+    fn locking(statement: &Statement, plan: &Plan) -> Option<Result<Locking>> {
+        let Statement::Sql(ast::Statement::Query(query)) = statement else { return None };
+        if query.locks.is_empty() {
+            return None;
+        }
+        Some(match plan {
+            Plan::Select(select) => Locking::of(query, select),
+            _ => Err(SqlError::unsupported(
+                "FOR UPDATE of this query at read committed",
+                "lock the rows of a plain SELECT by their keys",
+            )),
+        })
     }
 
     /// Plans a statement as `access` sees the tables.
@@ -183,7 +214,9 @@ impl Prepared {
             _ => None,
         };
         let declared = declared.to_vec();
+        let locking = Self::locking(&statement, &plan);
         Ok(Self {
+            locking,
             statement,
             declared,
             parameters: params.finished(),
@@ -225,15 +258,7 @@ impl Prepared {
     ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
         Ok(match statement {
             ast::Statement::Query(query) if !query.locks.is_empty() => {
-                for lock in &query.locks {
-                    if lock.nonblock == Some(ast::NonBlock::SkipLocked) {
-                        return Err(SqlError::unsupported(
-                            "SKIP LOCKED",
-                            "no row is ever locked: of two transactions that take the same row one fails with 40001",
-                        ));
-                    }
-                }
-                // What a serializable transaction reads holds at its commit, or it fails: nothing is to be locked.
+                // What a serializable transaction reads holds at its commit, or it fails: nothing is to be locked there.
                 let mut plain = query.clone();
                 plain.locks.clear();
                 return Self::plan_sql(&ast::Statement::Query(plain), planner);
@@ -556,7 +581,7 @@ impl Prepared {
         snapshot: &Snapshot,
         cx: &Context<'_>,
     ) -> Result<Option<Outcome>> {
-        if self.point.is_none() || !self.is_current(db, snapshot) {
+        if self.point.is_none() || self.locking.is_some() || !self.is_current(db, snapshot) {
             return Ok(None);
         }
         let (Some(point), Plan::Select(select), Some(columns)) = (&mut self.point, &self.plan, &self.columns)
@@ -640,6 +665,15 @@ impl Prepared {
         }
         let answers = exec::answers(&self.subqueries, access, cx, budget)?;
         let cx = &Context { answers: &answers, ..*cx };
+        match &self.locking {
+            Some(locking) if access.is_locking() => {
+                let rows = locking.as_ref().map_err(Clone::clone)?.run(access, cx, budget)?;
+                let (count, columns) = (Some(rows.len() as u64), self.columns.clone());
+                return Ok(Outcome { count, columns, rows, ..Outcome::of("SELECT") });
+            }
+            Some(_) if self.skips_locked() => return Err(unskippable()),
+            _ => {}
+        }
         let (command, written) = match &self.plan {
             Plan::Select(select) => {
                 let rows = selected(select, access, cx, budget)?;
@@ -711,6 +745,13 @@ fn is_large(select: &Select, subqueries: &[Subquery], access: &mut Access<'_>) -
         }
     }
     Ok(false)
+}
+
+fn unskippable() -> SqlError {
+    SqlError::unsupported(
+        "SKIP LOCKED",
+        "rows are locked at read committed only: BEGIN ISOLATION LEVEL READ COMMITTED",
+    )
 }
 
 fn selected(

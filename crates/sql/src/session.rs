@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ropewalk::tables::{Type, Value};
-use ropewalk::{Database, Error, Isolation, PendingCommit, Transaction};
+use ropewalk::{Database, Error, Isolation, PendingCommit, Seq, Transaction};
 use sqlparser::ast;
 
 use crate::access::Access;
@@ -25,6 +25,7 @@ use crate::plan::Standing;
 use crate::prepared::{Outcome, Plan, Prepared};
 use crate::session_transaction::Open;
 use crate::settings::{Settings, isolation_name};
+use crate::waiting::{Resuming, RowWait};
 
 /// Statements that a session keeps planned, by their text.
 const CACHED_MAX: usize = 512;
@@ -57,6 +58,11 @@ pub struct Session {
     /// Commits are handed over, into `pending`, instead of waited for.
     pub(crate) submits: bool,
     pub(crate) pending: Option<PendingCommit>,
+    /// What the submitted statement waits for, and what it goes on with.
+    pub(crate) waits: Option<RowWait>,
+    pub(crate) resuming: Option<Resuming>,
+    /// The newest commit that was read before it was visible.
+    pub(crate) rests_on: Seq,
 }
 
 impl Session {
@@ -80,6 +86,9 @@ impl Session {
             given: crate::sequences::Given::default(),
             submits: false,
             pending: None,
+            waits: None,
+            resuming: None,
+            rests_on: Seq::ZERO,
         }
     }
 
@@ -228,8 +237,12 @@ impl Session {
 
     /// Notes that an error makes an open transaction fail.
     pub(crate) fn failing<R>(&mut self, result: Result<R>) -> Result<R> {
-        if result.is_err() && self.open.is_some() {
+        if result.is_err()
+            && let Some(open) = &mut self.open
+        {
             self.has_failed = true;
+            // What comes now takes back all since the last savepoint.
+            open.transaction.give_back_locks();
         }
         result
     }
@@ -249,10 +262,19 @@ impl Session {
         let outcome = match (&prepared.plan, self.open.is_some()) {
             (Plan::Notify(_), _) => self.notify(prepared, params),
             (Plan::Other, _) => self.other(&prepared.statement.clone(), params),
+            _ if self.is_waiting_kind(prepared) => self.run_waiting(prepared, params),
             (_, true) => self.run_inside(prepared, params),
             (_, false) if prepared.writes() => self.run_alone(prepared, params),
             (_, false) => self.read_alone(prepared, params),
         };
+        if self.waits.is_some() {
+            return outcome;
+        }
+        if !self.submits
+            && (self.open.is_none() || !matches!(&outcome, Ok(outcome) if outcome.columns.is_none()))
+        {
+            self.settle()?;
+        }
         let outcome = outcome.map(|outcome| match &outcome.notice {
             Some(notice) if !self.settings.wants(notice) => Outcome { notice: None, ..outcome },
             _ => outcome,
@@ -339,11 +361,11 @@ impl Session {
         if open.read_only && prepared.writes() {
             return Err(read_only(&prepared.statement));
         }
-        if open.isolation != Isolation::Serializable && prepared.locks() {
+        if open.isolation == Isolation::Snapshot && prepared.locks() {
             let what = format!("FOR UPDATE at {}", isolation_name(open.isolation));
             return Err(SqlError::unsupported(
                 what,
-                "a serializable transaction, the default, keeps what it reads",
+                "a serializable transaction, the default, keeps what it reads; one at read committed locks it",
             ));
         }
         let env = self.db.engine().env();
@@ -352,7 +374,10 @@ impl Session {
         let bound = prepared.bound(params)?;
         let cx = Context { params: &bound, answers: &[], now: open.now, env, interrupt };
         let budget = Budget::new(self.settings.memory_bytes_max);
-        prepared.run(&mut Access::Transaction(&self.db, &mut open.transaction), &cx, &budget)
+        let outcome = prepared.run(&mut Access::Transaction(&self.db, &mut open.transaction), &cx, &budget);
+        let seq = open.transaction.rests_on();
+        self.rests_on(seq);
+        outcome
     }
 
     /// Refuses what the transaction does not take.

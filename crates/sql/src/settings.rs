@@ -24,6 +24,8 @@ pub struct Settings {
     pub attempts: usize,
     /// Milliseconds that one statement may take; 0 is for ever, the default.
     pub statement_millis: u64,
+    /// Milliseconds that one statement waits for a row; 0 is for ever, the default.
+    pub lock_millis: u64,
     /// What the client calls itself.
     pub application_name: String,
     /// Who the client is. `ropewalk`.
@@ -43,6 +45,7 @@ impl Default for Settings {
             memory_bytes_max: MEMORY_BYTES_MAX,
             attempts: 10,
             statement_millis: 0,
+            lock_millis: 0,
             application_name: String::new(),
             user: "ropewalk".into(),
             database: "ropewalk".into(),
@@ -125,7 +128,7 @@ const VARIABLES: &[(&str, Kind, &str)] = &[
     ("lc_monetary", Fixed(&["C"]), "How money is written."),
     ("lc_numeric", Fixed(&["C"]), "How numbers are written."),
     ("lc_time", Fixed(&["C"]), "How times are written."),
-    ("lock_timeout", Fixed(&["0"]), "How long to wait for a lock: nothing waits."),
+    ("lock_timeout", Own, "How long to wait for a row at read committed."),
     ("max_identifier_length", Told("255"), "Bytes of a name."),
     ("max_index_keys", Told("32"), "Columns of an index."),
     ("password_encryption", Fixed(&["scram-sha-256"]), "How passwords are kept."),
@@ -274,6 +277,10 @@ impl Settings {
                 "off" | "false" => self.durability = Durability::Buffered,
                 _ => return refused("on, off"),
             },
+            "lock_timeout" => match millis(value) {
+                Some(millis) => self.lock_millis = millis,
+                None => return refused("milliseconds, or a number with ms, s, min, h or d"),
+            },
             "statement_timeout" => match millis(value) {
                 Some(millis) => self.statement_millis = millis,
                 None => return refused("milliseconds, or a number with ms, s, min, h or d"),
@@ -309,6 +316,8 @@ impl Settings {
             }
             (Own, "default_transaction_read_only" | "transaction_read_only") => on_off(self.read_only).into(),
             (Own, "synchronous_commit") => on_off(self.durability == Durability::Sync).into(),
+            (Own, "lock_timeout") if self.lock_millis == 0 => "0".into(),
+            (Own, "lock_timeout") => format!("{}ms", self.lock_millis),
             (Own, "statement_timeout") if self.statement_millis == 0 => "0".into(),
             (Own, "statement_timeout") => format!("{}ms", self.statement_millis),
             (Own, "work_mem") => match self.memory_bytes_max {

@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::parse::{self, Statement};
 use crate::prepared::{Outcome, Prepared};
 use crate::session::{Session, begins_or_ends};
+use crate::waiting::RowWait;
 
 /// The statements of one text that are still to be run. See [`Session::script`].
 #[derive(Debug)]
@@ -41,6 +42,15 @@ pub struct Submitted {
     pub outcome: Outcome,
     /// The commit that it made; `None` when it wrote nothing, or in a transaction that goes on.
     pub commit: Option<PendingCommit>,
+}
+
+/// How far a submitted statement came.
+#[allow(clippy::large_enum_variant)] // it is looked at and gone
+pub enum Progress {
+    /// It ran.
+    Ran(Submitted),
+    /// Another transaction holds a row that it writes. Wait, then submit the same statement again, or [`Session::give_up`].
+    Waits(RowWait),
 }
 
 impl Session {
@@ -86,16 +96,20 @@ impl Session {
     }
 
     /// As [`Session::run`], and never waits for the disk: what was committed is on its way. A statement outside of a
-    /// transaction is run once; when its commit is refused because another got there first, run it again.
+    /// transaction is run once; when its commit is refused because another got there first, run it again. Before the answer goes
+    /// out, ask [`Session::unsettled`].
     ///
     /// # Errors
     /// As [`Session::run`].
-    pub fn submit(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Submitted> {
+    pub fn submit(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Progress> {
         self.submits = true;
         let outcome = self.run(prepared, params);
         self.submits = false;
         let commit = self.pending.take();
-        Ok(Submitted { outcome: outcome?, commit })
+        if let Some(wait) = self.waits.take() {
+            return Ok(Progress::Waits(wait));
+        }
+        Ok(Progress::Ran(Submitted { outcome: outcome?, commit }))
     }
 
     /// Plans a statement anew when a definition that it rests on changed.

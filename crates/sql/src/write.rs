@@ -850,7 +850,10 @@ impl Update {
     pub(crate) fn run(&self, access: &mut Access<'_>, cx: &Context<'_>, budget: &Budget) -> Result<Written> {
         let mut written = Written::default();
         let Found { table, schema, .. } = &self.found;
-        for row in self.found.rows(access, cx, budget)? {
+        let rows = self.found.rows(access, cx, budget)?;
+        let places: Vec<usize> = self.set.iter().map(|(place, _)| *place).collect();
+        access.transaction()?.tables().lock_rows(&rows, Some(&places))?;
+        for row in rows {
             let changes = changes(&self.set, schema, cx, &row)?;
             let now = change(access, table, schema, &row, &changes, self.returning.is_some())?;
             match &now {
@@ -869,6 +872,7 @@ impl Delete {
     pub(crate) fn run(&self, access: &mut Access<'_>, cx: &Context<'_>, budget: &Budget) -> Result<Written> {
         let mut written = Written::default();
         let rows = self.found.rows(access, cx, budget)?;
+        access.transaction()?.tables().lock_rows(&rows, None)?;
         access.transaction()?.tables().delete_rows(&rows)?;
         for row in &rows {
             written.row(row, self.returning.as_ref(), cx, budget)?;

@@ -1,5 +1,5 @@
 use ropewalk_base::{DecodeError, Seq};
-use ropewalk_engine::{EngineError, StoreError};
+use ropewalk_engine::{EngineError, LockError, StoreError};
 
 use crate::value::ValueError;
 
@@ -153,6 +153,9 @@ pub enum TablesError {
         /// The other commit.
         seq: Seq,
     },
+    /// A row cannot be locked, or not yet.
+    #[error(transparent)]
+    Lock(LockError),
     /// A sequence cannot be set to this.
     #[error("{number} is out of the bounds of the sequence, {least} to {greatest}")]
     OutOfBounds {
@@ -180,6 +183,15 @@ pub enum TablesError {
     /// The engine's own.
     #[error(transparent)]
     Engine(#[from] EngineError),
+}
+
+impl From<LockError> for TablesError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Engine(error) => Self::Engine(error),
+            other => Self::Lock(other),
+        }
+    }
 }
 
 impl From<StoreError> for TablesError {

@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use ropewalk_engine::LockMode;
+
 use crate::define::{Action, DefaultValue, Identity};
 use crate::error::TablesError;
 use crate::expr::Expr;
@@ -350,6 +352,17 @@ impl Schema {
     /// Indexes in [`Schema::columns`] of the primary key; empty without one.
     pub fn key_columns(&self) -> &[usize] {
         &self.key
+    }
+
+    /// How a row is locked whose columns at the places that `is_set` names are changed: whoever refers to it need not wait while
+    /// what it is found by stays.
+    pub fn lock_of_change(&self, is_set: &dyn Fn(&usize) -> bool) -> LockMode {
+        let is_read = |index: &Index| {
+            let mut columns = self.columns().iter().enumerate();
+            columns.any(|(place, column)| is_set(&place) && index.reads(column.id))
+        };
+        let moves = self.key.iter().any(is_set) || self.parts.indexes.iter().any(|i| i.unique && is_read(i));
+        if moves { LockMode::Update } else { LockMode::NoKeyUpdate }
     }
 
     /// The secondary indexes.

@@ -7,15 +7,18 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use ropewalk_engine::{Isolation, KeyConflict, KvTransaction, Operation};
+use ropewalk_engine::{Isolation, KeyConflict, KvTransaction, LockError, LockMode, Operation};
 
 use crate::catalog::{Spaces, name_key, number, object_key, table_key};
 use crate::error::TablesError;
 use crate::loader::Loaded;
 use crate::model::{DdlOperation, Tables};
 use crate::read::TablesRead;
+use crate::row::OwnedRow;
+use crate::rowkey::put_row_key;
 use crate::schema::{DEFINITION_BYTES_MAX, Parts, Schema};
 use crate::table::{Table, find};
+use crate::value::Value;
 
 /// What a transaction knows of tables beside its writes.
 #[derive(Default)]
@@ -139,6 +142,73 @@ impl<'a> TablesTx<'a> {
         self.kv.stay();
         self.state.ddl.insert(id);
         self.state.schemas.remove(&id);
+    }
+
+    /// Locks a key of the rows, where the statement is one that waits for others.
+    pub(crate) fn hold(&mut self, key: &[u8], mode: LockMode, waits: bool) -> Result<(), TablesError> {
+        if self.kv.is_locking() {
+            self.kv.lock(self.spaces().rows, key, mode, waits)?;
+        }
+        Ok(())
+    }
+
+    /// True in a statement that locks the rows which it writes.
+    pub fn is_locking(&self) -> bool {
+        self.kv.is_locking()
+    }
+
+    /// Locks a row that was read in this statement, before it is written or to keep it as it is. Without `waits` false says that
+    /// another transaction holds it. A row that has changed since it was read makes the statement begin again. For statements
+    /// that lock.
+    ///
+    /// # Errors
+    /// [`TablesError::Lock`].
+    pub fn lock_row(&mut self, row: &OwnedRow, mode: LockMode, waits: bool) -> Result<bool, TablesError> {
+        self.lock_key(row.key(), mode, waits)
+    }
+
+    /// Locks rows that were read in this statement and are about to be written, their columns `places`, or none to delete them.
+    /// All are locked before a change of one makes the statement begin again.
+    ///
+    /// # Errors
+    /// [`TablesError::Lock`].
+    pub fn lock_rows(&mut self, rows: &[OwnedRow], places: Option<&[usize]>) -> Result<(), TablesError> {
+        let mut changed = Ok(());
+        for row in rows {
+            let mode = places.map_or(LockMode::Update, |places| {
+                row.schema().lock_of_change(&|place| places.contains(place))
+            });
+            let held = self.hold(row.key(), mode, true);
+            match self.kv.has_met_change() {
+                true => changed = changed.and(held),
+                false => held?,
+            }
+        }
+        if self.kv.has_met_change() { Err(LockError::Again.into()) } else { changed }
+    }
+
+    /// As [`TablesTx::lock_row`], by the row's primary key.
+    ///
+    /// # Errors
+    /// [`TablesError::Lock`]; values that are no key of the table.
+    pub fn lock(
+        &mut self,
+        table: &Table,
+        key: &[Value<'_>],
+        mode: LockMode,
+        waits: bool,
+    ) -> Result<bool, TablesError> {
+        let schema = self.schema_of(table)?;
+        let mut row_key = Vec::new();
+        put_row_key(&schema, key, &mut row_key)?;
+        self.lock_key(&row_key, mode, waits)
+    }
+
+    fn lock_key(&mut self, key: &[u8], mode: LockMode, waits: bool) -> Result<bool, TablesError> {
+        match self.hold(key, mode, waits) {
+            Err(TablesError::Lock(LockError::Taken)) => Ok(false),
+            held => held.map(|()| true),
+        }
     }
 
     /// True when ranges that are read do not count by themselves.

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use ropewalk_base::keys::prefix_end;
-use ropewalk_engine::Isolation;
+use ropewalk_engine::{Isolation, LockMode};
 
 use crate::define::{Action, DefaultValue, Identity};
 use crate::error::TablesError;
@@ -379,6 +379,10 @@ impl<'a> Statement<'_, 'a> {
             None => row_key_of(schema, &values)?,
         };
         let rows = self.tx.spaces().rows;
+        // A number that was just given out is nobody else's.
+        if schema.parts.rowid.is_none() {
+            self.hold(&row_key, LockMode::Update)?;
+        }
         if let Some(stored) = self.peek(&row_key)? {
             self.tx.kv.note_read(rows, &row_key);
             if !replace {
@@ -405,6 +409,8 @@ impl<'a> Statement<'_, 'a> {
         row_key: Vec<u8>,
         changes: &[Option<Value<'_>>],
     ) -> Result<bool, TablesError> {
+        let is_set = |place: &usize| changes.get(*place).is_some_and(Option::is_some);
+        self.hold(&row_key, schema.lock_of_change(&is_set))?;
         let Some(old) = self.load(schema, row_key)? else { return Ok(false) };
         let mut values = Vec::with_capacity(changes.len());
         for ((column, change), value) in schema.columns().iter().zip(changes).zip(old.values()?) {
@@ -432,6 +438,7 @@ impl<'a> Statement<'_, 'a> {
             if schema.parts.rowid.is_some() { old.key().to_vec() } else { row_key_of(schema, &values)? };
         if row_key != old.key() {
             let rows = self.tx.spaces().rows;
+            self.hold(&row_key, LockMode::Update)?;
             if self.peek(&row_key)?.is_some() {
                 self.tx.kv.note_read(rows, &row_key);
                 return Err(TablesError::Unique {
@@ -443,6 +450,11 @@ impl<'a> Statement<'_, 'a> {
             self.delete_key(old.key());
         }
         self.write(schema, row_key, Some(old), values)
+    }
+
+    /// Where the statement waits for others, whoever else wants to write this key, or to rest on it, waits from here on.
+    fn hold(&mut self, key: &[u8], mode: LockMode) -> Result<(), TablesError> {
+        self.tx.hold(key, mode, true)
     }
 
     /// Writes under RC carry their own guard; the stricter levels check every key they write.
@@ -499,6 +511,7 @@ impl<'a> Statement<'_, 'a> {
     }
 
     pub(crate) fn delete(&mut self, schema: &Arc<Schema>, row_key: Vec<u8>) -> Result<bool, TablesError> {
+        self.hold(&row_key, LockMode::Update)?;
         let Some(old) = self.load(schema, row_key)? else { return Ok(false) };
         let values = old.values()?;
         self.write_entries(schema, Some((old.key(), &values)), None)?;
@@ -524,6 +537,9 @@ impl<'a> Statement<'_, 'a> {
                 continue;
             }
             if let Some(old) = old {
+                if old.exclusive {
+                    self.hold(&old.key, LockMode::Update)?;
+                }
                 self.delete_key(&old.key);
             }
             if let Some(new) = new {
@@ -540,6 +556,9 @@ impl<'a> Statement<'_, 'a> {
         entry: &Entry,
     ) -> Result<(), TablesError> {
         let rows = self.tx.spaces().rows;
+        if entry.exclusive {
+            self.hold(&entry.key, LockMode::Update)?;
+        }
         if entry.exclusive && self.peek(&entry.key)?.is_some_and(|there| there != entry.value) {
             self.tx.kv.note_read(rows, &entry.key);
             return Err(TablesError::Unique {
@@ -610,6 +629,11 @@ impl<'a> Statement<'_, 'a> {
             index.ok_or_else(|| TablesError::Damaged { place: damaged(), what: "its index".into() })?;
         let prefix = index_prefix(child, index, values)?;
         let end = prefix_end(&prefix);
+        if self.tx.kv.is_locking() {
+            // New ones wait for the lock on their parent, which is held; one may have come before that, behind the snapshot.
+            let rows = self.tx.spaces().rows;
+            self.tx.kv.look_in(rows, &prefix, end.as_deref())?;
+        }
         let mut found = Vec::new();
         let mut failed = None;
         let each = &mut |key: &[u8], value: &[u8]| match entry_row(child.parts.rows, key, value) {
@@ -660,6 +684,7 @@ impl<'a> Statement<'_, 'a> {
     fn follow(&mut self, work: Work) -> Result<(), TablesError> {
         let Work { child, key, row, old, change } = work;
         let Some(foreign) = child.foreign_keys().get(key) else { return Ok(()) };
+        self.hold(&row, LockMode::Update)?;
         let Some(stored) = self.load(&child, row)? else { return Ok(()) };
         let mut values: Vec<Value<'_>> = stored.values()?;
         if !same(&columns_of(&child, &foreign.columns, &values), &old) {
@@ -707,6 +732,7 @@ impl<'a> Statement<'_, 'a> {
                     ),
                 };
                 let Some(parent_key) = parent_key(&parent, foreign, &values)? else { return Err(missing()) };
+                self.hold(&parent_key, LockMode::KeyShare)?;
                 if self.peek(&parent_key)?.is_none() {
                     self.tx.kv.note_read(rows, &parent_key);
                     return Err(missing());

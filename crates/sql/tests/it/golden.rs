@@ -27,7 +27,7 @@ pub(crate) fn shown(outcome: &Outcome) -> Vec<String> {
     outcome.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>().join("|")).collect()
 }
 
-fn answer(kind: &str, result: &Result<Outcome, SqlError>) -> (String, Vec<String>) {
+pub(crate) fn answer(kind: &str, result: &Result<Outcome, SqlError>) -> (String, Vec<String>) {
     match result {
         Err(error) => {
             let hint = error.hint.as_ref().filter(|_| error.state.0 == "0A000");

@@ -12,3 +12,4 @@ mod logic;
 mod models;
 mod random;
 mod sessions;
+mod waiting;

@@ -14,9 +14,9 @@
 
 use std::net::SocketAddr;
 
-use ropewalk::Room;
 use ropewalk::tables::Value;
-use ropewalk_sql::{Does, Outcome, Prepared, Session, Settings, SqlError, Status, state};
+use ropewalk::{Room, Seq};
+use ropewalk_sql::{Does, Outcome, Prepared, Progress, RowWait, Session, Settings, SqlError, Status, state};
 use ropewalk_wire::{Caller, Right, blocking, committed};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
@@ -568,8 +568,18 @@ where
                 }
             };
             let submitted = match submitted {
-                Ok(submitted) => submitted,
-                Err(error) => return Ok(Err(error)),
+                Ok(Progress::Ran(submitted)) => submitted,
+                Ok(Progress::Waits(wait)) => {
+                    // What was answered before need not wait, too.
+                    self.channel.send(&mut self.desk.out).await?;
+                    if let Err(error) = self.waited(wait).await {
+                        self.desk.session.give_up();
+                        return Ok(Err(error));
+                    }
+                    attempts += 1;
+                    continue;
+                }
+                Err(error) => return Ok(Err(self.settled().await.err().unwrap_or(error))),
             };
             let announced = self.desk.session.announced();
             match submitted.commit {
@@ -582,6 +592,11 @@ where
             }
             self.mailbox.announce(announced);
             let outcome = submitted.outcome;
+            if (outcome.columns.is_some() || self.desk.session.status() == Status::Idle)
+                && let Err(error) = self.settled().await
+            {
+                return Ok(Err(error));
+            }
             if let Some(notice) = &outcome.notice {
                 self.desk.out.notice(notice);
             }
@@ -590,6 +605,32 @@ where
             }
             return Ok(Ok(outcome));
         }
+    }
+
+    /// Waits for a row that another transaction holds, and holds neither a thread nor a turn.
+    async fn waited(&mut self, wait: RowWait) -> Outcomes<()> {
+        let stop = self.shared.service.stop().clone();
+        let over = async {
+            match wait.limit() {
+                None => wait.over().await,
+                // Whether it was in time the verdict says.
+                Some(limit) => drop(tokio::time::timeout(limit, wait.over()).await),
+            }
+        };
+        tokio::select! {
+            () = over => wait.verdict(),
+            () = stop.wait() => Err(shutdown()),
+        }
+    }
+
+    /// Waits until what the statement has read is on the disk.
+    async fn settled(&mut self) -> Outcomes<()> {
+        if let Some(Seq(seq)) = self.desk.session.unsettled() {
+            let database = self.shared.service.database();
+            let settled = database.visible_beyond(Seq(seq.saturating_sub(1))).await;
+            settled.map_err(|error| SqlError::from(ropewalk::Error::from(error)))?;
+        }
+        Ok(())
     }
 
     /// Whether the client is still who it was, may do this, and there is room for what it writes.

@@ -7,3 +7,4 @@ mod hostile;
 mod listening;
 mod opening;
 mod simple;
+mod waiting;

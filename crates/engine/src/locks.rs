@@ -1,0 +1,580 @@
+//! Locks on keys, for transactions that would rather wait for each other than be refused at commit.
+//!
+//!   lock(key) ─▶ free: held ─────────────────────────────▶ commit has its place in the log, or is forgotten ─▶ next in line
+//!             └▶ held by another: into the key's queue ─▶ [`LockWait`]: block on it, or await it ─▶ begin the statement again
+//!
+//! The lock table knows keys, modes and owners, and nothing of what the keys mean. It is advice: commits are validated
+//! as ever, and transactions that take no locks are neither kept waiting nor seen (decision 0014).
+//!
+//! Invariants
+//! 1. Holders of one key are compatible with each other, and whoever waits is incompatible with a holder or with somebody
+//!    who waits before him: a queue always moves when holders leave.
+//! 2. Nobody waits in a circle: who would close one is refused instead. Waits begin one at a time, so the last one sees the
+//!    circle.
+//! 3. Whatever a transaction holds is given back with its [`Held`], on every way out.
+//!
+//! Source: Gray, Lorie, Putzolu, "Granularity of Locks", 1975; the four modes are PostgreSQL's of rows.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use ropewalk_store::Keyspace;
+
+const SHARDS: usize = 64;
+/// Locks that one transaction may hold: about 200 MB.
+pub const LOCKS_MAX: usize = 1 << 20;
+
+/// How much of a key is taken. Each conflicts with everything that the one before conflicts with, and more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockMode {
+    /// It must not go away: conflicts with `Update`.
+    KeyShare,
+    /// It must not change: conflicts with `NoKeyUpdate`, too.
+    Share,
+    /// It changes, and does not go away: conflicts with all but `KeyShare`.
+    NoKeyUpdate,
+    /// It may go away: conflicts with all.
+    Update,
+}
+
+impl LockMode {
+    fn conflicts(self, other: Self) -> bool {
+        use LockMode::{KeyShare, NoKeyUpdate, Share, Update};
+        match self {
+            KeyShare => other == Update,
+            Share => other >= NoKeyUpdate,
+            NoKeyUpdate => other != KeyShare,
+            Update => true,
+        }
+    }
+}
+
+type Owner = u64;
+/// Keyspace and key.
+type Target = Arc<[u8]>;
+
+/// Why a lock was not had at once.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// Another has it: the place in its queue.
+    Waits(LockWait),
+    /// Another has it, and waiting was not wanted.
+    Taken,
+    /// Waiting would close a circle.
+    Deadlock,
+    /// [`LOCKS_MAX`].
+    TooMany,
+}
+
+/// What became of a wish for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Had {
+    /// It was not held before.
+    Now,
+    /// It was.
+    Already,
+}
+
+#[derive(Default)]
+struct Entry {
+    holders: Vec<(Owner, LockMode)>,
+    queue: VecDeque<Arc<Waiter>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    owner: Owner,
+    mode: LockMode,
+    target: Target,
+    state: Mutex<WaitState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct WaitState {
+    is_granted: bool,
+    is_nudged: bool,
+    waker: Option<Waker>,
+}
+
+impl Waiter {
+    fn change(&self, change: impl FnOnce(&mut WaitState)) {
+        let waker = {
+            let mut state = self.state.lock();
+            change(&mut state);
+            state.waker.take()
+        };
+        self.changed.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Entry {
+    /// True when `owner` may have it in `mode` beside the holders and the first `ahead` of the queue.
+    fn is_free(&self, owner: Owner, mode: LockMode, ahead: usize) -> bool {
+        let clash = |other: Owner, held: LockMode| other != owner && mode.conflicts(held);
+        let held = self.holders.iter().any(|(other, held)| clash(*other, *held));
+        // Who holds it in a weaker mode goes before those who wait: they wait for him.
+        let holds = self.holders.iter().any(|(other, _)| *other == owner);
+        let waits = !holds && self.queue.iter().take(ahead).any(|waiter| clash(waiter.owner, waiter.mode));
+        !held && !waits
+    }
+
+    /// Gives the lock to those whose turn it is.
+    fn grant(&mut self, granted: &mut Vec<Arc<Waiter>>) {
+        let mut at = 0;
+        while let Some(waiter) = self.queue.get(at) {
+            if self.is_free(waiter.owner, waiter.mode, at) {
+                self.holders.push((waiter.owner, waiter.mode));
+                granted.extend(self.queue.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Who holds a lock, or waits for one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockHolder {
+    /// Number of the transaction's locks.
+    pub owner: u64,
+    /// Where.
+    pub keyspace: Keyspace,
+    /// What.
+    pub key: Vec<u8>,
+    /// How.
+    pub mode: LockMode,
+    /// False while it waits.
+    pub is_granted: bool,
+}
+
+/// The locks of an engine.
+pub(crate) struct Locks {
+    shards: Box<[Shard]>,
+    hasher: RandomState,
+    /// What each waiting owner waits for. Held while somebody begins to wait (invariant 2).
+    waiting: Mutex<HashMap<Owner, Target>>,
+    owners: AtomicU64,
+}
+
+/// On cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard(Mutex<HashMap<Target, Entry>>);
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self {
+            shards: std::iter::repeat_with(Shard::default).take(SHARDS).collect(),
+            hasher: RandomState::new(),
+            waiting: Mutex::default(),
+            owners: AtomicU64::new(1),
+        }
+    }
+}
+
+impl Locks {
+    fn shard(&self, target: &[u8]) -> &Mutex<HashMap<Target, Entry>> {
+        let number = self.hasher.hash_one(target) as usize % SHARDS;
+        &self.shards.get(number).expect("there are that many shards").0
+    }
+
+    fn begin_to_wait(self: &Arc<Self>, owner: Owner, target: &Target, mode: LockMode) -> Result<(), Refused> {
+        let mut waiting = self.waiting.lock();
+        let waiter = {
+            let mut shard = self.shard(target).lock();
+            let entry = shard.entry(target.clone()).or_default();
+            if entry.is_free(owner, mode, entry.queue.len()) {
+                entry.holders.push((owner, mode));
+                return Ok(());
+            }
+            let (state, changed) = (Mutex::default(), Condvar::new());
+            let waiter = Arc::new(Waiter { owner, mode, target: target.clone(), state, changed });
+            // Whoever holds it already is waited for by the others: behind them he would wait for himself.
+            match entry.holders.iter().any(|(holder, _)| *holder == owner) {
+                true => entry.queue.push_front(waiter.clone()),
+                false => entry.queue.push_back(waiter.clone()),
+            }
+            waiter
+        };
+        waiting.insert(owner, target.clone());
+        let is_circle = self.closes_circle(&waiting, owner, target);
+        drop(waiting);
+        let wait = LockWait { locks: self.clone(), waiter };
+        Err(if is_circle { Refused::Deadlock } else { Refused::Waits(wait) })
+    }
+
+    /// True when somebody whom `owner` waits for waits, over any number of others, for `owner`.
+    fn closes_circle(&self, waiting: &HashMap<Owner, Target>, owner: Owner, target: &Target) -> bool {
+        let mut seen: HashSet<Owner> = HashSet::new();
+        // Up to which place of its queue, and for which mode, a key was looked at: who waits ahead of that for no more than
+        // that waits for nobody else.
+        let mut looked: HashMap<Target, (usize, LockMode)> = HashMap::new();
+        let mut next = vec![(owner, target.clone())];
+        while let Some((waiter, target)) = next.pop() {
+            let shard = self.shard(&target).lock();
+            let Some(entry) = shard.get(&target) else { continue };
+            // Who is not in the queue any more has the lock by now.
+            let Some(place) = entry.queue.iter().position(|other| other.owner == waiter) else { continue };
+            let Some(mode) = entry.queue.get(place).map(|waiter| waiter.mode) else { continue };
+            if looked.get(&target).is_some_and(|(at, most)| *at >= place && *most >= mode) {
+                continue;
+            }
+            looked.insert(target.clone(), (place, mode));
+            let ahead = entry.queue.iter().take(place).map(|other| (other.owner, other.mode));
+            for (other, held) in entry.holders.iter().copied().chain(ahead) {
+                if other == waiter || !mode.conflicts(held) {
+                    continue;
+                }
+                if other == owner {
+                    return true;
+                }
+                if seen.insert(other)
+                    && let Some(target) = waiting.get(&other)
+                {
+                    next.push((other, target.clone()));
+                }
+            }
+        }
+        false
+    }
+
+    /// Changes a key's entry, and wakes those who have it then.
+    fn leave(&self, target: &Target, change: impl FnOnce(&mut Entry)) {
+        let mut granted = Vec::new();
+        {
+            let mut shard = self.shard(target).lock();
+            let Some(entry) = shard.get_mut(target) else { return };
+            change(entry);
+            if !entry.queue.is_empty() {
+                entry.grant(&mut granted);
+            }
+            if entry.holders.is_empty() && entry.queue.is_empty() {
+                shard.remove(target);
+            }
+        }
+        for waiter in granted {
+            waiter.change(|state| state.is_granted = true);
+        }
+    }
+
+    /// All that is held and waited for, in no order. For people: shard by shard.
+    pub(crate) fn list(&self) -> Vec<LockHolder> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            for (target, entry) in shard.0.lock().iter() {
+                let Some((keyspace, key)) = target.split_first_chunk() else { continue };
+                let keyspace = Keyspace(u16::from_le_bytes(*keyspace));
+                let one = |owner, mode, is_granted| LockHolder {
+                    owner,
+                    keyspace,
+                    key: key.to_vec(),
+                    mode,
+                    is_granted,
+                };
+                all.extend(entry.holders.iter().map(|(owner, mode)| one(*owner, *mode, true)));
+                all.extend(entry.queue.iter().map(|waiter| one(waiter.owner, waiter.mode, false)));
+            }
+        }
+        all
+    }
+}
+
+/// What one transaction holds. Dropping it gives everything back.
+pub(crate) struct Held {
+    locks: Arc<Locks>,
+    owner: Owner,
+    all: Vec<(Target, LockMode)>,
+    name: Vec<u8>,
+}
+
+impl Held {
+    pub(crate) fn new(locks: &Arc<Locks>) -> Self {
+        let owner = locks.owners.fetch_add(1, Ordering::Relaxed);
+        Self { locks: locks.clone(), owner, all: Vec::new(), name: Vec::new() }
+    }
+
+    /// How much it holds: a mark for [`Held::release_since`].
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Takes a key. What has to be waited for is had once the wait says so.
+    pub(crate) fn take(
+        &mut self,
+        keyspace: Keyspace,
+        key: &[u8],
+        mode: LockMode,
+        waits: bool,
+    ) -> Result<Had, Refused> {
+        self.name.clear();
+        self.name.extend_from_slice(&keyspace.0.to_le_bytes());
+        self.name.extend_from_slice(key);
+        let owner = self.owner;
+        let target: Target = {
+            let mut shard = self.locks.shard(&self.name).lock();
+            match shard.get_mut(self.name.as_slice()) {
+                Some(entry) => {
+                    if entry.holders.iter().any(|(holder, held)| *holder == owner && *held >= mode) {
+                        return Ok(Had::Already);
+                    }
+                    if self.all.len() >= LOCKS_MAX {
+                        return Err(Refused::TooMany);
+                    }
+                    let target: Target = Arc::from(self.name.as_slice());
+                    if entry.is_free(owner, mode, entry.queue.len()) {
+                        entry.holders.push((owner, mode));
+                        drop(shard);
+                        self.all.push((target, mode));
+                        return Ok(Had::Now);
+                    }
+                    target
+                }
+                None => {
+                    if self.all.len() >= LOCKS_MAX {
+                        return Err(Refused::TooMany);
+                    }
+                    let target: Target = Arc::from(self.name.as_slice());
+                    let entry = Entry { holders: vec![(owner, mode)], queue: VecDeque::new() };
+                    shard.insert(target.clone(), entry);
+                    drop(shard);
+                    self.all.push((target, mode));
+                    return Ok(Had::Now);
+                }
+            }
+        };
+        if !waits {
+            return Err(Refused::Taken);
+        }
+        // Noted before it is had: whatever becomes of the wait, it is given back.
+        self.all.push((target.clone(), mode));
+        let locks = self.locks.clone();
+        locks.begin_to_wait(owner, &target, mode).map(|()| Had::Now)
+    }
+
+    /// Gives back what was taken since there were `mark`.
+    pub(crate) fn release_since(&mut self, mark: usize) {
+        let owner = self.owner;
+        while self.all.len() > mark {
+            let Some((target, mode)) = self.all.pop() else { return };
+            self.locks.leave(&target, |entry| {
+                let held = entry.holders.iter().position(|holder| *holder == (owner, mode));
+                if let Some(place) = held {
+                    entry.holders.swap_remove(place);
+                }
+            });
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release_since(0);
+    }
+}
+
+/// A place in the queue for a key. It resolves when the key is had, or when somebody [nudges](LockWait::nudge) it. Dropping
+/// it before gives up the place.
+pub struct LockWait {
+    locks: Arc<Locks>,
+    waiter: Arc<Waiter>,
+}
+
+impl std::fmt::Debug for LockWait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LockWait({:?})", self.waiter.mode)
+    }
+}
+
+/// Ends a [`LockWait`] early, from any thread.
+#[derive(Debug, Clone)]
+pub struct Nudge(Arc<Waiter>);
+
+impl Nudge {
+    /// Wakes whoever waits, with or without the lock.
+    pub fn nudge(&self) {
+        self.0.change(|state| state.is_nudged = true);
+    }
+}
+
+impl LockWait {
+    /// True once the key is had.
+    pub fn is_granted(&self) -> bool {
+        self.waiter.state.lock().is_granted
+    }
+
+    /// For whoever may want to end the wait.
+    pub fn nudge(&self) -> Nudge {
+        Nudge(self.waiter.clone())
+    }
+
+    /// Blocks until the key is had, the wait is nudged, or the time is over; true when the key is had.
+    pub fn block(&self, timeout: Option<Duration>) -> bool {
+        let mut state = self.waiter.state.lock();
+        while !state.is_granted && !state.is_nudged {
+            match timeout {
+                None => self.waiter.changed.wait(&mut state),
+                Some(timeout) => {
+                    if self.waiter.changed.wait_for(&mut state, timeout).timed_out() {
+                        break;
+                    }
+                }
+            }
+        }
+        state.is_granted
+    }
+}
+
+impl Future for &LockWait {
+    type Output = bool;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
+        let mut state = self.waiter.state.lock();
+        if state.is_granted || state.is_nudged {
+            return Poll::Ready(state.is_granted);
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for LockWait {
+    fn drop(&mut self) {
+        let waiter = &self.waiter;
+        self.locks.waiting.lock().remove(&waiter.owner);
+        if !self.is_granted() {
+            self.locks.leave(&waiter.target, |entry| entry.queue.retain(|other| !Arc::ptr_eq(other, waiter)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPACE: Keyspace = Keyspace(7);
+
+    fn take(held: &mut Held, key: &str, mode: LockMode) -> Result<Had, Refused> {
+        held.take(SPACE, key.as_bytes(), mode, true)
+    }
+
+    fn wait(result: Result<Had, Refused>) -> LockWait {
+        match result {
+            Err(Refused::Waits(wait)) => wait,
+            other => panic!("expected a wait, not {other:?}"),
+        }
+    }
+
+    #[test]
+    fn modes_conflict_as_postgresql_says() {
+        use LockMode::{KeyShare, NoKeyUpdate, Share, Update};
+        let table = [
+            (KeyShare, [false, false, false, true]),
+            (Share, [false, false, true, true]),
+            (NoKeyUpdate, [false, true, true, true]),
+            (Update, [true, true, true, true]),
+        ];
+        for (mode, row) in table {
+            let found = [KeyShare, Share, NoKeyUpdate, Update].map(|other| mode.conflicts(other));
+            assert_eq!(found, row, "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_is_served_in_order_and_the_table_is_empty_at_the_end() {
+        let locks = Arc::new(Locks::default());
+        let (mut a, mut b, mut c) = (Held::new(&locks), Held::new(&locks), Held::new(&locks));
+        assert_eq!(take(&mut a, "k", LockMode::Update).unwrap(), Had::Now);
+        assert_eq!(take(&mut a, "k", LockMode::Share).unwrap(), Had::Already);
+        let (second, third) =
+            (wait(take(&mut b, "k", LockMode::Update)), wait(take(&mut c, "k", LockMode::Share)));
+        assert!(matches!(c.take(SPACE, b"k", LockMode::KeyShare, false), Err(Refused::Taken)));
+        drop(a);
+        assert!(second.block(None) && !third.is_granted());
+        drop(second);
+        drop(b);
+        assert!(third.block(None));
+        drop((third, c));
+        assert!(locks.list().is_empty() && locks.waiting.lock().is_empty());
+    }
+
+    #[test]
+    fn sharers_stand_together_and_the_last_one_lets_the_writer_in() {
+        let locks = Arc::new(Locks::default());
+        let (mut a, mut b, mut writer) = (Held::new(&locks), Held::new(&locks), Held::new(&locks));
+        take(&mut a, "k", LockMode::KeyShare).unwrap();
+        take(&mut b, "k", LockMode::KeyShare).unwrap();
+        assert_eq!(take(&mut writer, "k", LockMode::NoKeyUpdate).unwrap(), Had::Now);
+        let wait = wait(take(&mut writer, "k", LockMode::Update));
+        drop(a);
+        assert!(!wait.is_granted());
+        drop(b);
+        assert!(wait.is_granted());
+    }
+
+    #[test]
+    fn who_would_close_a_circle_is_refused() {
+        let locks = Arc::new(Locks::default());
+        let mut all: Vec<Held> = (0..3).map(|_| Held::new(&locks)).collect();
+        for (number, held) in all.iter_mut().enumerate() {
+            take(held, &number.to_string(), LockMode::Update).unwrap();
+        }
+        let _first = wait(take(&mut all[0], "1", LockMode::Update));
+        let _second = wait(take(&mut all[1], "2", LockMode::Update));
+        assert!(matches!(take(&mut all[2], "0", LockMode::Update), Err(Refused::Deadlock)));
+        // Two that share and both want more.
+        let (mut a, mut b) = (Held::new(&locks), Held::new(&locks));
+        take(&mut a, "s", LockMode::Share).unwrap();
+        take(&mut b, "s", LockMode::Share).unwrap();
+        let _third = wait(take(&mut a, "s", LockMode::Update));
+        assert!(matches!(take(&mut b, "s", LockMode::Update), Err(Refused::Deadlock)));
+    }
+
+    #[test]
+    fn a_wait_that_is_given_up_lets_the_next_one_in() {
+        let locks = Arc::new(Locks::default());
+        let (mut a, mut b, mut c) = (Held::new(&locks), Held::new(&locks), Held::new(&locks));
+        take(&mut a, "k", LockMode::Share).unwrap();
+        let given_up = wait(take(&mut b, "k", LockMode::Update));
+        let next = wait(take(&mut c, "k", LockMode::Share));
+        given_up.nudge().nudge();
+        assert!(!given_up.block(None));
+        drop(given_up);
+        assert!(next.is_granted());
+        b.release_since(0);
+        assert_eq!(locks.list().len(), 2);
+    }
+
+    #[test]
+    fn many_threads_count_without_losing_one() {
+        let locks = Arc::new(Locks::default());
+        let count = Mutex::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let mut held = Held::new(&locks);
+                        match take(&mut held, "k", LockMode::Update) {
+                            Ok(_) => {}
+                            Err(Refused::Waits(wait)) => assert!(wait.block(None)),
+                            Err(other) => panic!("{other:?}"),
+                        }
+                        *count.try_lock().expect("one at a time") += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*count.lock(), 4_000);
+        assert!(locks.list().is_empty());
+    }
+}
