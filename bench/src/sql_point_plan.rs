@@ -4,7 +4,7 @@
 //! machine. Both have the same tables, filled by the same statements; both answer a commit when it is on the disk.
 //!
 //! `tpcb` is pgbench's built-in transaction: three updates, a select and an insert between BEGIN and COMMIT, read committed as
-//! PostgreSQL runs it by default. Where two meet PostgreSQL lets the second wait; we refuse it (40001), pgbench runs it again, and
+//! PostgreSQL runs it by default. Where two meet both let the second wait; at serializable pgbench runs again what is refused, and
 //! only what committed counts. Afterwards the sums of balances must be those of the history.
 
 use crate::plan::Better::{Higher, Lower};
