@@ -19,6 +19,11 @@ const HELP: &str = "\
 .read FILE    run a script                   \\i FILE            the same
 .help \\?      this                           .quit \\q           the end";
 
+/// The names of all commands, for completion; and the forms of a result.
+pub(crate) const COMMANDS: &str = "\\? \\d \\di \\ds \\dt \\dv \\i \\l \\q \\timing \\x .exit .help .indexes .mode .quit .read .schema \
+.tables .timer";
+pub(crate) const FORMS: &str = "csv json markdown ndjson table tsv vertical";
+
 /// Runs a command.
 pub(crate) fn run(runner: &mut Runner, text: &str) -> Result {
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));

@@ -6,7 +6,10 @@
 //! ```
 
 mod commands;
+mod complete;
+mod editor;
 mod form;
+mod highlight;
 mod shell;
 mod split;
 mod watch;

@@ -1,44 +1,77 @@
 //! The prompt: a statement ends at its semicolon, over as many lines as it takes; a command of the shell at the end of its line.
 
-use std::io::{self, BufRead as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
-use ropewalk_sql::Status;
+use ropewalk_sql::{Session, Status};
 
+use super::editor::Editor;
 use super::{Runner, split};
 use crate::failure::Result;
+
+/// Before every line of a statement but its first.
+pub(crate) const GOES_ON: &str = "        … ";
+
+/// Who gives statements.
+pub(crate) trait Source {
+    /// What was typed next, whole; `None` at the end.
+    fn next(&mut self, status: Status) -> Result<Option<String>>;
+}
 
 /// Asks for statements until there are no more.
 pub(crate) fn run(runner: &mut Runner, place: &str) -> Result {
     eprintln!("{place}: .help says what there is beside SQL, Ctrl-D ends");
-    let mut text = String::new();
-    loop {
-        let prompt = match (text.is_empty(), runner.session.status()) {
-            (false, _) => "        … ",
-            (true, Status::Idle) => "ropewalk> ",
-            (true, Status::Open) => "ropewalk*> ",
-            (true, Status::Failed) => "ropewalk!> ",
-        };
-        eprint!("{prompt}");
-        io::stderr().flush()?;
-        if io::stdin().lock().read_line(&mut text).map_err(|error| super::unread(&error))? == 0 {
-            eprintln!();
-            return Ok(());
-        }
+    // A line editor wants a terminal for both directions that can move its cursor.
+    let is_plain = !io::stdout().is_terminal() || std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    let mut source: Box<dyn Source> = match is_plain {
+        true => Box::new(Lines),
+        false => Box::new(Editor::new(Session::new(runner.session.database().clone()))),
+    };
+    while let Some(text) = source.next(runner.session.status())? {
         if is_end(&text) {
-            return Ok(());
+            break;
         }
-        if split::is_blank(&text) {
-            text.clear();
-        } else if split::is_command(&text) || split::is_whole(&text) {
-            // What fails is said; the shell goes on.
-            if let Err((_, failure)) = runner.script(&text) {
-                failure.report();
-            }
-            text.clear();
+        // What fails is said; the shell goes on.
+        if let Err((_, failure)) = runner.script(&text) {
+            failure.report();
         }
     }
+    Ok(())
+}
+
+/// What stands before the first line of a statement.
+pub(crate) fn prompt(status: Status) -> &'static str {
+    match status {
+        Status::Idle => "ropewalk> ",
+        Status::Open => "ropewalk*> ",
+        Status::Failed => "ropewalk!> ",
+    }
+}
+
+/// True when a text is to be run as it is, false when its statement goes on in the next line.
+pub(crate) fn is_done(text: &str) -> bool {
+    split::is_blank(text) || split::is_command(text) || split::is_whole(text) || is_end(text)
 }
 
 fn is_end(text: &str) -> bool {
     matches!(text.trim().trim_end_matches(';'), ".quit" | ".exit" | "\\q" | "quit" | "exit")
+}
+
+/// Lines as they come, for terminals that cannot do more.
+struct Lines;
+
+impl Source for Lines {
+    fn next(&mut self, status: Status) -> Result<Option<String>> {
+        let mut text = String::new();
+        loop {
+            eprint!("{}", if text.is_empty() { prompt(status) } else { GOES_ON });
+            io::stderr().flush()?;
+            if io::stdin().lock().read_line(&mut text).map_err(|error| super::unread(&error))? == 0 {
+                eprintln!();
+                return Ok(None);
+            }
+            if is_done(&text) {
+                return Ok(Some(text));
+            }
+        }
+    }
 }

@@ -29,6 +29,18 @@ pub(crate) fn is_whole(text: &str) -> bool {
     }
 }
 
+/// What is behind the last statement that ends in the text; a command of the shell ends with its line.
+pub(crate) fn last(text: &str) -> &str {
+    let mut rest = text;
+    while let Some((statement, behind)) = first(rest) {
+        if behind.is_empty() && is_command(statement) {
+            break;
+        }
+        rest = behind;
+    }
+    rest
+}
+
 /// The text without the space and comments that it begins with.
 pub(crate) fn bare(text: &str) -> &str {
     let mut rest = text.trim_start();
@@ -126,7 +138,7 @@ fn walk(text: &str) -> Result<(usize, usize), bool> {
 }
 
 /// `$$` or `$name$` at the beginning of a text.
-fn dollar_tag(text: &str) -> Option<&str> {
+pub(crate) fn dollar_tag(text: &str) -> Option<&str> {
     let end = text.get(1..)?.find('$')? + 2;
     let tag = text.get(..end)?;
     let name = tag.trim_matches('$');
@@ -159,6 +171,7 @@ mod tests {
             assert!(!is_whole(open), "{open}");
         }
         assert!(is_blank(" -- a\n /* b */ \n") && !is_blank("-- a\nSELECT"));
+        assert_eq!((last("SELECT 1; SELECT"), last("SELECT 1;"), last("\\d a")), (" SELECT", "", "\\d a"));
     }
 
     #[test]
