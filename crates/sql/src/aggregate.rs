@@ -41,6 +41,8 @@ pub(crate) enum Kind {
     BitAnd,
     BitOr,
     BitXor,
+    /// `grouping(keys)`: which of the keys the row's grouping set has not; of the engine alone.
+    Grouping,
 }
 
 impl Kind {
@@ -91,6 +93,7 @@ pub(crate) fn is_aggregate(name: &str) -> bool {
         || is_of_ordered_set(name)
         || Spread::named(name).is_some()
         || Pair::named(name).is_some()
+        || name == "grouping"
 }
 
 /// True for names that go with WITHIN GROUP.
@@ -157,6 +160,10 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
             let ty = first.filter(|ty| ty.is_ordered()).ok_or_else(unknown)?;
             answer(Kind::Mode, &[ty], ty)
         }
+        ("grouping", 1..=31) => {
+            let arguments: Vec<Type> = types.iter().map(|ty| ty.unwrap_or(Type::TEXT)).collect();
+            answer(Kind::Grouping, &arguments, Type::INT4)
+        }
         ("bit_and" | "bit_or" | "bit_xor", 1) => {
             let ty = first.filter(|ty| is_integer(*ty)).ok_or_else(unknown)?;
             let kind = match name {
@@ -212,10 +219,15 @@ pub(crate) struct Running {
 }
 
 impl Aggregate {
+    /// True for GROUPING, which is about the grouping sets and not about the rows.
+    pub(crate) fn is_of_sets(&self) -> bool {
+        self.kind == Kind::Grouping
+    }
+
     /// The state of no rows.
     pub(crate) fn start(&self) -> Running {
         let state = match self.kind {
-            Kind::Count => State::Count(0),
+            Kind::Count | Kind::Grouping => State::Count(0),
             // Becomes exact with the first exact value.
             Kind::Sum | Kind::Avg => State::Floats(0.0, 0),
             Kind::Min => State::Least(None),

@@ -12,7 +12,7 @@ use crate::arith::Compare;
 use crate::cast::{Strength, allowed};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
-use crate::function::element_of;
+use crate::function::{Function, element_of};
 use crate::plan::Planner;
 use crate::scope::{Scope, folded, no_operator, unknown_column};
 use crate::text::from_text;
@@ -57,11 +57,18 @@ pub(crate) fn number(digits: &str) -> Result<Typed> {
     if let Ok(wide) = digits.parse::<i64>() {
         return Ok(Typed::new(Expr::Const(Value::Int8(wide)), Type::INT8));
     }
-    let exact: Numeric = digits.parse().map_err(|_| {
-        SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, format!("{digits} is out of range for type numeric"))
-            .hint("numerics have at most 38 digits")
-    })?;
-    Ok(Typed::new(Expr::Const(Value::Numeric(exact)), Type::NUMERIC))
+    if let Ok(exact) = digits.parse::<Numeric>() {
+        return Ok(Typed::new(Expr::Const(Value::Numeric(exact)), Type::NUMERIC));
+    }
+    // What is written with an exponent is meant for a float when it is beyond all numerics.
+    match digits.parse::<f64>().ok().filter(|float| float.is_finite() && digits.contains(['e', 'E'])) {
+        Some(float) => Ok(Typed::new(Expr::Const(Value::Float8(float)), Type::FLOAT8)),
+        None => {
+            let message = format!("{digits} is out of range for type numeric");
+            let error = SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, message);
+            Err(error.hint("numerics have at most 38 digits"))
+        }
+    }
 }
 
 impl<'b, 'a> Binder<'b, 'a> {
@@ -169,8 +176,11 @@ impl<'b, 'a> Binder<'b, 'a> {
                 if let Some(cast) = self.object_cast(inner, data_type)? {
                     return Ok(cast);
                 }
-                let ty = types::plain(data_type)?;
-                Ok(Typed::new(self.bind_as(inner, ty, Strength::Explicit)?, ty))
+                let (ty, most) = types::cut(data_type)?;
+                let cast = self.bind_as(inner, ty, Strength::Explicit)?;
+                let Some(most) = most else { return Ok(Typed::new(cast, ty)) };
+                let most = Expr::Const(Value::Int4(i32::try_from(most).unwrap_or(i32::MAX)));
+                Ok(Typed::new(Expr::Call(Function::Left, vec![cast, most]), ty))
             }
             E::IsNull(inner) => boolean(Expr::IsNull(Box::new(self.bind_closed(inner)?.0), false)),
             E::IsNotNull(inner) => boolean(Expr::IsNull(Box::new(self.bind_closed(inner)?.0), true)),

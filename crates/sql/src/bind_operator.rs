@@ -289,6 +289,13 @@ impl Binder<'_, '_> {
                 let negated = *op == UnaryOperator::Minus;
                 Ok(Typed::new(if negated { Expr::Negate(Box::new(inner)) } else { inner }, ty))
             }
+            // In two's complement: as far below -1 as the number is above 0.
+            UnaryOperator::BitwiseNot if bound.ty.is_some_and(is_integer) => {
+                let ty = bound.ty.unwrap_or(Type::INT4);
+                let last = Value::Int8(-1).assign(ty).map_err(|_| crate::expr::bug("a type without -1"))?;
+                let last = Box::new(Expr::Const(last));
+                Ok(Typed::new(Expr::Arith(Arith::Sub, ty, last, Box::new(bound.expr)), ty))
+            }
             UnaryOperator::PGAbs => self.call("abs", vec![bound]),
             UnaryOperator::PGSquareRoot => self.call("sqrt", vec![bound]),
             other => Err(unsupported(format!("the operator {other}"))),

@@ -107,6 +107,34 @@ pub(crate) fn refused(error: ParserError) -> SqlError {
     }
 }
 
+/// `OPERATOR(pg_catalog.=) ANY` as `= ANY`, the one place where the parser does not take the long form.
+fn plain_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is_word = |token: &Token, name: &str| matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(name));
+    if !tokens.iter().any(|token| is_word(&token.token, "operator")) {
+        return tokens;
+    }
+    let mut out = Vec::with_capacity(tokens.len());
+    let mut rest = tokens.as_slice();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        if let [open, schema, dot, operator, close, after @ ..] = behind
+            && is_word(&first.token, "operator")
+            && (&open.token, &dot.token, &close.token) == (&Token::LParen, &Token::Period, &Token::RParen)
+            && is_word(&schema.token, "pg_catalog")
+            && after
+                .iter()
+                .find(|token| !matches!(token.token, Token::Whitespace(_)))
+                .is_some_and(|next| ["any", "all", "some"].iter().any(|word| is_word(&next.token, word)))
+        {
+            out.push(operator.clone());
+            rest = after;
+        } else {
+            out.push(first.clone());
+        }
+    }
+    out
+}
+
 /// The statements of a text.
 ///
 /// # Errors
@@ -132,7 +160,8 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
         if part.iter().all(|token| matches!(token.token, Token::Whitespace(_))) {
             continue;
         }
-        let part = crate::locking::plain_strengths(utility::identity_in_order(part));
+        let part = utility::identity_in_order(plain_operators(part));
+        let part = crate::locking::plain_strengths(part);
         if let Some(utility) = utility::parse(&part)? {
             statements.push(Statement::Utility(utility));
             continue;

@@ -21,17 +21,18 @@ pub(crate) struct Modifiers {
 
 /// The type that `data_type` names, without more.
 pub(crate) fn plain(data_type: &DataType) -> Result<Type> {
+    match cut(data_type)? {
+        (ty, None) => Ok(ty),
+        (_, Some(_)) => {
+            Err(SqlError::unsupported(format!("{data_type} here"), "write text, and use left() to cut"))
+        }
+    }
+}
+
+/// The type that a cast is to, and the characters that it cuts a text to.
+pub(crate) fn cut(data_type: &DataType) -> Result<(Type, Option<u64>)> {
     let (ty, modifiers) = with_modifiers(data_type)?;
-    if modifiers.serial {
-        return Err(unknown(data_type));
-    }
-    if modifiers.characters_max.is_some() {
-        return Err(SqlError::unsupported(
-            format!("a cast to {data_type}"),
-            "cast to text, and use left() to cut",
-        ));
-    }
-    Ok(ty)
+    if modifiers.serial { Err(unknown(data_type)) } else { Ok((ty, modifiers.characters_max)) }
 }
 
 fn unknown(data_type: &DataType) -> SqlError {

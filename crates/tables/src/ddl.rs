@@ -128,6 +128,9 @@ impl TablesTx<'_> {
         if self.find(&def.name)?.is_some() {
             return Err(TablesError::Duplicate { kind: "table", name: def.name });
         }
+        if let Some(name) = &def.key_name {
+            check_name(&def.name, "primary key", name)?;
+        }
         let mut parts = Parts {
             id: self.new_object()?,
             version: 1,
@@ -135,7 +138,7 @@ impl TablesTx<'_> {
             rows: self.new_object()?,
             rowid: None,
             key: Vec::new(),
-            key_name: format!("{}_pkey", def.name),
+            key_name: def.key_name.clone().unwrap_or_else(|| format!("{}_pkey", def.name)),
             next_column: 1,
             columns: Vec::new(),
             layouts: Vec::new(),

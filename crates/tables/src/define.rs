@@ -186,6 +186,7 @@ pub struct TableDef {
     pub(crate) name: String,
     pub(crate) columns: Vec<ColumnDef>,
     pub(crate) key: Vec<String>,
+    pub(crate) key_name: Option<String>,
     pub(crate) indexes: Vec<IndexDef>,
     pub(crate) checks: Vec<(Option<String>, Expr)>,
     pub(crate) foreign_keys: Vec<ForeignKeyDef>,
@@ -198,6 +199,7 @@ impl TableDef {
             name: name.into(),
             columns: Vec::new(),
             key: Vec::new(),
+            key_name: None,
             indexes: Vec::new(),
             checks: Vec::new(),
             foreign_keys: Vec::new(),
@@ -215,6 +217,13 @@ impl TableDef {
     #[must_use]
     pub fn primary_key<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
         self.key = columns.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The name of the primary key's constraint; `table_pkey` by itself.
+    #[must_use]
+    pub fn key_named(mut self, name: impl Into<String>) -> Self {
+        self.key_name = Some(name.into());
         self
     }
 

@@ -247,6 +247,7 @@ impl CatalogCall {
                 }
             },
             F::RoleName if oid == OWNER => text(&catalog.user),
+            F::RoleName if oid == super::DATABASE_OWNER => text("pg_database_owner"),
             F::RoleName => text(format!("unknown (OID={oid})")),
             F::SchemaName => {
                 let known = super::relations::SCHEMAS.iter().find(|(known, _)| *known == oid);

@@ -50,7 +50,12 @@ pub(crate) const PG_CATALOG: i64 = 11;
 pub(crate) const INFORMATION_SCHEMA: i64 = 13_000;
 /// The one owner of everything.
 pub(crate) const OWNER: i64 = 10;
+/// Who owns `public`: the role that stands for the owner of the database, as from PostgreSQL 15 on.
+pub(crate) const DATABASE_OWNER: i64 = 6171;
 pub(crate) const DATABASE: i64 = 5;
+/// What a sequence shows as a relation.
+const SEQUENCE_COLUMNS: [(&str, Type); 3] =
+    [("last_value", Type::INT8), ("log_cnt", Type::INT8), ("is_called", Type::BOOL)];
 /// The access methods: rows are in the order of their keys, as are the entries of indexes.
 pub(crate) const HEAP: i64 = 2;
 pub(crate) const BTREE: i64 = 403;
@@ -521,6 +526,18 @@ impl Planner<'_> {
             }
         }
         Ok(Some((relation.name.to_owned(), columns, Arc::new(rows))))
+    }
+
+    /// A sequence as a relation of one row: where it stands, as pg_dump asks for it.
+    pub(crate) fn sequence_relation(&mut self, name: &str) -> Result<Option<Made>> {
+        let found = sequences::find(&mut self.access, &self.standing.created, name)?;
+        let Some(sequence) = found else { return Ok(None) };
+        let (_, last, is_called) = self.access.database().tables().sequence(sequence.number)?;
+        // The next run finds it elsewhere.
+        self.is_fleeting = true;
+        let columns = SEQUENCE_COLUMNS.map(|(name, ty)| (name.to_owned(), ty)).to_vec();
+        let row = vec![Value::Int8(last), Value::Int8(0), Value::Bool(is_called)];
+        Ok(Some((sequence.name, columns, Arc::new(vec![row]))))
     }
 }
 

@@ -1,11 +1,13 @@
 //! The relations of `pg_catalog`. Columns are PostgreSQL 15's that clients read; those about what we do not have (access
 //! rights, storage, triggers) say so with the value that PostgreSQL has for nothing.
 
-use ropewalk::tables::{Array, Scalar, Type, Value};
+use std::collections::HashSet;
+
+use ropewalk::tables::{Array, Scalar, Schema, Type, Value};
 
 use super::{
-    BTREE, Catalog, ConstraintOf, DATABASE, DEFAULT_OID, HEAP, INFORMATION_SCHEMA, IndexOf, OWNER,
-    PG_CATALOG, PUBLIC, Relation, SequenceOf, ViewOf, information, show, table_oid,
+    BTREE, Catalog, ConstraintOf, DATABASE, DATABASE_OWNER, DEFAULT_OID, HEAP, INFORMATION_SCHEMA, IndexOf,
+    OWNER, PG_CATALOG, PUBLIC, Relation, SEQUENCE_COLUMNS, SequenceOf, ViewOf, information, show, table_oid,
 };
 use crate::exec::Record;
 
@@ -49,7 +51,8 @@ relations! {
         typmodout typanalyze typalign typstorage typnotnull:b typbasetype:o typtypmod:i typndims:i typcollation:o \
         typdefaultbin typdefault typacl:T" => types;
     "pg_namespace" 2615 "oid:o nspname nspowner:o nspacl:T" => |_| {
-        SCHEMAS.iter().map(|(oid, name)| row![*oid, *name, OWNER, Value::Null]).collect()
+        let owner = |oid: i64| if oid == PUBLIC { DATABASE_OWNER } else { OWNER };
+        SCHEMAS.iter().map(|(oid, name)| row![*oid, *name, owner(*oid), Value::Null]).collect()
     };
     "pg_index" 2610 "indexrelid:o indrelid:o indnatts:s indnkeyatts:s indisunique:b indnullsnotdistinct:b indisprimary:b \
         indisexclusion:b indimmediate:b indisclustered:b indisvalid:b indcheckxmin:b indisready:b indislive:b \
@@ -66,8 +69,12 @@ relations! {
     };
     "pg_roles" 12000 "rolname rolsuper:b rolinherit:b rolcreaterole:b rolcreatedb:b rolcanlogin:b rolreplication:b \
         rolconnlimit:i rolpassword rolvaliduntil:z rolbypassrls:b rolconfig:T oid:o" => |catalog| {
-        vec![row![catalog.user.clone(), true, true, true, true, true, false, -1_i64, "********", Value::Null, false,
-            Value::Null, OWNER]]
+        vec![
+            row![catalog.user.clone(), true, true, true, true, true, false, -1_i64, "********", Value::Null, false, Value::Null,
+                OWNER],
+            row!["pg_database_owner", false, true, false, false, false, false, -1_i64, "********", Value::Null, false,
+                Value::Null, DATABASE_OWNER],
+        ]
     };
     "pg_user" 12010 "usename usesysid:o usecreatedb:b usesuper:b userepl:b usebypassrls:b passwd valuntil:z \
         useconfig:T" => |catalog| {
@@ -285,12 +292,16 @@ impl<'c> Class<'c> {
 
 fn classes(catalog: &Catalog) -> Vec<Record> {
     let mut rows = Vec::new();
+    let keys = || catalog.tables.iter().flat_map(|schema| schema.foreign_keys());
+    let referred: HashSet<u32> = keys().map(|key| key.parent()).collect();
+    // In PostgreSQL triggers watch both ends of a foreign key.
+    let refers = |schema: &Schema| !schema.foreign_keys().is_empty() || referred.contains(&schema.id());
     for schema in &catalog.tables {
         let checks =
             schema.checks().iter().filter(|check| show::length_bound(schema, check).is_none()).count();
         let table = Class::plain(table_oid(schema), schema.name(), "r", HEAP, schema.columns().len());
         let is_indexed = catalog.indexes_of(schema).next().is_some();
-        rows.push(Class { checks, is_indexed, refers: !schema.foreign_keys().is_empty(), ..table }.row());
+        rows.push(Class { checks, is_indexed, refers: refers(schema), ..table }.row());
         for index in catalog.indexes_of(schema) {
             rows.push(Class::plain(index.oid(), index.name(), "i", BTREE, index.columns().len()).row());
         }
@@ -423,8 +434,7 @@ fn attributes(catalog: &Catalog) -> Vec<Record> {
         }
     }
     for sequence in catalog.sequences() {
-        let columns = [("last_value", Type::INT8), ("log_cnt", Type::INT8), ("is_called", Type::BOOL)];
-        for ((name, ty), number) in columns.into_iter().zip(1..) {
+        for ((name, ty), number) in SEQUENCE_COLUMNS.into_iter().zip(1..) {
             rows.push(Attribute::of(sequence.oid(), name, ty, number).row());
         }
     }

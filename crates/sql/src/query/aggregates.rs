@@ -15,15 +15,15 @@ use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Expr as Df, GroupingSet, LogicalPlan, LogicalPlanBuilder,
-    Signature, Volatility, cast, lit,
+    Accumulator, Aggregate as Aggregated, AggregateUDF, AggregateUDFImpl, Expr as Df, GroupingSet,
+    LogicalPlan, LogicalPlanBuilder, Signature, Volatility, cast, lit,
 };
 use ropewalk::tables::{Type, Value};
 
 use crate::aggregate::{Aggregate, Kind, Running};
 use crate::arith::Arith;
 use crate::budget::Budget;
-use crate::error::Result;
+use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, bug};
 use crate::interrupt::Interrupt;
 use crate::plan::Planner;
@@ -43,6 +43,18 @@ pub(super) struct Keys {
 }
 
 impl Keys {
+    /// The keys that the arguments of GROUPING are.
+    fn places(&self, arguments: &[Expr]) -> Result<Vec<usize>> {
+        let place = |argument: &Expr| {
+            self.exprs.iter().position(|(known, _)| known == argument).ok_or_else(|| {
+                let message =
+                    "arguments to GROUPING must be grouping expressions of the associated query level";
+                SqlError::new(state::GROUPING_ERROR, message)
+            })
+        };
+        arguments.iter().map(place).collect()
+    }
+
     /// The number of a key, which may be there already.
     pub(super) fn add(&mut self, (expr, ty): (Expr, Type)) -> usize {
         match self.exprs.iter().position(|(known, _)| *known == expr) {
@@ -53,6 +65,42 @@ impl Keys {
             }
         }
     }
+}
+
+/// The bit of each key in the engine's number of a grouping set, which is set where the set has not the key: keys in the order in
+/// which the sets name them first, the first one highest.
+fn bits(sets: &[Vec<usize>]) -> Vec<(usize, usize)> {
+    let mut order: Vec<usize> = Vec::new();
+    for place in sets.iter().flatten() {
+        if !order.contains(place) {
+            order.push(*place);
+        }
+    }
+    let count = order.len();
+    order.into_iter().enumerate().map(|(at, place)| (place, count - 1 - at)).collect()
+}
+
+/// PostgreSQL's number: a bit for each argument, the last one lowest.
+fn mask(column: usize, places: &[usize], bits: &[(usize, usize)]) -> Expr {
+    let whole = |number: usize| Expr::Const(Value::Int8(i64::try_from(number).unwrap_or_default()));
+    let op = |op, left, right| Expr::Arith(op, Type::INT8, Box::new(left), Box::new(right));
+    let mut sum = whole(0);
+    for (number, place) in places.iter().enumerate() {
+        // A key that no set has is in none.
+        let bit = match bits.iter().find(|(known, _)| known == place) {
+            Some((_, bit)) => {
+                let shifted = op(
+                    Arith::ShiftRight,
+                    Expr::Column(column),
+                    Expr::Const(Value::Int4(i32::try_from(*bit).unwrap_or_default())),
+                );
+                op(Arith::BitAnd, shifted, whole(1))
+            }
+            None => whole(1),
+        };
+        sum = op(Arith::Add, sum, op(Arith::Mul, bit, whole(1 << (places.len() - 1 - number))));
+    }
+    Expr::Cast(Box::new(sum), Type::INT4)
 }
 
 /// An aggregate as the engine computes it.
@@ -123,7 +171,13 @@ impl Planner<'_> {
         }
         let mut results: Vec<(Expr, Type)> = Vec::new();
         let mut all = group_cols.clone();
+        let mut groupings: Vec<(usize, Vec<usize>)> = Vec::new();
         for aggregate in aggregates {
+            if aggregate.kind == Kind::Grouping {
+                groupings.push((results.len(), keys.places(&aggregate.arguments)?));
+                results.push((Expr::Const(Value::Int4(0)), Type::INT4));
+                continue;
+            }
             let (parts, result) = self.computed(aggregate, cols, all.len())?;
             for part in parts {
                 let column = bare(self.whole()?.fresh('c'));
@@ -146,7 +200,21 @@ impl Planner<'_> {
         }
         let plan = if self.whole()?.single { one_partition(plan)? } else { plan };
         let builder = LogicalPlanBuilder::from(plan).aggregate(group_exprs, computed);
-        let plan = built(builder.and_then(|builder| builder.build()))?;
+        let mut plan = built(builder.and_then(|builder| builder.build()))?;
+        if let Some(sets) = keys.sets.as_ref().filter(|_| !groupings.is_empty()) {
+            let column = bare(self.whole()?.fresh('c'));
+            let id = Df::Column(bare(Aggregated::INTERNAL_GROUPING_ID.to_owned()));
+            let shown = all.iter().map(Col::expr);
+            let shown = shown.chain([cast(id, DataType::Int64).alias(&column.name)]);
+            plan = built(LogicalPlanBuilder::from(plan).project(shown).and_then(|builder| builder.build()))?;
+            let bits = bits(sets);
+            for (number, places) in &groupings {
+                if let Some((result, _)) = results.get_mut(*number) {
+                    *result = mask(all.len(), places, &bits);
+                }
+            }
+            all.push(Col { column, form: DataType::Int64, ty: Type::INT8 });
+        }
         let is_plain = shown.is_empty()
             && results.iter().enumerate().all(|(n, (expr, _))| *expr == Expr::Column(group_cols.len() + n));
         if is_plain {

@@ -8,10 +8,10 @@ use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder};
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::{Binder, Typed};
+use crate::bind::Binder;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
-use crate::plan::Planner;
+use crate::plan::{Planner, name_of_using};
 use crate::query::functions::FunctionRelation;
 use crate::query::models::ModelRelation;
 use crate::query::rows::{RelationSource, Rows};
@@ -107,23 +107,25 @@ impl Planner<'_> {
         let (mut scope, cols) = both(&left, &right)?;
         let mut on: Vec<Expr> = Vec::new();
         self.whole()?.current.clone_from(&cols);
+        if matches!(constraint, ast::JoinConstraint::Using(_) | ast::JoinConstraint::Natural)
+            && !matches!(kind, JoinType::Inner | JoinType::Left)
+        {
+            return Err(unsupported("USING with RIGHT or FULL JOIN"));
+        }
         match constraint {
             ast::JoinConstraint::On(condition) => {
                 crate::plan::split(Binder::new(self, &scope, "JOIN/ON").condition(condition)?, &mut on);
             }
             ast::JoinConstraint::Using(names) => {
                 for name in names {
-                    match parts(name)?.as_slice() {
-                        [name] => on.push(self.equal(name, &mut scope, before, kind)?),
-                        _ => return Err(unsupported("a qualified name in USING")),
-                    }
+                    on.push(self.using(&name_of_using(name)?, &mut scope, before)?);
                 }
             }
             ast::JoinConstraint::Natural => {
                 let lefts: Vec<String> = left.scope.all(None).into_iter().map(|(name, _, _)| name).collect();
                 for (name, _, _) in right.scope.all(None) {
                     if lefts.contains(&name) {
-                        on.push(self.equal(&name, &mut scope, before, kind)?);
+                        on.push(self.using(&name, &mut scope, before)?);
                     }
                 }
             }
@@ -143,34 +145,6 @@ impl Planner<'_> {
         };
         let plan = built(plan.and_then(|builder| builder.build()))?;
         Ok(From { plan, scope, cols })
-    }
-
-    /// The condition of one name of USING.
-    fn equal(&mut self, name: &str, scope: &mut Scope, before: usize, kind: JoinType) -> Result<Expr> {
-        let mut sides = (None, None);
-        for (column, ty, number) in scope.all(None) {
-            if column == name {
-                let side = if number < before { &mut sides.0 } else { &mut sides.1 };
-                if side.replace((number, ty)).is_some() {
-                    let message =
-                        format!("common column name \"{name}\" appears more than once in one table");
-                    return Err(SqlError::new(state::AMBIGUOUS_COLUMN, message));
-                }
-            }
-        }
-        let (Some((left, left_ty)), Some((right, right_ty))) = sides else {
-            let message =
-                format!("column \"{name}\" specified in USING clause does not exist in both tables");
-            return Err(SqlError::new(state::UNDEFINED_COLUMN, message));
-        };
-        match kind {
-            JoinType::Inner | JoinType::Left => scope.hide(right),
-            _ => return Err(unsupported("USING with RIGHT or FULL JOIN")),
-        }
-        let left = Typed::new(Expr::Column(left), left_ty);
-        let right = Typed::new(Expr::Column(right), right_ty);
-        let scope = scope.clone();
-        Binder::new(self, &scope, "USING").compare(crate::arith::Compare::Eq, left, right)
     }
 
     fn factor_relation(&mut self, factor: &ast::TableFactor, before: Option<&From>) -> Result<From> {
@@ -284,6 +258,10 @@ impl Planner<'_> {
                 }
                 match ModelRelation::find(&parts, &mut self.access)? {
                     Some(relation) => Box::new(relation),
+                    // Nested loops read it: `Finder` asks them next.
+                    None if self.sequence_relation(&own)?.is_some() => {
+                        return Err(unsupported("a sequence beside what only the engine joins"));
+                    }
                     None => return Err(error),
                 }
             }

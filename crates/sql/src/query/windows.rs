@@ -95,7 +95,7 @@ impl Binder<'_, '_> {
             ast::FunctionArguments::List(list) => list,
             ast::FunctionArguments::Subquery(_) => return Err(unsupported(format!("the call {function}"))),
         };
-        let (computes, ty) = if aggregate::is_aggregate(name) {
+        let (computes, ty) = if aggregate::is_aggregate(name) && name != "grouping" {
             if list.duplicate_treatment.is_some() {
                 return Err(unsupported("DISTINCT in a window function"));
             }

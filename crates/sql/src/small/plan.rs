@@ -12,7 +12,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::function::Function;
 use crate::plan::{
-    Asked, Groups, Order, Planner, ResultColumn, label, limit_and_offset, nothing_but_a_query,
+    Asked, Groups, Order, Planner, ResultColumn, label, limit_and_offset, name_of_using, nothing_but_a_query,
     nothing_but_a_select, split, unsupported,
 };
 use crate::scope::{Mark, Scope, folded, parts, table_name};
@@ -241,6 +241,9 @@ impl Planner<'_> {
             }
         }
         let columns: Vec<ResultColumn> = projected.into_iter().map(|(_, column)| column).collect();
+        if aggregates.iter().any(crate::aggregate::Aggregate::is_of_sets) {
+            return Err(unsupported("GROUPING"));
+        }
         let grouped = !keys.is_empty() || !aggregates.is_empty() || having.is_some();
         let groups = if grouped {
             let mut over = |expr: &mut Expr| {
@@ -392,14 +395,11 @@ impl Planner<'_> {
             }
             ast::JoinConstraint::Using(names) => {
                 for name in names {
-                    on.push(self.using(name, scope, before)?);
+                    on.push(self.using(&name_of_using(name)?, scope, before)?);
                 }
             }
             ast::JoinConstraint::Natural => {
                 for name in scope.shared(before) {
-                    let name = ast::ObjectName(vec![ast::ObjectNamePart::Identifier(
-                        ast::Ident::with_quote('"', name),
-                    )]);
                     on.push(self.using(&name, scope, before)?);
                 }
             }
@@ -549,9 +549,18 @@ impl Planner<'_> {
             let marks = columns.iter().enumerate().filter_map(vector).collect();
             return Ok((Source::Made(rows), name, columns, marks));
         }
-        let (table, schema) = self.table(name)?;
-        let columns = schema.columns().iter().map(|c| (c.name().to_owned(), c.column_type())).collect();
-        Ok((Source::Table(table), table_name(name)?, columns, Vec::new()))
+        let name_of_table = table_name(name)?;
+        match self.table(name) {
+            Ok((table, schema)) => {
+                let columns = schema.columns().iter().map(|c| (c.name().to_owned(), c.column_type()));
+                Ok((Source::Table(table), name_of_table, columns.collect(), Vec::new()))
+            }
+            Err(error) if error.state == state::UNDEFINED_TABLE => {
+                let (name, columns, rows) = self.sequence_relation(&name_of_table)?.ok_or(error)?;
+                Ok((Source::Made(rows), name, columns, Vec::new()))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// A query of WITH RECURSIVE that reads itself: `base UNION [ALL] step`.

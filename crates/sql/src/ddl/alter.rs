@@ -1,0 +1,212 @@
+//! ALTER TABLE.
+
+use ropewalk::tables::{DefaultValue, IndexDef, Schema, TablesError, Type};
+use sqlparser::ast;
+
+use super::column::{fresh, not_deferred, plain_columns, sequence_changes, unique_index};
+use super::{Ddl, dependent, unsupported};
+use crate::access::Access;
+use crate::error::{Result, SqlError, state};
+use crate::scope::{Scope, folded, table_name};
+use crate::types::with_modifiers;
+use crate::utility::AddIdentity;
+
+impl Ddl<'_> {
+    pub(super) fn alter_table(&mut self, alter: &ast::AlterTable) -> Result<()> {
+        let ast::AlterTable {
+            name,
+            if_exists,
+            only: _,
+            operations,
+            location: None,
+            on_cluster: None,
+            table_type: None,
+            end_token: _,
+        } = alter
+        else {
+            return Err(unsupported(alter));
+        };
+        let mut table = table_name(name)?;
+        if let [ast::AlterTableOperation::OwnerTo { .. }] = operations.as_slice() {
+            return self.owned(&table, *if_exists);
+        }
+        if *if_exists && !self.exists(&table)? {
+            return Ok(());
+        }
+        for operation in operations {
+            if let Some(renamed) = self.alter(&table, operation)? {
+                table = renamed;
+            }
+        }
+        Ok(())
+    }
+
+    /// OWNER TO, of a table, a view or a sequence, as dumps say it: there is one owner of everything.
+    fn owned(&mut self, name: &str, if_exists: bool) -> Result<()> {
+        let mut access = Access::Transaction(self.db, self.transaction);
+        let is_there = access.table(name).is_ok()
+            || crate::views::find(&mut access, name)?.is_some()
+            || crate::sequences::find(&mut access, self.created, name)?.is_some();
+        if !is_there && !if_exists {
+            let message = format!("relation \"{name}\" does not exist");
+            return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+        }
+        self.note("OWNER TO ignored: there is one owner of everything");
+        Ok(())
+    }
+
+    /// One change of a table; answers its new name if it has one.
+    fn alter(&mut self, table: &str, operation: &ast::AlterTableOperation) -> Result<Option<String>> {
+        use ast::AlterTableOperation as O;
+        match operation {
+            O::AddColumn { column_keyword: _, if_not_exists, column_def, column_position: None } => {
+                let schema = self.schema(table)?;
+                if *if_not_exists && schema.index_of(&folded(&column_def.name)).is_ok() {
+                    return Ok(None);
+                }
+                self.add_column(table, &schema, column_def)?;
+            }
+            O::DropColumn { has_column_keyword: _, column_names, if_exists, drop_behavior: _ } => {
+                for name in column_names {
+                    let name = folded(name);
+                    if *if_exists && self.schema(table)?.index_of(&name).is_err() {
+                        continue;
+                    }
+                    let schema = self.schema(table)?;
+                    let id = schema.index_of(&name).ok().and_then(|place| schema.columns().get(place));
+                    let id = id.map(|column| column.id());
+                    self.transaction.tables().drop_column(table, &name).map_err(dependent)?;
+                    if let Some(id) = id {
+                        self.uncomment(Some("column"), i64::from(schema.id()), Some(&id.to_string()))?;
+                        self.drop_owned(schema.id(), Some(id))?;
+                    }
+                }
+            }
+            O::RenameColumn { old_column_name, new_column_name } => {
+                let (old, new) = (folded(old_column_name), folded(new_column_name));
+                self.transaction.tables().rename_column(table, &old, &new)?;
+            }
+            O::RenameTable { table_name: ast::RenameTableNameKind::To(name) } => {
+                let new = table_name(name)?;
+                self.transaction.tables().rename_table(table, &new)?;
+                self.created.push(new.clone());
+                return Ok(Some(new));
+            }
+            O::AlterColumn { column_name, op } => {
+                let column = folded(column_name);
+                let mut tables = self.transaction.tables();
+                match op {
+                    ast::AlterColumnOperation::SetNotNull => tables.set_nullable(table, &column, false)?,
+                    ast::AlterColumnOperation::DropNotNull => tables.set_nullable(table, &column, true)?,
+                    ast::AlterColumnOperation::DropDefault => {
+                        tables.set_default(table, &column, DefaultValue::None)?
+                    }
+                    ast::AlterColumnOperation::SetDefault { value } => {
+                        let schema = self.schema(table)?;
+                        let place = schema.index_of(&column)?;
+                        let ty =
+                            schema.columns().get(place).map_or(Type::TEXT, |column| column.column_type());
+                        let default = self.default(value, ty)?;
+                        self.transaction.tables().set_default(table, &column, default)?;
+                    }
+                    ast::AlterColumnOperation::AddGenerated { generated_as, sequence_options } => {
+                        let always = *generated_as == Some(ast::GeneratedAs::Always);
+                        let changes = sequence_changes(sequence_options.as_deref().unwrap_or_default())?;
+                        let table = table.to_owned();
+                        self.add_identity(&AddIdentity { table, column, always, changes })?;
+                    }
+                    other => return Err(unsupported(format!("ALTER COLUMN {other}"))),
+                }
+            }
+            O::AddConstraint { constraint, not_valid: false } => self.add_constraint(table, constraint)?,
+            O::DropConstraint { if_exists, name, drop_behavior: _ } => {
+                let name = folded(name);
+                let schema = self.schema(table)?;
+                let is_index = schema.indexes().iter().any(|index| index.is_unique() && index.name() == name);
+                self.uncomment(Some("constraint"), i64::from(schema.id()), Some(&name))?;
+                let mut tables = self.transaction.tables();
+                let dropped = if is_index {
+                    tables.drop_index(table, &name)
+                } else {
+                    tables.drop_constraint(table, &name)
+                };
+                match dropped {
+                    Err(TablesError::UnknownConstraint { .. }) if *if_exists => {}
+                    other => other.map_err(dependent)?,
+                }
+            }
+            other => return Err(unsupported(format!("ALTER TABLE {other}"))),
+        }
+        Ok(None)
+    }
+
+    fn add_column(&mut self, table: &str, schema: &Schema, def: &ast::ColumnDef) -> Result<()> {
+        let name = folded(&def.name);
+        let mut columns: Vec<(String, Type)> =
+            schema.columns().iter().map(|column| (column.name().to_owned(), column.column_type())).collect();
+        columns.push((name.clone(), with_modifiers(&def.data_type)?.0));
+        let mut scope = Scope::default();
+        scope.add(table.to_owned(), columns)?;
+        let defined = self.column(def, &scope)?;
+        self.transaction.tables().add_column(table, defined.column)?;
+        if let Some(steps) = defined.steps {
+            self.count_by(table, &name, steps)?;
+        }
+        if defined.is_key {
+            let key_name = defined.key_name.as_deref();
+            self.transaction.tables().add_primary_key(table, key_name, std::slice::from_ref(&name))?;
+        }
+        for unique in defined.unique {
+            let index = IndexDef::on([name.as_str()]).unique();
+            let index = if let Some(name) = unique { index.named(name) } else { index };
+            self.transaction.tables().create_index(table, index)?;
+        }
+        for (given, expr) in defined.checks {
+            let taken: Vec<String> = schema.checks().iter().map(|check| check.name().to_owned()).collect();
+            let label = given.unwrap_or_else(|| fresh(format!("{table}_{name}_check"), &taken));
+            self.transaction.tables().add_check(table, &label, expr)?;
+        }
+        for foreign in &defined.foreign {
+            let foreign_key = self.foreign_key(foreign, table, &[])?;
+            self.transaction.tables().add_foreign_key(table, foreign_key)?;
+        }
+        Ok(())
+    }
+
+    fn add_constraint(&mut self, table: &str, constraint: &ast::TableConstraint) -> Result<()> {
+        let schema = self.schema(table)?;
+        match constraint {
+            ast::TableConstraint::Unique(unique) => {
+                self.transaction.tables().create_index(table, unique_index(unique)?)?;
+            }
+            ast::TableConstraint::Check(check) => {
+                let mut scope = Scope::default();
+                scope.add_table(table.to_owned(), &schema)?;
+                let expr = self.check(&check.expr, &scope)?;
+                let taken: Vec<String> =
+                    schema.checks().iter().map(|check| check.name().to_owned()).collect();
+                let given = check.name.as_ref().map(folded);
+                let label = given.unwrap_or_else(|| fresh(format!("{table}_check"), &taken));
+                self.transaction.tables().add_check(table, &label, expr)?;
+            }
+            ast::TableConstraint::ForeignKey(foreign) => {
+                let key = |place: &usize| schema.columns().get(*place).map(|column| column.name().to_owned());
+                let own: Vec<String> = schema.key_columns().iter().filter_map(key).collect();
+                let foreign_key = self.foreign_key(foreign, table, &own)?;
+                self.transaction.tables().add_foreign_key(table, foreign_key)?;
+            }
+            ast::TableConstraint::PrimaryKey(primary) => {
+                not_deferred(primary.characteristics.as_ref())?;
+                if !schema.key_columns().is_empty() {
+                    let message = format!("multiple primary keys for table \"{table}\" are not allowed");
+                    return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message));
+                }
+                let name = primary.name.as_ref().map(folded);
+                let columns = plain_columns(&primary.columns)?;
+                self.transaction.tables().add_primary_key(table, name.as_deref(), &columns)?;
+            }
+            other => return Err(unsupported(format!("the constraint {other}"))),
+        }
+        Ok(())
+    }
+}

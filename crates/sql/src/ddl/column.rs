@@ -1,0 +1,215 @@
+//! Columns, and the constraints that stand beside them.
+
+use ropewalk::tables::{
+    Action, ColumnDef, Expr as TableExpr, ForeignKeyDef, Function as TableFunction, Identity, IndexDef, Steps,
+};
+use sqlparser::ast;
+
+use super::{Ddl, unsupported};
+use crate::error::{Result, SqlError, state};
+use crate::scope::{Scope, folded, table_name};
+use crate::types::with_modifiers;
+use crate::utility::SequenceChange;
+
+/// A column with all that its definition says.
+pub(super) struct Defined {
+    pub(super) column: ColumnDef,
+    pub(super) is_key: bool,
+    /// The name of the primary key that it is.
+    pub(super) key_name: Option<String>,
+    pub(super) unique: Vec<Option<String>>,
+    pub(super) checks: Vec<(Option<String>, TableExpr)>,
+    pub(super) foreign: Vec<ast::ForeignKeyConstraint>,
+    /// How an identity column counts, if it says so.
+    pub(super) steps: Option<Steps>,
+}
+
+impl Ddl<'_> {
+    pub(super) fn column(&mut self, def: &ast::ColumnDef, scope: &Scope) -> Result<Defined> {
+        let name = folded(&def.name);
+        let (ty, modifiers) = with_modifiers(&def.data_type)?;
+        let mut column = ColumnDef::new(&name, ty);
+        let mut defined = Defined {
+            column: column.clone(),
+            is_key: false,
+            key_name: None,
+            unique: Vec::new(),
+            checks: Vec::new(),
+            foreign: Vec::new(),
+            steps: None,
+        };
+        if modifiers.serial {
+            column = column.identity(Identity::ByDefault);
+        }
+        if modifiers.is_padded {
+            self.note("char(n) is text of at most n characters, and not filled up with blanks");
+        }
+        if let Some(max) = modifiers.characters_max {
+            let length = TableExpr::column(&name).call(TableFunction::Length);
+            let max = i64::try_from(max).map_err(|_| unsupported(&def.data_type))?;
+            defined.checks.push((Some(format!("{name}_length")), length.le(max)));
+        }
+        for option in &def.options {
+            let label = option.name.as_ref().map(folded);
+            match &option.option {
+                ast::ColumnOption::Null => {}
+                ast::ColumnOption::NotNull => column = column.not_null(),
+                ast::ColumnOption::Default(expr) => {
+                    let default = self.default(expr, ty)?;
+                    column = column.default(default);
+                }
+                ast::ColumnOption::PrimaryKey(constraint) => {
+                    not_deferred(constraint.characteristics.as_ref())?;
+                    defined.is_key = true;
+                    defined.key_name = label;
+                }
+                ast::ColumnOption::Unique(constraint) => {
+                    not_deferred(constraint.characteristics.as_ref())?;
+                    defined.unique.push(label);
+                }
+                ast::ColumnOption::Check(check) => {
+                    let expr = self.check(&check.expr, scope)?;
+                    defined.checks.push((label, expr));
+                }
+                ast::ColumnOption::ForeignKey(foreign) => {
+                    let mut foreign = foreign.clone();
+                    foreign.columns = vec![def.name.clone()];
+                    foreign.name = foreign.name.or_else(|| option.name.clone());
+                    defined.foreign.push(foreign);
+                }
+                ast::ColumnOption::Generated {
+                    generated_as: generated_as @ (ast::GeneratedAs::Always | ast::GeneratedAs::ByDefault),
+                    sequence_options,
+                    generation_expr: None,
+                    generation_expr_mode: None,
+                    generated_keyword: _,
+                } => {
+                    defined.steps = match sequence_options.as_deref() {
+                        None | Some([]) => None,
+                        Some(options) => {
+                            Some(crate::sequences::stepped(ty, None, &sequence_changes(options)?)?.1)
+                        }
+                    };
+                    column = column.identity(match generated_as {
+                        ast::GeneratedAs::Always => Identity::Always,
+                        _ => Identity::ByDefault,
+                    });
+                }
+                other => return Err(unsupported(format!("the column option {other}"))),
+            }
+        }
+        defined.column = column;
+        Ok(defined)
+    }
+
+    pub(super) fn foreign_key(
+        &mut self,
+        foreign: &ast::ForeignKeyConstraint,
+        table: &str,
+        own_key: &[String],
+    ) -> Result<ForeignKeyDef> {
+        not_deferred(foreign.characteristics.as_ref())?;
+        if foreign.match_kind.is_some_and(|kind| kind != ast::ConstraintReferenceMatchKind::Simple)
+            || foreign.index_name.is_some()
+        {
+            return Err(unsupported(format!("the foreign key {foreign}")));
+        }
+        let parent = table_name(&foreign.foreign_table)?;
+        let columns: Vec<String> = foreign.columns.iter().map(folded).collect();
+        let mut referred: Vec<String> = foreign.referred_columns.iter().map(folded).collect();
+        if referred.is_empty() {
+            referred = if parent == table {
+                own_key.to_vec()
+            } else {
+                let schema = self.schema(&parent)?;
+                let name =
+                    |place: &usize| schema.columns().get(*place).map(|column| column.name().to_owned());
+                schema.key_columns().iter().filter_map(name).collect()
+            };
+        }
+        if referred.len() != columns.len() {
+            let message = "number of referencing and referenced columns for foreign key disagree";
+            return Err(SqlError::new(state::INVALID_FOREIGN_KEY, message));
+        }
+        let mut def = ForeignKeyDef::new(columns, parent, referred)
+            .on_delete(action(foreign.on_delete.as_ref()))
+            .on_update(action(foreign.on_update.as_ref()));
+        if let Some(name) = &foreign.name {
+            def = def.named(folded(name));
+        }
+        Ok(def)
+    }
+}
+
+fn action(action: Option<&ast::ReferentialAction>) -> Action {
+    match action {
+        None | Some(ast::ReferentialAction::NoAction) => Action::NoAction,
+        Some(ast::ReferentialAction::Restrict) => Action::Restrict,
+        Some(ast::ReferentialAction::Cascade) => Action::Cascade,
+        Some(ast::ReferentialAction::SetNull) => Action::SetNull,
+        Some(ast::ReferentialAction::SetDefault) => Action::SetDefault,
+    }
+}
+
+pub(super) fn plain_columns(columns: &[ast::IndexColumn]) -> Result<Vec<String>> {
+    let plain = |column: &ast::IndexColumn| match &column.column {
+        ast::OrderByExpr {
+            expr: ast::Expr::Identifier(ident),
+            options: ast::OrderByOptions { asc: None, nulls_first: None },
+            with_fill: None,
+        } if column.operator_class.is_none() => Ok(folded(ident)),
+        other => Err(unsupported(format!("{other} in a constraint"))),
+    };
+    columns.iter().map(plain).collect()
+}
+
+pub(super) fn not_deferred(characteristics: Option<&ast::ConstraintCharacteristics>) -> Result<()> {
+    match characteristics {
+        None => Ok(()),
+        Some(ast::ConstraintCharacteristics {
+            deferrable: None | Some(false),
+            initially: None | Some(ast::DeferrableInitial::Immediate),
+            enforced: None | Some(true),
+        }) => Ok(()),
+        Some(other) => Err(unsupported(format!("a constraint {other}"))),
+    }
+}
+
+pub(super) fn fresh(wanted: String, taken: &[String]) -> String {
+    let numbered = |n: usize| if n == 0 { wanted.clone() } else { format!("{wanted}{n}") };
+    (0..).map(numbered).find(|name| !taken.contains(name)).unwrap_or(wanted)
+}
+
+pub(super) fn unique_index(constraint: &ast::UniqueConstraint) -> Result<IndexDef> {
+    not_deferred(constraint.characteristics.as_ref())?;
+    if constraint.nulls_distinct == ast::NullsDistinctOption::NotDistinct || constraint.index_type.is_some() {
+        return Err(unsupported(format!("the constraint {constraint}")));
+    }
+    let index = IndexDef::on(plain_columns(&constraint.columns)?).unique();
+    Ok(if let Some(name) = &constraint.name { index.named(folded(name)) } else { index })
+}
+
+/// The options of an identity column.
+pub(super) fn sequence_changes(options: &[ast::SequenceOptions]) -> Result<Vec<SequenceChange>> {
+    use SequenceChange as C;
+    let number = |expr: &ast::Expr| {
+        let text = expr.to_string();
+        text.parse::<i64>().map_err(|_| {
+            SqlError::new(state::INVALID_PARAMETER_VALUE, format!("{text} is no number of a sequence"))
+        })
+    };
+    let change = |option: &ast::SequenceOptions| {
+        Ok(match option {
+            ast::SequenceOptions::IncrementBy(by, _) => Some(C::Increment(number(by)?)),
+            ast::SequenceOptions::MinValue(least) => Some(C::Least(least.as_ref().map(number).transpose()?)),
+            ast::SequenceOptions::MaxValue(greatest) => {
+                Some(C::Greatest(greatest.as_ref().map(number).transpose()?))
+            }
+            ast::SequenceOptions::StartWith(start, _) => Some(C::Start(number(start)?)),
+            // Numbers are handed out one by one from a block that is reserved in the log; no session keeps some.
+            ast::SequenceOptions::Cache(_) => None,
+            ast::SequenceOptions::Cycle(no) => Some(C::Cycle(!no)),
+        })
+    };
+    options.iter().filter_map(|option| change(option).transpose()).collect()
+}

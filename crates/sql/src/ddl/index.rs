@@ -1,0 +1,135 @@
+//! CREATE INDEX, within the transaction or beside running writers, and DROP INDEX.
+
+use std::sync::LazyLock;
+
+use ropewalk::tables::{IndexDef, KeyOrder};
+use ropewalk::{Database, Transaction};
+use sqlparser::ast;
+
+use super::expr::{lowered, names};
+use super::{Ddl, dependent, unsupported};
+use crate::error::{Result, SqlError, state};
+use crate::expr::Context;
+use crate::parse;
+use crate::plan::nothing_else;
+use crate::scope::{Scope, table_name};
+
+static CREATE_INDEX: LazyLock<Option<ast::CreateIndex>> =
+    LazyLock::new(|| match parse::template("CREATE INDEX ON t (a)")? {
+        ast::Statement::CreateIndex(create) => Some(create),
+        _ => None,
+    });
+
+impl Ddl<'_> {
+    /// The definition of an index, and the table it is on.
+    pub(crate) fn index_def(&mut self, create: &ast::CreateIndex) -> Result<(String, IndexDef)> {
+        let empty = CREATE_INDEX.as_ref();
+        let mut rest = create.clone();
+        if let Some(empty) = empty {
+            rest.table_name.clone_from(&empty.table_name);
+            rest.columns.clone_from(&empty.columns);
+        }
+        (rest.name, rest.predicate) = (None, None);
+        (rest.unique, rest.concurrently, rest.if_not_exists) = (false, false, false);
+        rest.using = rest.using.filter(|using| *using != ast::IndexType::BTree);
+        nothing_else(&rest, empty)?;
+        let table = table_name(&create.table_name)?;
+        let schema = self.schema(&table)?;
+        let mut scope = Scope::default();
+        scope.add_table(table.clone(), &schema)?;
+        let mut def = IndexDef::on(Vec::<String>::new());
+        for column in &create.columns {
+            if column.operator_class.is_some() || column.column.with_fill.is_some() {
+                return Err(unsupported(column));
+            }
+            let (expr, _) = self.bound(&column.column.expr, &scope, "an index", None)?;
+            let options = &column.column.options;
+            let descending = options.asc == Some(false);
+            let order = KeyOrder { descending, nulls_first: options.nulls_first.unwrap_or(descending) };
+            def = def.then(lowered(&expr, &names(&scope))?, order);
+        }
+        if let Some(predicate) = &create.predicate {
+            let filter = self.check(predicate, &scope)?;
+            def = def.filter(filter);
+        }
+        if create.unique {
+            def = def.unique();
+        }
+        if let Some(name) = &create.name {
+            def = def.named(table_name(name)?);
+        }
+        Ok((table, def))
+    }
+
+    pub(super) fn create_index(&mut self, create: &ast::CreateIndex) -> Result<()> {
+        if create.concurrently {
+            let message = "CREATE INDEX CONCURRENTLY cannot run inside a transaction block";
+            return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
+        }
+        if self.index_is_there(create)? {
+            return Ok(());
+        }
+        let (table, def) = self.index_def(create)?;
+        Ok(self.transaction.tables().create_index(&table, def)?)
+    }
+
+    /// True when IF NOT EXISTS has nothing to do.
+    ///
+    /// # Errors
+    /// 42P07 when the name is taken and that was not foreseen.
+    pub(crate) fn index_is_there(&mut self, create: &ast::CreateIndex) -> Result<bool> {
+        let Some(name) = &create.name else { return Ok(false) };
+        let name = table_name(name)?;
+        match self.table_of_index(&name)? {
+            Some(_) if create.if_not_exists => Ok(true),
+            Some(_) => {
+                Err(SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{name}\" already exists")))
+            }
+            None => Ok(false),
+        }
+    }
+
+    pub(crate) fn table_of_index(&mut self, index: &str) -> Result<Option<String>> {
+        let mut names = self.db.tables().names()?;
+        names.extend(self.created.iter().cloned());
+        for name in names {
+            if !self.exists(&name)? {
+                continue;
+            }
+            let schema = self.schema(&name)?;
+            let is_key = !schema.key_columns().is_empty() && schema.key_name() == index;
+            if is_key || schema.indexes().iter().any(|known| known.name() == index) {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn drop_index(&mut self, name: &str, if_exists: bool) -> Result<()> {
+        match self.table_of_index(name)? {
+            Some(table) => {
+                let id = i64::from(self.schema(&table)?.id());
+                self.uncomment(Some("index"), id, Some(name))?;
+                self.transaction.tables().drop_index(&table, name).map_err(dependent)
+            }
+            None if if_exists => Ok(()),
+            None => Err(SqlError::new(state::UNDEFINED_OBJECT, format!("index \"{name}\" does not exist"))),
+        }
+    }
+}
+
+/// Builds an index beside running writers, outside of any transaction.
+pub(crate) fn create_index_concurrently(
+    db: &Database,
+    transaction: &mut Transaction,
+    cx: Context<'_>,
+    create: &ast::CreateIndex,
+) -> Result<()> {
+    let mut created = Vec::new();
+    let mut ddl = Ddl { db, transaction, cx, created: &mut created, notice: None };
+    if ddl.index_is_there(create)? {
+        return Ok(());
+    }
+    let (table, def) = ddl.index_def(create)?;
+    Ok(db.tables().create_index(&table, def)?)
+}

@@ -1,0 +1,149 @@
+//! CREATE TABLE.
+
+use std::sync::LazyLock;
+
+use ropewalk::tables::{Expr as TableExpr, IndexDef, Steps, TableDef};
+use sqlparser::ast;
+
+use super::column::{fresh, not_deferred, plain_columns, unique_index};
+use super::{Ddl, unsupported};
+use crate::error::{Result, SqlError, state};
+use crate::parse;
+use crate::plan::nothing_else;
+use crate::scope::{Scope, folded, table_name};
+use crate::types::with_modifiers;
+
+static CREATE_TABLE: LazyLock<Option<ast::CreateTable>> =
+    LazyLock::new(|| match parse::template("CREATE TABLE t ()")? {
+        ast::Statement::CreateTable(create) => Some(create),
+        _ => None,
+    });
+
+impl Ddl<'_> {
+    pub(super) fn create_table(&mut self, create: &ast::CreateTable) -> Result<()> {
+        let empty = CREATE_TABLE.as_ref();
+        let mut rest = create.clone();
+        if let Some(empty) = empty {
+            rest.name.clone_from(&empty.name);
+        }
+        rest.columns.clear();
+        rest.constraints.clear();
+        rest.if_not_exists = false;
+        rest.table_options = self.storage_hints(&create.table_options)?;
+        nothing_else(&rest, empty)?;
+        let name = table_name(&create.name)?;
+        if create.if_not_exists && self.exists(&name)? {
+            return Ok(());
+        }
+        let mut scope = Scope::default();
+        let mut columns = Vec::new();
+        for column in &create.columns {
+            columns.push((folded(&column.name), with_modifiers(&column.data_type)?.0));
+        }
+        scope.add(name.clone(), columns)?;
+        let mut def = TableDef::new(&name);
+        let mut key: Vec<String> = Vec::new();
+        let mut key_name = None;
+        let mut keys = 0;
+        let mut checks: Vec<(Option<String>, String, TableExpr)> = Vec::new();
+        let mut foreign: Vec<ast::ForeignKeyConstraint> = Vec::new();
+        let mut stepped: Vec<(String, Steps)> = Vec::new();
+        for column in &create.columns {
+            let defined = self.column(column, &scope)?;
+            let label = folded(&column.name);
+            if defined.is_key {
+                key.push(label.clone());
+                key_name = defined.key_name;
+                keys += 1;
+            }
+            for unique in defined.unique {
+                let index = IndexDef::on([label.as_str()]).unique();
+                def = def.index(if let Some(name) = unique { index.named(name) } else { index });
+            }
+            checks.extend(
+                defined
+                    .checks
+                    .into_iter()
+                    .map(|(given, expr)| (given, format!("{name}_{label}_check"), expr)),
+            );
+            foreign.extend(defined.foreign);
+            stepped.extend(defined.steps.map(|steps| (label.clone(), steps)));
+            def = def.column(defined.column);
+        }
+        for constraint in &create.constraints {
+            match constraint {
+                ast::TableConstraint::PrimaryKey(constraint) => {
+                    not_deferred(constraint.characteristics.as_ref())?;
+                    key = plain_columns(&constraint.columns)?;
+                    key_name = constraint.name.as_ref().map(folded);
+                    keys += 1;
+                }
+                ast::TableConstraint::Unique(constraint) => def = def.index(unique_index(constraint)?),
+                ast::TableConstraint::Check(check) => {
+                    let expr = self.check(&check.expr, &scope)?;
+                    checks.push((check.name.as_ref().map(folded), format!("{name}_check"), expr));
+                }
+                ast::TableConstraint::ForeignKey(constraint) => foreign.push(constraint.clone()),
+                other => return Err(unsupported(format!("the constraint {other}"))),
+            }
+        }
+        if keys > 1 {
+            let message = format!("multiple primary keys for table \"{name}\" are not allowed");
+            return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message));
+        }
+        if !key.is_empty() {
+            def = def.primary_key(key.clone());
+        }
+        if let Some(name) = key_name {
+            def = def.key_named(name);
+        }
+        let mut taken = Vec::new();
+        for (given, wanted, expr) in checks {
+            let label = given.unwrap_or_else(|| fresh(wanted, &taken));
+            taken.push(label.clone());
+            def = def.check(label, expr);
+        }
+        for constraint in &foreign {
+            let foreign_key = self.foreign_key(constraint, &name, &key)?;
+            def = def.foreign_key(foreign_key);
+        }
+        self.transaction.tables().create_table(def)?;
+        for (column, steps) in stepped {
+            self.count_by(&name, &column, steps)?;
+        }
+        self.created.push(name);
+        Ok(())
+    }
+
+    /// The options of a table but for PostgreSQL's hints on how to store it, which have nothing to say here.
+    fn storage_hints(&mut self, options: &ast::CreateTableOptions) -> Result<ast::CreateTableOptions> {
+        let ast::CreateTableOptions::With(list) = options else { return Ok(options.clone()) };
+        let hint = |option: &ast::SqlOption| match option {
+            ast::SqlOption::KeyValue { key, .. } => {
+                let name = folded(key);
+                let known =
+                    name == "fillfactor" || name == "toast_tuple_target" || name.starts_with("autovacuum_");
+                known.then_some(name)
+            }
+            _ => None,
+        };
+        let (hints, others): (Vec<_>, Vec<_>) =
+            list.iter().map(|option| (hint(option), option)).partition(|(hint, _)| hint.is_some());
+        if let Some((_, other)) = others.first() {
+            return Err(unsupported(format!("the option {other}")));
+        }
+        let names: Vec<String> = hints.into_iter().filter_map(|(hint, _)| hint).collect();
+        self.note(format!("{} ignored: rows are not stored in pages", names.join(", ")));
+        Ok(ast::CreateTableOptions::None)
+    }
+}
+
+/// Refuses what CREATE TABLE AS does not look at.
+pub(crate) fn nothing_but_a_table(create: &ast::CreateTable) -> Result<()> {
+    let empty = CREATE_TABLE.as_ref();
+    let mut rest = create.clone();
+    if let Some(empty) = empty {
+        rest.name.clone_from(&empty.name);
+    }
+    nothing_else(&rest, empty)
+}

@@ -1,0 +1,231 @@
+//! What a query answers: its select list with the names of the columns, its groups, its order.
+
+use ropewalk::tables::{Type, Value};
+use sqlparser::ast;
+
+use super::{Order, Planner, ResultColumn, unsupported};
+use crate::aggregate::Aggregate;
+use crate::bind::Binder;
+use crate::error::{Result, SqlError, state};
+use crate::expr::Expr;
+use crate::scope::{Scope, folded, parts, table_name};
+
+impl Planner<'_> {
+    /// Binds a select list or RETURNING.
+    pub(crate) fn projection(
+        &mut self,
+        items: &[ast::SelectItem],
+        scope: &Scope,
+        aggregates: &mut Vec<Aggregate>,
+    ) -> Result<Vec<(Expr, ResultColumn)>> {
+        let mut projected = Vec::new();
+        for item in items {
+            let (expr, name) = match item {
+                ast::SelectItem::UnnamedExpr(expr) => (expr, label(expr)),
+                ast::SelectItem::ExprWithAlias { expr, alias } => (expr, folded(alias)),
+                ast::SelectItem::Wildcard(options) | ast::SelectItem::QualifiedWildcard(_, options) => {
+                    if options != &ast::WildcardAdditionalOptions::default() {
+                        return Err(unsupported(item));
+                    }
+                    let relation = match item {
+                        ast::SelectItem::QualifiedWildcard(
+                            ast::SelectItemQualifiedWildcardKind::ObjectName(name),
+                            _,
+                        ) => Some(table_name(name)?),
+                        ast::SelectItem::QualifiedWildcard(..) => return Err(unsupported(item)),
+                        _ => None,
+                    };
+                    if let Some(relation) = relation.as_deref().filter(|relation| !scope.knows(relation)) {
+                        let message = format!("missing FROM-clause entry for table \"{relation}\"");
+                        return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+                    }
+                    let all = scope.all(relation.as_deref());
+                    if all.is_empty() {
+                        let message = "SELECT * with no tables specified is not valid";
+                        return Err(SqlError::new(state::SYNTAX_ERROR, message));
+                    }
+                    projected.extend(
+                        all.into_iter()
+                            .map(|(name, ty, number)| (Expr::Column(number), ResultColumn { name, ty })),
+                    );
+                    continue;
+                }
+                ast::SelectItem::ExprWithAliases { .. } => return Err(unsupported(item)),
+            };
+            let (expr, ty) =
+                Binder::new(self, scope, "SELECT").with_aggregates(aggregates).bind_closed(expr)?;
+            projected.push((expr, ResultColumn { name, ty }));
+        }
+        Ok(projected)
+    }
+
+    pub(crate) fn group_key(
+        &mut self,
+        key: &ast::Expr,
+        scope: &Scope,
+        projected: &[(Expr, ResultColumn)],
+    ) -> Result<(Expr, Type)> {
+        let chosen = match key {
+            ast::Expr::Value(value) => Some(ordinal(&value.value, projected, "GROUP BY")?.0.clone()),
+            // A column of the tables goes before a name of the select list.
+            ast::Expr::Identifier(ident) if scope.find(None, &folded(ident))?.is_none() => {
+                named(&folded(ident), projected)?.map(|found| found.0.clone())
+            }
+            _ => None,
+        };
+        let (expr, ty) = match chosen {
+            Some(expr) => {
+                let found = projected.iter().find(|(known, _)| *known == expr);
+                (expr, found.map_or(Type::TEXT, |(_, column)| column.ty))
+            }
+            None => Binder::new(self, scope, "GROUP BY").bind_closed(key)?,
+        };
+        if contains_aggregate(&expr) {
+            return Err(SqlError::new(
+                state::GROUPING_ERROR,
+                "aggregate functions are not allowed in GROUP BY",
+            ));
+        }
+        if !ty.is_ordered() {
+            return Err(crate::scope::no_operator("=", Some(ty), Some(ty)));
+        }
+        Ok((expr, ty))
+    }
+
+    pub(crate) fn order(
+        &mut self,
+        item: &ast::OrderByExpr,
+        scope: &Scope,
+        projected: &[(Expr, ResultColumn)],
+        aggregates: &mut Vec<Aggregate>,
+    ) -> Result<Order> {
+        if item.with_fill.is_some() {
+            return Err(unsupported(item));
+        }
+        let chosen = match &item.expr {
+            ast::Expr::Value(value) => Some(ordinal(&value.value, projected, "ORDER BY")?.clone()),
+            // A name of the select list goes before a column of the tables.
+            ast::Expr::Identifier(ident) => named(&folded(ident), projected)?.cloned(),
+            _ => None,
+        };
+        let (expr, ty) = match chosen {
+            Some((expr, column)) => (expr, column.ty),
+            None => {
+                Binder::new(self, scope, "ORDER BY").with_aggregates(aggregates).bind_closed(&item.expr)?
+            }
+        };
+        if !ty.is_ordered() {
+            return Err(crate::scope::no_operator("<", Some(ty), Some(ty)));
+        }
+        let descending = item.options.asc == Some(false);
+        Ok(Order { expr, ty, descending, nulls_first: item.options.nulls_first.unwrap_or(descending) })
+    }
+}
+
+fn contains_aggregate(expr: &Expr) -> bool {
+    let mut found = matches!(expr, Expr::Aggregate(_));
+    expr.for_parts(&mut |part| found |= contains_aggregate(part));
+    found
+}
+
+/// The expression over groups: keys and aggregates become columns, other columns are an error.
+pub(crate) fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope) -> Result<Expr> {
+    let mut stray = None;
+    let changed = expr.rewrite(&mut |part| {
+        if let Some(place) = keys.iter().position(|key| key == part) {
+            return Some(Expr::Column(place));
+        }
+        match part {
+            Expr::Aggregate(number) => Some(Expr::Column(keys.len() + number)),
+            Expr::Column(column) => {
+                stray = Some(*column);
+                Some(Expr::Const(Value::Null))
+            }
+            _ => None,
+        }
+    });
+    match stray {
+        None => Ok(changed),
+        Some(column) => {
+            let name = scope.all(None).into_iter().find(|(_, _, number)| *number == column);
+            let name = name.map_or_else(String::new, |(name, _, _)| name);
+            let message = format!(
+                "column \"{name}\" must appear in the GROUP BY clause or be used in an aggregate function"
+            );
+            Err(SqlError::new(state::GROUPING_ERROR, message))
+        }
+    }
+}
+
+/// The column of the select list that a number means.
+fn ordinal<'p>(
+    value: &ast::Value,
+    projected: &'p [(Expr, ResultColumn)],
+    clause: &str,
+) -> Result<&'p (Expr, ResultColumn)> {
+    let ast::Value::Number(digits, false) = value else {
+        return Err(SqlError::new(state::SYNTAX_ERROR, format!("non-integer constant in {clause}")));
+    };
+    let place = digits.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+    place.and_then(|place| projected.get(place)).ok_or_else(|| {
+        let message = format!("{clause} position {digits} is not in select list");
+        SqlError::new(state::INVALID_COLUMN_REFERENCE, message)
+    })
+}
+
+/// The column of the select list with this name; an error when different ones have it.
+fn named<'p>(name: &str, projected: &'p [(Expr, ResultColumn)]) -> Result<Option<&'p (Expr, ResultColumn)>> {
+    let mut found: Option<&(Expr, ResultColumn)> = None;
+    for candidate in projected.iter().filter(|(_, column)| column.name == name) {
+        if found.is_some_and(|found| found.0 != candidate.0) {
+            let message = format!("ORDER BY \"{name}\" is ambiguous");
+            return Err(SqlError::new(state::AMBIGUOUS_COLUMN, message));
+        }
+        found = Some(candidate);
+    }
+    Ok(found)
+}
+
+/// True for what gives a column its name whatever it is cast to.
+fn is_named(expr: &ast::Expr) -> bool {
+    match expr {
+        ast::Expr::Nested(inner) | ast::Expr::Cast { expr: inner, .. } => is_named(inner),
+        ast::Expr::Case { .. } | ast::Expr::Value(_) => false,
+        other => label(other) != "?column?",
+    }
+}
+
+/// The name that a column of a result gets by itself.
+pub(crate) fn label(expr: &ast::Expr) -> String {
+    match expr {
+        ast::Expr::Identifier(ident) => folded(ident),
+        ast::Expr::CompoundIdentifier(idents) => idents.last().map_or_else(String::new, folded),
+        ast::Expr::Nested(inner) => label(inner),
+        ast::Expr::Function(function) => {
+            parts(&function.name).ok().and_then(|names| names.last().cloned()).unwrap_or_default()
+        }
+        // The name of a type gives way to that of a column or function, not to that of another type.
+        ast::Expr::Cast { expr: inner, .. } if is_named(inner) => label(inner),
+        ast::Expr::Cast { data_type, .. } => crate::types::short_name(data_type),
+        ast::Expr::TypedString(typed) => crate::types::short_name(&typed.data_type),
+        ast::Expr::Subquery(query) => match query.body.as_ref() {
+            ast::SetExpr::Select(select) => match select.projection.as_slice() {
+                [ast::SelectItem::UnnamedExpr(inner)] => label(inner),
+                [ast::SelectItem::ExprWithAlias { alias, .. }] => folded(alias),
+                _ => "?column?".into(),
+            },
+            _ => "?column?".into(),
+        },
+        ast::Expr::Case { .. } => "case".into(),
+        ast::Expr::Exists { .. } => "exists".into(),
+        ast::Expr::Extract { .. } => "extract".into(),
+        ast::Expr::Ceil { .. } => "ceil".into(),
+        ast::Expr::Floor { .. } => "floor".into(),
+        ast::Expr::Position { .. } => "position".into(),
+        ast::Expr::Substring { .. } => "substring".into(),
+        ast::Expr::Trim { .. } => "btrim".into(),
+        ast::Expr::Array(_) => "array".into(),
+        ast::Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => "bool".into(),
+        _ => "?column?".into(),
+    }
+}
