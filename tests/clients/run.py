@@ -21,13 +21,14 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 from mongo import suite as pymongo_suite  # noqa: E402
+from postgres import suite as sqlalchemy_suite  # noqa: E402
 from servers import Server  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target")).resolve()
 PLACE = TARGET / "clients"
-#: Longest time of one suite, seconds, beside what it is told to take; only to end a hang.
-PATIENCE = 600 + float(os.environ.get("PROMETHEUS_SECONDS", 0))
+#: Longest time of one suite, seconds; only to end a hang.
+PATIENCE = 600
 #: The port that UmaDB's tests name.
 ADDRESS = "127.0.0.1:50051"
 
@@ -195,13 +196,6 @@ def go_driver(binary):
     return other_driver(name, command, binary, HERE / "mongo" / "go", r"^--- PASS", cache)
 
 
-def rust_driver(binary):
-    """The Rust driver, in the version that its Cargo.toml pins, built beside ours."""
-    command = ["cargo", "test", "--locked", "--test", "driver"]
-    built = {"CARGO_TARGET_DIR": str(PLACE / "rust")}
-    return other_driver("MongoDB's Rust driver", command, binary, HERE / "mongo" / "rust", r"^test \w+ \.\.\. ok", built)
-
-
 def postgres_client(name, command, binary, cwd, good, url):
     """A PostgreSQL driver; `url` makes its argument of host, port and database."""
     return foreign(
@@ -295,7 +289,6 @@ def main():
     print("\n==> pymongo's own tests", flush=True)
     results.append(pymongo_suite.run(python, PLACE, binary, pinned("pymongo"), pymongo_suite.QUICK))
     results.append(node_driver(binary))
-    results.append(rust_driver(binary))
     if args.all:
         results.append(go_driver(binary))
         results.append(shell(binary))
@@ -303,9 +296,13 @@ def main():
     results.append(suite("psycopg", python, ["test_drivers"], postgres, own))
     results.append(suite("psycopg and psql over TLS", python, ["test_tls"], postgres, own))
     results.append(suite("SQLAlchemy, asyncpg", python, ["test_orm"], postgres, own))
+    if args.all:
+        print(f"\n==> {sqlalchemy_suite.NAME}", flush=True)
+        results.append(sqlalchemy_suite.run(python, PLACE, binary, pinned("SQLAlchemy")))
     results.append(node_postgres(binary))
     results.append(jdbc(binary))
     results.append(suite("psql, pg_dump", python, ["test_programs"], postgres, own))
+    results.append(suite("a person at the prompt of ropewalk sql", python, ["test_prompt"], HERE / "terminal", own))
     results.append(suite("psycopg, pgbench", python, ["test_wire"], postgres, own))
     try:
         real = {"PROMETHEUS": str(prometheus())} | own

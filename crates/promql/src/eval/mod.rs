@@ -18,7 +18,6 @@ mod buckets;
 mod call;
 mod choose;
 mod fold;
-mod groups;
 mod info;
 mod instant;
 mod label;

@@ -106,7 +106,8 @@ async fn evaluate<T: Send + 'static>(
     let (started, store) = (Instant::now(), app.store()?);
     let stop = app.service.stop().clone();
     let turns = app.turns.clone();
-    let held = turns.question().await;
+    // The semaphore is never closed.
+    let held = turns.clone().acquire_owned().await.ok();
     let work = move || {
         let turn = Turn::new(turns, held);
         let series = snapshot.metrics(&store);

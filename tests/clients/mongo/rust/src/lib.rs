@@ -1,1 +1,0 @@
-//! Nothing: the tests and the example are all there is.
