@@ -27,8 +27,8 @@ from servers import Server  # noqa: E402
 HERE = Path(__file__).resolve().parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target")).resolve()
 PLACE = TARGET / "clients"
-#: Longest time of one suite, seconds; only to end a hang.
-PATIENCE = 600
+#: Longest time of one suite, seconds, beside what it is told to take; only to end a hang.
+PATIENCE = 600 + float(os.environ.get("PROMETHEUS_SECONDS", 0))
 #: The port that UmaDB's tests name.
 ADDRESS = "127.0.0.1:50051"
 
@@ -196,6 +196,13 @@ def go_driver(binary):
     return other_driver(name, command, binary, HERE / "mongo" / "go", r"^--- PASS", cache)
 
 
+def rust_driver(binary):
+    """The Rust driver, in the version that its Cargo.toml pins, built beside ours."""
+    command = ["cargo", "test", "--locked", "--test", "driver"]
+    built = {"CARGO_TARGET_DIR": str(PLACE / "rust")}
+    return other_driver("MongoDB's Rust driver", command, binary, HERE / "mongo" / "rust", r"^test \w+ \.\.\. ok", built)
+
+
 def postgres_client(name, command, binary, cwd, good, url):
     """A PostgreSQL driver; `url` makes its argument of host, port and database."""
     return foreign(
@@ -289,6 +296,7 @@ def main():
     print("\n==> pymongo's own tests", flush=True)
     results.append(pymongo_suite.run(python, PLACE, binary, pinned("pymongo"), pymongo_suite.QUICK))
     results.append(node_driver(binary))
+    results.append(rust_driver(binary))
     if args.all:
         results.append(go_driver(binary))
         results.append(shell(binary))

@@ -17,7 +17,7 @@ use ropewalk_base::{Arena, ArenaOffset, Seq, hash64};
 use crate::labels::LabelsRef;
 use crate::matcher::{Lookup, MatchOp, Matcher};
 
-/// The key is a hash already.
+/// The key is half of a hash already: the map takes its bits from both ends.
 #[derive(Default)]
 pub(crate) struct Hashed(u64);
 
@@ -28,8 +28,37 @@ impl Hasher for Hashed {
 
     fn write(&mut self, _bytes: &[u8]) {}
 
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
+    fn write_u32(&mut self, half: u32) {
+        self.0 = u64::from(half) << 32 | u64::from(half);
+    }
+}
+
+/// The half of a hash that the map keeps: among a million series a hundred share theirs with another, which costs less than eight
+/// bytes for each.
+fn half(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
+/// Where the labels of a series are: chunk (6 bits), place in it (40) and length (18) of the arena; zero for none.
+#[derive(Clone, Copy, Default)]
+struct LabelPlace(u64);
+
+const LENGTH_BITS: u32 = 18;
+const _: () = assert!(crate::labels::LABEL_SET_BYTES_MAX < 1 << LENGTH_BITS);
+
+impl LabelPlace {
+    fn new(offset: ArenaOffset, len: usize) -> Self {
+        let bits = offset.to_bits();
+        let (chunk, at) = (bits >> 48, bits & 0xff_ffff_ffff);
+        Self(chunk << 58 | at << LENGTH_BITS | len as u64)
+    }
+
+    fn offset(self) -> ArenaOffset {
+        ArenaOffset::from_bits(self.0 >> 58 << 48 | self.0 >> LENGTH_BITS & 0xff_ffff_ffff)
+    }
+
+    fn len(self) -> usize {
+        (self.0 & ((1 << LENGTH_BITS) - 1)) as usize
     }
 }
 
@@ -99,11 +128,11 @@ struct Name {
 /// Series of one store.
 #[derive(Default)]
 pub(crate) struct Index {
-    by_hash: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
+    by_hash: HashMap<u32, u32, BuildHasherDefault<Hashed>>,
     /// Series whose hash another one has taken.
     collided: HashMap<Box<[u8]>, u32>,
-    /// Place and length of the labels of id − 1; length 0 where there is no such series.
-    places: Vec<(u64, u32)>,
+    /// Of the labels of id − 1.
+    places: Vec<LabelPlace>,
     arena: Arena,
     names: BTreeMap<Box<str>, Name>,
     /// The series of each value of each name.
@@ -141,9 +170,9 @@ impl Index {
 
     /// The labels of `id`, deleted or not.
     pub(crate) fn labels(&self, id: u32) -> Option<LabelsRef<'_>> {
-        let (offset, len) = *self.places.get(id.checked_sub(1)? as usize)?;
-        let bytes = self.arena.get(ArenaOffset::from_bits(offset), len as usize)?;
-        (len > 0).then_some(LabelsRef(bytes))
+        let place = *self.places.get(id.checked_sub(1)? as usize)?;
+        let bytes = self.arena.get(place.offset(), place.len())?;
+        (!bytes.is_empty()).then_some(LabelsRef(bytes))
     }
 
     /// The series with these labels in the newest state.
@@ -155,7 +184,7 @@ impl Index {
     /// The series that labels with this hash most likely mean.
     #[inline]
     pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
-        self.by_hash.get(&hash).copied()
+        self.by_hash.get(&half(hash)).copied()
     }
 
     /// The series with these labels, where `candidate` is what their hash gave.
@@ -171,15 +200,15 @@ impl Index {
 
     /// Adds a series. Called by the sequencer and at open.
     pub(crate) fn insert(&mut self, id: u32, labels: &[u8]) {
-        let offset = self.arena.push(labels).to_bits();
+        let offset = self.arena.push(labels);
         let slot = id.saturating_sub(1) as usize;
         if self.places.len() <= slot {
-            self.places.resize(slot + 1, (0, 0));
+            self.places.resize(slot + 1, LabelPlace::default());
         }
         if let Some(place) = self.places.get_mut(slot) {
-            *place = (offset, labels.len() as u32);
+            *place = LabelPlace::new(offset, labels.len());
         }
-        match self.by_hash.entry(hash64(labels)) {
+        match self.by_hash.entry(half(hash64(labels))) {
             std::collections::hash_map::Entry::Vacant(free) => {
                 free.insert(id);
             }
@@ -228,8 +257,9 @@ impl Index {
         if !self.alive.remove(id) {
             return;
         }
-        if self.by_hash.get(&hash64(&labels)) == Some(&id) {
-            self.by_hash.remove(&hash64(&labels));
+        let half = half(hash64(&labels));
+        if self.by_hash.get(&half) == Some(&id) {
+            self.by_hash.remove(&half);
         } else {
             self.collided.remove(&*labels);
         }
@@ -334,8 +364,8 @@ impl Index {
     pub(crate) fn bytes(&self) -> u64 {
         let values = |name: &Name| name.values.keys().map(|value| 48 + value.len() as u64).sum::<u64>();
         self.arena.used()
-            + self.places.capacity() as u64 * 16
-            + self.by_hash.capacity() as u64 * 17
+            + self.places.capacity() as u64 * 8
+            + self.by_hash.capacity() as u64 * 10
             + self.names.values().map(values).sum::<u64>()
             + self.lists.iter().map(|ids| 32 + ids.bytes()).sum::<u64>()
     }
@@ -410,7 +440,7 @@ mod tests {
         let (one, other) = (Labels::new([("a", "1")]).unwrap(), Labels::new([("a", "2")]).unwrap());
         index.insert(5, one.as_bytes());
         // As if both had the same hash.
-        index.by_hash.insert(hash64(other.as_bytes()), 5);
+        index.by_hash.insert(half(hash64(other.as_bytes())), 5);
         assert_eq!(index.find(other.as_bytes()), None);
         index.insert(6, other.as_bytes());
         assert_eq!((index.find(one.as_bytes()), index.find(other.as_bytes())), (Some(5), Some(6)));

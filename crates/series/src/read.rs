@@ -32,8 +32,8 @@ enum Source {
     /// Range of `stored`.
     Stored(ChunkKey, Range<usize>),
     Sealed(Arc<Sealed>),
-    /// Range of `open`.
-    Open(Range<usize>),
+    /// Range of `open`, and whether its times rise strictly.
+    Open(Range<usize>, bool),
 }
 
 struct Piece {
@@ -121,6 +121,11 @@ impl<'a> SeriesReader<'a> {
         self.partitions.retain(|(partition, _)| keep(*partition));
     }
 
+    /// Makes the next reads of these series, few and ascending, quicker.
+    pub(crate) fn warm(&self, ids: &[u32]) {
+        self.memories.iter().for_each(|memory| memory.warm(ids, self.from));
+    }
+
     /// Appends the samples of series `id` to `out`; answers how many.
     pub(crate) fn read(&mut self, id: u32, out: &mut Samples) -> Result<usize, SeriesError> {
         self.gather(id)?;
@@ -142,7 +147,7 @@ impl<'a> SeriesReader<'a> {
         let newer = |piece: &Piece| match &piece.source {
             Source::Stored(key, _) => key.seq > since,
             Source::Sealed(sealed) => sealed.seqs.1 > since,
-            Source::Open(range) => open(range).iter().any(|sample| sample.seq > since),
+            Source::Open(range, _) => open(range).iter().any(|sample| sample.seq > since),
         };
         Ok(self.pieces.iter().any(newer) || self.rows.iter().any(|row| row.seq > since))
     }
@@ -175,7 +180,7 @@ impl<'a> SeriesReader<'a> {
     }
 
     fn aggregate_piece(&self, piece: &Piece) -> Result<Option<Aggregates>, SeriesError> {
-        if let Source::Open(range) = &piece.source {
+        if let Source::Open(range, _) = &piece.source {
             let open = self.open.get(range.clone()).unwrap_or_default();
             let bits: Vec<u64> = open.iter().map(|s| s.bits).collect();
             return Ok(Aggregates::of(&bits));
@@ -248,23 +253,24 @@ impl<'a> SeriesReader<'a> {
                         pieces.push(Piece { first: sealed.first, last: sealed.last, ordinal, source });
                     }
                 }
-                let start = open.len();
-                if head.open_rises() {
-                    let later = |s: &Sample| s.time > to || s.seq > at;
-                    let inside = head.open.iter().rev().skip_while(|s| later(s));
-                    let inside = inside.take_while(|s| s.time >= from);
-                    open.extend(inside);
-                    if let Some(found) = open.get_mut(start..) {
-                        found.reverse();
-                    }
+                let (start, rises) = (open.len(), head.open_rises());
+                if rises {
+                    // Times and commits rise, and most ask for the end.
+                    let (seen, _) = split_end(&head.open, |s| s.time > to || s.seq > at);
+                    let (_, inside) = split_end(seen, |s| s.time >= from);
+                    open.extend_from_slice(inside);
                 } else {
                     let seen = |s: &&Sample| s.seq <= at && from <= s.time && s.time <= to;
                     open.extend(head.open.iter().filter(seen));
                 }
                 let new = open.get(start..).unwrap_or_default();
                 let times = || new.iter().map(|s| s.time);
-                if let (Some(first), Some(last)) = (times().min(), times().max()) {
-                    let (ordinal, source) = (pieces.len(), Source::Open(start..open.len()));
+                let ends = match rises {
+                    true => (new.first().map(|s| s.time), new.last().map(|s| s.time)),
+                    false => (times().min(), times().max()),
+                };
+                if let (Some(first), Some(last)) = ends {
+                    let (ordinal, source) = (pieces.len(), Source::Open(start..open.len(), rises));
                     pieces.push(Piece { first, last, ordinal, source });
                 }
                 for sample in head.rich() {
@@ -284,9 +290,9 @@ impl<'a> SeriesReader<'a> {
             && self.pieces.iter().all(|piece| match &piece.source {
                 Source::Stored(..) => true,
                 Source::Sealed(sealed) => sealed.rises && sealed.seqs.1 <= at,
-                Source::Open(range) => {
+                Source::Open(range, rises) => {
                     let open = self.open.get(range.clone()).unwrap_or_default();
-                    open.is_sorted_by(|a, b| a.time < b.time)
+                    *rises || open.is_sorted_by(|a, b| a.time < b.time)
                 }
             })
     }
@@ -296,7 +302,7 @@ impl<'a> SeriesReader<'a> {
         let before = out.times_ms.len();
         for piece in &self.pieces {
             match &piece.source {
-                Source::Open(range) => {
+                Source::Open(range, _) => {
                     let open = self.open.get(range.clone()).unwrap_or_default();
                     out.times_ms.extend(open.iter().map(|s| s.time));
                     out.values.extend(open.iter().map(|s| f64::from_bits(s.bits)));
@@ -330,7 +336,7 @@ impl<'a> SeriesReader<'a> {
                     self.rows.push(Row { time, seq, order, value: RowValue::Bits(bits) });
                 }
             };
-            if let Source::Open(range) = &piece.source {
+            if let Source::Open(range, _) = &piece.source {
                 let open = self.open.get(range.clone()).unwrap_or_default();
                 open.iter().for_each(|s| push(s.time, s.seq, s.bits));
                 continue;
@@ -342,7 +348,7 @@ impl<'a> SeriesReader<'a> {
                 .and_then(|count| match &piece.source {
                     Source::Stored(key, _) => Ok(vec![key.seq; count]),
                     Source::Sealed(sealed) => sealed.each_seq(count),
-                    Source::Open(_) => Ok(Vec::new()),
+                    Source::Open(..) => Ok(Vec::new()),
                 })
                 .map_err(|error| explain(&piece.source, self.place.store, &error))?;
             for ((time, bits), seq) in self.times.iter().zip(&self.bits).zip(seqs) {
@@ -404,6 +410,22 @@ impl<'a> SeriesReader<'a> {
     }
 }
 
+/// Parts a slice where `is_behind` begins to hold, up to its end. Cost: the logarithm of how far from the end that is.
+fn split_end<T>(all: &[T], is_behind: impl Fn(&T) -> bool) -> (&[T], &[T]) {
+    let mut stride = 1;
+    let mut end = all.len();
+    // All from `end` on lie behind.
+    while let Some(at) = end.checked_sub(stride)
+        && all.get(at).is_some_and(&is_behind)
+    {
+        end = at;
+        stride *= 2;
+    }
+    let from = end.saturating_sub(stride);
+    let inside = all.get(from..end).unwrap_or_default();
+    all.split_at(from + inside.partition_point(|item| !is_behind(item)))
+}
+
 fn push_payload(rows: &mut Vec<Row>, payloads: &mut Vec<u8>, time: i64, seq: Seq, payload: &[u8]) {
     let start = payloads.len();
     payloads.extend_from_slice(payload);
@@ -417,7 +439,7 @@ fn place_of<'s>(source: &'s Source, stored: &'s [u8]) -> (&'s [u8], i64) {
     match source {
         Source::Stored(key, range) => (stored.get(range.clone()).unwrap_or_default(), key.base()),
         Source::Sealed(sealed) => (&sealed.bytes, 0),
-        Source::Open(_) => (&[], 0),
+        Source::Open(..) => (&[], 0),
     }
 }
 
@@ -435,5 +457,21 @@ fn explain(source: &Source, store: u32, error: &ropewalk_base::DecodeError) -> S
     match source {
         Source::Stored(key, _) => damaged(&key.encode(store), error),
         _ => SeriesError::Damaged { place: "chunk in memory".into(), what: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_end;
+
+    #[test]
+    fn the_end_is_split_off_wherever_it_begins() {
+        for len in 0..40 {
+            let all: Vec<usize> = (0..len).collect();
+            for begin in 0..=len {
+                let wanted = all.split_at(begin);
+                assert_eq!(split_end(&all, |item| *item >= begin), wanted);
+            }
+        }
     }
 }

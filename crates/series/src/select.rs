@@ -66,7 +66,8 @@ impl<'s> SeriesAt<'s> {
             }
             _ => None,
         };
-        Ok(Selection { state: self.state.clone(), ids: ids.into_iter(), current: None, reader })
+        let (state, ids) = (self.state.clone(), ids.into_iter());
+        Ok(Selection { state, ids, ahead: Vec::new(), next: 0, current: None, reader })
     }
 
     /// How many series there are for which all `matchers` hold.
@@ -113,10 +114,16 @@ impl<'s> SeriesAt<'s> {
     }
 }
 
+/// Series whose samples are brought near before they are read one by one.
+const AHEAD: usize = 32;
+
 /// Series that were asked for, one at a time, in the order of their numbers.
 pub struct Selection<'a> {
     state: Option<Arc<StoreState>>,
     ids: roaring::bitmap::IntoIter,
+    /// The series that come now, and the place of the next of them.
+    ahead: Vec<u32>,
+    next: usize,
     current: Option<u32>,
     reader: Option<SeriesReader<'a>>,
 }
@@ -125,13 +132,22 @@ impl Selection<'_> {
     /// Goes to the next series; its number, or `None` at the end.
     #[allow(clippy::should_implement_trait)] // what it stands on is read by other calls
     pub fn next(&mut self) -> Option<SeriesId> {
-        self.current = self.ids.next();
+        if self.next == self.ahead.len() {
+            self.ahead.clear();
+            self.ahead.extend(self.ids.by_ref().take(AHEAD));
+            self.next = 0;
+            if let Some(reader) = self.reader.as_ref().filter(|_| self.ahead.len() > 1) {
+                reader.warm(&self.ahead);
+            }
+        }
+        self.current = self.ahead.get(self.next).copied();
+        self.next += usize::from(self.current.is_some());
         self.current.map(SeriesId)
     }
 
     /// Series that are still to come.
     pub fn left(&self) -> usize {
-        self.ids.len()
+        self.ids.len() + self.ahead.len() - self.next
     }
 
     /// The labels of the current series.

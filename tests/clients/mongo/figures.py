@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Operations per second over the MongoDB wire, by MongoDB's own drivers: pymongo with one thread, Go with 1 and 32.
+"""Operations per second over the MongoDB wire, by MongoDB's own drivers: pymongo with one thread, Rust with 1 and
+32 tasks and YCSB's workloads, Go with 1 and 32 goroutines.
 
     figures.py --binary PATH [--seconds S] [--json FILE]
 
@@ -25,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from servers import Server  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
+#: Documents of the YCSB rows.
+YCSB_DOCUMENTS = 100_000
 
 
 def probe(seconds):
@@ -66,6 +69,16 @@ def pymongo_rows(url, seconds):
         yield "pymongo insert_many 50000 (documents)", 50_000 / (time.perf_counter() - begin)
 
 
+def rust_rows(url, seconds):
+    """The Rust driver: single documents, and YCSB."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[2] / "target")).resolve() / "clients" / "rust"
+    env = os.environ | {"MONGO_URL": url, "CARGO_TARGET_DIR": str(target)}
+    command = ["cargo", "run", "--quiet", "--locked", "--release", "--example", "figures", str(seconds), str(YCSB_DOCUMENTS)]
+    run = subprocess.run(command, cwd=HERE / "rust", env=env, stdout=subprocess.PIPE, text=True, check=True)
+    for name, workers, figure in re.findall(r"^FIGURE rust (\S+) (\d+) (\d+)", run.stdout, re.MULTILINE):
+        yield f"rust {name} {workers}", float(figure)
+
+
 def go_rows(url, seconds):
     """The Go driver, if there is a Go."""
     if not shutil.which("go"):
@@ -93,9 +106,10 @@ def main():
         python = str(environment())
         os.execve(python, [python, *sys.argv], os.environ | {"ROPEWALK_CLIENTS_PYTHON": python})
     rows = {"fdatasync probe": probe(min(args.seconds, 2))}
-    with Server(args.binary, listen="off", options=["--mongo-listen", "127.0.0.1:0", "--log-level", "warn"]) as server:
-        rows |= dict(pymongo_rows(server.mongo + "/", args.seconds))
-        rows |= dict(go_rows(server.mongo + "/", args.seconds))
+    # Each driver finds a server of its own: what one has left to be tidied up is not the next one's affair.
+    for driver in (pymongo_rows, rust_rows, go_rows):
+        with Server(args.binary, listen="off", options=["--mongo-listen", "127.0.0.1:0", "--log-level", "warn"]) as server:
+            rows |= dict(driver(server.mongo + "/", args.seconds))
     for name, figure in rows.items():
         print(f"{name:<42} {figure:>12,.0f} /s")
     if args.json:

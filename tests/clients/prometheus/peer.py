@@ -185,7 +185,8 @@ def close(a, b):
     a, b = float(a), float(b)
     if a == b or (math.isnan(a) and math.isnan(b)):
         return True
-    return abs(a - b) <= TOLERANCE * max(abs(a), abs(b))
+    # Logarithms differ in their last bit, which is what is left when two of them are subtracted.
+    return abs(a - b) <= max(TOLERANCE * max(abs(a), abs(b)), 1e-15)
 
 
 def flat(answer):

@@ -82,8 +82,8 @@ class Cluster:
 
 
 def history(urls, begin):
-    """Pushes `HISTORY` seconds to each, step by step as Prometheus wants it, with holes. It does not send on what is older
-    than itself."""
+    """Pushes `HISTORY` seconds to each, step by step as Prometheus wants it, with holes; answers the cluster as it is then. It does
+    not send on what is older than itself."""
     cluster, steps = Cluster(7), HISTORY // STEP
     rows = []
     for step in range(steps):
@@ -99,15 +99,24 @@ def history(urls, begin):
             for url in urls:
                 push(url, list(merged.values()))
             rows = []
+    return cluster
+
+
+def line(labels, value):
+    """One line of an exposition."""
+    pairs = ",".join(f'{name}="{text}"' for name, text in labels.items() if name != "__name__")
+    return f"{labels['__name__']}{{{pairs}}} {value}"
 
 
 class Live:
-    """Pages that change with each scrape; one of them is missing after a while."""
+    """Pages that change with each scrape; one of them is missing after a while, one is the cluster that goes on."""
 
     def __init__(self):
-        self.scrapes, self.broken = 0, False
+        self.scrapes, self.broken, self.cluster = 0, False, None
 
     def page(self, path):
+        if path == "/cluster":
+            return "\n".join(line(labels, value) for labels, value in self.cluster.step()) + "\n"
         self.scrapes += 1
         if path == "/broken" and self.broken:
             return "this is no exposition {{{\n"
@@ -147,6 +156,10 @@ class RealPrometheus(unittest.TestCase):
         scraping = idle | {
             "scrape_configs": [
                 {"job_name": "live", "static_configs": [{"targets": [cls.targets.address]}]},
+                {
+                    "job_name": "cluster", "metrics_path": "/cluster", "honor_labels": True,
+                    "static_configs": [{"targets": [cls.targets.address]}],
+                },
                 {"job_name": "broken", "metrics_path": "/broken", "static_configs": [{"targets": [cls.targets.address]}]},
                 {"job_name": "nobody", "static_configs": [{"targets": ["127.0.0.1:1"]}]},
             ]
@@ -156,7 +169,7 @@ class RealPrometheus(unittest.TestCase):
         cls.theirs = cls.prometheus.url
         # Beside the steps of subqueries: what a range holds at its very edge depends on the version of Prometheus.
         cls.begin = (int(time.time()) - HISTORY - 60) // STEP * STEP + 3
-        history([cls.theirs, cls.url], cls.begin)
+        cls.live.cluster = history([cls.theirs, cls.url], cls.begin)
         cls.prometheus.configure(scraping)
         time.sleep(SECONDS / 2)
         cls.live.broken = True
@@ -193,9 +206,10 @@ class RealPrometheus(unittest.TestCase):
     @classmethod
     def quiet_time(cls):
         """A moment that lies on no sample's edge: what a range holds there is no matter of taste."""
-        _, answer = ask(cls.theirs, "query", query='timestamp(last_over_time({job=~"live|broken|nobody"}[1h]) or last_over_time(up[1h]))')
         _, answer = ask(cls.theirs, "query", query='{job=~"live|broken|nobody"}[10m]')
-        taken = {round(point[0] % 1 * 1000) for row in answer["data"]["result"] for point in row["values"]}
+        _, cluster = ask(cls.theirs, "query", query="node_load5[10m]")
+        rows = answer["data"]["result"] + cluster["data"]["result"]
+        taken = {round(point[0] % 1 * 1000) for row in rows for point in row["values"]}
         free = next(ms for ms in range(120, 1000) if not taken & {ms - 1, ms, ms + 1})
         # Seven seconds after a step of the history.
         return (int(time.time()) // STEP) * STEP + 7 + free / 1000
@@ -245,6 +259,15 @@ class RealPrometheus(unittest.TestCase):
                     step = make.pick([15, 60, 300])
                     self.same("query_range", query, start=self.now - back - 20 * step, end=self.now - back, step=step)
         self.assertGreater(answered, EXPRESSIONS // 3)
+
+    def test_syntax_trees(self):
+        _, build = get(f"{self.theirs}/api/v1/status/buildinfo")
+        if json.loads(build)["data"]["version"].startswith("2."):
+            self.skipTest("this Prometheus has no such trees")
+        make = Expressions(random.Random(SEED))
+        for query in [make.next() for _ in range(EXPRESSIONS)] + ["-{a!~'b'}", "Inf", "('a')", "foo @ end()"]:
+            ours, theirs = (ask(url, "parse_query", query=query) for url in (self.url, self.theirs))
+            self.assertEqual(ours, theirs, query)
 
     def test_scraped_samples_and_staleness(self):
         for query in [

@@ -2,9 +2,9 @@
 //!
 //! Not here: those that need all values of a step at once (`choose`).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::groups::Groups;
 use super::row::{Cell, Row, Steps, is_absent};
 use super::window::HistogramMean;
 use super::{Around, Eval, Sink};
@@ -19,45 +19,23 @@ use crate::labels::{Labels, METRIC_NAME};
 pub(super) struct Grouping<'e> {
     labels: &'e [String],
     without: bool,
-    /// Groups by the hash of their labels, the labels of all groups, and memory for the labels of the group that is looked for.
-    places: HashMap<u64, usize>,
-    groups: Vec<Labels>,
-    key: String,
+    groups: Groups,
 }
 
 impl<'e> Grouping<'e> {
     pub(super) fn new(aggregate: &'e Aggregate) -> Self {
-        Self {
-            labels: &aggregate.grouping,
-            without: aggregate.without,
-            places: HashMap::new(),
-            groups: Vec::new(),
-            key: String::new(),
-        }
+        Self { labels: &aggregate.grouping, without: aggregate.without, groups: Groups::default() }
     }
 
     /// The number of the group, and its labels when it is new.
     pub(super) fn place(&mut self, labels: &Labels) -> (usize, Option<Labels>) {
         let listed = |name: &str| self.labels.iter().any(|label| label == name);
-        self.key.clear();
         if self.without {
-            labels.key(&mut self.key, None, |name| name != METRIC_NAME && !listed(name));
-        } else if let Some(last) = self.labels.iter().max() {
-            labels.key(&mut self.key, Some(last), listed);
+            return self.groups.place(labels, None, |name| name != METRIC_NAME && !listed(name));
         }
-        let next = self.groups.len();
-        let hash = ropewalk_base::hash64(self.key.as_bytes());
-        let mut place = *self.places.entry(hash).or_insert(next);
-        if self.groups.get(place).is_some_and(|group| !group.is(&self.key)) {
-            // Two groups with one hash: rare enough for a search.
-            place = self.groups.iter().position(|group| group.is(&self.key)).unwrap_or(next);
-        }
-        if place < next {
-            return (place, None);
-        }
-        let group = Labels::from_key(&self.key);
-        self.groups.push(group.clone());
-        (next, Some(group))
+        // Without a list, no name comes up to the least.
+        let last = self.labels.iter().max().map_or("", String::as_str);
+        self.groups.place(labels, Some(last), listed)
     }
 }
 

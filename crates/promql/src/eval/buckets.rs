@@ -1,9 +1,9 @@
 //! `histogram_quantile` and `histogram_fraction`: over native histograms, and over classic ones, whose buckets are series that differ
 //! in their `le` label.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::groups::Groups;
 use super::row::{Row, Rows, Steps};
 use super::{Around, Eval, Sink};
 use crate::annotations::{Forced, Note};
@@ -49,28 +49,22 @@ impl<'a> Eval<'a> {
     fn histograms(&self, vector: &Expr, func: &str, steps: Steps) -> Result<Histograms<'a>, Error> {
         let rows = self.rows(vector, steps, Around { func: Some(func), ..Around::default() })?;
         let arg = vector.span();
-        let mut places: HashMap<Labels, usize> = HashMap::new();
-        let mut groups: Vec<Group> = Vec::new();
+        let (mut known, mut groups) = (Groups::default(), Vec::new());
         for (index, row) in rows.list.iter().enumerate() {
-            let mut put = |labels: Labels, add: &dyn Fn(&mut Group)| {
-                let next = groups.len();
-                let place = *places.entry(labels.clone()).or_insert(next);
-                if place == next {
-                    groups.push(Group { labels, ..Group::default() });
-                }
+            let mut put = |left_out: &str, add: &dyn Fn(&mut Group)| {
+                let (place, new) = known.place(&row.labels, None, |name| name != left_out);
+                groups.extend(new.map(|labels| Group { labels, ..Group::default() }));
                 if let Some(group) = groups.get_mut(place) {
                     add(group);
                 }
             };
             if row.histograms.iter().any(Option::is_some) {
-                put(row.labels.clone(), &|group| group.native = Some(index));
+                put("", &|group| group.native = Some(index));
             }
             if row.floats.iter().any(|value| !super::row::is_absent(*value)) {
                 let bound = row.labels.get(BUCKET);
                 match text::parse_number(bound) {
-                    Some(upper) => {
-                        put(row.labels.with(BUCKET, ""), &|group| group.classic.push((upper, index)))
-                    }
+                    Some(upper) => put(BUCKET, &|group| group.classic.push((upper, index))),
                     None => {
                         let name = if self.options.delayed_name_removal { row.labels.name() } else { "" };
                         self.note(&Note::BadBucketLabel { name, value: bound }, arg);

@@ -18,6 +18,7 @@ mod buckets;
 mod call;
 mod choose;
 mod fold;
+mod groups;
 mod info;
 mod instant;
 mod label;

@@ -28,7 +28,7 @@ pub(crate) async fn delete_series(
     }
     let store = app.store()?;
     let work = move || selectors.iter().try_for_each(|matchers| store.delete(matchers, from, to).map(drop));
-    let done = app.off_thread(work).await?;
+    let done = app.wait_for(work).await?;
     done.map_err(|error| WireError::from(ropewalk::Error::from(error)))?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -40,7 +40,7 @@ pub(crate) async fn clean(
 ) -> Result<StatusCode, ApiError> {
     app.may(&caller, Right::Admin)?;
     let db = app.service.database().clone();
-    let done = app.off_thread(move || db.checkpoint().and_then(|()| db.compact())).await?;
+    let done = app.wait_for(move || db.checkpoint().and_then(|()| db.compact())).await?;
     done.map_err(WireError::from)?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -115,6 +115,22 @@ impl IntoResponse for ApiError {
     }
 }
 
+/// An error as plain text.
+#[derive(Debug)]
+pub(crate) struct Plain(ApiError);
+
+impl<E: Into<ApiError>> From<E> for Plain {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl IntoResponse for Plain {
+    fn into_response(self) -> Response {
+        self.0.into_text()
+    }
+}
+
 /// What is said about an answer, beside it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Notes {

@@ -1,5 +1,6 @@
 //! Request bodies: bounded in bytes before and after inflating, bounded in time.
 
+use std::cell::RefCell;
 use std::io::Read;
 
 use axum::body::Bytes;
@@ -13,6 +14,8 @@ use crate::answer::{ApiError, Kind};
 
 /// Largest window of a zstd body, as a power of two: 8 MiB, what RFC 8878 asks every decoder to have.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+/// Memory of an unpacked body that a thread keeps for the next.
+const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// How a body is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +45,17 @@ impl Encoding {
     }
 }
 
+impl Encoding {
+    /// Of a text, or of anything else but remote write.
+    ///
+    /// # Errors
+    /// The header names no encoding that texts have.
+    pub(crate) fn of_text(headers: &HeaderMap) -> Result<Self, ApiError> {
+        let refuse = || ApiError::new(Kind::MediaType, "Content-Encoding: gzip and zstd are possible");
+        Self::of(headers).filter(|encoding| *encoding != Self::Snappy).ok_or_else(refuse)
+    }
+}
+
 fn too_large(bytes_max: usize) -> ApiError {
     ApiError::new(Kind::TooLarge, format!("the body is over the limit of {bytes_max} bytes"))
 }
@@ -66,13 +80,47 @@ pub(crate) async fn read(app: &App, request: Request) -> Result<Bytes, ApiError>
     }
 }
 
+/// Shows `look` a snappy body unpacked, in memory that the thread keeps: requests of one kind come again and again, and fresh
+/// memory for each would be zeroed by the system before it is written.
+///
+/// # Errors
+/// Malformed, or over the limit of `bytes_max` bytes.
+pub(crate) fn with_snappy<T>(
+    bytes: &[u8],
+    bytes_max: usize,
+    look: impl FnOnce(&[u8]) -> T,
+) -> Result<T, ApiError> {
+    thread_local! {
+        static KEPT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    // The length stands in front, so that a bomb is seen before it is unpacked.
+    let length = snap::raw::decompress_len(bytes).map_err(|error| failed(&error))?;
+    if length > bytes_max {
+        return Err(too_large(bytes_max));
+    }
+    KEPT.with_borrow_mut(|kept| {
+        if kept.len() < length {
+            kept.resize(length, 0);
+        }
+        let out = kept.get_mut(..length).unwrap_or_default();
+        let done = snap::raw::Decoder::new().decompress(bytes, out).map_err(|error| failed(&error));
+        let done = done.map(|length| look(out.get(..length).unwrap_or_default()));
+        if kept.len() > KEPT_BYTES_MAX {
+            *kept = Vec::new();
+        }
+        done
+    })
+}
+
+fn failed(error: &dyn std::fmt::Display) -> ApiError {
+    ApiError::bad(format!("the body could not be inflated: {error}"))
+}
+
 /// Unpacks a body to at most `bytes_max` bytes, whatever it says of itself.
 ///
 /// # Errors
 /// Malformed, or over the limit.
 pub(crate) fn inflate(encoding: Encoding, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, ApiError> {
-    let failed =
-        |error: &dyn std::fmt::Display| ApiError::bad(format!("the body could not be inflated: {error}"));
     let mut inflated = Vec::new();
     let most = bytes_max as u64 + 1;
     match encoding {
@@ -88,12 +136,7 @@ pub(crate) fn inflate(encoding: Encoding, bytes: &[u8], bytes_max: usize) -> Res
             decoder.take(most).read_to_end(&mut inflated).map_err(|error| failed(&error))?;
         }
         Encoding::Snappy => {
-            // The length stands in front, so that a bomb is seen before it is unpacked.
-            let length = snap::raw::decompress_len(bytes).map_err(|error| failed(&error))?;
-            if length > bytes_max {
-                return Err(too_large(bytes_max));
-            }
-            inflated = snap::raw::Decoder::new().decompress_vec(bytes).map_err(|error| failed(&error))?;
+            inflated = with_snappy(bytes, bytes_max, <[u8]>::to_vec)?;
         }
     }
     if inflated.len() > bytes_max { Err(too_large(bytes_max)) } else { Ok(inflated) }

@@ -82,7 +82,7 @@ pub(crate) async fn store(app: &App, all: Descriptions) -> Result<(), ApiError> 
     }
     let store = app.store()?;
     let work = move || store.set_metadata(&fresh).map(|()| fresh);
-    let stored = app.take_in(work).await?;
+    let stored = app.wait_for(work).await?;
     app.described.remember(stored.map_err(|error| WireError::from(ropewalk::Error::from(error)))?);
     Ok(())
 }

@@ -10,14 +10,12 @@
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use ropewalk::series::SampleBatch;
-use ropewalk_wire::{Caller, Right};
+use ropewalk_wire::Caller;
 
 use crate::App;
-use crate::answer::{ApiError, Kind};
-use crate::body::{self, Encoding};
-use crate::ingest::{self, Refused};
+use crate::answer::ApiError;
+use crate::ingest::{self, Read};
 use crate::labels::{LabelSet, METRIC_NAME, Rejected};
 
 /// `POST /write`, `POST /api/v2/write`.
@@ -25,11 +23,9 @@ pub(crate) async fn write(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Response {
-    match answer(&app, &caller, request).await {
-        Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(error) => error.into_response(),
-    }
+) -> Result<StatusCode, ApiError> {
+    let context = context(request.uri().query().unwrap_or_default())?;
+    ingest::import(&app, &caller, request, move |text| Ok(decode(text, &context))).await
 }
 
 /// What the parameters say.
@@ -68,28 +64,8 @@ fn context(query: &str) -> Result<Context, ApiError> {
     Ok(context)
 }
 
-async fn answer(app: &App, caller: &Caller, request: Request) -> Result<(), ApiError> {
-    app.may(caller, Right::Append)?;
-    let encoding = Encoding::of(request.headers()).filter(|encoding| *encoding != Encoding::Snappy);
-    let encoding = encoding
-        .ok_or_else(|| ApiError::new(Kind::MediaType, "Content-Encoding: gzip and zstd are possible"))?;
-    let context = context(request.uri().query().unwrap_or_default())?;
-    let body = body::read(app, request).await?;
-    let bytes_max = app.service.limits().request_bytes;
-    let work = move || {
-        let inflated = body::inflate(encoding, &body, bytes_max)?;
-        let text = std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
-        Ok::<_, ApiError>(decode(text, &context))
-    };
-    let (batch, mut refused) = app.take_in(work).await??;
-    if !batch.is_empty() {
-        ingest::push(app, caller, batch, &mut refused).await?;
-    }
-    refused.into_error().map_or(Ok(()), Err)
-}
-
-fn decode(text: &str, context: &Context) -> (SampleBatch, Refused) {
-    let (mut batch, mut refused) = (SampleBatch::new(), Refused::default());
+fn decode(text: &str, context: &Context) -> Read {
+    let Read { mut batch, mut refused, metadata } = Read::default();
     for (index, line) in text.split('\n').enumerate() {
         let line = line.trim_end_matches('\r').trim_matches(' ');
         if line.is_empty() || line.starts_with('#') {
@@ -101,7 +77,7 @@ fn decode(text: &str, context: &Context) -> (SampleBatch, Refused) {
             Err(why) => refused.add(1, || at(why)),
         }
     }
-    (batch, refused)
+    Read { batch, refused, metadata }
 }
 
 struct Point {

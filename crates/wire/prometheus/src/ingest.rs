@@ -1,11 +1,15 @@
 //! From a batch to an answer, for everything that writes samples.
 
+use axum::extract::Request;
+use axum::http::StatusCode;
 use ropewalk::Durability;
 use ropewalk::series::{SampleBatch, SeriesError};
-use ropewalk_wire::{Caller, WireError};
+use ropewalk_wire::{Caller, Right, WireError};
 
 use crate::App;
 use crate::answer::{ApiError, Kind};
+use crate::body::{self, Encoding};
+use crate::described::{self, Descriptions};
 
 /// What of a request was not taken, while the rest was.
 #[derive(Debug, Default)]
@@ -37,6 +41,61 @@ impl Refused {
         let (count, why) = self.into_parts()?;
         Some(ApiError::bad(format!("partial write: {count} not taken, the rest is written; first: {why}")))
     }
+}
+
+/// What was read of what somebody writes.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) batch: SampleBatch,
+    pub(crate) metadata: Descriptions,
+    pub(crate) refused: Refused,
+}
+
+/// The frame of every import of a text: the body, packed or not, becomes a batch where that may take its time, and one commit. 204,
+/// or what was not taken.
+///
+/// # Errors
+/// The caller may not; what `read` says, and nothing was written then; a part was not taken.
+pub(crate) async fn import(
+    app: &App,
+    caller: &Caller,
+    request: Request,
+    read: impl FnOnce(&str) -> Result<Read, ApiError> + Send + 'static,
+) -> Result<StatusCode, ApiError> {
+    app.may(caller, Right::Append)?;
+    let encoding = Encoding::of_text(request.headers())?;
+    let body = body::read(app, request).await?;
+    let bytes_max = app.service.limits().request_bytes;
+    let work = move || {
+        let inflated = body::inflate(encoding, &body, bytes_max)?;
+        read(std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?)
+    };
+    let read = app.take_in(work).await??;
+    store_pushed(app, caller, read).await?.into_error().map_or(Ok(StatusCode::NO_CONTENT), Err)
+}
+
+/// Stores what a client pushed; answers what of it was not taken.
+///
+/// # Errors
+/// As [`append`].
+pub(crate) async fn store_pushed(app: &App, caller: &Caller, read: Read) -> Result<Refused, ApiError> {
+    let Read { batch, metadata, mut refused } = read;
+    if !batch.is_empty() {
+        push(app, caller, batch, &mut refused).await?;
+    }
+    described::store(app, metadata).await?;
+    Ok(refused)
+}
+
+/// Stores what the server has read by itself.
+///
+/// # Errors
+/// As [`append`].
+pub(crate) async fn store_own(app: &App, read: Read) -> Result<(), ApiError> {
+    if !read.batch.is_empty() {
+        append(app, &Caller::everybody(), read.batch).await?;
+    }
+    described::store(app, read.metadata).await
 }
 
 /// As [`append`], for what clients push: its labels are changed before as the configuration asks.

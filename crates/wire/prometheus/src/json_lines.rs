@@ -11,15 +11,14 @@ use std::collections::BTreeMap;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use ropewalk::series::SampleBatch;
-use ropewalk_wire::{Caller, Right};
+use ropewalk_wire::Caller;
 use serde::Deserialize;
 
 use crate::App;
-use crate::answer::ApiError;
-use crate::exposition::{extra_label, take_text};
-use crate::ingest::{self, Refused};
+use crate::answer::{ApiError, Plain};
+use crate::exposition::extra_label;
+use crate::ingest::{self, Read};
 use crate::labels::{LabelSet, Rejected};
 use crate::number::parse_float;
 
@@ -84,27 +83,17 @@ pub(crate) async fn import(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Response {
-    match answer(&app, &caller, request).await {
-        Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(error) => error.into_text(),
-    }
-}
-
-async fn answer(app: &App, caller: &Caller, request: Request) -> Result<(), ApiError> {
-    app.may(caller, Right::Append)?;
+) -> Result<StatusCode, Plain> {
     let mut extra = Vec::new();
-    let query = request.uri().query().unwrap_or_default().to_owned();
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+    for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
         match &*name {
             "extra_label" => extra.push(extra_label(&value)?),
-            other => return Err(ApiError::parameter(other, "there is extra_label")),
+            other => return Err(ApiError::parameter(other, "there is extra_label").into()),
         }
     }
-    let batch = take_text(app, request, move |text| read(text, &extra)).await?;
-    let mut refused = Refused::default();
-    if !batch.is_empty() {
-        ingest::push(app, caller, batch, &mut refused).await?;
-    }
-    refused.into_error().map_or(Ok(()), Err)
+    let read = move |text: &str| {
+        let batch = read(text, &extra).map_err(ApiError::bad)?;
+        Ok(Read { batch, ..Read::default() })
+    };
+    Ok(ingest::import(&app, &caller, request, read).await?)
 }

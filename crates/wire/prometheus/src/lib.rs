@@ -12,6 +12,7 @@ mod admin;
 mod answer;
 mod body;
 mod cache;
+mod csv;
 mod described;
 mod exposition;
 mod federate;
@@ -33,6 +34,7 @@ mod status;
 mod steps;
 mod stream;
 mod time;
+mod tree;
 mod turn;
 mod value;
 mod write;
@@ -56,16 +58,20 @@ use described::Described;
 use jobs::Jobs;
 use jobs::kept::{self, Kept};
 use steps::Evaluated;
+use turn::Turns;
+
+/// Requests that wait for the disk at the same time.
+const WAITING_MAX: usize = 16;
 
 /// What every handler has at hand.
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) service: Service,
     pub(crate) settings: Arc<PrometheusSettings>,
-    /// Queries that are worked on at the same time.
-    turns: Arc<Semaphore>,
-    /// Requests that are decoded at the same time.
-    intake: Arc<Semaphore>,
+    /// Questions that are worked on, and requests that are decoded, at the same time.
+    turns: Arc<Turns>,
+    /// What waits for the disk at the same time.
+    waiting: Arc<Semaphore>,
     /// Answers that are still right.
     pub(crate) answers: Arc<Answers>,
     pub(crate) evaluated: Arc<Evaluated>,
@@ -82,9 +88,8 @@ pub(crate) struct App {
 
 impl App {
     fn new(service: Service, settings: PrometheusSettings, config: Config) -> Result<Self, WireError> {
-        let turns = Arc::new(Semaphore::new(settings.queries.clamp(1, Semaphore::MAX_PERMITS)));
-        let intake =
-            Arc::new(Semaphore::new(2 * std::thread::available_parallelism().map_or(2, usize::from)));
+        let turns = Turns::new(settings.queries);
+        let waiting = Arc::new(Semaphore::new(WAITING_MAX));
         let (settings, started) = (Arc::new(settings), std::time::SystemTime::now());
         let jobs = Arc::new(Jobs::new(config));
         // Whole answers for those who ask again, and steps for those whose window moves.
@@ -98,7 +103,7 @@ impl App {
             service,
             settings,
             turns,
-            intake,
+            waiting,
             known,
             described,
             jobs,
@@ -123,24 +128,40 @@ impl App {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        run(&self.turns, work).await
+        let turn = self.turns.question().await;
+        run(turn, work).await
     }
 
-    /// Takes in what a client wrote, where it may block. Questions, however long, are not in its way.
+    /// Takes in what a client wrote, where it may block.
     pub(crate) async fn take_in<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        run(&self.intake, work).await
+        let turn = self.turns.push().await;
+        run(turn, work).await
+    }
+
+    /// Does what waits for the disk more than it works: it takes no turn.
+    pub(crate) async fn wait_for<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        // The semaphore is never closed.
+        let place = self.waiting.clone().acquire_owned().await.ok();
+        run(place, work).await
     }
 }
 
-async fn run<T: Send + 'static>(
-    turns: &Semaphore,
+/// Works on a thread that may block, and then gives back what was held meanwhile.
+async fn run<H: Send + 'static, T: Send + 'static>(
+    held: H,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    // The semaphore is never closed.
-    let _turn = turns.acquire().await.ok();
+    let work = move || {
+        let done = work();
+        drop(held);
+        done
+    };
     let broken = |_| ApiError::new(Kind::Internal, "the request could not be worked on");
     tokio::task::spawn_blocking(work).await.map_err(broken)
 }
@@ -194,6 +215,7 @@ fn routes(app: App) -> Router {
         .route("/api/v1/query_range", get(query::range).post(query::range))
         .route("/api/v1/query_exemplars", get(query::exemplars).post(query::exemplars))
         .route("/api/v1/format_query", get(query::format).post(query::format))
+        .route("/api/v1/parse_query", get(tree::parse).post(tree::parse))
         .route("/api/v1/labels", names)
         .route("/api/v1/label/{name}/values", get(names::values))
         .route("/api/v1/series", series)
@@ -212,6 +234,7 @@ fn routes(app: App) -> Router {
         .route("/api/v1/admin/tsdb/delete_series", post(admin::delete_series).put(admin::delete_series))
         .route("/api/v1/admin/tsdb/clean_tombstones", post(admin::clean).put(admin::clean))
         .route("/api/v1/import", post(json_lines::import))
+        .route("/api/v1/import/csv", post(csv::import))
         .route("/api/v1/import/prometheus", post(exposition::import))
         .route("/api/v1/otlp/v1/metrics", post(otlp::write))
         .route("/api/v1/config/drop-rules", drops)

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use ropewalk_wire::Caller;
 use tokio::time::MissedTickBehavior;
 
 use crate::App;
 use crate::exposition::{self, Format};
+use crate::ingest;
 
 /// Appends the server's metrics every `interval`, until the server stops.
 pub(crate) async fn scrape_self(app: App, interval: Duration, instance: String) {
@@ -28,5 +28,5 @@ pub(crate) async fn scrape_self(app: App, interval: Duration, instance: String) 
 async fn once(app: &App, extra: &[(String, String)]) -> Result<(), String> {
     let text = app.service.metrics().render(app.service.database());
     let read = exposition::read(&text, Format::Text, extra, crate::now_ms())?;
-    exposition::store(app, &Caller::everybody(), read).await.map_err(|error| error.message)
+    ingest::store_own(app, read).await.map_err(|error| error.message)
 }

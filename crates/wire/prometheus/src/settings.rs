@@ -15,7 +15,8 @@ pub struct PrometheusSettings {
     pub answer_bytes: u64,
     /// How old a sample may be that an instant selector sees. Default 5 minutes.
     pub lookback: Duration,
-    /// Queries that are worked on at the same time; more take turns with them. Default: one for each processor.
+    /// Queries that are worked on, and requests that are decoded, at the same time; more take turns with them. Default: one
+    /// for each processor.
     pub queries: usize,
 }
 

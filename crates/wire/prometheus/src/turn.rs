@@ -1,40 +1,241 @@
-//! Turns: how many questions are worked on at one time, and for how long without a break.
+//! Turns: who works, in which order, and for how long without a break.
 //!
-//!   question ─▶ waits for a turn ─▶ works for a slice ─▶ others wait? to the end of the queue ─▶ works on … ─▶ done
+//! ```text
+//! question              due now ───────────┐
+//! question that goes on due a little later ├─▶ the one that is due first ─▶ works for a slice ─▶ another is due before? its turn
+//! what is written       due later ─────────┘
+//! ```
+//! There are as many turns as processors. Whoever writes waits for an answer, but no person looks at a screen: so questions go
+//! before it, up to [`PATIENCE`], from when on it goes before every later question. A question that takes long passes its turn on
+//! every few milliseconds, so a short one waits for a slice and not for the whole of it; it falls behind those that come up to
+//! [`BEHIND`] later, and no further, or it would never be done where others keep coming.
 //!
-//! There are as many turns as processors. A question that takes long passes its turn on every few milliseconds, so that a short
-//! one waits for a slice and not for the whole of it, and what writes finds a processor.
+//! Not here: threads. What has a turn works on the thread that it has; what waits takes none, but for a question that goes on.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 
 /// How long a question works before others have their turn.
 const SLICE: Duration = Duration::from_millis(2);
+/// How long questions go before what is written.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// How far a question that goes on falls behind those that begin.
+const BEHIND: Duration = Duration::from_millis(3);
 
-/// A turn that is passed on. Lives on a thread that may block.
+/// All turns.
+#[derive(Debug)]
+pub(crate) struct Turns(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    free: usize,
+    waiting: BinaryHeap<Waiting>,
+    /// How many have ever waited.
+    count: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    due: Instant,
+    number: u64,
+    tell: oneshot::Sender<Held>,
+}
+
+impl Ord for Waiting {
+    /// The greatest is the one that is due first, then the one that came first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.due, other.number).cmp(&(self.due, self.number))
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Waiting {}
+
+/// A turn; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Held(Option<Arc<Turns>>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(turns) = self.0.take() {
+            turns.give_back();
+        }
+    }
+}
+
+impl Turns {
+    /// So many turns; one at least.
+    pub(crate) fn new(turns: usize) -> Arc<Self> {
+        let state = State { free: turns.max(1), waiting: BinaryHeap::new(), count: 0 };
+        Arc::new(Self(Mutex::new(state)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A turn at once, or where it will come from.
+    fn ask(self: &Arc<Self>, due: Instant) -> Result<Held, oneshot::Receiver<Held>> {
+        let mut state = self.state();
+        if state.free > 0 {
+            state.free -= 1;
+            return Ok(Held(Some(self.clone())));
+        }
+        let (tell, told) = oneshot::channel();
+        state.count += 1;
+        let number = state.count;
+        state.waiting.push(Waiting { due, number, tell });
+        Err(told)
+    }
+
+    async fn wait(self: &Arc<Self>, due: Instant) -> Held {
+        match self.ask(due) {
+            Ok(held) => held,
+            // Nobody forgets who waits.
+            Err(told) => told.await.unwrap_or(Held(None)),
+        }
+    }
+
+    /// A turn for a question.
+    pub(crate) async fn question(self: &Arc<Self>) -> Held {
+        self.wait(Instant::now()).await
+    }
+
+    /// A turn for what a client writes.
+    pub(crate) async fn push(self: &Arc<Self>) -> Held {
+        self.wait(Instant::now() + PATIENCE).await
+    }
+
+    fn give_back(self: &Arc<Self>) {
+        loop {
+            let next = {
+                let mut state = self.state();
+                let Some(next) = state.waiting.pop() else {
+                    state.free += 1;
+                    return;
+                };
+                next
+            };
+            match next.tell.send(Held(Some(self.clone()))) {
+                Ok(()) => return,
+                // It waits no longer: the next one.
+                Err(mut held) => held.0 = None,
+            }
+        }
+    }
+
+    /// True when somebody is due before `due`.
+    fn is_behind(&self, due: Instant) -> bool {
+        self.state().waiting.peek().is_some_and(|first| first.due < due)
+    }
+}
+
+/// The turn of a question, passed on now and then. Lives on a thread that may block.
 pub(crate) struct Turn {
-    turns: Arc<Semaphore>,
-    held: RefCell<Option<OwnedSemaphorePermit>>,
+    turns: Arc<Turns>,
+    held: RefCell<Option<Held>>,
     since: Cell<Instant>,
 }
 
 impl Turn {
-    pub(crate) fn new(turns: Arc<Semaphore>, held: Option<OwnedSemaphorePermit>) -> Self {
-        Self { turns, held: RefCell::new(held), since: Cell::new(Instant::now()) }
+    pub(crate) fn new(turns: Arc<Turns>, held: Held) -> Self {
+        let (held, since) = (RefCell::new(Some(held)), Cell::new(Instant::now()));
+        Self { turns, held, since }
     }
 
-    /// Lets others work when the slice is over; returns when it is our turn again. Those who wait are served in their order.
+    /// Lets others work when the slice is over and they are due before us; returns when it is our turn again.
     pub(crate) fn pass(&self) {
         if self.since.get().elapsed() < SLICE {
             return;
         }
-        drop(self.held.take());
-        // The semaphore is never closed.
-        *self.held.borrow_mut() = Handle::current().block_on(self.turns.clone().acquire_owned()).ok();
+        let due = Instant::now() + BEHIND;
+        if self.turns.is_behind(due) {
+            drop(self.held.take());
+            let held = match self.turns.ask(due) {
+                Ok(held) => held,
+                Err(told) => told.blocking_recv().unwrap_or(Held(None)),
+            };
+            *self.held.borrow_mut() = Some(held);
+        }
         self.since.set(Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(base: Instant, ms: u64) -> Instant {
+        base + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn the_one_that_is_due_first_is_next() {
+        let (turns, base) = (Turns::new(1), Instant::now());
+        let held = turns.ask(base).unwrap();
+        let mut told: Vec<_> = [30, 10, 20, 10].map(|ms| turns.ask(at(base, ms)).unwrap_err()).into();
+        assert!(turns.is_behind(at(base, 11)) && !turns.is_behind(at(base, 10)));
+        drop(held);
+        let mut order = Vec::new();
+        while order.len() < 4 {
+            let next = told.iter_mut().position(|told| told.try_recv().is_ok()).unwrap();
+            order.push(next);
+        }
+        assert_eq!(order, [1, 3, 2, 0]);
+    }
+
+    #[test]
+    fn who_has_gone_is_passed_over() {
+        let (turns, base) = (Turns::new(2), Instant::now());
+        let held = [turns.ask(base).unwrap(), turns.ask(base).unwrap()];
+        let gone: Vec<_> = (0..5).map(|_| turns.ask(base).unwrap_err()).collect();
+        let mut waits = turns.ask(at(base, 1)).unwrap_err();
+        let told_and_gone = turns.ask(base).unwrap_err();
+        drop(gone);
+        let [first, second] = held;
+        drop(first);
+        assert!(waits.try_recv().is_err());
+        // It was told and never looked.
+        drop(told_and_gone);
+        let its = waits.try_recv().unwrap();
+        drop(second);
+        drop(its);
+        assert_eq!(turns.state().free, 2);
+    }
+
+    #[test]
+    fn a_long_question_lets_others_in() {
+        let turns = Turns::new(1);
+        let turn = Turn::new(turns.clone(), turns.ask(Instant::now()).unwrap());
+        let mut told = turns.ask(Instant::now()).unwrap_err();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while told.try_recv().is_err() {
+                    std::thread::yield_now();
+                }
+            });
+            // Returns when the other is done.
+            std::thread::sleep(SLICE);
+            turn.pass();
+        });
+        assert_eq!(turns.state().free, 0);
+        drop(turn);
+        assert_eq!(turns.state().free, 1);
     }
 }

@@ -12,15 +12,13 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
 use ropewalk::series::{Exemplar, Labels, SampleBatch};
-use ropewalk_wire::{Caller, Right};
+use ropewalk_wire::Caller;
 
 use crate::App;
-use crate::answer::{ApiError, Kind};
-use crate::body::{self, Encoding};
-use crate::described::{self, Descriptions};
-use crate::ingest::{self, Refused};
+use crate::answer::{ApiError, Plain};
+use crate::described::Descriptions;
+use crate::ingest::{self, Read};
 use crate::labels::{LabelSet, Rejected};
 
 pub(crate) use parse::Format;
@@ -99,13 +97,6 @@ fn exemplar(example: &Example<'_>, at_ms: i64) -> Result<Exemplar, String> {
     Ok(Exemplar { time_ms: example.time_ms.unwrap_or(at_ms), value: example.value, labels })
 }
 
-/// What a text holds.
-#[derive(Default)]
-pub(crate) struct Read {
-    pub(crate) batch: SampleBatch,
-    pub(crate) metadata: Descriptions,
-}
-
 /// Reads a text.
 ///
 /// # Errors
@@ -156,67 +147,24 @@ pub(crate) fn extra_label(pair: &str) -> Result<(String, String), ApiError> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// What `read` makes of the text that a request brings, packed or not, where it may take its time.
-pub(crate) async fn take_text<T: Send + 'static>(
-    app: &App,
-    request: Request,
-    read: impl FnOnce(&str) -> Result<T, String> + Send + 'static,
-) -> Result<T, ApiError> {
-    let encoding = Encoding::of(request.headers());
-    let encoding = encoding.filter(|encoding| *encoding != Encoding::Snappy);
-    let encoding = encoding
-        .ok_or_else(|| ApiError::new(Kind::MediaType, "Content-Encoding: gzip and zstd are possible"))?;
-    let body = body::read(app, request).await?;
-    let bytes_max = app.service.limits().request_bytes;
-    let work = move || {
-        let inflated = body::inflate(encoding, &body, bytes_max)?;
-        let text = std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
-        read(text).map_err(ApiError::bad)
-    };
-    app.take_in(work).await?
-}
-
 /// `POST /api/v1/import/prometheus`.
 pub(crate) async fn import(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Response {
-    match answer(&app, &caller, request).await {
-        Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(error) => error.into_text(),
-    }
-}
-
-async fn answer(app: &App, caller: &Caller, request: Request) -> Result<(), ApiError> {
-    app.may(caller, Right::Append)?;
+) -> Result<StatusCode, Plain> {
     let format = format(request.headers());
-    let mut extra = Vec::new();
-    let mut now_ms = crate::now_ms();
-    let query = request.uri().query().unwrap_or_default().to_owned();
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+    let (mut extra, mut now_ms) = (Vec::new(), crate::now_ms());
+    for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
         match &*name {
             "extra_label" => extra.push(extra_label(&value)?),
             "timestamp" => {
                 now_ms =
                     value.parse().map_err(|_| ApiError::parameter("timestamp", "milliseconds are needed"))?;
             }
-            other => return Err(ApiError::parameter(other, "there is extra_label and timestamp")),
+            other => return Err(ApiError::parameter(other, "there is extra_label and timestamp").into()),
         }
     }
-    let read = take_text(app, request, move |text| read(text, format, &extra, now_ms)).await?;
-    let (Read { batch, metadata }, mut refused) = (read, Refused::default());
-    if !batch.is_empty() {
-        ingest::push(app, caller, batch, &mut refused).await?;
-    }
-    described::store(app, metadata).await?;
-    refused.into_error().map_or(Ok(()), Err)
-}
-
-/// Stores what was read.
-pub(crate) async fn store(app: &App, caller: &Caller, read: Read) -> Result<(), ApiError> {
-    if !read.batch.is_empty() {
-        ingest::append(app, caller, read.batch).await?;
-    }
-    described::store(app, read.metadata).await
+    let read = move |text: &str| read(text, format, &extra, now_ms).map_err(ApiError::bad);
+    Ok(ingest::import(&app, &caller, request, read).await?)
 }

@@ -22,6 +22,7 @@ use super::relabel::{Labels, relabel};
 use crate::App;
 use crate::described::Descriptions;
 use crate::exposition::{self, Format, Scraped};
+use crate::ingest::{self, Read};
 use crate::labels::{LabelSet, METRIC_NAME, Rejected};
 
 const ACCEPT: &str =
@@ -154,8 +155,8 @@ impl<'j> Scraper<'j> {
                 ("scrape_series_added", number(counts.added)),
             ],
         );
-        let read = exposition::Read { batch, metadata: described };
-        let stored = exposition::store(app, &Caller::everybody(), read).await.map_err(|error| error.message);
+        let read = Read { batch, metadata: described, ..Read::default() };
+        let stored = ingest::store_own(app, read).await.map_err(|error| error.message);
         let outcome = outcome.and(stored);
         *health.lock().unwrap_or_else(PoisonError::into_inner) =
             Health { at_ms, took, outcome: Some(outcome) };
@@ -276,7 +277,7 @@ impl<'j> Scraper<'j> {
                 ("scrape_series_added", STALE),
             ],
         );
-        if let Err(error) = crate::ingest::append(app, &Caller::everybody(), batch).await {
+        if let Err(error) = ingest::append(app, &Caller::everybody(), batch).await {
             tracing::warn!(target = self.target.url, error = error.message, "staleness could not be stored");
         }
     }

@@ -20,14 +20,13 @@ use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
-use ropewalk::series::{Metadata, MetricType, SampleBatch};
+use ropewalk::series::{Metadata, MetricType};
 use ropewalk_wire::{Caller, Right};
 
 use crate::App;
 use crate::answer::{ApiError, Kind};
 use crate::body::{self, Encoding};
-use crate::described::{self, Descriptions};
-use crate::ingest::{self, Refused};
+use crate::ingest::{self, Read, Refused};
 use crate::labels::{LabelSet, METRIC_NAME};
 use crate::protobuf::{Fields, Malformed, Value, put_bytes, put_integer};
 
@@ -38,14 +37,6 @@ const DEPTH_MAX: usize = 16;
 
 /// Labels by name.
 pub(crate) type Pairs = BTreeMap<String, String>;
-
-/// What a request holds.
-#[derive(Default)]
-pub(crate) struct Read {
-    pub(crate) batch: SampleBatch,
-    pub(crate) metadata: Descriptions,
-    pub(crate) refused: Refused,
-}
 
 impl Read {
     /// Begins a series: the metric's name with `suffix`, and labels of which `more` come last.
@@ -86,9 +77,7 @@ pub(crate) async fn write(
 async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response, ApiError> {
     app.may(caller, Right::Append)?;
     let form = Form::of(&request)?;
-    let encoding = Encoding::of(request.headers()).filter(|encoding| *encoding != Encoding::Snappy);
-    let encoding = encoding
-        .ok_or_else(|| ApiError::new(Kind::MediaType, "Content-Encoding: gzip and zstd are possible"))?;
+    let encoding = Encoding::of_text(request.headers())?;
     let body = body::read(app, request).await?;
     let refused = take(app, caller, (form, encoding), body).await?;
     let mut response = Response::new(form.answer(refused).into());
@@ -113,12 +102,8 @@ async fn take(
         };
         decode(&message, bytes_max).map_err(|error| ApiError::bad(error.to_string()))
     };
-    let Read { batch, metadata, mut refused } = app.take_in(work).await??;
-    if !batch.is_empty() {
-        ingest::push(app, caller, batch, &mut refused).await?;
-    }
-    described::store(app, metadata).await?;
-    Ok(refused)
+    let read = app.take_in(work).await??;
+    ingest::store_pushed(app, caller, read).await
 }
 
 /// How a request is written, and its answer.

@@ -150,13 +150,17 @@ async fn decode(
     };
     let size = body.len();
     let work = move || {
-        let inflated = body::inflate(Encoding::Snappy, &body, bytes_max)?;
-        Ok::<_, ApiError>(match version {
-            Version::One => v1::decode(&inflated, bounds, known.as_deref())?,
-            Version::Two => v2::decode(&inflated, bounds)?,
-        })
+        let decoded = body::with_snappy(&body, bytes_max, |inflated| match version {
+            Version::One => v1::decode(inflated, bounds, known.as_deref()),
+            Version::Two => v2::decode(inflated, bounds),
+        });
+        Ok::<_, ApiError>(decoded??)
     };
-    if size <= INLINE_BYTES_MAX { work() } else { app.take_in(work).await? }
+    if size > INLINE_BYTES_MAX {
+        return app.take_in(work).await?;
+    }
+    let _turn = app.turns.push().await;
+    work()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -64,6 +64,41 @@ async fn lines_of_json_are_one_commit() {
 }
 
 #[tokio::test]
+async fn rows_of_fields_are_one_commit() {
+    let server = Server::new();
+    let path =
+        "/api/v1/import/csv?format=2:metric:ask,3:metric:bid,1:label:ticker,5:label:market,4:time:unix_ms";
+    let text = "GOOG,1.23,4.56,1000,NYSE\n\n\"A, \"\"B\"\"\",2,,2000,\n";
+    assert_eq!(import(&server, &format!("{path}&extra_label=x=y"), "text/csv", text).await.0, 204);
+    let stored = "ask{market=\"NYSE\",ticker=\"GOOG\",x=\"y\"} 1000:1.23\n\
+                  ask{ticker=\"A, \\\"B\\\"\",x=\"y\"} 2000:2\n\
+                  bid{market=\"NYSE\",ticker=\"GOOG\",x=\"y\"} 1000:4.56";
+    assert_eq!(server.dump(), stored);
+    for (row, why) in [
+        ("a,1,2", "there is no column 5"),
+        ("a,one,2,3,m", "\"one\" is no number"),
+        ("a,1,2,1.5,m", "\"1.5\" is no such time"),
+        ("\"a,1,2,3,m", "a quote is not closed"),
+    ] {
+        let (status, said) = import(&server, path, "text/csv", &format!("{text}{row}\n")).await;
+        assert_eq!(status, 400, "{said}");
+        assert!(said.starts_with("line 4: ") && said.contains(why), "{said}");
+    }
+    assert_eq!(server.dump(), stored);
+    for (query, why) in [
+        ("", "what the columns are"),
+        ("?format=1:metric:a&colour=red", "format and extra_label"),
+        ("?format=1:colour:a", "metric, label or time"),
+    ] {
+        let (status, said) = import(&server, &format!("/api/v1/import/csv{query}"), "text/csv", "1\n").await;
+        assert!(status == 400 && said.contains(why), "{said}");
+    }
+    // Without a time, that of the request.
+    assert_eq!(import(&server, "/api/v1/import/csv?format=1:metric:now", "text/csv", "7\n").await.0, 204);
+    assert!(server.dump().contains("now ") && server.dump().contains(":7"));
+}
+
+#[tokio::test]
 async fn lines_of_telegraf() {
     let server = Server::new();
     let lines = "cpu,host=a usage=0.5,idle=3i,ok=true 1500\n# comment\n\ncpu,host=b usage=1 2500\n";

@@ -204,6 +204,34 @@ async fn what_grafana_asks_first() {
     assert_eq!(format["data"], "sum by (job) (up)");
 }
 
+/// What Prometheus 3.15 answers.
+#[tokio::test]
+async fn syntax_trees_are_those_of_prometheus() {
+    let server = Server::new();
+    for (query, tree) in [
+        (
+            "sum%20by%20(a)%20(rate(foo%7Bb%3D~%22x%22%7D%5B5m%5D%20offset%201m))",
+            r#"{"expr":{"args":[{"anchored":false,"matchers":[{"name":"b","type":"=~","value":"x"},{"name":"__name__","type":"=","value":"foo"}],"name":"foo","offset":60000,"offsetExpr":null,"range":300000,"rangeExpr":null,"smoothed":false,"startOrEnd":null,"timestamp":null,"type":"matrixSelector"}],"func":{"argTypes":["matrix"],"name":"rate","returnType":"vector","variadic":0},"type":"call"},"grouping":["a"],"op":"sum","param":null,"type":"aggregation","without":false}"#,
+        ),
+        (
+            "max_over_time(foo%5B1h:5m%5D%20%40%20end()%20offset%20-5s)",
+            r#"{"args":[{"expr":{"anchored":false,"matchers":[{"name":"__name__","type":"=","value":"foo"}],"name":"foo","offset":0,"offsetExpr":null,"smoothed":false,"startOrEnd":null,"timestamp":null,"type":"vectorSelector"},"offset":-5000,"offsetExpr":null,"range":3600000,"rangeExpr":null,"startOrEnd":"end","step":300000,"stepExpr":null,"timestamp":null,"type":"subquery"}],"func":{"argTypes":["matrix"],"name":"max_over_time","returnType":"vector","variadic":0},"type":"call"}"#,
+        ),
+        (
+            "1%20%2F%20-bar%20%3E%20bool%20(2)",
+            r#"{"bool":true,"lhs":{"bool":false,"lhs":{"type":"numberLiteral","val":"1"},"matching":null,"op":"/","rhs":{"expr":{"anchored":false,"matchers":[{"name":"__name__","type":"=","value":"bar"}],"name":"bar","offset":0,"offsetExpr":null,"smoothed":false,"startOrEnd":null,"timestamp":null,"type":"vectorSelector"},"op":"-","type":"unaryExpr"},"type":"binaryExpr"},"matching":null,"op":">","rhs":{"expr":{"type":"numberLiteral","val":"2"},"type":"parenExpr"},"type":"binaryExpr"}"#,
+        ),
+        (
+            "foo%20%2F%20on(a)%20group_left(b)%20bar",
+            r#"{"bool":false,"lhs":{"anchored":false,"matchers":[{"name":"__name__","type":"=","value":"foo"}],"name":"foo","offset":0,"offsetExpr":null,"smoothed":false,"startOrEnd":null,"timestamp":null,"type":"vectorSelector"},"matching":{"card":"many-to-one","fillValues":{"lhs":null,"rhs":null},"include":["b"],"labels":["a"],"on":true},"op":"/","rhs":{"anchored":false,"matchers":[{"name":"__name__","type":"=","value":"bar"}],"name":"bar","offset":0,"offsetExpr":null,"smoothed":false,"startOrEnd":null,"timestamp":null,"type":"vectorSelector"},"type":"binaryExpr"}"#,
+        ),
+    ] {
+        let answer = server.get(&format!("/api/v1/parse_query?query={query}")).await.is(200).json();
+        assert_eq!(answer["data"], serde_json::from_str::<serde_json::Value>(tree).unwrap(), "{query}");
+    }
+    server.get("/api/v1/parse_query?query=foo%7B").await.says(400, "invalid parameter \\\"query\\\"");
+}
+
 #[tokio::test]
 async fn errors_in_the_words_of_prometheus() {
     let server = filled().await;
