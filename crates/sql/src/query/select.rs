@@ -169,12 +169,11 @@ impl Planner<'_> {
             let Some(expr) = expr else { continue };
             let expr = Binder::new(self, &nothing, clause).bind_as(expr, Type::INT8, Strength::Assignment)?;
             let around = &self.whole()?.around;
-            // Parameters are not known yet when a statement is prepared.
-            let value = match &expr {
-                Expr::Param(number) => around.params.get(*number).cloned().unwrap_or(Value::Null),
-                expr => {
-                    expr.eval(&around.context(&crate::interrupt::Interrupt::never()), &Nothing)?.into_owned()
-                }
+            // Parameters are not known yet when a statement is prepared: nothing is limited then.
+            let value = if around.params.is_empty() && reads_parameter(&expr) {
+                Value::Null
+            } else {
+                expr.eval(&around.context(&crate::interrupt::Interrupt::never()), &Nothing)?.into_owned()
             };
             *slot = value.as_integer().map(|number| checked_count(number, clause)).transpose()?;
         }
@@ -513,4 +512,11 @@ fn check_distinct(columns: &[ResultColumn], output: &[Expr], orders: &[Order]) -
 /// A column without a relation's name.
 pub(super) fn bare(name: String) -> Column {
     Column::from_name(name)
+}
+
+/// True when a part of the expression is a parameter: one that is declared as a smaller integer than LIMIT takes is cast.
+fn reads_parameter(expr: &Expr) -> bool {
+    let mut found = matches!(expr, Expr::Param(_));
+    expr.for_parts(&mut |part| found |= reads_parameter(part));
+    found
 }
