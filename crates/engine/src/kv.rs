@@ -156,6 +156,12 @@ impl KvBatch {
         self.op(keyspace, 1, key);
     }
 
+    /// Deletes `key`, whoever wrote it last.
+    pub(crate) fn sweep(&mut self, keyspace: Keyspace, key: &[u8]) {
+        self.delete(keyspace, key);
+        self.written.pop();
+    }
+
     /// Deletes the keys from `start` up to, not including, `end`.
     pub fn delete_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
         self.op(keyspace, 2, start);

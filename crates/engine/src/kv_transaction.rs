@@ -43,6 +43,7 @@ pub struct KvMark {
     journal: usize,
     guards: usize,
     range_deletes: usize,
+    sweeps: usize,
     locks: usize,
 }
 
@@ -83,6 +84,8 @@ pub struct KvTransaction {
     isolation: Isolation,
     writes: BTreeMap<Keyspace, Writes>,
     range_deletes: Vec<(Keyspace, Vec<u8>, Vec<u8>)>,
+    /// Keys that go at the end, whoever wrote them.
+    sweeps: Vec<(Keyspace, Vec<u8>)>,
     journal: Vec<Undo>,
     keys_read: Vec<(Keyspace, Vec<u8>)>,
     ranges_read: Vec<(Keyspace, Vec<u8>, Option<Vec<u8>>)>,
@@ -131,6 +134,7 @@ impl KvTransaction {
             isolation,
             writes: BTreeMap::new(),
             range_deletes: Vec::new(),
+            sweeps: Vec::new(),
             journal: Vec::new(),
             keys_read: Vec::new(),
             ranges_read: Vec::new(),
@@ -164,7 +168,8 @@ impl KvTransaction {
 
     /// True when something was written.
     pub fn has_writes(&self) -> bool {
-        !self.range_deletes.is_empty() || self.writes.values().any(|writes| !writes.is_empty())
+        !(self.range_deletes.is_empty() && self.sweeps.is_empty())
+            || self.writes.values().any(|writes| !writes.is_empty())
     }
 
     /// Begins an operation of a model, which is a statement of its own unless the caller [marks](Self::mark_statement) them.
@@ -470,6 +475,12 @@ impl KvTransaction {
         self.set(keyspace, key, None);
     }
 
+    /// Deletes `key` when it commits, also when others wrote it meanwhile. For keys that are written beside transactions and that
+    /// nobody can find any more then; the transaction itself must not read it.
+    pub fn sweep(&mut self, keyspace: Keyspace, key: &[u8]) {
+        self.sweeps.push((keyspace, key.to_vec()));
+    }
+
     /// Deletes the keys from `start` up to `end` when it commits. The transaction itself must not read that range any
     /// more; own writes in it are dropped.
     pub fn delete_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
@@ -505,6 +516,7 @@ impl KvTransaction {
             journal: self.journal.len(),
             guards: self.guards.len(),
             range_deletes: self.range_deletes.len(),
+            sweeps: self.sweeps.len(),
             locks: self.held.as_ref().map_or(0, Held::len),
         }
     }
@@ -542,6 +554,7 @@ impl KvTransaction {
             }
         }
         self.range_deletes.truncate(mark.range_deletes);
+        self.sweeps.truncate(mark.sweeps);
     }
 
     /// Gives back all locks.
@@ -577,6 +590,9 @@ impl KvTransaction {
                     None => batch.delete(*keyspace, key),
                 }
             }
+        }
+        for (keyspace, key) in &self.sweeps {
+            batch.sweep(*keyspace, key);
         }
         batch.hold(self.held.take());
         batch.pin(self.oldest.unwrap_or(self.snapshot));

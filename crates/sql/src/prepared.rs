@@ -497,6 +497,13 @@ impl Prepared {
         }
     }
 
+    /// True for SELECT, INSERT, UPDATE and DELETE whose plan is good for many runs.
+    pub(crate) fn is_of_keys(&self) -> bool {
+        let is_kind =
+            matches!(self.plan, Plan::Select(_) | Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_));
+        is_kind && !self.is_fleeting && !self.draws && self.sets.is_empty()
+    }
+
     /// True for BEGIN, COMMIT and ROLLBACK, which decide themselves about transactions.
     pub fn begins_or_ends(&self) -> bool {
         crate::session::begins_or_ends(&self.statement)

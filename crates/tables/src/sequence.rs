@@ -248,10 +248,10 @@ impl Tables {
 }
 
 impl TablesTx<'_> {
-    /// Drops sequences that no table has, when the transaction commits.
+    /// Drops sequences that no table has, when the transaction commits. What was drawn from them meanwhile goes with them.
     pub fn drop_sequences(&mut self, sequences: impl IntoIterator<Item = u32>) {
         let catalog = self.tables.model.spaces().catalog;
-        sequences.into_iter().for_each(|sequence| self.kv.delete(catalog, &sequence_key(sequence)));
+        sequences.into_iter().for_each(|sequence| self.kv.sweep(catalog, &sequence_key(sequence)));
     }
 
     /// Makes a column number its rows from a sequence, or no longer.

@@ -408,6 +408,9 @@ where
     }
 
     async fn statements(&mut self, sql: &str) -> Result<Outcomes<()>, Ended> {
+        if let Some((statement, numbers)) = self.desk.lifted(sql) {
+            return self.statement(&statement, &numbers).await;
+        }
         let mut script = match self.desk.session.script(sql) {
             Ok(script) => script,
             Err(error) => return Ok(Err(error)),
@@ -420,20 +423,31 @@ where
                 Ok(prepared) => prepared,
                 Err(error) => return Ok(Err(error)),
             };
-            let statement = Planned::new(Some(prepared));
-            let outcome = match self.run(&statement, &[]).await? {
-                Ok(outcome) => outcome,
-                Err(error) => return Ok(Err(error)),
-            };
-            let formats = Formats::default();
-            if let Some(columns) = &outcome.columns {
-                self.desk.out.row_description(Some(columns), &formats);
-            }
-            if let Err(error) = self.rows(&outcome, &formats, 0, outcome.rows.len()).await? {
+            if let Err(error) = self.statement(&Planned::new(Some(prepared)), &[]).await? {
                 return Ok(Err(error));
             }
-            self.desk.out.command_complete(&outcome.tag());
         }
+        Ok(Ok(()))
+    }
+
+    /// A statement of the simple protocol, its answer as a whole.
+    async fn statement(
+        &mut self,
+        statement: &Statement,
+        params: &[Value<'static>],
+    ) -> Result<Outcomes<()>, Ended> {
+        let outcome = match self.run(statement, params).await? {
+            Ok(outcome) => outcome,
+            Err(error) => return Ok(Err(error)),
+        };
+        let formats = Formats::default();
+        if let Some(columns) = &outcome.columns {
+            self.desk.out.row_description(Some(columns), &formats);
+        }
+        if let Err(error) = self.rows(&outcome, &formats, 0, outcome.rows.len()).await? {
+            return Ok(Err(error));
+        }
+        self.desk.out.command_complete(&outcome.tag());
         Ok(Ok(()))
     }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ropewalk::tables::{Type, Value};
-use ropewalk_sql::{Outcome, Prepared, ResultColumn, Session, SqlError, state};
+use ropewalk_sql::{Outcome, Prepared, ResultColumn, Session, SqlError, Status, state};
 
 use crate::failure::{DUPLICATE_CURSOR, INVALID_CURSOR_NAME, PROTOCOL_VIOLATION};
 use crate::frame::{Bind, Format, Formats, Kind, Out};
@@ -23,6 +23,8 @@ const PORTALS_MAX: usize = 1_000;
 /// Texts whose plans are kept, and how long they may be.
 const PLANNED_MAX: usize = 32;
 const PLANNED_BYTES_MAX: usize = 4 << 10;
+/// Texts without their numbers of which it is known whether a plan serves them.
+const LIFTED_MAX: usize = 64;
 
 /// A statement that was parsed.
 pub(crate) struct Planned {
@@ -71,6 +73,7 @@ pub(crate) struct Desk {
     statements: HashMap<String, Statement>,
     portals: HashMap<String, Portal>,
     planned: HashMap<(String, Vec<u32>), Statement>,
+    lifted: HashMap<String, Option<Statement>>,
     pub(crate) out: Out,
 }
 
@@ -81,6 +84,7 @@ impl Desk {
             statements: HashMap::new(),
             portals: HashMap::new(),
             planned: HashMap::new(),
+            lifted: HashMap::new(),
             out: Out::default(),
         }
     }
@@ -98,6 +102,24 @@ impl Desk {
         self.statements.insert(name.to_owned(), statement);
         self.out.empty(b'1');
         Ok(())
+    }
+
+    /// The plan for texts that differ from this one in numbers, and its numbers, where there is one (`ropewalk_sql::lift`).
+    pub(crate) fn lifted(&mut self, sql: &str) -> Option<(Statement, Vec<Value<'static>>)> {
+        let (text, numbers) = ropewalk_sql::lift(sql)?;
+        if let Some(known) = self.lifted.get(&text) {
+            return Some((known.clone()?, numbers));
+        }
+        if self.session.status() == Status::Failed {
+            return None;
+        }
+        let statement = self.session.prepare_lifted(&text, numbers.len());
+        let statement = statement.map(|prepared| Planned::new(Some(prepared)));
+        if self.lifted.len() >= LIFTED_MAX {
+            self.lifted.clear();
+        }
+        self.lifted.insert(text, statement.clone());
+        Some((statement?, numbers))
     }
 
     fn plan(&mut self, sql: &str, types: Vec<u32>) -> Result<Statement, SqlError> {
@@ -242,6 +264,7 @@ impl Desk {
     pub(crate) fn forget_statements(&mut self) {
         self.statements.clear();
         self.planned.clear();
+        self.lifted.clear();
     }
 
     /// Forgets one, as DEALLOCATE does; false when there is none.

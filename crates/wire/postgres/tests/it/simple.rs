@@ -119,3 +119,45 @@ async fn great_answers_come_as_a_whole() {
     assert_eq!(lines.len(), 5002);
     assert!(lines[4999].starts_with("4999|xxx"));
 }
+
+/// Texts that differ in their numbers have one plan, which nobody can tell.
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_in_texts_are_what_they_are() {
+    let mut client = Server::new().connect().await;
+    client.query("CREATE TABLE t (id int PRIMARY KEY, n bigint, s smallint, w text, x numeric)").await;
+    for id in 1..=3 {
+        let insert = format!("INSERT INTO t VALUES ({id}, -{id}000000, {id}, 'id = {id}', {id}.5);");
+        assert_eq!(client.query(&insert).await, ["INSERT 0 1", "ready I"]);
+        let row = format!("{id}|-{id}000000|{id}|id = {id}|{id}.5");
+        assert_eq!(
+            client.query(&format!("SELECT * FROM t WHERE id = {id}")).await,
+            [&row, "SELECT 1", "ready I"]
+        );
+    }
+    assert_eq!(client.query("SELECT * FROM t WHERE id = 3000000000").await, ["SELECT 0", "ready I"]);
+    assert_eq!(client.query("SELECT n FROM t WHERE id = -1").await, ["SELECT 0", "ready I"]);
+    assert_eq!(
+        client.query("SELECT n + 1, 7 FROM t WHERE id = 2").await,
+        ["-1999999|7", "SELECT 1", "ready I"]
+    );
+    assert_eq!(client.query("UPDATE t SET n = n + 3000000000 WHERE id = 1").await[0], "UPDATE 1");
+    assert_eq!(client.query("UPDATE t SET n = n - 5 WHERE id = 1 RETURNING n").await[0], "2998999995");
+    for (number, answer) in [(5, "UPDATE 1"), (70_000, "ERROR 22003"), (6, "UPDATE 1")] {
+        let lines = client.query(&format!("UPDATE t SET s = {number} WHERE id = 2")).await;
+        assert!(lines[0].starts_with(answer), "{lines:?}");
+    }
+    let lines = client.query("SELECT w FROM t WHERE w = 5").await;
+    assert!(lines[0].starts_with("ERROR 42883"), "{lines:?}");
+    // A transaction that has failed stays so, and the next one goes on.
+    client.query("BEGIN").await;
+    assert!(client.query("INSERT INTO t (id) VALUES (1)").await[0].starts_with("ERROR 23505"));
+    assert!(client.query("SELECT n FROM t WHERE id = 2").await[0].starts_with("ERROR 25P02"));
+    assert!(client.query("SELECT s FROM t WHERE id = 2").await[0].starts_with("ERROR 25P02"));
+    client.query("ROLLBACK").await;
+    assert_eq!(client.query("SELECT s FROM t WHERE id = 2").await[0], "6");
+    // Definitions change under the plan.
+    client.query("ALTER TABLE t DROP COLUMN s, ADD COLUMN s text DEFAULT 'new'").await;
+    assert_eq!(client.query("SELECT s FROM t WHERE id = 2").await[0], "new");
+    client.query("DROP TABLE t").await;
+    assert!(client.query("SELECT s FROM t WHERE id = 2").await[0].starts_with("ERROR 42P01"));
+}
