@@ -1,4 +1,4 @@
-//! Operations per second by MongoDB's Rust driver with its defaults: single documents, and YCSB's core workloads
+//! Operations per second by MongoDB's Rust driver with its defaults and up to 64 connections: single documents, and YCSB's core workloads
 //! (Cooper et al., SoCC 2010).
 //!
 //! `MONGO_URL=mongodb://127.0.0.1:27017/ figures SECONDS DOCUMENTS`: each row runs so many seconds by 1 and by 32 workers, YCSB
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt as _;
 use mongodb::bson::{Document, doc};
+use mongodb::options::ClientOptions;
 use mongodb::{Client, Collection};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -30,22 +31,33 @@ enum Operation {
 }
 use Operation::{Insert, Modify, Read, Replace, Scan, Update};
 
-/// A row: the percentages of its operations, and whether new documents are read more often than old ones.
-struct Row(&'static str, &'static [(u32, Operation)], bool);
+/// Which documents are met.
+#[derive(Clone, Copy)]
+enum Keys {
+    Uniform,
+    /// Some more often than others, scattered over the collection.
+    Zipfian,
+    /// New ones more often than old ones.
+    Latest,
+}
+use Keys::{Latest, Uniform, Zipfian};
+
+/// A row: the percentages of its operations, and their documents.
+struct Row(&'static str, &'static [(u32, Operation)], Keys);
 
 const SINGLE: &[Row] = &[
-    Row("insert_one", &[(100, Insert)], false),
-    Row("find_one", &[(100, Read)], false),
-    Row("replace_one", &[(100, Replace)], false),
+    Row("insert_one", &[(100, Insert)], Uniform),
+    Row("find_one", &[(100, Read)], Uniform),
+    Row("replace_one", &[(100, Replace)], Uniform),
 ];
 /// In the order that YCSB advises.
 const YCSB: &[Row] = &[
-    Row("ycsb_a", &[(50, Read), (50, Update)], false),
-    Row("ycsb_b", &[(95, Read), (5, Update)], false),
-    Row("ycsb_c", &[(100, Read)], false),
-    Row("ycsb_f", &[(50, Read), (50, Modify)], false),
-    Row("ycsb_d", &[(95, Read), (5, Insert)], true),
-    Row("ycsb_e", &[(95, Scan), (5, Insert)], false),
+    Row("ycsb_a", &[(50, Read), (50, Update)], Zipfian),
+    Row("ycsb_b", &[(95, Read), (5, Update)], Zipfian),
+    Row("ycsb_c", &[(100, Read)], Zipfian),
+    Row("ycsb_f", &[(50, Read), (50, Modify)], Zipfian),
+    Row("ycsb_d", &[(95, Read), (5, Insert)], Latest),
+    Row("ycsb_e", &[(95, Scan), (5, Insert)], Zipfian),
 ];
 
 /// Documents whose `_id` are 1, 2, …
@@ -69,16 +81,15 @@ impl Documents {
     async fn run(
         &self,
         operation: Operation,
-        latest: bool,
+        keys: Keys,
         random: &mut SmallRng,
     ) -> mongodb::error::Result<()> {
         let rank = self.zipf.sample(random) as i64;
-        let newest = self.newest.load(Ordering::Relaxed);
-        // Scattered over the collection, as YCSB does it.
-        let id = if latest {
-            newest - rank + 1
-        } else {
-            rank.wrapping_mul(0x9E37_79B9).rem_euclid(newest.max(1)) + 1
+        let newest = self.newest.load(Ordering::Relaxed).max(1);
+        let id = match keys {
+            Uniform => random.random_range(1..=newest),
+            Zipfian => rank.wrapping_mul(0x9E37_79B9).rem_euclid(newest) + 1,
+            Latest => newest - rank + 1,
         };
         let value: i64 = random.random();
         match operation {
@@ -155,7 +166,9 @@ async fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let seconds = arguments.get(1).ok_or("figures SECONDS DOCUMENTS")?.parse()?;
     let count = arguments.get(2).ok_or("figures SECONDS DOCUMENTS")?.parse()?;
-    let client = Client::with_uri_str(std::env::var("MONGO_URL")?).await?;
+    let mut options = ClientOptions::parse(std::env::var("MONGO_URL")?).await?;
+    options.max_pool_size = Some(64);
+    let client = Client::with_options(options)?;
     for workers in [1, 32] {
         let documents = Arc::new(Documents::load(&client, &format!("single{workers}"), 0).await?);
         for row in SINGLE {
