@@ -16,6 +16,7 @@ use crate::function_more::{json_of, quoted};
 use crate::plan::Order;
 use crate::spread::{Pair, PairSums, Spread, Sums, carried};
 use crate::types::{is_integer, is_numeric, rank, shown};
+use crate::zone::Zone;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -359,16 +360,21 @@ impl Aggregate {
                 budget.take(value_bytes(&value))?;
                 list.push(value.into_owned());
             }
+            // Moments come as JSON, see the binder.
             State::Json(parts) => {
                 let part = match (self.kind, &value) {
                     (Kind::JsonObjectAgg, Value::Text(key)) => {
-                        format!("{} : {}", quoted(key), json_of(&second()?.unwrap_or(Value::Null)))
+                        format!(
+                            "{} : {}",
+                            quoted(key),
+                            json_of(&second()?.unwrap_or(Value::Null), &Zone::UTC)
+                        )
                     }
                     (Kind::JsonObjectAgg, _) => {
                         let message = "field name must not be null";
                         return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
                     }
-                    _ => json_of(&value),
+                    _ => json_of(&value, &Zone::UTC),
                 };
                 budget.take(part.len() + 24)?;
                 parts.push(part);

@@ -6,10 +6,13 @@
 //! ```
 //! A session alone hears nobody: these statements are 0A000 until somebody says, with [`Session::announces`], that he carries them.
 
-use ropewalk::tables::{Type, Value};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ropewalk::tables::{Array, Scalar, Type, Value};
 use sqlparser::ast;
 
-use crate::bind::Binder;
+use crate::bind::{Binder, Typed};
 use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, Expr};
@@ -48,6 +51,8 @@ pub(crate) struct Announcements {
     /// Of the open transaction, each with the number of savepoints before it.
     waiting: Vec<(usize, Announcement)>,
     committed: Vec<Announcement>,
+    /// Channels that the session hears.
+    heard: Arc<BTreeSet<String>>,
 }
 
 impl Announcements {
@@ -88,6 +93,11 @@ impl Announcements {
     /// What a transaction said that has committed.
     pub(crate) fn commit(&mut self, said: Vec<(usize, Announcement)>) {
         self.committed.extend(said.into_iter().map(|(_, announcement)| announcement));
+    }
+
+    /// The channels that the session hears.
+    pub(crate) fn heard(&self) -> Arc<BTreeSet<String>> {
+        self.heard.clone()
     }
 
     /// DISCARD ALL hears nothing any longer.
@@ -157,6 +167,20 @@ fn notification(channel: String, payload: String) -> Result<Announcement> {
     Ok(Announcement::Notify { channel, payload })
 }
 
+impl Planner<'_> {
+    /// The array whose elements `pg_listening_channels()` answers, if the call is one; the plan is good for one run then.
+    pub(crate) fn listening(&mut self, name: &str, arguments: usize) -> Result<Option<Typed>> {
+        if (name, arguments) != ("pg_listening_channels", 0) {
+            return Ok(None);
+        }
+        self.is_fleeting = true;
+        let channels = self.standing.heard.iter().map(|channel| Value::text(channel.clone()));
+        let array = Array::new(Scalar::Text, channels.collect::<Vec<_>>());
+        let array = array.map_err(|_| crate::expr::bug("names that make no array"))?;
+        Ok(Some(Typed::new(Expr::Const(Value::Array(array)), Type::TEXT.array())))
+    }
+}
+
 impl Session {
     /// Says that somebody carries what this session announces, and asks for it with [`Session::announced`] after each statement.
     pub fn announces(&mut self) {
@@ -166,6 +190,19 @@ impl Session {
     /// What was announced by what has committed, in order. Where a commit is still awaited it counts only once that is done.
     pub fn announced(&mut self) -> Vec<Announcement> {
         std::mem::take(&mut self.announcements_mut().committed)
+    }
+
+    /// Notes what was announced and has come true, for `pg_listening_channels`.
+    pub fn is_heard(&mut self, announced: &[Announcement]) {
+        for announcement in announced {
+            let heard = &mut self.announcements_mut().heard;
+            match announcement {
+                Announcement::Listen(channel) => drop(Arc::make_mut(heard).insert(channel.clone())),
+                Announcement::Unlisten(None) => *heard = Arc::default(),
+                Announcement::Unlisten(Some(channel)) => drop(Arc::make_mut(heard).remove(channel)),
+                Announcement::Notify { .. } => {}
+            }
+        }
     }
 
     pub(crate) fn say(&mut self, announcement: Announcement) -> Result<()> {

@@ -9,14 +9,15 @@ use sqlparser::ast::BinaryOperator;
 
 use crate::aggregate::Aggregate;
 use crate::arith::Compare;
-use crate::cast::{Strength, allowed};
+use crate::cast::{Strength, allowed, cast_in};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::function::{Function, element_of};
 use crate::plan::Planner;
 use crate::scope::{Scope, folded, no_operator, unknown_column};
-use crate::text::from_text;
+use crate::text::from_text_in;
 use crate::types::{self, common, is_numeric, shown, type_name};
+use crate::zone::Zone;
 
 /// Deepest nesting of an expression.
 const DEPTH_MAX: usize = 200;
@@ -81,6 +82,11 @@ impl<'b, 'a> Binder<'b, 'a> {
         self
     }
 
+    /// The session's time zone, in which constants are read.
+    pub(crate) fn zone(&self) -> &Zone {
+        &self.planner.standing.settings.zone
+    }
+
     /// Binds an expression.
     ///
     /// # Errors
@@ -127,7 +133,7 @@ impl<'b, 'a> Binder<'b, 'a> {
     pub(crate) fn settle(&mut self, bound: Typed, ty: Type, strength: Strength) -> Result<Expr> {
         let Typed { expr, ty: found } = bound;
         match (found, expr) {
-            (None, Expr::Const(Value::Text(text))) => Ok(Expr::Const(from_text(&text, ty)?)),
+            (None, Expr::Const(Value::Text(text))) => Ok(Expr::Const(from_text_in(&text, ty, self.zone())?)),
             (None, Expr::Param(index)) => {
                 let settled = self.planner.params.settle(index, ty);
                 self.settle(Typed::new(Expr::Param(index), settled), ty, strength)
@@ -137,7 +143,7 @@ impl<'b, 'a> Binder<'b, 'a> {
             (Some(found), expr) if allowed(found, ty, strength) => Ok(match expr {
                 // Widened here, so that it is not for every row.
                 Expr::Const(value) if strength == Strength::Implicit => {
-                    Expr::Const(crate::cast::cast(value, ty)?.into_owned())
+                    Expr::Const(cast_in(value, ty, self.zone())?.into_owned())
                 }
                 expr => Expr::Cast(Box::new(expr), ty),
             }),

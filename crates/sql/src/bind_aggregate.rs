@@ -1,6 +1,6 @@
 //! Calls of aggregates: they go to a list of their own and leave their number in the expression.
 
-use ropewalk::tables::Type;
+use ropewalk::tables::{Scalar, Type};
 use sqlparser::ast;
 
 use crate::aggregate::{self, Aggregate};
@@ -9,6 +9,7 @@ use crate::bind_jsonb::as_jsonb;
 use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
+use crate::function::Function;
 
 impl Binder<'_, '_> {
     /// Binds the call of an aggregate.
@@ -92,8 +93,19 @@ impl Binder<'_, '_> {
             .zip(&resolved.arguments)
             .map(|(argument, ty)| self.settle(argument, *ty, strength))
             .collect();
-        let types = types.iter().zip(&resolved.arguments).map(|(found, ty)| found.unwrap_or(*ty)).collect();
-        let arguments = settled?;
+        let mut types: Vec<Type> =
+            types.iter().zip(&resolved.arguments).map(|(found, ty)| found.unwrap_or(*ty)).collect();
+        let mut arguments = settled?;
+        if matches!(resolved.kind, aggregate::Kind::JsonAgg | aggregate::Kind::JsonObjectAgg) {
+            // What a moment is as JSON depends on the session's zone.
+            let last = arguments.last_mut().zip(types.last_mut());
+            if let Some((argument, ty)) = last
+                && matches!(ty, Type::Scalar(Scalar::Timestamptz) | Type::Array(Scalar::Timestamptz))
+            {
+                *argument = Expr::Call(Function::ToJson, vec![argument.clone()]);
+                *ty = Type::JSON;
+            }
+        }
         if distinct && order.iter().any(|order| !arguments.contains(&order.expr)) {
             let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
             return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));

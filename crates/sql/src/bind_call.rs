@@ -93,6 +93,8 @@ impl Binder<'_, '_> {
                 return Ok(Typed::new(Expr::Case(whens, Some(Box::new(left))), ty));
             }
             ("current_date", []) => return Ok(Typed::new(Expr::Cast(now(), Type::DATE), Type::DATE)),
+            // PostgreSQL's has an offset behind it; there is no type for that.
+            ("current_time", []) => return Ok(Typed::new(Expr::Cast(now(), Type::TIME), Type::TIME)),
             ("localtimestamp", []) => {
                 return Ok(Typed::new(Expr::Cast(now(), Type::TIMESTAMP), Type::TIMESTAMP));
             }
@@ -100,6 +102,10 @@ impl Binder<'_, '_> {
             ("version", []) => {
                 let version = concat!("PostgreSQL 15.0 (Ropewalk ", env!("CARGO_PKG_VERSION"), ")");
                 return Ok(Typed::new(Expr::Const(Value::text(version)), Type::TEXT));
+            }
+            ("pg_backend_pid", []) => {
+                let number = self.planner.standing.settings.number;
+                return Ok(Typed::new(Expr::Const(Value::Int4(number)), Type::INT4));
             }
             ("set_config", [_, _, _]) => return self.set_config(arguments),
             ("current_schema", []) => return Ok(Typed::new(Expr::Const(Value::text("public")), Type::TEXT)),

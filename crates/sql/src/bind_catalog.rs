@@ -13,6 +13,7 @@ use crate::expr::Expr;
 use crate::plan::SetConfig;
 use crate::scope::{Mark, folded, parts};
 use crate::types::{is_integer, shown};
+use crate::zone::Zone;
 
 impl Binder<'_, '_> {
     /// A call of a function over the catalog.
@@ -149,25 +150,27 @@ impl Binder<'_, '_> {
         self.bind(inner)
     }
 
-    /// `AT TIME ZONE`, with the one zone there is.
+    /// `AT TIME ZONE`: what the clock of a zone shows at a moment, and the moment at which it shows something.
     pub(crate) fn at_time_zone(&mut self, timestamp: &ast::Expr, time_zone: &ast::Expr) -> Result<Typed> {
-        let zone = match time_zone {
-            ast::Expr::Value(value) => match &value.value {
-                ast::Value::SingleQuotedString(zone) => zone.to_ascii_lowercase(),
-                _ => String::new(),
-            },
-            _ => String::new(),
-        };
-        if !matches!(zone.as_str(), "utc" | "gmt" | "z" | "etc/utc") {
-            return Err(SqlError::unsupported("a time zone but UTC", "convert times in the application"));
-        }
         let bound = self.bind(timestamp)?;
-        let (from, to) = match bound.ty {
-            Some(Type::TIMESTAMP) => (Type::TIMESTAMP, Type::TIMESTAMPTZ),
-            _ => (Type::TIMESTAMPTZ, Type::TIMESTAMP),
+        let zone = match self.plain_offset(time_zone)? {
+            Some(zone) => Typed::new(Expr::Const(Value::text(zone.name().to_owned())), Type::TEXT),
+            None => self.bind(time_zone)?,
         };
-        let inner = self.settle(bound, from, Strength::Implicit)?;
-        Ok(Typed::new(Expr::Cast(Box::new(inner), to), to))
+        self.call("timezone", vec![zone, bound])
+    }
+
+    /// The zone of an offset that is written as an interval.
+    fn plain_offset(&mut self, expr: &ast::Expr) -> Result<Option<Zone>> {
+        if matches!(expr, ast::Expr::Value(_)) {
+            return Ok(None);
+        }
+        let Some(interval) = self.plain_interval(expr)? else { return Ok(None) };
+        let seconds = i32::try_from(interval.micros / 1_000_000).ok();
+        let zone = seconds.filter(|_| interval.months == 0 && interval.days == 0).and_then(Zone::of_offset);
+        zone.map(Some).ok_or_else(|| {
+            SqlError::new(state::INVALID_PARAMETER_VALUE, "an interval that is no offset of a time zone")
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, Expr};
 use crate::interrupt::Interrupt;
 use crate::sequences::{Asks, SequenceCall, meant};
+use crate::zone::Zone;
 
 impl Binder<'_, '_> {
     /// The call, if it is one of a sequence.
@@ -78,7 +79,8 @@ impl Binder<'_, '_> {
         let (expr, _) = self.bind_closed(inner)?;
         let env = self.planner.access.database().engine().env().clone();
         let never = Interrupt::never();
-        let cx = Context { params: &[], answers: &[], now: 0, env: &env, interrupt: &never };
+        let cx =
+            Context { params: &[], answers: &[], now: 0, env: &env, zone: &Zone::UTC, interrupt: &never };
         expr.constant(&cx).map_err(|_| {
             SqlError::unsupported("a sequence whose name is not known before", "write its name as a constant")
         })

@@ -9,6 +9,7 @@ use crate::datetime::DAY;
 use crate::error::{Result, SqlError, state};
 use crate::text;
 use crate::types::{common, is_integer, rank, same, type_name};
+use crate::zone::Zone;
 
 /// How much a cast may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,8 +99,13 @@ fn to_integer(value: &Value<'_>, ty: Type) -> Result<i64> {
     rounded.ok_or_else(|| overflow(ty))
 }
 
-/// Casts a value; the binder has checked that there is such a cast.
+/// Casts a value; the binder has checked that there is such a cast. Not for moments: see [`cast_in`].
 pub(crate) fn cast(value: Value<'_>, ty: Type) -> Result<Value<'_>> {
+    cast_in(value, ty, &Zone::UTC)
+}
+
+/// Casts a value; between moments and what a clock shows, it is the clock of `zone`.
+pub(crate) fn cast_in<'v>(value: Value<'v>, ty: Type, zone: &Zone) -> Result<Value<'v>> {
     let Some(found) = value.value_type() else { return Ok(Value::Null) };
     if found == ty {
         return Ok(value);
@@ -109,14 +115,14 @@ pub(crate) fn cast(value: Value<'_>, ty: Type) -> Result<Value<'_>> {
             Value::Json(text) | Value::Jsonb(text) => Value::Text(text),
             // As a cast a bool is a word, as a column of a result a letter.
             Value::Bool(v) => Value::text(if v { "true" } else { "false" }),
-            other => Value::text(text::to_text(&other).unwrap_or_default()),
+            other => Value::text(text::to_text_in(&other, zone).unwrap_or_default()),
         });
     }
     if let Value::Text(text) = &value {
-        return text::from_text(text, ty);
+        return text::from_text_in(text, ty, zone);
     }
     let scalar = match (ty, value) {
-        (Type::Array(element), Value::Array(array)) => return cast_array(&array, element),
+        (Type::Array(element), Value::Array(array)) => return cast_array(&array, element, zone),
         (Type::Array(_), _) => return Err(impossible(found, ty)),
         (Type::Scalar(scalar), value) => (scalar, value),
     };
@@ -144,15 +150,15 @@ pub(crate) fn cast(value: Value<'_>, ty: Type) -> Result<Value<'_>> {
             value.assign(ty).map_err(|_| overflow(ty))?
         }
         (Scalar::Timestamp, Value::Date(days)) => Value::Timestamp(midnight(days)?),
-        (Scalar::Timestamptz, Value::Date(days)) => Value::Timestamptz(midnight(days)?),
-        (Scalar::Timestamptz, Value::Timestamp(micros)) => Value::Timestamptz(micros),
-        (Scalar::Timestamp, Value::Timestamptz(micros)) => Value::Timestamp(micros),
-        (Scalar::Date, Value::Timestamp(micros) | Value::Timestamptz(micros)) => Value::Date(match micros {
+        (Scalar::Timestamptz, Value::Date(days)) => Value::Timestamptz(zone.moment(midnight(days)?)),
+        (Scalar::Timestamptz, Value::Timestamp(micros)) => Value::Timestamptz(zone.moment(micros)),
+        (_, Value::Timestamptz(micros)) => return cast(Value::Timestamp(zone.local(micros)), ty),
+        (Scalar::Date, Value::Timestamp(micros)) => Value::Date(match micros {
             i64::MAX => i32::MAX,
             i64::MIN => i32::MIN,
             micros => i32::try_from(micros.div_euclid(DAY)).map_err(|_| overflow(ty))?,
         }),
-        (Scalar::Time, Value::Timestamp(micros) | Value::Timestamptz(micros)) => {
+        (Scalar::Time, Value::Timestamp(micros)) => {
             if matches!(micros, i64::MAX | i64::MIN) {
                 Value::Null
             } else {
@@ -171,12 +177,12 @@ fn midnight(days: i32) -> Result<i64> {
     }
 }
 
-fn cast_array(array: &Array<'_>, element: Scalar) -> Result<Value<'static>> {
+fn cast_array(array: &Array<'_>, element: Scalar, zone: &Zone) -> Result<Value<'static>> {
     let target = Type::Scalar(element);
     let mut items = Vec::new();
     for item in array.iter() {
         let item = item.map_err(|e| SqlError::new(state::DATA_CORRUPTED, e.to_string()))?;
-        items.push(cast(item, target)?.into_owned());
+        items.push(cast_in(item, target, zone)?.into_owned());
     }
     Array::new(element, items).map(Value::Array).map_err(|_| overflow(target))
 }

@@ -6,6 +6,7 @@ use crate::binary::put_sized;
 use crate::copy::{CopyStatement, Format, Header};
 use crate::error::Result;
 use crate::text;
+use crate::zone::Zone;
 
 pub(crate) struct Writer {
     format: Format,
@@ -16,12 +17,14 @@ pub(crate) struct Writer {
     escape: u8,
     quoted: Vec<bool>,
     columns: Vec<String>,
+    /// Moments are shown as its clock does.
+    zone: Zone,
     /// The text of one value.
     one: String,
 }
 
 impl Writer {
-    pub(crate) fn new(copy: &CopyStatement, columns: Vec<String>) -> Result<Self> {
+    pub(crate) fn new(copy: &CopyStatement, columns: Vec<String>, zone: Zone) -> Result<Self> {
         Ok(Self {
             format: copy.format,
             header: copy.header != Header::None,
@@ -31,6 +34,7 @@ impl Writer {
             escape: copy.escape(),
             quoted: copy.force_quote.among(&columns)?,
             columns,
+            zone,
             one: String::new(),
         })
     }
@@ -68,7 +72,7 @@ impl Writer {
             }
             let mut one = std::mem::take(&mut self.one);
             one.clear();
-            text::push(value, &mut one);
+            text::push(value, &self.zone, &mut one);
             if self.format == Format::Csv {
                 let forced = self.quoted.get(place).copied().unwrap_or(false);
                 self.csv(&one, forced, row.len(), out);

@@ -29,8 +29,9 @@ use crate::plan::{Planner, ResultColumn, Select};
 use crate::prepared::{Outcome, Plan, Prepared};
 use crate::query::{self, WholeQuery};
 use crate::session::Session;
-use crate::text::from_text;
+use crate::text::from_text_in;
 use crate::utility::Utility;
+use crate::zone::Zone;
 
 /// Rows that are inserted at a time.
 const BATCH: usize = 512;
@@ -70,6 +71,7 @@ pub(crate) struct Target {
 pub struct CopyIn {
     target: Target,
     is_binary: bool,
+    zone: Zone,
     reader: Reader,
     record: Record,
     types: Vec<Type>,
@@ -195,6 +197,7 @@ impl Session {
         self.may_run(prepared)?;
         let copy = statement_of(prepared)?;
         let memory_bytes_max = self.settings().memory_bytes_max;
+        let zone = self.settings().zone.clone();
         let mut own = if self.transaction().is_none() {
             Some(self.database().begin_with(self.settings().isolation))
         } else {
@@ -213,6 +216,7 @@ impl Session {
         let refers = |key: &ropewalk::tables::ForeignKey| key.parent() == target.schema.id();
         Ok(CopyIn {
             is_binary: copy.format == Format::Binary,
+            zone,
             reader: Reader::new(&copy, target.names())?,
             record: Record::default(),
             types: target.types(),
@@ -323,7 +327,7 @@ impl Session {
         let (now, interrupt) = (self.now(), self.interrupt());
         let interrupt = &interrupt;
         let db = self.database().clone();
-        let snapshot = db.snapshot();
+        let (snapshot, zone) = (db.snapshot(), &self.settings().zone.clone());
         let mut access = match self.transaction() {
             Some(transaction) => Access::Transaction(&db, transaction),
             None => Access::Snapshot(&db, &snapshot),
@@ -335,9 +339,10 @@ impl Session {
             Plan::Copy(CopyPlan::Whole(query)) => &query.columns,
             _ => return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "the statement is no COPY TO")),
         };
-        let cx = Context { params: &[], answers: &answers, now, env: db.engine().env(), interrupt };
+        let env = db.engine().env();
+        let cx = Context { params: &[], answers: &answers, now, env, zone, interrupt };
         let columns = columns.iter().map(|ResultColumn { name, .. }| name.clone()).collect();
-        let mut writer = Writer::new(&copy, columns)?;
+        let mut writer = Writer::new(&copy, columns, zone.clone())?;
         let mut out = Vec::with_capacity(CHUNK_BYTES + 4096);
         let mut count = 0;
         writer.begin(&mut out);
@@ -430,7 +435,7 @@ impl CopyIn {
                 Some(bytes) if self.is_binary => from_binary(bytes, *ty)?,
                 Some(bytes) => {
                     let text = std::str::from_utf8(bytes).map_err(|_| crate::binary::not_utf8())?;
-                    from_text(text, *ty)?
+                    from_text_in(text, *ty, &self.zone)?
                 }
             });
         }

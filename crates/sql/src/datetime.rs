@@ -1,7 +1,9 @@
-//! Dates and times as text, in the one form that PostgreSQL shows by default (ISO), in UTC.
+//! Dates and times as text, in the one form that PostgreSQL shows by default (ISO).
 //!
 //! A date is days, a timestamp microseconds since 1970-01-01; the least and greatest number are the infinities.
 //! The calendar is the proleptic Gregorian one. Source: H. Hinnant, "chrono-compatible low-level date algorithms".
+
+use crate::zone::{Zone, shown_offset};
 
 /// Microseconds of a day.
 pub(crate) const DAY: i64 = 86_400_000_000;
@@ -96,13 +98,39 @@ fn clock_text(text: &str) -> Result<i64, Wrong> {
     if hour > 24 || minute > 59 || all > DAY { Err(Wrong::Range) } else { Ok(all) }
 }
 
-/// The offset from UTC that ends `text`, in microseconds, and what is before it.
-fn zone_text(text: &str) -> Result<(&str, Option<i64>), Wrong> {
+/// The zone that a time names.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Named {
+    /// Ahead of UTC, in microseconds.
+    Offset(i64),
+    Zone(Zone),
+}
+
+impl Named {
+    /// The moment at which its clock shows `local`.
+    pub(crate) fn moment(&self, local: i64) -> Option<i64> {
+        match self {
+            Self::Offset(offset) => local.checked_sub(*offset),
+            Self::Zone(zone) => Some(zone.moment(local)),
+        }
+    }
+}
+
+/// The zone that ends `text`, and what is before it.
+fn zone_text(text: &str) -> Result<(&str, Option<Named>), Wrong> {
     let trimmed = text.trim_end();
     for name in ["UTC", "utc", "GMT", "Z", "z"] {
         if let Some(rest) = trimmed.strip_suffix(name) {
-            return Ok((rest.trim_end(), Some(0)));
+            return Ok((rest.trim_end(), Some(Named::Offset(0))));
         }
+    }
+    // A name stands behind the time, or behind a blank and the date.
+    let from = trimmed.find([':', ' ']).unwrap_or(trimmed.len());
+    let behind = trimmed.get(from..).unwrap_or_default();
+    if let Some(place) = behind.find(|c: char| c.is_ascii_alphabetic()) {
+        let (rest, name) = trimmed.split_at(from + place);
+        let zone = Zone::written(name).ok_or(Wrong::Form)?;
+        return Ok((rest.trim_end(), Some(Named::Zone(zone))));
     }
     // The date's own dashes lie before the time.
     let Some(colon) = trimmed.find(':') else { return Ok((trimmed, None)) };
@@ -122,7 +150,7 @@ fn zone_text(text: &str) -> Result<(&str, Option<i64>), Wrong> {
     let offset = offset * 60 * SECOND;
     let end = head.len() + clock.len();
     let rest = trimmed.get(..end).unwrap_or(trimmed).trim_end();
-    Ok((rest, Some(if zone.starts_with('-') { -offset } else { offset })))
+    Ok((rest, Some(Named::Offset(if zone.starts_with('-') { -offset } else { offset }))))
 }
 
 fn infinity(text: &str) -> Option<bool> {
@@ -154,8 +182,8 @@ pub(crate) fn parse_time(text: &str) -> Result<i64, Wrong> {
     clock_text(text.trim())
 }
 
-/// Microseconds since 1970 as written, and the offset from UTC if it names one.
-pub(crate) fn parse_timestamp(text: &str) -> Result<(i64, Option<i64>), Wrong> {
+/// Microseconds since 1970 as written, and the zone if it names one.
+pub(crate) fn parse_timestamp(text: &str) -> Result<(i64, Option<Named>), Wrong> {
     let text = text.trim();
     match infinity(text) {
         Some(true) => return Ok((i64::MAX, None)),
@@ -200,18 +228,19 @@ pub(crate) fn show_time(micros: i64) -> String {
     out
 }
 
-/// `2024-02-29 03:04:05.678`, and `+00` behind it with a zone.
-pub(crate) fn show_timestamp(micros: i64, zoned: bool) -> String {
+/// `2024-02-29 03:04:05.678`; with a zone what its clock shows at that moment, and the offset behind it.
+pub(crate) fn show_timestamp(micros: i64, zone: Option<&Zone>) -> String {
     match micros {
         i64::MAX => return "infinity".into(),
         i64::MIN => return "-infinity".into(),
         _ => {}
     }
-    let (year, month, day) = civil(micros.div_euclid(DAY));
+    let local = zone.map_or(micros, |zone| zone.local(micros));
+    let (year, month, day) = civil(local.div_euclid(DAY));
     let mut out = format!("{:04}-{month:02}-{day:02} ", if year > 0 { year } else { 1 - year });
-    push_clock(micros.rem_euclid(DAY), &mut out);
-    if zoned {
-        out += "+00";
+    push_clock(local.rem_euclid(DAY), &mut out);
+    if let Some(zone) = zone {
+        out += &if zone.is_utc() { "+00".to_owned() } else { shown_offset(zone.offset_at(micros)) };
     }
     if year <= 0 {
         out += " BC";
@@ -235,16 +264,24 @@ mod tests {
 
     #[test]
     fn text_and_back() {
-        let round = |text: &str| parse_timestamp(text).map(|(micros, _)| show_timestamp(micros, false));
+        let round = |text: &str| parse_timestamp(text).map(|(micros, _)| show_timestamp(micros, None));
         assert_eq!(round("2024-02-29 03:04:05.678900").unwrap(), "2024-02-29 03:04:05.6789");
         assert_eq!(round("1969-12-31T23:59").unwrap(), "1969-12-31 23:59:00");
         assert_eq!(round("2024-01-01").unwrap(), "2024-01-01 00:00:00");
         assert_eq!(round("2023-02-29"), Err(Wrong::Range));
         assert_eq!(round("2023-2"), Err(Wrong::Form));
         assert_eq!(round("x"), Err(Wrong::Form));
-        assert_eq!(parse_timestamp("2024-01-01 00:00:00-05").unwrap().1, Some(-18_000 * SECOND));
-        assert_eq!(parse_timestamp("2024-01-01 00:00+0530").unwrap().1, Some(19_800 * SECOND));
-        assert_eq!(parse_timestamp("2024-01-01 00:00:00Z").unwrap().1, Some(0));
+        assert_eq!(
+            parse_timestamp("2024-01-01 00:00:00-05").unwrap().1,
+            Some(Named::Offset(-18_000 * SECOND))
+        );
+        assert_eq!(parse_timestamp("2024-01-01 00:00+0530").unwrap().1, Some(Named::Offset(19_800 * SECOND)));
+        assert_eq!(parse_timestamp("2024-01-01 00:00:00Z").unwrap().1, Some(Named::Offset(0)));
+        for text in ["2024-07-01 12:00 Europe/Berlin", "2024-07-01T12:00CEST", "2024-07-01 12:00:00 +02"] {
+            let (local, zone) = parse_timestamp(text).unwrap();
+            assert_eq!(zone.unwrap().moment(local).map(|m| m.rem_euclid(DAY)), Some(DAY / 24 * 10), "{text}");
+        }
+        assert_eq!(parse_timestamp("2024-01-01 00:00 Mars"), Err(Wrong::Form));
         assert_eq!(parse_time("24:00").unwrap(), DAY);
         assert_eq!(parse_time("24:01"), Err(Wrong::Range));
         assert_eq!(show_time(parse_time("1:2:3.0000005").unwrap()), "01:02:03.000001");

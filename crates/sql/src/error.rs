@@ -48,6 +48,7 @@ pub mod state {
     pub const READ_ONLY_SQL_TRANSACTION: SqlState = SqlState("25006");
     pub const NO_ACTIVE_SQL_TRANSACTION: SqlState = SqlState("25P01");
     pub const IN_FAILED_SQL_TRANSACTION: SqlState = SqlState("25P02");
+    pub const INVALID_CURSOR_NAME: SqlState = SqlState("34000");
     pub const INVALID_SQL_STATEMENT_NAME: SqlState = SqlState("26000");
     pub const DEPENDENT_OBJECTS_STILL_EXIST: SqlState = SqlState("2BP01");
     pub const INVALID_SAVEPOINT: SqlState = SqlState("3B001");
@@ -81,6 +82,7 @@ pub mod state {
     pub const OUT_OF_MEMORY: SqlState = SqlState("53200");
     pub const PROGRAM_LIMIT_EXCEEDED: SqlState = SqlState("54000");
     pub const STATEMENT_TOO_COMPLEX: SqlState = SqlState("54001");
+    pub const DUPLICATE_CURSOR: SqlState = SqlState("42P03");
     pub const OBJECT_NOT_IN_PREREQUISITE_STATE: SqlState = SqlState("55000");
     pub const LOCK_NOT_AVAILABLE: SqlState = SqlState("55P03");
     pub const QUERY_CANCELED: SqlState = SqlState("57014");

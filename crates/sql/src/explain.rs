@@ -28,6 +28,7 @@ pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {
         | Plan::Append(_)
         | Plan::Notify(_)
         | Plan::Copy(_)
+        | Plan::Declare(_)
         | Plan::Other => lines.push("Nothing to explain".into()),
     }
     for (number, subquery) in subqueries.iter().enumerate() {

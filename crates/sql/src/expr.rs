@@ -10,7 +10,7 @@ use ropewalk::tables::{Array, Numeric, OwnedRow, Row, Scalar, Type, Value};
 
 use crate::arith::{self, Arith, Compare};
 use crate::bind_interval::too_long;
-use crate::cast::cast;
+use crate::cast::cast_in;
 use crate::catalog::CatalogCall;
 use crate::error::{Result, SqlError, state};
 use crate::function::Function;
@@ -20,6 +20,7 @@ use crate::json;
 use crate::like::{Like, Pattern, compile};
 use crate::sequences::SequenceCall;
 use crate::small::Inner;
+use crate::zone::Zone;
 
 /// A bound expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,12 +91,14 @@ fn micros(moment: &Value<'_>) -> Option<i64> {
     }
 }
 
-fn shift(interval: Interval, moment: &Value<'_>, times: &Value<'_>) -> Result<Value<'static>> {
+fn shift(interval: Interval, moment: &Value<'_>, times: &Value<'_>, zone: &Zone) -> Result<Value<'static>> {
     let (Some(at), Value::Float8(times)) = (micros(moment), times) else { return Ok(Value::Null) };
     let interval = interval.times(*times).ok_or_else(too_long)?;
     let range = || SqlError::new(state::DATETIME_FIELD_OVERFLOW, "timestamp out of range");
-    let at = interval.after(at).ok_or_else(range)?;
-    Ok(if matches!(moment, Value::Timestamp(_)) { Value::Timestamp(at) } else { Value::Timestamptz(at) })
+    Ok(match moment {
+        Value::Timestamp(_) => Value::Timestamp(interval.after(at).ok_or_else(range)?),
+        _ => Value::Timestamptz(interval.after_in(at, zone).ok_or_else(range)?),
+    })
 }
 
 /// What a row is read from.
@@ -164,6 +167,8 @@ pub(crate) struct Context<'a> {
     /// Of the transaction, microseconds since 1970 UTC.
     pub(crate) now: i64,
     pub(crate) env: &'a Env,
+    /// Of the session.
+    pub(crate) zone: &'a Zone,
     pub(crate) interrupt: &'a Interrupt,
 }
 
@@ -285,7 +290,7 @@ impl Expr {
                 Some(Answer::Scalar(value)) => value.borrowed(),
                 _ => return Err(bug("a subquery without a value")),
             },
-            Self::Cast(inner, ty) => return cast(inner.eval(cx, input)?, *ty),
+            Self::Cast(inner, ty) => return cast_in(inner.eval(cx, input)?, *ty, cx.zone),
             Self::Not(inner) => from_truth(truth(&inner.eval(cx, input)?).map(|t| !t)),
             Self::And(parts) => return junction(parts, false, cx, input),
             Self::Or(parts) => return junction(parts, true, cx, input),
@@ -394,7 +399,7 @@ impl Expr {
             }
             Self::Shift(interval, moment, times) => {
                 let (moment, times) = (moment.eval(cx, input)?, times.eval(cx, input)?);
-                return shift(*interval, &moment, &times);
+                return shift(*interval, &moment, &times, cx.zone);
             }
             Self::Since(left, right) => {
                 let (left, right) = (left.eval(cx, input)?, right.eval(cx, input)?);

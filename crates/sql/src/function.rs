@@ -14,6 +14,7 @@ use crate::expr::{Context, Expr, Input, bug};
 use crate::json;
 use crate::like::compile;
 use crate::types::{common, is_integer, is_numeric, rank};
+use crate::zone::Zone;
 
 /// Bytes that `repeat`, `lpad` and `rpad` may make.
 const TEXT_BYTES_MAX: usize = 16 << 20;
@@ -23,15 +24,20 @@ macro_rules! functions {
         /// A function, named after what it does.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Function { $($name),* }
+
+        impl Function {
+            #[cfg(test)]
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name),*];
+        }
     };
 }
 
 functions! {
     ArrayAppend, ArrayCat, ArrayContained, ArrayContains, ArrayLower, ArrayNdims, ArrayOverlaps, ArrayPosition, ArrayPrepend,
-    ArrayRemove, ArrayToString, ArrayUpper, BackendPid, Cbrt, ClockTimestamp, Decode, Div, Encode, Format, JsonBuildArray,
+    ArrayRemove, ArrayToString, ArrayUpper, Cbrt, ClockTimestamp, Decode, Div, Encode, Format, JsonBuildArray,
     JsonBuildObject, JsonPath, JsonPathText, NumNulls, QuoteIdent, QuoteLiteral, QuoteNullable, RegexpMatch, RegexpSplit,
     SizePretty, StringToArray, ToChar, ToHex, ToJson, Translate,
-    Abs, ArrayLength, Ascii, Ceil, Chr, Concat, ConcatWs, DatePart, DateTrunc, Exp, Floor, Greatest, Initcap,
+    Abs, ArrayLength, Ascii, Ceil, Chr, Concat, ConcatWs, DatePart, DateTrunc, Exp, Floor, Greatest, InZone, Initcap,
     JsonArrayLength, JsonTypeof, JsonbConcat, JsonbContained, JsonbContains, JsonbDelete, JsonbDeleteAll, JsonbDeleteAt,
     JsonbDeletePath, JsonbExists, JsonbExistsAll, JsonbExistsAny, JsonbInsert, JsonbPretty, JsonbSet, JsonbStripNulls, Least, Left, Length, Ln, Log, Lower, Lpad, Ltrim, MakeDate, Mod, NewUuid, Now, OctetLength, Pi,
     Power, Random, RegexpReplace, Repeat, Replace, Reverse, Right, Round, Rpad, Rtrim, Sign, Sleep, SplitPart, Sqrt, StartsWith,
@@ -133,6 +139,14 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
             matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ).then_some(())?;
             many(F::DateTrunc, &[TEXT, ty], ty)
         }
+        ("date_trunc", 3) => many(F::DateTrunc, &[TEXT, Type::TIMESTAMPTZ, TEXT], Type::TIMESTAMPTZ),
+        ("timezone", 2) => match types.get(1).copied().flatten() {
+            Some(Type::TIMESTAMP) => many(F::InZone, &[TEXT, Type::TIMESTAMP], Type::TIMESTAMPTZ),
+            None | Some(Type::TIMESTAMPTZ | Type::DATE) => {
+                many(F::InZone, &[TEXT, Type::TIMESTAMPTZ], Type::TIMESTAMP)
+            }
+            Some(_) => None,
+        },
         ("date_part" | "extract", 2) => {
             let ty = types.get(1).copied().flatten().unwrap_or(Type::TIMESTAMP);
             matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::DATE | Type::TIME).then_some(())?;
@@ -274,9 +288,7 @@ fn moment(value: &Value<'_>) -> (i64, i64) {
     match value {
         Value::Date(days) => (i64::from(*days), 0),
         Value::Time(micros) => (0, *micros),
-        Value::Timestamp(micros) | Value::Timestamptz(micros) => {
-            (micros.div_euclid(DAY), micros.rem_euclid(DAY))
-        }
+        Value::Timestamp(micros) => (micros.div_euclid(DAY), micros.rem_euclid(DAY)),
         _ => (0, 0),
     }
 }
@@ -288,8 +300,26 @@ pub(crate) fn iso_week(days: i64) -> (i64, i64) {
     (year, (thursday - datetime::days(year, 1, 1)) / 7 + 1)
 }
 
+/// The zone of this name.
+pub(crate) fn zone_named(name: &str) -> Result<Zone> {
+    Zone::named(name).ok_or_else(|| {
+        let cut: String = name.chars().take(64).collect();
+        SqlError::new(state::INVALID_PARAMETER_VALUE, format!("time zone \"{cut}\" not recognized"))
+    })
+}
+
 /// `extract(field from value)`, in microseconds of the field where it has fractions.
-fn date_part(field: &str, value: &Value<'_>) -> Result<Numeric> {
+fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Numeric> {
+    if let Value::Timestamptz(at) = value {
+        let offset = i64::from(zone.offset_at(*at));
+        return match field {
+            "timezone" => Ok(offset.into()),
+            "timezone_hour" => Ok((offset / 3600).into()),
+            "timezone_minute" => Ok((offset / 60 % 60).into()),
+            "epoch" => Ok(Numeric::new(i128::from(*at), 6).unwrap_or(Numeric::NAN)),
+            _ => date_part(field, &Value::Timestamp(zone.local(*at)), zone),
+        };
+    }
     let (days, micros) = moment(value);
     let (year, month, day) = datetime::civil(days);
     let whole = |number: i64| Numeric::from(number);
@@ -377,6 +407,27 @@ fn sleep(seconds: f64, cx: &Context<'_>) -> Result<Value<'static>> {
 }
 
 impl Function {
+    /// True for those that only operators and words of the grammar call.
+    #[cfg(test)]
+    pub(crate) fn is_of_operators(self) -> bool {
+        use Function as F;
+        matches!(
+            self,
+            F::ArrayContained
+                | F::ArrayContains
+                | F::ArrayOverlaps
+                | F::Greatest
+                | F::JsonbConcat
+                | F::JsonbContained
+                | F::JsonbContains
+                | F::JsonbDelete
+                | F::JsonbDeleteAll
+                | F::JsonbDeleteAt
+                | F::JsonbDeletePath
+                | F::Least
+        )
+    }
+
     pub(crate) fn is_volatile(self) -> bool {
         matches!(self, Self::NewUuid | Self::Random | Self::Sleep | Self::ClockTimestamp)
     }
@@ -396,7 +447,7 @@ impl Function {
             for argument in arguments {
                 values.push(argument.eval(cx, input)?);
             }
-            return self.more(&values, cx.env);
+            return self.more(&values, cx);
         }
         for argument in arguments {
             let value = argument.eval(cx, input)?;
@@ -413,7 +464,7 @@ impl Function {
             [seconds] if self == Self::Sleep => sleep(to_f64(seconds).unwrap_or_default(), cx)?,
             [first, rest @ ..] => match first {
                 _ if self.takes_nulls() => self.of_many(&values)?,
-                Value::Text(_) | Value::Json(_) => self.of_text(text(first), rest)?,
+                Value::Text(_) | Value::Json(_) => self.of_text(text(first), rest, cx.zone)?,
                 _ => self.of_others(first, rest)?,
             },
         };
@@ -453,7 +504,7 @@ impl Function {
         })
     }
 
-    fn of_text(self, subject: &str, rest: &[Value<'_>]) -> Result<Value<'static>> {
+    fn of_text(self, subject: &str, rest: &[Value<'_>], zone: &Zone) -> Result<Value<'static>> {
         let second = rest.first().map(text).unwrap_or_default();
         let trimmed: Vec<char> = if rest.is_empty() { vec![' '] } else { second.chars().collect() };
         let count = integer(rest.first());
@@ -554,17 +605,35 @@ impl Function {
                 Value::Int4(subject.chars().next().map_or(0, |c| i32::try_from(u32::from(c)).unwrap_or(0)))
             }
             Self::DatePart => match rest.first() {
-                Some(value) => Value::Numeric(date_part(&subject.to_ascii_lowercase(), value)?),
+                Some(value) => Value::Numeric(date_part(&subject.to_ascii_lowercase(), value, zone)?),
                 None => Value::Null,
             },
             Self::DateTrunc => {
                 let field = subject.to_ascii_lowercase();
                 match rest.first() {
                     Some(Value::Timestamp(micros)) => Value::Timestamp(date_trunc(&field, *micros)?),
-                    Some(Value::Timestamptz(micros)) => Value::Timestamptz(date_trunc(&field, *micros)?),
+                    Some(Value::Timestamptz(micros)) => {
+                        let named = rest.get(1).map(|name| zone_named(text(name))).transpose()?;
+                        let zone = named.as_ref().unwrap_or(zone);
+                        // What is no date is cut off the moment itself: an hour that comes twice stays what it is.
+                        let is_clock = matches!(
+                            field.as_str(),
+                            "microseconds" | "milliseconds" | "second" | "minute" | "hour"
+                        );
+                        let local = date_trunc(&field, zone.local(*micros))?;
+                        Value::Timestamptz(match is_clock {
+                            true => micros.saturating_sub(zone.local(*micros).saturating_sub(local)),
+                            false => zone.moment(local),
+                        })
+                    }
                     _ => Value::Null,
                 }
             }
+            Self::InZone => match rest.first() {
+                Some(Value::Timestamptz(micros)) => Value::Timestamp(zone_named(subject)?.local(*micros)),
+                Some(Value::Timestamp(micros)) => Value::Timestamptz(zone_named(subject)?.moment(*micros)),
+                _ => Value::Null,
+            },
             Self::JsonArrayLength => int4(json::array_length(subject).ok_or_else(|| {
                 SqlError::new(state::INVALID_PARAMETER_VALUE, "cannot get array length of a non-array")
             })?),

@@ -4,12 +4,14 @@ use ropewalk::tables::{Array, Scalar, Type, Value};
 
 use crate::arith::{not_distinct, order};
 use crate::error::{Result, SqlError, state};
-use crate::expr::bug;
+use crate::expr::{Context, bug};
 use crate::function::{Function, Resolved};
 use crate::json;
 use crate::like::compile;
-use crate::text::{from_text, to_text};
+use crate::text::{from_text, to_text, to_text_in};
+use crate::to_char::to_char;
 use crate::types::common;
+use crate::zone::Zone;
 
 fn damaged(error: impl std::fmt::Display) -> SqlError {
     SqlError::new(state::DATA_CORRUPTED, error.to_string())
@@ -130,14 +132,13 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         ("div", 2) => resolved(F::Div, vec![Type::NUMERIC; 2], Type::NUMERIC),
         ("cbrt", 1) => resolved(F::Cbrt, vec![Type::FLOAT8], Type::FLOAT8),
         ("pg_size_pretty", 1) => resolved(F::SizePretty, vec![Type::INT8], TEXT),
-        ("pg_backend_pid", 0) => resolved(F::BackendPid, Vec::new(), Type::INT4),
         _ => None,
     }
 }
 
-/// A value as JSON: numbers and truths as such, JSON as it is, arrays as arrays, everything else as text.
-pub(crate) fn json_of(value: &Value<'_>) -> String {
-    let plain = || to_text(value).unwrap_or_default();
+/// A value as JSON, moments as the zone's clock shows them: numbers and truths as such, JSON as it is, arrays as arrays, everything else as text.
+pub(crate) fn json_of(value: &Value<'_>, zone: &Zone) -> String {
+    let plain = || to_text_in(value, zone).unwrap_or_default();
     match value {
         Value::Null => "null".into(),
         Value::Bool(truth) => truth.to_string(),
@@ -147,11 +148,15 @@ pub(crate) fn json_of(value: &Value<'_>) -> String {
         Value::Numeric(number) if !number.is_nan() => plain(),
         Value::Json(document) | Value::Jsonb(document) => document.to_string(),
         Value::Array(array) => {
-            format!("[{}]", array.iter().flatten().map(|item| json_of(&item)).collect::<Vec<_>>().join(","))
+            let items = array.iter().flatten().map(|item| json_of(&item, zone)).collect::<Vec<_>>();
+            format!("[{}]", items.join(","))
         }
         Value::Timestamp(_) | Value::Timestamptz(_) => {
-            let zoned = plain().replacen(' ', "T", 1);
-            quoted(&if zoned.ends_with("+00") { format!("{zoned}:00") } else { zoned })
+            // ISO 8601 as JavaScript knows it has minutes in every offset.
+            let shown = plain().replacen(' ', "T", 1);
+            let hours_alone = shown.len().checked_sub(3).and_then(|place| shown.get(place..));
+            let is_short = hours_alone.is_some_and(|end| end.starts_with(['+', '-']) && shown.contains('T'));
+            quoted(&if is_short { format!("{shown}:00") } else { shown })
         }
         _ => quoted(&plain()),
     }
@@ -309,7 +314,6 @@ impl Function {
                 | F::ArrayRemove
                 | F::ArrayToString
                 | F::ArrayUpper
-                | F::BackendPid
                 | F::Cbrt
                 | F::ClockTimestamp
                 | F::Decode
@@ -335,8 +339,9 @@ impl Function {
         )
     }
 
-    pub(crate) fn more(self, values: &[Value<'_>], env: &ropewalk::Env) -> Result<Value<'static>> {
+    pub(crate) fn more(self, values: &[Value<'_>], cx: &Context<'_>) -> Result<Value<'static>> {
         use Function as F;
+        let zone = cx.zone;
         let first = values.first();
         let second = values.get(1);
         let invalid = |message: &str| SqlError::new(state::INVALID_PARAMETER_VALUE, message.to_owned());
@@ -423,7 +428,7 @@ impl Function {
                     return Ok(Value::Null);
                 }
                 let instead = values.get(2).and_then(to_text);
-                let shown = |item: &Value<'_>| to_text(item).or_else(|| instead.clone());
+                let shown = |item: &Value<'_>| to_text_in(item, zone).or_else(|| instead.clone());
                 let parts: Vec<String> = list(first)?.iter().filter_map(shown).collect();
                 Value::text(parts.join(text(second)))
             }
@@ -504,23 +509,25 @@ impl Function {
                     None => Value::Null,
                 }
             }
-            F::ToJson => Value::json(first.map_or_else(|| "null".into(), json_of)),
+            F::ToJson => Value::json(first.map_or_else(|| "null".into(), |value| json_of(value, zone))),
             F::JsonBuildArray => {
-                Value::json(format!("[{}]", values.iter().map(json_of).collect::<Vec<_>>().join(", ")))
+                let items = values.iter().map(|value| json_of(value, zone)).collect::<Vec<_>>();
+                Value::json(format!("[{}]", items.join(", ")))
             }
             F::JsonBuildObject => {
                 let mut members = Vec::new();
                 for pair in values.chunks(2) {
                     let [key, value] = pair else { return Err(bug("a key without a value")) };
-                    let key = to_text(key).ok_or_else(|| invalid("argument 1: key must not be null"))?;
-                    members.push(format!("{} : {}", quoted(&key), json_of(value)));
+                    let key =
+                        to_text_in(key, zone).ok_or_else(|| invalid("argument 1: key must not be null"))?;
+                    members.push(format!("{} : {}", quoted(&key), json_of(value, zone)));
                 }
                 Value::json(format!("{{{}}}", members.join(", ")))
             }
             F::NumNulls => Value::Int4(
                 i32::try_from(values.iter().filter(|value| value.is_null()).count()).unwrap_or(i32::MAX),
             ),
-            F::ClockTimestamp => Value::Timestamptz(env.clock.wall_micros()),
+            F::ClockTimestamp => Value::Timestamptz(cx.env.clock.wall_micros()),
             F::Div => match (first, second) {
                 (Some(Value::Numeric(a)), Some(Value::Numeric(b))) => {
                     let quotient = crate::arith::arithmetic(
@@ -534,18 +541,12 @@ impl Function {
                 _ => Value::Null,
             },
             F::ToChar => match first {
-                Some(Value::Timestamp(micros)) => {
-                    Value::text(crate::to_char::to_char(*micros, false, text(second))?)
-                }
-                Some(Value::Timestamptz(micros)) => {
-                    Value::text(crate::to_char::to_char(*micros, true, text(second))?)
-                }
+                Some(Value::Timestamp(micros)) => Value::text(to_char(*micros, None, text(second))?),
+                Some(Value::Timestamptz(micros)) => Value::text(to_char(*micros, Some(zone), text(second))?),
                 _ => Value::Null,
             },
             F::Cbrt => Value::Float8(first.and_then(crate::cast::to_f64).unwrap_or(f64::NAN).cbrt()),
             F::SizePretty => Value::text(pretty(first.and_then(Value::as_integer).unwrap_or_default())),
-            // Sessions are told apart by the server; embedded there is one.
-            F::BackendPid => Value::Int4(1),
             _ => return Err(bug("a function of another module")),
         })
     }

@@ -4,6 +4,7 @@
 //! is no column of this type.
 
 use crate::datetime::{DAY, civil, days, days_in_month};
+use crate::zone::Zone;
 
 /// A length of time, of three parts that do not turn into each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -132,6 +133,15 @@ impl Interval {
         }
         date = date.checked_add(self.days.into())?;
         date.checked_mul(DAY)?.checked_add(clock)?.checked_add(self.micros)
+    }
+
+    /// The moment that is later by this, where months and days are those of the zone's calendar.
+    pub(crate) fn after_in(self, micros: i64, zone: &Zone) -> Option<i64> {
+        if zone.is_utc() || self.months == 0 && self.days == 0 {
+            return self.after(micros);
+        }
+        let dates = Self { micros: 0, ..self };
+        Self { months: 0, days: 0, ..self }.after(zone.moment(dates.after(zone.local(micros))?))
     }
 
     /// Its length where days have 24 hours and months 30 days, in microseconds: what comparisons go by.

@@ -32,7 +32,7 @@
 //! Read `session`, then `plan`, `path` and `exec`; `bind` and `expr` for expressions. What is not served answers 0A000 with a
 //! hint.
 //!
-//! Not here: sockets and the wire format of PostgreSQL, time zones but UTC, collations (text is ordered by its bytes).
+//! Not here: sockets and the wire format of PostgreSQL, collations (text is ordered by its bytes).
 #![deny(missing_docs)]
 
 mod access;
@@ -58,6 +58,8 @@ mod copy;
 mod copy_read;
 mod copy_write;
 mod copying;
+mod cursor;
+mod cursor_words;
 mod datetime;
 mod ddl;
 mod error;
@@ -86,6 +88,7 @@ mod session_set;
 mod session_transaction;
 mod settings;
 mod small;
+mod spool;
 mod spread;
 mod submit;
 mod text;
@@ -95,6 +98,7 @@ mod utility;
 mod views;
 mod waiting;
 mod write;
+mod zone;
 
 pub use announce::Announcement;
 pub use binary::{from_binary, put_binary};
@@ -108,6 +112,7 @@ pub use query::{column_bytes, limit_columns};
 pub use session::{Session, Status};
 pub use settings::Settings;
 pub use submit::{Progress, Script, Submitted};
-pub use text::{from_text, to_text};
+pub use text::{from_text, from_text_in, to_text, to_text_in};
 pub use types::{oid, type_name};
 pub use waiting::RowWait;
+pub use zone::Zone;

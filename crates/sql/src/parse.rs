@@ -135,6 +135,31 @@ fn plain_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     out
 }
 
+/// Without ONLY before the name of a table: no table here has others that inherit from it.
+fn without_only(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let word = |token: &Token| match token {
+        Token::Word(word) if word.quote_style.is_none() => Some(word.value.to_ascii_uppercase()),
+        _ => None,
+    };
+    let is_only = |token: &TokenWithSpan| word(&token.token).is_some_and(|word| word == "ONLY");
+    if !tokens.iter().any(is_only) {
+        return tokens;
+    }
+    let mut out = Vec::with_capacity(tokens.len());
+    let mut before = None;
+    for token in tokens {
+        let names_table = matches!(before.as_deref(), Some("FROM" | "JOIN" | "UPDATE"));
+        if is_only(&token) && names_table {
+            continue;
+        }
+        if !matches!(token.token, Token::Whitespace(_)) {
+            before = word(&token.token);
+        }
+        out.push(token);
+    }
+    out
+}
+
 /// The statements of a text.
 ///
 /// # Errors
@@ -160,7 +185,7 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
         if part.iter().all(|token| matches!(token.token, Token::Whitespace(_))) {
             continue;
         }
-        let part = utility::identity_in_order(plain_operators(part));
+        let part = utility::identity_in_order(plain_operators(without_only(part)));
         let part = crate::locking::plain_strengths(part);
         if let Some(utility) = utility::parse(&part)? {
             statements.push(Statement::Utility(utility));

@@ -12,9 +12,10 @@ use sqlparser::ast;
 use crate::access::Access;
 use crate::announce::NotifyCall;
 use crate::budget::Budget;
-use crate::cast::{Strength, allowed, cast};
+use crate::cast::{Strength, allowed, cast_in};
 use crate::catalog;
 use crate::copying::CopyPlan;
+use crate::cursor::Declare;
 use crate::error::{Result, SqlError, state};
 use crate::exec::{self, Record};
 use crate::explain;
@@ -27,10 +28,11 @@ use crate::plan::{Planner, ResultColumn, Select, SetConfig, Standing, Subquery};
 use crate::query::{self, Append, Finder, Keyed, Merge, WholeQuery};
 use crate::scope::Params;
 use crate::small::Node;
-use crate::text::from_text;
+use crate::text::from_text_in;
 use crate::types::type_name;
 use crate::utility::Utility;
 use crate::write::{Delete, Insert, Returning, Source, Update};
+use crate::zone::Zone;
 
 /// Rows that an INSERT writes in a fraction of a millisecond.
 const BRIEF_ROWS_MAX: usize = 16;
@@ -46,13 +48,15 @@ pub struct Outcome {
     pub columns: Option<Arc<[ResultColumn]>>,
     /// The rows.
     pub rows: Vec<Vec<Value<'static>>>,
+    /// The rows are wanted in binary: those of a cursor that was declared so.
+    pub is_binary: bool,
     /// A warning that goes with success.
     pub notice: Option<SqlError>,
 }
 
 impl Outcome {
     pub(crate) fn of(command: &'static str) -> Self {
-        Self { command, count: None, columns: None, rows: Vec::new(), notice: None }
+        Self { command, count: None, columns: None, rows: Vec::new(), is_binary: false, notice: None }
     }
 
     /// That of DEALLOCATE, for a statement that only the caller knew.
@@ -102,6 +106,8 @@ pub(crate) enum Plan {
     Explain(Vec<String>),
     /// A query over what fits in memory.
     Small(Box<Node>),
+    /// DECLARE, and its query.
+    Declare(Box<(Declare, Prepared)>),
     /// COPY, whose bytes the session carries.
     Copy(CopyPlan),
     /// A plan that runs to say how long it takes, and its lines.
@@ -134,6 +140,8 @@ pub struct Prepared {
     /// The plan rests on the catalog, and is good for one run.
     is_fleeting: bool,
     standing: Standing,
+    /// The zone that it was planned in.
+    zone: Zone,
     /// Calls of `set_config`.
     pub(crate) sets: Vec<SetConfig>,
     /// It takes numbers from sequences, or sets them.
@@ -196,6 +204,30 @@ impl Prepared {
         access: Access<'_>,
         standing: Standing,
     ) -> Result<Self> {
+        if let Statement::Utility(Utility::Declare(declare)) = &*statement {
+            let query = Arc::new(Statement::Sql(ast::Statement::Query(declare.query.clone())));
+            let query = Self::plan(query, declared, access, standing.clone())?;
+            if !matches!(query.plan, Plan::Select(_) | Plan::Whole(_) | Plan::Small(_)) {
+                return Err(SqlError::unsupported("DECLARE CURSOR of this query", "run it by itself"));
+            }
+            return Ok(Self {
+                locking: None,
+                statement: statement.clone(),
+                declared: declared.to_vec(),
+                parameters: query.parameters.clone(),
+                columns: None,
+                whole: None,
+                subqueries: Vec::new(),
+                rests_on: Vec::new(),
+                point: None,
+                is_fleeting: query.is_fleeting,
+                zone: standing.settings.zone.clone(),
+                standing,
+                sets: query.sets.clone(),
+                draws: query.draws,
+                plan: Plan::Declare(Box::new((declare.clone(), query))),
+            });
+        }
         let db = access.database().clone();
         let mut planner = Planner::beside(access, Params::declared(declared), standing);
         let (plan, columns) = Self::plan_one(&statement, &mut planner)?;
@@ -227,6 +259,7 @@ impl Prepared {
             rests_on,
             point,
             is_fleeting: is_fleeting || catalog.is_some(),
+            zone: standing.settings.zone.clone(),
             standing,
             sets,
             draws,
@@ -247,6 +280,11 @@ impl Prepared {
             }
             Statement::Utility(Utility::Merge(merge)) => {
                 Ok((Plan::Merge(Box::new(planner.merge(merge)?)), None))
+            }
+            Statement::Utility(Utility::Fetch(fetch)) if !fetch.moves => {
+                planner.is_fleeting = true;
+                let shape = planner.standing.cursors.get(&fetch.name);
+                Ok((Plan::Other, shape.map(|shape| shape.columns.clone())))
             }
             Statement::Utility(_) => Ok((Plan::Other, None)),
         }
@@ -392,6 +430,9 @@ impl Prepared {
 
     /// How the session stands by now.
     pub(crate) fn stand_in(&mut self, standing: Standing) {
+        if let Plan::Declare(declared) = &mut self.plan {
+            declared.1.stand_in(standing.clone());
+        }
         self.standing = standing;
     }
 
@@ -429,6 +470,7 @@ impl Prepared {
             Plan::Update(update) => found(&update.found),
             Plan::Delete(delete) => found(&delete.found),
             Plan::Explain(_) | Plan::Append(_) | Plan::Notify(_) => true,
+            Plan::Declare(declared) => declared.1.is_brief(),
             Plan::Whole(_)
             | Plan::Small(_)
             | Plan::Keyed(_)
@@ -468,13 +510,15 @@ impl Prepared {
                 Does::Writes
             }
             (Plan::Notify(_) | Plan::Merge(_), _) => Does::Writes,
+            (Plan::Declare(declared), _) => declared.1.does(),
             (Plan::Copy(CopyPlan::Out(_) | CopyPlan::Whole(_)), _) => Does::Reads,
             (Plan::Copy(CopyPlan::In(_)), _) => Does::Writes,
-            // What is left of our own: VACUUM, ANALYZE, LOCK TABLE for reading, SHOW ALL.
+            // What a cursor answers was asked for by its DECLARE; what is left of our own: VACUUM, ANALYZE, LOCK TABLE for reading, SHOW ALL.
             (Plan::Other, None) => match &*self.statement {
                 Statement::Utility(Utility::Sequence(_) | Utility::Comment { .. } | Utility::Identity(_)) => {
                     Does::Defines
                 }
+                Statement::Utility(Utility::Fetch(_)) => Does::Controls,
                 _ => Does::Reads,
             },
             (Plan::Other, Some(statement)) => match statement {
@@ -537,6 +581,7 @@ impl Prepared {
             | Plan::Small(_)
             | Plan::Explain(_)
             | Plan::Analyze(..)
+            | Plan::Declare(_)
             | Plan::Other => self.draws,
         }
     }
@@ -551,13 +596,14 @@ impl Prepared {
             );
             return Err(SqlError::new(state::UNDEFINED_PARAMETER, message));
         }
-        given.iter().zip(&self.parameters).map(|(value, ty)| parameter(value, *ty)).collect()
+        let zone = &self.standing.settings.zone;
+        given.iter().zip(&self.parameters).map(|(value, ty)| parameter(value, *ty, zone)).collect()
     }
 
     /// Plans anew when a definition changed.
     pub(crate) fn renew(&mut self, access: Access<'_>) -> Result<()> {
         let mut access = access;
-        if self.is_fleeting {
+        if self.is_fleeting || !self.is_of_zone(&self.standing.settings.zone) {
             *self = Self::plan(self.statement.clone(), &self.declared, access, self.standing.clone())?;
             return Ok(());
         }
@@ -575,10 +621,16 @@ impl Prepared {
         Ok(())
     }
 
+    /// True when constants were read as the clock of this zone shows them.
+    pub(crate) fn is_of_zone(&self, zone: &Zone) -> bool {
+        self.zone == *zone
+    }
+
     fn is_current(&self, db: &Database, snapshot: &Snapshot) -> bool {
-        self.rests_on.iter().all(|(table, version)| {
-            db.tables().schema(snapshot.engine(), table).is_ok_and(|schema| schema.version() == *version)
-        })
+        self.is_of_zone(&self.standing.settings.zone)
+            && self.rests_on.iter().all(|(table, version)| {
+                db.tables().schema(snapshot.engine(), table).is_ok_and(|schema| schema.version() == *version)
+            })
     }
 
     /// The answer of a look-up by key at a snapshot; `None` when the statement is none, or its plan is old.
@@ -638,7 +690,8 @@ impl Prepared {
         interrupt: &Interrupt,
     ) -> Result<Vec<Answer>> {
         let env = access.database().engine().env().clone();
-        let cx = Context { params: &[], answers: &[], now, env: &env, interrupt };
+        let zone = &self.standing.settings.zone;
+        let cx = Context { params: &[], answers: &[], now, env: &env, zone, interrupt };
         exec::answers(&self.subqueries, access, &cx, budget)
     }
 
@@ -661,6 +714,34 @@ impl Prepared {
         }
         let count = Some(rows.len() as u64);
         Ok(Outcome { count, columns, rows, ..Outcome::of("SELECT") })
+    }
+
+    /// Runs a query; every row goes to `sink`. Its definitions were looked at with [`Prepared::renew`].
+    pub(crate) fn stream(
+        &self,
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+        sink: &mut dyn FnMut(Record) -> Result<bool>,
+    ) -> Result<()> {
+        let whole = match (&self.plan, &self.whole) {
+            (Plan::Whole(query), _) => Some(query),
+            (Plan::Select(select), Some(query)) if is_large(select, &self.subqueries, access)? => Some(query),
+            _ => None,
+        };
+        if let Some(query) = whole {
+            return query.run(&self.parameters, access, cx, budget, sink).map(drop);
+        }
+        if let Plan::Select(select) = &self.plan {
+            let answers = exec::answers(&self.subqueries, access, cx, budget)?;
+            return exec::run(select, access, &Context { answers: &answers, ..*cx }, budget, sink);
+        }
+        for row in self.run(access, cx, budget)?.rows {
+            if !sink(row)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Runs the plan. Its definitions were looked at with [`Prepared::renew`].
@@ -722,7 +803,7 @@ impl Prepared {
                     SqlError::new(state::FEATURE_NOT_SUPPORTED, "COPY needs somebody to carry its bytes");
                 return Err(error.hint("call Session::copy_in or copy_out, or use psql"));
             }
-            Plan::Other | Plan::Notify(_) => {
+            Plan::Other | Plan::Notify(_) | Plan::Declare(_) => {
                 return Err(crate::expr::bug("a statement that the session runs"));
             }
         };
@@ -796,13 +877,13 @@ impl Point {
 }
 
 /// A parameter as the type that the statement has for it.
-pub(crate) fn parameter(value: &Value<'_>, ty: Type) -> Result<Value<'static>> {
+fn parameter(value: &Value<'_>, ty: Type, zone: &Zone) -> Result<Value<'static>> {
     match (value, value.value_type()) {
         (_, None) => Ok(Value::Null),
         (value, Some(found)) if found == ty => Ok(value.clone().into_owned()),
-        (Value::Text(text), _) => from_text(text, ty),
+        (Value::Text(text), _) => from_text_in(text, ty, zone),
         (value, Some(found)) if allowed(found, ty, Strength::Assignment) => {
-            Ok(cast(value.borrowed(), ty)?.into_owned())
+            Ok(cast_in(value.borrowed(), ty, zone)?.into_owned())
         }
         (_, Some(found)) => {
             let message =

@@ -17,6 +17,7 @@ use sqlparser::ast;
 use crate::access::Access;
 use crate::announce::Announcements;
 use crate::budget::Budget;
+use crate::cursor::Cursors;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::interrupt::{Canceller, Interrupt};
@@ -55,6 +56,7 @@ pub struct Session {
     pub(crate) announcements: Announcements,
     /// What sequences gave it.
     pub(crate) given: crate::sequences::Given,
+    pub(crate) cursors: Cursors,
     /// Commits are handed over, into `pending`, instead of waited for.
     pub(crate) submits: bool,
     pub(crate) pending: Option<PendingCommit>,
@@ -84,6 +86,7 @@ impl Session {
             canceller: Canceller::default(),
             announcements: Announcements::default(),
             given: crate::sequences::Given::default(),
+            cursors: Cursors::default(),
             submits: false,
             pending: None,
             waits: None,
@@ -217,7 +220,7 @@ impl Session {
         if self.has_failed && !ends_or_returns(&prepared.statement) {
             return Err(failed());
         }
-        if prepared.is_fleeting() {
+        if prepared.is_fleeting() || !prepared.is_of_zone(&self.settings.zone) {
             prepared.stand_in(self.standing());
         }
         match &mut self.open {
@@ -230,9 +233,15 @@ impl Session {
     }
 
     /// What plans may ask about.
-    fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> Standing {
         let created = self.open.as_ref().map_or_else(Vec::new, |open| open.created.clone());
-        Standing { settings: self.settings.clone(), created, given: self.given.clone() }
+        Standing {
+            settings: self.settings.clone(),
+            created,
+            given: self.given.clone(),
+            cursors: self.cursors.shapes.clone(),
+            heard: self.announcements.heard(),
+        }
     }
 
     /// Notes that an error makes an open transaction fail.
@@ -255,12 +264,13 @@ impl Session {
         if self.has_failed && !ends_or_returns(&prepared.statement) {
             return Err(failed());
         }
-        if prepared.is_fleeting() {
+        if prepared.is_fleeting() || !prepared.is_of_zone(&self.settings.zone) {
             prepared.stand_in(self.standing());
         }
         self.set_configs(prepared, params)?;
         let outcome = match (&prepared.plan, self.open.is_some()) {
             (Plan::Notify(_), _) => self.notify(prepared, params),
+            (Plan::Declare(_), _) => self.declare(prepared, params),
             (Plan::Other, _) => self.other(&prepared.statement.clone(), params),
             _ if self.is_waiting_kind(prepared) => self.run_waiting(prepared, params),
             (_, true) => self.run_inside(prepared, params),
@@ -286,7 +296,8 @@ impl Session {
         let bound = prepared.bound(params)?;
         let interrupt = &self.interrupt();
         let env = self.db.engine().env();
-        let cx = Context { params: &bound, answers: &[], now: self.now(), env, interrupt };
+        let zone = &self.settings.zone;
+        let cx = Context { params: &bound, answers: &[], now: self.now(), env, zone, interrupt };
         let Plan::Notify(call) = &prepared.plan else { return Err(crate::expr::bug("no call of pg_notify")) };
         let said = call.said(&cx)?;
         self.say(said)?;
@@ -299,7 +310,8 @@ impl Session {
         let snapshot = self.db.snapshot();
         let interrupt = &self.interrupt();
         let bound = prepared.bound(params)?;
-        let cx = Context { params: &bound, answers: &[], now: env.clock.wall_micros(), env, interrupt };
+        let (now, zone) = (env.clock.wall_micros(), &self.settings.zone);
+        let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt };
         if let Some(outcome) = prepared.point(&self.db, &snapshot, &cx)? {
             return Ok(outcome);
         }
@@ -314,12 +326,14 @@ impl Session {
     fn run_alone(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
         let Settings { isolation, durability, memory_bytes_max, attempts, .. } = *self.settings;
         let interrupt = &self.interrupt();
+        let zone = &self.settings.zone.clone();
         self.alone(isolation, durability, attempts, |db, transaction| {
             let env = db.engine().env();
             transaction.begin_statement();
             prepared.renew(Access::Transaction(db, transaction))?;
             let bound = prepared.bound(params)?;
-            let cx = Context { params: &bound, answers: &[], now: env.clock.wall_micros(), env, interrupt };
+            let now = env.clock.wall_micros();
+            let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt };
             let budget = Budget::new(memory_bytes_max);
             prepared.run(&mut Access::Transaction(db, transaction), &cx, &budget)
         })
@@ -372,7 +386,8 @@ impl Session {
         open.transaction.begin_statement();
         prepared.renew(Access::Transaction(&self.db, &mut open.transaction))?;
         let bound = prepared.bound(params)?;
-        let cx = Context { params: &bound, answers: &[], now: open.now, env, interrupt };
+        let zone = &self.settings.zone;
+        let cx = Context { params: &bound, answers: &[], now: open.now, env, zone, interrupt };
         let budget = Budget::new(self.settings.memory_bytes_max);
         let outcome = prepared.run(&mut Access::Transaction(&self.db, &mut open.transaction), &cx, &budget);
         let seq = open.transaction.rests_on();

@@ -129,8 +129,17 @@ impl Session {
                 }
                 Ok(Outcome::of("DEALLOCATE"))
             }
-            // There are no cursors but the portals of the protocol.
-            S::Close { cursor: ast::CloseCursor::All } => Ok(Outcome::of("CLOSE CURSOR ALL")),
+            S::Close { cursor: ast::CloseCursor::All } => {
+                self.cursors.close_all();
+                Ok(Outcome::of("CLOSE CURSOR ALL"))
+            }
+            S::Close { cursor: ast::CloseCursor::Specific { name } } => {
+                let name = folded(name);
+                match self.close_cursor(&name) {
+                    true => Ok(Outcome::of("CLOSE CURSOR")),
+                    false => Err(crate::cursor::unknown(&name)),
+                }
+            }
             S::Discard { object_type: ast::DiscardObject::SEQUENCES } => {
                 self.given.forget();
                 Ok(Outcome::of("DISCARD SEQUENCES"))
@@ -141,6 +150,7 @@ impl Session {
                 self.settings = Arc::new(self.settings.fresh());
                 self.announcements.leave();
                 self.given.forget();
+                self.cursors.close_all();
                 Ok(Outcome::of("DISCARD ALL"))
             }
             _ => self.define(whole),
@@ -150,7 +160,10 @@ impl Session {
     /// Statements that we read ourselves.
     fn utility(&mut self, utility: &Utility) -> Result<Outcome> {
         match utility {
-            Utility::Copy(_) | Utility::Merge(_) => Err(crate::expr::bug("a statement without its plan")),
+            Utility::Fetch(fetch) => self.fetch(fetch),
+            Utility::Copy(_) | Utility::Merge(_) | Utility::Declare(_) => {
+                Err(crate::expr::bug("a statement without its plan"))
+            }
             Utility::Vacuum { command, tables } => {
                 if *command == "VACUUM" && self.open.as_ref().is_some_and(|open| !open.is_implicit) {
                     let message = "VACUUM cannot run inside a transaction block";
@@ -199,13 +212,16 @@ impl Session {
             let db = self.db.clone();
             let snapshot = db.snapshot();
             let access = Access::Snapshot(&db, &snapshot);
-            let mut planner = crate::plan::Planner::new(access, crate::scope::Params::default());
+            let standing = self.standing();
+            let mut planner = crate::plan::Planner::beside(access, crate::scope::Params::default(), standing);
             let scope = crate::scope::Scope::default();
             let (expr, _) =
                 crate::bind::Binder::new(&mut planner, &scope, "EXECUTE").bind_closed(parameter)?;
             let env = db.engine().env();
             let interrupt = &self.interrupt();
-            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
+            let zone = &self.settings.zone;
+            let now = env.clock.wall_micros();
+            let cx = Context { params: &[], answers: &[], now, env, zone, interrupt };
             values.push(expr.constant(&cx)?);
         }
         let Some((name, mut prepared)) = self.named.remove_entry(name) else { return Err(no_prepared(name)) };
@@ -228,25 +244,29 @@ impl Session {
                 return Err(read_only(statement));
             }
             let env = self.db.engine().env();
-            let cx = Context { params: &[], answers: &[], now: open.now, env, interrupt };
+            let zone = &self.settings.zone;
+            let cx = Context { params: &[], answers: &[], now: open.now, env, zone, interrupt };
             let (transaction, created) = (&mut open.transaction, &mut open.created);
             transaction.begin_statement();
             let mut ddl = Ddl { db: &self.db, transaction, cx, created, notice: None };
             return ddl.run(statement)?.ok_or_else(|| unsupported(statement));
         }
         let Settings { durability, attempts, .. } = *self.settings;
+        let zone = &self.settings.zone.clone();
         if let Statement::Sql(ast::Statement::CreateIndex(create)) = statement
             && create.concurrently
         {
             let mut transaction = self.db.begin();
             let env = self.db.engine().env();
-            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
+            let now = env.clock.wall_micros();
+            let cx = Context { params: &[], answers: &[], now, env, zone, interrupt };
             create_index_concurrently(&self.db, &mut transaction, cx, create)?;
             return Ok(Outcome::of("CREATE INDEX"));
         }
         self.alone(Isolation::Serializable, durability, attempts, |db, transaction| {
             let env = db.engine().env();
-            let cx = Context { params: &[], answers: &[], now: env.clock.wall_micros(), env, interrupt };
+            let now = env.clock.wall_micros();
+            let cx = Context { params: &[], answers: &[], now, env, zone, interrupt };
             let mut created = Vec::new();
             let mut ddl = Ddl { db, transaction, cx, created: &mut created, notice: None };
             ddl.run(statement)?.ok_or_else(|| unsupported(statement))

@@ -7,12 +7,26 @@ use sqlparser::ast;
 
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
+use crate::interval::Interval;
 use crate::parse::{self, Statement};
 use crate::prepared::{Outcome, Prepared};
 use crate::scope::{folded, parts};
 use crate::session::{Session, unsupported};
 use crate::session_transaction::modes_of;
 use crate::settings::Settings;
+use crate::zone::Zone;
+
+/// The zone that an interval says, as it is counted to the east.
+fn offset_of(interval: &ast::Expr) -> Result<Zone> {
+    let text = interval.to_string();
+    let text = text.trim_matches('\'');
+    let seconds =
+        Interval::parse(text, None).and_then(|interval| i32::try_from(interval.micros / 1_000_000).ok());
+    seconds.and_then(Zone::of_offset).ok_or_else(|| {
+        let message = format!("invalid value for parameter \"timezone\": \"{text}\"");
+        SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+    })
+}
 
 impl Session {
     pub(crate) fn set(&mut self, set: &ast::Set) -> Result<Outcome> {
@@ -69,8 +83,15 @@ impl Session {
                 self.set_one(&name, &value, is_local)
             }
             ast::Set::SetTimeZone { local, value } => {
-                let value = value.to_string();
-                self.set_one("timezone", value.trim_matches('\''), *local)
+                let value = match value {
+                    ast::Expr::Identifier(word) if matches!(folded(word).as_str(), "local" | "default") => {
+                        self.settings.fresh().show("timezone")?
+                    }
+                    ast::Expr::Interval(interval) => offset_of(&interval.value)?.name().to_owned(),
+                    value => value.to_string(),
+                };
+                let value = value.trim_matches('\'').to_owned();
+                self.set_one("timezone", &value, *local)
             }
             ast::Set::SetNames { charset_name, collation_name: None } => {
                 self.set_one("client_encoding", &charset_name.value, false)
@@ -137,7 +158,8 @@ impl Session {
         let bound = prepared.bound(params)?;
         let env = db.engine().env();
         let interrupt = &self.interrupt();
-        let cx = Context { params: &bound, answers: &[], now: self.now(), env, interrupt };
+        let zone = &self.settings.zone.clone();
+        let cx = Context { params: &bound, answers: &[], now: self.now(), env, zone, interrupt };
         for set in &prepared.sets {
             let (name, value, local) =
                 (set.name.constant(&cx)?, set.value.constant(&cx)?, set.is_local.constant(&cx)?);

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use ropewalk::{Isolation, Transaction};
+use ropewalk::{Durability, Isolation, Transaction};
 use sqlparser::ast;
 
+use crate::announce::Announcement;
 use crate::error::{Result, SqlError, state};
 use crate::prepared::Outcome;
 use crate::session::Session;
@@ -51,6 +52,7 @@ impl Session {
     pub(crate) fn end(&mut self) -> Option<Box<Open>> {
         self.has_failed = false;
         self.announcements.take();
+        self.cursors.end(false);
         let open = self.open.take()?;
         self.settings = open.before.clone();
         Some(open)
@@ -60,20 +62,30 @@ impl Session {
         let failed = self.has_failed;
         let said = self.announcements.take();
         let durability = self.settings.durability;
-        match self.end() {
+        let mut cursors = std::mem::take(&mut self.cursors);
+        let ended = match self.end() {
             None => Ok(no_transaction("COMMIT")),
             Some(_) if failed => Ok(Outcome::of("ROLLBACK")),
-            Some(open) => {
-                let lasting = open.lasting.clone();
-                match self.submits {
-                    true => self.pending = open.transaction.submit_with(durability)?,
-                    false => drop(open.transaction.commit_with(durability)?),
-                }
-                self.announcements.commit(said);
-                self.settings = lasting;
-                Ok(Outcome::of("COMMIT"))
-            }
+            Some(open) => self.commit_open(*open, said, durability),
+        };
+        cursors.end(matches!(&ended, Ok(outcome) if outcome.command == "COMMIT"));
+        self.cursors = cursors;
+        ended
+    }
+
+    fn commit_open(
+        &mut self,
+        open: Open,
+        said: Vec<(usize, Announcement)>,
+        durability: Durability,
+    ) -> Result<Outcome> {
+        match self.submits {
+            true => self.pending = open.transaction.submit_with(durability)?,
+            false => drop(open.transaction.commit_with(durability)?),
         }
+        self.announcements.commit(said);
+        self.settings = open.lasting;
+        Ok(Outcome::of("COMMIT"))
     }
 
     pub(crate) fn inside(&mut self, what: &str) -> Result<&mut Open> {
@@ -95,6 +107,7 @@ impl Session {
         open.transaction.savepoint();
         open.savepoints.push(Some(name.to_owned()));
         self.announcements.back_to(place);
+        self.cursors.back_to(place);
         self.has_failed = false;
         Ok(Outcome::of("ROLLBACK"))
     }

@@ -8,6 +8,7 @@ use ropewalk::{Durability, Isolation};
 
 use crate::budget::MEMORY_BYTES_MAX;
 use crate::error::{Result, SqlError, state};
+use crate::zone::Zone;
 
 /// How a session runs its statements.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +33,10 @@ pub struct Settings {
     pub user: String,
     /// What it calls the database. `ropewalk`.
     pub database: String,
+    /// The session's number, as `pg_backend_pid()` tells it and servers their clients. 1.
+    pub number: i32,
+    /// How times are shown and read. UTC.
+    pub zone: Zone,
     /// Other variables that were set, by their names; best left to SET.
     pub others: BTreeMap<String, String>,
 }
@@ -49,6 +54,8 @@ impl Default for Settings {
             application_name: String::new(),
             user: "ropewalk".into(),
             database: "ropewalk".into(),
+            number: 1,
+            zone: Zone::UTC,
             others: BTreeMap::new(),
         }
     }
@@ -152,11 +159,7 @@ const VARIABLES: &[(&str, Kind, &str)] = &[
     ("statement_timeout", Own, "How long a statement may run."),
     ("synchronize_seqscans", Fixed(&["off", "false"]), "Whether scans begin where others are."),
     ("synchronous_commit", Own, "Whether a commit waits for the disk."),
-    (
-        "timezone",
-        Fixed(&["UTC", "GMT", "Etc/UTC", "Zulu", "+00", "+00:00", "0"]),
-        "The zone that times are shown in.",
-    ),
+    ("timezone", Own, "The zone that times are shown and read in."),
     ("transaction_deferrable", Fixed(&["off", "false"]), "Whether this transaction waits."),
     ("transaction_isolation", Own, "Isolation of this transaction."),
     ("transaction_read_only", Own, "Whether this transaction only reads."),
@@ -205,7 +208,8 @@ pub(crate) fn shown_name(variable: &[sqlparser::ast::Ident]) -> String {
 impl Settings {
     /// As they were before anything was set.
     pub(crate) fn fresh(&self) -> Self {
-        Self { user: self.user.clone(), database: self.database.clone(), ..Self::default() }
+        let (user, database) = (self.user.clone(), self.database.clone());
+        Self { user, database, number: self.number, ..Self::default() }
     }
 
     /// Names, values and meanings of all variables.
@@ -285,6 +289,10 @@ impl Settings {
                 Some(millis) => self.statement_millis = millis,
                 None => return refused("milliseconds, or a number with ms, s, min, h or d"),
             },
+            "timezone" => match Zone::set(value) {
+                Some(zone) => self.zone = zone,
+                None => return refused("names of the IANA database, offsets in hours to the east"),
+            },
             "work_mem" => match bytes(value) {
                 Some(bytes) => self.memory_bytes_max = bytes,
                 None => return refused("64kB to 64GB, with B, kB, MB or GB"),
@@ -320,6 +328,7 @@ impl Settings {
             (Own, "lock_timeout") => format!("{}ms", self.lock_millis),
             (Own, "statement_timeout") if self.statement_millis == 0 => "0".into(),
             (Own, "statement_timeout") => format!("{}ms", self.statement_millis),
+            (Own, "timezone") => self.zone.name().to_owned(),
             (Own, "work_mem") => match self.memory_bytes_max {
                 bytes if bytes % (1 << 20) == 0 => format!("{}MB", bytes >> 20),
                 bytes if bytes % (1 << 10) == 0 => format!("{}kB", bytes >> 10),

@@ -127,6 +127,11 @@ impl Session {
         let _: Result<()> = self.failing(Err(crate::expr::bug("an error of the caller's")));
     }
 
+    /// Gives the session the number that `pg_backend_pid()` tells.
+    pub fn set_number(&mut self, number: i32) {
+        self.settings_mut().number = number;
+    }
+
     /// Changes a setting, as SET does.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
 use crate::datetime::{self, Wrong};
 use crate::error::{Result, SqlError, state};
 use crate::types::type_name;
+use crate::zone::Zone;
 
 /// The digits that mean the same float and no other, plain or with an exponent.
 fn push_float(shortest: &str, plain_digits: i32, out: &mut String) {
@@ -54,8 +55,8 @@ fn push_f32(value: f32, out: &mut String) {
     }
 }
 
-/// Appends a value's text; nothing for NULL, which is not text.
-pub(crate) fn push(value: &Value<'_>, out: &mut String) {
+/// Appends a value's text, moments as the zone's clock shows them; nothing for NULL, which is not text.
+pub(crate) fn push(value: &Value<'_>, zone: &Zone, out: &mut String) {
     match value {
         Value::Null => {}
         Value::Bool(v) => out.push(if *v { 't' } else { 'f' }),
@@ -72,14 +73,14 @@ pub(crate) fn push(value: &Value<'_>, out: &mut String) {
         }
         Value::Date(v) => *out += &datetime::show_date(*v),
         Value::Time(v) => *out += &datetime::show_time(*v),
-        Value::Timestamp(v) => *out += &datetime::show_timestamp(*v, false),
-        Value::Timestamptz(v) => *out += &datetime::show_timestamp(*v, true),
+        Value::Timestamp(v) => *out += &datetime::show_timestamp(*v, None),
+        Value::Timestamptz(v) => *out += &datetime::show_timestamp(*v, Some(zone)),
         Value::Uuid(v) => *out += &uuid::Uuid::from_bytes(*v).to_string(),
-        Value::Array(array) => push_array(array, out),
+        Value::Array(array) => push_array(array, zone, out),
     }
 }
 
-fn push_array(array: &Array<'_>, out: &mut String) {
+fn push_array(array: &Array<'_>, zone: &Zone, out: &mut String) {
     out.push('{');
     for (place, item) in array.iter().enumerate() {
         if place > 0 {
@@ -91,7 +92,7 @@ fn push_array(array: &Array<'_>, out: &mut String) {
             continue;
         }
         let mut one = String::new();
-        push(&item, &mut one);
+        push(&item, zone, &mut one);
         let plain = !one.is_empty()
             && !one.eq_ignore_ascii_case("null")
             && !one.chars().any(|c| c.is_whitespace() || "{},\"\\".contains(c));
@@ -114,11 +115,16 @@ fn push_array(array: &Array<'_>, out: &mut String) {
 /// A value's text, as PostgreSQL's clients get it in the text format; `None` for NULL. Bools are `t` and `f`, floats as short as
 /// they can be read back, times ISO 8601 in UTC, bytes hexadecimal, arrays in braces.
 pub fn to_text(value: &Value<'_>) -> Option<String> {
+    to_text_in(value, &Zone::UTC)
+}
+
+/// As [`to_text`], moments as the zone's clock shows them, with its offset.
+pub fn to_text_in(value: &Value<'_>, zone: &Zone) -> Option<String> {
     if value.is_null() {
         return None;
     }
     let mut out = String::new();
-    push(value, &mut out);
+    push(value, zone, &mut out);
     Some(out)
 }
 
@@ -153,9 +159,17 @@ fn wrong_time(text: &str, ty: Type) -> impl FnOnce(Wrong) -> SqlError {
 /// # Errors
 /// 22P02, 22007, 22008 or 22003.
 pub fn from_text(text: &str, ty: Type) -> Result<Value<'static>> {
+    from_text_in(text, ty, &Zone::UTC)
+}
+
+/// As [`from_text`]; a moment that names no zone is what the clock of `zone` shows.
+///
+/// # Errors
+/// As [`from_text`].
+pub fn from_text_in(text: &str, ty: Type, zone: &Zone) -> Result<Value<'static>> {
     let scalar = match ty {
         Type::Scalar(scalar) => scalar,
-        Type::Array(element) => return array_from_text(text, element),
+        Type::Array(element) => return array_from_text(text, element, zone),
     };
     let trimmed = text.trim();
     Ok(match scalar {
@@ -192,9 +206,12 @@ pub fn from_text(text: &str, ty: Type) -> Result<Value<'static>> {
             Value::Timestamp(datetime::parse_timestamp(text).map_err(wrong_time(text, ty))?.0)
         }
         Scalar::Timestamptz => {
-            let (micros, offset) = datetime::parse_timestamp(text).map_err(wrong_time(text, ty))?;
-            let utc = micros.checked_sub(offset.unwrap_or_default());
-            Value::Timestamptz(utc.ok_or_else(|| wrong_time(text, ty)(Wrong::Range))?)
+            let (local, named) = datetime::parse_timestamp(text).map_err(wrong_time(text, ty))?;
+            let moment = match named.filter(|_| !matches!(local, i64::MAX | i64::MIN)) {
+                Some(named) => named.moment(local),
+                None => Some(zone.moment(local)),
+            };
+            Value::Timestamptz(moment.ok_or_else(|| wrong_time(text, ty)(Wrong::Range))?)
         }
         Scalar::Uuid => {
             let id = uuid::Uuid::try_parse(trimmed).map_err(|_| invalid(text, ty))?;
@@ -258,7 +275,7 @@ fn bytes_from_text(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn array_from_text(text: &str, element: Scalar) -> Result<Value<'static>> {
+fn array_from_text(text: &str, element: Scalar, zone: &Zone) -> Result<Value<'static>> {
     let ty = Type::Array(element);
     let malformed = || {
         SqlError::new(
@@ -301,7 +318,7 @@ fn array_from_text(text: &str, element: Scalar) -> Result<Value<'static>> {
         items.push(if !quoted && one.eq_ignore_ascii_case("null") {
             Value::Null
         } else {
-            from_text(&one, Type::Scalar(element))?
+            from_text_in(&one, Type::Scalar(element), zone)?
         });
         match chars.next() {
             Some(',') if chars.peek().is_some() => {}

@@ -5,6 +5,7 @@
 
 use crate::datetime::{self, DAY};
 use crate::error::{Result, SqlError};
+use crate::zone::{Zone, shown_offset};
 
 const MONTHS: [&str; 12] = [
     "January",
@@ -38,7 +39,8 @@ struct Moment {
     day: i64,
     days: i64,
     micros: i64,
-    is_zoned: bool,
+    /// What the zone is called, and how far it is ahead of UTC; nothing without one.
+    zone: Option<(String, String)>,
 }
 
 impl Moment {
@@ -97,26 +99,28 @@ impl Moment {
             "Q" => number((self.month + 2) / 3, 0),
             "CC" => number((self.year + 99) / 100, 2),
             "J" => number(self.days + 2_440_588, 0),
-            "TZ" => (if self.is_zoned { "UTC" } else { "" }.to_owned(), 0),
-            "tz" => (if self.is_zoned { "utc" } else { "" }.to_owned(), 0),
-            "OF" => ("+00".to_owned(), 0),
+            "TZ" => (self.zone.as_ref().map_or_else(String::new, |(name, _)| name.clone()), 0),
+            "tz" => (self.zone.as_ref().map_or_else(String::new, |(name, _)| name.to_lowercase()), 0),
+            "OF" => (self.zone.as_ref().map_or_else(|| "+00".to_owned(), |(_, offset)| offset.clone()), 0),
             _ if field.to_uppercase().starts_with("MON") => cased(name(&MONTHS, self.month - 1)),
             _ => cased(name(&DAYS, self.weekday())),
         }
     }
 }
 
-/// A time by a template. `micros` since 1970.
+/// A time by a template. `micros` since 1970; with a zone what its clock shows then.
 ///
 /// # Errors
 /// 0A000 for fields that are not served.
-pub(crate) fn to_char(micros: i64, is_zoned: bool, template: &str) -> Result<String> {
+pub(crate) fn to_char(micros: i64, zone: Option<&Zone>, template: &str) -> Result<String> {
     if matches!(micros, i64::MAX | i64::MIN) {
         return Ok(String::new());
     }
+    let shown = |zone: &Zone| (zone.abbreviation_at(micros), shown_offset(zone.offset_at(micros)));
+    let (micros, zone) = (zone.map_or(micros, |zone| zone.local(micros)), zone.map(shown));
     let days = micros.div_euclid(DAY);
     let (year, month, day) = datetime::civil(days);
-    let moment = Moment { year, month, day, days, micros: micros.rem_euclid(DAY), is_zoned };
+    let moment = Moment { year, month, day, days, micros: micros.rem_euclid(DAY), zone };
     let mut out = String::new();
     let mut rest = template;
     let mut fills = true;

@@ -152,7 +152,7 @@ fn scalar_name(scalar: Scalar) -> String {
 }
 
 /// Types by the names that PostgreSQL has for itself. Numbers of objects are bigint here, names are text.
-fn named(name: &str) -> Option<Type> {
+pub(crate) fn named(name: &str) -> Option<Type> {
     Some(match name {
         "bool" => Type::BOOL,
         "int2" => Type::INT2,
@@ -162,7 +162,9 @@ fn named(name: &str) -> Option<Type> {
         "float8" => Type::FLOAT8,
         "numeric" => Type::NUMERIC,
         "text" | "name" | "varchar" | "\"char\"" | "cstring" => Type::TEXT,
+        "bytea" => Type::BYTEA,
         "date" => Type::DATE,
+        "time" => Type::TIME,
         "timestamp" => Type::TIMESTAMP,
         "timestamptz" => Type::TIMESTAMPTZ,
         "uuid" => Type::UUID,

@@ -1,4 +1,4 @@
-//! Statements that we read ourselves, from the parser's tokens: COPY, sequences, COMMENT, VACUUM and the like, whose syntax in
+//! Statements that we read ourselves, from the parser's tokens: COPY, cursors, sequences, COMMENT, VACUUM and the like, whose syntax in
 //! PostgreSQL is another one than the parser's.
 //!
 //! A statement belongs here by its first words; everything else is the parser's.
@@ -9,6 +9,8 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::copy::{Copied, CopyStatement, Direction};
+use crate::cursor::{Declare, Fetch};
+use crate::cursor_words;
 use crate::error::{Result, SqlError, state};
 
 /// A statement of ours.
@@ -28,6 +30,8 @@ pub(crate) enum Utility {
     /// ALTER TABLE ... ALTER COLUMN ... ADD GENERATED AS IDENTITY.
     Identity(AddIdentity),
     Merge(Box<MergeStatement>),
+    Declare(Declare),
+    Fetch(Fetch),
     /// COMMENT ON; without a text it goes.
     Comment {
         on: Commented,
@@ -106,6 +110,9 @@ impl Utility {
             Self::Identity(_) => "ALTER TABLE",
             Self::Comment { .. } => "COMMENT",
             Self::Merge(_) => "MERGE",
+            Self::Declare(_) => "DECLARE CURSOR",
+            Self::Fetch(Fetch { moves: true, .. }) => "MOVE",
+            Self::Fetch(_) => "FETCH",
         }
     }
 }
@@ -130,6 +137,9 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>> {
             None => return Ok(None),
         },
         Some("merge") => merge(&mut words)?,
+        Some("declare") => cursor_words::declare(&mut words)?,
+        Some("fetch") => cursor_words::fetch(&mut words, false)?,
+        Some("move") => cursor_words::fetch(&mut words, true)?,
         Some("comment") if words.are(&["on"]) => comment(&mut words)?,
         Some("show") if words.are(&["all"]) => Utility::ShowAll,
         _ => return Ok(None),
@@ -183,7 +193,7 @@ pub(crate) struct Words<'t> {
 }
 
 impl<'t> Words<'t> {
-    fn peek(&self) -> Option<&'t Token> {
+    pub(crate) fn peek(&self) -> Option<&'t Token> {
         self.tokens.get(self.place).copied()
     }
 
@@ -200,7 +210,7 @@ impl<'t> Words<'t> {
     }
 
     /// The next token if it is a word without quotes, in lower case; what else it is stays.
-    fn word(&mut self) -> Option<String> {
+    pub(crate) fn word(&mut self) -> Option<String> {
         match self.peek() {
             Some(Token::Word(word)) if word.quote_style.is_none() => {
                 self.place += 1;
@@ -220,7 +230,7 @@ impl<'t> Words<'t> {
         all
     }
 
-    fn expect(&mut self, words: &[&str]) -> Result<()> {
+    pub(crate) fn expect(&mut self, words: &[&str]) -> Result<()> {
         if self.are(words) { Ok(()) } else { Err(self.error()) }
     }
 
@@ -235,7 +245,7 @@ impl<'t> Words<'t> {
     }
 
     /// A name, folded unless it is quoted.
-    fn ident(&mut self) -> Result<String> {
+    pub(crate) fn ident(&mut self) -> Result<String> {
         match self.peek() {
             Some(Token::Word(word)) => {
                 self.place += 1;
@@ -269,7 +279,7 @@ impl<'t> Words<'t> {
         Ok(text)
     }
 
-    fn integer(&mut self) -> Result<i64> {
+    pub(crate) fn integer(&mut self) -> Result<i64> {
         let negative = self.is(&Token::Minus);
         if !negative {
             self.is(&Token::Plus);
@@ -307,15 +317,32 @@ impl<'t> Words<'t> {
             self.place += 1;
         }
         let inner = self.tokens.get(start..self.place - 1).unwrap_or_default();
-        let tokens = inner.iter().map(|token| (*token).clone()).collect();
+        Self::parsed(inner, "COPY")
+    }
+
+    /// All that is left, as the parser's query.
+    pub(crate) fn rest_as_query(&mut self) -> Result<ast::Query> {
+        let rest = self.tokens.get(self.place..).unwrap_or_default();
+        self.place = self.tokens.len();
+        Self::parsed(rest, "DECLARE CURSOR")
+    }
+
+    /// True when one token is left.
+    pub(crate) fn is_last(&self) -> bool {
+        self.place + 1 == self.tokens.len()
+    }
+
+    fn parsed(tokens: &[&Token], command: &str) -> Result<ast::Query> {
+        let tokens = tokens.iter().map(|token| (*token).clone()).collect();
         let dialect = PostgreSqlDialect {};
         let mut parser =
             Parser::new(&dialect).with_recursion_limit(crate::parse::DEPTH_MAX).with_tokens(tokens);
         match parser.parse_statements().map_err(crate::parse::refused)?.as_mut_slice() {
             [ast::Statement::Query(query)] => Ok((**query).clone()),
-            _ => {
-                Err(SqlError::unsupported("COPY of a statement that is no query", "copy a SELECT or VALUES"))
-            }
+            _ => Err(SqlError::unsupported(
+                format!("{command} of a statement that is no query"),
+                "write a SELECT or VALUES",
+            )),
         }
     }
 

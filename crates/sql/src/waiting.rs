@@ -231,7 +231,8 @@ impl Session {
         prepared.renew(Access::Transaction(&self.db, transaction))?;
         let bound = prepared.bound(params)?;
         let env = self.db.engine().env();
-        let cx = Context { params: &bound, answers: &[], now, env, interrupt };
+        let zone = &self.settings.zone;
+        let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt };
         let budget = Budget::new(self.settings.memory_bytes_max);
         prepared.run(&mut Access::Transaction(&self.db, transaction), &cx, &budget)
     }

@@ -13,7 +13,7 @@ use sqlparser::ast;
 use crate::access::Access;
 use crate::bind::{Binder, Typed};
 use crate::budget::Budget;
-use crate::cast::{Strength, cast};
+use crate::cast::{Strength, cast_in};
 use crate::error::{Result, SqlError, state};
 use crate::exec::{Record, run};
 use crate::expr::{Context, Expr, Input, Nothing, bug};
@@ -61,6 +61,8 @@ pub(crate) struct Insert {
     /// Places of the columns that values are given for.
     pub(crate) places: Vec<usize>,
     pub(crate) source: Source,
+    /// What the last of the columns get, which are given none: the clock of the session's zone.
+    locals: Vec<Expr>,
     pub(crate) on_conflict: Option<OnConflict>,
     pub(crate) returning: Option<Returning>,
     /// Columns without a value that sequences number: place and sequence.
@@ -225,6 +227,7 @@ impl Planner<'_> {
             }
             Ok(())
         };
+        let mut locals = self.local_defaults(&schema);
         let mut width = places.len();
         let source = match insert.source.as_deref() {
             // DEFAULT VALUES
@@ -245,7 +248,10 @@ impl Planner<'_> {
                         arity(row.content.len())?;
                         width = row.content.len();
                         let given: Result<Vec<Given>> = (row.content.iter().zip(&places))
-                            .map(|(expr, place)| self.given(expr, &schema, *place, &nothing, "VALUES"))
+                            .map(|(expr, place)| match locals.iter().find(|(local, _)| local == place) {
+                                Some((_, now)) if is_default(expr) => Ok(Given::Expr(now.clone())),
+                                _ => self.given(expr, &schema, *place, &nothing, "VALUES"),
+                            })
                             .collect();
                         rows.push(given?);
                     }
@@ -292,6 +298,8 @@ impl Planner<'_> {
             },
         };
         places.truncate(width);
+        locals.retain(|(place, _)| !places.contains(place));
+        places.extend(locals.iter().map(|(place, _)| *place));
         let mut scope = Scope::default();
         scope.add_table(alias, &schema)?;
         let on_conflict = match &insert.on {
@@ -306,7 +314,22 @@ impl Planner<'_> {
             _ => Some((place, column.sequence()?)),
         });
         let (numbered, given) = (numbered.collect(), self.standing.given.clone());
-        Ok(Insert { table, schema, places, source, on_conflict, returning, numbered, given })
+        let locals = locals.into_iter().map(|(_, now)| now).collect();
+        Ok(Insert { table, schema, places, source, locals, on_conflict, returning, numbered, given })
+    }
+
+    /// Columns whose default is what the clock shows, where that is not what it shows in UTC.
+    fn local_defaults(&self, schema: &Schema) -> Vec<(usize, Expr)> {
+        if self.standing.settings.zone.is_utc() {
+            return Vec::new();
+        }
+        let shows_clock = |(place, column): (usize, &ropewalk::tables::Column)| {
+            let is_now = *column.default_value() == ropewalk::tables::DefaultValue::Now;
+            let ty = column.column_type();
+            let now = Box::new(Expr::Call(crate::function::Function::Now, Vec::new()));
+            (is_now && ty != Type::TIMESTAMPTZ).then_some((place, Expr::Cast(now, ty)))
+        };
+        schema.columns().iter().enumerate().filter_map(shows_clock).collect()
     }
 
     fn on_conflict(&mut self, on: &ast::OnConflict, schema: &Schema, scope: &Scope) -> Result<OnConflict> {
@@ -557,15 +580,22 @@ impl Insert {
             Source::Whole(..) => {}
         }
         let mut touched: Vec<Vec<Value<'static>>> = Vec::new();
+        let mut locals = Vec::with_capacity(self.locals.len());
+        for local in &self.locals {
+            locals.push(Some(local.constant(cx)?));
+        }
         if let Source::Whole(query, casts) = &self.source {
             query.run(types, access, cx, budget, &mut |row| {
                 budget.take_row(&row)?;
                 let record = row.into_iter().zip(casts).map(|(value, (ty, needs_cast))| {
-                    Ok(Some(if *needs_cast { cast(value, *ty)?.into_owned() } else { value }))
+                    Ok(Some(if *needs_cast { cast_in(value, *ty, cx.zone)?.into_owned() } else { value }))
                 });
                 records.push(record.collect::<Result<_>>()?);
                 Ok(true)
             })?;
+        }
+        if !locals.is_empty() {
+            records.iter_mut().for_each(|record| record.extend(locals.iter().cloned()));
         }
         if self.on_conflict.is_none() && self.returning.is_none() && records.len() > 1 {
             return self.insert_all(access, records);
@@ -765,10 +795,7 @@ pub(crate) fn default_value(schema: &Schema, place: usize, cx: &Context<'_>) -> 
     Ok(match column.default_value() {
         D::None => Value::Null,
         D::Value(value) => value.clone(),
-        D::Now => match column.column_type() {
-            Type::TIME => cast(Value::Timestamp(cx.now), Type::TIME)?.into_owned(),
-            ty => cast(Value::Timestamptz(cx.now), ty)?.into_owned(),
-        },
+        D::Now => cast_in(Value::Timestamptz(cx.now), column.column_type(), cx.zone)?.into_owned(),
         D::Next(_) => return Err(unsupported("SET a column TO DEFAULT that a sequence numbers")),
         D::NewUuid => Expr::Call(crate::function::Function::NewUuid, Vec::new()).constant(cx)?,
     })

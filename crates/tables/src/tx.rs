@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use ropewalk_engine::{Isolation, KeyConflict, KvTransaction, LockError, LockMode, Operation};
+use ropewalk_engine::{Isolation, KeyConflict, Keyspace, KvTransaction, LockError, LockMode, Operation};
 
 use crate::catalog::{Spaces, name_key, number, object_key, table_key};
 use crate::error::TablesError;
@@ -265,6 +265,12 @@ impl TablesRead for TablesTx<'_> {
 }
 
 impl Tables {
+    /// The object that a key of the engine belongs to: the rows of a table, or an index.
+    pub fn object_of(&self, keyspace: Keyspace, key: &[u8]) -> Option<u32> {
+        let object = key.first_chunk().filter(|_| keyspace == self.model.spaces().rows)?;
+        Some(u32::from_be_bytes(*object))
+    }
+
     /// Says in words what a conflict of the engine was about, if it was about tables.
     pub fn explain(&self, conflict: &KeyConflict) -> Option<TablesError> {
         let spaces = self.model.spaces();

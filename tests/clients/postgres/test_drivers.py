@@ -154,6 +154,60 @@ class Psycopg(unittest.TestCase):
             self.assertEqual(db.execute("SELECT count(*) FROM many").fetchone(), (4000,))
             db.execute("DROP TABLE many")
 
+    def test_cursors_of_the_server(self):
+        with self.connect() as db:
+            db.execute("CREATE TABLE many (id int PRIMARY KEY, word text)")
+            db.execute("INSERT INTO many SELECT i, 'word ' || i FROM generate_series(1, 20000) AS s(i)")
+            db.commit()
+            with db.cursor("portions") as cursor:
+                cursor.itersize = 700
+                cursor.execute("SELECT id, word FROM many WHERE id > %s ORDER BY id", [100])
+                self.assertEqual([c.name for c in cursor.description], ["id", "word"])
+                self.assertEqual(sum(number for number, _ in cursor), sum(range(101, 20001)))
+            with db.cursor("both ways", scrollable=True) as cursor:
+                cursor.execute("SELECT id FROM many ORDER BY id")
+                cursor.scroll(9999, mode="absolute")
+                self.assertEqual(cursor.fetchmany(2), [(10000,), (10001,)])
+                cursor.scroll(-3)
+                self.assertEqual(cursor.fetchone(), (9999,))
+                cursor.execute("SELECT 1")
+                self.assertEqual(cursor.fetchall(), [(1,)])
+            with db.cursor("forward", scrollable=False) as cursor:
+                cursor.execute("SELECT id FROM many ORDER BY id")
+                cursor.fetchone()
+                with self.assertRaises(errors.ObjectNotInPrerequisiteState), db.transaction():
+                    cursor.scroll(-1)
+            held = db.cursor("held", withhold=True)
+            held.execute("SELECT id FROM many ORDER BY id LIMIT 3", binary=True)
+            db.commit()
+            self.assertEqual(held.fetchall(), [(1,), (2,), (3,)])
+            held.close()
+            self.assertEqual(db.execute("SELECT count(*) FROM pg_cursors").fetchone(), (0,))
+            db.execute("DROP TABLE many")
+
+    def test_time_zones(self):
+        from zoneinfo import ZoneInfo
+
+        noon = datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.timezone.utc)
+        with self.connect(options="-c timezone=America/New_York") as db:
+            self.assertEqual(db.info.parameter_status("TimeZone"), "America/New_York")
+            for binary in (False, True):
+                (at,) = db.execute("SELECT %t::timestamptz", [noon], binary=binary).fetchone()
+                self.assertEqual((at, at.tzinfo), (noon, ZoneInfo("America/New_York")))
+            self.assertEqual(db.execute("SELECT '2024-07-01 08:00'::timestamptz").fetchone(), (noon,))
+            db.execute("SET TIME ZONE 'Asia/Tokyo'")
+            self.assertEqual(db.info.parameter_status("TimeZone"), "Asia/Tokyo")
+            query = "SELECT %t::timestamptz::text, %t::timestamptz::date, %t::timestamptz AT TIME ZONE 'UTC'"
+            found = db.execute(query, [noon] * 3, prepare=True).fetchone()
+            self.assertEqual(found, ("2024-07-01 21:00:00+09", datetime.date(2024, 7, 1), datetime.datetime(2024, 7, 1, 12)))
+            db.execute("CREATE TABLE moments (at timestamptz, local timestamp DEFAULT localtimestamp)")
+            with db.cursor().copy("COPY moments (at) FROM STDIN") as copy:
+                copy.write("2024-07-01 21:00\n")
+            with db.cursor().copy("COPY moments (at) TO STDOUT") as copy:
+                self.assertEqual(b"".join(copy), b"2024-07-01 21:00:00+09\n")
+            db.rollback()
+            self.assertEqual(db.info.parameter_status("TimeZone"), "America/New_York")
+
     def test_what_the_connection_tells(self):
         with self.connect(application_name="shop") as db:
             self.assertEqual(db.info.parameter_status("application_name"), "shop")

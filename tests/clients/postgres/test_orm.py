@@ -117,6 +117,21 @@ class SqlAlchemy(unittest.TestCase):
         with self.engine.begin() as db:
             notes.drop(db)
 
+    def test_streamed_results(self):
+        with self.engine.connect() as db:
+            db.execute(sa.text("CREATE TABLE many (id int PRIMARY KEY)"))
+            db.execute(sa.text("INSERT INTO many SELECT generate_series(1, 5000)"))
+            db.commit()
+            query = sa.text("SELECT id FROM many WHERE id > :least ORDER BY id")
+            options = {"stream_results": True, "max_row_buffer": 500}
+            rows = db.execute(query, {"least": 10}, execution_options=options)
+            self.assertEqual([len(part) for part in rows.partitions(1000)], [1000] * 4 + [990])
+            with orm.Session(self.engine) as session:
+                total = sum(session.scalars(sa.text("SELECT id FROM many")).yield_per(100))
+            self.assertEqual(total, sum(range(5001)))
+            db.execute(sa.text("DROP TABLE many"))
+            db.commit()
+
     def test_reflection(self):
         inspector = sa.inspect(self.engine)
         self.assertEqual(inspector.get_table_names(), ["authors", "books"])

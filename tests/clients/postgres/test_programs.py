@@ -179,6 +179,20 @@ class Programs(unittest.TestCase):
             said, _ = self.psql("-qAt", "-c", "INSERT INTO authors (name) VALUES ('Cy') RETURNING id; SELECT nextval('tickets')")
             self.assertEqual(said.split(), ["40", "110"])
 
+    def test_pg_dump_as_inserts(self):
+        """Rows as INSERT, which pg_dump fetches by a cursor."""
+        if shutil.which("pg_dump") is None:
+            self.skipTest("pg_dump is not installed")
+        with self.ours() as first, self.ours() as second:
+            self.at(first)
+            self.load(LOADED)
+            plain, inserts = self.dumped(), self.dumped("--inserts")
+            self.assertTrue([line for line in inserts if line.startswith("INSERT INTO public.authors VALUES")])
+            self.at(second)
+            self.load("\n".join(inserts))
+            self.assertEqual(self.dumped(), plain)
+            self.assertEqual(self.dumped("--column-inserts", "--rows-per-insert=2")[:3], plain[:3])
+
     def test_there_and_back(self):
         """Everything from us to PostgreSQL 15, and from there back to us."""
         if not cluster.is_installed():

@@ -1,11 +1,12 @@
 //! Results in the form that was asked for. NULL is empty where a form has nothing better; JSON says null.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use clap::ValueEnum;
 use comfy_table::CellAlignment;
 use ropewalk::tables::{Scalar, Type, Value};
-use ropewalk_sql::{Outcome, to_text};
+use ropewalk_sql::{Outcome, Zone, to_text, to_text_in};
 
 use crate::output::{Mode, printable, table};
 
@@ -57,11 +58,23 @@ fn is_number(ty: Type) -> bool {
     matches!(scalar, S::Int2 | S::Int4 | S::Int8 | S::Float4 | S::Float8 | S::Numeric(_))
 }
 
+/// Moments as the zone's clock shows them, as text.
+fn in_zone<'o>(rows: &'o [Row], zone: &Zone) -> Cow<'o, [Row]> {
+    if zone.is_utc() {
+        return Cow::Borrowed(rows);
+    }
+    let shown = |value: &Value<'static>| match value {
+        Value::Timestamptz(_) => to_text_in(value, zone).map_or(Value::Null, Value::text),
+        other => other.clone(),
+    };
+    Cow::Owned(rows.iter().map(|row| row.iter().map(shown).collect()).collect())
+}
+
 /// Writes the rows of a result.
-pub(crate) fn show(outcome: &Outcome, form: Form, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn show(outcome: &Outcome, form: Form, zone: &Zone, out: &mut dyn Write) -> io::Result<()> {
     let columns: Vec<(&str, Type)> =
         outcome.columns.iter().flat_map(|c| c.iter()).map(|c| (c.name.as_str(), c.ty)).collect();
-    let rows = &outcome.rows;
+    let rows = &in_zone(&outcome.rows, zone);
     match form {
         Form::Table => framed(&columns, rows, out),
         Form::Vertical => vertical(&columns, rows, out),

@@ -210,7 +210,7 @@ impl Runner {
         }
         if outcome.columns.is_some() {
             let mut out = io::BufWriter::with_capacity(PIECE_BYTES, io::stdout().lock());
-            form::show(outcome, self.form, &mut out)?;
+            form::show(outcome, self.form, &self.session.settings().zone, &mut out)?;
             out.flush()?;
         } else if self.watch.is_some() {
             eprintln!("{}", outcome.tag());

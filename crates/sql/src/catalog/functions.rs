@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ropewalk::tables::{Array, Scalar, Type, Value};
 
+use super::procs::Proc;
 use super::{Catalog, OWNER, show, text};
 use crate::error::{Result, SqlError, state};
 
@@ -14,6 +15,9 @@ macro_rules! functions {
         pub(crate) enum CatalogFunction { $($function),* }
 
         impl CatalogFunction {
+            #[cfg(test)]
+            pub(super) const NAMES: &'static [&'static str] = &[$($($name),+),*];
+
             fn named(name: &str) -> Option<Self> {
                 match name {
                     $($($name)|+ => Some(Self::$function),)*
@@ -34,6 +38,8 @@ functions! {
     CurrentUser => "current_user" | "session_user" | "user" | "current_role",
     EncodingName => "pg_encoding_to_char",
     FormatType => "format_type",
+    FunctionArguments => "pg_get_function_arguments" | "pg_get_function_identity_arguments",
+    FunctionResult => "pg_get_function_result",
     GetExpr => "pg_get_expr",
     HasPrivilege => "has_table_privilege" | "has_schema_privilege" | "has_database_privilege" | "has_column_privilege"
         | "has_any_column_privilege" | "has_sequence_privilege" | "has_function_privilege" | "has_type_privilege"
@@ -42,8 +48,7 @@ functions! {
     IsVisible => "pg_table_is_visible" | "pg_type_is_visible" | "pg_function_is_visible" | "pg_operator_is_visible"
         | "pg_collation_is_visible" | "pg_opclass_is_visible" | "pg_conversion_is_visible",
     Nothing => "pg_get_partkeydef" | "pg_get_statisticsobjdef_columns" | "pg_get_triggerdef" | "pg_get_ruledef"
-        | "pg_get_functiondef" | "pg_get_function_result" | "pg_get_function_arguments"
-        | "pg_get_function_identity_arguments" | "inet_server_addr" | "inet_client_addr"
+        | "pg_get_functiondef" | "inet_server_addr" | "inet_client_addr"
         | "inet_server_port" | "inet_client_port" | "pg_tablespace_location" | "pg_advisory_unlock_all"
         | "pg_relation_size" | "pg_table_size" | "pg_total_relation_size" | "pg_indexes_size" | "pg_database_size",
     ObjDescription => "obj_description" | "shobj_description",
@@ -129,6 +134,7 @@ impl CatalogFunction {
                 return Some((function, arguments, result));
             }
             Self::ObjDescription => (1, &[OID, WORDS], WORDS),
+            Self::FunctionArguments | Self::FunctionResult => (1, &[OID], WORDS),
             Self::RelationName | Self::RoleName | Self::SchemaName | Self::TypeName => (1, &[OID], WORDS),
             Self::RelationOid
             | Self::RelationOidOrError
@@ -179,6 +185,8 @@ impl CatalogCall {
             },
             F::EncodingName => text(if oid == 6 { "UTF8" } else { "" }),
             F::FormatType => text(show::format_type(oid, number(1))),
+            F::FunctionArguments => optional(Proc::find(oid).map(Proc::shown_arguments)),
+            F::FunctionResult => optional(Proc::find(oid).map(Proc::shown_result)),
             F::GetExpr => text(words(0)),
             F::HasPrivilege | F::IsVisible => Value::Bool(true),
             // Nobody was given rights by name: there is nothing that differs from a default.
@@ -186,7 +194,7 @@ impl CatalogCall {
             F::ProcedureName => match arguments.first() {
                 Some(Value::Text(name)) => text(name.to_string()),
                 _ if oid == 0 => text("-"),
-                _ => text(oid.to_string()),
+                _ => text(Proc::find(oid).map_or_else(|| oid.to_string(), |proc| proc.name.to_owned())),
             },
             F::SerialSequence => {
                 let (table, column) = (show::name_parts(words(0)).pop().unwrap_or_default(), words(1));
@@ -212,7 +220,6 @@ impl CatalogCall {
             }
             F::PublishableNot => Value::Bool(false),
             F::Nothing => Value::Null,
-            // Comments are not kept yet.
             F::ObjDescription | F::ColDescription => {
                 let is_of_column = self.function == F::ColDescription;
                 let column = if is_of_column { number(1).unwrap_or_default() } else { 0 };
@@ -277,7 +284,7 @@ impl CatalogCall {
 }
 
 /// The number of a type by one of its names.
-fn type_oid(name: &str) -> Option<i64> {
+pub(super) fn type_oid(name: &str) -> Option<i64> {
     if let Ok(oid) = name.parse() {
         return Some(oid);
     }

@@ -12,22 +12,25 @@
 
 mod functions;
 mod information;
+mod procs;
 mod relations;
 mod show;
 mod views;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
+use ropewalk::Database;
 use ropewalk::tables::{Schema, Steps, Type, Value};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::access::Access;
 use crate::comments::{COMMENTS, Comment};
+use crate::cursor::CursorShape;
 use crate::error::Result;
 use crate::exec::Record;
-use crate::plan::Planner;
+use crate::plan::{Planner, Standing};
 use crate::sequences::{self, SEQUENCES, Sequence};
 use crate::settings::Settings;
 
@@ -72,8 +75,9 @@ pub(crate) struct Relation {
 }
 
 /// Everything that the catalogs tell, as it is at one moment.
-#[derive(Debug)]
 pub(crate) struct Catalog {
+    /// For what is no definition: who holds locks.
+    db: Database,
     pub(crate) user: String,
     pub(crate) database: String,
     /// Names are shown with their schema: `public` is not in the search path.
@@ -84,6 +88,7 @@ pub(crate) struct Catalog {
     views: Vec<ViewOf>,
     sequences: Vec<SequenceOf>,
     comments: Vec<Comment>,
+    cursors: Arc<BTreeMap<String, CursorShape>>,
     /// Per view the names and types of its columns, once they were asked for: they take planning.
     view_columns: OnceLock<Vec<Vec<(String, Type)>>>,
 }
@@ -255,7 +260,8 @@ impl ConstraintOf<'_> {
 
 impl Catalog {
     /// The catalog as a statement sees it.
-    pub(crate) fn read(access: &mut Access<'_>, created: &[String], settings: &Settings) -> Result<Self> {
+    pub(crate) fn read(access: &mut Access<'_>, standing: &Standing) -> Result<Self> {
+        let Standing { settings, created, cursors, .. } = standing;
         let mut names = access.database().tables().names()?;
         names.extend(created.iter().cloned());
         names.sort();
@@ -280,8 +286,9 @@ impl Catalog {
         let sequences =
             all.map(|sequence| SequenceOf::read(sequence, &tables, access)).collect::<Result<_>>()?;
         let comments = crate::comments::all(access)?;
-        let (settings, view_columns) = (settings.clone(), OnceLock::new());
+        let (settings, view_columns) = (Settings::clone(settings), OnceLock::new());
         Ok(Self {
+            db: access.database().clone(),
             user,
             database,
             qualifies,
@@ -291,6 +298,7 @@ impl Catalog {
             views,
             sequences,
             comments,
+            cursors: cursors.clone(),
             view_columns,
         })
     }
@@ -487,8 +495,7 @@ impl Planner<'_> {
         if let Some(catalog) = &self.catalog {
             return Ok(catalog.clone());
         }
-        let catalog =
-            Arc::new(Catalog::read(&mut self.access, &self.standing.created, &self.standing.settings)?);
+        let catalog = Arc::new(Catalog::read(&mut self.access, &self.standing)?);
         self.catalog = Some(catalog.clone());
         Ok(catalog)
     }

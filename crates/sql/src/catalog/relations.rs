@@ -4,17 +4,25 @@
 use std::collections::HashSet;
 
 use ropewalk::tables::{Array, Scalar, Schema, Type, Value};
+use ropewalk::{LockHolder, LockMode};
 
+use super::procs::{PROCS, Proc};
 use super::{
-    BTREE, Catalog, ConstraintOf, DATABASE, DATABASE_OWNER, DEFAULT_OID, HEAP, INFORMATION_SCHEMA, IndexOf,
-    OWNER, PG_CATALOG, PUBLIC, Relation, SEQUENCE_COLUMNS, SequenceOf, ViewOf, information, show, table_oid,
+    BTREE, Catalog, ConstraintOf, DATABASE, DATABASE_OWNER, DEFAULT_OID, FIRST_OID, HEAP, INFORMATION_SCHEMA,
+    IndexOf, OWNER, PG_CATALOG, PUBLIC, Relation, SEQUENCE_COLUMNS, SequenceOf, ViewOf, information, show,
+    table_oid,
 };
+use crate::cursor::CursorShape;
+use crate::datetime;
 use crate::exec::Record;
+use crate::zone::Zone;
 
 /// Numbers and names of the schemas.
 pub(crate) const SCHEMAS: [(i64, &str); 3] =
     [(PG_CATALOG, "pg_catalog"), (PUBLIC, "public"), (INFORMATION_SCHEMA, "information_schema")];
 
+/// The language of functions: they are our own.
+const INTERNAL: i64 = 12;
 /// The collation of all text: by its bytes.
 const COLLATION: i64 = 950;
 
@@ -137,7 +145,7 @@ relations! {
         state backend_xid:l backend_xmin:l query_id:l query backend_type" => none;
     "pg_proc" 1255 "oid:o proname pronamespace:o proowner:o prolang:o procost:f prorows:f provariadic:o prokind prosecdef:b \
         proleakproof:b proisstrict:b proretset:b provolatile proparallel pronargs:s pronargdefaults:s prorettype:o \
-        proargtypes:O proallargtypes:O proargmodes:T proargnames:T prosrc probin proconfig:T proacl:T" => none;
+        proargtypes:O proallargtypes:O proargmodes:T proargnames:T prosrc probin proconfig:T proacl:T" => functions;
     "pg_enum" 3501 "oid:o enumtypid:o enumsortorder:f enumlabel" => none;
     "pg_range" 3541 "rngtypid:o rngsubtype:o rngmultitypid:o rngcollation:o rngsubopc:o rngcanonical rngsubdiff" => none;
     "pg_inherits" 2611 "inhrelid:o inhparent:o inhseqno:i inhdetachpending:b" => none;
@@ -165,7 +173,9 @@ relations! {
     "pg_extension" 3079 "oid:o extname extowner:o extnamespace:o extrelocatable:b extversion extconfig:O extcondition:T" => none;
     "pg_available_extensions" 12110 "name default_version installed_version comment" => none;
     "pg_language" 2612 "oid:o lanname lanowner:o lanispl:b lanpltrusted:b lanplcallfoid:o laninline:o lanvalidator:o \
-        lanacl:T" => none;
+        lanacl:T" => |_| {
+        vec![row![INTERNAL, "internal", OWNER, false, false, 0_i64, 0_i64, 0_i64, Value::Null]]
+    };
     "pg_tablespace" 1213 "oid:o spcname spcowner:o spcacl:T spcoptions:T" => |_| {
         vec![row![1663_i64, "pg_default", OWNER, Value::Null, Value::Null]]
     };
@@ -205,9 +215,25 @@ relations! {
     "pg_seclabels" 12120 "objoid:o classoid:o objsubid:i objtype objnamespace:o objname provider label" => none;
     "pg_db_role_setting" 2964 "setdatabase:o setrole:o setconfig:T" => none;
     "pg_prepared_xacts" 12130 "transaction:l gid prepared:z owner database" => none;
-    "pg_locks" 12140 "locktype database:o relation:o pid:i mode granted:b" => none;
-    "pg_timezone_names" 12150 "name abbrev utc_offset is_dst:b" => |_| {
-        vec![row!["UTC", "UTC", "00:00:00", false]]
+    "pg_cursors" 12160 "name statement is_holdable:b is_binary:b is_scrollable:b creation_time:z" => |catalog| {
+        let row = |(name, cursor): (&String, &CursorShape)| {
+            row![name.clone(), cursor.statement.clone(), cursor.is_held, cursor.is_binary, cursor.scrolls,
+                Value::Timestamptz(cursor.since)]
+        };
+        catalog.cursors.iter().map(row).collect()
+    };
+    "pg_locks" 12140 "locktype database:o relation:o page:i tuple:s virtualxid transactionid:l classid:o objid:o objsubid:s \
+        virtualtransaction pid:i mode granted:b fastpath:b waitstart:z" => locks;
+    "pg_timezone_names" 12150 "name abbrev utc_offset is_dst:b" => |catalog| {
+        let now = catalog.db.engine().env().clock.wall_micros();
+        let row = |name: String| {
+            let zone = Zone::named(&name)?;
+            let offset = i64::from(zone.offset_at(now));
+            let sign = if offset < 0 { "-" } else { "" };
+            let shown = datetime::show_time(offset.abs() * 1_000_000);
+            Some(row![name, zone.abbreviation_at(now), format!("{sign}{shown}"), zone.is_summer_at(now)])
+        };
+        Zone::all().into_iter().filter_map(row).collect()
     };
 }
 
@@ -353,6 +379,78 @@ fn width(ty: Type) -> i64 {
         Type::UUID => 16,
         _ => -1,
     }
+}
+
+fn functions(_: &Catalog) -> Vec<Record> {
+    let row = |proc: &Proc| {
+        let variadic = proc.arguments.last().copied().filter(|_| proc.is_variadic).unwrap_or(0);
+        row![
+            proc.oid,
+            proc.name,
+            PG_CATALOG,
+            OWNER,
+            INTERNAL,
+            Value::Float4(1.0),
+            Value::Float4(if proc.answers_rows { 1000.0 } else { 0.0 }),
+            variadic,
+            proc.kind,
+            false,
+            false,
+            false,
+            proc.answers_rows,
+            "v",
+            "u",
+            length(proc.arguments.len()),
+            0_i64,
+            proc.result,
+            oids(proc.arguments.iter().copied()),
+            Value::Null,
+            Value::Null,
+            Value::Null,
+            proc.name,
+            Value::Null,
+            Value::Null,
+            Value::Null,
+        ]
+    };
+    PROCS.iter().map(row).collect()
+}
+
+/// Who holds rows of tables, and who waits for them. A transaction is known by the number of its locks.
+fn locks(catalog: &Catalog) -> Vec<Record> {
+    let of_object = |object: u32| {
+        let rows = catalog.tables.iter().find(|schema| schema.rows_object() == object);
+        rows.map_or(FIRST_OID + i64::from(object), |schema| table_oid(schema))
+    };
+    let row = |lock: LockHolder| {
+        let object = catalog.db.tables().object_of(lock.keyspace, &lock.key);
+        let mode = match lock.mode {
+            LockMode::KeyShare => "AccessShareLock",
+            LockMode::Share => "RowShareLock",
+            LockMode::NoKeyUpdate => "ExclusiveLock",
+            LockMode::Update => "AccessExclusiveLock",
+        };
+        let nothing = Value::Null;
+        row![
+            "tuple",
+            DATABASE,
+            object.map(of_object),
+            nothing.clone(),
+            nothing.clone(),
+            nothing.clone(),
+            nothing.clone(),
+            nothing.clone(),
+            nothing.clone(),
+            nothing.clone(),
+            lock.owner.to_string(),
+            nothing.clone(),
+            mode,
+            lock.is_granted,
+            false,
+            nothing,
+        ]
+    };
+    catalog.db.engine().locks().into_iter().map(row).collect()
 }
 
 /// What `pg_attribute` tells about a column.

@@ -119,10 +119,17 @@ pub(crate) const TYPES: [(i64, &str, &str, i64); 21] = [
     (3802, "jsonb", "jsonb", 3807),
 ];
 
+/// Types that stand for others in what functions take and answer.
+pub(crate) const PSEUDO_TYPES: [(i64, &str); 5] =
+    [(2249, "record"), (2276, "any"), (2277, "anyarray"), (2278, "void"), (2283, "anyelement")];
+
 /// `format_type(oid, typmod)`.
 pub(crate) fn format_type(oid: i64, modifier: Option<i64>) -> String {
     let known = TYPES.iter().find(|(one, _, _, many)| *one == oid || *many == oid);
-    let Some((one, _, name, _)) = known else { return if oid == 0 { "-".into() } else { "???".into() } };
+    let Some((one, _, name, _)) = known else {
+        let pseudo = PSEUDO_TYPES.iter().find(|(known, _)| *known == oid).map(|(_, name)| *name);
+        return pseudo.unwrap_or(if oid == 0 { "-" } else { "???" }).into();
+    };
     let modifier = modifier.filter(|modifier| *modifier >= 4).map(|modifier| modifier - 4);
     let named = match (*one, modifier) {
         (1042 | 1043, Some(max)) => format!("{name}({max})"),

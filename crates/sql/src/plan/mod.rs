@@ -176,6 +176,10 @@ pub(crate) struct Standing {
     pub(crate) created: Vec<String>,
     /// What sequences gave the session.
     pub(crate) given: crate::sequences::Given,
+    /// Its cursors.
+    pub(crate) cursors: Arc<std::collections::BTreeMap<String, crate::cursor::CursorShape>>,
+    /// The channels that it hears.
+    pub(crate) heard: Arc<std::collections::BTreeSet<String>>,
 }
 
 /// Queries within queries.

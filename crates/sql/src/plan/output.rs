@@ -219,6 +219,7 @@ pub(crate) fn label(expr: &ast::Expr) -> String {
         ast::Expr::Case { .. } => "case".into(),
         ast::Expr::Exists { .. } => "exists".into(),
         ast::Expr::Extract { .. } => "extract".into(),
+        ast::Expr::AtTimeZone { .. } => "timezone".into(),
         ast::Expr::Ceil { .. } => "ceil".into(),
         ast::Expr::Floor { .. } => "floor".into(),
         ast::Expr::Position { .. } => "position".into(),

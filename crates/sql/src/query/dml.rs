@@ -15,14 +15,14 @@ use sqlparser::ast;
 use crate::access::Access;
 use crate::arith::{order, put_identity};
 use crate::budget::Budget;
-use crate::cast::{Strength, allowed, cast};
+use crate::cast::{Strength, allowed, cast_in};
 use crate::error::{Result, SqlError, state};
 use crate::exec::Record;
 use crate::expr::{Context, bug};
 use crate::plan::Planner;
 use crate::query::{Finder, unsupported};
 use crate::scope::{Scope, folded};
-use crate::text::from_text;
+use crate::text::from_text_in;
 use crate::types::type_name;
 use crate::write::{Returning, Written, change, column_place, default_value, is_default};
 
@@ -261,9 +261,9 @@ impl Keyed {
             SetTo::Column { number, found, is_literal } => {
                 let value = record.get(*number).ok_or_else(|| bug("a value that is set"))?;
                 match value {
-                    Value::Text(text) if *is_literal => from_text(text, ty),
+                    Value::Text(text) if *is_literal => from_text_in(text, ty, cx.zone),
                     value if *found == ty => Ok(value.clone()),
-                    value => Ok(cast(value.borrowed(), ty)?.into_owned()),
+                    value => Ok(cast_in(value.borrowed(), ty, cx.zone)?.into_owned()),
                 }
             }
         }

@@ -257,7 +257,8 @@ pub(crate) fn prepare(query: &ast::Query, planner: &mut Planner<'_>) -> Result<P
     let db = planner.access.database().clone();
     let now = db.engine().env().clock.wall_micros();
     let (sender, _) = run::events();
-    let around = Around { db, now, params: Vec::new().into() };
+    let zone = planner.standing.settings.zone.clone();
+    let around = Around { db, now, zone, params: Vec::new().into() };
     planner.whole = Some(Box::new(Whole::new(around, Source::Session(sender))));
     let relation = planner.relation(query);
     planner.whole = None;
@@ -284,7 +285,8 @@ impl WholeQuery {
         sink: &mut dyn FnMut(Record) -> Result<bool>,
     ) -> Result<Vec<String>> {
         let db = access.database().clone();
-        let around = Around { db, now: cx.now, params: cx.params.to_vec().into() };
+        let zone = cx.zone.clone();
+        let around = Around { db, now: cx.now, zone, params: cx.params.to_vec().into() };
         let (sender, receiver) = run::events();
         let source = match access {
             Access::Snapshot(db, snapshot) => Source::Snapshot((*db).clone(), (*snapshot).clone()),

@@ -18,12 +18,14 @@ use crate::error::{Result, SqlError};
 use crate::expr::{Context, Expr, Input, bug};
 use crate::interrupt::Interrupt;
 use crate::query::convert::{Builder, Reader};
+use crate::zone::Zone;
 
 /// What expressions need beside rows, for as long as a statement runs.
 #[derive(Clone)]
 pub(crate) struct Around {
     pub(crate) db: Database,
     pub(crate) now: i64,
+    pub(crate) zone: Zone,
     pub(crate) params: Arc<[Value<'static>]>,
 }
 
@@ -34,7 +36,14 @@ impl Around {
 
     /// Whoever waits for the engine's threads looks at the interrupt; they themselves need not.
     pub(crate) fn context<'a>(&'a self, interrupt: &'a Interrupt) -> Context<'a> {
-        Context { params: &self.params, answers: &[], now: self.now, env: self.env(), interrupt }
+        Context {
+            params: &self.params,
+            answers: &[],
+            now: self.now,
+            env: self.env(),
+            zone: &self.zone,
+            interrupt,
+        }
     }
 }
 

@@ -33,6 +33,7 @@ use crate::query::scalar::through;
 use crate::query::translate::Col;
 use crate::scope::{Scope, folded, parts};
 use crate::small::SetFunction;
+use crate::zone::Zone;
 
 /// What makes the rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,6 +47,8 @@ enum Makes {
 #[derive(Debug, Clone)]
 pub(crate) struct SetCall {
     makes: Makes,
+    /// Of the session.
+    zone: Zone,
     arguments: Vec<(Expr, Type)>,
     columns: Vec<(String, Type)>,
 }
@@ -70,13 +73,18 @@ impl SetCall {
     fn rows(&self, arguments: &[Value<'static>], budget: &Budget) -> Result<Vec<Vec<Value<'static>>>> {
         match self.makes {
             Makes::Function(function) => function.rows(arguments, budget),
-            Makes::Times(step) => times(arguments, step, budget),
+            Makes::Times(step) => times(arguments, step, &self.zone, budget),
         }
     }
 }
 
 /// Moments from the first to the last argument.
-fn times(arguments: &[Value<'static>], step: Interval, budget: &Budget) -> Result<Vec<Vec<Value<'static>>>> {
+fn times(
+    arguments: &[Value<'static>],
+    step: Interval,
+    zone: &Zone,
+    budget: &Budget,
+) -> Result<Vec<Vec<Value<'static>>>> {
     let wrap = |micros: i64, like: &Value<'_>| match like {
         Value::Timestamp(_) => Value::Timestamp(micros),
         _ => Value::Timestamptz(micros),
@@ -99,7 +107,11 @@ fn times(arguments: &[Value<'static>], step: Interval, budget: &Budget) -> Resul
         let row = vec![wrap(next, like)];
         budget.take_row(&row)?;
         rows.push(row);
-        match step.after(next) {
+        let after = match like {
+            Value::Timestamp(_) => step.after(next),
+            _ => step.after_in(next, zone),
+        };
+        match after {
             Some(after) if (after > next) == (length > 0) => next = after,
             _ => break,
         }
@@ -131,6 +143,7 @@ impl Binder<'_, '_> {
         for expr in exprs {
             bound.push(self.bind(expr)?);
         }
+        bound.extend(self.planner.listening(name, bound.len())?);
         let is_jsonb = name.starts_with("jsonb_");
         if is_jsonb && let Some(first) = bound.first_mut() {
             let settled = self.settle(first.clone(), Type::JSONB, Strength::Implicit)?;
@@ -147,7 +160,8 @@ impl Binder<'_, '_> {
             // A part of what is in its one form is so, too.
             *ty = Type::JSONB;
         }
-        Ok(Some(SetCall { makes: Makes::Function(function), arguments: settled, columns }))
+        let zone = self.zone().clone();
+        Ok(Some(SetCall { makes: Makes::Function(function), zone, arguments: settled, columns }))
     }
 
     fn series_of_times(&mut self, first: &ast::Expr, last: &ast::Expr, step: Interval) -> Result<SetCall> {
@@ -160,7 +174,8 @@ impl Binder<'_, '_> {
             arguments.push((self.settle(typed, ty, Strength::Implicit)?, ty));
         }
         let columns = vec![("generate_series".to_owned(), ty)];
-        Ok(SetCall { makes: Makes::Times(step), arguments, columns })
+        let zone = self.zone().clone();
+        Ok(SetCall { makes: Makes::Times(step), zone, arguments, columns })
     }
 
     /// A function that answers rows within a select list.

@@ -359,6 +359,7 @@ impl Planner<'_> {
                 other => return Err(unsupported(format!("the argument {other}"))),
             }
         }
+        bound.extend(self.listening(name, list.len())?);
         let types: Vec<Option<Type>> = bound.iter().map(|typed| typed.ty).collect();
         let Some((mut function, wanted)) = SetFunction::resolve(name, &types)? else { return Ok(None) };
         if let (SetFunction::GenerateSubscripts(first), Some(Some(Mark::Vector))) =

@@ -56,6 +56,8 @@ impl SetFunction {
                 }
                 (Self::GenerateSeries(ty), vec![ty; types.len()])
             }
+            // The channels are the one argument that who binds it puts in.
+            ("pg_listening_channels", 0 | 1) => (Self::Unnest(Type::TEXT), vec![Type::TEXT.array()]),
             ("unnest", 1) => match first {
                 Some(array @ Type::Array(element)) => (Self::Unnest(Type::Scalar(element)), vec![array]),
                 _ => return Err(refused()),
@@ -229,6 +231,7 @@ impl SetFunction {
                 | "regexp_matches"
                 | "string_to_table"
                 | "pg_partition_ancestors"
+                | "pg_listening_channels"
                 | "_pg_expandarray"
         )
     }

@@ -29,6 +29,14 @@ fn what_is_said_in_a_transaction_waits_for_its_commit() {
     assert_eq!(said(&mut session, &["SAVEPOINT s", "NOTIFY b", "ROLLBACK TO s", "NOTIFY c"]), [""; 0]);
     assert_eq!(said(&mut session, &["COMMIT"]), ["a: 1", "c: "]);
     assert_eq!(said(&mut session, &["BEGIN", "UNLISTEN *", "ROLLBACK", "UNLISTEN a"]), ["unlisten a"]);
+    let listening = session.execute("SELECT pg_listening_channels() AS c ORDER BY c", &[]).unwrap().rows;
+    assert!(listening.is_empty());
+    session.is_heard(&["b", "a"].map(|channel| Announcement::Listen(channel.into())));
+    session.is_heard(&[Announcement::Unlisten(Some("c".into()))]);
+    let listening = session.execute("SELECT * FROM pg_listening_channels() AS c ORDER BY c", &[]).unwrap();
+    assert_eq!(listening.rows, [[Value::text("a")], [Value::text("b")]]);
+    session.is_heard(&[Announcement::Unlisten(None)]);
+    assert!(session.execute("SELECT pg_listening_channels()", &[]).unwrap().rows.is_empty());
     let call = "SELECT pg_notify($1, 'n ' || $2)";
     session.execute(call, &[Value::text("mixed Case"), Value::text("7")]).unwrap();
     assert_eq!(said(&mut session, &[]), ["mixed Case: n 7"]);

@@ -15,11 +15,15 @@ use std::fs;
 use std::path::Path;
 
 use ropewalk::Database;
-use ropewalk_sql::{Outcome, Session, SqlError, to_text};
+use ropewalk_sql::{Outcome, Session, SqlError, Zone, to_text_in};
 
 /// The rows of an answer, one a line.
 pub(crate) fn shown(outcome: &Outcome) -> Vec<String> {
-    let cell = |value: &_| match to_text(value) {
+    shown_in(outcome, &Zone::UTC)
+}
+
+fn shown_in(outcome: &Outcome, zone: &Zone) -> Vec<String> {
+    let cell = |value: &_| match to_text_in(value, zone) {
         None => "NULL".to_owned(),
         Some(text) if text.is_empty() => "''".to_owned(),
         Some(text) => text.replace('\n', "\\n"),
@@ -27,7 +31,7 @@ pub(crate) fn shown(outcome: &Outcome) -> Vec<String> {
     outcome.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>().join("|")).collect()
 }
 
-pub(crate) fn answer(kind: &str, result: &Result<Outcome, SqlError>) -> (String, Vec<String>) {
+pub(crate) fn answer(kind: &str, result: &Result<Outcome, SqlError>, zone: &Zone) -> (String, Vec<String>) {
     match result {
         Err(error) => {
             let hint = error.hint.as_ref().filter(|_| error.state.0 == "0A000");
@@ -36,7 +40,7 @@ pub(crate) fn answer(kind: &str, result: &Result<Outcome, SqlError>) -> (String,
         }
         Ok(outcome) if outcome.columns.is_some() => {
             let names = outcome.columns.iter().flat_map(|c| c.iter()).map(|c| c.name.clone());
-            (format!("{kind} {}", names.collect::<Vec<_>>().join("|")), shown(outcome))
+            (format!("{kind} {}", names.collect::<Vec<_>>().join("|")), shown_in(outcome, zone))
         }
         Ok(outcome) => {
             let notice =
@@ -62,7 +66,8 @@ fn replay(script: &str) -> String {
         if !lines.is_empty() {
             let sql: Vec<&str> = lines.iter().copied().take_while(|line| !line.starts_with("--->")).collect();
             let session = sessions.entry(name.to_owned()).or_insert_with(|| Session::new(db.clone()));
-            let (head, rows) = answer("--->", &session.execute(&sql.join("\n"), &[]));
+            let result = session.execute(&sql.join("\n"), &[]);
+            let (head, rows) = answer("--->", &result, &session.settings().zone);
             out.extend(sql.iter().map(|line| (*line).to_owned()));
             out.push(head.trim_end().to_owned());
             out.extend(rows);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ropewalk::Database;
 use ropewalk::tables::Value;
-use ropewalk_sql::{Outcome, Prepared, Progress, RowWait, Session, SqlError, Status};
+use ropewalk_sql::{Outcome, Prepared, Progress, RowWait, Session, SqlError, Status, Zone};
 
 use crate::golden::answer;
 
@@ -76,7 +76,7 @@ fn replay(script: &str) -> String {
             match actor.run(&sql.join("\n")) {
                 None => out.push("---> waits".into()),
                 Some(result) => {
-                    let (head, rows) = answer("--->", &result);
+                    let (head, rows) = answer("--->", &result, &Zone::UTC);
                     out.push(head.trim_end().to_owned());
                     out.extend(rows);
                 }
@@ -90,7 +90,7 @@ fn replay(script: &str) -> String {
                 match actor.go_on(prepared) {
                     None => out.push(format!("---> {name} waits again")),
                     Some(result) => {
-                        let (head, rows) = answer(&format!("---> {name}:"), &result);
+                        let (head, rows) = answer(&format!("---> {name}:"), &result, &Zone::UTC);
                         out.push(head.trim_end().to_owned());
                         out.extend(rows);
                     }

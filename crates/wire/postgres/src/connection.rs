@@ -16,7 +16,9 @@ use std::net::SocketAddr;
 
 use ropewalk::tables::Value;
 use ropewalk::{Room, Seq};
-use ropewalk_sql::{Does, Outcome, Prepared, Progress, RowWait, Session, Settings, SqlError, Status, state};
+use ropewalk_sql::{
+    Announcement, Does, Outcome, Prepared, Progress, RowWait, Session, Settings, SqlError, Status, state,
+};
 use ropewalk_wire::{Caller, Right, blocking, committed};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
@@ -108,6 +110,7 @@ where
     };
     let backend = shared.backends.enter(desk.session.canceller());
     let backend = backend.map_err(|error| Ended::Said(error.to_string()))?;
+    desk.session.set_number(backend.process);
     let mut connection = Connection {
         shared,
         channel,
@@ -277,6 +280,12 @@ where
         Ok(())
     }
 
+    /// Does what was announced by what has committed.
+    fn announce(&mut self, announced: Vec<Announcement>) {
+        self.desk.session.is_heard(&announced);
+        self.mailbox.announce(announced);
+    }
+
     async fn handle(&mut self, frame: Frame) -> Result<Goes, Ended> {
         let following = self.channel.following(frame);
         let request = match Request::read(frame.tag, self.channel.body(frame)) {
@@ -378,7 +387,7 @@ where
         if let Some(commit) = commit {
             commit.await?;
         }
-        self.mailbox.announce(announced);
+        self.announce(announced);
         Ok(())
     }
 
@@ -440,7 +449,7 @@ where
             Ok(outcome) => outcome,
             Err(error) => return Ok(Err(error)),
         };
-        let formats = Formats::default();
+        let formats = Formats::all_binary(outcome.is_binary);
         if let Some(columns) = &outcome.columns {
             self.desk.out.row_description(Some(columns), &formats);
         }
@@ -604,7 +613,7 @@ where
                     Err(error) => return Ok(Err(error.into())),
                 },
             }
-            self.mailbox.announce(announced);
+            self.announce(announced);
             let outcome = submitted.outcome;
             if (outcome.columns.is_some() || self.desk.session.status() == Status::Idle)
                 && let Err(error) = self.settled().await

@@ -179,9 +179,10 @@ impl Desk {
                     wanted.len()
                 ));
             }
+            let zone = &self.session.settings().zone;
             let read = |(place, (bytes, ty)): (usize, (&Option<&[u8]>, &Type))| match bytes {
                 None => Ok(Value::Null),
-                Some(bytes) => value::read(bytes, bind.formats.of(place), *ty),
+                Some(bytes) => value::read(bytes, bind.formats.of(place), *ty, zone),
             };
             let params =
                 bind.values.iter().zip(wanted).enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
@@ -222,6 +223,11 @@ impl Desk {
                 });
                 self.out.row_description(planned.columns.as_deref(), &formats);
             }
+            // A cursor of SQL is a portal, too.
+            Kind::Portal if !self.portals.contains_key(name) => {
+                let (columns, is_binary) = self.session.cursor(name).ok_or_else(|| no_portal(name))?;
+                self.out.row_description(Some(&columns), &Formats::all_binary(is_binary));
+            }
             Kind::Portal => {
                 let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
                 let planned = lock(&portal.statement);
@@ -235,7 +241,11 @@ impl Desk {
     pub(crate) fn close(&mut self, kind: Kind, name: &str) {
         match kind {
             Kind::Statement => drop(self.statements.remove(name)),
-            Kind::Portal => drop(self.portals.remove(name)),
+            Kind::Portal => {
+                if self.portals.remove(name).is_none() {
+                    self.session.close_cursor(name);
+                }
+            }
         }
         self.out.empty(b'3');
     }
@@ -276,7 +286,7 @@ impl Desk {
     pub(crate) fn put_row(&mut self, row: &[Value<'static>], formats: &Formats) -> Result<(), SqlError> {
         let format = |place: usize| -> Format { formats.of(place) };
         let values = row.iter().enumerate().map(|(place, value)| (value, format(place)));
-        value::put_row(&mut self.out, values, formats.are_oids)
+        value::put_row(&mut self.out, values, formats.are_oids, &self.session.settings().zone)
     }
 }
 

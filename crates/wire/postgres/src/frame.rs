@@ -106,6 +106,12 @@ impl Formats {
         formats.collect::<Result<_, _>>().map(|each| Self { each, are_oids: false })
     }
 
+    /// All in binary, or all as text.
+    pub(crate) fn all_binary(is_binary: bool) -> Self {
+        let each = if is_binary { vec![Format::Binary] } else { Vec::new() };
+        Self { each, are_oids: false }
+    }
+
     pub(crate) fn with_oids(self, are_oids: bool) -> Self {
         Self { are_oids, ..self }
     }

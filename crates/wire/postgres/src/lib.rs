@@ -117,7 +117,7 @@ pub mod fuzzing {
         for oid in [16, 20, 21, 23, 25, 114, 700, 701, 1007, 1009, 1082, 1083, 1114, 1184, 1231, 1700, 2950] {
             if let Some(ty) = crate::types::type_of(oid) {
                 for format in [Format::Text, Format::Binary] {
-                    let _ = crate::value::read(body, format, ty);
+                    let _ = crate::value::read(body, format, ty, &ropewalk_sql::Zone::UTC);
                 }
             }
         }

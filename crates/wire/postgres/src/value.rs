@@ -10,7 +10,7 @@
 //! The binary formats are documented by PostgreSQL's functions `…_send` and `…_recv` alone; drivers rely on them all the same.
 
 use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
-use ropewalk_sql::{SqlError, SqlState, from_text, state, to_text};
+use ropewalk_sql::{SqlError, SqlState, Zone, from_text_in, state, to_text_in};
 
 use crate::frame::{Body, Fields, Format, Malformed, Out};
 use crate::types::{OID, oid_of, type_of};
@@ -27,7 +27,7 @@ const ELEMENTS_MAX: usize = 1 << 22;
 pub(crate) const INVALID_BINARY: SqlState = SqlState("22P03");
 pub(crate) const NOT_IN_REPERTOIRE: SqlState = SqlState("22021");
 
-/// Writes a row; with `are_oids` arrays of bigint are those of oids.
+/// Writes a row, moments as text as the zone's clock shows them; with `are_oids` arrays of bigint are those of oids.
 ///
 /// # Errors
 /// Damage in a stored array.
@@ -35,6 +35,7 @@ pub(crate) fn put_row<'r>(
     out: &mut Out,
     values: impl ExactSizeIterator<Item = (&'r Value<'r>, Format)>,
     are_oids: bool,
+    zone: &Zone,
 ) -> Result<(), SqlError> {
     out.try_message(b'D', |body| {
         body.count(values.len());
@@ -45,21 +46,21 @@ pub(crate) fn put_row<'r>(
                 {
                     body.value(|out| put_oids(out, array))?;
                 }
-                value => put(body, value, format)?,
+                value => put(body, value, format, zone)?,
             }
         }
         Ok(())
     })
 }
 
-fn put(body: &mut Body<'_>, value: &Value<'_>, format: Format) -> Result<(), SqlError> {
+fn put(body: &mut Body<'_>, value: &Value<'_>, format: Format, zone: &Zone) -> Result<(), SqlError> {
     if value.is_null() {
         body.i32(-1);
         return Ok(());
     }
     body.value(|out| match format {
         Format::Text => {
-            put_text(out, value);
+            put_text(out, value, zone);
             Ok(())
         }
         Format::Binary => put_binary(out, value),
@@ -67,10 +68,10 @@ fn put(body: &mut Body<'_>, value: &Value<'_>, format: Format) -> Result<(), Sql
 }
 
 /// What most values are needs no text in between.
-fn put_text(out: &mut Vec<u8>, value: &Value<'_>) {
+fn put_text(out: &mut Vec<u8>, value: &Value<'_>, zone: &Zone) {
     match value {
         Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => out.extend_from_slice(text.as_bytes()),
-        other => out.extend_from_slice(to_text(other).unwrap_or_default().as_bytes()),
+        other => out.extend_from_slice(to_text_in(other, zone).unwrap_or_default().as_bytes()),
     }
 }
 
@@ -147,7 +148,7 @@ fn array_head<'o>(out: &'o mut Vec<u8>, items: &[Value<'_>], element: u32) -> Bo
 fn put_array(out: &mut Vec<u8>, array: &Array<'_>) -> Result<(), SqlError> {
     let items = array.iter().collect::<Result<Vec<_>, _>>().map_err(|_| damaged())?;
     let mut body = array_head(out, &items, oid_of(Type::Scalar(array.element())).oid);
-    items.iter().try_for_each(|item| put(&mut body, item, Format::Binary))
+    items.iter().try_for_each(|item| put(&mut body, item, Format::Binary, &Zone::UTC))
 }
 
 const NEGATIVE: u16 = 0x4000;
@@ -186,9 +187,9 @@ fn put_numeric(out: &mut Vec<u8>, value: Numeric) {
 ///
 /// # Errors
 /// What does not mean such a value.
-pub(crate) fn read(bytes: &[u8], format: Format, ty: Type) -> Result<Value<'static>, SqlError> {
+pub(crate) fn read(bytes: &[u8], format: Format, ty: Type, zone: &Zone) -> Result<Value<'static>, SqlError> {
     match format {
-        Format::Text => from_text(text(bytes)?, ty),
+        Format::Text => from_text_in(text(bytes)?, ty, zone),
         Format::Binary => {
             let mut fields = Fields(bytes);
             let value = match ty {
@@ -357,6 +358,7 @@ fn read_numeric(fields: &mut Fields<'_>) -> Result<Numeric, SqlError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ropewalk_sql::{from_text, to_text};
 
     fn binary(value: &Value<'_>) -> Vec<u8> {
         let mut out = Vec::new();
@@ -406,12 +408,12 @@ mod tests {
             for text in texts {
                 let value = from_text(text, ty).unwrap();
                 let bytes = binary(&value);
-                let back = read(&bytes, Format::Binary, ty).unwrap();
+                let back = read(&bytes, Format::Binary, ty, &Zone::UTC).unwrap();
                 assert_eq!(to_text(&back), to_text(&value), "{ty} {text} {bytes:?}");
                 assert_eq!(to_text(&back).unwrap(), text);
                 for cut in 0..bytes.len() {
                     // Bytes and texts may be cut anywhere; nothing else is a value then, and nothing panics.
-                    let cut = read(&bytes[..cut], Format::Binary, ty);
+                    let cut = read(&bytes[..cut], Format::Binary, ty, &Zone::UTC);
                     assert!(cut.is_err() || matches!(ty, Type::TEXT | Type::BYTEA | Type::JSON));
                 }
             }
@@ -430,7 +432,7 @@ mod tests {
     fn numbers_that_do_not_fit_are_refused() {
         let code = |bytes: &[u16]| {
             let bytes: Vec<u8> = bytes.iter().flat_map(|word| word.to_be_bytes()).collect();
-            read(&bytes, Format::Binary, Type::NUMERIC).unwrap_err().state.0
+            read(&bytes, Format::Binary, Type::NUMERIC, &Zone::UTC).unwrap_err().state.0
         };
         assert_eq!(code(&[1, 0x7fff, 0, 0, 1]), "22003");
         assert_eq!(code(&[1, 0, 0, 1000, 1]), "22003");
@@ -439,8 +441,8 @@ mod tests {
         assert_eq!(code(&[0, 0, 1, 0]), "22P03");
         assert_eq!(code(&[2, 0, 0, 0, 1]), "22P03");
         let far = i64::MAX - 1;
-        let refused = read(&far.to_be_bytes(), Format::Binary, Type::TIMESTAMP).unwrap_err();
+        let refused = read(&far.to_be_bytes(), Format::Binary, Type::TIMESTAMP, &Zone::UTC).unwrap_err();
         assert_eq!(refused.state.0, "22008");
-        assert_eq!(read(b"a\0b", Format::Text, Type::TEXT).unwrap_err().state.0, "22021");
+        assert_eq!(read(b"a\0b", Format::Text, Type::TEXT, &Zone::UTC).unwrap_err().state.0, "22021");
     }
 }

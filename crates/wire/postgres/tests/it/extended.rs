@@ -65,6 +65,36 @@ async fn portals_give_some_rows_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn cursors_are_described_as_portals_are() {
+    let mut client = Server::new().connect().await;
+    client.query("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 1000)").await;
+    client.query("BEGIN").await;
+    let sql = "DECLARE \"A c\" CURSOR FOR SELECT id FROM t WHERE id > $1 ORDER BY id";
+    let declared = lines(
+        &mut client,
+        &[parse("", sql), bind("", "", &[Some("990")]), execute("", 0), describe(b'P', "A c"), sync()],
+    )
+    .await;
+    assert_eq!(declared, ["parsed", "bound", "DECLARE CURSOR", "columns", "ready T"]);
+    let fetch = [parse("f", "FETCH FORWARD 4 FROM \"A c\""), describe(b'S', "f"), sync()];
+    assert_eq!(lines(&mut client, &fetch).await, ["parsed", "parameters", "columns", "ready T"]);
+    for expected in [["991", "992", "993", "994"], ["995", "996", "997", "998"]] {
+        let found = lines(&mut client, &[bind("", "f", &[]), execute("", 0), sync()]).await;
+        assert_eq!(found[1..5], expected);
+        assert_eq!(found[5..], ["FETCH 4", "ready T"]);
+    }
+    assert_eq!(client.query("MOVE BACKWARD ALL IN \"A c\"").await, ["MOVE 7", "ready T"]);
+    let closed = [framed(b'C', b"PA c\0"), describe(b'P', "A c"), sync()];
+    assert!(lines(&mut client, &closed).await[1].starts_with("ERROR 34000"));
+    client.query("ROLLBACK").await;
+    // Rows of a binary cursor are binary in the simple protocol, too.
+    client.query("DECLARE b BINARY CURSOR WITH HOLD FOR SELECT id FROM t WHERE id = 258").await;
+    client.send(&framed(b'Q', b"FETCH b\0")).await;
+    let answers = client.until_ready().await;
+    assert_eq!(answers[1].values(), [Some(258_i32.to_be_bytes().to_vec())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_lies_between_two_syncs_is_one_transaction() {
     let mut client = Server::new().connect().await;
     client.query("CREATE TABLE t (id int PRIMARY KEY)").await;

@@ -9,6 +9,11 @@ async fn notifications_reach_who_listens() {
     let server = Server::new();
     let (mut ann, mut bob) = (server.connect().await, server.connect().await);
     assert_eq!(ann.query("LISTEN orders").await, ["LISTEN", "ready I"]);
+    let listening = "SELECT * FROM pg_listening_channels()";
+    assert_eq!(ann.query(listening).await, ["orders", "SELECT 1", "ready I"]);
+    assert_eq!(bob.query(listening).await, ["SELECT 0", "ready I"]);
+    let numbers = [ann.query("SELECT pg_backend_pid()").await, bob.query("SELECT pg_backend_pid()").await];
+    assert_ne!(numbers[0], numbers[1]);
     assert_eq!(bob.query("NOTIFY orders, 'one'").await, ["NOTIFY", "ready I"]);
     // It comes without a question.
     assert_eq!(ann.answer().await.unwrap().line(), "heard orders one");

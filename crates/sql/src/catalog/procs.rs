@@ -1,0 +1,242 @@
+//! The functions, as `pg_proc` tells of them: names and arguments are listed here, what they answer is asked of who binds them.
+//!
+//! A test holds the list against the functions there are: none is missing, none is listed that cannot be called.
+
+use std::sync::LazyLock;
+
+use ropewalk::tables::{Scalar, Type};
+
+use super::functions::{CatalogFunction, type_oid};
+use super::show::{PSEUDO_TYPES, format_type};
+use crate::aggregate;
+use crate::function;
+use crate::small::SetFunction;
+
+/// Number of the first; theirs are in the order of the list.
+const FIRST: i64 = 3_000;
+
+/// `name(arguments)`, with the result behind it where no binder of functions knows it. Types by PostgreSQL's short names;
+/// `...` takes any number of the last.
+const LISTED: &str = "
+abs(int2) abs(int4) abs(int8) abs(float4) abs(float8) abs(numeric) acldefault(char,oid) append_event(text,text[],bytea)int8
+array_append(anyarray,anyelement)anyarray array_cat(anyarray,anyarray)anyarray array_length(anyarray,int4)
+array_lower(anyarray,int4) array_ndims(anyarray) array_position(anyarray,anyelement) array_prepend(anyelement,anyarray)anyarray
+array_remove(anyarray,anyelement)anyarray array_to_string(anyarray,text) array_to_string(anyarray,text,text)
+array_upper(anyarray,int4) ascii(text) btrim(text) btrim(text,text) cardinality(anyarray) cbrt(float8) ceil(float8)
+ceil(numeric) ceiling(float8) ceiling(numeric) char_length(text) character_length(text) chr(int4) clock_timestamp()
+col_description(oid,int4) concat(any...)text concat_ws(text,any...)text current_database() current_schema()text
+current_schemas(bool) current_setting(text) current_setting(text,bool) current_user() currval(text)int8 date_part(text,date)float8
+date_part(text,time)float8 date_part(text,timestamp)float8 date_part(text,timestamptz)float8 date_trunc(text,timestamp)
+date_trunc(text,timestamptz) date_trunc(text,timestamptz,text) decode(text,text) div(numeric,numeric) encode(bytea,text) exp(float8) extract(text,date)
+extract(text,time) extract(text,timestamp) extract(text,timestamptz) floor(float8) floor(numeric) format(text,any...)text
+format_type(oid,int4) gen_random_uuid() generate_series(int4,int4) generate_series(int4,int4,int4) generate_series(int8,int8)
+generate_series(int8,int8,int8) generate_series(numeric,numeric) generate_series(numeric,numeric,numeric)
+generate_subscripts(anyarray,int4) has_any_column_privilege(oid,text) has_column_privilege(oid,text,text)
+has_database_privilege(oid,text) has_function_privilege(oid,text) has_language_privilege(oid,text) has_schema_privilege(oid,text)
+has_sequence_privilege(oid,text) has_table_privilege(oid,text) has_tablespace_privilege(oid,text) has_type_privilege(oid,text)
+inet_client_addr() inet_client_port() inet_server_addr() inet_server_port() initcap(text) json_array_elements(json)
+json_array_elements_text(json) json_array_length(json) json_build_array(any...)json json_build_object(any...)json json_each(json)
+json_each_text(json) json_extract_path(json,text...) json_extract_path_text(json,text...) json_object_keys(json)
+json_typeof(json) jsonb_array_elements(jsonb)jsonb jsonb_array_elements_text(jsonb) jsonb_array_length(jsonb)int4
+jsonb_build_array(any...)jsonb jsonb_build_object(any...)jsonb jsonb_each(jsonb) jsonb_each_text(jsonb) jsonb_exists(jsonb,text)
+jsonb_exists_all(jsonb,text[]) jsonb_exists_any(jsonb,text[]) jsonb_extract_path(jsonb,text...)jsonb
+jsonb_extract_path_text(jsonb,text...)text jsonb_insert(jsonb,text[],jsonb) jsonb_insert(jsonb,text[],jsonb,bool)
+jsonb_object_keys(jsonb) jsonb_pretty(jsonb) jsonb_set(jsonb,text[],jsonb) jsonb_set(jsonb,text[],jsonb,bool)
+jsonb_strip_nulls(jsonb) jsonb_typeof(jsonb)text lastval()int8 left(text,int4) length(text) length(bytea) ln(float8) log(float8)
+log10(float8) lower(text) lpad(text,int4) lpad(text,int4,text) ltrim(text) ltrim(text,text) make_date(int4,int4,int4)
+mod(int2,int2) mod(int4,int4) mod(int8,int8) mod(numeric,numeric) nextval(text)int8 now() num_nulls(any...)int4
+obj_description(oid) obj_description(oid,text) octet_length(text) octet_length(bytea) pg_advisory_unlock_all() pg_backend_pid()int4
+pg_collation_is_visible(oid) pg_conversion_is_visible(oid) pg_database_size(oid) pg_encoding_to_char(int4)
+pg_function_is_visible(oid) pg_get_constraintdef(oid) pg_get_constraintdef(oid,bool) pg_get_expr(text,oid)
+pg_get_expr(text,oid,bool) pg_get_function_arguments(oid) pg_get_function_identity_arguments(oid) pg_get_function_result(oid)
+pg_get_functiondef(oid) pg_get_indexdef(oid) pg_get_indexdef(oid,int4,bool) pg_get_partkeydef(oid) pg_get_ruledef(oid)
+pg_get_serial_sequence(text,text) pg_get_statisticsobjdef_columns(oid) pg_get_triggerdef(oid) pg_get_userbyid(oid)
+pg_get_viewdef(oid) pg_get_viewdef(text) pg_has_role(oid,text) pg_indexes_size(oid) pg_is_in_recovery()
+pg_is_other_temp_schema(oid) pg_listening_channels() pg_notify(text,text)void pg_opclass_is_visible(oid)
+pg_operator_is_visible(oid) pg_options_to_table(text) pg_partition_ancestors(oid) pg_relation_is_publishable(oid)
+pg_relation_size(oid) pg_size_pretty(int8) pg_sleep(float8)void pg_table_is_visible(oid) pg_table_size(oid)
+pg_tablespace_location(oid) pg_total_relation_size(oid) pg_type_is_visible(oid) pg_typeof(any)text pi() pow(float8,float8)
+power(float8,float8) promql(text,timestamptz,timestamptz,int4)record quote_ident(text) quote_literal(text) quote_nullable(text)
+random() regexp_match(text,text) regexp_matches(text,text) regexp_replace(text,text,text) regexp_replace(text,text,text,text)
+regexp_split_to_array(text,text) repeat(text,int4) replace(text,text,text) reverse(text) right(text,int4) round(float8)
+round(numeric) round(numeric,int4) row_security_active(oid) row_to_json(anyelement) rpad(text,int4) rpad(text,int4,text)
+rtrim(text) rtrim(text,text) session_user() set_config(text,text,bool)text setval(text,int8)int8 setval(text,int8,bool)int8
+shobj_description(oid,text) sign(float8) sign(numeric) split_part(text,text,int4) sqrt(float8) starts_with(text,text)
+statement_timestamp() string_to_array(text,text) string_to_array(text,text,text) string_to_table(text,text) strpos(text,text)
+substr(text,int4) substr(text,int4,int4) substring(text,int4) substring(text,int4,int4) to_char(date,text)
+to_char(timestamp,text) to_char(timestamptz,text) to_hex(int8) to_json(anyelement) to_jsonb(anyelement)jsonb to_regclass(text)
+to_regtype(text) to_timestamp(float8) timezone(text,timestamp) timezone(text,timestamptz) transaction_timestamp() translate(text,text,text) trunc(float8) trunc(numeric)
+trunc(numeric,int4) unnest(anyarray)anyelement upper(text) version()text
+";
+
+/// Aggregates.
+const AGGREGATES: &str = "
+array_agg(anyelement)anyarray avg(int2) avg(int4) avg(int8) avg(float4) avg(float8) avg(numeric) bit_and(int2) bit_and(int4)
+bit_and(int8) bit_or(int2) bit_or(int4) bit_or(int8) bit_xor(int2) bit_xor(int4) bit_xor(int8) bool_and(bool) bool_or(bool)
+corr(float8,float8) count() count(any)int8 covar_pop(float8,float8) covar_samp(float8,float8) every(bool) json_agg(anyelement)
+json_object_agg(any,any)json jsonb_agg(anyelement)jsonb jsonb_object_agg(any,any)jsonb max(anyelement)anyelement
+min(anyelement)anyelement mode(anyelement)anyelement percentile_cont(float8,float8) percentile_disc(anyelement,float8)anyelement
+regr_avgx(float8,float8) regr_avgy(float8,float8) regr_count(float8,float8) regr_intercept(float8,float8) regr_r2(float8,float8)
+regr_slope(float8,float8) regr_sxx(float8,float8) regr_sxy(float8,float8) regr_syy(float8,float8) stddev(float8) stddev(numeric)
+stddev_pop(float8) stddev_pop(numeric) stddev_samp(float8) stddev_samp(numeric) string_agg(text,text) sum(int2) sum(int4)
+sum(int8) sum(float4) sum(float8) sum(numeric) var_pop(float8) var_pop(numeric) var_samp(float8) var_samp(numeric)
+variance(float8) variance(numeric)
+";
+
+/// Window functions.
+const WINDOWS: &str = "
+cume_dist()float8 dense_rank()int8 first_value(anyelement)anyelement lag(anyelement)anyelement lag(anyelement,int4)anyelement
+last_value(anyelement)anyelement lead(anyelement)anyelement lead(anyelement,int4)anyelement nth_value(anyelement,int4)anyelement
+ntile(int4)int4 percent_rank()float8 rank()int8 row_number()int8
+";
+
+/// A function that is listed.
+#[derive(Debug)]
+pub(super) struct Proc {
+    pub(super) oid: i64,
+    pub(super) name: &'static str,
+    /// `f` plain, `a` aggregate, `w` window.
+    pub(super) kind: &'static str,
+    /// Numbers of the types.
+    pub(super) arguments: Vec<i64>,
+    /// The last argument may come any number of times.
+    pub(super) is_variadic: bool,
+    pub(super) result: i64,
+    pub(super) answers_rows: bool,
+}
+
+/// What `pg_proc` lists.
+pub(super) static PROCS: LazyLock<Vec<Proc>> = LazyLock::new(|| {
+    let listed = |text: &'static str, kind: &'static str| {
+        text.split_ascii_whitespace().filter_map(move |entry| Written::read(entry)?.proc(kind))
+    };
+    let all = listed(LISTED, "f").chain(listed(AGGREGATES, "a")).chain(listed(WINDOWS, "w"));
+    all.zip(FIRST..).map(|(proc, oid)| Proc { oid, ..proc }).collect()
+});
+
+/// An entry of the lists.
+struct Written {
+    name: &'static str,
+    arguments: Vec<&'static str>,
+    is_variadic: bool,
+    result: &'static str,
+}
+
+impl Written {
+    fn read(entry: &'static str) -> Option<Self> {
+        let (name, rest) = entry.split_once('(')?;
+        let (arguments, result) = rest.split_once(')')?;
+        let is_variadic = arguments.ends_with("...");
+        let arguments = arguments.trim_end_matches("...").split(',').filter(|word| !word.is_empty());
+        Some(Self { name, arguments: arguments.collect(), is_variadic, result })
+    }
+
+    /// The types that stand for the arguments when the function is looked up.
+    fn types(&self) -> Vec<Option<Type>> {
+        self.arguments.iter().map(|word| Some(sample(word))).collect()
+    }
+
+    /// What it answers, as who binds it says; with whether that is rows.
+    fn resolved(&self, kind: &str) -> Option<(Type, bool)> {
+        let types = self.types();
+        if kind == "a" {
+            return Some((aggregate::resolve(self.name, &types).ok()?.ty, false));
+        }
+        if let Ok(Some((function, _))) = SetFunction::resolve(self.name, &types) {
+            let columns = function.columns("");
+            return Some((columns.first()?.1, true));
+        }
+        if let Some(resolved) = function::resolve(self.name, &types) {
+            return Some((resolved.result, false));
+        }
+        CatalogFunction::resolve(self.name, &types).map(|(_, _, result)| (result, false))
+    }
+
+    fn proc(&self, kind: &'static str) -> Option<Proc> {
+        let resolved = self.resolved(kind);
+        let answers_rows = self.result == "record" || matches!(resolved, Some((_, true)));
+        let result = match self.result {
+            "" => i64::from(crate::types::oid(resolved?.0)),
+            word => number(word)?,
+        };
+        let arguments = self.arguments.iter().map(|word| number(word)).collect::<Option<_>>()?;
+        let (name, is_variadic) = (self.name, self.is_variadic);
+        Some(Proc { oid: 0, name, kind, arguments, is_variadic, result, answers_rows })
+    }
+}
+
+/// The number of a type by its short name.
+fn number(word: &str) -> Option<i64> {
+    let pseudo = PSEUDO_TYPES.iter().find(|(_, name)| *name == word).map(|(oid, _)| *oid);
+    pseudo.or_else(|| type_oid(word))
+}
+
+/// A type for one that stands for many.
+fn sample(word: &str) -> Type {
+    match word {
+        "anyarray" => Type::Array(Scalar::Int4),
+        "any" | "anyelement" => Type::INT4,
+        word => match word.strip_suffix("[]") {
+            Some(element) => crate::types::named(element).unwrap_or(Type::TEXT).array(),
+            None => crate::types::named(word).unwrap_or(Type::TEXT),
+        },
+    }
+}
+
+impl Proc {
+    pub(super) fn find(oid: i64) -> Option<&'static Self> {
+        PROCS.iter().find(|proc| proc.oid == oid)
+    }
+
+    /// `pg_get_function_arguments`.
+    pub(super) fn shown_arguments(&self) -> String {
+        let mut shown: Vec<String> = self.arguments.iter().map(|oid| format_type(*oid, None)).collect();
+        if let Some(last) = shown.last_mut().filter(|_| self.is_variadic) {
+            *last = format!("VARIADIC {last}");
+        }
+        shown.join(", ")
+    }
+
+    /// `pg_get_function_result`.
+    pub(super) fn shown_result(&self) -> String {
+        format!("{}{}", if self.answers_rows { "SETOF " } else { "" }, format_type(self.result, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::function::Function;
+
+    #[test]
+    fn every_entry_is_a_function() {
+        let entries = [LISTED, AGGREGATES, WINDOWS].map(|text| text.split_ascii_whitespace().count());
+        assert_eq!(PROCS.len(), entries.iter().sum::<usize>());
+        // What tells its own result is bound elsewhere, or answers another type for each that it is given.
+        for entry in LISTED.split_ascii_whitespace().filter(|entry| entry.ends_with(')')) {
+            assert!(Written::read(entry).unwrap().resolved("f").is_some(), "{entry}");
+        }
+        for entry in AGGREGATES.split_ascii_whitespace() {
+            assert!(Written::read(entry).unwrap().resolved("a").is_some(), "{entry}");
+        }
+    }
+
+    #[test]
+    fn no_function_is_missing() {
+        let listed = |name: &str| PROCS.iter().any(|proc| proc.name == name);
+        for name in CatalogFunction::NAMES.iter().filter(|name| !name.starts_with('*')) {
+            let is_word = matches!(*name, "current_catalog" | "current_role" | "user");
+            assert!(listed(name) || is_word, "{name}");
+        }
+        let written = LISTED.split_ascii_whitespace().filter_map(Written::read);
+        let resolved: Vec<Function> = written
+            .filter_map(|written| function::resolve(written.name, &written.types()))
+            .map(|resolved| resolved.function)
+            .collect();
+        for function in Function::ALL {
+            // Those of operators and of the grammar, which have no name of their own.
+            let is_nameless = function.is_of_operators();
+            assert!(resolved.contains(function) != is_nameless, "{function:?}");
+        }
+    }
+}
