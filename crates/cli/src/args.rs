@@ -116,6 +116,12 @@ pub(crate) enum Command {
     Checkpoint,
     /// Checkpoint, then merge all files of a keyspace into one sorted level
     Compact,
+    /// Copy the database as of this moment, while others may use it; the copy is a database
+    Backup {
+        /// Directory to make; through a server, a name below its directory of backups [default there: the time]
+        #[arg(value_hint = ValueHint::DirPath)]
+        target: Option<PathBuf>,
+    },
     /// Run a benchmark report with `ropewalk-bench`
     Bench {
         /// Handed on: NAME [--quick] [--json FILE] [--only ROW]

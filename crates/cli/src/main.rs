@@ -73,6 +73,7 @@ fn run(arguments: Arguments) -> Result {
         Command::Recover { yes } => maintain::recover(&context, yes),
         Command::Checkpoint => maintain::checkpoint(&context),
         Command::Compact => maintain::compact(&context),
+        Command::Backup { target } => maintain::backup(&context, target.as_deref()),
         Command::Bench { arguments } => bench::bench(&arguments),
         Command::Demo(arguments) => demo::demo(global.at, &arguments),
         Command::Man { dir } => manual::man(dir.as_deref()),

@@ -1,5 +1,6 @@
 //! Commands on the database as a whole that change its files, never its content.
 
+use std::path::Path;
 use std::time::Instant;
 
 use ropewalk::{Database, LogDamage};
@@ -7,6 +8,8 @@ use ropewalk::{Database, LogDamage};
 use crate::context::Context;
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Cell;
+use crate::place::Place;
+use crate::remote::BackupAnswer;
 
 pub(crate) fn init(context: &Context) -> Result {
     let created = !context.exists();
@@ -73,6 +76,49 @@ pub(crate) fn checkpoint(context: &Context) -> Result {
 
 pub(crate) fn compact(context: &Context) -> Result {
     timed(context, |db| db.compact())
+}
+
+/// Copies the database: into a directory, or below the one that a server has for that.
+pub(crate) fn backup(context: &Context, target: Option<&Path>) -> Result {
+    let todo = "`ropewalk backup DIRECTORY`; a server makes copies below its setting `backups`";
+    let made = match (context.place()?, target) {
+        (Place::Here(db), Some(target)) => {
+            let backup = db.backup(target)?;
+            db.close()?;
+            BackupAnswer {
+                name: target.display().to_string(),
+                seq: backup.seq.0,
+                files: backup.files,
+                bytes: backup.bytes,
+                linked_bytes: backup.linked_bytes,
+            }
+        }
+        (Place::Here(_), None) => {
+            return Err(Failure::new(Exit::Invalid, "a backup needs a directory to make", todo));
+        }
+        (Place::There(remote), None) => remote.backup(None)?,
+        (Place::There(remote), Some(target)) => match target.to_str() {
+            Some(name) if !name.contains('/') => remote.backup(Some(name))?,
+            _ => {
+                let what = format!(
+                    "{} is served, and its server chooses the directory: {} is no name of a backup",
+                    context.shown(),
+                    target.display()
+                );
+                return Err(Failure::new(Exit::Invalid, what, todo));
+            }
+        },
+    };
+    context.print_row(
+        &["backup", "seq", "files", "bytes", "linked_bytes"],
+        vec![
+            made.name.into(),
+            made.seq.into(),
+            made.files.into(),
+            made.bytes.into(),
+            made.linked_bytes.into(),
+        ],
+    )
 }
 
 /// Does the work and says what the files hold afterwards.

@@ -161,6 +161,10 @@ impl Engine {
         spawn("rope-sync", Box::new(move || syncer.run_async_sync()));
     }
 
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// Bytes that the operations may take in a record, if that is allowed.
     fn measure(&self, operations: &[Box<dyn Operation>]) -> Result<usize, EngineError> {
         if let Some(error) = self.core.stopped() {

@@ -34,6 +34,14 @@ pub enum EngineError {
         /// What the holder wrote into the lock file, such as `pid 4711`.
         holder: String,
     },
+    /// A backup cannot be made there.
+    #[error("no backup to {path}: {what}")]
+    BackupTarget {
+        /// The path that stands against it.
+        path: PathBuf,
+        /// Why.
+        what: &'static str,
+    },
     /// A commit record passed its checksum and still makes no sense: written by a newer version, or our own bug.
     #[error("commit record {seq} at log address {lsn}: {source}")]
     Record {

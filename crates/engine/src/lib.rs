@@ -9,6 +9,7 @@
 //! a data model implements.
 
 mod background;
+mod backup;
 mod commit;
 mod engine;
 mod error;
@@ -26,6 +27,7 @@ mod sync;
 mod version;
 mod watch;
 
+pub use backup::Backup;
 pub use commit::Committed;
 pub use engine::{
     CommitHandle, Committing, Engine, EngineReport, EngineStats, TRANSACTION_BYTES_MAX, VisibleBeyond,

@@ -16,8 +16,10 @@
 //! 4. Recovery cuts only what was never known to be durable, and refuses to open over anything else.
 //!
 //! Reading order: [`mod@format`] (bytes), `segment` (one file), `pool` (spare files), `local` (append, flush, barrier, roll,
-//! trim), `reader`, `recover` (torn or rotten?), `salvage` (what to do about rot).
+//! trim), `reader`, `copy` (a part of the log in another directory), `recover` (torn or rotten?), `salvage` (what to do
+//! about rot).
 
+mod copy;
 mod error;
 pub mod format;
 mod local;
@@ -28,9 +30,11 @@ mod salvage;
 mod segment;
 
 use std::fmt;
+use std::path::Path;
 
 use ropewalk_base::{Lsn, Seq};
 
+pub use copy::LogCopy;
 pub use error::{LogError, ReplayError};
 pub use local::{LocalLog, LogOptions};
 pub use recover::{Cut, Recovery};
@@ -145,6 +149,9 @@ pub trait CommitLog: Send + Sync {
     /// # Errors
     /// [`LogError::Io`]; the call may be repeated, unless it was a failed sync, which stops the log.
     fn trim(&self, upto: Lsn) -> Result<(), LogError>;
+    /// Keeps everything from [`CommitLog::oldest`] on while the answer lives: `trim` gives up nothing meanwhile. Waits for
+    /// another such hold, never for a writer.
+    fn hold(&self) -> Box<dyn LogHold + '_>;
     /// Ends the log durably: nothing can be appended any more, also after reopening. Sealing twice is fine.
     ///
     /// # Errors
@@ -167,6 +174,17 @@ pub trait CommitLog: Send + Sync {
     fn release_spares(&self) -> Result<(), LogError> {
         Ok(())
     }
+}
+
+/// A log that is not trimmed.
+pub trait LogHold {
+    /// Writes a local log into the directory `dir`, which exists and holds none: this log from the segment of `from` on up to
+    /// `upto`, an end of a durable record, closed by a witness that it was durable. Every checksum is checked on the way.
+    /// Durable when it returns, but for the name of `dir`. Cost: reads and writes those segments.
+    ///
+    /// # Errors
+    /// [`LogError::Trimmed`] below [`CommitLog::oldest`]; [`LogError::Corrupt`]; [`LogError::Io`]. What was written stays.
+    fn copy_to(&self, dir: &Path, from: Lsn, upto: Lsn) -> Result<LogCopy, LogError>;
 }
 
 /// Reads records in order.

@@ -24,6 +24,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_vfs::Env;
 
+use crate::copy;
 use crate::error::io;
 use crate::format::{
     Kind, RECORD_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
@@ -34,7 +35,8 @@ use crate::reader::SegmentReader;
 use crate::recover::{open_chain, recover};
 use crate::segment::{Segment, new_id};
 use crate::{
-    CommitLog, Found, LogError, LogId, LogLimits, LogReader, LogStats, Record, Recovery, ReplayError,
+    CommitLog, Found, LogCopy, LogError, LogHold, LogId, LogLimits, LogReader, LogStats, Record, Recovery,
+    ReplayError,
 };
 
 /// Memory that each of the two buffers keeps between groups; a larger group gives its memory back.
@@ -429,8 +431,9 @@ impl CommitLog for LocalLog {
     }
 
     fn trim(&self, upto: Lsn) -> Result<(), LogError> {
-        // One at a time and oldest first, each durably: after a crash the remaining segments are still one line.
-        let _one_at_a_time = self.trimming.lock();
+        // One at a time and oldest first, each durably: after a crash the remaining segments are still one line. Who finds the
+        // log held leaves the work to the next trim.
+        let Some(_one_at_a_time) = self.trimming.try_lock() else { return Ok(()) };
         self.check_running()?;
         loop {
             let (segment, last) = {
@@ -454,6 +457,10 @@ impl CommitLog for LocalLog {
 
     fn release_spares(&self) -> Result<(), LogError> {
         self.pool.clear()
+    }
+
+    fn hold(&self) -> Box<dyn LogHold + '_> {
+        Box::new(Hold { log: self, _trimming: self.trimming.lock() })
     }
 
     fn seal(&self) -> Result<(), LogError> {
@@ -480,6 +487,22 @@ impl CommitLog for LocalLog {
             segments: self.shared.segments.read().len() as u64,
             spare_segments: self.pool.count() as u64,
         }
+    }
+}
+
+/// Segments stay where they are while it lives.
+struct Hold<'a> {
+    log: &'a LocalLog,
+    _trimming: MutexGuard<'a, ()>,
+}
+
+impl LogHold for Hold<'_> {
+    fn copy_to(&self, dir: &Path, from: Lsn, upto: Lsn) -> Result<LogCopy, LogError> {
+        let shared = &self.log.shared;
+        let first = shared.segment_at(from)?.start();
+        let wanted = |segment: &&Arc<Segment>| (first..=upto).contains(&segment.start());
+        let segments: Vec<Arc<Segment>> = shared.segments.read().iter().filter(wanted).cloned().collect();
+        copy::copy(self.log.pool.env(), dir, &segments, self.log.seed, upto)
     }
 }
 

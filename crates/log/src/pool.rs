@@ -79,6 +79,10 @@ impl Pool {
         Ok(pool)
     }
 
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.spares.lock().len()
     }

@@ -162,6 +162,12 @@ impl Window {
         Ok(if checksum_matches(seed, bytes) { Ok(header) } else { Err("record checksum mismatch") })
     }
 
+    /// The whole record that was just checked.
+    pub(crate) fn whole(&self, header: &RecordHeader) -> &[u8] {
+        let held = self.held(header.lsn);
+        held.and_then(|held| held.get(..header.bytes() as usize)).expect("a checked record is in the window")
+    }
+
     /// The payload of the record that was just checked.
     pub(crate) fn payload(&self, header: &RecordHeader) -> &[u8] {
         let held = self.held(Lsn(header.lsn.0 + RECORD_HEADER_BYTES));

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_documents::{Collection, Documents, DocumentsAt, DocumentsModel};
 use ropewalk_engine::{
-    self as engine, Durability, Engine, EngineReport, EngineStats, KV, KeyspaceOptions, KvBatch, KvWrite,
-    ModelId, Value,
+    self as engine, Backup, Durability, Engine, EngineReport, EngineStats, KV, KeyspaceOptions, KvBatch,
+    KvWrite, ModelId, Value,
 };
 use ropewalk_events::{AppendSection, EVENTS, EventReader, EventStore, EventsModel, Query, ReadOptions};
 use ropewalk_series::{SeriesAt, SeriesModel, SeriesStore};
@@ -330,6 +330,36 @@ impl Database {
     /// The check itself could not run.
     pub fn verify(&self) -> Result<EngineReport, Error> {
         Ok(self.engine.verify()?)
+    }
+
+    /// Copies the database to the directory `target`, which must not exist: everything acknowledged before the call, of all
+    /// models, as of one commit. Writers go on meanwhile. The copy is durable when this returns, and a database like any other.
+    ///
+    /// Cost: the log behind the checkpoint is read and written, which [`Database::checkpoint`] makes short; sorted files get a
+    /// second name where `target` is on the same file system, else they are read and written.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (path, copy) = (dir.path().join("db"), dir.path().join("copy"));
+    /// use ropewalk::{Database, Event};
+    ///
+    /// let db = Database::open(path)?;
+    /// db.events("orders")?.append(&[Event::new("Placed")], None)?;
+    /// let backup = db.backup(&copy)?;
+    /// assert_eq!(backup.seq, db.seq());
+    ///
+    /// let restored = Database::open(copy)?;
+    /// assert_eq!(restored.event_stores(), ["orders"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::Class::Invalid`] when there is something at `target`; [`crate::Class::Busy`] while another backup to it is
+    /// made; I/O, among them a full disk; damage in the log. A backup that fails or is interrupted leaves no `target`.
+    pub fn backup(&self, target: impl AsRef<Path>) -> Result<Backup, Error> {
+        Ok(self.engine.backup(target.as_ref())?)
     }
 
     /// Writes memtables out and moves the point recovery starts from.

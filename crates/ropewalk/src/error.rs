@@ -213,7 +213,7 @@ fn engine_class(error: &EngineError) -> Class {
         EngineError::Record { .. } | EngineError::UnknownModel { .. } | EngineError::Damaged { .. } => {
             Class::Corrupt
         }
-        EngineError::TooLarge { .. } => Class::Invalid,
+        EngineError::TooLarge { .. } | EngineError::BackupTarget { .. } => Class::Invalid,
         EngineError::FeedTrimmed { .. } => Class::NotFound,
         _ => Class::Internal,
     }

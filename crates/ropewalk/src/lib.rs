@@ -32,9 +32,9 @@ pub use metrics::Metrics;
 pub use options::Options;
 pub use ropewalk_base::{Lsn, Position, Seq};
 pub use ropewalk_engine::{
-    Background, Blocked, Committed, Committing, Compression, Damage as LogDamage, Durability, EngineError,
-    EngineReport, EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite, LockError, LockHolder,
-    LockMode, LockWait, Nudge, ReadMode, Room, Value, VisibleBeyond,
+    Background, Backup, Blocked, Committed, Committing, Compression, Damage as LogDamage, Durability,
+    EngineError, EngineReport, EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite, LockError,
+    LockHolder, LockMode, LockWait, Nudge, ReadMode, Room, Value, VisibleBeyond,
 };
 pub use ropewalk_events::{
     AppendCondition, AppendOptions, AppendSection, Appended, BodyRef, Decision, DecisionError, Delivery,

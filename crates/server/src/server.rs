@@ -263,8 +263,12 @@ impl Running {
             request_time: settings.limits.request_time.0,
             ..ropewalk_wire::Limits::default()
         };
-        let service_settings =
-            ServiceSettings { limits, insecure: settings.insecure, ..ServiceSettings::default() };
+        let service_settings = ServiceSettings {
+            limits,
+            insecure: settings.insecure,
+            backups: settings.backups.clone(),
+            ..ServiceSettings::default()
+        };
         let service = Service::new(db, service_settings)?;
         let certificates = certificates(settings)?;
         refuse_exposed(settings, &service)?;

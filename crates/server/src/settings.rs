@@ -39,6 +39,8 @@ pub struct Settings {
     pub dev: bool,
     /// Use TLS with a certificate made here and kept in the database directory, for trying things out
     pub dev_tls: bool,
+    /// Directory for backups that clients ask for; without one they are refused
+    pub backups: Option<PathBuf>,
     /// Listen on the local socket DIR/ropewalk.sock, through which other commands of the same user work
     pub socket: Enabled,
     /// The HTTP port

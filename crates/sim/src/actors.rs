@@ -30,11 +30,12 @@ enum Act {
     Background,
     Checkpoint,
     Compact,
+    Backup,
     Clock,
     Verify,
 }
 
-const ACTS: [(u64, Act); 17] = [
+const ACTS: [(u64, Act); 18] = [
     (24, Act::SubmitAppend),
     (12, Act::Append),
     (10, Act::Drive),
@@ -50,6 +51,7 @@ const ACTS: [(u64, Act); 17] = [
     (10, Act::Background),
     (2, Act::Checkpoint),
     (1, Act::Compact),
+    (2, Act::Backup),
     (5, Act::Clock),
     (1, Act::Verify),
 ];
@@ -80,6 +82,7 @@ impl World {
             Act::Background => self.background(),
             Act::Checkpoint => self.checkpoint(),
             Act::Compact => self.compact(),
+            Act::Backup => self.backup(),
             Act::Clock => {
                 self.move_clock();
                 Ok(())

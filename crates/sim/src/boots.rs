@@ -12,6 +12,7 @@ use std::sync::Arc;
 use ropewalk::{Class, Database, Durability, Env, Error};
 use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, SeededRandom};
 
+use crate::backups::{TARGET, take_copy};
 use crate::dice::Dice;
 use crate::exhaust::Exhausted;
 use crate::world::{Bug, Check, DIR, End, ensure, small_options};
@@ -323,7 +324,27 @@ fn step<W: World>(world: &mut W) -> Check {
     let boots = world.boots();
     boots.counts.steps += 1;
     boots.faults_before = boots.vfs.injected();
-    world.step()
+    if boots.dice.one_in(60) { backup(world) } else { world.step() }
+}
+
+/// Copies the database; the copy is what the world says, all of it durable.
+fn backup<W: World>(world: &mut W) -> Check {
+    let boots = world.boots();
+    boots.note("backup");
+    let db = boots.db()?;
+    let done = db.backup(TARGET);
+    if let Err(error) = &done {
+        boots.excuse("backup", error)?;
+    }
+    let copy = take_copy(&boots.vfs, boots.dice.number())?;
+    let Ok(backup) = done else { return Ok(()) };
+    ensure!(backup.seq == db.seq(), "the backup has commit {:?}, readers see {:?}", backup.seq, db.seq());
+    (boots.durable, boots.written) = (backup.seq.0, backup.seq.0);
+    boots.counts.copies += 1;
+    let disk = copy.ok_or_else(|| Bug("there is no copy".to_owned()))?;
+    let env = Env { vfs: Arc::new(disk), ..boots.env.clone() };
+    let copy = boots.options.clone().env(env).open(Path::new(TARGET))?;
+    world.compare(&copy)
 }
 
 fn troubled_boot<W: World>(world: &mut W) -> Check {

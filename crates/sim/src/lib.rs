@@ -5,16 +5,18 @@
 //!
 //! One thread, one source of chance, a clock that moves when told: the same seed is the same run, so a failure is
 //! repeated by its number. Read `oracle` for what must hold, `world` for promises and restarts, `nemesis` for what goes
-//! wrong, `actors`, `transactions` and `readers` for who does what, `exhaust` for crashes at every point. `tables`,
+//! wrong, `actors`, `transactions` and `readers` for who does what, `backups` for copies, `exhaust` for crashes at every point. `tables`,
 //! `documents` and `series` are worlds of their own, for rows and documents under rules and for samples; `boots` is what they
 //! share.
 //!
 //! Checked: what was acknowledged survives, and all of it or nothing; the order is total and positions have no gaps;
 //! conditions, tracking and idempotency keys hold; transactions equal a serial run; snapshots stay; every query in both
-//! directions equals the model; feeds and subscriptions skip nothing; a stopped engine refuses; rot is noticed.
+//! directions equals the model; feeds and subscriptions skip nothing; a copy is whole or not there, and holds what was
+//! acknowledged before; a stopped engine refuses; rot is noticed.
 //! Source: deterministic simulation as in FoundationDB (Zhou et al., SIGMOD 2021) and TigerBeetle.
 
 mod actors;
+mod backups;
 mod boots;
 mod dice;
 mod documents;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use ropewalk::{
-    ChangeFeed, ChangedPart, Class, Delivery, Error, EventReader, EventStore, KvWrite, Position, Query,
-    ReadOptions, Seq, SequencedEvent, Subscription,
+    ChangeFeed, ChangedPart, Class, Database, Delivery, Error, EventReader, EventStore, Keyspace, KvWrite,
+    Position, Query, ReadOptions, Seq, SequencedEvent, Subscription,
 };
 use ropewalk_engine::{Cursor, EngineError, LogError, Snapshot};
 
@@ -423,13 +423,18 @@ impl World {
 
     /// Everything there is, in both directions.
     pub(crate) fn compare_all(&mut self) -> Check {
-        let at = self.visible();
-        let snapshot = self.db().engine().snapshot();
-        let existing = self.db().event_stores();
+        let (db, keyspaces, at) = (self.db(), self.boot().keyspaces.clone(), self.visible());
+        self.compare_database(&db, &keyspaces, at)
+    }
+
+    /// A database at commit `at`: everything in it, against the oracle.
+    pub(crate) fn compare_database(&mut self, db: &Database, keyspaces: &[Keyspace], at: u64) -> Check {
+        let snapshot = db.engine().snapshot();
+        let existing = db.event_stores();
         let expected = self.oracle.stores(at);
         ensure!(self.stopped() || existing == expected, "stores: expected {expected:?}, got {existing:?}");
         for name in words::STORES {
-            let store = self.db().events(name).map_err(|e| Bug(e.to_string()))?;
+            let store = db.events(name).map_err(|e| Bug(e.to_string()))?;
             for options in [ReadOptions::default(), ReadOptions::backwards()] {
                 let read = store.read_at(snapshot.clone(), &Query::all(), options).map_err(Error::from);
                 let result = read.and_then(|mut reader| drain(&mut reader, 1000));
@@ -450,7 +455,7 @@ impl World {
                 );
             }
         }
-        for keyspace in self.boot().keyspaces.clone() {
+        for keyspace in keyspaces {
             let inner = ropewalk_engine::Keyspace(keyspace.id());
             let forward = scan(snapshot.read().cursor(inner), false);
             let Some(found) = self.allow("scan", forward)? else { return Ok(()) };

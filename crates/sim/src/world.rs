@@ -17,6 +17,7 @@ use ropewalk::{
 use ropewalk_engine::{CommitHandle, EngineError};
 use ropewalk_vfs::{Clock, FaultyVfs, ManualClock, SeededRandom};
 
+use crate::backups::BACKUPS;
 use crate::dice::Dice;
 use crate::oracle::{Ask, Expect, Oracle, Refusal};
 use crate::readers::Readers;
@@ -147,6 +148,8 @@ pub struct Counts {
     pub power_cuts: u64,
     /// Calls of the disk that were made to fail.
     pub faults: u64,
+    /// Copies that were opened and compared.
+    pub copies: u64,
     /// Bits flipped.
     pub flips: u64,
     /// Bytes of runs written by flushes.
@@ -175,6 +178,8 @@ pub(crate) struct World {
     pub(crate) written: u64,
     /// Commits up to here are followed by a record that knows that they were durable.
     pub(crate) claimed: u64,
+    /// A copy that was begun, and the commit it holds if it was finished.
+    pub(crate) backup: Option<Option<u64>>,
     /// `Async` commits, and the monotonic time from which a background step owes them a sync.
     pub(crate) owed: Vec<(u64, u64)>,
     /// The disk is full now.
@@ -213,6 +218,7 @@ impl World {
             durable: 0,
             written: 0,
             claimed: 0,
+            backup: None,
             owed: Vec::new(),
             full: false,
             sync_failed: false,
@@ -476,7 +482,9 @@ impl World {
 
     /// Closes the database for good.
     pub(crate) fn end(&mut self) -> Check {
-        self.end_boot(End::Close).map(|_| ())
+        self.end_boot(End::Close)?;
+        self.vfs.wipe(Path::new(BACKUPS));
+        Ok(())
     }
 
     fn reconcile(&mut self, floor: u64) -> Check {
@@ -496,13 +504,19 @@ impl World {
         self.claimed = self.claimed.min(found);
         self.rewind_readers(found);
         self.mark();
-        self.compare_all()
+        self.compare_all()?;
+        self.look_at_backup()
     }
 }
 
 /// Opens the database and its keyspaces.
 pub(crate) fn open(options: &Options) -> Result<(Database, Vec<Keyspace>), Error> {
-    let db = options.clone().open(Path::new(DIR))?;
+    open_in(options, Path::new(DIR))
+}
+
+/// As [`open`], a copy in another directory.
+pub(crate) fn open_in(options: &Options, dir: &Path) -> Result<(Database, Vec<Keyspace>), Error> {
+    let db = options.clone().open(dir)?;
     let plain = KeyspaceOptions { block_bytes: 512, ..KeyspaceOptions::default() };
     let packed = KeyspaceOptions {
         compression: Compression::Lz4,

@@ -27,6 +27,7 @@ use crate::gc::{Gc, Snapshots};
 use crate::manifest::{self, Checkpoint, Manifest, ManifestKeyspace, ManifestRun};
 use crate::memtable::Memtable;
 use crate::options::{FilterPolicy, Keyspace, KeyspaceOptions, StoreOptions};
+use crate::pin::StorePin;
 use crate::run::Run;
 use crate::sorted::Sorted;
 use crate::view::{KeyspaceView, StoreView};
@@ -259,7 +260,20 @@ impl Store {
         }
     }
 
+    /// What is in force now, with its files, which stay while the answer lives; and what `look` sees while nothing can be
+    /// put in force.
+    pub fn pin<T>(&self, look: impl FnOnce() -> T) -> (StorePin, T) {
+        let state = self.state.lock();
+        let view = self.view.load_full();
+        let manifest = self.manifest(&view, &state.checkpoint);
+        (StorePin { manifest, view, files: self.files.clone() }, look())
+    }
+
     fn switch(&self, view: &StoreView, checkpoint: &Checkpoint) -> Result<(), (StoreError, bool)> {
+        self.manifest(view, checkpoint).write(&*self.files.env.vfs, &self.files.dir)
+    }
+
+    fn manifest(&self, view: &StoreView, checkpoint: &Checkpoint) -> Manifest {
         let keyspaces = view.keyspaces.iter().map(|keyspace| {
             let l0 = keyspace.l0.iter().map(|s| (0, s));
             let levels = keyspace.levels.iter().enumerate().map(|(i, s)| (i as u64 + 1, s));
@@ -274,12 +288,11 @@ impl Store {
             });
             ManifestKeyspace { name: keyspace.name.clone(), options: keyspace.options, runs: runs.collect() }
         });
-        let manifest = Manifest {
+        Manifest {
             checkpoint: checkpoint.clone(),
             next_file: self.files.next_id(),
             keyspaces: keyspaces.collect(),
-        };
-        manifest.write(&*self.files.env.vfs, &self.files.dir)
+        }
     }
 
     /// Does about `max_bytes` of compaction, if any is due. One caller works at a time; others wait. `snapshots` as in

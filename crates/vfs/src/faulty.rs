@@ -24,7 +24,7 @@
 mod inode;
 mod names;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,11 +47,11 @@ pub enum DiskOp {
     Sync,
     /// `sync_dir`.
     SyncDir,
-    /// `open` with [`OpenMode::CreateNew`], and each directory that `create_dir_all` makes.
+    /// `open` with [`OpenMode::CreateNew`], `hard_link`, and each directory that `create_dir_all` makes.
     Create,
     /// `rename`.
     Rename,
-    /// `remove`.
+    /// `remove` and `remove_dir`.
     Remove,
 }
 
@@ -186,7 +186,8 @@ impl Disk {
     }
 
     fn used(&self) -> u64 {
-        self.names.files().filter_map(|(_, id)| self.inodes.get(&id)).map(|inode| inode.len() as u64).sum()
+        let inodes: BTreeSet<u64> = self.names.files().map(|(_, id)| id).collect();
+        inodes.iter().filter_map(|id| self.inodes.get(id)).map(|inode| inode.len() as u64).sum()
     }
 
     /// How far a file of `len` bytes may grow.
@@ -358,6 +359,11 @@ impl FaultyVfs {
         Ok(())
     }
 
+    /// Makes a directory never have been, durably and with all that is in it.
+    pub fn wipe(&self, dir: &Path) {
+        self.disk().names.wipe(dir);
+    }
+
     /// All files with their lengths, sorted.
     pub fn files(&self) -> Vec<(PathBuf, u64)> {
         let disk = self.disk();
@@ -453,9 +459,12 @@ impl Vfs for FaultyVfs {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let disk = &mut *self.live()?;
         let decision = disk.begin(DiskOp::Rename, format_args!("{} {}", from.display(), to.display()))?;
-        disk.file(from)?;
-        if disk.names.is_dir(to) {
-            return Err(io::ErrorKind::IsADirectory.into());
+        let is_dir = disk.names.is_dir(from);
+        if !is_dir {
+            disk.file(from)?;
+        }
+        if disk.names.is_dir(to) || is_dir && disk.names.get(to).is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
         }
         match decision {
             Decision::Fail(error) if !disk.off => return Err(error),
@@ -471,6 +480,39 @@ impl Vfs for FaultyVfs {
         match decision {
             Decision::Fail(error) if !disk.off => return Err(error),
             _ => disk.names.unlink(path),
+        }
+        if disk.off { Err(power_is_off()) } else { Ok(()) }
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let disk = &mut *self.live()?;
+        let decision = disk.begin(DiskOp::Create, format_args!("{} {}", from.display(), to.display()))?;
+        let inode = disk.file(from)?;
+        if disk.names.get(to).is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if !to.parent().is_some_and(|dir| disk.names.is_dir(dir)) {
+            return Err(not_found(to));
+        }
+        match decision {
+            Decision::Fail(error) if !disk.off => return Err(error),
+            _ => disk.names.link(to, Node::File(inode)),
+        }
+        if disk.off { Err(power_is_off()) } else { Ok(()) }
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        let disk = &mut *self.live()?;
+        let decision = disk.begin(DiskOp::Remove, format_args!("{}/", dir.display()))?;
+        if !disk.names.is_dir(dir) {
+            return Err(not_found(dir));
+        }
+        if !disk.names.list(dir).is_empty() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        match decision {
+            Decision::Fail(error) if !disk.off => return Err(error),
+            _ => disk.names.unlink(dir),
         }
         if disk.off { Err(power_is_off()) } else { Ok(()) }
     }

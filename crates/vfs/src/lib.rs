@@ -84,16 +84,31 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// The question could not be answered.
     fn exists(&self, path: &Path) -> io::Result<bool>;
-    /// Renames a file, replacing the target.
+    /// Renames a file, replacing the target, or a directory with all that is in it, to a name that is free.
     ///
     /// # Errors
     /// As `std::fs::rename`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Gives a file a second name, which must be free. Both names are of one file from then on.
+    ///
+    /// # Errors
+    /// As `std::fs::hard_link`: among others where the two names lie on different file systems. By default
+    /// [`io::ErrorKind::Unsupported`].
+    fn hard_link(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Removes a file.
     ///
     /// # Errors
     /// As `std::fs::remove_file`.
     fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As `std::fs::remove_dir`. By default [`io::ErrorKind::Unsupported`].
+    fn remove_dir(&self, _dir: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Makes the names in `dir` durable.
     ///
     /// # Errors

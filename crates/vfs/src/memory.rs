@@ -69,7 +69,18 @@ impl Vfs for MemoryVfs {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut tree = lock(&self.tree);
+        let tree = &mut *lock(&self.tree);
+        if tree.dirs.contains(from) {
+            if tree.dirs.contains(to) || tree.files.contains_key(to) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            let moved = |path: &Path| Some(to.join(path.strip_prefix(from).ok()?));
+            let renamed = |path: PathBuf| moved(&path).unwrap_or(path);
+            tree.dirs = std::mem::take(&mut tree.dirs).into_iter().map(renamed).collect();
+            let files = std::mem::take(&mut tree.files).into_iter();
+            tree.files = files.map(|(path, file)| (renamed(path), file)).collect();
+            return Ok(());
+        }
         let file = tree.files.remove(from).ok_or_else(|| not_found(from))?;
         tree.files.insert(to.to_owned(), file);
         Ok(())
@@ -77,6 +88,27 @@ impl Vfs for MemoryVfs {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         lock(&self.tree).files.remove(path).map(|_| ()).ok_or_else(|| not_found(path))
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut tree = lock(&self.tree);
+        let file = tree.files.get(from).cloned().ok_or_else(|| not_found(from))?;
+        if tree.files.contains_key(to) || tree.dirs.contains(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if !to.parent().is_some_and(|dir| tree.dirs.contains(dir)) {
+            return Err(not_found(to));
+        }
+        tree.files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut tree = lock(&self.tree);
+        if tree.files.keys().chain(&tree.dirs).any(|path| path.parent() == Some(dir)) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        if tree.dirs.remove(dir) { Ok(()) } else { Err(not_found(dir)) }
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
@@ -223,6 +255,26 @@ mod tests {
         vfs.rename(&dir.join("a"), &dir.join("b")).unwrap();
         assert_eq!(vfs.list(dir).unwrap(), ["b"]);
         assert!(vfs.open(&dir.join("a"), OpenMode::Read).is_err());
+    }
+
+    #[test]
+    fn directories_move_whole_and_links_are_one_file() {
+        let vfs = MemoryVfs::default();
+        let [old, new] = ["/old", "/new"].map(Path::new);
+        vfs.create_dir_all(&old.join("in")).unwrap();
+        let file = vfs.open(&old.join("in/a"), OpenMode::CreateNew).unwrap();
+        vfs.hard_link(&old.join("in/a"), &old.join("b")).unwrap();
+        file.write_all_at(b"both", 0).unwrap();
+        vfs.rename(old, new).unwrap();
+        assert_eq!(vfs.list(new).unwrap(), ["b", "in"]);
+        for name in ["b", "in/a"] {
+            assert_eq!(vfs.open(&new.join(name), OpenMode::Read).unwrap().len().unwrap(), 4, "{name}");
+        }
+        assert!(!vfs.exists(old).unwrap() && vfs.list(old).is_err());
+        assert_eq!(vfs.remove_dir(&new.join("in")).unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
+        vfs.remove(&new.join("in/a")).unwrap();
+        vfs.remove_dir(&new.join("in")).unwrap();
+        assert_eq!(vfs.open(&new.join("b"), OpenMode::Read).unwrap().len().unwrap(), 4);
     }
 
     #[test]

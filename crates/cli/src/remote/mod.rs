@@ -16,11 +16,11 @@ use serde::de::DeserializeOwned;
 
 use self::client::Client;
 pub(crate) use self::endpoint::{Endpoint, Secrets, Url, is_served};
-pub(crate) use self::shape::StatsAnswer;
 use self::shape::{
     AppendBody, AppendedAnswer, ChangeLine, Count, EventLine, Exists, Head, QueryBody, ReadBody,
     StoresAnswer, TrackingAnswer,
 };
+pub(crate) use self::shape::{BackupAnswer, StatsAnswer};
 use crate::failure::Result;
 use crate::place::Listed;
 use crate::tail::Told;
@@ -98,6 +98,14 @@ impl Remote {
 
     pub(crate) fn stats(&self) -> Result<StatsAnswer> {
         self.client.ask(Method::GET, "/v1/stats", NOTHING)
+    }
+
+    /// Has the server copy its database; without a name, under one that the server makes.
+    pub(crate) fn backup(&self, name: Option<&str>) -> Result<BackupAnswer> {
+        match name {
+            Some(name) => self.client.ask(Method::PUT, &format!("/v1/backups/{}", encode(name)), NOTHING),
+            None => self.client.ask(Method::POST, "/v1/backups", NOTHING),
+        }
     }
 
     /// Asks the API of Prometheus; `asked` is the value of the parameter that `path` ends with.

@@ -306,3 +306,13 @@ pub(crate) struct LevelAnswer {
     pub(crate) runs: u64,
     pub(crate) bytes: u64,
 }
+
+/// What is said of a backup.
+#[derive(Deserialize)]
+pub(crate) struct BackupAnswer {
+    pub(crate) name: String,
+    pub(crate) seq: u64,
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    pub(crate) linked_bytes: u64,
+}

@@ -1,6 +1,7 @@
 //! The real binary, run in directories of its own.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // clippy.toml allows it in test functions, not in their helpers
 
+mod backups;
 mod commands;
 mod damage;
 mod demo;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used)]
 
 mod basics;
+mod copying;
 mod damage;
 mod disk;
 mod failures;

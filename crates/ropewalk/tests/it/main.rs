@@ -1,6 +1,7 @@
 //! Behaviour of the facade.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)] // clippy.toml allows it in test functions, not in their helpers
 
+mod backup;
 mod changes;
 mod documents;
 mod fixtures;

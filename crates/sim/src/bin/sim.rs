@@ -82,6 +82,7 @@ fn add(total: &mut Counts, counts: &Counts) {
     total.opens += counts.opens;
     total.power_cuts += counts.power_cuts;
     total.faults += counts.faults;
+    total.copies += counts.copies;
     total.flips += counts.flips;
     total.flushed_bytes += counts.flushed_bytes;
     total.compacted_bytes += counts.compacted_bytes;

@@ -36,8 +36,15 @@ impl Change {
                 tree.remove(&name);
             }
             Self::Rename(from, to) => {
-                if let Some(node) = tree.remove(&from) {
-                    tree.insert(to, node);
+                // A directory takes along what is in it.
+                let moved: Vec<PathBuf> =
+                    tree.keys().filter(|path| path.starts_with(&from)).cloned().collect();
+                for path in moved {
+                    let rest = path.strip_prefix(&from).unwrap_or(&path);
+                    let name = if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) };
+                    if let Some(node) = tree.remove(&path) {
+                        tree.insert(name, node);
+                    }
                 }
             }
         }
@@ -83,6 +90,13 @@ impl Names {
     pub(super) fn rename(&mut self, from: &Path, to: &Path) {
         let change = || Change::Rename(from.to_owned(), to.to_owned());
         self.change(change(), change());
+    }
+
+    /// Everything below `dir`, and `dir`, was never there.
+    pub(super) fn wipe(&mut self, dir: &Path) {
+        self.current.retain(|path, _| !path.starts_with(dir));
+        self.durable.retain(|path, _| !path.starts_with(dir));
+        self.pending.retain(|change| !change.names().iter().any(|name| name.starts_with(dir)));
     }
 
     fn change(&mut self, now: Change, later: Change) {
@@ -164,6 +178,27 @@ mod tests {
         let m = |inode| ("/d/m".to_owned(), inode);
         let expect = [vec![m(1)], vec![m(2)], vec![m(1), ("/d/new".to_owned(), 2)]];
         assert_eq!(found, BTreeSet::from(expect));
+    }
+
+    #[test]
+    fn a_renamed_directory_is_there_under_one_of_its_names_with_what_was_synced() {
+        let found = outcomes(|names| {
+            names.link(&path("/new"), Node::Dir);
+            names.link(&path("/new/in"), Node::Dir);
+            names.link(&path("/new/in/a"), Node::File(1));
+            for dir in ["/new/in", "/new", "/"] {
+                names.sync(&path(dir));
+            }
+            names.link(&path("/new/b"), Node::File(2));
+            names.rename(&path("/new"), &path("/d"));
+        });
+        let old = ("/new/in/a".to_owned(), 1);
+        let new = ("/d/in/a".to_owned(), 1);
+        let (old_b, new_b) = (("/new/b".to_owned(), 2), ("/d/b".to_owned(), 2));
+        assert_eq!(
+            found,
+            BTreeSet::from([vec![old.clone()], vec![old_b, old], vec![new.clone()], vec![new_b, new]])
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@
 #![deny(missing_docs)]
 
 mod access;
+mod backups;
 mod error;
 pub mod extjson;
 mod feed;
@@ -25,6 +26,7 @@ mod turn;
 pub use access::{
     Access, Caller, Credentials, Right, Roles, ScramExchange, ScramVerifier, TokenInfo, UserInfo,
 };
+pub use backups::NamedBackup;
 pub use error::{Code, Conflict, WireError};
 pub use follow::{EncodedBatch, Followed, Following, Frame};
 pub use limits::{Limits, ServiceSettings};

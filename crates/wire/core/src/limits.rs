@@ -1,4 +1,5 @@
 use core::time::Duration;
+use std::path::PathBuf;
 
 /// What one server takes at once. At a limit a client gets an answer at once ([`crate::Code::TooLarge`] for one request
 /// that is too big, [`crate::Code::ResourceExhausted`] with a pause for too many of them), never a hang.
@@ -48,10 +49,17 @@ pub struct ServiceSettings {
     pub insecure: bool,
     /// The event store that protocols without store names use; created at the start. Default `default`.
     pub default_store: String,
+    /// Where backups are made that clients ask for. Default none: they are refused.
+    pub backups: Option<PathBuf>,
 }
 
 impl Default for ServiceSettings {
     fn default() -> Self {
-        Self { limits: Limits::default(), insecure: false, default_store: "default".to_owned() }
+        Self {
+            limits: Limits::default(),
+            insecure: false,
+            default_store: "default".to_owned(),
+            backups: None,
+        }
     }
 }

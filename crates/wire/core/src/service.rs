@@ -1,6 +1,7 @@
 //! The operations that protocols offer: each checks the caller's right and the limits, then does its work.
 
 use core::time::Duration;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -12,6 +13,7 @@ use ropewalk::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::{Access, Caller, Right};
+use crate::backups::Turn;
 use crate::error::WireError;
 use crate::follow::Following;
 use crate::hub::Hub;
@@ -32,6 +34,8 @@ struct Shared {
     stop: Stop,
     limits: Limits,
     default_store: String,
+    backups: Option<PathBuf>,
+    backup_turn: Turn,
     reads: Arc<Semaphore>,
     long_reads: Arc<Semaphore>,
     subscriptions: Arc<Semaphore>,
@@ -76,7 +80,7 @@ impl Service {
     /// # Errors
     /// What is stored about users cannot be read; a default store whose name is not allowed.
     pub fn new(db: Database, settings: ServiceSettings) -> Result<Self, WireError> {
-        let ServiceSettings { limits, insecure, default_store } = settings;
+        let ServiceSettings { limits, insecure, default_store, backups } = settings;
         db.events(&default_store)?.create()?;
         let metrics = Arc::new(Metrics::default());
         Ok(Self(Arc::new(Shared {
@@ -89,6 +93,8 @@ impl Service {
             hub: Hub::default(),
             limits,
             default_store,
+            backups,
+            backup_turn: Turn::default(),
             db,
         })))
     }
@@ -131,7 +137,15 @@ impl Service {
         &self.0.hub
     }
 
-    fn begin(&self, caller: &Caller, right: Right, store: Option<&str>) -> Result<(), WireError> {
+    pub(crate) fn backups(&self) -> Option<&Path> {
+        self.0.backups.as_deref()
+    }
+
+    pub(crate) fn backup_turn(&self) -> &Turn {
+        &self.0.backup_turn
+    }
+
+    pub(crate) fn begin(&self, caller: &Caller, right: Right, store: Option<&str>) -> Result<(), WireError> {
         if self.0.stop.stopping() {
             return Err(WireError::stopping());
         }

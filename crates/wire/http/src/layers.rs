@@ -57,6 +57,7 @@ fn operation(method: &Method, path: &str) -> &'static str {
             (_, "/v1/changes") => "changes",
             (_, path) if path.starts_with("/v1/databases") => documents(method, path),
             (_, path) if path.starts_with("/v1/projects") => "bundoc",
+            (_, path) if path.starts_with("/v1/backups") => "backup",
             (_, path) if path.starts_with("/v1/users") || path.starts_with("/v1/tokens") => "access",
             (_, "") => "no_route",
             (_, path) if path.starts_with("/api/v1/") => "prometheus",

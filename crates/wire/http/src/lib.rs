@@ -12,6 +12,7 @@
 
 mod accept;
 mod auth;
+mod backups;
 mod body;
 mod changes;
 mod compatible;
@@ -60,6 +61,7 @@ pub fn router_with(service: Service, settings: HttpSettings, others: Router, oth
     let app = App { service, settings: Arc::new(settings) };
     let (finite, _) = openapi::finite(app.settings.dev).split_for_parts();
     let (live, _) = openapi::live().split_for_parts();
+    let (unhurried, _) = openapi::unhurried().split_for_parts();
     let open = Router::new()
         .route("/health", get(layers::health))
         .route("/live", get(layers::health))
@@ -74,6 +76,7 @@ pub fn router_with(service: Service, settings: HttpSettings, others: Router, oth
         .merge(live)
         .fallback(layers::no_route)
         .layer(from_fn_with_state(app.clone(), layers::limit_time))
+        .merge(unhurried)
         .layer(from_fn_with_state(app.clone(), auth::authenticate))
         .merge(open)
         .merge(others_open.with_state(()))

@@ -14,7 +14,7 @@ use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::problem::ProblemBody;
-use crate::{App, changes, compatible, documents, events, stores, subscribe, users};
+use crate::{App, backups, changes, compatible, documents, events, stores, subscribe, users};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -27,6 +27,7 @@ use crate::{App, changes, compatible, documents, events, stores, subscribe, user
         (name = "events", description = "Append, read and follow the events of a store."),
         (name = "documents", description = "Documents in Extended JSON: by `_id`, by query, in transactions, and what happens to them."),
         (name = "stores", description = "The stores of the database."),
+        (name = "backups", description = "Copies of the whole database, made while it is in use."),
         (name = "access", description = "Users, API tokens and what they may do."),
         (name = "compatible", description = "Surfaces that others defined: the DCB k6 suite and the web app of go-crablet. `/cleanup` is there only with the setting `dev`."),
     ),
@@ -47,6 +48,11 @@ pub(crate) fn finite(dev: bool) -> OpenApiRouter<App> {
 /// Routes whose answers may go on for ever.
 pub(crate) fn live() -> OpenApiRouter<App> {
     OpenApiRouter::default().merge(subscribe::routes()).merge(documents::live()).merge(changes::routes())
+}
+
+/// Routes that take as long as they take.
+pub(crate) fn unhurried() -> OpenApiRouter<App> {
+    backups::routes()
 }
 
 /// What any operation can answer: status and when.
@@ -90,7 +96,8 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 }
 
 fn build() -> utoipa::openapi::OpenApi {
-    let routes = OpenApiRouter::with_openapi(Document::openapi()).merge(finite(true)).merge(live());
+    let routes =
+        OpenApiRouter::with_openapi(Document::openapi()).merge(finite(true)).merge(live()).merge(unhurried());
     let mut document = routes.into_openapi();
     let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemBody::name()))).build();
     for (path, item) in &mut document.paths.paths {

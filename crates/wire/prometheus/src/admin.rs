@@ -1,12 +1,13 @@
-//! `/api/v1/admin/tsdb`: deletion, and freeing what it leaves.
+//! `/api/v1/admin/tsdb`: deletion, freeing what it leaves, and copies.
 
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::Response;
 use ropewalk_wire::{Caller, Right, WireError};
 
 use crate::App;
-use crate::answer::ApiError;
+use crate::answer::{ApiError, Notes, put_labels, success};
 use crate::names::selector;
 use crate::params::Params;
 
@@ -43,4 +44,23 @@ pub(crate) async fn clean(
     let done = app.wait_for(move || db.checkpoint().and_then(|()| db.compact())).await?;
     done.map_err(WireError::from)?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// `snapshot`: a backup of the whole database, of which Prometheus's snapshot is one part; answers its name.
+pub(crate) async fn snapshot(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    match params.get("skip_head") {
+        None | Some("0" | "f" | "F" | "false" | "FALSE" | "False") => {}
+        Some("1" | "t" | "T" | "true" | "TRUE" | "True") => {
+            return Err(ApiError::parameter("skip_head", "a snapshot has everything that was acknowledged"));
+        }
+        Some(other) => {
+            return Err(ApiError::parameter("skip_head", format!("unable to parse boolean {other:?}")));
+        }
+    }
+    let made = app.service.backup(&caller, None).await?;
+    Ok(success(&Notes::default(), |out| put_labels(out, [("name", made.name.as_str())])))
 }

@@ -233,6 +233,7 @@ fn routes(app: App) -> Router {
         .route("/api/v1/status/tsdb", get(status::tsdb))
         .route("/api/v1/admin/tsdb/delete_series", post(admin::delete_series).put(admin::delete_series))
         .route("/api/v1/admin/tsdb/clean_tombstones", post(admin::clean).put(admin::clean))
+        .route("/api/v1/admin/tsdb/snapshot", post(admin::snapshot).put(admin::snapshot))
         .route("/api/v1/import", post(json_lines::import))
         .route("/api/v1/import/csv", post(csv::import))
         .route("/api/v1/import/prometheus", post(exposition::import))

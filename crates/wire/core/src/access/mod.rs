@@ -280,7 +280,7 @@ impl Access {
 }
 
 /// Bytes that nobody can guess.
-fn random<const N: usize>() -> Result<[u8; N], WireError> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], WireError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| WireError::ours(Code::Internal, &error))?;
     Ok(bytes)

@@ -77,7 +77,10 @@ impl Server {
     }
 
     pub(crate) async fn with(limits: Limits, http: HttpSettings) -> Self {
-        let settings = ServiceSettings { limits, ..ServiceSettings::default() };
+        Self::with_settings(ServiceSettings { limits, ..ServiceSettings::default() }, http).await
+    }
+
+    pub(crate) async fn with_settings(settings: ServiceSettings, http: HttpSettings) -> Self {
         let service = Service::new(Database::in_memory().unwrap(), settings).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

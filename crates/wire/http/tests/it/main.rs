@@ -3,6 +3,7 @@
 
 mod access;
 mod append;
+mod backups;
 mod bodies;
 mod bundoc;
 mod changes;

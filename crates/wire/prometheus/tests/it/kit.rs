@@ -65,7 +65,8 @@ impl Server {
     }
 
     fn built(limits: Limits, settings: PrometheusSettings, caller: Caller, config: Config) -> Self {
-        let service_settings = ServiceSettings { limits, ..ServiceSettings::default() };
+        let backups = Some("/backups".into());
+        let service_settings = ServiceSettings { limits, backups, ..ServiceSettings::default() };
         let service = Service::new(Database::in_memory().unwrap(), service_settings).unwrap();
         let prometheus = Prometheus::new(service.clone(), settings, config).unwrap();
         let router = prometheus

@@ -383,6 +383,32 @@ async fn federation_and_deletion() {
 }
 
 #[tokio::test]
+async fn a_snapshot_is_a_database() {
+    let server = Server::new();
+    server.import("up{job=\"a\"} 1 1000\n").await;
+    let path = "/api/v1/admin/tsdb/snapshot";
+    for (query, words) in
+        [("true", "everything that was acknowledged"), ("perhaps", "unable to parse boolean")]
+    {
+        server.send("POST", &format!("{path}?skip_head={query}"), &[], b"").await.says(400, words);
+    }
+    let mut names = Vec::new();
+    for (method, query) in [("POST", ""), ("PUT", "?skip_head=false")] {
+        let json = server.send(method, &format!("{path}{query}"), &[], b"").await.is(200).json();
+        assert_eq!(json["status"], "success");
+        names.push(json["data"]["name"].as_str().unwrap().to_owned());
+    }
+    assert_ne!(names[0], names[1]);
+    let env = server.service.database().engine().env().clone();
+    for name in names {
+        let db =
+            ropewalk::Options::new().env(env.clone()).must_exist().open(format!("/backups/{name}")).unwrap();
+        assert_eq!(db.series_stores(), ["default"]);
+        assert_eq!(db.seq(), server.service.database().seq());
+    }
+}
+
+#[tokio::test]
 async fn an_answer_is_kept_until_the_past_changes() {
     let server = Server::new();
     server.import("up{job=\"a\"} 1 1000\nup{job=\"b\"} 2 1000\n").await;
