@@ -22,7 +22,7 @@ use ropewalk_grpc::GrpcSettings;
 use ropewalk_http::{Cors, HttpSettings};
 use ropewalk_mongo::{Mongo, MongoSettings};
 use ropewalk_postgres::{Postgres, PostgresSettings};
-use ropewalk_prometheus::{ConfigError, Prometheus, PrometheusSettings};
+use ropewalk_prometheus::{ConfigError, Deltas, Prometheus, PrometheusSettings};
 use ropewalk_wire::{Service, ServiceSettings, WireError};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -34,7 +34,7 @@ use crate::listen::{Listener, LocalSocket};
 use crate::mongo::MongoPort;
 use crate::notify::ServiceManager;
 use crate::postgres::PostgresPort;
-use crate::settings::{Effective, MongoDb, Settings, SettingsError};
+use crate::settings::{Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
 use crate::tls::{Certificates, TlsError};
 use crate::units::{Every, Period};
 
@@ -515,6 +515,11 @@ fn prometheus(service: &Service, settings: &Settings) -> Result<Prometheus, Serv
         query_bytes: prometheus.query_bytes.0,
         answer_bytes: prometheus.answer_bytes.0,
         lookback: prometheus.lookback.0,
+        otlp_deltas: match prometheus.otlp_deltas {
+            OtlpDeltas::Refuse => Deltas::Refuse,
+            OtlpDeltas::Keep => Deltas::Keep,
+            OtlpDeltas::Cumulate => Deltas::Cumulate,
+        },
         ..PrometheusSettings::default()
     };
     Ok(Prometheus::new(service.clone(), settings, config.unwrap_or_default())?)

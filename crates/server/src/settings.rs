@@ -149,6 +149,8 @@ pub struct Prometheus {
     pub answer_bytes: ByteSize,
     /// How old a sample may be that a query still sees at a moment
     pub lookback: Period,
+    /// What becomes of OTLP metrics that are deltas: `refuse`, `keep` (as gauges), or `cumulate` (to counters)
+    pub otlp_deltas: OtlpDeltas,
 }
 
 impl Default for Prometheus {
@@ -162,8 +164,21 @@ impl Default for Prometheus {
             query_bytes: ByteSize(1 << 30),
             answer_bytes: ByteSize(64 << 20),
             lookback: Period::seconds(300),
+            otlp_deltas: OtlpDeltas::Refuse,
         }
     }
+}
+
+/// What becomes of deltas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OtlpDeltas {
+    /// They are not taken, and counted in the answer.
+    Refuse,
+    /// They are kept as they are, as gauges.
+    Keep,
+    /// They are added up, to counters and histograms that rise.
+    Cumulate,
 }
 
 /// Certificates.

@@ -60,6 +60,47 @@ class OpenTelemetry(unittest.TestCase):
             self.exported(server, OverHttp(endpoint=url), "http")
             self.exported(server, OverHttp(endpoint=url, compression=Compression.Gzip), "zipped")
 
+    def test_deltas(self):
+        """The SDK sends what came since its last export; asked is what came in all, over a client that begins anew."""
+        from opentelemetry.sdk.metrics import Counter
+        from opentelemetry.sdk.metrics.export import AggregationTemporality
+
+        deltas = {kind: AggregationTemporality.DELTA for kind in (Counter, Histogram)}
+
+        def run(server, exports):
+            exporter = OverHttp(endpoint=f"{server.http}/api/v1/otlp/v1/metrics", preferred_temporality=deltas)
+            reader = PeriodicExportingMetricReader(exporter, export_interval_millis=3_600_000)
+            view = View(instrument_type=Histogram, instrument_name="size", aggregation=ExponentialBucketHistogramAggregation())
+            provider = MeterProvider([reader], resource=Resource({"service.name": "delta"}), views=[view])
+            meter = provider.get_meter("test")
+            requests, latency = meter.create_counter("requests"), meter.create_histogram("latency")
+            size = meter.create_histogram("size")
+            for amount in exports:
+                requests.add(amount)
+                latency.record(amount)
+                size.record(amount)
+                self.assertTrue(provider.force_flush())
+            provider.shutdown()
+
+        def value(server, query):
+            code, answer = ask(server.http, "query", query=query)
+            self.assertEqual((code, len(answer["data"]["result"])), (200, 1), (query, answer))
+            return float(answer["data"]["result"][0]["value"][1])
+
+        with Server(binary(), http="127.0.0.1:0", options=["--prometheus-otlp-deltas=cumulate"]) as server:
+            run(server, [3, 4, 5])
+            run(server, [30])
+            self.assertEqual(value(server, "requests_total"), 42)
+            self.assertEqual(value(server, "latency_sum"), 42)
+            self.assertEqual(value(server, 'latency_bucket{le="10"}'), 3)
+            self.assertEqual(value(server, "latency_count"), 4)
+            self.assertEqual(value(server, "histogram_count(size)"), 4)
+            self.assertEqual(value(server, "histogram_sum(size)"), 42)
+        with Server(binary(), http="127.0.0.1:0", options=["--prometheus-otlp-deltas=keep"]) as server:
+            run(server, [3, 4, 5])
+            self.assertEqual(value(server, "sum_over_time(requests_total[1m])"), 12)
+            self.assertEqual(value(server, "histogram_sum(sum_over_time(size[1m]))"), 12)
+
     def test_who_is_not_known_is_refused(self):
         with Server(binary(), http="127.0.0.1:0", token="t") as server:
             self.assertEqual(get(f"{server.http}/api/v1/labels")[0], 401)

@@ -99,6 +99,11 @@ impl Histogram {
             || self.positive.iter().chain(&self.negative).any(|b| b.count.is_infinite())
     }
 
+    /// Adds `other`, in the coarser of the two layouts; false, and nothing is done, when only one of them has custom bounds.
+    pub fn accumulate(&mut self, other: &Self) -> bool {
+        self.add(other).is_ok()
+    }
+
     /// Adds `other`. The result may have empty buckets.
     pub(crate) fn add(&mut self, other: &Histogram) -> Result<Outcome, Incompatible> {
         self.combine(other, 1.0)

@@ -50,6 +50,7 @@ use ropewalk_wire::{Caller, Right, Service, WireError};
 use tokio::sync::Semaphore;
 
 pub use jobs::{Config, ConfigError};
+pub use otlp::Deltas;
 pub use settings::PrometheusSettings;
 
 use answer::{ApiError, Kind};
@@ -77,6 +78,8 @@ pub(crate) struct App {
     pub(crate) evaluated: Arc<Evaluated>,
     /// Series that remote write knows.
     known: Arc<write::known::Known>,
+    /// What deltas of OTLP have added up to.
+    pub(crate) totals: Arc<otlp::Totals>,
     /// What is known of metrics.
     described: Arc<Described>,
     /// What the server does by itself.
@@ -96,7 +99,7 @@ impl App {
         let answers = Arc::new(Answers::new(settings.answer_bytes / 2));
         let evaluated = Arc::new(Evaluated::new(settings.answer_bytes / 2));
         let kept = Arc::new(Kept::open(service.database())?);
-        let (described, known) = (Arc::default(), Arc::default());
+        let (described, known, totals) = (Arc::default(), Arc::default(), Arc::default());
         Ok(Self {
             answers,
             evaluated,
@@ -105,6 +108,7 @@ impl App {
             turns,
             waiting,
             known,
+            totals,
             described,
             jobs,
             kept,

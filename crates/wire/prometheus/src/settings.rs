@@ -1,5 +1,7 @@
 use core::time::Duration;
 
+use crate::otlp::Deltas;
+
 /// Settings of [`crate::routes`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrometheusSettings {
@@ -15,6 +17,8 @@ pub struct PrometheusSettings {
     pub answer_bytes: u64,
     /// How old a sample may be that an instant selector sees. Default 5 minutes.
     pub lookback: Duration,
+    /// What becomes of OTLP metrics that are deltas. Default: they are refused.
+    pub otlp_deltas: Deltas,
     /// Queries that are worked on, and requests that are decoded, at the same time; more take turns with them. Default: one
     /// for each processor.
     pub queries: usize,
@@ -30,6 +34,7 @@ impl Default for PrometheusSettings {
             query_bytes: 1 << 30,
             answer_bytes: 64 << 20,
             lookback: Duration::from_secs(300),
+            otlp_deltas: Deltas::default(),
             queries: processors,
         }
     }

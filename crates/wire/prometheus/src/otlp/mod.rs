@@ -3,10 +3,11 @@
 //!   resource (job, instance, target_info) ─▶ metric (name, unit) ─▶ points ─▶ SampleBatch ─▶ one commit
 //!
 //! A gauge and a sum are a series each; a histogram is `_bucket`, `_sum` and `_count`; an exponential histogram is a native one; a
-//! summary has its quantiles. Deltas have no place here: they are not taken, and the answer counts them, as it does everything
-//! else that was not taken (`partial_success`).
+//! summary has its quantiles. What becomes of deltas is a setting (`delta`). What is not taken is counted in the answer
+//! (`partial_success`).
 //! Source: the OTLP specification, and "Prometheus and OpenMetrics Compatibility" of OpenTelemetry.
 
+mod delta;
 pub(crate) mod grpc;
 mod json;
 mod names;
@@ -20,7 +21,8 @@ use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
-use ropewalk::series::{Metadata, MetricType};
+use ropewalk::promql::STALE;
+use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint};
 use ropewalk_wire::{Caller, Right};
 
 use crate::App;
@@ -29,8 +31,13 @@ use crate::body::{self, Encoding};
 use crate::ingest::{self, Read, Refused};
 use crate::labels::{LabelSet, METRIC_NAME};
 use crate::protobuf::{Fields, Malformed, Value, put_bytes, put_integer};
+use crate::value::stored_histogram;
 
+use delta::{Amount, Late};
 use names::Shape;
+
+pub use delta::Deltas;
+pub(crate) use delta::Totals;
 
 /// How deep values may be nested in attributes.
 const DEPTH_MAX: usize = 16;
@@ -38,14 +45,76 @@ const DEPTH_MAX: usize = 16;
 /// Labels by name.
 pub(crate) type Pairs = BTreeMap<String, String>;
 
+/// What the numbers of a metric are.
+#[derive(Clone, Copy)]
+pub(crate) enum Temporality<'a> {
+    /// Since they began; also what has no such thing.
+    Cumulative,
+    /// Since the point before, and kept so.
+    Delta,
+    /// Since the point before, to be added up here.
+    Added(&'a Totals),
+}
+
+/// What the points of a metric have in common.
+pub(crate) struct Context<'a> {
+    /// Labels of the resource.
+    pub(crate) own: &'a Pairs,
+    pub(crate) temporality: Temporality<'a>,
+}
+
+/// Of one sample: when, and what it is.
+pub(crate) struct Way<'a> {
+    pub(crate) time_ms: i64,
+    pub(crate) start_ms: i64,
+    pub(crate) temporality: Temporality<'a>,
+    /// There is no value any more.
+    pub(crate) stale: bool,
+    /// See [`Totals::add`].
+    pub(crate) layout: u64,
+}
+
+impl Way<'_> {
+    /// A sample that began at no time.
+    fn at(time_ms: i64) -> Self {
+        Self { time_ms, start_ms: 0, temporality: Temporality::Cumulative, stale: false, layout: 0 }
+    }
+
+    /// The value to keep for `amount`, and when it began.
+    fn taken(&self, labels: &[u8], amount: Amount) -> Result<(Amount, i64), Late> {
+        match self.temporality {
+            Temporality::Cumulative => Ok((amount, self.start_ms)),
+            // Every one of them has a beginning of its own, so none is a reset.
+            Temporality::Delta => Ok((amount, 0)),
+            Temporality::Added(totals) => {
+                totals.add((labels, self.layout), (self.start_ms, self.time_ms), amount)
+            }
+        }
+    }
+}
+
 impl Read {
-    /// Begins a series: the metric's name with `suffix`, and labels of which `more` come last.
-    pub(crate) fn series(
+    /// One sample of a series: the metric's name with `suffix`, and labels of which `more` come last.
+    pub(crate) fn number(
+        &mut self,
+        name: (&str, &str),
+        labels: &Pairs,
+        more: Option<(&str, &str)>,
+        way: &Way<'_>,
+        value: f64,
+        exemplars: Vec<Exemplar>,
+    ) {
+        self.amount(name, labels, more, way, Amount::Number(value), exemplars);
+    }
+
+    pub(crate) fn amount(
         &mut self,
         (name, suffix): (&str, &str),
         labels: &Pairs,
         more: Option<(&str, &str)>,
-        fill: impl FnOnce(&mut ropewalk::series::SeriesSamples<'_>),
+        way: &Way<'_>,
+        amount: Amount,
+        exemplars: Vec<Exemplar>,
     ) {
         let name = format!("{name}{suffix}");
         let mut set = LabelSet::default();
@@ -55,9 +124,38 @@ impl Read {
         if let Some((name, value)) = more {
             set.push(name.as_bytes(), value.as_bytes());
         }
-        match set.stored() {
-            Ok(stored) => fill(&mut self.batch.series_bytes(stored)),
-            Err(rejected) => self.refused.add(1, || rejected.0),
+        let stored = match set.stored() {
+            Ok(stored) => stored,
+            Err(rejected) => return self.refused.add(1, || rejected.0),
+        };
+        let taken =
+            if way.stale { Ok((Amount::Number(STALE), way.start_ms)) } else { way.taken(stored, amount) };
+        let (amount, start_ms) = match taken {
+            Ok(taken) => taken,
+            Err(Late(last)) => {
+                let why = || {
+                    format!("a delta of {name:?} at {} ms is older than the last, at {last} ms", way.time_ms)
+                };
+                // A point is counted once, however many series it is.
+                if !matches!(suffix, "_bucket" | "_sum") {
+                    self.refused.add(1, why);
+                }
+                return;
+            }
+        };
+        let mut series = self.batch.series_bytes(stored);
+        match amount {
+            Amount::Number(value) => series.push_started(way.time_ms, value, start_ms),
+            Amount::Histogram(histogram) => {
+                let mut histogram = stored_histogram(&histogram);
+                if matches!(way.temporality, Temporality::Delta) {
+                    histogram.hint = ResetHint::Gauge;
+                }
+                series.push_histogram(way.time_ms, &histogram, start_ms)
+            }
+        };
+        for exemplar in exemplars {
+            series.exemplar(exemplar);
         }
     }
 }
@@ -94,13 +192,14 @@ async fn take(
 ) -> Result<Refused, ApiError> {
     app.may(caller, Right::Append)?;
     let bytes_max = app.service.limits().request_bytes;
+    let (deltas, totals) = (app.settings.otlp_deltas, app.totals.clone());
     let work = move || {
         let inflated = body::inflate(encoding, &body, bytes_max)?;
         let message = match form {
             Form::Protobuf => inflated,
             Form::Json => json::to_protobuf(&inflated).map_err(|error| ApiError::bad(error.to_string()))?,
         };
-        decode(&message, bytes_max).map_err(|error| ApiError::bad(error.to_string()))
+        decode(&message, bytes_max, (deltas, &totals)).map_err(|error| ApiError::bad(error.to_string()))
     };
     let read = app.take_in(work).await??;
     ingest::store_pushed(app, caller, read).await
@@ -155,19 +254,24 @@ impl Form {
 
 /// Reads an `ExportMetricsServiceRequest`. Labels of a resource stand in every series of it, so their bytes are bounded by
 /// the times they are written.
-fn decode(bytes: &[u8], bytes_max: usize) -> Result<Read, Malformed> {
+fn decode(bytes: &[u8], bytes_max: usize, deltas: (Deltas, &Totals)) -> Result<Read, Malformed> {
     let mut read = Read::default();
     let mut budget = bytes_max.saturating_mul(16);
     let mut fields = Fields(bytes);
     while let Some((number, value)) = fields.next()? {
         if number == 1 {
-            resource(value.message()?, &mut read, &mut budget)?;
+            resource(value.message()?, deltas, &mut read, &mut budget)?;
         }
     }
     Ok(read)
 }
 
-fn resource(message: Fields<'_>, read: &mut Read, budget: &mut usize) -> Result<(), Malformed> {
+fn resource(
+    message: Fields<'_>,
+    deltas: (Deltas, &Totals),
+    read: &mut Read,
+    budget: &mut usize,
+) -> Result<(), Malformed> {
     let mut attributes = Pairs::new();
     let mut fields = message;
     while let Some((number, value)) = fields.next()? {
@@ -196,7 +300,7 @@ fn resource(message: Fields<'_>, read: &mut Read, budget: &mut usize) -> Result<
             let mut fields = value.message()?;
             while let Some((number, value)) = fields.next()? {
                 if number == 2 {
-                    metric(value.message()?, &own, read, (&mut newest, budget))?;
+                    metric(value.message()?, (&own, deltas), read, (&mut newest, budget))?;
                 }
             }
         }
@@ -204,9 +308,7 @@ fn resource(message: Fields<'_>, read: &mut Read, budget: &mut usize) -> Result<
     if let Some(time_ms) = newest.filter(|_| !attributes.is_empty() && !own.is_empty()) {
         let labels =
             attributes.iter().map(|(name, value)| (names::label(name), value.clone())).chain(own).collect();
-        read.series(("target", "_info"), &labels, None, |series| {
-            series.push(time_ms, 1.0);
-        });
+        read.number(("target", "_info"), &labels, None, &Way::at(time_ms), 1.0, Vec::new());
     }
     Ok(())
 }
@@ -272,7 +374,7 @@ fn any_value(value: Value<'_>, depth: usize) -> Result<String, Malformed> {
 
 fn metric(
     message: Fields<'_>,
-    own: &Pairs,
+    (own, (deltas, totals)): (&Pairs, (Deltas, &Totals)),
     read: &mut Read,
     (newest, budget): (&mut Option<i64>, &mut usize),
 ) -> Result<(), Malformed> {
@@ -289,18 +391,35 @@ fn metric(
     }
     let Some((kind, data)) = data else { return Ok(()) };
     let shell = points::Shell::read(data)?;
+    let is_delta = matches!(kind, 7 | 9 | 10) && shell.temporality == points::DELTA;
     let (shape, metric_type) = match kind {
+        // What a delta is to be asked, no type of Prometheus says.
+        7 | 9 | 10 if is_delta && deltas == Deltas::Keep => {
+            (if kind == 7 && shell.monotonic { Shape::Counter } else { Shape::Other }, MetricType::Unknown)
+        }
         5 => (Shape::Gauge, MetricType::Gauge),
         7 if shell.monotonic => (Shape::Counter, MetricType::Counter),
         7 => (Shape::Other, MetricType::Gauge),
         9 | 10 => (Shape::Other, MetricType::Histogram),
         _ => (Shape::Other, MetricType::Summary),
     };
-    if matches!(kind, 7 | 9 | 10) && shell.temporality != points::CUMULATIVE {
-        let why = || format!("metric {name:?} is not cumulative, and only cumulative ones are kept");
+    let is_known = !matches!(kind, 7 | 9 | 10) || is_delta || shell.temporality == points::CUMULATIVE;
+    if !is_known || is_delta && deltas == Deltas::Refuse {
+        let why = || match is_delta {
+            true => {
+                format!("metric {name:?} is a delta, and the setting prometheus.otlp_deltas refuses those")
+            }
+            false => format!("metric {name:?} is neither cumulative nor a delta"),
+        };
         read.refused.add(shell.points.len() as u64, why);
         return Ok(());
     }
+    let temporality = match (is_delta, deltas) {
+        (false, _) => Temporality::Cumulative,
+        (true, Deltas::Cumulate) => Temporality::Added(totals),
+        (true, _) => Temporality::Delta,
+    };
+    let context = Context { own, temporality };
     let full = names::metric(name, unit, shape);
     let described = Metadata { metric_type, unit: unit.to_owned(), help: help.to_owned() };
     read.metadata.add(&full, described, &mut read.refused);
@@ -310,10 +429,10 @@ fn metric(
             + point.0.len();
         *budget = budget.checked_sub(spent).ok_or(Malformed("labels of the request are too long in all"))?;
         let time_ms = match kind {
-            5 | 7 => points::number(point, &full, own, read)?,
-            9 => points::histogram(point, &full, own, (read, budget))?,
-            10 => points::exponential(point, &full, own, read)?,
-            _ => points::summary(point, &full, own, (read, budget))?,
+            5 | 7 => points::number(point, &full, &context, read)?,
+            9 => points::histogram(point, &full, &context, (read, budget))?,
+            10 => points::exponential(point, &full, &context, read)?,
+            _ => points::summary(point, &full, &context, (read, budget))?,
         };
         *newest = (*newest).max(Some(time_ms));
     }

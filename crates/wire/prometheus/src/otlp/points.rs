@@ -1,13 +1,18 @@
 //! Points of the five kinds of metrics as samples.
 
-use ropewalk::promql::STALE;
-use ropewalk::series::{Bucket, Exemplar, Histogram, Labels};
+use std::hash::{DefaultHasher, Hasher};
+
+use ropewalk::promql::{Bucket, Histogram};
+use ropewalk::series::{Exemplar, Labels};
 
 use crate::protobuf::{Fields, Malformed, Value};
+use crate::value::stored_histogram;
 
-use super::{Pairs, Read, attribute, names};
+use super::delta::Amount;
+use super::{Context, Pairs, Read, Way, attribute, names};
 
-/// The only temporality that is kept.
+/// Temporalities.
+pub(crate) const DELTA: u64 = 1;
 pub(crate) const CUMULATIVE: u64 = 2;
 /// A point says that there is no value any more.
 const NO_VALUE: u64 = 1;
@@ -55,8 +60,18 @@ struct Point {
 }
 
 impl Point {
-    fn new(own: &Pairs) -> Self {
-        Self { labels: own.clone(), ..Self::default() }
+    fn new(context: &Context<'_>) -> Self {
+        Self { labels: context.own.clone(), ..Self::default() }
+    }
+
+    fn way<'a>(&self, context: &Context<'a>) -> Way<'a> {
+        Way {
+            time_ms: self.time_ms,
+            start_ms: self.start_ms,
+            temporality: context.temporality,
+            stale: self.stale,
+            layout: 0,
+        }
     }
 
     /// Labels of the resource win over those of the point.
@@ -64,10 +79,6 @@ impl Point {
         let (name, value) = attribute(value, 0)?;
         self.labels.entry(names::label(&name)).or_insert(value);
         Ok(())
-    }
-
-    fn value(&self, value: f64) -> f64 {
-        if self.stale { STALE } else { value }
     }
 
     fn exemplar(&mut self, value: Value<'_>, read: &mut Read) -> Result<(), Malformed> {
@@ -101,10 +112,10 @@ impl Point {
 pub(crate) fn number(
     mut fields: Fields<'_>,
     name: &str,
-    own: &Pairs,
+    context: &Context<'_>,
     read: &mut Read,
 ) -> Result<i64, Malformed> {
-    let (mut point, mut number_of) = (Point::new(own), 0.0);
+    let (mut point, mut number_of) = (Point::new(context), 0.0);
     while let Some((number, value)) = fields.next()? {
         match number {
             2 => point.start_ms = ms(value.fixed64()?),
@@ -117,25 +128,19 @@ pub(crate) fn number(
             _ => {}
         }
     }
-    let (time_ms, start_ms, value) = (point.time_ms, point.start_ms, point.value(number_of));
     let exemplars = std::mem::take(&mut point.exemplars);
-    read.series((name, ""), &point.labels, None, |series| {
-        series.push_started(time_ms, value, start_ms);
-        exemplars.into_iter().for_each(|exemplar| {
-            series.exemplar(exemplar);
-        });
-    });
-    Ok(time_ms)
+    read.number((name, ""), &point.labels, None, &point.way(context), number_of, exemplars);
+    Ok(point.time_ms)
 }
 
 /// A histogram with explicit bounds, as classic buckets.
 pub(crate) fn histogram(
     mut fields: Fields<'_>,
     name: &str,
-    own: &Pairs,
+    context: &Context<'_>,
     (read, budget): (&mut Read, &mut usize),
 ) -> Result<i64, Malformed> {
-    let mut point = Point::new(own);
+    let mut point = Point::new(context);
     let (mut count, mut sum, mut counts, mut bounds) = (0, None, Vec::new(), Vec::new());
     while let Some((number, value)) = fields.next()? {
         match number {
@@ -151,7 +156,7 @@ pub(crate) fn histogram(
             _ => {}
         }
     }
-    let (time_ms, start_ms) = (point.time_ms, point.start_ms);
+    let time_ms = point.time_ms;
     if !counts.is_empty() && counts.len() != bounds.len() + 1 {
         read.refused
             .add(1, || format!("histogram {name:?} has {} counts for {} bounds", counts.len(), bounds.len()));
@@ -160,6 +165,9 @@ pub(crate) fn histogram(
     let label_bytes: usize = point.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
     let spent = (bounds.len() + 3).saturating_mul(label_bytes + name.len());
     *budget = budget.checked_sub(spent).ok_or(Malformed("labels of the request are too long in all"))?;
+    let mut layout = DefaultHasher::new();
+    bounds.iter().for_each(|bound| layout.write_u64(bound.to_bits()));
+    let way = Way { layout: layout.finish(), ..point.way(context) };
     let mut total = 0_u64;
     let mut exemplars = std::mem::take(&mut point.exemplars);
     for (bound, count) in bounds.iter().zip(&counts) {
@@ -169,34 +177,14 @@ pub(crate) fn histogram(
         let (below, above): (Vec<_>, Vec<_>) =
             exemplars.into_iter().partition(|exemplar| exemplar.value <= *bound);
         exemplars = above;
-        let value = point.value(total as f64);
-        read.series(
-            (name, "_bucket"),
-            &point.labels,
-            Some(("le", &String::from_utf8_lossy(&le))),
-            |series| {
-                series.push_started(time_ms, value, start_ms);
-                below.into_iter().for_each(|exemplar| {
-                    series.exemplar(exemplar);
-                });
-            },
-        );
+        let le = String::from_utf8_lossy(&le);
+        read.number((name, "_bucket"), &point.labels, Some(("le", &le)), &way, total as f64, below);
     }
-    let value = point.value(count as f64);
-    read.series((name, "_bucket"), &point.labels, Some(("le", "+Inf")), |series| {
-        series.push_started(time_ms, value, start_ms);
-        exemplars.into_iter().for_each(|exemplar| {
-            series.exemplar(exemplar);
-        });
-    });
-    read.series((name, "_count"), &point.labels, None, |series| {
-        series.push_started(time_ms, value, start_ms);
-    });
+    let count = count as f64;
+    read.number((name, "_bucket"), &point.labels, Some(("le", "+Inf")), &way, count, exemplars);
+    read.number((name, "_count"), &point.labels, None, &way, count, Vec::new());
     if let Some(sum) = sum {
-        let value = point.value(sum);
-        read.series((name, "_sum"), &point.labels, None, |series| {
-            series.push_started(time_ms, value, start_ms);
-        });
+        read.number((name, "_sum"), &point.labels, None, &way, sum, Vec::new());
     }
     Ok(time_ms)
 }
@@ -227,10 +215,10 @@ fn buckets(message: Fields<'_>, shift: u32) -> Result<Vec<Bucket>, Malformed> {
 pub(crate) fn exponential(
     mut fields: Fields<'_>,
     name: &str,
-    own: &Pairs,
+    context: &Context<'_>,
     read: &mut Read,
 ) -> Result<i64, Malformed> {
-    let mut point = Point::new(own);
+    let mut point = Point::new(context);
     let mut histogram = Histogram { zero_threshold: ZERO_THRESHOLD, ..Histogram::default() };
     let (mut scale, mut positive, mut negative) = (0, Fields(&[]), Fields(&[]));
     while let Some((number, value)) = fields.next()? {
@@ -250,7 +238,7 @@ pub(crate) fn exponential(
             _ => {}
         }
     }
-    let (time_ms, start_ms) = (point.time_ms, point.start_ms);
+    let time_ms = point.time_ms;
     if scale < SCHEMA_MIN {
         read.refused.add(1, || format!("histogram {name:?} has scale {scale}; -4 is the least"));
         return Ok(time_ms);
@@ -259,22 +247,13 @@ pub(crate) fn exponential(
     histogram.schema = scale.min(SCHEMA_MAX) as i8;
     histogram.positive = buckets(positive, shift)?;
     histogram.negative = buckets(negative, shift)?;
-    if let Err(error) = histogram.check() {
+    if let Err(error) = stored_histogram(&histogram).check() {
         read.refused.add(1, || format!("histogram {name:?}: {error}"));
         return Ok(time_ms);
     }
     let exemplars = std::mem::take(&mut point.exemplars);
-    let stale = point.stale;
-    read.series((name, ""), &point.labels, None, |series| {
-        if stale {
-            series.push(time_ms, STALE);
-        } else {
-            series.push_histogram(time_ms, &histogram, start_ms);
-        }
-        exemplars.into_iter().for_each(|exemplar| {
-            series.exemplar(exemplar);
-        });
-    });
+    let amount = Amount::Histogram(Box::new(histogram));
+    read.amount((name, ""), &point.labels, None, &point.way(context), amount, exemplars);
     Ok(time_ms)
 }
 
@@ -282,10 +261,10 @@ pub(crate) fn exponential(
 pub(crate) fn summary(
     mut fields: Fields<'_>,
     name: &str,
-    own: &Pairs,
+    context: &Context<'_>,
     (read, budget): (&mut Read, &mut usize),
 ) -> Result<i64, Malformed> {
-    let mut point = Point::new(own);
+    let mut point = Point::new(context);
     let (mut count, mut sum, mut quantiles) = (0, 0.0, Vec::new());
     while let Some((number, value)) = fields.next()? {
         match number {
@@ -309,24 +288,18 @@ pub(crate) fn summary(
             _ => {}
         }
     }
-    let (time_ms, start_ms) = (point.time_ms, point.start_ms);
+    let way = point.way(context);
     let label_bytes: usize = point.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
     let spent = (quantiles.len() + 2).saturating_mul(label_bytes + name.len());
     *budget = budget.checked_sub(spent).ok_or(Malformed("labels of the request are too long in all"))?;
     for (quantile, value) in quantiles {
         let mut text = Vec::new();
         crate::number::put_float(&mut text, quantile);
-        let value = point.value(value);
-        let more = Some(("quantile", &*String::from_utf8_lossy(&text)));
-        read.series((name, ""), &point.labels, more, |series| {
-            series.push_started(time_ms, value, start_ms);
-        });
+        let text = String::from_utf8_lossy(&text);
+        read.number((name, ""), &point.labels, Some(("quantile", &text)), &way, value, Vec::new());
     }
     for (suffix, value) in [("_count", count as f64), ("_sum", sum)] {
-        let value = point.value(value);
-        read.series((name, suffix), &point.labels, None, |series| {
-            series.push_started(time_ms, value, start_ms);
-        });
+        read.number((name, suffix), &point.labels, None, &way, value, Vec::new());
     }
-    Ok(time_ms)
+    Ok(point.time_ms)
 }

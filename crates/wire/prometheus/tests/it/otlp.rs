@@ -1,5 +1,8 @@
 //! OTLP metrics.
 
+use ropewalk_prometheus::{Deltas, PrometheusSettings};
+use ropewalk_wire::{Caller, Limits};
+
 use crate::kit::{Message, Reply, Server, m};
 
 const PATH: &str = "/api/v1/otlp/v1/metrics";
@@ -93,7 +96,7 @@ async fn what_is_not_taken_is_counted() {
     let delta = metric("delta", "", 7, m().message(1, point(1.0)).message(1, point(2.0)).int(2, 1).int(3, 1));
     let good = metric("good", "", 5, m().message(1, point(1.0)));
     let reply = send(&server, &request(&[delta, good])).await;
-    let why = "metric \"delta\" is not cumulative, and only cumulative ones are kept";
+    let why = "metric \"delta\" is a delta, and the setting prometheus.otlp_deltas refuses those";
     assert_eq!(reply.is(200).body, m().message(1, m().int(1, 2).bytes(2, why)).0);
     assert!(server.dump().contains("good{") && !server.dump().contains("delta"), "{}", server.dump());
     // The scale is finer than any of ours; the counts of two of its buckets meet.
@@ -179,7 +182,7 @@ async fn the_same_over_grpc() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     std::io::Write::write_all(&mut packed, &request(&[delta]).0).unwrap();
     let reply = export(&[("grpc-encoding", "gzip")], &framed(1, &packed.finish().unwrap())).await;
-    let why = "metric \"delta\" is not cumulative, and only cumulative ones are kept";
+    let why = "metric \"delta\" is a delta, and the setting prometheus.otlp_deltas refuses those";
     assert_eq!(reply.body, framed(0, &m().message(1, m().int(1, 1).bytes(2, why)).0));
 
     for (headers, body, status, words) in [
@@ -193,4 +196,104 @@ async fn the_same_over_grpc() {
         assert_eq!(reply.header("grpc-status"), status, "{:?}", reply.headers);
         assert!(reply.header("grpc-message").contains(words), "{:?}", reply.headers);
     }
+}
+
+fn with_deltas(otlp_deltas: Deltas) -> Server {
+    let settings = PrometheusSettings { otlp_deltas, ..PrometheusSettings::default() };
+    Server::with(Limits::default(), settings, Caller::everybody())
+}
+
+/// From one time to another, in milliseconds.
+fn interval(start_ms: u64, time_ms: u64) -> Message {
+    fixed(fixed(m(), 2, start_ms * NANOS), 3, time_ms * NANOS)
+}
+
+/// A sum, a histogram and an exponential one over an interval, as deltas; the resource has no more labels.
+fn deltas((start_ms, time_ms): (u64, u64), value: f64, counts: [u64; 2], scale: i64) -> Message {
+    let sum = interval(start_ms, time_ms).double(4, value);
+    let sum = metric("requests", "", 7, m().message(1, sum).int(2, 1).int(3, 1));
+    let packed: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
+    let total = counts[0] + counts[1];
+    let buckets = fixed(interval(start_ms, time_ms), 4, total).double(5, value).bytes(6, packed);
+    let buckets = buckets.bytes(7, 1.0_f64.to_le_bytes());
+    let histogram = metric("latency", "", 9, m().message(1, buckets).int(2, 1));
+    let side = m().sint(1, 3).packed(2, &counts);
+    let exponential =
+        fixed(interval(start_ms, time_ms), 4, total).double(5, value).sint(6, scale).message(8, side);
+    let exponential = metric("size", "", 10, m().message(1, exponential).int(2, 1));
+    let scope = [sum, histogram, exponential].into_iter().fold(m(), |scope, metric| scope.message(2, metric));
+    let resource = m().message(1, attribute("service.name", "shop"));
+    m().message(1, m().message(1, resource).message(2, scope))
+}
+
+#[tokio::test]
+async fn deltas_add_up_to_what_rises() {
+    let server = with_deltas(Deltas::Cumulate);
+    let first = deltas((1000, 2000), 3.0, [1, 2], 1);
+    let second = deltas((2000, 3000), 4.0, [0, 5], 0);
+    // The answer to the second is lost, and it comes again.
+    for request in [&first, &second, &second] {
+        assert!(send(&server, request).await.is(200).body.is_empty());
+    }
+    let lines = [
+        "latency_bucket{job=\"shop\",le=\"+Inf\"} 2000:3@1000 3000:8@1000",
+        "latency_bucket{job=\"shop\",le=\"1\"} 2000:1@1000 3000:1@1000",
+        "latency_count{job=\"shop\"} 2000:3@1000 3000:8@1000",
+        "latency_sum{job=\"shop\"} 2000:3@1000 3000:7@1000",
+        "requests_total{job=\"shop\"} 2000:3@1000 3000:7@1000",
+    ];
+    let dump = server.dump();
+    assert_eq!(dump.lines().take(5).collect::<Vec<_>>(), lines, "{dump}");
+    // Buckets 4 and 5 of scale 1 are 2 and 3 of scale 0.
+    let size = dump.lines().nth(5).unwrap();
+    assert!(
+        size.contains("3000:Histogram { hint: Unknown, schema: 0, zero_threshold: 1e-128, zero_count: 0.0, count: 8.0, sum: 7.0,")
+            && size.contains("positive: [Bucket { index: 2, count: 1.0 }, Bucket { index: 3, count: 2.0 }, Bucket { index: 5, count: 5.0 }]"),
+        "{size}"
+    );
+    let metadata = server.get("/api/v1/metadata").await.json();
+    assert_eq!(metadata["data"]["requests_total"][0]["type"], "counter");
+
+    // What is late is in the totals of nobody, and counted once for each point.
+    let late = send(&server, &first).await;
+    let why = "a delta of \"requests_total\" at 2000 ms is older than the last, at 3000 ms";
+    assert_eq!(late.is(200).body, m().message(1, m().int(1, 3).bytes(2, why)).0);
+    assert_eq!(server.dump(), dump);
+
+    // Under other bounds the histogram begins anew, all of it.
+    let packed: Vec<u8> = [1_u64, 1, 1].iter().flat_map(|count| count.to_le_bytes()).collect();
+    let bounds: Vec<u8> = [1.0_f64, 2.0].iter().flat_map(|bound| bound.to_le_bytes()).collect();
+    let buckets = fixed(interval(3000, 4000), 4, 3).double(5, 2.0).bytes(6, packed).bytes(7, bounds);
+    let latency = metric("latency", "", 9, m().message(1, buckets).int(2, 1));
+    let resource = m().message(1, attribute("service.name", "shop"));
+    send(&server, &m().message(1, m().message(1, resource).message(2, m().message(2, latency))))
+        .await
+        .is(200);
+    for line in
+        ["le=\"+Inf\"} 2000:3@1000 3000:8@1000 4000:3@3000", "le=\"1\"} 2000:1@1000 3000:1@1000 4000:1@3000"]
+    {
+        assert!(server.dump().contains(line), "{}", server.dump());
+    }
+}
+
+#[tokio::test]
+async fn deltas_are_kept_as_gauges() {
+    let server = with_deltas(Deltas::Keep);
+    for request in [deltas((1000, 2000), 3.0, [1, 2], 1), deltas((2000, 3000), 4.0, [0, 5], 1)] {
+        assert!(send(&server, &request).await.is(200).body.is_empty());
+    }
+    let dump = server.dump();
+    for line in ["requests_total{job=\"shop\"} 2000:3 3000:4", "latency_count{job=\"shop\"} 2000:3 3000:5"] {
+        assert!(dump.contains(line), "{dump}");
+    }
+    assert_eq!(dump.matches("hint: Gauge").count(), 2, "{dump}");
+    let metadata = server.get("/api/v1/metadata").await.json();
+    assert_eq!(metadata["data"]["requests_total"][0]["type"], "unknown");
+    // What is neither the one nor the other is not taken.
+    let neither = metric("neither", "", 7, m().message(1, point(1.0)).int(3, 1));
+    let why = "metric \"neither\" is neither cumulative nor a delta";
+    assert_eq!(
+        send(&server, &request(&[neither])).await.is(200).body,
+        m().message(1, m().int(1, 1).bytes(2, why)).0
+    );
 }
