@@ -325,6 +325,7 @@ def main():
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"test result: ok. 0 passed; 0 failed; 1 ignored; Prometheus and promtool SKIPPED: {error}", flush=True)
     results.append(suite("OpenTelemetry's SDK", python, ["test_otlp"], HERE / "prometheus", own))
+    results.append(suite("pyarrow's Flight client", python, ["test_flight"], HERE / "prometheus", own))
     results.append(openapi(python, binary))
     sys.exit(0 if all(results) else 1)
 

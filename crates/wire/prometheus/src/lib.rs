@@ -16,6 +16,7 @@ mod csv;
 mod described;
 mod exposition;
 mod federate;
+mod flight;
 mod influx;
 mod ingest;
 mod jobs;
@@ -188,10 +189,12 @@ impl Prometheus {
         routes(self.0.clone())
     }
 
-    /// The calls for the port of gRPC, OTLP's `MetricsService/Export`: the request must carry a [`Caller`] as extension.
+    /// The calls for the port of gRPC, OTLP's `MetricsService/Export` and Flight's `DoPut`: the request must carry a [`Caller`] as extension.
     pub fn calls(&self) -> Router {
         let measured = axum::middleware::from_fn_with_state(self.0.clone(), status::measure);
-        let calls = Router::new().route(otlp::grpc::PATH, post(otlp::grpc::export));
+        let calls = Router::new()
+            .route(otlp::grpc::PATH, post(otlp::grpc::export))
+            .route(flight::PATH, post(flight::do_put));
         calls.layer(measured).with_state(self.0.clone())
     }
 

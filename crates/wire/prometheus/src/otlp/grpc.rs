@@ -28,14 +28,14 @@ use super::{Form, take};
 /// Where the call is found.
 pub(crate) const PATH: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+pub(crate) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const ACCEPTED: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// Bytes in front of a message.
-const FRAME_HEAD: usize = 5;
+pub(crate) const FRAME_HEAD: usize = 5;
 
 /// `Export`.
 pub(crate) async fn export(
@@ -66,7 +66,8 @@ async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Vec<u8>,
     Ok(Form::Protobuf.answer(refused))
 }
 
-fn encoding(headers: &HeaderMap) -> Option<Encoding> {
+/// How messages are packed that say they are.
+pub(crate) fn encoding(headers: &HeaderMap) -> Option<Encoding> {
     match headers.get(ENCODING)?.to_str().ok()? {
         "gzip" => Some(Encoding::Gzip),
         "zstd" => Some(Encoding::Zstd),
@@ -76,17 +77,31 @@ fn encoding(headers: &HeaderMap) -> Option<Encoding> {
 }
 
 fn answered(message: &[u8]) -> Response {
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    let frame = [&[0][..], &length.to_be_bytes(), message].concat();
-    let trailers = HeaderMap::from_iter([(STATUS, HeaderValue::from_static("0"))]);
-    let body = Full::new(Bytes::from(frame)).with_trailers(async { Some(Ok::<_, Infallible>(trailers)) });
+    let trailers = trailers(None);
+    let body = Full::new(frame(message)).with_trailers(async { Some(Ok::<_, Infallible>(trailers)) });
     let mut response = Response::new(Body::new(body));
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     response
 }
 
-fn refused(error: &ApiError) -> Response {
-    let (status, code) = match error.kind {
+/// A message as it is sent.
+pub(crate) fn frame(message: &[u8]) -> Bytes {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    Bytes::from([&[0][..], &length.to_be_bytes(), message].concat())
+}
+
+/// What ends a call whose answer has begun.
+pub(crate) fn trailers(error: Option<&ApiError>) -> HeaderMap {
+    let status = error.map_or("0", |error| status(error).0);
+    let mut trailers = HeaderMap::from_iter([(STATUS, HeaderValue::from_static(status))]);
+    if let Some(text) = error.and_then(|error| HeaderValue::try_from(escaped(&error.message)).ok()) {
+        trailers.insert(MESSAGE, text);
+    }
+    trailers
+}
+
+fn status(error: &ApiError) -> (&'static str, Code) {
+    match error.kind {
         Kind::BadData | Kind::Execution => ("3", Code::InvalidArgument),
         Kind::TooLarge => ("3", Code::TooLarge),
         Kind::Timeout => ("4", Code::Timeout),
@@ -96,7 +111,11 @@ fn refused(error: &ApiError) -> Response {
         Kind::Internal => ("13", Code::Internal),
         Kind::TooMany => ("14", Code::ResourceExhausted),
         Kind::Unavailable | Kind::Canceled => ("14", Code::Stopping),
-    };
+    }
+}
+
+fn refused(error: &ApiError) -> Response {
+    let (status, code) = status(error);
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, GRPC);

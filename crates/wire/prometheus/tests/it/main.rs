@@ -1,6 +1,7 @@
 //! The routes without sockets: requests in, answers out, and what the store holds then.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
+mod flight;
 mod importing;
 mod jobs;
 mod kit;

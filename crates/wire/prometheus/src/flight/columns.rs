@@ -1,0 +1,459 @@
+//! Batches of Arrow as samples.
+//!
+//! A batch lists, column by column, where in its body the buffers are: which rows are null, and then numbers, or offsets and
+//! bytes of texts, or indexes into a dictionary that came before. Nothing is believed: each buffer is cut out of the body by
+//! checked arithmetic, and each row out of its buffers.
+
+use std::collections::{HashMap, HashSet};
+
+use arrow_ipc::{DictionaryBatch, Endianness, Field, Int, Precision, RecordBatch, Schema, TimeUnit, Type};
+
+use crate::answer::{ApiError, Kind};
+use crate::ingest::Read;
+use crate::labels::{LabelSet, METRIC_NAME};
+
+/// Bytes of labels that the rows of a batch may have together, for each byte that a message may have: dictionaries make many of few.
+const LABEL_BYTES_PER_BYTE: usize = 16;
+/// What a row costs beside its labels.
+const GROUP_BYTES: usize = 16;
+
+fn bad(what: impl Into<String>) -> ApiError {
+    ApiError::bad(what)
+}
+
+/// Milliseconds of a column of times.
+#[derive(Debug, Clone, Copy)]
+enum Unit {
+    Seconds,
+    Milliseconds,
+    Microseconds,
+    Nanoseconds,
+}
+
+impl Unit {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "s" => Self::Seconds,
+            "ms" => Self::Milliseconds,
+            "us" => Self::Microseconds,
+            "ns" => Self::Nanoseconds,
+            _ => return None,
+        })
+    }
+
+    fn ms(self, time: i64) -> i64 {
+        match self {
+            Self::Seconds => time.saturating_mul(1000),
+            Self::Milliseconds => time,
+            Self::Microseconds => time.div_euclid(1000),
+            Self::Nanoseconds => time.div_euclid(1_000_000),
+        }
+    }
+}
+
+/// How the texts of a column are laid out: 4 or 8 bytes for an offset.
+#[derive(Debug, Clone, Copy)]
+struct Offsets(usize);
+
+/// Indexes into a dictionary: 1 to 8 bytes.
+#[derive(Debug, Clone, Copy)]
+struct Index {
+    dictionary: i64,
+    bytes: usize,
+    signed: bool,
+}
+
+#[derive(Debug)]
+enum Column {
+    Time(Unit),
+    Value,
+    Texts { label: String, offsets: Offsets },
+    Dictionary { label: String, index: Index },
+}
+
+/// The columns of a stream, and its dictionaries.
+#[derive(Debug)]
+pub(super) struct Layout {
+    columns: Vec<Column>,
+    metric: Option<String>,
+    dictionaries: HashMap<i64, Dictionary>,
+}
+
+#[derive(Debug)]
+struct Dictionary {
+    offsets: Offsets,
+    values: Vec<Option<Box<[u8]>>>,
+    bytes: usize,
+}
+
+impl Layout {
+    /// # Errors
+    /// A column is missing, or of a type that has no place here.
+    pub(super) fn new(schema: &Schema<'_>, metric: Option<String>) -> Result<Self, ApiError> {
+        if schema.endianness() != Endianness::Little {
+            return Err(bad("numbers have to be little-endian"));
+        }
+        let mut layout = Self { columns: Vec::new(), metric, dictionaries: HashMap::new() };
+        let (mut names, mut times, mut values) = (HashSet::new(), 0, 0);
+        for field in schema.fields().into_iter().flatten() {
+            let name = field.name().unwrap_or_default();
+            if name.is_empty() || !names.insert(name) {
+                return Err(bad(format!("a column is called {name:?}, as another one is or none can be")));
+            }
+            let column = match name {
+                "timestamp" => {
+                    times += 1;
+                    Column::Time(unit(&field)?)
+                }
+                "value" => {
+                    values += 1;
+                    let is_double = field
+                        .type_as_floating_point()
+                        .is_some_and(|float| float.precision() == Precision::DOUBLE);
+                    if !is_double || field.dictionary().is_some() {
+                        return Err(wrong(&field, "float64"));
+                    }
+                    Column::Value
+                }
+                _ => layout.label(&field, name)?,
+            };
+            layout.columns.push(column);
+        }
+        if (times, values) != (1, 1) {
+            return Err(bad("a column `timestamp` and a column `value` are needed"));
+        }
+        match (&layout.metric, names.contains("__name__")) {
+            (Some(_), true) => Err(bad("the metric's name is in the path and in a column `__name__`")),
+            (None, false) => Err(bad("the metric's name is neither in the path nor in a column `__name__`")),
+            _ => Ok(layout),
+        }
+    }
+
+    fn label(&mut self, field: &Field<'_>, name: &str) -> Result<Column, ApiError> {
+        let offsets = match field.type_type() {
+            Type::Utf8 => Offsets(4),
+            Type::LargeUtf8 => Offsets(8),
+            _ => return Err(wrong(field, "a text or a dictionary of texts, as every label")),
+        };
+        let label = name.to_owned();
+        let Some(dictionary) = field.dictionary() else { return Ok(Column::Texts { label, offsets }) };
+        // Without a type indexes are int32.
+        let index = dictionary.indexType();
+        let bits = index.as_ref().map_or(32, Int::bitWidth);
+        let bytes = match bits {
+            8 | 16 | 32 | 64 => bits as usize / 8,
+            _ => return Err(wrong(field, "a dictionary with indexes of 8 to 64 bits")),
+        };
+        let signed = index.is_none_or(|index| index.is_signed());
+        let id = dictionary.id();
+        self.dictionaries.insert(id, Dictionary { offsets, values: Vec::new(), bytes: 0 });
+        Ok(Column::Dictionary { label, index: Index { dictionary: id, bytes, signed } })
+    }
+
+    /// Takes in a dictionary, or more of one. All of them together have at most `bytes_max` bytes.
+    pub(super) fn dictionary(
+        &mut self,
+        batch: &DictionaryBatch<'_>,
+        body: &[u8],
+        bytes_max: usize,
+    ) -> Result<(), ApiError> {
+        let others: usize =
+            self.dictionaries.iter().filter(|(id, _)| **id != batch.id()).map(|(_, other)| other.bytes).sum();
+        let unknown = || bad(format!("no column has the dictionary {}", batch.id()));
+        let dictionary = self.dictionaries.get_mut(&batch.id()).ok_or_else(unknown)?;
+        let data = batch.data().ok_or_else(|| bad("a dictionary has no data"))?;
+        if !batch.isDelta() {
+            dictionary.values.clear();
+            dictionary.bytes = 0;
+        }
+        let mut buffers = Buffers::new(&data, body)?;
+        let texts = buffers.texts(dictionary.offsets)?;
+        for row in 0..buffers.rows {
+            let value = texts.get(row)?;
+            dictionary.bytes += value.map_or(0, <[u8]>::len) + GROUP_BYTES;
+            if others + dictionary.bytes > bytes_max {
+                let what = format!("dictionaries of over {bytes_max} bytes");
+                return Err(ApiError::new(Kind::TooLarge, what));
+            }
+            dictionary.values.push(value.map(Box::from));
+        }
+        Ok(())
+    }
+
+    /// The samples of a batch, and how many rows it has.
+    pub(super) fn samples(
+        &self,
+        batch: &RecordBatch<'_>,
+        body: &[u8],
+        bytes_max: usize,
+    ) -> Result<(Read, u64), ApiError> {
+        let mut buffers = Buffers::new(batch, body)?;
+        let (mut times, mut values, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+        for column in &self.columns {
+            match column {
+                Column::Time(unit) => {
+                    times.extend(
+                        buffers.numbers("timestamp")?.map(|bytes| unit.ms(i64::from_le_bytes(bytes))),
+                    );
+                }
+                Column::Value => values.extend(buffers.numbers("value")?.map(f64::from_le_bytes)),
+                Column::Texts { label, offsets } => {
+                    labels.push((label.as_str(), Labels::Texts(buffers.texts(*offsets)?)));
+                }
+                Column::Dictionary { label, index } => {
+                    let dictionary = self.dictionaries.get(&index.dictionary);
+                    let values = dictionary.map_or(&[][..], |dictionary| &dictionary.values);
+                    labels.push((label.as_str(), Labels::Dictionary(buffers.indexes(*index)?, values)));
+                }
+            }
+        }
+        let mut rows = Rows {
+            metric: self.metric.as_deref(),
+            read: Read::default(),
+            budget: bytes_max.saturating_mul(LABEL_BYTES_PER_BYTE),
+        };
+        // Rows of one series that follow each other are looked up once.
+        let (mut group, mut here): (Vec<Option<&[u8]>>, Vec<_>) =
+            (Vec::new(), Vec::with_capacity(labels.len()));
+        let mut from = 0;
+        for row in 0..buffers.rows {
+            here.clear();
+            for (_, label) in &labels {
+                here.push(label.get(row)?);
+            }
+            if row > 0 && here != group {
+                rows.add(&labels, &group, (&times, &values), from..row)?;
+                from = row;
+            }
+            if from == row {
+                group.clone_from(&here);
+            }
+        }
+        if buffers.rows > 0 {
+            rows.add(&labels, &group, (&times, &values), from..buffers.rows)?;
+        }
+        Ok((rows.read, buffers.rows as u64))
+    }
+}
+
+/// Samples as they are put together.
+struct Rows<'a> {
+    metric: Option<&'a str>,
+    read: Read,
+    budget: usize,
+}
+
+impl Rows<'_> {
+    /// Rows of one series.
+    fn add(
+        &mut self,
+        labels: &[(&str, Labels<'_>)],
+        values: &[Option<&[u8]>],
+        (times, samples): (&[i64], &[f64]),
+        rows: std::ops::Range<usize>,
+    ) -> Result<(), ApiError> {
+        let mut set = LabelSet::default();
+        let mut bytes = GROUP_BYTES + self.metric.map_or(0, str::len);
+        if let Some(metric) = self.metric {
+            set.push(METRIC_NAME.as_bytes(), metric.as_bytes());
+        }
+        for ((name, _), value) in labels.iter().zip(values) {
+            if let Some(value) = value {
+                set.push(name.as_bytes(), value);
+                bytes += name.len() + value.len();
+            }
+        }
+        let spent = self.budget.checked_sub(bytes);
+        self.budget = spent.ok_or_else(|| bad("the labels of the batch are too long in all"))?;
+        let count = rows.len() as u64;
+        match set.stored() {
+            Ok(stored) => {
+                let times = times.get(rows.clone()).unwrap_or_default();
+                let samples = samples.get(rows).unwrap_or_default();
+                self.read.batch.series_bytes(stored).extend(times, samples);
+            }
+            Err(rejected) => self.read.refused.add(count, || rejected.0),
+        }
+        Ok(())
+    }
+}
+
+/// A label of each row.
+enum Labels<'a> {
+    Texts(Texts<'a>),
+    Dictionary(Indexes<'a>, &'a [Option<Box<[u8]>>]),
+}
+
+impl<'a> Labels<'a> {
+    fn get(&self, row: usize) -> Result<Option<&'a [u8]>, ApiError> {
+        match self {
+            Self::Texts(texts) => texts.get(row),
+            Self::Dictionary(indexes, values) => {
+                let Some(index) = indexes.get(row)? else { return Ok(None) };
+                let value = usize::try_from(index).ok().and_then(|index| values.get(index));
+                let outside =
+                    || bad(format!("row {row} has index {index} into a dictionary of {}", values.len()));
+                Ok(value.ok_or_else(outside)?.as_deref())
+            }
+        }
+    }
+}
+
+/// Which rows have a value.
+struct Valid<'a>(Option<&'a [u8]>);
+
+impl Valid<'_> {
+    fn has(&self, row: usize) -> bool {
+        self.0.is_none_or(|bits| bits.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1))
+    }
+}
+
+struct Texts<'a> {
+    valid: Valid<'a>,
+    width: usize,
+    offsets: &'a [u8],
+    bytes: &'a [u8],
+}
+
+impl<'a> Texts<'a> {
+    fn get(&self, row: usize) -> Result<Option<&'a [u8]>, ApiError> {
+        if !self.valid.has(row) {
+            return Ok(None);
+        }
+        let at = |index: usize| usize::try_from(number(self.offsets, index, self.width, true)?).ok();
+        let text = at(row).zip(at(row + 1)).and_then(|(from, to)| self.bytes.get(from..to));
+        text.map(Some).ok_or_else(|| bad(format!("the text of row {row} lies outside its buffer")))
+    }
+}
+
+struct Indexes<'a> {
+    valid: Valid<'a>,
+    index: Index,
+    bytes: &'a [u8],
+}
+
+impl Indexes<'_> {
+    fn get(&self, row: usize) -> Result<Option<i64>, ApiError> {
+        if !self.valid.has(row) {
+            return Ok(None);
+        }
+        let index = number(self.bytes, row, self.index.bytes, self.index.signed);
+        index.map(Some).ok_or_else(|| bad(format!("row {row} has no index")))
+    }
+}
+
+/// Number `index` of a column of little-endian integers; those that do not fit are negative.
+fn number(bytes: &[u8], index: usize, width: usize, signed: bool) -> Option<i64> {
+    let from = index.checked_mul(width)?;
+    let bytes = bytes.get(from..from.checked_add(width)?)?;
+    let negative = signed && bytes.last().is_some_and(|last| *last >= 0x80);
+    let mut wide = if negative { [0xff; 8] } else { [0; 8] };
+    wide.get_mut(..width)?.copy_from_slice(bytes);
+    Some(i64::from_le_bytes(wide))
+}
+
+/// The buffers of a batch, column by column.
+struct Buffers<'a> {
+    rows: usize,
+    body: &'a [u8],
+    /// Rows and nulls of each column.
+    nodes: Vec<(i64, i64)>,
+    /// Offset and length of each buffer.
+    places: Vec<(i64, i64)>,
+    node: usize,
+    place: usize,
+}
+
+impl<'a> Buffers<'a> {
+    fn new(batch: &RecordBatch<'_>, body: &'a [u8]) -> Result<Self, ApiError> {
+        if batch.compression().is_some() {
+            return Err(bad("the buffers of a batch are compressed; they have to come as they are"));
+        }
+        let rows = usize::try_from(batch.length()).map_err(|_| bad("a batch of less than no rows"))?;
+        let nodes = batch.nodes().into_iter().flatten().map(|node| (node.length(), node.null_count()));
+        let places = batch.buffers().into_iter().flatten().map(|buffer| (buffer.offset(), buffer.length()));
+        Ok(Self { rows, body, nodes: nodes.collect(), places: places.collect(), node: 0, place: 0 })
+    }
+
+    /// Begins a column; answers how many of its rows are null.
+    fn column(&mut self) -> Result<i64, ApiError> {
+        let node = self.nodes.get(self.node).copied();
+        let (rows, nulls) = node.ok_or_else(|| bad("a batch has fewer columns than its schema"))?;
+        self.node += 1;
+        if usize::try_from(rows) != Ok(self.rows) {
+            return Err(bad(format!("a column has {rows} rows, its batch {}", self.rows)));
+        }
+        Ok(nulls)
+    }
+
+    fn buffer(&mut self) -> Result<&'a [u8], ApiError> {
+        let place = self.places.get(self.place).copied();
+        let (offset, length) = place.ok_or_else(|| bad("a batch has fewer buffers than its columns need"))?;
+        self.place += 1;
+        let from = usize::try_from(offset).ok();
+        let to = from.zip(usize::try_from(length).ok()).and_then(|(from, length)| from.checked_add(length));
+        let buffer = from.zip(to).and_then(|(from, to)| self.body.get(from..to));
+        buffer.ok_or_else(|| bad("a buffer lies outside the body of its message"))
+    }
+
+    fn valid(&mut self, nulls: i64) -> Result<Valid<'a>, ApiError> {
+        let bits = self.buffer()?;
+        match nulls {
+            0 => Ok(Valid(None)),
+            _ if bits.len() >= self.rows.div_ceil(8) => Ok(Valid(Some(bits))),
+            _ => Err(bad("a column with nulls does not say which they are")),
+        }
+    }
+
+    /// A column of eight-byte numbers, none of them null.
+    fn numbers(&mut self, name: &str) -> Result<impl Iterator<Item = [u8; 8]> + use<'a>, ApiError> {
+        if self.column()? != 0 {
+            return Err(bad(format!("the column {name:?} has nulls")));
+        }
+        self.buffer()?;
+        let bytes = self.buffer()?;
+        let (numbers, _) = bytes.as_chunks::<8>();
+        let numbers = numbers.get(..self.rows);
+        let numbers = numbers.ok_or_else(|| bad(format!("the column {name:?} is shorter than its batch")))?;
+        Ok(numbers.iter().copied())
+    }
+
+    fn texts(&mut self, offsets: Offsets) -> Result<Texts<'a>, ApiError> {
+        let nulls = self.column()?;
+        let valid = self.valid(nulls)?;
+        Ok(Texts { valid, width: offsets.0, offsets: self.buffer()?, bytes: self.buffer()? })
+    }
+
+    fn indexes(&mut self, index: Index) -> Result<Indexes<'a>, ApiError> {
+        let nulls = self.column()?;
+        let valid = self.valid(nulls)?;
+        Ok(Indexes { valid, index, bytes: self.buffer()? })
+    }
+}
+
+/// The unit of the column of times.
+fn unit(field: &Field<'_>) -> Result<Unit, ApiError> {
+    let needed = "a timestamp, or int64 with the metadata `unit` of s, ms, us or ns";
+    if field.dictionary().is_some() {
+        return Err(wrong(field, needed));
+    }
+    if let Some(timestamp) = field.type_as_timestamp() {
+        return match timestamp.unit() {
+            TimeUnit::SECOND => Ok(Unit::Seconds),
+            TimeUnit::MILLISECOND => Ok(Unit::Milliseconds),
+            TimeUnit::MICROSECOND => Ok(Unit::Microseconds),
+            TimeUnit::NANOSECOND => Ok(Unit::Nanoseconds),
+            _ => Err(wrong(field, needed)),
+        };
+    }
+    let is_int64 = field.type_as_int().is_some_and(|int| int.bitWidth() == 64 && int.is_signed());
+    let stated = field.custom_metadata().into_iter().flatten().find(|pair| pair.key() == Some("unit"));
+    let stated = stated.and_then(|pair| Unit::named(pair.value()?));
+    stated.filter(|_| is_int64).ok_or_else(|| wrong(field, needed))
+}
+
+fn wrong(field: &Field<'_>, needed: &str) -> ApiError {
+    let name = field.name().unwrap_or_default();
+    let found = field.type_type().variant_name().unwrap_or("of an unknown type");
+    bad(format!("the column {name:?} is {found}; it has to be {needed}"))
+}

@@ -1,0 +1,276 @@
+//! Samples by columns: the call `DoPut` of Arrow Flight, on the port of gRPC.
+//!
+//! ```text
+//! FlightData: schema ─▶ Layout      dictionaries ─▶ Layout      batch ─▶ columns ─▶ SampleBatch ─▶ one commit ─▶ PutResult
+//! ```
+//!
+//! Columns: `timestamp` (of any unit), `value` (float64); every other column is a label, as text or as a dictionary of texts. The
+//! one element of the descriptor's path is the name of the metric; without it there is a column `__name__`. A batch is durable
+//! when the answer counts it. The answers count everything since the stream began, as JSON: `{"batches":2,"samples":4000,"rejected":0}`;
+//! to a client that does not read them not each of them is sent, only the last for certain.
+//!
+//! The messages of gRPC and Flight are a few fields each and read by hand, those of Arrow by its own crate, its flatbuffers
+//! only: buffers are looked at in place and every offset is checked here.
+//! Source: Arrow's columnar format (IPC) and Flight's protocol definition.
+
+mod columns;
+
+use std::convert::Infallible;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use bytes::BytesMut;
+use futures_util::stream::unfold;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use ropewalk_wire::{Caller, Right, WireError};
+use tokio::sync::mpsc;
+
+use crate::App;
+use crate::answer::{ApiError, Kind};
+use crate::body::{self, Encoding};
+use crate::ingest::{self, Read};
+use crate::otlp::grpc::{self, FRAME_HEAD, GRPC};
+use crate::protobuf::{Fields, put_bytes};
+
+use columns::Layout;
+
+/// The route of the call.
+pub(crate) const PATH: &str = "/arrow.flight.protocol.FlightService/DoPut";
+
+/// Answers that wait for the client to take them.
+const ANSWERS_MAX: usize = 64;
+/// Field of a message that holds the buffers.
+const DATA_BODY: u32 = 1000;
+
+/// What goes back.
+enum Said {
+    /// A message, framed.
+    Counted(Bytes),
+    End(Result<(), ApiError>),
+}
+
+/// `DoPut`.
+pub(crate) async fn do_put(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    let (say, said) = mpsc::channel(ANSWERS_MAX);
+    let encoding = grpc::encoding(request.headers());
+    let messages = Messages {
+        body: request.into_body(),
+        held: BytesMut::new(),
+        bytes_max: app.service.limits().request_bytes,
+        encoding,
+    };
+    // A task of its own: batches are taken whether or not the client reads what is said of them.
+    tokio::spawn(async move {
+        let outcome = take_all(&app, &caller, messages, &say).await;
+        // Nobody may be there any more.
+        let _ = say.send(Said::End(outcome)).await;
+    });
+    let frames = unfold(said, |mut said| async move {
+        let frame = match said.recv().await? {
+            Said::Counted(message) => Frame::data(message),
+            Said::End(outcome) => Frame::trailers(grpc::trailers(outcome.err().as_ref())),
+        };
+        Some((Ok::<_, Infallible>(frame), said))
+    });
+    let mut response = Response::new(Body::new(StreamBody::new(frames)));
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    response
+}
+
+/// Everything that a stream has brought.
+#[derive(Default)]
+struct Counts {
+    batches: u64,
+    samples: u64,
+    rejected: u64,
+    /// Why the first of them.
+    why: Option<String>,
+}
+
+impl Counts {
+    /// A framed `PutResult`.
+    fn message(&self) -> Bytes {
+        let mut counts = serde_json::json!({
+            "batches": self.batches, "samples": self.samples, "rejected": self.rejected,
+        });
+        if let (Some(why), Some(object)) = (&self.why, counts.as_object_mut()) {
+            object.insert("why".to_owned(), why.as_str().into());
+        }
+        let mut message = Vec::new();
+        put_bytes(&mut message, 1, counts.to_string().as_bytes());
+        grpc::frame(&message)
+    }
+}
+
+async fn take_all(
+    app: &App,
+    caller: &Caller,
+    mut messages: Messages,
+    say: &mpsc::Sender<Said>,
+) -> Result<(), ApiError> {
+    app.may(caller, Right::Append)?;
+    let _admitted = app.service.admit_stream()?;
+    let (mut counts, mut incoming, mut unsaid) = (Counts::default(), Incoming::default(), false);
+    let bytes_max = messages.bytes_max;
+    loop {
+        let message = tokio::select! {
+            message = messages.next() => message?,
+            () = app.service.stop().wait() => return Err(WireError::stopping().into()),
+        };
+        let Some((is_packed, message)) = message else { break };
+        let work = move || {
+            let read = incoming.take(is_packed, &message, bytes_max);
+            (incoming, read)
+        };
+        let (back, read) = app.take_in(work).await?;
+        incoming = back;
+        let Some((read, rows)) = read? else { continue };
+        counts.batches += 1;
+        counts.samples += rows;
+        if let Some((rejected, why)) = ingest::store_pushed(app, caller, read).await?.into_parts() {
+            counts.rejected += rejected;
+            counts.samples -= rejected.min(rows);
+            counts.why.get_or_insert(why);
+        }
+        unsaid = match say.try_send(Said::Counted(counts.message())) {
+            Ok(()) => false,
+            Err(mpsc::error::TrySendError::Full(_)) => true,
+            Err(mpsc::error::TrySendError::Closed(_)) => return Ok(()),
+        };
+    }
+    if unsaid {
+        let _ = say.send(Said::Counted(counts.message())).await;
+    }
+    Ok(())
+}
+
+/// The messages of a call, as they come.
+struct Messages {
+    body: Body,
+    held: BytesMut,
+    bytes_max: usize,
+    encoding: Option<Encoding>,
+}
+
+impl Messages {
+    /// The next message and how it is packed, if it is; `None` at the end.
+    async fn next(&mut self) -> Result<Option<(Option<Encoding>, Bytes)>, ApiError> {
+        loop {
+            if let Some(&[flag, a, b, c, d]) = self.held.first_chunk::<FRAME_HEAD>() {
+                let length = u32::from_be_bytes([a, b, c, d]) as usize;
+                if length > self.bytes_max {
+                    let what = format!("a message of {length} bytes; at most {} are allowed", self.bytes_max);
+                    return Err(ApiError::new(Kind::TooLarge, what));
+                }
+                if self.held.len() >= FRAME_HEAD + length {
+                    let message = self.held.split_to(FRAME_HEAD + length).freeze().slice(FRAME_HEAD..);
+                    let refuse =
+                        || ApiError::new(Kind::MediaType, "grpc-encoding: gzip and zstd are possible");
+                    let encoding = match flag {
+                        0 => None,
+                        _ => Some(self.encoding.ok_or_else(refuse)?),
+                    };
+                    return Ok(Some((encoding, message)));
+                }
+                self.held.reserve(FRAME_HEAD + length - self.held.len());
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.held.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(error)) => return Err(ApiError::bad(format!("the stream broke off: {error}"))),
+                None if self.held.is_empty() => return Ok(None),
+                None => return Err(ApiError::bad("the stream ends within a message")),
+            }
+        }
+    }
+}
+
+/// What of a stream later messages need.
+#[derive(Default)]
+struct Incoming {
+    /// Name of the metric, as the descriptor says it.
+    metric: Option<String>,
+    described: bool,
+    layout: Option<Layout>,
+}
+
+impl Incoming {
+    /// The samples of a message, if it is one of samples, and how many rows they came from.
+    fn take(
+        &mut self,
+        packed: Option<Encoding>,
+        message: &[u8],
+        bytes_max: usize,
+    ) -> Result<Option<(Read, u64)>, ApiError> {
+        let inflated = packed.map(|encoding| body::inflate(encoding, message, bytes_max)).transpose()?;
+        let (mut header, mut buffers) = (&[][..], &[][..]);
+        let mut fields = Fields(inflated.as_deref().unwrap_or(message));
+        let malformed = |error: crate::protobuf::Malformed| ApiError::bad(error.to_string());
+        while let Some((number, value)) = fields.next().map_err(malformed)? {
+            match number {
+                1 if !self.described => self.describe(value.message().map_err(malformed)?)?,
+                2 => header = value.bytes().map_err(malformed)?,
+                DATA_BODY => buffers = value.bytes().map_err(malformed)?,
+                _ => {}
+            }
+        }
+        if header.is_empty() {
+            return Ok(None);
+        }
+        let message = arrow_ipc::root_as_message(header)
+            .map_err(|error| ApiError::bad(format!("the header is no message of Arrow: {error}")))?;
+        if let Some(schema) = message.header_as_schema() {
+            if self.layout.is_some() {
+                return Err(ApiError::bad("a stream has one schema"));
+            }
+            self.layout = Some(Layout::new(&schema, self.metric.clone())?);
+            return Ok(None);
+        }
+        let layout = self.layout.as_mut();
+        let layout = layout.ok_or_else(|| ApiError::bad("the first message has to be a schema"))?;
+        if let Some(dictionary) = message.header_as_dictionary_batch() {
+            layout.dictionary(&dictionary, buffers, bytes_max)?;
+            return Ok(None);
+        }
+        match message.header_as_record_batch() {
+            Some(batch) => layout.samples(&batch, buffers, bytes_max).map(Some),
+            None => Err(ApiError::bad("a message is neither schema, dictionary nor batch")),
+        }
+    }
+
+    /// Reads a `FlightDescriptor`.
+    fn describe(&mut self, mut fields: Fields<'_>) -> Result<(), ApiError> {
+        let malformed = |error: crate::protobuf::Malformed| ApiError::bad(error.to_string());
+        let mut path = Vec::new();
+        while let Some((number, value)) = fields.next().map_err(malformed)? {
+            match number {
+                2 => {
+                    return Err(ApiError::bad(
+                        "the descriptor is a command; a path with the metric's name is needed",
+                    ));
+                }
+                3 => path.push(value.text().map_err(malformed)?),
+                _ => {}
+            }
+        }
+        if let [_, second, ..] = path.as_slice() {
+            let what =
+                format!("the descriptor's path goes on with {second:?}; it is the metric's name alone");
+            return Err(ApiError::bad(what));
+        }
+        self.metric = path.first().filter(|name| !name.is_empty()).map(|name| (*name).to_owned());
+        self.described = true;
+        Ok(())
+    }
+}

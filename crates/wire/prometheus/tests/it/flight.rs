@@ -1,0 +1,306 @@
+//! Arrow Flight: samples by columns.
+
+use std::sync::Arc;
+
+use arrow_array::types::{Int8Type, Int32Type};
+use arrow_array::{
+    ArrayRef, DictionaryArray, Float64Array, Int64Array, LargeStringArray, RecordBatch, StringArray,
+    TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray,
+};
+use arrow_schema::{DataType, Field, Schema};
+use ropewalk_prometheus::PrometheusSettings;
+use ropewalk_wire::{Caller, Limits};
+use serde_json::{Value, json};
+
+use crate::kit::{Message, Reply, Server, m};
+
+const PATH: &str = "/arrow.flight.protocol.FlightService/DoPut";
+
+/// The messages of a stream of these batches, header and body each.
+fn messages(batches: &[RecordBatch]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut stream = Vec::new();
+    let mut writer = arrow_ipc::writer::StreamWriter::try_new(&mut stream, &batches[0].schema()).unwrap();
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.finish().unwrap();
+    drop(writer);
+    let (mut rest, mut found) = (&stream[..], Vec::new());
+    while let Some((head, after)) = rest.split_first_chunk::<8>() {
+        let length = u32::from_le_bytes(head[4..].try_into().unwrap()) as usize;
+        if length == 0 {
+            break;
+        }
+        let (header, after) = after.split_at(length);
+        let body = arrow_ipc::root_as_message(header).unwrap().bodyLength() as usize;
+        let (body, after) = after.split_at(body);
+        found.push((header.to_vec(), body.to_vec()));
+        rest = after;
+    }
+    found
+}
+
+fn framed(message: &Message) -> Vec<u8> {
+    [&[0][..], &(message.0.len() as u32).to_be_bytes(), &message.0].concat()
+}
+
+/// A call: the descriptor goes with the first message.
+fn call(metric: Option<&str>, messages: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut call = Vec::new();
+    for (ordinal, (header, body)) in messages.iter().enumerate() {
+        let descriptor = m().int(1, 1);
+        let descriptor = metric.map_or(descriptor.clone(), |metric| descriptor.bytes(3, metric));
+        let message = if ordinal == 0 { m().message(1, descriptor) } else { m() };
+        call.extend(framed(&message.bytes(2, header).bytes(1000, body)));
+    }
+    call
+}
+
+async fn put(server: &Server, call: &[u8]) -> Reply {
+    let headers = [("content-type", "application/grpc"), ("te", "trailers")];
+    let reply = server.send("POST", PATH, &headers, call).await;
+    assert_eq!(reply.is(200).header("content-type"), "application/grpc");
+    reply
+}
+
+/// What the answers of a call count, one after the other.
+fn counts(reply: &Reply) -> Vec<Value> {
+    let (mut rest, mut found) = (&reply.body[..], Vec::new());
+    while let Some((&[flag, a, b, c, d], after)) = rest.split_first_chunk::<5>() {
+        let (message, after) = after.split_at(u32::from_be_bytes([a, b, c, d]) as usize);
+        // A field 1 of bytes; its length takes one byte or two.
+        assert_eq!((flag, message[0]), (0, 0x0a));
+        let head = if message[1] < 0x80 { 2 } else { 3 };
+        found.push(serde_json::from_slice(&message[head..]).unwrap());
+        rest = after;
+    }
+    found
+}
+
+fn status(reply: &Reply) -> (&str, &str) {
+    let text = |name| reply.trailers.get(name).map_or("", |value| value.to_str().unwrap());
+    (text("grpc-status"), text("grpc-message"))
+}
+
+fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    let fields: Vec<Field> =
+        columns.iter().map(|(name, column)| Field::new(*name, column.data_type().clone(), true)).collect();
+    RecordBatch::try_new(
+        Arc::new(Schema::new(fields)),
+        columns.into_iter().map(|(_, column)| column).collect(),
+    )
+    .unwrap()
+}
+
+fn times(ms: &[i64]) -> ArrayRef {
+    Arc::new(TimestampMillisecondArray::from(ms.to_vec()))
+}
+
+fn values(values: &[f64]) -> ArrayRef {
+    Arc::new(Float64Array::from(values.to_vec()))
+}
+
+fn texts(texts: &[Option<&str>]) -> ArrayRef {
+    Arc::new(StringArray::from(texts.to_vec()))
+}
+
+fn simple(ms: &[i64], numbers: &[f64]) -> RecordBatch {
+    batch(vec![("timestamp", times(ms)), ("value", values(numbers))])
+}
+
+#[tokio::test]
+async fn batches_become_samples() {
+    let server = Server::new();
+    let region: DictionaryArray<Int32Type> = [Some("eu"), Some("us"), None, Some("eu")].into_iter().collect();
+    let zone: DictionaryArray<Int8Type> = [Some("a"), Some("a"), Some("b"), Some("a")].into_iter().collect();
+    let first = batch(vec![
+        ("host", texts(&[Some("h1"), Some("h1"), Some("é"), Some("h1")])),
+        ("timestamp", times(&[1000, 1000, 1000, 2000])),
+        ("region", Arc::new(region)),
+        ("value", values(&[0.5, f64::INFINITY, -3.0, 1e300])),
+        ("zone", Arc::new(zone)),
+        ("rack", Arc::new(LargeStringArray::from(vec![None::<&str>, Some(""), Some("r"), None]))),
+    ]);
+    let again = first.slice(1, 3);
+    let reply = put(&server, &call(Some("cpu"), &messages(&[first, again]))).await;
+    assert_eq!(status(&reply), ("0", ""));
+    let expected = [
+        json!({ "batches": 1, "samples": 4, "rejected": 0 }),
+        json!({ "batches": 2, "samples": 7, "rejected": 0 }),
+    ];
+    assert_eq!(counts(&reply), expected);
+    let lines = [
+        "cpu{host=\"h1\",region=\"eu\",zone=\"a\"} 1000:0.5 2000:1e300",
+        "cpu{host=\"h1\",region=\"us\",zone=\"a\"} 1000:inf",
+        "cpu{host=\"é\",rack=\"r\",zone=\"b\"} 1000:-3",
+    ];
+    let dump = server.dump().replace(&format!(":{}", 1e300), ":1e300");
+    assert_eq!(dump, lines.join("\n"));
+    // No batch at all, and one without rows.
+    for (metric, batches) in [("none", vec![]), ("cpu", vec![simple(&[], &[])])] {
+        let mut sent = messages(&[simple(&[], &[])]);
+        sent.truncate(1 + batches.len());
+        assert_eq!(status(&put(&server, &call(Some(metric), &sent)).await), ("0", ""));
+    }
+    assert_eq!(server.dump().lines().count(), 3);
+}
+
+#[tokio::test]
+async fn times_of_every_unit() {
+    let server = Server::new();
+    let int64 = |unit: &str| {
+        let fields = vec![
+            Field::new("timestamp", DataType::Int64, false)
+                .with_metadata([("unit".to_owned(), unit.to_owned())].into()),
+            Field::new("value", DataType::Float64, false),
+        ];
+        let time = match unit {
+            "s" => 7,
+            "ms" => 7_000,
+            "us" => 7_000_000,
+            _ => 7_000_000_000,
+        };
+        let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(vec![time])), values(&[1.0])];
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
+    };
+    let stamped = |column: ArrayRef| batch(vec![("timestamp", column), ("value", values(&[1.0]))]);
+    let batches = [
+        ("a", stamped(Arc::new(TimestampSecondArray::from(vec![7])))),
+        ("b", stamped(Arc::new(TimestampMillisecondArray::from(vec![7_000]).with_timezone("UTC")))),
+        ("c", stamped(Arc::new(TimestampMicrosecondArray::from(vec![7_000_999])))),
+        ("d", stamped(Arc::new(TimestampNanosecondArray::from(vec![7_000_999_999])))),
+        ("e", int64("s")),
+        ("f", int64("ms")),
+        ("g", int64("us")),
+        ("h", int64("ns")),
+        ("before", stamped(Arc::new(TimestampNanosecondArray::from(vec![-1])))),
+    ];
+    for (metric, batch) in &batches {
+        let reply = put(&server, &call(Some(metric), &messages(std::slice::from_ref(batch)))).await;
+        assert_eq!(status(&reply), ("0", ""), "{metric}");
+    }
+    let dump = server.dump();
+    assert_eq!((dump.matches(" 7000:1").count(), dump.contains("before -1:1")), (8, true), "{dump}");
+}
+
+#[tokio::test]
+async fn a_column_may_name_the_metric() {
+    let server = Server::new();
+    let named = batch(vec![
+        ("__name__", texts(&[Some("up"), Some("down"), None])),
+        ("timestamp", times(&[1, 2, 3])),
+        ("value", values(&[1.0, 2.0, 3.0])),
+    ]);
+    let reply = put(&server, &call(None, &messages(std::slice::from_ref(&named)))).await;
+    // A row without a name is no series; the others are taken.
+    let counted = &counts(&reply)[0];
+    assert_eq!((&counted["samples"], &counted["rejected"]), (&json!(2), &json!(1)), "{counted}");
+    assert!(counted["why"].as_str().is_some_and(|why| why.contains("name")), "{counted}");
+    assert_eq!(server.dump(), "down 2:2\nup 1:1");
+    let twice = put(&server, &call(Some("up"), &messages(&[named]))).await;
+    assert_eq!(status(&twice).0, "3");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said() {
+    let server = Server::new();
+    let value = || ("value", values(&[1.0]));
+    let time = || ("timestamp", times(&[1]));
+    let good = || batch(vec![time(), value()]);
+    let int: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let numbers: DictionaryArray<Int32Type> = [Some("x")].into_iter().collect();
+    for (columns, words) in [
+        (vec![time()], "a column `value` are needed"),
+        (vec![value()], "a column `timestamp`"),
+        (vec![time(), ("value", int.clone())], "\"value\" is Int; it has to be float64"),
+        (vec![("timestamp", int.clone()), value()], "or int64 with the metadata `unit`"),
+        (vec![time(), value(), ("load", int.clone())], "\"load\" is Int; it has to be a text"),
+        (vec![("timestamp", Arc::new(numbers)), value()], "\"timestamp\" is Utf8"),
+        (vec![("timestamp", Arc::new(TimestampMillisecondArray::from(vec![None]))), value()], "has nulls"),
+        (vec![time(), ("value", Arc::new(Float64Array::from(vec![None])))], "has nulls"),
+        (vec![time(), value(), ("a", texts(&[None])), ("a", texts(&[None]))], "a column is called \"a\""),
+    ] {
+        let reply = put(&server, &call(Some("x"), &messages(&[batch(columns)]))).await;
+        let (code, message) = status(&reply);
+        assert!(code == "3" && message.contains(words), "{words}: {code} {message}");
+    }
+    let sent = messages(&[good()]);
+    let cut = call(Some("x"), &sent);
+    let command = framed(&m().message(1, m().int(1, 2).bytes(2, "x")).bytes(2, &sent[0].0));
+    let deep = framed(&m().message(1, m().int(1, 1).bytes(3, "a").bytes(3, "b")).bytes(2, &sent[0].0));
+    for (call, words) in [
+        (call(None, &sent), "neither in the path nor in a column"),
+        (cut[..cut.len() - 1].to_vec(), "ends within a message"),
+        (call(Some("x"), &sent[1..]), "the first message has to be a schema"),
+        (call(Some("x"), &[sent[0].clone(), sent[0].clone()]), "one schema"),
+        (call(Some("x"), &[(b"garbage".to_vec(), vec![])]), "no message of Arrow"),
+        (call(Some("x"), &[sent[0].clone(), (sent[1].0.clone(), vec![])]), "outside the body"),
+        (command, "a command"),
+        (deep, "goes on with \"b\""),
+        (framed(&Message(b"\x0a\x05ab".to_vec())), "malformed protobuf"),
+    ] {
+        let reply = put(&server, &call).await;
+        let (code, message) = status(&reply);
+        assert!(code == "3" && message.contains(words), "{words}: {code} {message}");
+    }
+    assert_eq!(server.dump(), "");
+
+    let limits = Limits { request_bytes: 2000, ..Limits::default() };
+    let small = Server::with(limits, PrometheusSettings::default(), Caller::everybody());
+    let many: Vec<i64> = (0..300).collect();
+    let reply = put(&small, &call(Some("x"), &messages(&[simple(&many, &vec![1.0; 300])]))).await;
+    assert!(status(&reply).1.contains("at most 2000 are allowed"), "{:?}", status(&reply));
+    // A dictionary makes much of little: its bytes are counted for every row that has them.
+    let long = "x".repeat(1500);
+    let alternating: DictionaryArray<Int8Type> =
+        (0..60).map(|n| (n % 2 == 0).then_some(long.as_str())).collect();
+    let columns = vec![
+        ("timestamp", times(&many[..60])),
+        ("value", values(&[1.0; 60])),
+        ("long", Arc::new(alternating) as ArrayRef),
+    ];
+    let reply = put(&small, &call(Some("x"), &messages(&[batch(columns)]))).await;
+    assert!(status(&reply).1.contains("too long in all"), "{:?}", status(&reply));
+    assert_eq!(small.dump(), "");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_takes_nothing_more() {
+    let server = Server::new();
+    server.service.stop().begin();
+    let reply = put(&server, &call(Some("x"), &messages(&[simple(&[1], &[1.0])]))).await;
+    assert_eq!(status(&reply).0, "14", "{:?}", status(&reply));
+}
+
+#[tokio::test]
+async fn broken_bytes_are_refused_and_nothing_else() {
+    let server = Server::new();
+    let host: DictionaryArray<Int8Type> = [Some("a"), None, Some("b")].into_iter().collect();
+    let columns = vec![
+        ("timestamp", times(&[1, 2, 3])),
+        ("value", values(&[1.0, 2.0, 3.0])),
+        ("host", Arc::new(host) as ArrayRef),
+        ("text", texts(&[Some("x"), None, Some("y")])),
+    ];
+    let sent = messages(&[batch(columns)]);
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut draw = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..1500 {
+        let mut broken = sent.clone();
+        for _ in 0..=draw(3) {
+            let which = draw(broken.len());
+            let (header, body) = &mut broken[which];
+            let bytes = if body.is_empty() || draw(4) > 0 { header } else { body };
+            let at = draw(bytes.len());
+            bytes[at] = [0, 0xff, 0x80, 1, draw(256) as u8][draw(5)];
+        }
+        match status(&put(&server, &call(Some("x"), &broken)).await).0 {
+            "0" => taken += 1,
+            "3" => refused += 1,
+            other => panic!("{other}"),
+        }
+    }
+    assert!(taken > 50 && refused > 50, "{taken} {refused}");
+}
