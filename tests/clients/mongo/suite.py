@@ -14,23 +14,17 @@ that fail with any server, MongoDB's included, where they are run, are not count
 
 import argparse
 import collections
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+import foreign  # noqa: E402
 from servers import Server  # noqa: E402
 
-KNOWN = HERE / "known.txt"
-#: Longest time of one test, seconds; only to end a hang.
-PATIENCE = 60
 #: What reasons say of tests that no server of one member, in a place like this, would pass.
 ANY_SERVER = ("fails with any server", "fails with MongoDB, too")
 #: Those of `./run test`.
@@ -54,74 +48,30 @@ ALL = QUICK + [
 ]
 
 
-def sources(python, place, version):
-    """The folder that holds pymongo's `test`, and nothing that would be imported in place of the installed pymongo."""
-    tree = place / f"pymongo-{version}-tests"
-    if not tree.exists():
-        print(f"fetching the sources of pymongo {version}", flush=True)
-        pip = [python, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
-        source = ["--no-binary", "pymongo", f"pymongo=={version}", "--dest", place]
-        subprocess.run([*pip, *source], check=True)
-        unpacked = place / "unpacked"
-        shutil.unpack_archive(place / f"pymongo-{version}.tar.gz", unpacked)
-        started = tree.with_suffix(".new")
-        shutil.rmtree(started, ignore_errors=True)
-        started.mkdir()
-        shutil.move(unpacked / f"pymongo-{version}" / "test", started / "test")
-        started.rename(tree)
-    return tree
-
-
-def known():
-    """What is known to fail, and why."""
-    reasons = {}
-    for line in KNOWN.read_text().splitlines():
-        if line and not line.startswith("#"):
-            name, _, reason = line.partition(" | ")
-            reasons[name.strip()] = reason.strip()
-    return reasons
-
-
 def outcomes(python, tree, modules, binary, report):
     """Runs the modules on one server; gives the outcome and message of each test."""
     options = ["--mongo-listen", "127.0.0.1:0", "--mongo-test-commands", "--log-level", "warn"]
     with tempfile.TemporaryDirectory(prefix="ropewalk-pymongo-") as place, Server(
         binary, listen="off", options=options
     ) as server:
-        port = server.mongo.rpartition(":")[2]
-        results = Path(place) / "results.xml"
-        command = [python, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider", "-W", "ignore"]
-        command += ["--timeout", str(PATIENCE), "--tb", "short", "-o", "addopts=", f"--junitxml={results}"]
+        command = ["-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider", "-W", "ignore"]
+        command += ["--timeout", str(foreign.PATIENCE), "--tb", "short", "-o", "addopts="]
         command += [f"test/{module}.py" for module in modules]
-        env = os.environ | {"DB_IP": "127.0.0.1", "DB_PORT": port, "PYTHONDONTWRITEBYTECODE": "1"}
-        with open(report, "w") as log:
-            subprocess.run(command, cwd=tree, env=env, stdout=log, stderr=subprocess.STDOUT)
-        if not results.exists():
-            sys.exit(f"the tests did not run to their end:\n{report.read_text()[-3000:]}")
-        found = {}
-        for case in xml.etree.ElementTree.parse(results).iter("testcase"):
-            name = f"{case.get('classname').removeprefix('test.')}.{case.get('name')}"
-            bad = case.find("failure") if case.find("failure") is not None else case.find("error")
-            skipped = case.find("skipped")
-            if bad is not None:
-                found[name] = ("failed", bad.get("message") or "")
-            elif skipped is not None:
-                found.setdefault(name, ("skipped", skipped.get("message") or ""))
-            else:
-                found.setdefault(name, ("passed", ""))
-        return found
+        env = {"DB_IP": "127.0.0.1", "DB_PORT": server.mongo.rpartition(":")[2]}
+        named = lambda group, name: f"{group.removeprefix('test.')}.{name}"  # noqa: E731
+        return foreign.pytest(python, command, tree, report, Path(place) / "results.xml", env, named)
 
 
 def run(python, place, binary, version, modules, skipped=False, write=False):
     """Runs the modules and prints what came of them; answers whether all is as known.txt says."""
     place.mkdir(parents=True, exist_ok=True)
-    tree = sources(python, place, version)
+    # Nothing lies there that would be imported in place of the installed pymongo.
+    tree = foreign.sources(python, place, "pymongo", version, ["test"])
     modules = [module for module in dict.fromkeys(modules) if (tree / "test" / f"{module}.py").exists()]
     report = place / "pymongo.log"
     found = outcomes(python, tree, modules, binary, report)
-    reasons = known()
-    everywhere = {name for name, reason in reasons.items() if any(words in reason for words in ANY_SERVER)}
-    by = collections.Counter(outcome for outcome, _ in found.values())
+    known = foreign.Known(HERE / "known.txt")
+    everywhere = {name for name, reason in known.reasons.items() if any(words in reason for words in ANY_SERVER)}
     per_module = collections.defaultdict(collections.Counter)
     for name, (outcome, _) in found.items():
         per_module[name.partition(".")[0]][outcome] += 1
@@ -131,27 +81,15 @@ def run(python, place, binary, version, modules, skipped=False, write=False):
         why = collections.Counter(message for outcome, message in found.values() if outcome == "skipped")
         for message, count in why.most_common():
             print(f"{count:>5} skipped: {message}")
-    failed = sorted(name for name, (outcome, _) in found.items() if outcome == "failed")
-    new = [name for name in failed if name not in reasons]
-    healed = sorted(name for name in reasons.keys() - everywhere if found.get(name, ("", ""))[0] == "passed")
-    for name in new:
-        print(f"FAILED {name}: {found[name][1].splitlines()[0][:200] if found[name][1] else ''}")
-    for name in healed:
-        print(f"passes, strike it from known.txt: {name}")
-    if write:
-        head = [line for line in KNOWN.read_text().splitlines() if line.startswith("#")]
-        kept = {name: reason for name, reason in reasons.items() if name not in healed} | {
-            name: reasons.get(name, "") for name in failed
-        }
-        KNOWN.write_text("\n".join(head + [f"{name} | {reason}" for name, reason in sorted(kept.items())]) + "\n")
-    bad = len(new) + len(healed)
-    ran = by["passed"] + sum(name not in everywhere for name in failed)
+    by = collections.Counter(outcome for outcome, _ in found.values())
+    uncounted = sum(found[name][0] == "failed" for name in everywhere.intersection(found))
+    ran = by["passed"] + by["failed"] - uncounted
     print(f"pymongo {version}: {by['passed']} of {ran} that ran passed, {100 * by['passed'] / max(ran, 1):.1f} %; "
-          f"{len(failed) - len(new)} failures known, {len(everywhere.intersection(failed))} of them not counted; all in {report}")
-    word = "FAILED" if bad else "ok"
-    name = "pymongo's own tests"
-    print(f"test result: {word}. {by['passed']} passed; {bad} failed; {by['skipped']} ignored; {name}", flush=True)
-    return not bad
+          f"{uncounted} that fail everywhere are not counted; all in {report}")
+    good = known.judge("pymongo's own tests", found, everywhere)
+    if write:
+        known.write(found, everywhere)
+    return good
 
 
 def main():
