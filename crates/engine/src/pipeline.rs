@@ -71,8 +71,9 @@ struct Queue<S: Stage> {
     bytes: usize,
     group: Arc<Group>,
     leading: bool,
-    /// The group before had one request at most: who comes now probably has nobody to share a group with, either.
-    alone: bool,
+    /// How many groups in a row had one request at most. After some of them who comes now probably has nobody to share a group
+    /// with, either.
+    alone: u32,
     /// Something was sequenced that nobody settles yet.
     unsettled: bool,
     /// Threads waiting for room.
@@ -98,6 +99,8 @@ pub(crate) struct Pipeline<S: Stage> {
     served: AtomicBool,
     serve: WakeWord,
     closing: AtomicBool,
+    /// So many groups of one make the next request a lone one.
+    lone_after: u32,
 }
 
 /// Where each answer of a group goes.
@@ -125,7 +128,7 @@ pub(crate) enum Pace {
 }
 
 impl<S: Stage> Pipeline<S> {
-    pub(crate) fn new(stage: S) -> Self {
+    pub(crate) fn new(stage: S, lone_after: u32) -> Self {
         Self {
             stage,
             queue: Mutex::new(Queue {
@@ -133,7 +136,7 @@ impl<S: Stage> Pipeline<S> {
                 bytes: 0,
                 group: Arc::default(),
                 leading: false,
-                alone: false,
+                alone: 0,
                 unsettled: false,
                 blocked: 0,
             }),
@@ -143,6 +146,7 @@ impl<S: Stage> Pipeline<S> {
             served: AtomicBool::new(false),
             serve: WakeWord::default(),
             closing: AtomicBool::new(false),
+            lone_after,
         }
     }
 
@@ -178,7 +182,7 @@ impl<S: Stage> Pipeline<S> {
         if queue.is_full() {
             return None;
         }
-        let lone = queue.alone && queue.pending.is_empty() && !queue.unsettled;
+        let lone = queue.alone >= self.lone_after && queue.pending.is_empty() && !queue.unsettled;
         let idle = !queue.leading;
         let mut handle = self.push(queue, request, bytes);
         if pace == Pace::AtOnce {
@@ -304,7 +308,8 @@ impl<S: Stage> Pipeline<S> {
             if settles {
                 queue.unsettled = false;
                 queue.leading = more;
-                queue.alone = sequenced.answers.len() + entries.len() <= 1;
+                let is_alone = sequenced.answers.len() + entries.len() <= 1;
+                queue.alone = if is_alone { queue.alone.saturating_add(1) } else { 0 };
             }
             if queue.blocked > 0 {
                 self.room.notify_all();
@@ -492,7 +497,7 @@ mod tests {
         fn committers_share_groups_without_losing_an_answer() {
             check_random(
                 || {
-                    let pipeline = Arc::new(Pipeline::new(Counting::default()));
+                    let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
                     let threads: Vec<_> = (0..4)
                         .map(|_| {
                             let pipeline = pipeline.clone();
@@ -509,7 +514,7 @@ mod tests {
         fn requests_that_are_sequenced_at_once_are_settled_by_the_next_leader() {
             check_random(
                 || {
-                    let pipeline = Arc::new(Pipeline::new(Counting::default()));
+                    let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
                     let server = {
                         let pipeline = pipeline.clone();
                         thread::spawn(move || pipeline.serve())
@@ -539,7 +544,7 @@ mod tests {
         fn submitters_and_committers_with_a_serving_thread() {
             check_random(
                 || {
-                    let pipeline = Arc::new(Pipeline::new(Counting::default()));
+                    let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
                     let server = {
                         let pipeline = pipeline.clone();
                         thread::spawn(move || pipeline.serve())
@@ -567,7 +572,7 @@ mod tests {
         fn lone_requests_with_a_serving_thread() {
             check_random(
                 || {
-                    let pipeline = Arc::new(Pipeline::new(Counting::default()));
+                    let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
                     let server = {
                         let pipeline = pipeline.clone();
                         thread::spawn(move || pipeline.serve())
@@ -609,7 +614,7 @@ mod tests {
         fn handles_are_waited_on_without_a_serving_thread() {
             check_random(
                 || {
-                    let pipeline = Arc::new(Pipeline::new(Counting::default()));
+                    let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
                     let threads: Vec<_> = (0..2)
                         .map(|_| {
                             let pipeline = pipeline.clone();
@@ -633,7 +638,7 @@ mod tests {
 
         #[test]
         fn every_commit_is_numbered_once_and_answered_after_it_settled() {
-            let pipeline = Arc::new(Pipeline::new(Counting::default()));
+            let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
             let numbers = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..8)
                     .map(|_| scope.spawn(|| (0..500).map(|_| commit(&pipeline)).collect::<Vec<_>>()))
@@ -645,7 +650,7 @@ mod tests {
 
         #[test]
         fn a_lone_request_is_left_to_its_handle_until_that_is_polled_or_dropped() {
-            let pipeline = Arc::new(Pipeline::new(Counting::default()));
+            let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
             std::thread::scope(|scope| {
                 scope.spawn(|| pipeline.serve());
                 while !pipeline.served.load(Ordering::Acquire) {
@@ -676,8 +681,28 @@ mod tests {
         }
 
         #[test]
+        fn requests_are_lone_after_some_groups_of_one() {
+            let pipeline = Arc::new(Pipeline::new(Counting::default(), 3));
+            std::thread::scope(|scope| {
+                scope.spawn(|| pipeline.serve());
+                while !pipeline.served.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                for number in 1..=3 {
+                    let handle = pipeline.try_submit((), 1, Pace::Shared).unwrap();
+                    assert!(!handle.is_left());
+                    assert_eq!(handle.wait(), number);
+                }
+                let handle = pipeline.try_submit((), 1, Pace::Shared).unwrap();
+                assert!(handle.is_left());
+                assert_eq!(handle.wait(), 4);
+                pipeline.close();
+            });
+        }
+
+        #[test]
         fn some_are_sequenced_at_once_and_all_are_answered() {
-            let pipeline = Arc::new(Pipeline::new(Counting::default()));
+            let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
             let numbers = std::thread::scope(|scope| {
                 let _server = scope.spawn(|| pipeline.serve());
                 let threads: Vec<_> = (0..8)
@@ -702,7 +727,7 @@ mod tests {
 
         #[test]
         fn handles_can_be_awaited() {
-            let pipeline = Arc::new(Pipeline::new(Counting::default()));
+            let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
             let mut handle = pipeline.submit((), 1);
             let mut context = Context::from_waker(Waker::noop());
             assert!(Pin::new(&mut handle).poll(&mut context).is_pending());
