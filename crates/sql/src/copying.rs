@@ -174,7 +174,8 @@ fn statement_of(prepared: &Prepared) -> Result<CopyStatement> {
 impl Prepared {
     /// What the statement needs, when it is COPY FROM STDIN or TO STDOUT.
     pub fn copy(&self) -> Option<CopyShape> {
-        let (Plan::Copy(plan), Ok(copy)) = (&self.plan, statement_of(self)) else { return None };
+        let Plan::Copy(plan) = &self.plan else { return None };
+        let copy = statement_of(self).ok()?;
         let way = match copy.direction {
             Direction::From => CopyWay::In,
             Direction::To => CopyWay::Out,

@@ -114,6 +114,16 @@ impl Session {
         &self.settings
     }
 
+    /// The settings as they stand, to be held: as long as they are, [`Session::keeps`] tells whether they have changed.
+    pub fn settings_held(&self) -> Arc<Settings> {
+        self.settings.clone()
+    }
+
+    /// True when the settings have not changed since they were `held`. Costs one comparison.
+    pub fn keeps(&self, held: &Arc<Settings>) -> bool {
+        Arc::ptr_eq(&self.settings, held)
+    }
+
     /// Where the session stands.
     pub fn status(&self) -> Status {
         match (&self.open, self.has_failed) {

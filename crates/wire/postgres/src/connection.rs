@@ -13,6 +13,8 @@
 //! Dropping a connection, wherever it stands, drops its session, and with it the transaction that was open.
 
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
 
 use ropewalk::tables::Value;
 use ropewalk::{Room, Seq};
@@ -65,8 +67,9 @@ pub(crate) struct Connection<'s, S> {
     seen: u64,
     backend: Entered,
     mailbox: Mailbox,
-    /// What the client was told of [`REPORTED`].
+    /// What the client was told of [`REPORTED`], and of which settings.
     reported: Vec<String>,
+    told: Option<Arc<Settings>>,
     /// An error was met: messages are passed over until Sync.
     is_skipping: bool,
 }
@@ -120,6 +123,7 @@ where
         mailbox: shared.hub.mailbox(backend.process),
         backend,
         reported: vec![String::new(); REPORTED.len()],
+        told: None,
         is_skipping: false,
     };
     connection.welcome();
@@ -205,6 +209,10 @@ where
 
     /// Tells what changed of the settings that clients follow.
     fn report(&mut self) {
+        if self.told.as_ref().is_some_and(|told| self.desk.session.keeps(told)) {
+            return;
+        }
+        self.told = Some(self.desk.session.settings_held());
         for (name, told) in REPORTED.iter().zip(&mut self.reported) {
             let value = self.desk.session.settings().show(&name.to_ascii_lowercase()).unwrap_or_default();
             if *told != value {
@@ -226,6 +234,11 @@ where
     /// The conversation. Answers what to say at its end, if anything is to be said.
     async fn speak(&mut self) -> Result<Option<SqlError>, Ended> {
         let stop = self.shared.service.stop().clone();
+        // Both last as long as the conversation: a timer for each message would cost more than some messages do.
+        let mut stopped = pin!(stop.wait());
+        let patience = self.shared.settings.transaction_idle_time;
+        let mut lapse = pin!(tokio::time::sleep(patience));
+        let mut since = Instant::now();
         loop {
             if self.desk.session.status() == Status::Idle
                 && let Err(Overflow) = self.heard()
@@ -238,19 +251,17 @@ where
             let frame = match self.channel.has_more() {
                 true => self.channel.message().await?,
                 false => {
-                    let idle = self.shared.settings.transaction_idle_time;
                     let waits = self.desk.session.status() != Status::Idle;
-                    let patience = async {
-                        match waits {
-                            true => tokio::time::sleep_until(Instant::now() + idle).await,
-                            false => std::future::pending().await,
-                        }
-                    };
                     tokio::select! {
+                        biased;
                         frame = self.channel.message() => frame?,
                         () = self.mailbox.came(), if !waits => continue,
-                        () = stop.wait() => return Ok(Some(shutdown())),
-                        () = patience => {
+                        () = &mut stopped => return Ok(Some(shutdown())),
+                        () = &mut lapse, if waits => {
+                            if since.elapsed() < patience {
+                                lapse.as_mut().reset(since + patience);
+                                continue;
+                            }
                             let message = "terminating connection due to idle-in-transaction timeout";
                             return Ok(Some(SqlError::new(IDLE_IN_TRANSACTION, message)));
                         }
@@ -262,6 +273,7 @@ where
                 Goes::On => {}
                 Goes::Away => return Ok(None),
             }
+            since = Instant::now();
             if stop.stopping() {
                 return Ok(Some(shutdown()));
             }
