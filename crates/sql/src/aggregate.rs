@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
+use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 
 use crate::arith::{Arith, arithmetic, order, out_of_range, put_identity, sort_order};
 use crate::budget::{Budget, value_bytes};
@@ -13,6 +13,8 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, Expr, Input};
 use crate::function::element_of;
 use crate::function_more::{json_of, quoted};
+use crate::function_time::too_long;
+use crate::interval;
 use crate::plan::Order;
 use crate::spread::{Pair, PairSums, Spread, Sums, carried};
 use crate::types::{is_integer, is_numeric, rank, shown};
@@ -115,6 +117,9 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
     match (name, types.len()) {
         ("count", 0) => answer(Kind::Count, &[], Type::INT8),
         ("count", 1) => answer(Kind::Count, &[first.unwrap_or(Type::TEXT)], Type::INT8),
+        ("sum" | "avg", 1) if first == Some(Type::INTERVAL) => {
+            answer(if name == "sum" { Kind::Sum } else { Kind::Avg }, &[Type::INTERVAL], Type::INTERVAL)
+        }
         ("sum", 1) => {
             let ty = first.filter(|ty| rank(*ty).is_some()).ok_or_else(unknown)?;
             let sum = match ty {
@@ -193,6 +198,7 @@ enum State {
     Integers(i128, i64),
     Numerics(Numeric, i64),
     Floats(f64, i64),
+    Intervals(Interval, i64),
     Least(Option<Value<'static>>),
     Greatest(Option<Value<'static>>),
     All(Option<bool>),
@@ -304,6 +310,15 @@ impl Aggregate {
             }
             State::Floats(_, 0) if matches!(value, Value::Numeric(_)) => {
                 running.state = State::Numerics(to_numeric(&value).unwrap_or(Numeric::NAN), 1);
+            }
+            State::Floats(_, 0) if matches!(value, Value::Interval(_)) => {
+                let Value::Interval(first) = value else { return Err(overflow()) };
+                running.state = State::Intervals(first, 1);
+            }
+            State::Intervals(sum, count) => {
+                let Value::Interval(next) = value else { return Err(overflow()) };
+                *sum = interval::add(*sum, next).ok_or_else(too_long)?;
+                *count += 1;
             }
             State::Integers(sum, count) => {
                 *sum += i128::from(value.as_integer().unwrap_or_default());
@@ -446,6 +461,10 @@ impl Aggregate {
             State::Numerics(sum, _) if self.kind == Kind::Sum => Value::Numeric(sum),
             State::Numerics(sum, _) if sum.is_nan() => Value::Numeric(sum),
             State::Numerics(sum, count) => return average(sum, count),
+            State::Intervals(sum, _) if self.kind == Kind::Sum => Value::Interval(sum),
+            State::Intervals(sum, count) => {
+                Value::Interval(interval::divided(sum, count as f64).ok_or_else(too_long)?)
+            }
             State::Floats(sum, _) if self.kind == Kind::Sum && self.ty == Type::FLOAT4 => {
                 Value::Float4(sum as f32)
             }

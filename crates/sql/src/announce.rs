@@ -95,6 +95,11 @@ impl Announcements {
         self.committed.extend(said.into_iter().map(|(_, announcement)| announcement));
     }
 
+    /// The open transaction has said something.
+    fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// The channels that the session hears.
     pub(crate) fn heard(&self) -> Arc<BTreeSet<String>> {
         self.heard.clone()
@@ -190,6 +195,11 @@ impl Session {
     /// What was announced by what has committed, in order. Where a commit is still awaited it counts only once that is done.
     pub fn announced(&mut self) -> Vec<Announcement> {
         std::mem::take(&mut self.announcements_mut().committed)
+    }
+
+    /// True when the commit of the open transaction will announce something.
+    pub fn announces_at_commit(&self) -> bool {
+        self.announcements.is_waiting()
     }
 
     /// Notes what was announced and has come true, for `pg_listening_channels`.

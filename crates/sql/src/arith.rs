@@ -6,6 +6,7 @@ use ropewalk::tables::{Numeric, Type, Value};
 
 use crate::cast::{to_f64, to_numeric};
 use crate::error::{Result, SqlError, state};
+use crate::interval;
 use crate::types::{is_integer, is_numeric, type_name};
 
 /// Operators on numbers.
@@ -201,6 +202,9 @@ pub(crate) fn negate(value: &Value<'_>) -> Result<Value<'static>> {
         Value::Float8(v) => Ok(Value::Float8(-v)),
         Value::Numeric(v) => Ok(Value::Numeric(v.negate())),
         Value::Null => Ok(Value::Null),
+        Value::Interval(v) => {
+            interval::negate(*v).map(Value::Interval).ok_or_else(crate::function_time::too_long)
+        }
         other => {
             let ty = other.value_type().unwrap_or(Type::INT8);
             wide(ty)(other.as_integer().and_then(i64::checked_neg))
@@ -284,6 +288,7 @@ pub(crate) fn put_identity(value: &Value<'_>, out: &mut Vec<u8>) {
                     out.extend_from_slice(&v.to_le_bytes());
                 }
                 Value::Uuid(v) => out.extend_from_slice(v),
+                Value::Interval(v) => out.extend_from_slice(&v.length().to_le_bytes()),
                 integer => out.extend_from_slice(&integer.as_integer().unwrap_or_default().to_le_bytes()),
             }
         }

@@ -1,7 +1,7 @@
 //! Values in PostgreSQL's binary format, as COPY BINARY and the extended protocol carry them: big-endian numbers, times
 //! counted from 2000-01-01, numerics in digits of 10,000, arrays with the number of their element type.
 
-use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
+use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 
 use crate::error::{Result, SqlError, state};
 use crate::text::from_text;
@@ -44,6 +44,11 @@ pub fn put_binary(value: &Value<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&moved.to_be_bytes());
         }
         Value::Uuid(v) => out.extend_from_slice(v),
+        Value::Interval(v) => {
+            out.extend_from_slice(&v.micros.to_be_bytes());
+            out.extend_from_slice(&v.days.to_be_bytes());
+            out.extend_from_slice(&v.months.to_be_bytes());
+        }
         Value::Array(array) => put_array(array, out),
     }
 }
@@ -163,6 +168,7 @@ pub fn from_binary(bytes: &[u8], ty: Type) -> Result<Value<'static>> {
         Scalar::Timestamp => Value::Timestamp(moment(bytes).ok_or_else(|| malformed(ty))?),
         Scalar::Timestamptz => Value::Timestamptz(moment(bytes).ok_or_else(|| malformed(ty))?),
         Scalar::Uuid => Value::Uuid(bytes.try_into().map_err(bad)?),
+        Scalar::Interval => Value::Interval(interval(bytes).ok_or_else(|| malformed(ty))?),
     })
 }
 
@@ -173,6 +179,16 @@ pub(crate) fn not_utf8() -> SqlError {
 fn moment(bytes: &[u8]) -> Option<i64> {
     let micros = i64::from_be_bytes(bytes.try_into().ok()?);
     if matches!(micros, i64::MIN | i64::MAX) { Some(micros) } else { micros.checked_add(MICROS) }
+}
+
+fn interval(bytes: &[u8]) -> Option<Interval> {
+    let (micros, rest) = bytes.split_first_chunk()?;
+    let (days, months) = rest.split_first_chunk()?;
+    Some(Interval {
+        micros: i64::from_be_bytes(*micros),
+        days: i32::from_be_bytes(*days),
+        months: i32::from_be_bytes(months.try_into().ok()?),
+    })
 }
 
 /// The text of a numeric.
@@ -280,6 +296,7 @@ mod tests {
             (Type::TIMESTAMP, "1969-07-20 20:17:40"),
             (Type::TIMESTAMPTZ, "2024-02-29 12:00:00+00"),
             (Type::TIMESTAMP, "-infinity"),
+            (Type::INTERVAL, "-1 years +2 days -00:00:00.5"),
             (Type::UUID, "00112233-4455-6677-8899-aabbccddeeff"),
             (Type::JSON, "{\"a\": [1]}"),
             (Type::INT4.array(), "{1,NULL,3}"),

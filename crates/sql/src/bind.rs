@@ -14,6 +14,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::function::{Function, element_of};
 use crate::plan::Planner;
+use crate::rows_in::{in_rows, row_of, rows_exist};
 use crate::scope::{Scope, folded, no_operator, unknown_column};
 use crate::text::from_text_in;
 use crate::types::{self, common, is_numeric, shown, type_name};
@@ -104,7 +105,10 @@ impl<'b, 'a> Binder<'b, 'a> {
 
     /// Binds a condition.
     pub(crate) fn condition(&mut self, expr: &ast::Expr) -> Result<Expr> {
-        let bound = self.bind(expr)?;
+        let bound = match rows_exist(expr)? {
+            Some(expr) => self.bind(&expr)?,
+            None => self.bind(expr)?,
+        };
         if bound.ty.is_some_and(|ty| ty != Type::BOOL) {
             let message =
                 format!("argument of {} must be type boolean, not type {}", self.clause, shown(bound.ty));
@@ -167,6 +171,7 @@ impl<'b, 'a> Binder<'b, 'a> {
             },
             E::Value(value) => self.literal(&value.value),
             E::Nested(inner) => self.bind(inner),
+            E::Interval(written) => self.interval(expr, written),
             E::TypedString(typed) => {
                 let ty = types::plain(&typed.data_type)?;
                 let bound = self.literal(&typed.value.value)?;
@@ -216,6 +221,12 @@ impl<'b, 'a> Binder<'b, 'a> {
                 ordered(ty, "=")?;
                 let first = if all.is_empty() { Expr::Const(Value::Null) } else { all.remove(0) };
                 boolean(negated_if(*negated, Expr::In(Box::new(first), all)))
+            }
+            E::InSubquery { expr: inner, subquery, negated } if row_of(inner).is_some() => {
+                let row = row_of(inner).unwrap_or_default();
+                let bound = self.bind(&in_rows(&row, subquery)?)?;
+                let inner = self.settle(bound, Type::BOOL, Strength::Implicit)?;
+                boolean(negated_if(*negated, inner))
             }
             E::InSubquery { .. } | E::Exists { .. } | E::Subquery(_) if self.planner.is_small => {
                 self.inner(expr)
@@ -290,9 +301,6 @@ impl<'b, 'a> Binder<'b, 'a> {
             }
             E::Function(function) => self.function(function),
             E::Extract { field, syntax: _, expr: inner } => {
-                if let Some(seconds) = self.seconds_between(field, inner)? {
-                    return Ok(seconds);
-                }
                 let value = self.bind(inner)?;
                 let field =
                     Typed::new(Expr::Const(Value::text(field.to_string().to_lowercase())), Type::TEXT);

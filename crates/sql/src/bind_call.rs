@@ -59,6 +59,9 @@ impl Binder<'_, '_> {
         if filter.is_some() || list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
             return Err(unsupported(format!("the call {function}")));
         }
+        if name == "make_interval" {
+            return self.make_interval(&list.args);
+        }
         if let Some(call) = self.sequence_call(&name, &list.args)? {
             return Ok(call);
         }

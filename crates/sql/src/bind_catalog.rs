@@ -152,25 +152,20 @@ impl Binder<'_, '_> {
 
     /// `AT TIME ZONE`: what the clock of a zone shows at a moment, and the moment at which it shows something.
     pub(crate) fn at_time_zone(&mut self, timestamp: &ast::Expr, time_zone: &ast::Expr) -> Result<Typed> {
-        let bound = self.bind(timestamp)?;
-        let zone = match self.plain_offset(time_zone)? {
-            Some(zone) => Typed::new(Expr::Const(Value::text(zone.name().to_owned())), Type::TEXT),
-            None => self.bind(time_zone)?,
+        let (bound, zone) = (self.bind(timestamp)?, self.bind(time_zone)?);
+        let zone = match zone.expr {
+            Expr::Const(Value::Interval(interval)) => {
+                let seconds = i32::try_from(interval.micros / 1_000_000).ok();
+                let found = seconds.filter(|_| interval.months == 0 && interval.days == 0);
+                let found = found.and_then(Zone::of_offset).ok_or_else(|| {
+                    let message = "an interval that is no offset of a time zone";
+                    SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+                })?;
+                Typed::new(Expr::Const(Value::text(found.name().to_owned())), Type::TEXT)
+            }
+            expr => Typed { expr, ty: zone.ty },
         };
         self.call("timezone", vec![zone, bound])
-    }
-
-    /// The zone of an offset that is written as an interval.
-    fn plain_offset(&mut self, expr: &ast::Expr) -> Result<Option<Zone>> {
-        if matches!(expr, ast::Expr::Value(_)) {
-            return Ok(None);
-        }
-        let Some(interval) = self.plain_interval(expr)? else { return Ok(None) };
-        let seconds = i32::try_from(interval.micros / 1_000_000).ok();
-        let zone = seconds.filter(|_| interval.months == 0 && interval.days == 0).and_then(Zone::of_offset);
-        zone.map(Some).ok_or_else(|| {
-            SqlError::new(state::INVALID_PARAMETER_VALUE, "an interval that is no offset of a time zone")
-        })
     }
 }
 

@@ -1,204 +1,177 @@
-//! Intervals within expressions: they have no column type, so they are known by how they are written, and stand only beside
-//! an operator that takes one.
+//! Intervals as they are written, and the operators that have one on a side or answer one.
 
 use ropewalk::tables::{Type, Value};
-use sqlparser::ast::{self, BinaryOperator};
+use sqlparser::ast;
 
+use crate::arith::Arith;
 use crate::bind::{Binder, Typed, unsupported};
-use crate::bind_operator::comparison;
 use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
-use crate::interval::Interval;
+use crate::interval;
+use crate::types::rank;
 
-/// An interval, and how many times it is taken.
-struct Times {
-    interval: Interval,
-    times: Option<Typed>,
+fn is_moment(ty: Type) -> bool {
+    matches!(ty, Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ)
 }
 
-fn is_moment(ty: Option<Type>) -> bool {
-    matches!(ty, Some(Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ))
-}
-
-fn literal(expr: &ast::Expr) -> Option<&str> {
-    match expr {
-        ast::Expr::Value(value) => match &value.value {
-            ast::Value::SingleQuotedString(text) => Some(text),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// Both sides of a difference, whatever brackets stand around it.
-fn difference(expr: &ast::Expr) -> Option<(&ast::Expr, &ast::Expr)> {
-    match expr {
-        ast::Expr::Nested(inner) => difference(inner),
-        ast::Expr::BinaryOp { left, op: BinaryOperator::Minus, right } => Some((left, right)),
-        _ => None,
-    }
+/// The type that a moment has once an interval is added.
+fn moved(ty: Type) -> Type {
+    if ty == Type::DATE { Type::TIMESTAMP } else { ty }
 }
 
 impl Binder<'_, '_> {
-    /// The operation, where one of its sides is an interval.
-    pub(crate) fn with_interval(
+    /// `INTERVAL '1' DAY`, `INTERVAL '1-2' YEAR TO MONTH`.
+    pub(crate) fn interval(&mut self, whole: &ast::Expr, written: &ast::Interval) -> Result<Typed> {
+        let ast::Interval {
+            value,
+            leading_field,
+            leading_precision: None,
+            last_field,
+            fractional_seconds_precision: None,
+        } = written
+        else {
+            return Err(unsupported(whole));
+        };
+        let text = match value.as_ref() {
+            ast::Expr::Value(value) => match &value.value {
+                ast::Value::SingleQuotedString(text) => text,
+                _ => return Err(unsupported(whole)),
+            },
+            _ => return Err(unsupported(whole)),
+        };
+        let least =
+            last_field.as_ref().or(leading_field.as_ref()).map(|field| field.to_string().to_lowercase());
+        let parsed = interval::parse(text, least.as_deref()).ok_or_else(|| {
+            let message = format!("invalid input syntax for type interval: \"{text}\"");
+            SqlError::new(state::INVALID_DATETIME_FORMAT, message)
+        })?;
+        let cut = match &least {
+            None => Some(parsed),
+            Some(field) => interval::cut_to(parsed, field),
+        };
+        let cut = cut.ok_or_else(|| unsupported(whole))?;
+        Ok(Typed::new(Expr::Const(Value::Interval(cut)), Type::INTERVAL))
+    }
+
+    /// The operation, where it is one with intervals or times.
+    pub(crate) fn time_arithmetic(
         &mut self,
-        left: &ast::Expr,
-        op: &BinaryOperator,
-        right: &ast::Expr,
+        op: Arith,
+        left: &Typed,
+        right: &Typed,
     ) -> Result<Option<Typed>> {
-        let sign = if *op == BinaryOperator::Minus { -1.0 } else { 1.0 };
-        match (self.interval(left)?, self.interval(right)?) {
-            (None, None) => Ok(None),
-            (None, Some(length)) if matches!(op, BinaryOperator::Plus | BinaryOperator::Minus) => {
-                self.shifted(left, length, sign).map(Some)
+        const INTERVAL: Type = Type::INTERVAL;
+        let (left, right) = (left.clone(), right.clone());
+        let is_number = |ty: Type| rank(ty).is_some();
+        Ok(Some(match (left.ty, op, right.ty) {
+            (Some(ty), Arith::Add | Arith::Sub, Some(INTERVAL)) if is_moment(ty) || ty == Type::TIME => {
+                self.shifted(left, right, op)?
             }
-            (Some(length), None) if *op == BinaryOperator::Plus => {
-                self.shifted(right, length, sign).map(Some)
+            (Some(INTERVAL), Arith::Add, Some(ty)) if is_moment(ty) || ty == Type::TIME => {
+                self.shifted(right, left, op)?
             }
-            (None, Some(length)) => self.compared(left, op, length, false).map(Some),
-            (Some(length), None) => self.compared(right, op, length, true).map(Some),
-            _ => Err(unsupported(format!("{left} {op} {right}"))),
-        }
+            // A text behind a moment is an interval that is added, and a moment that is taken away.
+            (Some(Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::TIME), Arith::Add, None) => {
+                self.shifted(left, right, op)?
+            }
+            (None, Arith::Add, Some(Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::TIME)) => {
+                self.shifted(right, left, op)?
+            }
+            (Some(INTERVAL), Arith::Add | Arith::Sub, Some(INTERVAL) | None)
+            | (None, Arith::Add | Arith::Sub, Some(INTERVAL)) => {
+                let right = Typed::new(self.settle(right, INTERVAL, Strength::Implicit)?, INTERVAL);
+                let right = if op == Arith::Sub { negated(right) } else { right };
+                self.call("*interval_add", vec![left, right])?
+            }
+            (Some(INTERVAL), Arith::Mul | Arith::Div, other) if other.is_none_or(is_number) => {
+                let factor = self.settle(right, Type::FLOAT8, Strength::Assignment)?;
+                let name = if op == Arith::Mul { "*interval_times" } else { "*interval_divided" };
+                self.call(name, vec![left, Typed::new(factor, Type::FLOAT8)])?
+            }
+            (other, Arith::Mul, Some(INTERVAL)) if other.is_none_or(is_number) => {
+                let factor = self.settle(left, Type::FLOAT8, Strength::Assignment)?;
+                self.call("*interval_times", vec![right, Typed::new(factor, Type::FLOAT8)])?
+            }
+            (Some(Type::DATE), Arith::Add, Some(Type::TIME)) => self.shifted(left, right, op)?,
+            (Some(Type::TIME), Arith::Add, Some(Type::DATE)) => self.shifted(right, left, op)?,
+            (Some(a), Arith::Sub, Some(b))
+                if is_moment(a) && is_moment(b) && (a, b) != (Type::DATE, Type::DATE) =>
+            {
+                self.difference(left, right)?
+            }
+            (Some(ty), Arith::Sub, None) | (None, Arith::Sub, Some(ty))
+                if matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::TIME) =>
+            {
+                let left = Typed::new(self.settle(left, ty, Strength::Implicit)?, ty);
+                let right = Typed::new(self.settle(right, ty, Strength::Implicit)?, ty);
+                self.difference(left, right)?
+            }
+            (Some(Type::TIME), Arith::Sub, Some(Type::TIME)) => self.difference(left, right)?,
+            _ => return Ok(None),
+        }))
     }
 
-    /// `extract(epoch from a - b)` over moments.
-    pub(crate) fn seconds_between(
-        &mut self,
-        field: &ast::DateTimeField,
-        inner: &ast::Expr,
-    ) -> Result<Option<Typed>> {
-        let Some((left, right)) = difference(inner).filter(|_| *field == ast::DateTimeField::Epoch) else {
-            return Ok(None);
+    fn shifted(&mut self, moment: Typed, length: Typed, op: Arith) -> Result<Typed> {
+        let ty = moment.ty.map_or(Type::TIMESTAMP, moved);
+        let moment = self.settle(moment, ty, Strength::Implicit)?;
+        let length = Typed::new(self.settle(length, Type::INTERVAL, Strength::Implicit)?, Type::INTERVAL);
+        let length = if op == Arith::Sub { negated(length) } else { length };
+        self.call("*shifted", vec![Typed::new(moment, ty), length])
+    }
+
+    fn difference(&mut self, left: Typed, right: Typed) -> Result<Typed> {
+        let ty = match (left.ty, right.ty) {
+            (Some(Type::TIME), _) => Type::TIME,
+            (Some(Type::TIMESTAMPTZ), _) | (_, Some(Type::TIMESTAMPTZ)) => Type::TIMESTAMPTZ,
+            _ => Type::TIMESTAMP,
         };
-        let (left, right) = (self.bind(left)?, self.bind(right)?);
-        if !matches!(left.ty, Some(Type::TIMESTAMP | Type::TIMESTAMPTZ)) || !is_moment(right.ty) {
-            return Ok(None);
-        }
-        self.since(left, right).map(Some)
-    }
-
-    /// The interval that an expression is written as, if it is and stands once.
-    pub(crate) fn plain_interval(&mut self, expr: &ast::Expr) -> Result<Option<Interval>> {
-        // A literal without a type stands for an interval where only one may stand.
-        if let Some(text) = literal(expr) {
-            return parsed(text, None).map(Some);
-        }
-        Ok(self.interval(expr)?.filter(|times| times.times.is_none()).map(|times| times.interval))
-    }
-
-    /// The interval that an expression is written as, if it is.
-    fn interval(&mut self, expr: &ast::Expr) -> Result<Option<Times>> {
-        Ok(match expr {
-            ast::Expr::Nested(inner) => return self.interval(inner),
-            ast::Expr::Interval(interval) => {
-                let ast::Interval {
-                    value,
-                    leading_field,
-                    leading_precision: None,
-                    last_field: None,
-                    fractional_seconds_precision: None,
-                } = interval
-                else {
-                    return Err(unsupported(expr));
-                };
-                let text = literal(value).ok_or_else(|| unsupported(expr))?;
-                let field = leading_field.as_ref().map(ToString::to_string);
-                Some(Times { interval: parsed(text, field.as_deref())?, times: None })
-            }
-            ast::Expr::Cast {
-                expr: inner,
-                data_type: ast::DataType::Interval { fields: None, precision: None },
-                format: None,
-                ..
-            } => {
-                let text = literal(inner).ok_or_else(|| unsupported(expr))?;
-                Some(Times { interval: parsed(text, None)?, times: None })
-            }
-            ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr: inner } => {
-                match self.interval(inner)? {
-                    Some(Times { interval, times }) => {
-                        Some(Times { interval: interval.times(-1.0).ok_or_else(too_long)?, times })
-                    }
-                    None => None,
-                }
-            }
-            ast::Expr::BinaryOp { left, op: BinaryOperator::Multiply, right } => {
-                let (interval, factor) = match (self.interval(left)?, self.interval(right)?) {
-                    (Some(interval), None) => (interval, right),
-                    (None, Some(interval)) => (interval, left),
-                    _ => return Ok(None),
-                };
-                if interval.times.is_some() {
-                    return Err(unsupported(expr));
-                }
-                let factor = self.bind(factor)?;
-                Some(Times { times: Some(factor), ..interval })
-            }
-            _ => None,
-        })
-    }
-
-    fn shifted(&mut self, moment: &ast::Expr, length: Times, sign: f64) -> Result<Typed> {
-        let moment = self.bind(moment)?;
-        let ty = match moment.ty {
-            Some(Type::DATE | Type::TIMESTAMP) => Type::TIMESTAMP,
-            Some(Type::TIMESTAMPTZ) => Type::TIMESTAMPTZ,
-            _ => return Err(unsupported("an interval beside anything but a date or timestamp")),
-        };
-        let moment = match moment.ty {
-            Some(found) if found != ty => Expr::Cast(Box::new(moment.expr), ty),
-            _ => moment.expr,
-        };
-        let times = match length.times {
-            None => Expr::Const(Value::Float8(1.0)),
-            Some(times) => self.settle(times, Type::FLOAT8, Strength::Assignment)?,
-        };
-        let interval = length.interval.times(sign).ok_or_else(too_long)?;
-        Ok(Typed::new(Expr::Shift(interval, Box::new(moment), Box::new(times)), ty))
-    }
-
-    /// The difference of two moments against an interval.
-    fn compared(
-        &mut self,
-        moments: &ast::Expr,
-        op: &BinaryOperator,
-        length: Times,
-        is_left: bool,
-    ) -> Result<Typed> {
-        let refused = || unsupported(format!("an interval beside {moments}"));
-        let op = comparison(op).ok_or_else(refused)?;
-        let ((left, right), None) = (difference(moments).ok_or_else(refused)?, &length.times) else {
-            return Err(refused());
-        };
-        let (left, right) = (self.bind(left)?, self.bind(right)?);
-        if !matches!(left.ty, Some(Type::TIMESTAMP | Type::TIMESTAMPTZ)) || !is_moment(right.ty) {
-            return Err(refused());
-        }
-        let between = self.since(left, right)?.expr;
-        let seconds = ropewalk::tables::Numeric::new(length.interval.length(), 6).ok_or_else(too_long)?;
-        let length = Expr::Const(Value::Numeric(seconds));
-        let (left, right) = if is_left { (length, between) } else { (between, length) };
-        Ok(Typed::new(Expr::Compare(op, Box::new(left), Box::new(right)), Type::BOOL))
-    }
-
-    /// Seconds from `right` to `left`, as PostgreSQL's `extract` shows them.
-    fn since(&mut self, left: Typed, right: Typed) -> Result<Typed> {
-        let ty = if left.ty == Some(Type::TIMESTAMPTZ) { Type::TIMESTAMPTZ } else { Type::TIMESTAMP };
         let left = self.settle(left, ty, Strength::Implicit)?;
-        let right = self.settle(right, ty, Strength::Assignment)?;
-        Ok(Typed::new(Expr::Since(Box::new(left), Box::new(right)), Type::NUMERIC))
+        let right = self.settle(right, ty, Strength::Implicit)?;
+        self.call("*between", vec![Typed::new(left, ty), Typed::new(right, ty)])
+    }
+
+    /// `make_interval(years => 1, secs => 2.5)`: every argument may be left out.
+    pub(crate) fn make_interval(&mut self, arguments: &[ast::FunctionArg]) -> Result<Typed> {
+        const NAMES: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+        let mut given: Vec<Typed> =
+            NAMES.iter().map(|_| Typed::new(Expr::Const(Value::Int4(0)), Type::INT4)).collect();
+        for (number, argument) in arguments.iter().enumerate() {
+            let (place, expr) = match argument {
+                ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => (Some(number), expr),
+                ast::FunctionArg::ExprNamed {
+                    name: ast::Expr::Identifier(name),
+                    arg: ast::FunctionArgExpr::Expr(expr),
+                    ..
+                } => {
+                    let name = crate::scope::folded(name);
+                    (NAMES.iter().position(|known| *known == name), expr)
+                }
+                other => return Err(unsupported(format!("the argument {other}"))),
+            };
+            let unknown = || {
+                SqlError::new(
+                    state::UNDEFINED_FUNCTION,
+                    "make_interval takes years, months, weeks, days, hours, mins, secs",
+                )
+            };
+            let bound = self.bind(expr)?;
+            let slot = match place {
+                Some(place) => given.get_mut(place),
+                None => None,
+            };
+            *slot.ok_or_else(unknown)? = bound;
+        }
+        self.call("make_interval", given)
     }
 }
 
-fn parsed(text: &str, field: Option<&str>) -> Result<Interval> {
-    Interval::parse(text, field).ok_or_else(|| {
-        let message = format!("invalid input syntax for type interval: \"{text}\"");
-        SqlError::new(state::INVALID_DATETIME_FORMAT, message)
-    })
-}
-
-pub(crate) fn too_long() -> SqlError {
-    SqlError::new(state::DATETIME_FIELD_OVERFLOW, "interval out of range")
+fn negated(interval: Typed) -> Typed {
+    match interval.expr {
+        Expr::Const(Value::Interval(constant)) if interval::negate(constant).is_some() => {
+            let constant = interval::negate(constant).unwrap_or(constant);
+            Typed::new(Expr::Const(Value::Interval(constant)), Type::INTERVAL)
+        }
+        expr => Typed::new(Expr::Negate(Box::new(expr)), Type::INTERVAL),
+    }
 }

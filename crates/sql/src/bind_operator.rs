@@ -12,6 +12,7 @@ use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::like::{Like, compile};
+use crate::rows_in::row_of;
 use crate::scope::no_operator;
 use crate::types::{common, is_integer, is_numeric, rank, shown, type_name};
 
@@ -74,14 +75,11 @@ impl Binder<'_, '_> {
         right: &ast::Expr,
     ) -> Result<Typed> {
         use BinaryOperator as B;
-        if let (Some(op), ast::Expr::Tuple(lefts), ast::Expr::Tuple(rights)) = (comparison(op), left, right) {
-            return self.tuples(op, lefts, rights);
+        if let (Some(op), Some(lefts), Some(rights)) = (comparison(op), row_of(left), row_of(right)) {
+            return self.tuples(op, &lefts, &rights);
         }
         let plain = qualified(op);
         let op = plain.as_ref().unwrap_or(op);
-        if let Some(bound) = self.with_interval(left, op, right)? {
-            return Ok(bound);
-        }
         let (left, right) = (self.bind(left)?, self.bind(right)?);
         if let Some(op) = comparison(op) {
             return Ok(Typed::new(self.compare(op, left, right)?, Type::BOOL));
@@ -90,6 +88,9 @@ impl Binder<'_, '_> {
             return Ok(bound);
         }
         if let Some(op) = arithmetic(op) {
+            if let Some(bound) = self.time_arithmetic(op, &left, &right)? {
+                return Ok(bound);
+            }
             return self.arithmetic(op, left, right);
         }
         match op {
@@ -280,7 +281,7 @@ impl Binder<'_, '_> {
             }
             UnaryOperator::Plus | UnaryOperator::Minus => {
                 let ty = bound.ty.unwrap_or(Type::FLOAT8);
-                if rank(ty).is_none() {
+                if rank(ty).is_none() && ty != Type::INTERVAL {
                     let message = format!("operator does not exist: {op} {}", type_name(ty));
                     return Err(SqlError::new(state::UNDEFINED_FUNCTION, message));
                 }

@@ -3,7 +3,7 @@
 //! Three strengths, as in PostgreSQL: implicit (numbers widen, dates become timestamps), assignment (numbers narrow, everything
 //! becomes text), explicit (whatever has a meaning). The binder decides which is allowed; here is what a cast does.
 
-use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
+use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 
 use crate::datetime::DAY;
 use crate::error::{Result, SqlError, state};
@@ -34,6 +34,7 @@ pub(crate) fn allowed(from: Type, to: Type, strength: Strength) -> bool {
     match strength {
         // What reads json reads jsonb.
         _ if (from_scalar, to_scalar) == (Scalar::Jsonb, Scalar::Json) => true,
+        _ if (from_scalar, to_scalar) == (Scalar::Time, Scalar::Interval) => true,
         Strength::Implicit => false,
         Strength::Assignment => {
             rank(from).is_some() && rank(to).is_some()
@@ -43,6 +44,7 @@ pub(crate) fn allowed(from: Type, to: Type, strength: Strength) -> bool {
                     (from_scalar, to_scalar),
                     (Scalar::Timestamptz, Scalar::Timestamp | Scalar::Date | Scalar::Time)
                         | (Scalar::Timestamp, Scalar::Date | Scalar::Time)
+                        | (Scalar::Interval, Scalar::Time)
                 )
         }
         Strength::Explicit => {
@@ -158,6 +160,9 @@ pub(crate) fn cast_in<'v>(value: Value<'v>, ty: Type, zone: &Zone) -> Result<Val
             i64::MIN => i32::MIN,
             micros => i32::try_from(micros.div_euclid(DAY)).map_err(|_| overflow(ty))?,
         }),
+        (Scalar::Interval, Value::Time(micros)) => Value::Interval(Interval { months: 0, days: 0, micros }),
+        // The clock of the days that the hours make.
+        (Scalar::Time, Value::Interval(interval)) => Value::Time(interval.micros.rem_euclid(DAY)),
         (Scalar::Time, Value::Timestamp(micros)) => {
             if matches!(micros, i64::MAX | i64::MIN) {
                 Value::Null

@@ -6,16 +6,14 @@
 //! Values are borrowed from the row, the parameters and the expression where they can be.
 
 use ropewalk::Env;
-use ropewalk::tables::{Array, Numeric, OwnedRow, Row, Scalar, Type, Value};
+use ropewalk::tables::{Array, OwnedRow, Row, Scalar, Type, Value};
 
 use crate::arith::{self, Arith, Compare};
-use crate::bind_interval::too_long;
 use crate::cast::cast_in;
 use crate::catalog::CatalogCall;
 use crate::error::{Result, SqlError, state};
 use crate::function::Function;
 use crate::interrupt::Interrupt;
-use crate::interval::Interval;
 use crate::json;
 use crate::like::{Like, Pattern, compile};
 use crate::sequences::SequenceCall;
@@ -75,30 +73,8 @@ pub(crate) enum Expr {
     /// `->`, and `->>` when true.
     Json(Box<Expr>, Box<Expr>, bool),
     Subscript(Box<Expr>, Box<Expr>),
-    /// A moment moved by an interval, so many times.
-    Shift(Interval, Box<Expr>, Box<Expr>),
-    /// Seconds from the second moment to the first.
-    Since(Box<Expr>, Box<Expr>),
     ArrayOf(Scalar, Vec<Expr>),
     Call(Function, Vec<Expr>),
-}
-
-/// Microseconds of a timestamp.
-fn micros(moment: &Value<'_>) -> Option<i64> {
-    match moment {
-        Value::Timestamp(micros) | Value::Timestamptz(micros) => Some(*micros),
-        _ => None,
-    }
-}
-
-fn shift(interval: Interval, moment: &Value<'_>, times: &Value<'_>, zone: &Zone) -> Result<Value<'static>> {
-    let (Some(at), Value::Float8(times)) = (micros(moment), times) else { return Ok(Value::Null) };
-    let interval = interval.times(*times).ok_or_else(too_long)?;
-    let range = || SqlError::new(state::DATETIME_FIELD_OVERFLOW, "timestamp out of range");
-    Ok(match moment {
-        Value::Timestamp(_) => Value::Timestamp(interval.after(at).ok_or_else(range)?),
-        _ => Value::Timestamptz(interval.after_in(at, zone).ok_or_else(range)?),
-    })
 }
 
 /// What a row is read from.
@@ -397,20 +373,6 @@ impl Expr {
                     _ => Value::Null,
                 }
             }
-            Self::Shift(interval, moment, times) => {
-                let (moment, times) = (moment.eval(cx, input)?, times.eval(cx, input)?);
-                return shift(*interval, &moment, &times, cx.zone);
-            }
-            Self::Since(left, right) => {
-                let (left, right) = (left.eval(cx, input)?, right.eval(cx, input)?);
-                match (micros(&left), micros(&right)) {
-                    (Some(left), Some(right)) => {
-                        let between = Numeric::new(i128::from(left) - i128::from(right), 6);
-                        Value::Numeric(between.ok_or_else(too_long)?)
-                    }
-                    _ => Value::Null,
-                }
-            }
             Self::ArrayOf(element, parts) => {
                 let items: Result<Vec<_>> = parts.iter().map(|part| part.eval(cx, input)).collect();
                 Value::Array(Array::new(*element, items?).map_err(damaged)?)
@@ -447,9 +409,7 @@ impl Expr {
             | Self::LikeOf(a, b, _, _)
             | Self::MatchesOf(a, b, _)
             | Self::Json(a, b, _)
-            | Self::Subscript(a, b)
-            | Self::Shift(_, a, b)
-            | Self::Since(a, b) => {
+            | Self::Subscript(a, b) => {
                 each(a);
                 each(b);
             }
@@ -515,8 +475,6 @@ impl Expr {
             Self::MatchesOf(a, b, f) => Self::MatchesOf(boxed(a), boxed(b), f),
             Self::Json(a, b, t) => Self::Json(boxed(a), boxed(b), t),
             Self::Subscript(a, b) => Self::Subscript(boxed(a), boxed(b)),
-            Self::Shift(i, a, b) => Self::Shift(i, boxed(a), boxed(b)),
-            Self::Since(a, b) => Self::Since(boxed(a), boxed(b)),
             Self::And(parts) => Self::And(parts.into_iter().map(|p| p.rewrite(change)).collect()),
             Self::Or(parts) => Self::Or(parts.into_iter().map(|p| p.rewrite(change)).collect()),
             Self::Coalesce(parts) => Self::Coalesce(parts.into_iter().map(|p| p.rewrite(change)).collect()),

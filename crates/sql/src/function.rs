@@ -11,6 +11,7 @@ use crate::cast::{cast, to_f64};
 use crate::datetime::{self, DAY};
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, Expr, Input, bug};
+use crate::interval;
 use crate::json;
 use crate::like::compile;
 use crate::types::{common, is_integer, is_numeric, rank};
@@ -42,6 +43,8 @@ functions! {
     JsonbDeletePath, JsonbExists, JsonbExistsAll, JsonbExistsAny, JsonbInsert, JsonbPretty, JsonbSet, JsonbStripNulls, Least, Left, Length, Ln, Log, Lower, Lpad, Ltrim, MakeDate, Mod, NewUuid, Now, OctetLength, Pi,
     Power, Random, RegexpReplace, Repeat, Replace, Reverse, Right, Round, Rpad, Rtrim, Sign, Sleep, SplitPart, Sqrt, StartsWith,
     Strpos, Substr, ToTimestamp, Trim, Trunc, Upper,
+    Age, Between, IntervalAdd, IntervalDivided, IntervalTimes, JustifyDays, JustifyHours, JustifyInterval, MakeInterval, MakeTime,
+    MakeTimestamp, MakeTimestamptz, Shifted,
 }
 
 /// A function with the types that its arguments are cast to, and its own.
@@ -136,7 +139,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         ("date_trunc", 2) => {
             let ty = types.get(1).copied().flatten().unwrap_or(Type::TIMESTAMPTZ);
             let ty = if ty == Type::DATE { Type::TIMESTAMP } else { ty };
-            matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ).then_some(())?;
+            matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL).then_some(())?;
             many(F::DateTrunc, &[TEXT, ty], ty)
         }
         ("date_trunc", 3) => many(F::DateTrunc, &[TEXT, Type::TIMESTAMPTZ, TEXT], Type::TIMESTAMPTZ),
@@ -149,7 +152,8 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         },
         ("date_part" | "extract", 2) => {
             let ty = types.get(1).copied().flatten().unwrap_or(Type::TIMESTAMP);
-            matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::DATE | Type::TIME).then_some(())?;
+            matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::DATE | Type::TIME | Type::INTERVAL)
+                .then_some(())?;
             let result = if name == "extract" { Type::NUMERIC } else { Type::FLOAT8 };
             many(F::DatePart, &[TEXT, ty], result)
         }
@@ -165,7 +169,9 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
             array @ Type::Array(_) => one(F::ArrayLength, array, INT),
             Type::Scalar(_) => None,
         },
-        _ => crate::jsonb::resolve(name, types).or_else(|| crate::function_more::resolve(name, types)),
+        _ => crate::jsonb::resolve(name, types)
+            .or_else(|| crate::function_more::resolve(name, types))
+            .or_else(|| crate::function_time::resolve(name, types)),
     }
 }
 
@@ -308,6 +314,12 @@ pub(crate) fn zone_named(name: &str) -> Result<Zone> {
     })
 }
 
+fn unknown_unit(field: &str, value: &Value<'_>) -> SqlError {
+    let kind = value.value_type().map_or_else(String::new, crate::types::type_name);
+    let message = format!("unit \"{field}\" not recognized for type {kind}");
+    SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+}
+
 /// `extract(field from value)`, in microseconds of the field where it has fractions.
 fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Numeric> {
     if let Value::Timestamptz(at) = value {
@@ -320,19 +332,16 @@ fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Numeric> {
             _ => date_part(field, &Value::Timestamp(zone.local(*at)), zone),
         };
     }
+    if let Value::Interval(interval) = value {
+        return interval::part(*interval, field).ok_or_else(|| unknown_unit(field, value));
+    }
     let (days, micros) = moment(value);
     let (year, month, day) = datetime::civil(days);
     let whole = |number: i64| Numeric::from(number);
     let timed = |field: &str| {
         matches!(field, "hour" | "minute" | "second" | "milliseconds" | "microseconds" | "epoch")
     };
-    let unknown = || {
-        let kind = value.value_type().map_or_else(String::new, crate::types::type_name);
-        SqlError::new(
-            state::INVALID_PARAMETER_VALUE,
-            format!("unit \"{field}\" not recognized for type {kind}"),
-        )
-    };
+    let unknown = || unknown_unit(field, value);
     if matches!(value, Value::Time(_)) && !timed(field)
         || matches!(value, Value::Date(_)) && timed(field) && field != "epoch"
     {
@@ -416,7 +425,11 @@ impl Function {
             F::ArrayContained
                 | F::ArrayContains
                 | F::ArrayOverlaps
+                | F::Between
                 | F::Greatest
+                | F::IntervalAdd
+                | F::IntervalDivided
+                | F::IntervalTimes
                 | F::JsonbConcat
                 | F::JsonbContained
                 | F::JsonbContains
@@ -425,6 +438,7 @@ impl Function {
                 | F::JsonbDeleteAt
                 | F::JsonbDeletePath
                 | F::Least
+                | F::Shifted
         )
     }
 
@@ -455,6 +469,9 @@ impl Function {
                 return Ok(Value::Null);
             }
             values.push(value);
+        }
+        if let Some(value) = self.of_times(&values, cx)? {
+            return Ok(value);
         }
         if let Some(value) = self.of_jsonb(&values)? {
             return Ok(value);
@@ -612,6 +629,9 @@ impl Function {
                 let field = subject.to_ascii_lowercase();
                 match rest.first() {
                     Some(Value::Timestamp(micros)) => Value::Timestamp(date_trunc(&field, *micros)?),
+                    Some(value @ Value::Interval(interval)) => Value::Interval(
+                        interval::truncated(*interval, &field).ok_or_else(|| unknown_unit(&field, value))?,
+                    ),
                     Some(Value::Timestamptz(micros)) => {
                         let named = rest.get(1).map(|name| zone_named(text(name))).transpose()?;
                         let zone = named.as_ref().unwrap_or(zone);

@@ -146,6 +146,8 @@ pub struct Prepared {
     pub(crate) sets: Vec<SetConfig>,
     /// It takes numbers from sequences, or sets them.
     draws: bool,
+    /// A query within it says FOR UPDATE.
+    locks_within: bool,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -167,6 +169,11 @@ impl Prepared {
     /// True for SELECT ... FOR UPDATE and its kind.
     pub(crate) fn locks(&self) -> bool {
         self.locking.is_some()
+    }
+
+    /// True when a query within says FOR UPDATE: that is kept where what is read holds at the commit, and nowhere else.
+    pub(crate) fn locks_within(&self) -> bool {
+        self.locks_within
     }
 
     /// True for what locks rows where rows are locked.
@@ -225,6 +232,7 @@ impl Prepared {
                 standing,
                 sets: query.sets.clone(),
                 draws: query.draws,
+                locks_within: query.locks_within,
                 plan: Plan::Declare(Box::new((declare.clone(), query))),
             });
         }
@@ -239,8 +247,18 @@ impl Prepared {
             }
             _ => None,
         };
-        let Planner { params, subqueries, rests_on, catalog, standing, sets, draws, is_fleeting, .. } =
-            planner;
+        let Planner {
+            params,
+            subqueries,
+            rests_on,
+            catalog,
+            standing,
+            sets,
+            draws,
+            is_fleeting,
+            locks_within,
+            ..
+        } = planner;
         let point = match &plan {
             Plan::Select(select) if subqueries.is_empty() => Point::of(select, &db),
             _ => None,
@@ -263,6 +281,7 @@ impl Prepared {
             standing,
             sets,
             draws,
+            locks_within,
         })
     }
 
@@ -300,6 +319,9 @@ impl Prepared {
                 let mut plain = query.clone();
                 plain.locks.clear();
                 return Self::plan_sql(&ast::Statement::Query(plain), planner);
+            }
+            ast::Statement::Query(query) if is_written_by(&query.body) => {
+                return Self::plan_with(query, planner);
             }
             ast::Statement::Query(query) => {
                 if let Some(function) = Append::of(query) {
@@ -409,6 +431,45 @@ impl Prepared {
             }
             _ => (Plan::Other, None),
         })
+    }
+
+    /// Plans INSERT, UPDATE or DELETE behind WITH.
+    fn plan_with(
+        query: &ast::Query,
+        planner: &mut Planner<'_>,
+    ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
+        let refused =
+            || SqlError::unsupported("this statement behind WITH", "write a query, INSERT, UPDATE or DELETE");
+        let mut bare = query.clone();
+        let with = bare.with.take().ok_or_else(refused)?;
+        if bare.to_string() != query.body.to_string() {
+            return Err(refused());
+        }
+        match query.body.as_ref() {
+            ast::SetExpr::Insert(ast::Statement::Insert(insert)) => {
+                let mut insert = insert.clone();
+                let source = insert.source.as_mut().ok_or_else(refused)?;
+                source.with = Some(match source.with.take() {
+                    None => with,
+                    // Its own queries see those before the statement.
+                    Some(own) => ast::With {
+                        recursive: with.recursive || own.recursive,
+                        cte_tables: with.cte_tables.into_iter().chain(own.cte_tables).collect(),
+                        ..own
+                    },
+                });
+                Self::plan_sql(&ast::Statement::Insert(insert), planner)
+            }
+            ast::SetExpr::Update(ast::Statement::Update(update)) => {
+                planner.with = Some(with);
+                Ok(keyed(planner.keyed_update(update)?))
+            }
+            ast::SetExpr::Delete(ast::Statement::Delete(delete)) => {
+                planner.with = Some(with);
+                Ok(keyed(planner.keyed_delete(delete)?))
+            }
+            _ => Err(refused()),
+        }
     }
 
     /// Plans a query for the engine, or where that cannot run it for nested loops in memory.
@@ -810,6 +871,14 @@ impl Prepared {
         let columns = self.columns.clone();
         Ok(Outcome { count: Some(written.count), columns, rows: written.rows, ..Outcome::of(command) })
     }
+}
+
+/// True for a statement that writes, where a query may stand.
+fn is_written_by(body: &ast::SetExpr) -> bool {
+    matches!(
+        body,
+        ast::SetExpr::Insert(_) | ast::SetExpr::Update(_) | ast::SetExpr::Delete(_) | ast::SetExpr::Merge(_)
+    )
 }
 
 /// The query for the query engine, where that is worth a look and answers the same columns.

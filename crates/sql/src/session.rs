@@ -278,7 +278,14 @@ impl Session {
             prepared.stand_in(self.standing());
         }
         self.set_configs(prepared, params)?;
+        let isolation = self.open.as_ref().map_or(self.settings.isolation, |open| open.isolation);
         let outcome = match (&prepared.plan, self.open.is_some()) {
+            _ if prepared.locks_within() && isolation != Isolation::Serializable => {
+                Err(SqlError::unsupported(
+                    format!("FOR UPDATE within another query at {}", isolation_name(isolation)),
+                    "lock rows by a SELECT of its own; in a serializable transaction what is read holds at its commit",
+                ))
+            }
             (Plan::Notify(_), _) => self.notify(prepared, params),
             (Plan::Declare(_), _) => self.declare(prepared, params),
             (Plan::Other, _) => self.other(&prepared.statement.clone(), params),

@@ -7,7 +7,7 @@ use sqlparser::ast;
 
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
-use crate::interval::Interval;
+use crate::interval;
 use crate::parse::{self, Statement};
 use crate::prepared::{Outcome, Prepared};
 use crate::scope::{folded, parts};
@@ -21,7 +21,7 @@ fn offset_of(interval: &ast::Expr) -> Result<Zone> {
     let text = interval.to_string();
     let text = text.trim_matches('\'');
     let seconds =
-        Interval::parse(text, None).and_then(|interval| i32::try_from(interval.micros / 1_000_000).ok());
+        interval::parse(text, None).and_then(|interval| i32::try_from(interval.micros / 1_000_000).ok());
     seconds.and_then(Zone::of_offset).ok_or_else(|| {
         let message = format!("invalid value for parameter \"timezone\": \"{text}\"");
         SqlError::new(state::INVALID_PARAMETER_VALUE, message)

@@ -4,6 +4,7 @@ use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
 
 use crate::datetime::{self, Wrong};
 use crate::error::{Result, SqlError, state};
+use crate::interval;
 use crate::types::type_name;
 use crate::zone::Zone;
 
@@ -76,6 +77,7 @@ pub(crate) fn push(value: &Value<'_>, zone: &Zone, out: &mut String) {
         Value::Timestamp(v) => *out += &datetime::show_timestamp(*v, None),
         Value::Timestamptz(v) => *out += &datetime::show_timestamp(*v, Some(zone)),
         Value::Uuid(v) => *out += &uuid::Uuid::from_bytes(*v).to_string(),
+        Value::Interval(v) => *out += &interval::show(*v),
         Value::Array(array) => push_array(array, zone, out),
     }
 }
@@ -213,6 +215,11 @@ pub fn from_text_in(text: &str, ty: Type, zone: &Zone) -> Result<Value<'static>>
             };
             Value::Timestamptz(moment.ok_or_else(|| wrong_time(text, ty)(Wrong::Range))?)
         }
+        Scalar::Interval => Value::Interval(interval::parse(trimmed, None).ok_or_else(|| {
+            let cut: String = text.chars().take(64).collect();
+            let message = format!("invalid input syntax for type interval: \"{cut}\"");
+            SqlError::new(state::INVALID_DATETIME_FORMAT, message)
+        })?),
         Scalar::Uuid => {
             let id = uuid::Uuid::try_parse(trimmed).map_err(|_| invalid(text, ty))?;
             Value::Uuid(id.into_bytes())

@@ -6,7 +6,7 @@ use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInf
 use crate::error::{Result, SqlError, state};
 
 const TYPES: &str = "use bool, smallint, integer, bigint, real, double precision, numeric(p,s), text, varchar(n), \
-                     bytea, date, time, timestamp, timestamptz, uuid, json, jsonb or arrays of them";
+                     bytea, date, time, timestamp, timestamptz, interval, uuid, json, jsonb or arrays of them";
 
 /// What a column definition says beside its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -111,6 +111,7 @@ pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> 
             };
             return Ok((serial, Modifiers { serial: true, ..Modifiers::default() }));
         }
+        DataType::Interval { fields: None, precision: None | Some(6) } => Type::INTERVAL,
         DataType::Interval { .. } | DataType::Time(..) => {
             return Err(SqlError::unsupported(format!("type {data_type}"), TYPES));
         }
@@ -164,6 +165,7 @@ pub(crate) fn named(name: &str) -> Option<Type> {
         "text" | "name" | "varchar" | "\"char\"" | "cstring" => Type::TEXT,
         "bytea" => Type::BYTEA,
         "date" => Type::DATE,
+        "interval" => Type::INTERVAL,
         "time" => Type::TIME,
         "timestamp" => Type::TIMESTAMP,
         "timestamptz" => Type::TIMESTAMPTZ,
@@ -197,6 +199,7 @@ pub fn oid(ty: Type) -> u32 {
         Scalar::Numeric(_) => (1700, 1231),
         Scalar::Uuid => (2950, 2951),
         Scalar::Jsonb => (3802, 3807),
+        Scalar::Interval => (1186, 1187),
     };
     if array { many } else { one }
 }

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use proptest::prelude::*;
 
+use crate::interval::Interval;
 use crate::key::KeyOrder;
 use crate::numeric::Numeric;
 use crate::types::{SCALARS, Scalar, Type};
@@ -61,6 +62,9 @@ fn scalar_value(scalar: Scalar) -> BoxedStrategy<Value<'static>> {
         Scalar::Timestamp => wide().prop_map(Value::Timestamp).boxed(),
         Scalar::Timestamptz => wide().prop_map(Value::Timestamptz).boxed(),
         Scalar::Uuid => any::<[u8; 16]>().prop_map(Value::Uuid).boxed(),
+        Scalar::Interval => (-2..3_i32, -61..62_i32, small_or_any(vec![i64::MIN, 0, 86_400_000_000]))
+            .prop_map(|(months, days, micros)| Value::Interval(Interval { months, days, micros }))
+            .boxed(),
     }
 }
 

@@ -49,6 +49,8 @@ pub enum Scalar {
     Json,
     /// JSON as a value: members sorted, each name once. Ordered by the bytes of its text.
     Jsonb,
+    /// A length of time: [`crate::Interval`].
+    Interval,
 }
 
 /// The type of a column.
@@ -78,6 +80,7 @@ impl Type {
     pub const UUID: Self = Self::Scalar(Scalar::Uuid);
     pub const JSON: Self = Self::Scalar(Scalar::Json);
     pub const JSONB: Self = Self::Scalar(Scalar::Jsonb);
+    pub const INTERVAL: Self = Self::Scalar(Scalar::Interval);
 }
 
 impl Type {
@@ -109,8 +112,8 @@ impl Type {
 
     /// True when the key holds the whole value, so that the row need not repeat it.
     pub(crate) fn is_exact_in_keys(self) -> bool {
-        // Floats lose the sign of zero in a key, numerics their trailing zeros, and strings are escaped.
-        self.width().is_some() && !matches!(self, Self::FLOAT4 | Self::FLOAT8)
+        // Floats lose the sign of zero in a key, numerics their trailing zeros, intervals their parts, and strings are escaped.
+        self.width().is_some() && !matches!(self, Self::FLOAT4 | Self::FLOAT8 | Self::INTERVAL)
     }
 
     pub(crate) fn encode(self, out: &mut Vec<u8>) {
@@ -140,7 +143,7 @@ impl Type {
     }
 }
 
-pub(crate) const SCALARS: [Scalar; 16] = [
+pub(crate) const SCALARS: [Scalar; 17] = [
     Scalar::Bool,
     Scalar::Int2,
     Scalar::Int4,
@@ -157,6 +160,7 @@ pub(crate) const SCALARS: [Scalar; 16] = [
     Scalar::Uuid,
     Scalar::Json,
     Scalar::Jsonb,
+    Scalar::Interval,
 ];
 
 impl Scalar {
@@ -179,6 +183,7 @@ impl Scalar {
             Self::Uuid => 14,
             Self::Json => 15,
             Self::Jsonb => 16,
+            Self::Interval => 17,
         }
     }
 
@@ -188,7 +193,7 @@ impl Scalar {
             Self::Int2 => Some(2),
             Self::Int4 | Self::Float4 | Self::Date => Some(4),
             Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => Some(8),
-            Self::Uuid => Some(16),
+            Self::Uuid | Self::Interval => Some(16),
             Self::Numeric(_) | Self::Text | Self::Bytea | Self::Json | Self::Jsonb => None,
         }
     }
@@ -214,6 +219,7 @@ impl std::fmt::Display for Scalar {
             Self::Uuid => "uuid",
             Self::Json => "json",
             Self::Jsonb => "jsonb",
+            Self::Interval => "interval",
         };
         f.write_str(name)
     }

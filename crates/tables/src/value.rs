@@ -6,6 +6,7 @@ use std::fmt;
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_varint};
 
+use crate::interval::Interval;
 use crate::json::json_error;
 use crate::jsonb::Jsonb;
 use crate::numeric::Numeric;
@@ -48,6 +49,8 @@ pub enum Value<'a> {
     Json(Cow<'a, str>),
     /// JSON as a value, in the one form of its text: [`crate::Jsonb`].
     Jsonb(Cow<'a, str>),
+    /// A length of time.
+    Interval(Interval),
     /// A list.
     Array(Array<'a>),
 }
@@ -118,6 +121,7 @@ impl<'a> Value<'a> {
             Self::Uuid(_) => Type::UUID,
             Self::Json(_) => Type::JSON,
             Self::Jsonb(_) => Type::JSONB,
+            Self::Interval(_) => Type::INTERVAL,
             Self::Array(array) => Type::Array(array.element),
         })
     }
@@ -148,6 +152,7 @@ impl<'a> Value<'a> {
             Self::Timestamp(v) => Value::Timestamp(v),
             Self::Timestamptz(v) => Value::Timestamptz(v),
             Self::Uuid(v) => Value::Uuid(v),
+            Self::Interval(v) => Value::Interval(v),
         }
     }
 
@@ -203,6 +208,7 @@ impl<'a> Value<'a> {
             | (Self::Timestamp(a), Self::Timestamp(b))
             | (Self::Timestamptz(a), Self::Timestamptz(b)) => a.cmp(b),
             (Self::Uuid(a), Self::Uuid(b)) => a.cmp(b),
+            (Self::Interval(a), Self::Interval(b)) => a.compare(*b),
             (Self::Array(a), Self::Array(b)) => return a.compare(b),
             (Self::Float4(_) | Self::Float8(_), _) | (_, Self::Float4(_) | Self::Float8(_)) => {
                 compare_floats(self.to_float()?, other.to_float()?)
@@ -302,6 +308,7 @@ impl<'a> Value<'a> {
             Self::Text(v) | Self::Json(v) | Self::Jsonb(v) => out.extend_from_slice(v.as_bytes()),
             Self::Bytea(v) => out.extend_from_slice(v),
             Self::Uuid(v) => out.extend_from_slice(v),
+            Self::Interval(v) => v.put_row(out),
             Self::Array(v) => out.extend_from_slice(&v.bytes),
         }
     }
@@ -341,6 +348,7 @@ impl<'a> Value<'a> {
             Scalar::Uuid => Self::Uuid(bytes.try_into().ok()?),
             Scalar::Json => Self::Json(text()?),
             Scalar::Jsonb => Self::Jsonb(text()?),
+            Scalar::Interval => Self::Interval(Interval::from_row(bytes)?),
         })
     }
 
@@ -512,6 +520,7 @@ impl fmt::Display for Value<'_> {
             }
             Self::Bytea(v) => hex(v, f),
             Self::Uuid(v) => write!(f, "{}", uuid::Uuid::from_bytes(*v)),
+            Self::Interval(v) => v.fmt(f),
             Self::Array(v) => {
                 f.write_str("{")?;
                 for (index, item) in v.iter().take(20).enumerate() {

@@ -33,6 +33,7 @@ VALUES = {
     "m": ("time", datetime.time(23, 59, 59, 999999)),
     "ts": ("timestamp", datetime.datetime(1999, 12, 31, 23, 59, 59, 500000)),
     "tz": ("timestamptz", datetime.datetime(2024, 2, 29, 12, 0, tzinfo=datetime.timezone.utc)),
+    "iv": ("interval", datetime.timedelta(days=-3, hours=4, microseconds=5)),
     "u": ("uuid", uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")),
     "ia": ("integer[]", [1, None, 3]),
     "ta": ("text[]", ["a", "b c", "", "NULL", 'q"']),

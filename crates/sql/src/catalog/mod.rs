@@ -35,7 +35,7 @@ use crate::sequences::{self, SEQUENCES, Sequence};
 use crate::settings::Settings;
 
 pub(crate) use functions::{CatalogCall, CatalogFunction};
-pub(crate) use show::{ident, literal, name_parts};
+pub(crate) use show::{ident, length_bound, literal, name_parts};
 use views::ViewOf;
 
 /// PostgreSQL's own objects have numbers below.
@@ -463,7 +463,7 @@ impl Catalog {
 }
 
 /// Names and types of columns from their short form: o oid, l bigint, i integer, s smallint, b bool, t text, f real,
-/// z timestamptz; a capital is an array.
+/// v interval, z timestamptz; a capital is an array.
 fn columns_of(short: &str) -> Vec<(String, Type)> {
     let column = |part: &str| {
         let (name, letter) = part.split_once(':').unwrap_or((part, "t"));
@@ -473,6 +473,7 @@ fn columns_of(short: &str) -> Vec<(String, Type)> {
             "s" => Type::INT2,
             "b" => Type::BOOL,
             "f" => Type::FLOAT4,
+            "v" => Type::INTERVAL,
             "z" => Type::TIMESTAMPTZ,
             _ => Type::TEXT,
         };

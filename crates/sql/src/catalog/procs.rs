@@ -18,7 +18,7 @@ const FIRST: i64 = 3_000;
 /// `name(arguments)`, with the result behind it where no binder of functions knows it. Types by PostgreSQL's short names;
 /// `...` takes any number of the last.
 const LISTED: &str = "
-abs(int2) abs(int4) abs(int8) abs(float4) abs(float8) abs(numeric) acldefault(char,oid) append_event(text,text[],bytea)int8
+abs(int2) abs(int4) abs(int8) abs(float4) abs(float8) abs(numeric) acldefault(char,oid) age(timestamp) age(timestamptz) age(timestamp,timestamp) age(timestamptz,timestamptz) append_event(text,text[],bytea)int8
 array_append(anyarray,anyelement)anyarray array_cat(anyarray,anyarray)anyarray array_length(anyarray,int4)
 array_lower(anyarray,int4) array_ndims(anyarray) array_position(anyarray,anyelement) array_prepend(anyelement,anyarray)anyarray
 array_remove(anyarray,anyelement)anyarray array_to_string(anyarray,text) array_to_string(anyarray,text,text)
@@ -26,11 +26,12 @@ array_upper(anyarray,int4) ascii(text) btrim(text) btrim(text,text) cardinality(
 ceil(numeric) ceiling(float8) ceiling(numeric) char_length(text) character_length(text) chr(int4) clock_timestamp()
 col_description(oid,int4) concat(any...)text concat_ws(text,any...)text current_database() current_schema()text
 current_schemas(bool) current_setting(text) current_setting(text,bool) current_user() currval(text)int8 date_part(text,date)float8
-date_part(text,time)float8 date_part(text,timestamp)float8 date_part(text,timestamptz)float8 date_trunc(text,timestamp)
-date_trunc(text,timestamptz) date_trunc(text,timestamptz,text) decode(text,text) div(numeric,numeric) encode(bytea,text) exp(float8) extract(text,date)
-extract(text,time) extract(text,timestamp) extract(text,timestamptz) floor(float8) floor(numeric) format(text,any...)text
+date_part(text,interval)float8 date_part(text,time)float8 date_part(text,timestamp)float8 date_part(text,timestamptz)float8 date_trunc(text,timestamp)
+date_trunc(text,timestamptz) date_trunc(text,timestamptz,text) date_trunc(text,interval) decode(text,text) div(numeric,numeric) encode(bytea,text) exp(float8) extract(text,date)
+extract(text,interval) extract(text,time) extract(text,timestamp) extract(text,timestamptz) floor(float8) floor(numeric) format(text,any...)text
 format_type(oid,int4) gen_random_uuid() generate_series(int4,int4) generate_series(int4,int4,int4) generate_series(int8,int8)
 generate_series(int8,int8,int8) generate_series(numeric,numeric) generate_series(numeric,numeric,numeric)
+generate_series(timestamp,timestamp,interval)timestamp generate_series(timestamptz,timestamptz,interval)timestamptz
 generate_subscripts(anyarray,int4) has_any_column_privilege(oid,text) has_column_privilege(oid,text,text)
 has_database_privilege(oid,text) has_function_privilege(oid,text) has_language_privilege(oid,text) has_schema_privilege(oid,text)
 has_sequence_privilege(oid,text) has_table_privilege(oid,text) has_tablespace_privilege(oid,text) has_type_privilege(oid,text)
@@ -42,8 +43,11 @@ jsonb_build_array(any...)jsonb jsonb_build_object(any...)jsonb jsonb_each(jsonb)
 jsonb_exists_all(jsonb,text[]) jsonb_exists_any(jsonb,text[]) jsonb_extract_path(jsonb,text...)jsonb
 jsonb_extract_path_text(jsonb,text...)text jsonb_insert(jsonb,text[],jsonb) jsonb_insert(jsonb,text[],jsonb,bool)
 jsonb_object_keys(jsonb) jsonb_pretty(jsonb) jsonb_set(jsonb,text[],jsonb) jsonb_set(jsonb,text[],jsonb,bool)
-jsonb_strip_nulls(jsonb) jsonb_typeof(jsonb)text lastval()int8 left(text,int4) length(text) length(bytea) ln(float8) log(float8)
+jsonb_strip_nulls(jsonb) jsonb_typeof(jsonb)text justify_days(interval) justify_hours(interval) justify_interval(interval) lastval()int8 left(text,int4) length(text) length(bytea) ln(float8) log(float8)
 log10(float8) lower(text) lpad(text,int4) lpad(text,int4,text) ltrim(text) ltrim(text,text) make_date(int4,int4,int4)
+make_interval(int4,int4,int4,int4,int4,int4,float8) make_time(int4,int4,float8)
+make_timestamp(int4,int4,int4,int4,int4,float8) make_timestamptz(int4,int4,int4,int4,int4,float8)
+make_timestamptz(int4,int4,int4,int4,int4,float8,text)
 mod(int2,int2) mod(int4,int4) mod(int8,int8) mod(numeric,numeric) nextval(text)int8 now() num_nulls(any...)int4
 obj_description(oid) obj_description(oid,text) octet_length(text) octet_length(bytea) pg_advisory_unlock_all() pg_backend_pid()int4
 pg_collation_is_visible(oid) pg_conversion_is_visible(oid) pg_database_size(oid) pg_encoding_to_char(int4)
@@ -71,7 +75,7 @@ trunc(numeric,int4) unnest(anyarray)anyelement upper(text) version()text
 
 /// Aggregates.
 const AGGREGATES: &str = "
-array_agg(anyelement)anyarray avg(int2) avg(int4) avg(int8) avg(float4) avg(float8) avg(numeric) bit_and(int2) bit_and(int4)
+array_agg(anyelement)anyarray avg(int2) avg(int4) avg(int8) avg(float4) avg(float8) avg(interval) avg(numeric) bit_and(int2) bit_and(int4)
 bit_and(int8) bit_or(int2) bit_or(int4) bit_or(int8) bit_xor(int2) bit_xor(int4) bit_xor(int8) bool_and(bool) bool_or(bool)
 corr(float8,float8) count() count(any)int8 covar_pop(float8,float8) covar_samp(float8,float8) every(bool) json_agg(anyelement)
 json_object_agg(any,any)json jsonb_agg(anyelement)jsonb jsonb_object_agg(any,any)jsonb max(anyelement)anyelement
@@ -79,7 +83,7 @@ min(anyelement)anyelement mode(anyelement)anyelement percentile_cont(float8,floa
 regr_avgx(float8,float8) regr_avgy(float8,float8) regr_count(float8,float8) regr_intercept(float8,float8) regr_r2(float8,float8)
 regr_slope(float8,float8) regr_sxx(float8,float8) regr_sxy(float8,float8) regr_syy(float8,float8) stddev(float8) stddev(numeric)
 stddev_pop(float8) stddev_pop(numeric) stddev_samp(float8) stddev_samp(numeric) string_agg(text,text) sum(int2) sum(int4)
-sum(int8) sum(float4) sum(float8) sum(numeric) var_pop(float8) var_pop(numeric) var_samp(float8) var_samp(numeric)
+sum(int8) sum(float4) sum(float8) sum(interval) sum(numeric) var_pop(float8) var_pop(numeric) var_samp(float8) var_samp(numeric)
 variance(float8) variance(numeric)
 ";
 
@@ -154,7 +158,9 @@ impl Written {
 
     fn proc(&self, kind: &'static str) -> Option<Proc> {
         let resolved = self.resolved(kind);
-        let answers_rows = self.result == "record" || matches!(resolved, Some((_, true)));
+        let answers_rows = self.result == "record"
+            || SetFunction::is_known(self.name)
+            || matches!(resolved, Some((_, true)));
         let result = match self.result {
             "" => i64::from(crate::types::oid(resolved?.0)),
             word => number(word)?,

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use ropewalk::tables::{Array, Scalar, Schema, Type, Value};
+use ropewalk::tables::{Array, Interval, Scalar, Schema, Type, Value};
 use ropewalk::{LockHolder, LockMode};
 
 use super::procs::{PROCS, Proc};
@@ -13,7 +13,6 @@ use super::{
     table_oid,
 };
 use crate::cursor::CursorShape;
-use crate::datetime;
 use crate::exec::Record;
 use crate::zone::Zone;
 
@@ -224,14 +223,13 @@ relations! {
     };
     "pg_locks" 12140 "locktype database:o relation:o page:i tuple:s virtualxid transactionid:l classid:o objid:o objsubid:s \
         virtualtransaction pid:i mode granted:b fastpath:b waitstart:z" => locks;
-    "pg_timezone_names" 12150 "name abbrev utc_offset is_dst:b" => |catalog| {
+    "pg_timezone_names" 12150 "name abbrev utc_offset:v is_dst:b" => |catalog| {
         let now = catalog.db.engine().env().clock.wall_micros();
         let row = |name: String| {
             let zone = Zone::named(&name)?;
             let offset = i64::from(zone.offset_at(now));
-            let sign = if offset < 0 { "-" } else { "" };
-            let shown = datetime::show_time(offset.abs() * 1_000_000);
-            Some(row![name, zone.abbreviation_at(now), format!("{sign}{shown}"), zone.is_summer_at(now)])
+            let ahead = Interval { months: 0, days: 0, micros: offset * 1_000_000 };
+            Some(row![name, zone.abbreviation_at(now), Value::Interval(ahead), zone.is_summer_at(now)])
         };
         Zone::all().into_iter().filter_map(row).collect()
     };
@@ -376,7 +374,7 @@ fn width(ty: Type) -> i64 {
         Type::INT2 => 2,
         Type::INT4 | Type::FLOAT4 | Type::DATE => 4,
         Type::INT8 | Type::FLOAT8 | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ => 8,
-        Type::UUID => 16,
+        Type::UUID | Type::INTERVAL => 16,
         _ => -1,
     }
 }
@@ -544,6 +542,7 @@ fn types(_: &Catalog) -> Vec<Record> {
         "bool" => "B",
         "int2" | "int4" | "int8" | "float4" | "float8" | "numeric" | "oid" => "N",
         "date" | "time" | "timestamp" | "timestamptz" => "D",
+        "interval" => "T",
         "text" | "varchar" | "bpchar" | "name" => "S",
         _ => "U",
     };
@@ -554,7 +553,7 @@ fn types(_: &Catalog) -> Vec<Record> {
             "int2" => 2,
             "int4" | "float4" | "date" | "oid" => 4,
             "int8" | "float8" | "time" | "timestamp" | "timestamptz" => 8,
-            "uuid" => 16,
+            "uuid" | "interval" => 16,
             "name" => 64,
             _ => -1,
         };

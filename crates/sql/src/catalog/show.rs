@@ -95,7 +95,7 @@ pub(crate) fn type_and_modifier(ty: Type) -> (i64, i64) {
 }
 
 /// All types: PostgreSQL's number, its own short name, the name of SQL, the number of its array or element.
-pub(crate) const TYPES: [(i64, &str, &str, i64); 21] = [
+pub(crate) const TYPES: [(i64, &str, &str, i64); 22] = [
     (16, "bool", "boolean", 1000),
     (17, "bytea", "bytea", 1001),
     (18, "char", "\"char\"", 1002),
@@ -114,6 +114,7 @@ pub(crate) const TYPES: [(i64, &str, &str, i64); 21] = [
     (1083, "time", "time without time zone", 1183),
     (1114, "timestamp", "timestamp without time zone", 1115),
     (1184, "timestamptz", "timestamp with time zone", 1185),
+    (1186, "interval", "interval", 1187),
     (1700, "numeric", "numeric", 1231),
     (2950, "uuid", "uuid", 2951),
     (3802, "jsonb", "jsonb", 3807),

@@ -1,14 +1,17 @@
 //! ALTER TABLE.
 
-use ropewalk::tables::{DefaultValue, IndexDef, Schema, TablesError, Type};
+use ropewalk::tables::{
+    DefaultValue, Expr as TableExpr, Function as TableFunction, IndexDef, Schema, TablesError, Type, Value,
+};
 use sqlparser::ast;
 
 use super::column::{fresh, not_deferred, plain_columns, sequence_changes, unique_index};
 use super::{Ddl, dependent, unsupported};
 use crate::access::Access;
+use crate::cast::cast_in;
 use crate::error::{Result, SqlError, state};
 use crate::scope::{Scope, folded, table_name};
-use crate::types::with_modifiers;
+use crate::types::{type_name, with_modifiers};
 use crate::utility::AddIdentity;
 
 impl Ddl<'_> {
@@ -115,7 +118,9 @@ impl Ddl<'_> {
                         let table = table.to_owned();
                         self.add_identity(&AddIdentity { table, column, always, changes })?;
                     }
-                    other => return Err(unsupported(format!("ALTER COLUMN {other}"))),
+                    ast::AlterColumnOperation::SetDataType { data_type, using, had_set: _ } => {
+                        self.set_type(table, &column, data_type, using.as_ref())?;
+                    }
                 }
             }
             O::AddConstraint { constraint, not_valid: false } => self.add_constraint(table, constraint)?,
@@ -138,6 +143,78 @@ impl Ddl<'_> {
             other => return Err(unsupported(format!("ALTER TABLE {other}"))),
         }
         Ok(None)
+    }
+
+    /// ALTER COLUMN ... TYPE ... USING: every row is written anew.
+    fn set_type(
+        &mut self,
+        table: &str,
+        column: &str,
+        data_type: &ast::DataType,
+        using: Option<&ast::Expr>,
+    ) -> Result<()> {
+        let schema = self.schema(table)?;
+        let place = schema.index_of(column)?;
+        let (ty, modifiers) = with_modifiers(data_type)?;
+        if modifiers.serial {
+            return Err(unsupported(format!("ALTER COLUMN TYPE {data_type}")));
+        }
+        let mut scope = Scope::default();
+        scope.add_table(table.to_owned(), &schema)?;
+        let own = ast::Expr::Identifier(ast::Ident::with_quote('"', column));
+        let bound = self.bound(using.unwrap_or(&own), &scope, "USING", Some(ty));
+        let (expr, _) = bound.map_err(|error| match error.state {
+            state::DATATYPE_MISMATCH if using.is_none() => {
+                let shown = type_name(ty);
+                let message = format!("column \"{column}\" cannot be cast automatically to type {shown}");
+                SqlError::new(state::DATATYPE_MISMATCH, message)
+                    .hint(format!("you might need to specify USING {column}::{shown}"))
+            }
+            _ => error,
+        })?;
+        // What a default is in the new type; one that is computed stays what it is.
+        let known = schema.columns().get(place).ok_or_else(|| crate::expr::bug("a column"))?;
+        let default = match known.default_value() {
+            DefaultValue::Value(value) => {
+                Some(DefaultValue::Value(cast_in(value.borrowed(), ty, self.cx.zone)?.into_owned()))
+            }
+            _ => None,
+        };
+        let bounds = schema.checks().iter().filter_map(|check| {
+            let (at, _) = crate::catalog::length_bound(&schema, check)?;
+            (at == place).then(|| check.name().to_owned())
+        });
+        for name in bounds {
+            self.transaction.tables().drop_constraint(table, &name)?;
+        }
+        if default.is_some() {
+            self.transaction.tables().set_default(table, column, DefaultValue::None)?;
+        }
+        let cx = self.cx;
+        let mut failed = None;
+        let changed = self.transaction.tables().set_type(table, column, ty, &mut |row| {
+            let row: Vec<Value<'static>> = row.iter().map(|value| value.borrowed().into_owned()).collect();
+            match expr.eval(&cx, &row).map(Value::into_owned) {
+                Ok(value) => Some(value),
+                Err(error) => {
+                    failed = Some(error);
+                    None
+                }
+            }
+        });
+        match (changed, failed) {
+            (_, Some(error)) => return Err(error),
+            (changed, None) => changed?,
+        }
+        if let Some(default) = default {
+            self.transaction.tables().set_default(table, column, default)?;
+        }
+        if let Some(most) = modifiers.characters_max {
+            let length = TableExpr::column(column).call(TableFunction::Length);
+            let most = i64::try_from(most).map_err(|_| unsupported(data_type))?;
+            self.transaction.tables().add_check(table, &format!("{column}_length"), length.le(most))?;
+        }
+        Ok(())
     }
 
     fn add_column(&mut self, table: &str, schema: &Schema, def: &ast::ColumnDef) -> Result<()> {

@@ -12,9 +12,10 @@ use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::function::Function;
-use crate::plan::Planner;
+use crate::plan::{Planner, Standing};
 use crate::scope::{Params, Scope};
 use crate::sequences::Asks;
+use crate::settings::Settings;
 use crate::types::rank;
 
 impl Ddl<'_> {
@@ -27,7 +28,9 @@ impl Ddl<'_> {
         ty: Option<Type>,
     ) -> Result<(Expr, Type)> {
         let access = Access::Transaction(self.db, self.transaction);
-        let mut planner = Planner::new(access, Params::default());
+        let settings = Settings { zone: self.cx.zone.clone(), ..Settings::default() };
+        let standing = Standing { settings: settings.into(), ..Standing::default() };
+        let mut planner = Planner::beside(access, Params::default(), standing);
         let mut binder = Binder::new(&mut planner, scope, clause);
         let bound = match ty {
             None => binder.bind_closed(expr)?,

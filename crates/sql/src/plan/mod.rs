@@ -158,6 +158,10 @@ pub(crate) struct Planner<'a> {
     pub(crate) draws: bool,
     /// The plan rests on what nobody compares: it is good for one run.
     pub(crate) is_fleeting: bool,
+    /// What stands before the UPDATE or DELETE at hand.
+    pub(crate) with: Option<ast::With>,
+    /// A query within says FOR UPDATE, which nothing is done about.
+    pub(crate) locks_within: bool,
 }
 
 /// A call of `set_config`.
@@ -190,6 +194,11 @@ static QUERY: LazyLock<Option<ast::Query>> = LazyLock::new(|| match parse::templ
     _ => None,
 });
 
+/// `SELECT 1`, to be made a query of.
+pub(crate) fn select_one() -> Option<ast::Query> {
+    QUERY.clone()
+}
+
 /// The hint of every refusal of a query.
 pub(crate) const HINT: &str = "one table and joins by key are served: WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, and subqueries \
                                that read nothing of the query around them";
@@ -203,9 +212,16 @@ pub(crate) fn nothing_else<T: PartialEq + std::fmt::Display>(given: &T, empty: O
     if empty == Some(given) { Ok(()) } else { Err(unsupported(format!("a clause of {given}"))) }
 }
 
-/// Refuses what no planner of queries looks at.
-pub(crate) fn nothing_but_a_query(query: &ast::Query) -> Result<()> {
+/// Refuses what no planner of queries looks at, and SKIP LOCKED within another query.
+fn nothing_but_a_query(query: &ast::Query) -> Result<()> {
     let mut rest = query.clone();
+    if rest.locks.iter().any(|lock| lock.nonblock == Some(ast::NonBlock::SkipLocked)) {
+        return Err(SqlError::unsupported(
+            "SKIP LOCKED within another query",
+            "lock rows by a SELECT of its own",
+        ));
+    }
+    rest.locks.clear();
     let empty = QUERY.as_ref();
     if let Some(empty) = empty {
         rest.body = empty.body.clone();
@@ -270,6 +286,8 @@ impl<'a> Planner<'a> {
             sets: Vec::new(),
             draws: false,
             is_fleeting: false,
+            with: None,
+            locks_within: false,
         }
     }
 
@@ -294,6 +312,12 @@ impl<'a> Planner<'a> {
         Ok((table, schema))
     }
 
+    /// Refuses what no planner of queries looks at. Locks count for the statement as a whole.
+    pub(crate) fn nothing_but_a_query(&mut self, query: &ast::Query) -> Result<()> {
+        self.locks_within |= !query.locks.is_empty();
+        nothing_but_a_query(query)
+    }
+
     /// Plans a query.
     ///
     /// # Errors
@@ -303,7 +327,7 @@ impl<'a> Planner<'a> {
         if query.with.is_some() {
             return Err(unsupported("WITH"));
         }
-        nothing_but_a_query(query)?;
+        self.nothing_but_a_query(query)?;
         let order = match &query.order_by {
             None => &[][..],
             Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(list), interpolate: None }) => list,

@@ -218,6 +218,7 @@ pub(crate) fn label(expr: &ast::Expr) -> String {
         },
         ast::Expr::Case { .. } => "case".into(),
         ast::Expr::Exists { .. } => "exists".into(),
+        ast::Expr::Interval(_) => "interval".into(),
         ast::Expr::Extract { .. } => "extract".into(),
         ast::Expr::AtTimeZone { .. } => "timezone".into(),
         ast::Expr::Ceil { .. } => "ceil".into(),

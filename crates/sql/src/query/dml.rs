@@ -164,6 +164,7 @@ impl Planner<'_> {
         select.projection = keys.chain(exprs).map(ast::SelectItem::UnnamedExpr).collect();
         select.from = std::iter::once(target).chain(others).cloned().collect();
         select.selection = selection.cloned();
+        query.with.clone_from(&self.with);
         Finder::plan(&query, self)
     }
 }

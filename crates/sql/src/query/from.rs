@@ -370,6 +370,7 @@ impl Planner<'_> {
         let name = match alias {
             Some(alias) if alias.at.is_some() => return Err(unsupported(format!("the alias {alias}"))),
             Some(alias) => {
+                crate::rows_in::check_width(alias, names.len())?;
                 if alias.columns.len() > names.len() {
                     let message = format!(
                         "table \"{}\" has {} columns available but {} columns specified",

@@ -32,7 +32,7 @@ impl Planner<'_> {
     /// # Errors
     /// Unknown names, wrong types; 0A000 for what is not served.
     pub(super) fn relation(&mut self, query: &ast::Query) -> Result<Relation> {
-        crate::plan::nothing_but_a_query(query)?;
+        self.nothing_but_a_query(query)?;
         let mark = self.whole()?.named.len();
         if mark + self.outer.len() > DEPTH_MAX {
             let message = format!("queries nested deeper than {DEPTH_MAX}");

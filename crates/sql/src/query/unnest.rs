@@ -24,7 +24,7 @@ use crate::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, bug};
-use crate::interval::Interval;
+use crate::interval;
 use crate::plan::{Planner, split};
 use crate::query::built;
 use crate::query::convert::{Builder, Reader, data_type};
@@ -40,7 +40,7 @@ use crate::zone::Zone;
 enum Makes {
     Function(SetFunction),
     /// generate_series from one moment to another, by an interval.
-    Times(Interval),
+    Times,
 }
 
 /// A call of a function that answers rows.
@@ -73,18 +73,17 @@ impl SetCall {
     fn rows(&self, arguments: &[Value<'static>], budget: &Budget) -> Result<Vec<Vec<Value<'static>>>> {
         match self.makes {
             Makes::Function(function) => function.rows(arguments, budget),
-            Makes::Times(step) => times(arguments, step, &self.zone, budget),
+            Makes::Times => times(arguments, &self.zone, budget),
         }
     }
 }
 
-/// Moments from the first to the last argument.
-fn times(
-    arguments: &[Value<'static>],
-    step: Interval,
-    zone: &Zone,
-    budget: &Budget,
-) -> Result<Vec<Vec<Value<'static>>>> {
+fn is_of_time(ty: Type) -> bool {
+    matches!(ty, Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL)
+}
+
+/// Moments from the first to the second argument, by the third.
+fn times(arguments: &[Value<'static>], zone: &Zone, budget: &Budget) -> Result<Vec<Vec<Value<'static>>>> {
     let wrap = |micros: i64, like: &Value<'_>| match like {
         Value::Timestamp(_) => Value::Timestamp(micros),
         _ => Value::Timestamptz(micros),
@@ -93,8 +92,8 @@ fn times(
         Some(Value::Timestamp(micros) | Value::Timestamptz(micros)) => Some(*micros),
         _ => None,
     };
-    let (Some(like), Some(mut next), Some(last)) =
-        (arguments.first(), micros(arguments.first()), micros(arguments.get(1)))
+    let (Some(like), Some(mut next), Some(last), Some(Value::Interval(step))) =
+        (arguments.first(), micros(arguments.first()), micros(arguments.get(1)), arguments.get(2))
     else {
         return Ok(Vec::new());
     };
@@ -108,8 +107,8 @@ fn times(
         budget.take_row(&row)?;
         rows.push(row);
         let after = match like {
-            Value::Timestamp(_) => step.after(next),
-            _ => step.after_in(next, zone),
+            Value::Timestamp(_) => interval::after(*step, next),
+            _ => interval::after_in(*step, next, zone),
         };
         match after {
             Some(after) if (after > next) == (length > 0) => next = after,
@@ -134,14 +133,14 @@ impl Binder<'_, '_> {
                 other => return Err(unsupported(format!("the argument {other}"))),
             }
         }
-        if let ("generate_series", [first, last, step]) = (name, exprs.as_slice())
-            && let Some(step) = self.plain_interval(step)?
-        {
-            return self.series_of_times(first, last, step).map(Some);
-        }
         let mut bound = Vec::new();
         for expr in exprs {
             bound.push(self.bind(expr)?);
+        }
+        if let ("generate_series", [first, last, step]) = (name, bound.as_slice())
+            && [first, last, step].iter().any(|typed| typed.ty.is_some_and(is_of_time))
+        {
+            return self.series_of_times(first.clone(), last.clone(), step.clone()).map(Some);
         }
         bound.extend(self.planner.listening(name, bound.len())?);
         let is_jsonb = name.starts_with("jsonb_");
@@ -164,8 +163,7 @@ impl Binder<'_, '_> {
         Ok(Some(SetCall { makes: Makes::Function(function), zone, arguments: settled, columns }))
     }
 
-    fn series_of_times(&mut self, first: &ast::Expr, last: &ast::Expr, step: Interval) -> Result<SetCall> {
-        let (first, last) = (self.bind(first)?, self.bind(last)?);
+    fn series_of_times(&mut self, first: Typed, last: Typed, step: Typed) -> Result<SetCall> {
         let of = |typed: &Typed| matches!(typed.ty, Some(Type::TIMESTAMPTZ));
         let is_plain = [&first, &last].iter().any(|typed| matches!(typed.ty, Some(Type::TIMESTAMP)));
         let ty = if of(&first) || of(&last) || !is_plain { Type::TIMESTAMPTZ } else { Type::TIMESTAMP };
@@ -173,9 +171,10 @@ impl Binder<'_, '_> {
         for typed in [first, last] {
             arguments.push((self.settle(typed, ty, Strength::Implicit)?, ty));
         }
+        arguments.push((self.settle(step, Type::INTERVAL, Strength::Implicit)?, Type::INTERVAL));
         let columns = vec![("generate_series".to_owned(), ty)];
         let zone = self.zone().clone();
-        Ok(SetCall { makes: Makes::Times(step), zone, arguments, columns })
+        Ok(SetCall { makes: Makes::Times, zone, arguments, columns })
     }
 
     /// A function that answers rows within a select list.
@@ -271,7 +270,7 @@ impl Planner<'_> {
             && !is_beside
             && !called.is_numbered
             && matches!(factor, ast::TableFactor::Table { .. })
-            && !matches!(call.makes, Makes::Times(_));
+            && call.makes != Makes::Times;
         if is_lone_series {
             return Ok(None);
         }

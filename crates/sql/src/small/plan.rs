@@ -12,7 +12,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::function::Function;
 use crate::plan::{
-    Asked, Groups, Order, Planner, ResultColumn, label, limit_and_offset, name_of_using, nothing_but_a_query,
+    Asked, Groups, Order, Planner, ResultColumn, label, limit_and_offset, name_of_using,
     nothing_but_a_select, split, unsupported,
 };
 use crate::scope::{Mark, Scope, folded, parts, table_name};
@@ -66,7 +66,7 @@ impl Planner<'_> {
                 });
             }
         }
-        nothing_but_a_query(query)?;
+        self.nothing_but_a_query(query)?;
         let order = match &query.order_by {
             None => &[][..],
             Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(list), interpolate: None }) => list,
@@ -496,6 +496,7 @@ impl Planner<'_> {
         };
         let mut shown = name;
         if let Some(alias) = alias {
+            crate::rows_in::check_width(alias, columns.len())?;
             shown = folded(&alias.name);
             for (column, given) in columns.iter_mut().zip(&alias.columns) {
                 column.0 = folded(&given.name);
@@ -581,7 +582,7 @@ impl Planner<'_> {
         if is_more {
             return Err(unsupported("WITH, ORDER BY or LIMIT in a recursive query"));
         }
-        nothing_but_a_query(&named.query)?;
+        self.nothing_but_a_query(&named.query)?;
         let all = *set_quantifier == ast::SetQuantifier::All;
         let base = self.small_set_expr(left)?;
         let mut columns: Vec<(String, Type)> = base.columns.iter().map(|c| (c.name.clone(), c.ty)).collect();

@@ -35,7 +35,7 @@ use crate::failure::{
     Severity, code_of, malformed, refused,
 };
 use crate::frame::{Formats, Request};
-use crate::hub::{Mailbox, Overflow};
+use crate::hub::{Mailbox, Overflow, Ticket};
 use crate::login::login;
 use crate::opening::{self, Opened, Startup};
 
@@ -293,9 +293,9 @@ where
     }
 
     /// Does what was announced by what has committed.
-    fn announce(&mut self, announced: Vec<Announcement>) {
+    fn announce(&mut self, announced: Vec<Announcement>, seq: Seq, ticket: Option<Ticket>) {
         self.desk.session.is_heard(&announced);
-        self.mailbox.announce(announced);
+        self.mailbox.announce(announced, seq, ticket);
     }
 
     async fn handle(&mut self, frame: Frame) -> Result<Goes, Ended> {
@@ -394,12 +394,14 @@ where
 
     /// Commits what several statements did together, or forgets it after an error.
     async fn end_implicit(&mut self) -> Outcomes<()> {
+        let ticket = self.desk.session.announces_at_commit().then(|| self.mailbox.ticket());
         let commit = self.desk.session.end_implicit()?;
         let announced = self.desk.session.announced();
-        if let Some(commit) = commit {
-            commit.await?;
-        }
-        self.announce(announced);
+        let seq = match commit {
+            Some(commit) => commit.await?.seq,
+            None => self.shared.service.database().seq(),
+        };
+        self.announce(announced, seq, ticket);
         Ok(())
     }
 
@@ -587,6 +589,9 @@ where
         }
         let is_alone = self.desk.session.status() == Status::Idle;
         let mut attempts = if is_alone { self.desk.session.settings().attempts.max(1) } else { 1 };
+        let ends = self.desk.session.announces_at_commit()
+            && lock(statement).prepared.as_ref().is_some_and(Prepared::begins_or_ends);
+        let mut ticket = ends.then(|| self.mailbox.ticket());
         loop {
             attempts -= 1;
             let session = &mut self.desk.session;
@@ -617,15 +622,16 @@ where
                 Err(error) => return Ok(Err(self.settled().await.err().unwrap_or(error))),
             };
             let announced = self.desk.session.announced();
+            let mut seq = self.shared.service.database().seq();
             match submitted.commit {
                 None => {}
                 Some(commit) => match committed(commit).await {
-                    Ok(_) => {}
+                    Ok(done) => seq = done.seq,
                     Err(error) if error.is_conflict() && attempts > 0 => continue,
                     Err(error) => return Ok(Err(error.into())),
                 },
             }
-            self.announce(announced);
+            self.announce(announced, seq, ticket.take());
             let outcome = submitted.outcome;
             if (outcome.columns.is_some() || self.desk.session.status() == Status::Idle)
                 && let Err(error) = self.settled().await

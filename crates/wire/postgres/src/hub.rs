@@ -1,15 +1,17 @@
 //! Who hears which channel: NOTIFY of one connection reaches those that LISTEN.
 //!
 //! ```text
-//! NOTIFY, committed ─▶ Hub ─▶ Mailbox of each listener ─▶ NotificationResponse, between its transactions
+//! NOTIFY, committed ─▶ Hub, in the order of commits ─▶ Mailbox of each listener ─▶ NotificationResponse, between its transactions
 //! ```
-//! What one connection says comes in the order it was committed in; what several say at the same time comes in some order. A
-//! notification is kept nowhere: who is not connected does not hear it. A listener whose mailbox is full is told to go, so
-//! that neither memory nor those who notify wait for it.
+//! What is said is heard in the order in which it was committed, whoever says it. A commit is known only once its connection
+//! goes on, so a transaction that has said something takes a [`Ticket`] before it commits, and nothing is delivered while one
+//! is out that was taken before it was known. A notification is kept nowhere: who is not connected does not hear it. A
+//! listener whose mailbox is full is told to go, so that neither memory nor those who notify wait for it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use ropewalk::Seq;
 use ropewalk_sql::Announcement;
 use tokio::sync::Notify;
 
@@ -38,9 +40,77 @@ struct Post {
     came: Notify,
 }
 
+/// What one transaction said, on its way.
+struct Letter {
+    process: i32,
+    post: Arc<Post>,
+    announcements: Vec<Announcement>,
+    /// Tickets below were out when it was known.
+    before: u64,
+}
+
+#[derive(Default)]
+struct Office {
+    channels: HashMap<String, HashMap<i32, Arc<Post>>>,
+    /// Tickets that are out, and the number of the next.
+    tickets: BTreeSet<u64>,
+    next: u64,
+    /// By commit, then as they came.
+    letters: BTreeMap<(Seq, u64), Letter>,
+}
+
+impl Office {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn deliver(&mut self) {
+        while let Some(entry) = self.letters.first_entry()
+            && self.tickets.first().is_none_or(|ticket| *ticket >= entry.get().before)
+        {
+            let Letter { process, post, announcements, before: _ } = entry.remove();
+            announcements.into_iter().for_each(|announcement| self.put(process, &post, announcement));
+        }
+    }
+
+    fn put(&mut self, process: i32, own: &Arc<Post>, announcement: Announcement) {
+        match announcement {
+            Announcement::Listen(channel) => {
+                self.channels.entry(channel).or_default().insert(process, own.clone());
+            }
+            Announcement::Unlisten(which) => self.channels.retain(|channel, listeners| {
+                if which.as_ref().is_none_or(|which| which == channel) {
+                    listeners.remove(&process);
+                }
+                !listeners.is_empty()
+            }),
+            Announcement::Notify { channel, payload } => {
+                let Some(listeners) = self.channels.get(&channel) else { return };
+                let heard = Heard { process, channel: channel.into(), payload: payload.into() };
+                listeners.values().for_each(|post| post.put(heard.clone()));
+            }
+        }
+    }
+}
+
 /// Everybody's channels.
 #[derive(Clone, Default)]
-pub(crate) struct Hub(Arc<Mutex<HashMap<String, HashMap<i32, Arc<Post>>>>>);
+pub(crate) struct Hub(Arc<Mutex<Office>>);
+
+/// A transaction that has said something may be committing; it goes with the value.
+pub(crate) struct Ticket {
+    hub: Hub,
+    number: u64,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut office = locked(&self.hub.0);
+        office.tickets.remove(&self.number);
+        office.deliver();
+    }
+}
 
 /// What a connection hears; it hears nothing more once the value is gone.
 pub(crate) struct Mailbox {
@@ -72,31 +142,26 @@ impl Post {
 }
 
 impl Mailbox {
-    /// Does what was announced by a transaction of this connection that has committed.
-    pub(crate) fn announce(&self, announcements: Vec<Announcement>) {
-        if announcements.is_empty() {
-            return;
-        }
-        let mut channels = locked(&self.hub.0);
-        for announcement in announcements {
-            match announcement {
-                Announcement::Listen(channel) => {
-                    channels.entry(channel).or_default().insert(self.process, self.post.clone());
-                }
-                Announcement::Unlisten(which) => channels.retain(|channel, listeners| {
-                    if which.as_ref().is_none_or(|which| which == channel) {
-                        listeners.remove(&self.process);
-                    }
-                    !listeners.is_empty()
-                }),
-                Announcement::Notify { channel, payload } => {
-                    let Some(listeners) = channels.get(&channel) else { continue };
-                    let heard =
-                        Heard { process: self.process, channel: channel.into(), payload: payload.into() };
-                    listeners.values().for_each(|post| post.put(heard.clone()));
-                }
+    /// To be taken before a transaction commits that has said something, and held until it is announced.
+    pub(crate) fn ticket(&self) -> Ticket {
+        let mut office = locked(&self.hub.0);
+        let number = office.number();
+        office.tickets.insert(number);
+        Ticket { hub: self.hub.clone(), number }
+    }
+
+    /// Does what was announced by a transaction of this connection that has committed, as commit `seq`.
+    pub(crate) fn announce(&self, announcements: Vec<Announcement>, seq: Seq, ticket: Option<Ticket>) {
+        if !announcements.is_empty() {
+            let mut office = locked(&self.hub.0);
+            let before = office.number();
+            let letter = Letter { process: self.process, post: self.post.clone(), announcements, before };
+            office.letters.insert((seq, before), letter);
+            if ticket.is_none() {
+                office.deliver();
             }
         }
+        drop(ticket);
     }
 
     /// The next that was heard.
@@ -123,13 +188,24 @@ pub(crate) struct Overflow;
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        self.announce(vec![Announcement::Unlisten(None)]);
+        let mut office = locked(&self.hub.0);
+        let (process, post) = (self.process, self.post.clone());
+        // What it said before it went is still on its way; what it listened to is not.
+        for letter in office.letters.values_mut().filter(|letter| letter.process == process) {
+            letter.announcements.retain(|said| matches!(said, Announcement::Notify { .. }));
+        }
+        office.put(process, &post, Announcement::Unlisten(None));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Without a commit of its own.
+    fn say(mailbox: &Mailbox, announcements: Vec<Announcement>) {
+        mailbox.announce(announcements, Seq::ZERO, None);
+    }
 
     fn notify(channel: &str, payload: &str) -> Announcement {
         Announcement::Notify { channel: channel.into(), payload: payload.into() }
@@ -139,30 +215,52 @@ mod tests {
     fn only_who_listens_hears() {
         let hub = Hub::default();
         let (ann, bob) = (hub.mailbox(1), hub.mailbox(2));
-        ann.announce(vec![notify("c", "early"), Announcement::Listen("c".into()), notify("c", "own")]);
-        bob.announce(vec![notify("c", "bob's"), notify("d", "nobody's")]);
+        say(&ann, vec![notify("c", "early"), Announcement::Listen("c".into()), notify("c", "own")]);
+        say(&bob, vec![notify("c", "bob's"), notify("d", "nobody's")]);
         let heard = |mailbox: &Mailbox| {
             mailbox.next().unwrap().map(|heard| (heard.process, heard.payload.to_string()))
         };
         assert_eq!(heard(&ann), Some((1, "own".into())));
         assert_eq!(heard(&ann), Some((2, "bob's".into())));
         assert_eq!((heard(&ann), heard(&bob)), (None, None));
-        ann.announce(vec![Announcement::Unlisten(Some("c".into())), notify("c", "late")]);
+        say(&ann, vec![Announcement::Unlisten(Some("c".into())), notify("c", "late")]);
         assert_eq!(heard(&ann), None);
-        bob.announce(vec![Announcement::Listen("c".into())]);
+        say(&bob, vec![Announcement::Listen("c".into())]);
         drop(bob);
-        assert!(locked(&hub.0).is_empty());
+        assert!(locked(&hub.0).channels.is_empty());
     }
 
     #[test]
     fn a_full_mailbox_says_so() {
         let hub = Hub::default();
         let ann = hub.mailbox(1);
-        ann.announce(vec![Announcement::Listen("c".into())]);
-        ann.announce(vec![notify("c", "x"); WAITING_MAX + 1]);
+        say(&ann, vec![Announcement::Listen("c".into())]);
+        say(&ann, vec![notify("c", "x"); WAITING_MAX + 1]);
         for _ in 0..WAITING_MAX {
             assert!(ann.next().unwrap().is_some());
         }
         assert_eq!(ann.next(), Err(Overflow));
+    }
+
+    #[test]
+    fn what_is_said_is_heard_in_the_order_of_commits() {
+        let hub = Hub::default();
+        let [ann, bob, cy] = [1, 2, 3].map(|process| hub.mailbox(process));
+        say(&cy, vec![Announcement::Listen("c".into())]);
+        let heard = || std::iter::from_fn(|| cy.next().unwrap().map(|heard| heard.payload.to_string()));
+        let (first, second) = (ann.ticket(), bob.ticket());
+        // Bob's commit came later, and is known first.
+        bob.announce(vec![notify("c", "6")], Seq(6), Some(second));
+        assert_eq!(heard().count(), 0);
+        ann.announce(vec![notify("c", "5")], Seq(5), Some(first));
+        assert_eq!(heard().collect::<Vec<_>>(), ["5", "6"]);
+        // A commit that fails holds nobody up, and one that begins later does not.
+        let lost = ann.ticket();
+        bob.announce(vec![notify("c", "7")], Seq(7), Some(bob.ticket()));
+        let later = ann.ticket();
+        assert_eq!(heard().count(), 0);
+        drop(lost);
+        assert_eq!(heard().collect::<Vec<_>>(), ["7"]);
+        drop(later);
     }
 }

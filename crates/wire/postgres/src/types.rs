@@ -13,7 +13,7 @@ pub(crate) struct Oid {
 }
 
 /// Scalar, its number, the number of its array, bytes of a value.
-const SCALARS: [(Scalar, u32, u32, i16); 16] = [
+const SCALARS: [(Scalar, u32, u32, i16); 17] = [
     (Scalar::Bool, 16, 1000, 1),
     (Scalar::Int2, 21, 1005, 2),
     (Scalar::Int4, 23, 1007, 4),
@@ -30,6 +30,7 @@ const SCALARS: [(Scalar, u32, u32, i16); 16] = [
     (Scalar::Uuid, 2950, 2951, 16),
     (Scalar::Json, 114, 199, -1),
     (Scalar::Jsonb, 3802, 3807, -1),
+    (Scalar::Interval, 1186, 1187, 16),
 ];
 
 /// Numbers of types that clients send and ours stand for: name, bpchar, varchar and their arrays.

@@ -4,12 +4,13 @@
 //! integers, floats   big-endian            date         days since 2000-01-01: i32
 //! bool               one byte              times        microseconds, stamps since 2000-01-01: i64
 //! text, json, bytea  the bytes             uuid         16 bytes          jsonb  1, the text
+//! interval           microseconds: i64, days: i32, months: i32
 //! numeric   groups: u16, weight: i16, sign: u16, scale: u16, groups of four decimal digits: u16 …
 //! array     dimensions: i32 (0 or 1), has NULLs: i32, type of elements: u32, count: i32, first index: i32 (1), values …
 //! ```
 //! The binary formats are documented by PostgreSQL's functions `…_send` and `…_recv` alone; drivers rely on them all the same.
 
-use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
+use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 use ropewalk_sql::{SqlError, SqlState, Zone, from_text_in, state, to_text_in};
 
 use crate::frame::{Body, Fields, Format, Malformed, Out};
@@ -110,6 +111,11 @@ fn put_binary(out: &mut Vec<u8>, value: &Value<'_>) -> Result<(), SqlError> {
             out.extend(since_2000!(*value, i64, MICROS).to_be_bytes());
         }
         Value::Uuid(value) => out.extend_from_slice(value),
+        Value::Interval(value) => {
+            out.extend(value.micros.to_be_bytes());
+            out.extend(value.days.to_be_bytes());
+            out.extend(value.months.to_be_bytes());
+        }
         Value::Array(array) => put_array(out, array)?,
     }
     Ok(())
@@ -266,6 +272,11 @@ fn read_binary(fields: &mut Fields<'_>, scalar: Scalar) -> Result<Value<'static>
         Scalar::Timestamp => Value::Timestamp(since_1970!(exact(fields)?, i64, MICROS)),
         Scalar::Timestamptz => Value::Timestamptz(since_1970!(exact(fields)?, i64, MICROS)),
         Scalar::Uuid => Value::Uuid(exact(fields)?),
+        Scalar::Interval => Value::Interval(Interval {
+            micros: i64::from_be_bytes(exact(fields)?),
+            days: i32::from_be_bytes(exact(fields)?),
+            months: i32::from_be_bytes(exact(fields)?),
+        }),
     })
 }
 
@@ -398,6 +409,7 @@ mod tests {
             (Type::TIME, vec!["23:59:59.999999"]),
             (Type::TIMESTAMP, vec!["1999-12-31 23:59:59.5", "infinity"]),
             (Type::TIMESTAMPTZ, vec!["2024-02-29 12:00:00+00"]),
+            (Type::INTERVAL, vec!["1 year 2 mons -3 days +04:05:06.7", "00:00:00"]),
             (Type::UUID, vec!["00112233-4455-6677-8899-aabbccddeeff"]),
             (Type::JSON, vec!["{\"a\": 1}"]),
             (Type::JSONB, vec!["{\"a\": 1}"]),

@@ -87,3 +87,35 @@ async fn a_sleeping_statement_is_cancelled() {
     other.query("CREATE TABLE t (id int PRIMARY KEY)").await;
     assert_eq!(other.query("SELECT * FROM t WHERE id = 1").await, ["SELECT 0", "ready I"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_speak_and_are_heard_in_the_order_of_commits() {
+    const SPEAKERS: usize = 8;
+    const TURNS: usize = 25;
+    let server = Server::new();
+    let mut ann = server.connect().await;
+    ann.query("CREATE TABLE said (n int PRIMARY KEY, v bigint); INSERT INTO said VALUES (1, 0)").await;
+    ann.query("LISTEN c").await;
+    let mut clients = Vec::new();
+    for _ in 0..SPEAKERS {
+        clients.push(server.connect().await);
+    }
+    let speakers = clients.into_iter().map(|mut client| {
+        tokio::spawn(async move {
+            client.query("SET default_transaction_isolation = 'read committed'").await;
+            for _ in 0..TURNS {
+                // The row is handed from commit to commit, so its number is the order of them.
+                client.query("BEGIN").await;
+                let counted = client.query("UPDATE said SET v = v + 1 WHERE n = 1 RETURNING v").await;
+                client.query(&format!("NOTIFY c, '{}'", counted[0])).await;
+                assert_eq!(client.query("COMMIT").await, ["COMMIT", "ready I"]);
+            }
+        })
+    });
+    for speaker in speakers.collect::<Vec<_>>() {
+        speaker.await.unwrap();
+    }
+    for number in 1..=SPEAKERS * TURNS {
+        assert_eq!(ann.answer().await.unwrap().line(), format!("heard c {number}"));
+    }
+}
