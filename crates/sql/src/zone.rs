@@ -120,6 +120,7 @@ impl Zone {
     /// The zone that SET TIME ZONE names: as [`Zone::named`], but that a number is hours to the east.
     pub fn set(text: &str) -> Option<Self> {
         match text.trim().parse::<f64>() {
+            Ok(hours) if hours.is_nan() => None,
             Ok(hours) => Self::of_offset((hours * 3600.0).round() as i32),
             Err(_) => Self::named(text),
         }

@@ -135,9 +135,11 @@ impl Written {
         Some(Self { name, arguments: arguments.collect(), is_variadic, result })
     }
 
-    /// The types that stand for the arguments when the function is looked up.
+    /// The types that stand for the arguments when the function is looked up; two for the last, if it takes any number: some
+    /// want pairs.
     fn types(&self) -> Vec<Option<Type>> {
-        self.arguments.iter().map(|word| Some(sample(word))).collect()
+        let again = self.arguments.last().filter(|_| self.is_variadic);
+        self.arguments.iter().chain(again).map(|word| Some(sample(word))).collect()
     }
 
     /// What it answers, as who binds it says; with whether that is rows.
