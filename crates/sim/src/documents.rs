@@ -467,12 +467,15 @@ impl DocumentsWorld {
     /// refused.
     fn is_torn(&self, session: &Session) -> Check<bool> {
         let now = self.latest()?;
+        let mut together = now.clone();
         for (at, effect) in &session.effects {
-            if !self.state_at(*at)?.agrees(now, effect) {
+            together.apply(effect);
+            // Also what it has taken back since: a name that it took and gave up is still its own.
+            if !self.state_at(*at)?.agrees(now, effect) || !together.is_sound() {
                 return Ok(true);
             }
         }
-        Ok(!now.with(session.done()).is_sound())
+        Ok(false)
     }
 
     /// What the transaction must see now.
