@@ -220,29 +220,31 @@ pub trait Random: Send + Sync {
 }
 
 /// Creates `dir` and its parents so that they survive a crash: a new directory is durable only when its parent is synced.
-/// The parent is synced also when `dir` was there already, because whoever made it may have died before that.
+/// What was there already is synced, too, because whoever made it may have died, or failed, before that.
 ///
 /// # Errors
-/// As [`Vfs::create_dir_all`] and [`Vfs::sync_dir`]. A parent of an existing `dir` that may not be opened is let be.
+/// As [`Vfs::create_dir_all`] and [`Vfs::sync_dir`]. Above what was there already, a directory that may not be opened, or that
+/// nothing can be written to, is let be.
 pub fn create_dir_durably(vfs: &dyn Vfs, dir: &Path) -> io::Result<()> {
-    let mut made = Vec::new();
+    let above = |dir: &Path| -> Option<PathBuf> {
+        let parent = dir.parent().filter(|_| !dir.as_os_str().is_empty())?;
+        Some(if parent.as_os_str().is_empty() { PathBuf::from(".") } else { parent.to_owned() })
+    };
+    let (mut made, mut found) = (Vec::new(), Vec::new());
     for ancestor in dir.ancestors() {
-        if ancestor.as_os_str().is_empty() || vfs.exists(ancestor)? {
-            break;
-        }
-        made.push(ancestor);
+        let is_there = !found.is_empty() || ancestor.as_os_str().is_empty() || vfs.exists(ancestor)?;
+        if is_there { &mut found } else { &mut made }.extend(above(ancestor));
     }
     vfs.create_dir_all(dir)?;
-    for parent in made.iter().filter_map(|made| made.parent()) {
-        vfs.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
-    }
-    match dir.parent().filter(|parent| made.is_empty() && !parent.as_os_str().is_empty()) {
-        Some(parent) => match vfs.sync_dir(parent) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-            synced => synced,
-        },
-        None => Ok(()),
-    }
+    made.iter().try_for_each(|parent| vfs.sync_dir(parent))?;
+    found.iter().try_for_each(|parent| match vfs.sync_dir(parent) {
+        Err(error) if is_not_ours(&error) => Ok(()),
+        synced => synced,
+    })
+}
+
+fn is_not_ours(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Joins a file name to a directory; a helper that keeps `std::path` noise out of the callers.
