@@ -148,7 +148,7 @@ class Prompt(unittest.TestCase):
         person.until(lambda shown: shown.endswith("\\d customers"))
         person.says("", 4)
         person.types("SELECT * FROM customers WHERE id I" + TAB)
-        person.until(lambda shown: "INTERSECT" in shown)
+        person.until(lambda shown: "initcap" in shown)
         self.golden("a menu of words", person.shown())
         person.types(CTRL_C)
         person.until(lambda shown: shown.endswith("ropewalk>"))
