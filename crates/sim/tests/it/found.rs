@@ -47,6 +47,19 @@ fn a_new_database_survives_a_power_cut() {
     }
 }
 
+/// What a first opening had made of the path before it failed was not made durable by the second: a power cut took the database.
+#[test]
+fn a_database_whose_first_opening_failed_survives_a_power_cut() {
+    for seed in 0..40 {
+        let machine = Machine::new(seed);
+        machine.disk.fail(DiskOp::Create, 1);
+        assert!(machine.options().open(Path::new(DIR)).is_err(), "the second directory cannot be made");
+        machine.open().events("s").unwrap().append(&[Event::new("A")], None).unwrap();
+        machine.disk.crash();
+        assert_eq!(machine.open().events("s").unwrap().count(&Query::all()).unwrap(), 1, "disk seed {seed}");
+    }
+}
+
 /// The checkpoint forgot the time of its last commit, so that after a reopen with an empty log times ran backwards.
 #[test]
 fn commit_times_do_not_fall_when_the_clock_is_set_back_over_a_checkpoint() {
