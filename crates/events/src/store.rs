@@ -105,6 +105,11 @@ impl EventStore {
         self.model.find_at(&self.name, self.engine.seq()).map(|state| state.id)
     }
 
+    /// The number of the store as of `snapshot`; `None` when it was not there.
+    pub fn id_at(&self, snapshot: &Snapshot) -> Option<u32> {
+        self.model.find_at(&self.name, snapshot.seq()).map(|state| state.id)
+    }
+
     /// The store as it is there now, to be asked cheaply and often whether something came. `None` while it is not there.
     pub fn mark(&self) -> Option<StoreMark> {
         self.model.find_at(&self.name, self.engine.seq()).map(StoreMark)
@@ -258,8 +263,15 @@ impl EventStore {
     /// # Errors
     /// Damage.
     pub fn head(&self) -> Result<Option<Position>, EventsError> {
-        let snapshot = self.engine.snapshot();
-        let Some(place) = self.place(&snapshot) else { return Ok(None) };
+        self.head_at(&self.engine.snapshot())
+    }
+
+    /// The last position as of `snapshot`.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn head_at(&self, snapshot: &Snapshot) -> Result<Option<Position>, EventsError> {
+        let Some(place) = self.place(snapshot) else { return Ok(None) };
         let head = StoreRead::new(snapshot.read(), place).head()?;
         Ok((head > 0).then_some(Position(head)))
     }

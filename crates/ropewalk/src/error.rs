@@ -5,6 +5,8 @@ use ropewalk_events::EventsError;
 use ropewalk_series::SeriesError;
 use ropewalk_tables::TablesError;
 
+use crate::projections::ProjectionError;
+
 /// What to do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
@@ -46,6 +48,9 @@ pub enum Error {
     /// The engine's.
     #[error(transparent)]
     Engine(EngineError),
+    /// A projection cannot go on.
+    #[error(transparent)]
+    Projection(#[from] ProjectionError),
     /// The call itself makes no sense.
     #[error("{0}")]
     Invalid(String),
@@ -132,6 +137,7 @@ impl Error {
         match self {
             Self::Invalid(_) => Class::Invalid,
             Self::KeyConflict(_) => Class::Conflict,
+            Self::Projection(error) => error.class(),
             Self::Events(error) => match error {
                 EventsError::AppendConditionFailed { .. } | EventsError::TrackingConflict { .. } => {
                     Class::Conflict

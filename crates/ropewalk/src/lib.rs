@@ -22,7 +22,9 @@ mod error;
 mod keyspace;
 mod label_texts;
 mod metrics;
+mod names;
 mod options;
+pub mod projections;
 mod transaction;
 
 pub use database::{Change, ChangeFeed, ChangedPart, DOCUMENT_DATABASE, Database, Snapshot};

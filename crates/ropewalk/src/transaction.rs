@@ -35,7 +35,7 @@ pub struct Transaction {
 }
 
 /// How much there was of everything.
-struct Savepoint {
+pub(crate) struct Savepoint {
     kv: KvMark,
     documents: DocumentsMark,
     appends: usize,
@@ -196,7 +196,7 @@ impl Transaction {
         self.savepoints.push(self.place());
     }
 
-    fn place(&self) -> Savepoint {
+    pub(crate) fn place(&self) -> Savepoint {
         Savepoint {
             kv: self.kv.mark(),
             documents: self.documents.mark(),
@@ -205,7 +205,7 @@ impl Transaction {
         }
     }
 
-    fn back_to(&mut self, place: &Savepoint) {
+    pub(crate) fn back_to(&mut self, place: &Savepoint) {
         self.kv.rollback_to(place.kv);
         self.tables.rolled_back();
         self.documents.rolled_back(place.documents);

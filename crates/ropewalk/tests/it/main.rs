@@ -7,6 +7,7 @@ mod documents;
 mod fixtures;
 mod four_models;
 mod opening;
+mod projections;
 mod promql;
 mod series;
 mod tables;

@@ -1,0 +1,324 @@
+//! Applying what is new: batch by batch up to the head, then whenever a commit becomes visible.
+
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
+use std::thread::{JoinHandle, Thread};
+
+use ropewalk_base::{Position, Seq};
+use ropewalk_engine::EngineError;
+use ropewalk_events::{ReadOptions, SequencedEvent};
+
+use super::error::{ApplyError, ProjectionError};
+use super::rebuild::RebuildMode;
+use super::record::{Kind, ProjectionFailure, Record, Records};
+use super::run::{Effect, ProjectionRun, drop_outputs};
+use super::{Inner, Projections, Registered};
+use crate::database::Snapshot;
+use crate::error::{Class, Error};
+use crate::transaction::Transaction;
+
+/// Most bytes of events that are read for one batch.
+const BATCH_BYTES: usize = 4 << 20;
+/// A checkpoint that only events of others went past is kept after so many of them.
+const IDLE_POSITIONS: u64 = 10_000;
+/// Pause after a failure that may pass by itself.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How far a projection was brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Events that were applied.
+    pub applied: u64,
+    /// Every event up to here is applied or does not match.
+    pub checkpoint: Position,
+}
+
+/// What one transaction did.
+pub(super) struct Batch {
+    pub(super) applied: u64,
+    pub(super) checkpoint: u64,
+    /// There is nothing more to apply.
+    pub(super) ended: bool,
+    effects: Vec<Effect>,
+    failure: Option<Error>,
+}
+
+impl Batch {
+    pub(super) fn ended(checkpoint: u64) -> Self {
+        Self { applied: 0, checkpoint, ended: true, effects: Vec::new(), failure: None }
+    }
+
+    /// To be called once the transaction is committed.
+    pub(super) fn settle(self) -> Result<Self, Error> {
+        let Self { applied, checkpoint, ended, effects, failure } = self;
+        effects.into_iter().for_each(|effect| effect());
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(Self { applied, checkpoint, ended, effects: Vec::new(), failure: None }),
+        }
+    }
+}
+
+impl Projections {
+    /// Applies everything that is there, in batches, each one commit. A rebuild that was interrupted before the projection
+    /// had any live generation is ended first.
+    ///
+    /// # Errors
+    /// [`ProjectionError::Failed`] with the event that could not be applied: what comes before it is, and the next call
+    /// begins with it. [`ProjectionError::StoreReplaced`]; the database's own.
+    pub fn catch_up(&self, name: &str) -> Result<Progress, Error> {
+        let one = self.0.one(name)?;
+        self.0.catch_up(&one, &AtomicBool::new(false))
+    }
+
+    /// Follows the store with every projection that is registered now, each in a thread, until the answer is dropped: new
+    /// events are applied as soon as they are durable. No thread wakes while nothing is committed.
+    pub fn start(&self) -> Running {
+        let registered: Vec<_> = self.0.registered.read().values().cloned().collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads = registered.into_iter().filter_map(|one| {
+            let (inner, stop, name) = (self.0.clone(), stop.clone(), one.name.clone());
+            let body = move || inner.follow(&one, &stop);
+            let thread = std::thread::Builder::new().name("projection".into()).spawn(body).ok()?;
+            Some((name, thread))
+        });
+        Running { threads: threads.collect(), stop }
+    }
+}
+
+/// Projections that follow their store. Dropping it ends them after their batch.
+pub struct Running {
+    stop: Arc<AtomicBool>,
+    threads: Vec<(String, JoinHandle<Result<(), Error>>)>,
+}
+
+impl Running {
+    /// True while the projection `name` follows. It ends by itself when an event cannot be applied.
+    pub fn follows(&self, name: &str) -> bool {
+        self.threads.iter().any(|(other, thread)| other == name && !thread.is_finished())
+    }
+
+    /// Ends all, and answers for each that ended before by itself why.
+    pub fn stop(mut self) -> Vec<(String, Error)> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Vec<(String, Error)> {
+        self.stop.store(true, Ordering::Release);
+        let mut ended = Vec::new();
+        for (name, thread) in self.threads.drain(..) {
+            thread.thread().unpark();
+            if let Ok(Err(error)) = thread.join() {
+                ended.push((name, error));
+            }
+        }
+        ended
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Wakes a thread that waits for a future.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for `visible`, or for somebody who sets `stop` and unparks the thread.
+fn wait(visible: impl Future<Output = Result<Seq, EngineError>>, stop: &AtomicBool) -> Result<(), Error> {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut visible = pin!(visible);
+    while !stop.load(Ordering::Acquire) {
+        match visible.as_mut().poll(&mut context) {
+            Poll::Ready(seq) => return Ok(seq.map(|_| ())?),
+            Poll::Pending => std::thread::park(),
+        }
+    }
+    Ok(())
+}
+
+impl Inner {
+    pub(super) fn records<'a>(&'a self, one: &'a Registered) -> Records<'a> {
+        Records { keyspace: self.keyspace, store: self.store.name(), name: &one.name }
+    }
+
+    fn follow(&self, one: &Registered, stop: &AtomicBool) -> Result<(), Error> {
+        while !stop.load(Ordering::Acquire) {
+            let seen = self.db.seq();
+            match self.catch_up(one, stop) {
+                Ok(_) => wait(self.db.visible_beyond(seen), stop)?,
+                Err(error) if matches!(error.class(), Class::Conflict | Class::Busy) => {
+                    std::thread::park_timeout(RETRY_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn catch_up(&self, one: &Registered, stop: &AtomicBool) -> Result<Progress, Error> {
+        let snapshot = self.db.snapshot();
+        let records = self.records(one);
+        if records.look(&snapshot, Kind::Live)?.is_none() && records.look(&snapshot, Kind::Rebuild)?.is_some()
+        {
+            self.rebuild(one, RebuildMode::None)?;
+        }
+        let mut progress = Progress { applied: 0, checkpoint: Position::ZERO };
+        let mut most = self.options.batch_events.max(1);
+        while !stop.load(Ordering::Acquire) {
+            let turn = one.turn.lock();
+            let batch = self.settled(&mut most, |tx, most| self.live_batch(tx, one, most))?;
+            drop(turn);
+            progress.applied += batch.applied;
+            progress.checkpoint = Position(batch.checkpoint);
+            if batch.ended {
+                break;
+            }
+        }
+        Ok(progress)
+    }
+
+    /// One batch as one commit, of fewer events where it would be too large.
+    pub(super) fn settled(
+        &self,
+        most: &mut usize,
+        batch: impl Fn(&mut Transaction, usize) -> Result<Batch, Error>,
+    ) -> Result<Batch, Error> {
+        loop {
+            match self.attempt(|tx| batch(tx, *most)) {
+                Err(Error::Engine(EngineError::TooLarge { .. })) if *most > 1 => *most /= 2,
+                done => return done?.settle(),
+            }
+        }
+    }
+
+    fn live_batch(&self, tx: &mut Transaction, one: &Registered, most: usize) -> Result<Batch, Error> {
+        let records = self.records(one);
+        let stored = records.get(tx, Kind::Live)?;
+        let store = self.store.id_at(tx.snapshot().engine());
+        if stored.as_ref().is_some_and(|record| !record.is_of(store)) {
+            return Err(self.replaced(one));
+        }
+        let Some(store) = store else { return Ok(Batch::ended(0)) };
+        let is_new = stored.is_none();
+        let mut record = stored.unwrap_or(Record { generation: 1, ..Record::default() });
+        record.store = store;
+        let before = record.checkpoint;
+        let mut run = ProjectionRun::new(tx, record.generation, false);
+        if is_new {
+            run.prepare(one)?;
+        }
+        let batch = self.apply(run, one, &mut record, u64::MAX, most)?;
+        let moved = batch.applied > 0 || record.checkpoint - before >= IDLE_POSITIONS;
+        if is_new || moved || batch.failure.is_some() {
+            records.put(tx, Kind::Live, &record);
+        }
+        Ok(batch)
+    }
+
+    /// Applies up to `most` events behind the checkpoint of `record` and up to `until`, and moves the checkpoint.
+    pub(super) fn apply(
+        &self,
+        mut run: ProjectionRun<'_>,
+        one: &Registered,
+        record: &mut Record,
+        until: u64,
+        most: usize,
+    ) -> Result<Batch, Error> {
+        let snapshot = run.tx().snapshot();
+        let (events, read_to) = self.events(&snapshot, one, record.checkpoint, until, most)?;
+        let (applied, failed) = run.apply(one, &events)?;
+        let ended = read_to.is_some() && failed.is_none();
+        let last = applied.checked_sub(1).and_then(|last| events.get(last)).map(|event| event.position.0);
+        let reached = read_to.filter(|_| ended).or(last).unwrap_or(record.checkpoint);
+        record.checkpoint = reached.max(record.checkpoint);
+        let failed = failed.zip(events.get(applied));
+        let failure = failed.map(|(source, event)| self.failed(one, record, event, source));
+        if applied > 0 && failure.is_none() {
+            record.failure = None;
+        }
+        Ok(Batch {
+            applied: applied as u64,
+            checkpoint: record.checkpoint,
+            ended,
+            effects: run.into_effects(),
+            failure,
+        })
+    }
+
+    /// The events of a batch; and, when there are no more, how far was looked.
+    fn events(
+        &self,
+        snapshot: &Snapshot,
+        one: &Registered,
+        after: u64,
+        until: u64,
+        most: usize,
+    ) -> Result<(Vec<SequencedEvent>, Option<u64>), Error> {
+        let behind = Position(until.saturating_add(1));
+        let options = ReadOptions::default().after(Position(after)).before(behind);
+        let mut reader = snapshot.events(&self.store, &one.handler.query(), options)?;
+        let head = reader.head().map_or(0, |head| head.0);
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        reader.visit_while(most, |event| {
+            bytes += event.stored_bytes();
+            events.push(event.to_owned());
+            if bytes < BATCH_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        let ended = reader.ended();
+        Ok((events, ended.then_some(head.min(until))))
+    }
+
+    /// Notes what an event failed with.
+    fn failed(
+        &self,
+        one: &Registered,
+        record: &mut Record,
+        event: &SequencedEvent,
+        source: ApplyError,
+    ) -> Error {
+        let (position, event_type) = (event.position, event.event.event_type.clone());
+        let time_micros = self.db.engine().env().clock.wall_micros();
+        let error = source.to_string();
+        record.failure =
+            Some(ProjectionFailure { position, event_type: event_type.clone(), error, time_micros });
+        ProjectionError::Failed { name: one.name.clone(), position, event_type, source }.into()
+    }
+
+    pub(super) fn forget(&self, tx: &mut Transaction, one: &Registered) -> Result<(), Error> {
+        let records = self.records(one);
+        let outputs = one.handler.outputs();
+        if records.get(tx, Kind::Live)?.is_some() {
+            drop_outputs(tx, &outputs, None)?;
+            records.delete(tx, Kind::Live);
+        }
+        if let Some(rebuild) = records.get(tx, Kind::Rebuild)? {
+            drop_outputs(tx, &outputs, Some(rebuild.generation))?;
+            records.delete(tx, Kind::Rebuild);
+        }
+        Ok(())
+    }
+
+    pub(super) fn skip(&self, tx: &mut Transaction, one: &Registered) -> Result<Option<Position>, Error> {
+        let records = self.records(one);
+        let Some(mut record) = records.get(tx, Kind::Live)? else { return Ok(None) };
+        let Some(failure) = record.failure.take() else { return Ok(None) };
+        record.checkpoint = record.checkpoint.max(failure.position.0);
+        records.put(tx, Kind::Live, &record);
+        Ok(Some(failure.position))
+    }
+}

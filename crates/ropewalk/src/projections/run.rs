@@ -1,0 +1,216 @@
+//! One batch as a projection sees it: the transaction, where to write, and what is to happen once it is durable.
+
+use ropewalk_documents::{Collection, DocumentsError};
+use ropewalk_events::SequencedEvent;
+use ropewalk_tables::{Table, TablesError};
+
+use super::Registered;
+use super::error::{ApplyError, ProjectionError, passing};
+use crate::database::DOCUMENT_DATABASE;
+use crate::error::Error;
+use crate::transaction::Transaction;
+
+/// A table or collection that a projection writes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Output {
+    /// A table.
+    Table(String),
+    /// A collection.
+    Collection {
+        /// Its database.
+        database: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Output {
+    /// A table.
+    pub fn table(name: impl Into<String>) -> Self {
+        Self::Table(name.into())
+    }
+
+    /// A collection of the database [`DOCUMENT_DATABASE`].
+    pub fn collection(name: impl Into<String>) -> Self {
+        Self::collection_in(DOCUMENT_DATABASE, name)
+    }
+
+    /// A collection of another database.
+    pub fn collection_in(database: impl Into<String>, name: impl Into<String>) -> Self {
+        Self::Collection { database: database.into(), name: name.into() }
+    }
+}
+
+pub(super) type Effect = Box<dyn FnOnce()>;
+
+/// A batch of events on its way into the outputs of a projection.
+pub struct ProjectionRun<'a> {
+    tx: &'a mut Transaction,
+    generation: u64,
+    replay: bool,
+    effects: Vec<Effect>,
+}
+
+impl<'a> ProjectionRun<'a> {
+    pub(super) fn new(tx: &'a mut Transaction, generation: u64, replay: bool) -> Self {
+        Self { tx, generation, replay, effects: Vec::new() }
+    }
+
+    /// The transaction that becomes the commit of this batch. Only what is read and written here is undone when an event
+    /// cannot be applied.
+    pub fn tx(&mut self) -> &mut Transaction {
+        self.tx
+    }
+
+    /// Which build of the outputs this is, from 1.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// True while a rebuild applies events anew: mail was sent, money was paid. Hold back then what is to happen once.
+    pub fn is_replay(&self) -> bool {
+        self.replay
+    }
+
+    /// Does `effect` once, after this batch is as durable as the options say; not at all while replaying, nor when the batch
+    /// does not commit. A crash between the commit and the effect loses the effect: what must happen belongs in the
+    /// transaction.
+    pub fn after_commit(&mut self, effect: impl FnOnce() + 'static) {
+        if !self.replay {
+            self.effects.push(Box::new(effect));
+        }
+    }
+
+    /// The name under which this generation writes the output `name`.
+    pub fn name(&self, name: &str) -> String {
+        if self.replay { aside(name, self.generation) } else { name.to_owned() }
+    }
+
+    /// The table that stands for the output `name`.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`] when [`prepare`](super::MaterializedProjection::prepare) did not make it.
+    pub fn table(&mut self, name: &str) -> Result<Table, Error> {
+        let name = self.name(name);
+        Ok(self.tx.tables().table(&name)?)
+    }
+
+    /// The collection that stands for the output `name` in the database [`DOCUMENT_DATABASE`].
+    ///
+    /// # Errors
+    /// A name that no collection may have.
+    pub fn collection(&mut self, name: &str) -> Result<Collection, Error> {
+        self.collection_in(DOCUMENT_DATABASE, name)
+    }
+
+    /// The collection that stands for the output `name` in another database.
+    ///
+    /// # Errors
+    /// Names that no database or collection may have.
+    pub fn collection_in(&mut self, database: &str, name: &str) -> Result<Collection, Error> {
+        let name = self.name(name);
+        Ok(self.tx.documents().collection(database, &name)?)
+    }
+
+    pub(super) fn prepare(&mut self, one: &Registered) -> Result<(), Error> {
+        one.handler.prepare(self).map_err(|error| match passing(error) {
+            Ok(error) => error,
+            Err(source) => {
+                let (name, generation) = (one.name.clone(), self.generation);
+                ProjectionError::Unprepared { name, generation, source }.into()
+            }
+        })
+    }
+
+    /// Applies `events`; answers how many were, and what the next one failed with, which left nothing.
+    pub(super) fn apply(
+        &mut self,
+        one: &Registered,
+        events: &[SequencedEvent],
+    ) -> Result<(usize, Option<ApplyError>), Error> {
+        for (applied, event) in events.iter().enumerate() {
+            let (place, effects) = (self.tx.place(), self.effects.len());
+            let Err(error) = one.handler.apply(self, event) else { continue };
+            let source = match passing(error) {
+                Ok(error) => return Err(error),
+                Err(source) => source,
+            };
+            self.tx.back_to(&place);
+            self.effects.truncate(effects);
+            return Ok((applied, Some(source)));
+        }
+        Ok((events.len(), None))
+    }
+
+    pub(super) fn into_effects(self) -> Vec<Effect> {
+        self.effects
+    }
+}
+
+/// Where a rebuild writes until it takes over.
+fn aside(name: &str, generation: u64) -> String {
+    format!("{name}__g{generation}")
+}
+
+/// Drops what a projection wrote; with `generation` what that rebuild wrote.
+pub(super) fn drop_outputs(
+    tx: &mut Transaction,
+    outputs: &[Output],
+    generation: Option<u64>,
+) -> Result<(), Error> {
+    let name_of = |name: &str| generation.map_or_else(|| name.to_owned(), |number| aside(name, number));
+    for output in outputs {
+        match output {
+            Output::Table(name) => drop_table(tx, &name_of(name))?,
+            Output::Collection { database, name } => {
+                let mut documents = tx.documents();
+                let collection = documents.collection(database, &name_of(name))?;
+                documents.drop_collection(&collection)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts what a rebuild wrote in the place of what was there.
+pub(super) fn swap_outputs(tx: &mut Transaction, outputs: &[Output], generation: u64) -> Result<(), Error> {
+    for output in outputs {
+        match output {
+            Output::Table(name) => {
+                let built = aside(name, generation);
+                drop_table(tx, name)?;
+                if has_table(tx, &built)? {
+                    tx.tables().rename_table(&built, name)?;
+                }
+            }
+            Output::Collection { database, name } => {
+                let mut documents = tx.documents();
+                let built = documents.collection(database, &aside(name, generation))?;
+                let place = documents.collection(database, name)?;
+                match documents.rename_collection(&built, &place, true) {
+                    // It comes into being with its first document, and there was none.
+                    Err(DocumentsError::UnknownCollection { .. }) => {
+                        documents.drop_collection(&place)?;
+                    }
+                    renamed => renamed?,
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn has_table(tx: &mut Transaction, name: &str) -> Result<bool, Error> {
+    match tx.tables().table(name) {
+        Ok(_) => Ok(true),
+        Err(TablesError::UnknownTable { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn drop_table(tx: &mut Transaction, name: &str) -> Result<(), Error> {
+    if has_table(tx, name)? {
+        tx.tables().drop_table(name)?;
+    }
+    Ok(())
+}
