@@ -247,6 +247,18 @@ pub struct SequencedEvent {
     pub tracking: Option<Tracking>,
 }
 
+impl SequencedEvent {
+    /// Shows the event to code that takes events where they are stored. Cost: its bytes are written once.
+    pub fn with_ref<R>(&self, look: impl FnOnce(&SequencedEventRef<'_>) -> R) -> R {
+        let mut value = Vec::with_capacity(self.event.data.len() + 64);
+        put_u64(&mut value, self.seq.0);
+        put_u64(&mut value, self.time_micros.cast_unsigned());
+        put_body(&mut value, &self.event, self.tracking.as_ref());
+        let event = SequencedEventRef::decode(self.position.0, &value);
+        look(&event.expect("what was just encoded decodes"))
+    }
+}
+
 const CREATES: u8 = 1;
 const TRACKS: u8 = 2;
 const IDEMPOTENT: u8 = 4;

@@ -5,6 +5,7 @@ use ropewalk_events::EventsError;
 use ropewalk_series::SeriesError;
 use ropewalk_tables::TablesError;
 
+use crate::groups::GroupError;
 use crate::projections::ProjectionError;
 
 /// What to do about an error.
@@ -51,6 +52,9 @@ pub enum Error {
     /// A projection cannot go on.
     #[error(transparent)]
     Projection(#[from] ProjectionError),
+    /// A consumer group cannot do what it is asked to.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// The call itself makes no sense.
     #[error("{0}")]
     Invalid(String),
@@ -138,6 +142,7 @@ impl Error {
             Self::Invalid(_) => Class::Invalid,
             Self::KeyConflict(_) => Class::Conflict,
             Self::Projection(error) => error.class(),
+            Self::Group(error) => error.class(),
             Self::Events(error) => match error {
                 EventsError::AppendConditionFailed { .. } | EventsError::TrackingConflict { .. } => {
                     Class::Conflict

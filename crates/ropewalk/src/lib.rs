@@ -17,8 +17,10 @@
 //! ```
 #![deny(missing_docs)]
 
+mod consumer_checkpoints;
 mod database;
 mod error;
+pub mod groups;
 mod keyspace;
 mod label_texts;
 mod metrics;
@@ -27,6 +29,7 @@ mod options;
 pub mod projections;
 mod transaction;
 
+pub use consumer_checkpoints::{ConsumerCheckpoint, ConsumerCheckpoints};
 pub use database::{Change, ChangeFeed, ChangedPart, DOCUMENT_DATABASE, Database, Snapshot};
 pub use error::{Class, Error};
 pub use keyspace::Keyspace;

@@ -6,6 +6,7 @@ mod changes;
 mod documents;
 mod fixtures;
 mod four_models;
+mod groups;
 mod opening;
 mod projections;
 mod promql;

@@ -14,6 +14,7 @@ mod error;
 pub mod extjson;
 mod feed;
 mod follow;
+mod groups;
 mod hub;
 mod index;
 mod limits;
@@ -29,6 +30,7 @@ pub use access::{
 pub use backups::NamedBackup;
 pub use error::{Code, Conflict, WireError};
 pub use follow::{EncodedBatch, Followed, Following, Frame};
+pub use groups::{TAKE_MAX, TAKE_WAIT_MAX};
 pub use limits::{Limits, ServiceSettings};
 pub use metrics::{Metrics, RequestTimer};
 pub use reading::Reading;

@@ -21,7 +21,8 @@ use uuid::Uuid;
 use crate::problem::Problem;
 
 /// An object with the fields of `T`. (What serde derives would take an array of the fields' values as well.)
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
 pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -152,7 +153,7 @@ impl<'de> Deserialize<'de> for Metadata {
 }
 
 /// A query: events that match any of the items; no items means every event.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Query)]
 pub(crate) struct QueryIn {
@@ -163,16 +164,16 @@ pub(crate) struct QueryIn {
 }
 
 /// One item: any of the types (none = every type) AND all of the tags.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = QueryItem)]
 pub(crate) struct QueryItemIn {
     /// The event's type is one of these.
-    #[serde(default, deserialize_with = "maybe")]
+    #[serde(default, deserialize_with = "maybe", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Vec<String>>)]
     pub(crate) types: Vec<String>,
     /// The event has all of these.
-    #[serde(default, deserialize_with = "maybe")]
+    #[serde(default, deserialize_with = "maybe", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Vec<String>>)]
     pub(crate) tags: Vec<String>,
 }
@@ -186,6 +187,13 @@ impl From<QueryIn> for Query {
     fn from(query: QueryIn) -> Self {
         let item = |Object(item): Object<QueryItemIn>| QueryItem { types: item.types, tags: item.tags };
         Self::from_items(query.items.into_iter().map(item))
+    }
+}
+
+impl From<Query> for QueryIn {
+    fn from(query: Query) -> Self {
+        let item = |item: QueryItem| Object(QueryItemIn { types: item.types, tags: item.tags });
+        Self { items: query.items.into_iter().map(item).collect() }
     }
 }
 

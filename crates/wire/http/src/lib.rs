@@ -2,7 +2,7 @@
 //!
 //!   CORS ─▶ header limit ─▶ metrics ─▶ who calls ─▶ time limit ─▶ compression ─▶ route ─▶ Service
 //!
-//! Read `events` for the routes of the event store, `documents` for those of documents, `stream` and `encode` for how results leave, `subscribe` for live
+//! Read `events` for the routes of the event store, `groups` for its consumers, `documents` for those of documents, `stream` and `encode` for how results leave, `subscribe` for live
 //! streams, `body` for what may come in, `problem` for errors, `compatible` for the surfaces of others.
 //!
 //! Nothing here holds state of the database or decides about access: that is [`ropewalk_wire`]'s. The listener (TLS,
@@ -15,10 +15,12 @@ mod auth;
 mod backups;
 mod body;
 mod changes;
+mod checkpoints;
 mod compatible;
 mod documents;
 mod encode;
 mod events;
+mod groups;
 mod json;
 mod layers;
 mod openapi;

@@ -14,7 +14,9 @@ use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::problem::ProblemBody;
-use crate::{App, backups, changes, compatible, documents, events, stores, subscribe, users};
+use crate::{
+    App, backups, changes, checkpoints, compatible, documents, events, groups, stores, subscribe, users,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -25,6 +27,7 @@ use crate::{App, backups, changes, compatible, documents, events, stores, subscr
     ),
     tags(
         (name = "events", description = "Append, read and follow the events of a store."),
+        (name = "consumers", description = "Consumer groups: leases, retries, parked events; checkpoints of consumers."),
         (name = "documents", description = "Documents in Extended JSON: by `_id`, by query, in transactions, and what happens to them."),
         (name = "stores", description = "The stores of the database."),
         (name = "backups", description = "Copies of the whole database, made while it is in use."),
@@ -39,6 +42,8 @@ struct Document;
 pub(crate) fn finite(dev: bool) -> OpenApiRouter<App> {
     OpenApiRouter::default()
         .merge(events::routes())
+        .merge(groups::routes())
+        .merge(checkpoints::routes())
         .merge(documents::routes())
         .merge(stores::routes())
         .merge(users::routes())

@@ -39,3 +39,27 @@ pub(crate) struct StoreAndSource {
     /// Name of the upstream source.
     pub(crate) source: String,
 }
+
+/// `{store}` and `{group}`.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct StoreAndGroup {
+    /// Name of the store: 1 to 255 bytes without control characters.
+    #[param(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+    pub(crate) store: String,
+    /// Name of the consumer group: 1 to 255 bytes without control characters.
+    #[param(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+    pub(crate) group: String,
+}
+
+/// `{store}` and `{consumer}`.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct StoreAndConsumer {
+    /// Name of the store: 1 to 255 bytes without control characters.
+    #[param(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+    pub(crate) store: String,
+    /// Name of the consumer: 1 to 255 bytes without control characters.
+    #[param(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+    pub(crate) consumer: String,
+}

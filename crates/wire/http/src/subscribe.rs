@@ -56,6 +56,7 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
         ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
         ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
         ("after" = Option<String>, Query, description = "Only events after this position; `head`: only new ones. Absent: from the first."),
+        ("checkpoint" = Option<String>, Query, description = "Instead of `after`: only events after the checkpoint of this consumer."),
         ("format" = Option<String>, Query, description = "`sse` or `ndjson`, instead of the header Accept."),
         ("last-event-id" = Option<u64>, Header, description = "Resumes after this position, whatever `after` says."),
     ),
@@ -75,7 +76,11 @@ async fn subscribe(
     let mut params = Params::parse(query.as_deref())?;
     let frames = frames(&mut params, &headers)?;
     let query = query_of(&mut params)?;
-    let after = match (resume(&headers)?, params.one("after")?.as_deref()) {
+    let (after, consumer) = (params.one("after")?, params.one("checkpoint")?);
+    if after.is_some() && consumer.is_some() {
+        return Err(Problem::invalid("the parameter checkpoint excludes after"));
+    }
+    let after = match (resume(&headers)?, after.as_deref()) {
         (Some(position), _) => Some(position),
         (None, Some("head")) => app.service.head(&caller, &store).await?,
         (None, Some(text)) => {
@@ -84,7 +89,12 @@ async fn subscribe(
             };
             Some(Position(text.parse().map_err(refuse)?))
         }
-        (None, None) => None,
+        (None, None) => match consumer {
+            Some(consumer) => {
+                app.service.checkpoints(&caller, &store)?.get(&consumer).map_err(WireError::from)?
+            }
+            None => None,
+        },
     };
     params.finish()?;
     let following = app.service.follow(&caller, &store, query, after)?;

@@ -11,6 +11,7 @@ mod client;
 mod compatible;
 mod document;
 mod documents;
+mod groups;
 mod manual;
 mod reads;
 mod stores;

@@ -1,0 +1,177 @@
+//! Checkpoints of consumers: how far each has come in a store, by name, kept in keyspace `sys.checkpoints`.
+//!
+//! ```text
+//! key     store, 0, name          names hold no control characters
+//! value   version 1 | number of the store varint | position varint | microseconds since 1970 UTC u64
+//! ```
+//! A checkpoint goes with the store whose positions it means: when the store is deleted, it reads as absent.
+
+use ropewalk_base::{DecodeError, Decoder, Position, put_u64, put_varint};
+use ropewalk_engine::{Durability, EngineError, Isolation, KeyspaceOptions};
+use ropewalk_events::{EventStore, EventsError};
+
+use crate::database::Database;
+use crate::error::Error;
+use crate::keyspace::Keyspace;
+use crate::names::check_name;
+use crate::transaction::Transaction;
+
+const KEYSPACE: &str = "sys.checkpoints";
+const VERSION: u8 = 1;
+/// How often a call that meets other commits is tried again.
+const ATTEMPTS: usize = 1_000;
+
+/// How far a consumer has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerCheckpoint {
+    /// The consumer's name.
+    pub name: String,
+    /// What it has dealt with: every event up to here.
+    pub position: Position,
+    /// When it said so, microseconds since 1970 UTC.
+    pub time_micros: i64,
+}
+
+/// The checkpoints of the consumers of one event store. Cheap to clone.
+///
+/// ```
+/// use ropewalk::{Database, Event, Position, Query};
+///
+/// # fn main() -> Result<(), ropewalk::Error> {
+/// let db = Database::in_memory()?;
+/// let shop = db.events("shop")?;
+/// shop.append(&[Event::new("Placed"), Event::new("Placed")], None)?;
+/// let checkpoints = db.consumer_checkpoints("shop")?;
+/// checkpoints.set("mail", Position(1))?;
+/// let mut rest = shop.subscribe(&Query::all(), checkpoints.get("mail")?)?;
+/// # let _ = rest.next(core::time::Duration::ZERO)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ConsumerCheckpoints {
+    db: Database,
+    store: EventStore,
+    keyspace: Keyspace,
+}
+
+impl Database {
+    /// The checkpoints of the consumers of the event store `store`.
+    ///
+    /// # Errors
+    /// A name that no store may have; the manifest cannot be written.
+    pub fn consumer_checkpoints(&self, store: &str) -> Result<ConsumerCheckpoints, Error> {
+        let keyspace = self.keyspace(KEYSPACE, KeyspaceOptions::default())?;
+        Ok(ConsumerCheckpoints { store: self.events(store)?, db: self.clone(), keyspace })
+    }
+}
+
+impl ConsumerCheckpoints {
+    /// Keeps that the consumer `name` has dealt with every event up to `position`, be that behind or before what it said
+    /// last. Durable when it returns.
+    ///
+    /// # Errors
+    /// A name that is empty, over 255 bytes or holds control characters; a store that is not there, or a position beyond its
+    /// last.
+    pub fn set(&self, name: &str, position: Position) -> Result<(), Error> {
+        self.db.transact_with(Isolation::Serializable, Durability::Sync, ATTEMPTS, |tx| {
+            self.set_in(tx, name, position)
+        })
+    }
+
+    /// The same in the transaction in which it deals with them: exactly once, then.
+    ///
+    /// # Errors
+    /// As [`ConsumerCheckpoints::set`].
+    pub fn set_in(&self, tx: &mut Transaction, name: &str, position: Position) -> Result<(), Error> {
+        check_name("consumer", name)?;
+        let snapshot = tx.snapshot();
+        let unknown = || EventsError::UnknownStore { name: self.store.name().to_owned() };
+        let store = self.store.id_at(snapshot.engine()).ok_or_else(unknown)?;
+        let head = self.store.head_at(snapshot.engine())?.unwrap_or(Position::ZERO);
+        if position > head {
+            return Err(Error::Invalid(format!("position {position} lies beyond the last event, {head}")));
+        }
+        let mut value = vec![VERSION];
+        put_varint(&mut value, u64::from(store));
+        put_varint(&mut value, position.0);
+        put_u64(&mut value, self.db.engine().env().clock.wall_micros().cast_unsigned());
+        tx.put(self.keyspace, &self.key(name), &value);
+        Ok(())
+    }
+
+    /// What the consumer `name` has dealt with; `None` when it never said.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn get(&self, name: &str) -> Result<Option<Position>, Error> {
+        let snapshot = self.db.snapshot();
+        let Some(stored) = snapshot.get(self.keyspace, &self.key(name))? else { return Ok(None) };
+        let (store, found) = self.decoded(name, &stored)?;
+        Ok((self.store.id_at(snapshot.engine()) == Some(store)).then_some(found.position))
+    }
+
+    /// All of them, by name.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn all(&self) -> Result<Vec<ConsumerCheckpoint>, Error> {
+        let snapshot = self.db.snapshot();
+        let store = self.store.id_at(snapshot.engine());
+        let before = self.key("");
+        let mut cursor = snapshot.cursor(self.keyspace);
+        let mut all = Vec::new();
+        cursor.seek(&before)?;
+        while cursor.valid() {
+            let Some(name) = cursor.key().strip_prefix(before.as_slice()) else { break };
+            let name = String::from_utf8_lossy(name).into_owned();
+            let (of, checkpoint) = self.decoded(&name, cursor.value())?;
+            if store == Some(of) {
+                all.push(checkpoint);
+            }
+            cursor.next()?;
+        }
+        Ok(all)
+    }
+
+    /// Forgets the consumer `name`. False when there is nothing to forget.
+    ///
+    /// # Errors
+    /// The database's own.
+    pub fn remove(&self, name: &str) -> Result<bool, Error> {
+        let key = self.key(name);
+        self.db.transact_with(Isolation::Serializable, Durability::Sync, ATTEMPTS, |tx| {
+            let there = tx.get(self.keyspace, &key)?.is_some();
+            if there {
+                tx.delete(self.keyspace, &key);
+            }
+            Ok(there)
+        })
+    }
+
+    fn key(&self, name: &str) -> Vec<u8> {
+        [self.store.name().as_bytes(), b"\0", name.as_bytes()].concat()
+    }
+
+    fn decoded(&self, name: &str, value: &[u8]) -> Result<(u32, ConsumerCheckpoint), Error> {
+        decode(name, value).map_err(|error| {
+            let what = format!("consumer {name:?} of event store {:?}: {error}", self.store.name()).into();
+            EngineError::Damaged { model: "checkpoints", what }.into()
+        })
+    }
+}
+
+fn decode(name: &str, value: &[u8]) -> Result<(u32, ConsumerCheckpoint), DecodeError> {
+    let mut decoder = Decoder::new(value);
+    if decoder.u8("version")? != VERSION {
+        return Err(DecodeError { what: "version 1 of a checkpoint", offset: 0 });
+    }
+    let store = decoder.varint("number of a store")?;
+    let store = store.try_into().map_err(|_| DecodeError { what: "number of a store", offset: 1 })?;
+    let position = Position(decoder.varint("position")?);
+    let time_micros = decoder.u64("time")?.cast_signed();
+    if !decoder.is_empty() {
+        return Err(DecodeError { what: "the end of a checkpoint", offset: decoder.offset() });
+    }
+    Ok((store, ConsumerCheckpoint { name: name.to_owned(), position, time_micros }))
+}

@@ -1,0 +1,241 @@
+//! Handing out: first what is due again, then what is new.
+
+use core::ops::ControlFlow;
+use core::time::Duration;
+
+use ropewalk_base::Position;
+use ropewalk_events::{ReadOptions, SequencedEvent};
+
+use super::ConsumerGroup;
+use super::record::{GroupRecord, PARKED, PENDING, ParkedRecord, Pending, key, position_of};
+use crate::database::Snapshot;
+use crate::error::Error;
+use crate::transaction::Transaction;
+
+/// Most bytes of new events in one batch.
+const BATCH_BYTES: usize = 4 << 20;
+/// A cursor that only events of others went past is kept after so many of them.
+const IDLE_POSITIONS: u64 = 10_000;
+/// What is noted of an event whose consumers were never heard of again.
+const RAN_OUT: &str = "the lease ran out";
+
+/// A batch that a consumer holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// By which it is settled; zero when there was nothing to take.
+    pub id: u64,
+    /// Until when, microseconds since 1970 UTC. Later it may be somebody else's.
+    pub until_micros: i64,
+    /// The events.
+    pub events: Vec<Taken>,
+    /// Without events: when something that is out is due again, if nobody settles it before.
+    pub due_micros: Option<i64>,
+}
+
+/// An event that was handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// The event.
+    pub event: SequencedEvent,
+    /// Which try this is, from 1.
+    pub tries: u32,
+}
+
+impl Lease {
+    fn none(due_micros: Option<i64>) -> Self {
+        Self { id: 0, until_micros: 0, events: Vec::new(), due_micros }
+    }
+}
+
+/// What the next call would find.
+enum Next {
+    Something,
+    /// Nothing before then, unless events come.
+    Nothing(Option<i64>),
+}
+
+impl ConsumerGroup {
+    /// Takes up to `max` events for as long as the settings say. No events: there are none, or too many are out.
+    ///
+    /// # Errors
+    /// [`super::GroupError::Unknown`], [`super::GroupError::StoreReplaced`]; the database's own.
+    pub fn take(&self, max: usize) -> Result<Lease, Error> {
+        self.take_for(max, None)
+    }
+
+    /// As [`ConsumerGroup::take`], for another time than the settings say, up to a year.
+    ///
+    /// # Errors
+    /// As [`ConsumerGroup::take`].
+    pub fn take_for(&self, max: usize, lease: Option<Duration>) -> Result<Lease, Error> {
+        let _turn = self.turn();
+        // Who only looks whether there is something writes nothing, and waits for no disk.
+        if let Next::Nothing(due_micros) = self.next(&self.groups.db.snapshot())? {
+            return Ok(Lease::none(due_micros));
+        }
+        self.attempt(|tx| self.hand_out(tx, max, lease))
+    }
+
+    /// As [`ConsumerGroup::take_for`], and waits up to `timeout` for something to take. Takes no thread of others and no
+    /// polling: it wakes when something is committed or becomes due.
+    ///
+    /// # Errors
+    /// As [`ConsumerGroup::take`]; the engine stopped.
+    pub fn take_waiting(
+        &self,
+        max: usize,
+        lease: Option<Duration>,
+        timeout: Duration,
+    ) -> Result<Lease, Error> {
+        let engine = self.groups.db.engine();
+        let clock = engine.env().clock.clone();
+        let deadline = clock.monotonic_nanos().saturating_add(timeout.as_nanos() as u64);
+        loop {
+            let seen = self.groups.db.seq();
+            let taken = self.take_for(max, lease)?;
+            let left = Duration::from_nanos(deadline.saturating_sub(clock.monotonic_nanos()));
+            if !taken.events.is_empty() || max == 0 || left.is_zero() {
+                return Ok(taken);
+            }
+            let due = taken.due_micros.map(|due| due.saturating_sub(self.now()).max(1_000).cast_unsigned());
+            let wait = due.map_or(left, |due| left.min(Duration::from_micros(due)));
+            engine.wait_visible(seen.next(), wait);
+            if let Some(error) = engine.stopped() {
+                return Err(error.into());
+            }
+        }
+    }
+
+    fn next(&self, snapshot: &Snapshot) -> Result<Next, Error> {
+        let record = self.look(snapshot)?;
+        let store = self.groups.store.id_at(snapshot.engine());
+        if !record.is_of(store) {
+            return Err(self.replaced());
+        }
+        let now = self.now();
+        let (mut pending, mut due, mut latest) = (0, None::<i64>, None::<i64>);
+        self.visit(snapshot, PENDING, |_, value| {
+            let one = self.decoded(Pending::decode(value))?;
+            pending += 1;
+            due = Some(due.map_or(one.due_micros, |due| due.min(one.due_micros)));
+            latest = latest.max(Some(one.due_micros));
+            Ok(true)
+        })?;
+        if record.settings.in_order && latest.is_some_and(|latest| latest > now) {
+            return Ok(Next::Nothing(latest));
+        }
+        if due.is_some_and(|due| due <= now) {
+            return Ok(Next::Something);
+        }
+        if pending >= record.settings.pending_max {
+            return Ok(Next::Nothing(due));
+        }
+        let options = ReadOptions::default().after(Position(record.cursor)).limit(1);
+        let mut reader = snapshot.events(&self.groups.store, &record.settings.query, options)?;
+        let head = reader.head().map_or(0, |head| head.0);
+        if reader.visit(1, |_| ())? > 0 || head.saturating_sub(record.cursor) >= IDLE_POSITIONS {
+            return Ok(Next::Something);
+        }
+        Ok(Next::Nothing(due))
+    }
+
+    fn hand_out(&self, tx: &mut Transaction, max: usize, lease: Option<Duration>) -> Result<Lease, Error> {
+        let mut record = self.get(tx)?;
+        let snapshot = tx.snapshot();
+        let store = self.groups.store.id_at(snapshot.engine());
+        if !record.is_of(store) {
+            return Err(self.replaced());
+        }
+        record.store = store.unwrap_or(record.store);
+        let now = self.now();
+        let lease = lease.unwrap_or(record.settings.lease).min(super::TIME_MAX);
+        let until_micros = now.saturating_add_unsigned(lease.as_micros() as u64);
+        let mut batch = Lease { id: record.next_lease, until_micros, events: Vec::new(), due_micros: None };
+        let pending = self.pending(tx)?;
+        if record.settings.in_order && pending.iter().any(|(_, one)| one.due_micros > now) {
+            return Ok(Lease::none(None));
+        }
+        let mut out = pending.len();
+        for (position, one) in pending.into_iter().filter(|(_, one)| one.due_micros <= now) {
+            if batch.events.len() >= max {
+                break;
+            }
+            if one.tries >= record.settings.tries_max {
+                let reason = if one.reason.is_empty() { RAN_OUT.to_owned() } else { one.reason.clone() };
+                self.to_parked(tx, position, one.tries, reason);
+                out -= 1;
+                continue;
+            }
+            // What was handed out is an event of this store.
+            let Some(event) = self.event(&snapshot, position)? else { continue };
+            self.lease(tx, &mut batch, event, one.tries, one.reason);
+        }
+        let room = (record.settings.pending_max as usize).saturating_sub(out);
+        let room = room.min(max.saturating_sub(batch.events.len()));
+        if room > 0 {
+            for event in self.fresh(&snapshot, &mut record, room)? {
+                self.lease(tx, &mut batch, event, 0, String::new());
+            }
+        }
+        if batch.events.is_empty() {
+            batch = Lease::none(None);
+        } else {
+            record.next_lease += 1;
+        }
+        self.put(tx, &record);
+        Ok(batch)
+    }
+
+    /// New events, which the cursor goes past.
+    fn fresh(
+        &self,
+        snapshot: &Snapshot,
+        record: &mut GroupRecord,
+        most: usize,
+    ) -> Result<Vec<SequencedEvent>, Error> {
+        let options = ReadOptions::default().after(Position(record.cursor));
+        let mut reader = snapshot.events(&self.groups.store, &record.settings.query, options)?;
+        let head = reader.head().map_or(0, |head| head.0);
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        reader.visit_while(most, |event| {
+            bytes += event.stored_bytes();
+            events.push(event.to_owned());
+            if bytes < BATCH_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        let last = events.last().map_or(0, |event| event.position.0);
+        let reached = if reader.ended() { head } else { last };
+        record.cursor = record.cursor.max(reached);
+        Ok(events)
+    }
+
+    fn lease(
+        &self,
+        tx: &mut Transaction,
+        batch: &mut Lease,
+        event: SequencedEvent,
+        tries: u32,
+        reason: String,
+    ) {
+        let tries = tries.saturating_add(1);
+        let one = Pending { tries, lease: batch.id, due_micros: batch.until_micros, reason };
+        tx.put(self.groups.keyspace, &self.key(PENDING, event.position), &one.encode());
+        batch.events.push(Taken { event, tries });
+    }
+
+    /// Everything that is out, by position.
+    pub(super) fn pending(&self, tx: &mut Transaction) -> Result<Vec<(Position, Pending)>, Error> {
+        let (start, end) = (key(&self.prefix, PENDING, None), key(&self.prefix, PENDING + 1, None));
+        let rows = tx.range(self.groups.keyspace, &start, Some(&end), usize::MAX)?;
+        let decode = |(key, value): (Vec<u8>, Vec<u8>)| {
+            let position = position_of(&key).unwrap_or(Position::ZERO);
+            Ok((position, self.decoded(Pending::decode(&value))?))
+        };
+        rows.into_iter().map(decode).collect()
+    }
+
+    pub(super) fn to_parked(&self, tx: &mut Transaction, position: Position, tries: u32, reason: String) {
+        let parked = ParkedRecord { tries, time_micros: self.now(), reason };
+        tx.delete(self.groups.keyspace, &self.key(PENDING, position));
+        tx.put(self.groups.keyspace, &self.key(PARKED, position), &parked.encode());
+    }
+}

@@ -1,0 +1,101 @@
+//! Consumer groups and checkpoints of consumers, for protocols: the caller's right, room in memory, waiting without a thread.
+
+use core::time::Duration;
+use std::time::Instant;
+
+use ropewalk::groups::{ConsumerGroup, ConsumerGroups, Lease};
+use ropewalk::{ConsumerCheckpoints, Error};
+
+use crate::access::{Caller, Right};
+use crate::error::WireError;
+use crate::service::Service;
+use crate::turn::blocking;
+
+/// Most events that one call takes.
+pub const TAKE_MAX: usize = 1_000;
+/// Longest that a call waits for something to take.
+pub const TAKE_WAIT_MAX: Duration = Duration::from_secs(20);
+/// Shortest pause before a look at what is due.
+const DUE_PAUSE_MIN: Duration = Duration::from_millis(1);
+
+impl Service {
+    /// The consumer groups of `store`, for a caller with `right` on it.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`] for an unknown store; [`crate::Code::PermissionDenied`].
+    pub fn groups(&self, caller: &Caller, right: Right, store: &str) -> Result<ConsumerGroups, WireError> {
+        self.existing(caller, right, store)?;
+        Ok(self.database().consumer_groups(store)?)
+    }
+
+    /// A consumer group of `store`, for a caller who may read it.
+    ///
+    /// # Errors
+    /// As [`Service::groups`]; [`crate::Code::NotFound`] for an unknown group.
+    pub fn group(&self, caller: &Caller, store: &str, group: &str) -> Result<ConsumerGroup, WireError> {
+        Ok(self.groups(caller, Right::Read, store)?.group(group)?)
+    }
+
+    /// The checkpoints of the consumers of `store`, for a caller who may read it.
+    ///
+    /// # Errors
+    /// As [`Service::groups`].
+    pub fn checkpoints(&self, caller: &Caller, store: &str) -> Result<ConsumerCheckpoints, WireError> {
+        self.existing(caller, Right::Read, store)?;
+        Ok(self.database().consumer_checkpoints(store)?)
+    }
+
+    /// Runs `work`, which writes a little and waits for the disk.
+    ///
+    /// # Errors
+    /// [`crate::Code::ResourceExhausted`] while the memory budget is spent; what `work` answers.
+    pub async fn write<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, WireError> {
+        self.room().await?;
+        Ok(blocking(work)?)
+    }
+
+    /// Takes up to `max` events of a group, waiting up to `wait` for the first. Whoever waits holds no thread.
+    ///
+    /// # Errors
+    /// [`crate::Code::InvalidArgument`] for more than [`TAKE_MAX`] events or [`TAKE_WAIT_MAX`]; [`crate::Code::ResourceExhausted`] when too
+    /// many wait; [`crate::Code::Stopping`]; as [`Service::write`].
+    pub async fn take(
+        &self,
+        group: &ConsumerGroup,
+        max: usize,
+        lease: Option<Duration>,
+        wait: Duration,
+    ) -> Result<Lease, WireError> {
+        if max == 0 || max > TAKE_MAX {
+            return Err(WireError::invalid(format!("{max} events cannot be taken; 1 to {TAKE_MAX} can")));
+        }
+        if wait > TAKE_WAIT_MAX {
+            let most = TAKE_WAIT_MAX.as_millis();
+            return Err(WireError::invalid(format!("a call waits at most {most} ms")));
+        }
+        let until = Instant::now() + wait;
+        let mut waiting = None;
+        loop {
+            let seen = self.database().seq();
+            let taken = self.write(|| group.take_for(max, lease)).await?;
+            let now = Instant::now();
+            if !taken.events.is_empty() || now >= until {
+                return Ok(taken);
+            }
+            if waiting.is_none() {
+                waiting = Some(self.admit_stream()?);
+            }
+            let mut pause = until - now;
+            if let Some(due_micros) = taken.due_micros {
+                let wall = self.database().engine().env().clock.wall_micros();
+                let due = Duration::from_micros(due_micros.saturating_sub(wall).max(0).cast_unsigned());
+                pause = pause.min(due.max(DUE_PAUSE_MIN));
+            }
+            tokio::select! {
+                visible = self.database().visible_beyond(seen) => { visible?; }
+                () = tokio::time::sleep(pause) => {}
+                () = self.stop().wait() => return Err(WireError::stopping()),
+            }
+        }
+    }
+}

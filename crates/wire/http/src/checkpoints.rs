@@ -1,0 +1,132 @@
+//! Checkpoints of consumers: how far each says it has come.
+
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use ropewalk::{ConsumerCheckpoint, Position};
+use ropewalk_wire::{Caller, WireError};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::App;
+use crate::body::{JsonText, NoBody, from_json};
+use crate::encode::time;
+use crate::path::{Named, StoreAndConsumer, StoreName};
+use crate::problem::Problem;
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(list_checkpoints)).routes(routes!(
+        get_checkpoint,
+        put_checkpoint,
+        delete_checkpoint
+    ))
+}
+
+/// How far a consumer has come.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Checkpoint)]
+struct CheckpointOut {
+    #[schema(example = "mailer")]
+    consumer: String,
+    /// Every event up to here is dealt with; null for a consumer that never said so.
+    #[schema(example = 42)]
+    position: Option<u64>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = ListedCheckpoint)]
+struct ListedOut {
+    consumer: String,
+    position: u64,
+    /// When the consumer said so, RFC 3339, UTC.
+    #[schema(format = DateTime)]
+    set_at: String,
+}
+
+impl From<ConsumerCheckpoint> for ListedOut {
+    fn from(one: ConsumerCheckpoint) -> Self {
+        Self { consumer: one.name, position: one.position.0, set_at: time(one.time_micros) }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Checkpoints)]
+struct CheckpointsOut {
+    checkpoints: Vec<ListedOut>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = SetCheckpoint)]
+struct CheckpointIn {
+    /// Every event up to here is dealt with. At most the last position of the store.
+    position: u64,
+}
+
+/// The checkpoints of a store's consumers, by name.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/checkpoints", operation_id = "list_checkpoints", tag = "consumers",
+    params(StoreName),
+    responses((status = 200, description = "All of them.", body = CheckpointsOut)),
+)]
+async fn list_checkpoints(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+) -> Result<Json<CheckpointsOut>, Problem> {
+    let all = app.service.checkpoints(&caller, &store)?.all().map_err(WireError::from)?;
+    Ok(Json(CheckpointsOut { checkpoints: all.into_iter().map(ListedOut::from).collect() }))
+}
+
+/// How far a consumer has come.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "get_checkpoint", tag = "consumers",
+    params(StoreAndConsumer),
+    responses((status = 200, description = "What it said last.", body = CheckpointOut)),
+)]
+async fn get_checkpoint(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndConsumer { store, consumer }): Named<StoreAndConsumer>,
+) -> Result<Json<CheckpointOut>, Problem> {
+    let position = app.service.checkpoints(&caller, &store)?.get(&consumer).map_err(WireError::from)?;
+    Ok(Json(CheckpointOut { consumer, position: position.map(|position| position.0) }))
+}
+
+/// Keeps how far a consumer has come. Answered when it is durable.
+#[utoipa::path(
+    put, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "set_checkpoint", tag = "consumers",
+    params(StoreAndConsumer),
+    request_body = CheckpointIn,
+    responses((status = 200, description = "Kept.", body = CheckpointOut)),
+)]
+async fn put_checkpoint(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndConsumer { store, consumer }): Named<StoreAndConsumer>,
+    body: JsonText,
+) -> Result<Json<CheckpointOut>, Problem> {
+    let checkpoints = app.service.checkpoints(&caller, &store)?;
+    let CheckpointIn { position } = body.parse(|text| from_json(text)).await?;
+    app.service.write(|| checkpoints.set(&consumer, Position(position))).await?;
+    Ok(Json(CheckpointOut { consumer, position: Some(position) }))
+}
+
+/// Forgets how far a consumer has come.
+#[utoipa::path(
+    delete, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "delete_checkpoint", tag = "consumers",
+    params(StoreAndConsumer),
+    responses((status = 204, description = "Forgotten, or never said.")),
+)]
+async fn delete_checkpoint(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndConsumer { store, consumer }): Named<StoreAndConsumer>,
+    NoBody: NoBody,
+) -> Result<StatusCode, Problem> {
+    let checkpoints = app.service.checkpoints(&caller, &store)?;
+    app.service.write(|| checkpoints.remove(&consumer)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
