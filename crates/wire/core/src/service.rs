@@ -152,7 +152,12 @@ impl Service {
         caller.check(right, store)
     }
 
-    pub(crate) fn existing(&self, caller: &Caller, right: Right, store: &str) -> Result<EventStore, WireError> {
+    pub(crate) fn existing(
+        &self,
+        caller: &Caller,
+        right: Right,
+        store: &str,
+    ) -> Result<EventStore, WireError> {
         self.begin(caller, right, Some(store))?;
         Ok(self.0.db.existing_events(store)?)
     }
