@@ -23,6 +23,7 @@ use ropewalk_wire::Caller;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant as TimerInstant;
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::TcpConnectInfo;
 use tower::ServiceExt as _;
@@ -31,6 +32,7 @@ use tracing::Instrument as _;
 use crate::listen::{Accepted, Listener};
 use crate::patient::Patient;
 use crate::settings::Limits;
+use crate::turns::{self, Answer, Patience, Turns};
 
 /// Requests at a time on one HTTP/2 connection; UmaDB's figure, so that its clients see no difference.
 const STREAMS: u32 = 1024;
@@ -138,7 +140,7 @@ impl Port {
                 protocol: self.protocol,
                 router: self.router.clone(),
                 watcher: self.room.graceful.watcher(),
-                opening_time: limits.header_time.0,
+                patience: Patience { head_time: limits.header_time.0, idle_time: limits.idle_time.0 },
                 stall_time: limits.stall_time.0,
                 _place: place,
             };
@@ -150,9 +152,9 @@ impl Port {
         let limits = &self.room.limits;
         let header_bytes = usize::try_from(limits.header_bytes.0).unwrap_or(usize::MAX);
         let mut builder = http1::Builder::new();
+        // The library's clock would be one for heads and for silence between them, made anew for each request.
         builder
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.header_time.0)
+            .header_read_timeout(None::<Duration>)
             .max_headers(HEADERS)
             .max_buf_size(header_bytes.max(8 << 10));
         builder
@@ -217,7 +219,7 @@ struct Connection {
     protocol: Protocol,
     router: Router,
     watcher: Watcher,
-    opening_time: Duration,
+    patience: Patience,
     stall_time: Duration,
     _place: OwnedSemaphorePermit,
 }
@@ -232,47 +234,64 @@ enum Peer {
 
 impl Connection {
     async fn serve(self, accepted: Accepted, tls: Option<TlsAcceptor>) {
+        let opened = TimerInstant::now();
         match (accepted, tls) {
             (Accepted::Tcp(stream, peer), None) => {
                 let version = match self.protocol {
-                    Protocol::Http => version_of(&stream, self.opening_time).await,
+                    Protocol::Http => version_of(&stream, self.patience.head_time).await,
                     Protocol::Grpc => Version::Http2,
                 };
-                self.speak(stream, version, Peer::Remote(peer)).await;
+                self.speak(stream, version, Peer::Remote(peer), opened).await;
             }
             // A handshake needs much room, which a connection without TLS need not keep.
             (Accepted::Tcp(stream, peer), Some(tls)) => Box::pin(self.serve_tls(stream, tls, peer)).await,
-            (Accepted::Local(stream), _) => self.speak(stream, Version::Http1, Peer::Owner).await,
+            (Accepted::Local(stream), _) => self.speak(stream, Version::Http1, Peer::Owner, opened).await,
         }
     }
 
     async fn serve_tls(self, stream: TcpStream, tls: TlsAcceptor, peer: SocketAddr) {
-        match tokio::time::timeout(self.opening_time, tls.accept(stream)).await {
+        match tokio::time::timeout(self.patience.head_time, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 let http2 = agreed || self.protocol == Protocol::Grpc;
                 let version = if http2 { Version::Http2 } else { Version::Http1 };
-                self.speak(stream, version, Peer::Remote(peer)).await;
+                self.speak(stream, version, Peer::Remote(peer), TimerInstant::now()).await;
             }
             Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
             Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
         }
     }
 
-    async fn speak<S>(self, stream: S, version: Version, peer: Peer)
+    async fn speak<S>(self, stream: S, version: Version, peer: Peer, opened: TimerInstant)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { http1, http2, router, watcher, opening_time, stall_time, _place, .. } = self;
-        let stream = TokioIo::new(Patient::new(stream, opening_time, stall_time));
-        let service = service_fn(move |request| answer(router.clone(), request, peer));
+        let Self { http1, http2, router, watcher, patience, stall_time, _place, .. } = self;
         // Ten thousand idle connections are ten thousand of these: each is as large as its own kind and no larger.
         let ended = match version {
-            Version::Http1 => Box::pin(watcher.watch(http1.serve_connection(stream, service))).await,
-            Version::Http2 => Box::pin(watcher.watch(http2.serve_connection(stream, service))).await,
+            Version::Http1 => {
+                let turns = Arc::new(Turns::default());
+                let stream = TokioIo::new(Patient::opened(stream, stall_time, turns.clone()));
+                let of_service = turns.clone();
+                let service = service_fn(move |request| {
+                    let answering = of_service.answer();
+                    let response = answer(router.clone(), request, peer);
+                    let turn = |body| Answer { body, _answering: answering };
+                    async move { response.await.map(|response| response.map(turn)) }
+                });
+                let connection = watcher.watch(http1.serve_connection(stream, service));
+                Box::pin(turns::bounded(connection, &turns, patience, opened)).await
+            }
+            Version::Http2 => {
+                let stream = TokioIo::new(Patient::new(stream, patience.head_time, stall_time));
+                let service = service_fn(move |request| answer(router.clone(), request, peer));
+                Some(Box::pin(watcher.watch(http2.serve_connection(stream, service))).await)
+            }
         };
-        if let Err(error) = ended {
-            tracing::debug!(?peer, %error, "connection ended");
+        match ended {
+            Some(Ok(())) => {}
+            Some(Err(error)) => tracing::debug!(?peer, %error, "connection ended"),
+            None => tracing::debug!(?peer, "the client took too long; connection ended"),
         }
     }
 }

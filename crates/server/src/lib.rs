@@ -19,6 +19,7 @@ mod server;
 mod settings;
 mod spans;
 mod tls;
+mod turns;
 mod units;
 
 pub use listen::{SOCKET_NAME, connect_local};

@@ -1,17 +1,20 @@
 //! A stream that waits for its peer, but not for ever.
 //!
-//! Three waits are bounded: until a new connection has said what it wants (its first bytes), while we write and the peer
-//! takes nothing, and, through hyper, between and inside the headers of requests. A peer that is gone without a word is
-//! found by TCP keep-alive and, over HTTP/2, by pings.
+//! Two waits are bounded here: until a new connection has said what it wants (its first bytes), and while we write and the
+//! peer takes nothing. Those of HTTP/1, for the headers of requests and between requests, are in `turns`, which hears from here
+//! what comes and goes. A peer that is gone without a word is found by TCP keep-alive and, over HTTP/2, by pings.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
+
+use crate::turns::Turns;
 
 /// Bytes that tell the protocols of one port apart: the preface of HTTP/2.
 const OPENING_BYTES: usize = 24;
@@ -24,13 +27,20 @@ pub(crate) struct Patient<S> {
     /// While a write waits: the end of our patience.
     stalled: Option<Pin<Box<Sleep>>>,
     stall_time: Duration,
+    /// Who hears that bytes come and go.
+    turns: Option<Arc<Turns>>,
 }
 
 impl<S> Patient<S> {
     /// Waits `opening_time` for the first bytes and `stall_time` for every write.
     pub(crate) fn new(stream: S, opening_time: Duration, stall_time: Duration) -> Self {
         let opening = Some((Box::pin(sleep(opening_time)), 0));
-        Self { stream, opening, stalled: None, stall_time }
+        Self { stream, opening, stalled: None, stall_time, turns: None }
+    }
+
+    /// Waits `stall_time` for every write; how long for what is read is the affair of `turns`.
+    pub(crate) fn opened(stream: S, stall_time: Duration, turns: Arc<Turns>) -> Self {
+        Self { stream, opening: None, stalled: None, stall_time, turns: Some(turns) }
     }
 
     /// Turns a wait that has lasted too long into an error.
@@ -38,6 +48,9 @@ impl<S> Patient<S> {
         if written.is_ready() {
             self.stalled = None;
             self.opening = None;
+            if let Some(turns) = &self.turns {
+                turns.taken();
+            }
             return written;
         }
         let stall_time = self.stall_time;
@@ -63,6 +76,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     ) -> Poll<io::Result<()>> {
         let before = out.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, out);
+        if let Some(turns) = self.turns.as_deref().filter(|_| out.filled().len() > before) {
+            turns.heard();
+        }
         let Some((patience, bytes)) = &mut self.opening else { return read };
         *bytes += out.filled().len() - before;
         if *bytes >= OPENING_BYTES {

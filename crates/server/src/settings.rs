@@ -225,8 +225,10 @@ pub struct Limits {
     pub connections: u32,
     /// Bytes of the headers of one request
     pub header_bytes: ByteSize,
-    /// Time for a TLS handshake, for the headers of a request, and between two requests of a connection
+    /// Time for a TLS handshake, for a client's first words, and for the headers of a request from their first byte
     pub header_time: Period,
+    /// Time in which an HTTP/1 client may say nothing between two requests
+    pub idle_time: Period,
     /// Time in which a client may take nothing of the answer it asked for
     pub stall_time: Period,
     /// Bytes of one request's body
@@ -241,6 +243,7 @@ impl Default for Limits {
             connections: 16_384,
             header_bytes: ByteSize(64 << 10),
             header_time: Period::seconds(30),
+            idle_time: Period::seconds(300),
             stall_time: Period::seconds(60),
             request_bytes: ByteSize(16 << 20),
             request_time: Period::seconds(60),

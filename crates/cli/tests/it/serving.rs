@@ -248,6 +248,23 @@ fn silence_and_half_requests_do_not_keep_a_place() {
     assert_eq!(server.stop(), 0);
 }
 
+#[test]
+fn a_kept_connection_may_be_silent_for_its_own_time() {
+    use std::io::Read as _;
+    let place = Place::new();
+    let server = Server::start(&place, &["--limits-header-time", "300ms"]);
+    let mut kept = TcpStream::connect(server.address("http")).unwrap();
+    append(&mut kept).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(900));
+    append(&mut kept).unwrap();
+    assert_eq!(server.stop(), 0);
+    let server = Server::start(&place, &["--limits-idle-time", "300ms"]);
+    let mut kept = TcpStream::connect(server.address("http")).unwrap();
+    append(&mut kept).unwrap();
+    assert_eq!(kept.read_to_end(&mut Vec::new()).unwrap(), 0);
+    assert_eq!(server.stop(), 0);
+}
+
 /// True when the server answers.
 fn get_again(mut stream: &TcpStream) -> bool {
     use std::io::{Read as _, Write as _};
