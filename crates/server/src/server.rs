@@ -4,7 +4,8 @@
 //! settings ─▶ database ─▶ certificates ─▶ may this be reached? ─▶ ports ─▶ ready ─▶ … ─▶ stop
 //! stop: no new connection ─▶ streams end, requests finish (bounded time) ─▶ sync and close
 //! ```
-//! SIGTERM and SIGINT stop; a second one stops at once, without waiting for requests. SIGHUP reads the certificates again.
+//! SIGTERM and SIGINT stop; a second one stops at once, without waiting for requests. SIGHUP reads the certificates and
+//! `prometheus.config` again.
 //! What was acknowledged as durable is durable whichever way the process ends.
 
 use std::io;
@@ -211,6 +212,8 @@ struct Running {
     accepting: tokio::task::JoinSet<()>,
     addresses: Vec<Address>,
     certificates: Option<Certificates>,
+    /// With a configuration that may be read again.
+    prometheus: Option<Prometheus>,
     drain_time: Duration,
     signals: Signals,
 }
@@ -278,6 +281,7 @@ impl Running {
             accepting: tokio::task::JoinSet::new(),
             addresses: Vec::new(),
             certificates,
+            prometheus: None,
             drain_time: settings.stop.drain_time.0,
             signals,
         };
@@ -308,6 +312,7 @@ impl Running {
             let instance = reached.map_or_else(String::new, |reached| reached.address.clone());
             tokio::spawn(prometheus.clone().scrape_self(interval, instance));
         }
+        running.prometheus = settings.prometheus.config.is_some().then(|| prometheus.clone());
         tokio::spawn(prometheus.run());
         Ok(running)
     }
@@ -407,6 +412,13 @@ impl Running {
         Ok(())
     }
 
+    /// Begins to read the configuration again; how it ends is in the log.
+    fn reload_prometheus(&self) {
+        if let Some(prometheus) = self.prometheus.clone() {
+            tokio::spawn(async move { prometheus.reload().await });
+        }
+    }
+
     /// Does what is to be done while serving; answers the signal that ends it.
     async fn serve_on(&mut self, manager: &ServiceManager) -> &'static str {
         let mut look = tokio::time::interval(CERTIFICATE_LOOK);
@@ -417,7 +429,10 @@ impl Running {
             let reload = tokio::select! {
                 asked = self.signals.next() => match asked {
                     Asked::Stop(signal) => return signal,
-                    Asked::Reload => true,
+                    Asked::Reload => {
+                        self.reload_prometheus();
+                        true
+                    }
                 },
                 _ = look.tick() => self.certificates.as_ref().map(Certificates::state) != known,
                 _ = beat.tick() => {

@@ -11,6 +11,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -341,6 +342,35 @@ class RealPrometheus(unittest.TestCase):
         self.assertEqual(len(outputs[0]), 8)  # of two jobs
         outputs = [self.promtool("query", "labels", url, "job") for url in (self.url, self.theirs)]
         self.assertEqual(*outputs)
+
+    def test_promtool_takes_the_rules_that_we_take(self):
+        """Files that are read again while the server runs, good ones and others."""
+        rule = "groups: [{name: g, interval: 1s, rules: [%s]}]"
+        files = [
+            (True, rule % "{record: 'job:up:sum', expr: 'sum by (job) (up)', labels: {by: rule}}"),
+            (True, rule % "{alert: Down, expr: up == 0, for: 5m, keep_firing_for: 1m, annotations: {text: '{{ $labels.job }}'}}"),
+            (True, "groups: []"),
+            (True, "groups: [{name: g, limit: 3, rules: []}]"),
+            (False, rule % "{record: a, expr: 'up{'}"),
+            (False, rule % "{record: a, alert: b, expr: up}"),
+            (False, rule % "{record: a, expr: up, for: 1m}"),
+            (False, rule % "{alert: a, expr: up, hold: 1m}"),
+            (False, "groups: [{name: g}, {name: g}]"),
+            (False, "groups: [{name: ''}]"),
+        ]
+        with tempfile.TemporaryDirectory() as place:
+            rules, config = Path(place) / "rules.yml", Path(place) / "prometheus.yml"
+            rules.write_text("groups: []")
+            config.write_text("rule_files: [rules.yml]")
+            ours = Server(binary(), http="127.0.0.1:0", options=["--prometheus-config", str(config)])
+            try:
+                for is_good, text in files:
+                    rules.write_text(text)
+                    run = subprocess.run([installed("promtool"), "check", "rules", str(rules)], capture_output=True, text=True, timeout=60)
+                    status, body = get(f"{ours.http}/-/reload", b"")
+                    self.assertEqual((run.returncode == 0, status), (is_good, 200 if is_good else 500), (text, run.stderr, body))
+            finally:
+                self.end(ours)
 
     def test_promtool_checks_that_we_live(self):
         if "check healthy" not in self.promtool("--help"):

@@ -265,6 +265,31 @@ fn a_kept_connection_may_be_silent_for_its_own_time() {
     assert_eq!(server.stop(), 0);
 }
 
+#[test]
+fn the_configuration_of_prometheus_is_read_again_on_sighup() {
+    let place = Place::new();
+    let (config, rules) = (place.path().join("prometheus.yml"), place.path().join("rules.yml"));
+    let rule = |name: &str| format!("groups: [{{name: g, rules: [{{record: {name}, expr: vector(1)}}]}}]\n");
+    std::fs::write(&config, "rule_files: [rules.yml]\n").unwrap();
+    std::fs::write(&rules, rule("first")).unwrap();
+    let server = Server::start(&place, &["--prometheus-config", "prometheus.yml"]);
+    let shown = || get(TcpStream::connect(server.address("http")).unwrap(), "/api/v1/rules");
+    let hears = |word: &str| {
+        server.signal("HUP");
+        while !std::fs::read_to_string(place.path().join("server.log")).unwrap().contains(word) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    assert!(shown().contains("first"));
+    std::fs::write(&rules, "groups: [{nam").unwrap();
+    hears("the one before stays");
+    assert!(shown().contains("first"));
+    std::fs::write(&rules, rule("second")).unwrap();
+    hears("was read again");
+    assert!(shown().contains("second") && !shown().contains("first"));
+    assert_eq!(server.stop(), 0);
+}
+
 /// True when the server answers.
 fn get_again(mut stream: &TcpStream) -> bool {
     use std::io::{Read as _, Write as _};

@@ -9,8 +9,8 @@ use core::fmt::Write;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::RwLock;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ropewalk::Database;
 
@@ -47,6 +47,15 @@ pub struct Metrics {
     pub(crate) logins_throttled: AtomicU64,
     pub(crate) subscriptions: AtomicI64,
     pub(crate) reads: AtomicI64,
+    configuration: Configuration,
+}
+
+/// What is known of a configuration that may be read again.
+#[derive(Default)]
+struct Configuration {
+    /// 0 when there is none, 1 when the newest reading failed, 2 when it did not.
+    state: AtomicU8,
+    read_ms: AtomicU64,
 }
 
 /// A request that is being answered. Dropped without [`RequestTimer::done`] it counts as a timeout: the client went away
@@ -102,6 +111,21 @@ impl Metrics {
         RequestTimer { operation: Some(operation), started: Instant::now() }
     }
 
+    /// Notes how reading a configuration went that changes while the server runs.
+    pub fn config_read(&self, ok: bool) {
+        if ok {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.configuration.read_ms.store(since.as_millis() as u64, Relaxed);
+        }
+        self.configuration.state.store(1 + u8::from(ok), Relaxed);
+    }
+
+    /// Whether the newest reading of the configuration went well, and the milliseconds since 1970 of the last one that did.
+    pub fn config_state(&self) -> Option<(bool, u64)> {
+        let state = self.configuration.state.load(Relaxed);
+        (state > 0).then(|| (state == 2, self.configuration.read_ms.load(Relaxed)))
+    }
+
     /// All of it, and the engine's own figures, in the text format 0.0.4 of Prometheus.
     pub fn render(&self, db: &Database) -> String {
         let mut text = Text::default();
@@ -127,6 +151,20 @@ impl Metrics {
         ];
         for (name, help, counter) in counted {
             text.one(name, "counter", help, load(counter));
+        }
+        if let Some((ok, read_ms)) = self.config_state() {
+            text.one(
+                "ropewalk_config_last_reload_successful",
+                "gauge",
+                "1 when the newest reading of prometheus.config went well.",
+                f64::from(u8::from(ok)),
+            );
+            text.one(
+                "ropewalk_config_last_reload_success_timestamp_seconds",
+                "gauge",
+                "When prometheus.config was last read well.",
+                read_ms as f64 / 1000.0,
+            );
         }
         engine(&mut text, db);
         text.0
@@ -259,7 +297,10 @@ mod tests {
         let db = Database::in_memory().unwrap();
         let metrics = Metrics::default();
         metrics.request("http", "append").done(Ok(()));
+        assert!(!metrics.render(&db).contains("config"));
+        metrics.config_read(false);
         let text = metrics.render(&db);
+        assert!(text.contains("ropewalk_config_last_reload_successful 0\n"), "{text}");
         let mut known = String::new();
         for line in text.lines() {
             if let Some(name) = line.strip_prefix("# TYPE ") {

@@ -108,13 +108,13 @@ pub(crate) async fn push(
     mut batch: SampleBatch,
     refused: &mut Refused,
 ) -> Result<(), ApiError> {
-    app.jobs.config.relabel_pushed(&mut batch, refused);
+    app.jobs.config().relabel_pushed(&mut batch, refused);
     append(app, caller, batch).await
 }
 
 /// True when something here decides by labels what becomes of a series.
 pub(crate) fn looks_at_labels(app: &App) -> bool {
-    !app.kept.drops().is_empty() || app.jobs.config.relabels_pushed()
+    !app.kept.drops().is_empty() || app.jobs.config().relabels_pushed()
 }
 
 /// As [`append`], for a batch that names series by their numbers: false when one of them is gone, and nothing was written.

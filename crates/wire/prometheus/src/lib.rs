@@ -95,6 +95,9 @@ impl App {
         let turns = Turns::new(settings.queries);
         let waiting = Arc::new(Semaphore::new(WAITING_MAX));
         let (settings, started) = (Arc::new(settings), std::time::SystemTime::now());
+        if config.path.is_some() {
+            service.metrics().config_read(true);
+        }
         let jobs = Arc::new(Jobs::new(config));
         // Whole answers for those who ask again, and steps for those whose window moves.
         let answers = Arc::new(Answers::new(settings.answer_bytes / 2));
@@ -203,6 +206,15 @@ impl Prometheus {
         jobs::run(self.0).await;
     }
 
+    /// Reads the file of the configuration again, with all that it names, and does what it says now. Rules, alerts and targets
+    /// that are still there go on.
+    ///
+    /// # Errors
+    /// As [`Config::read`]; everything stays as it was then.
+    pub async fn reload(&self) -> Result<(), ConfigError> {
+        jobs::reload(self.0.clone()).await
+    }
+
     /// Appends the server's own metrics every `interval`, until the server stops.
     pub async fn scrape_self(self, interval: Duration, instance: String) {
         scrape::scrape_self(self.0, interval, instance).await;
@@ -247,6 +259,7 @@ fn routes(app: App) -> Router {
         .route("/api/v1/otlp/v1/metrics", post(otlp::write))
         .route("/api/v1/config/drop-rules", drops)
         .route("/api/v1/config/derived-metrics", derived)
+        .route("/-/reload", post(jobs::reload_now).put(jobs::reload_now))
         .route("/write", post(influx::write))
         .route("/api/v2/write", post(influx::write))
         .route("/federate", get(federate::federate))

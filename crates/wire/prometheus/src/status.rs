@@ -1,6 +1,6 @@
 //! What the server says of itself under `/api/v1`.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use axum::Extension;
 use axum::extract::{MatchedPath, Request, State};
@@ -42,11 +42,14 @@ pub(crate) async fn runtime_info(
     app.may(&caller, Right::Read)?;
     let floor = app.store()?.floor();
     let retention = if floor == i64::MIN { "unlimited".to_owned() } else { format!("from {floor} ms on") };
-    Ok(texts(&[
-        ("startTime", &moment(app.started)),
-        ("serverTime", &moment(SystemTime::now())),
-        ("storageRetention", &retention),
-    ]))
+    let (read_ok, read_ms) = app.service.metrics().config_state().unwrap_or((true, 0));
+    let read_at =
+        if read_ms == 0 { app.started } else { SystemTime::UNIX_EPOCH + Duration::from_millis(read_ms) };
+    let info = serde_json::json!({
+        "startTime": moment(app.started), "serverTime": moment(SystemTime::now()), "storageRetention": retention,
+        "reloadConfigSuccess": read_ok, "lastConfigTime": moment(read_at),
+    });
+    Ok(success(&Notes::default(), |out| out.extend_from_slice(info.to_string().as_bytes())))
 }
 
 pub(crate) async fn flags(
@@ -69,7 +72,8 @@ pub(crate) async fn config(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ApiError> {
     app.may(&caller, Right::Admin)?;
-    let text = app.jobs.config.text.as_str();
+    let config = app.jobs.config();
+    let text = config.text.as_str();
     Ok(texts(&[("yaml", if text.is_empty() { "global: {}\n" } else { text })]))
 }
 

@@ -181,6 +181,19 @@ impl Alerting {
         (all, annotations.collect())
     }
 
+    /// Goes on with the alerts of another rule, under another number.
+    pub(super) fn succeed(&self, number: usize, rule: &Rule, before: &Self, its_number: usize) {
+        let alerts = before.alerts.lock().unwrap_or_else(PoisonError::into_inner).get(&its_number).cloned();
+        let query = rule.query.expr().to_string();
+        let alerts = alerts.into_iter().flatten().map(|alert| Alert { query: query.clone(), ..alert });
+        self.alerts.lock().unwrap_or_else(PoisonError::into_inner).insert(number, alerts.collect());
+    }
+
+    /// True when texts are filled in with these external labels.
+    pub(super) fn has_external(&self, external: &BTreeMap<String, String>) -> bool {
+        self.external == *external
+    }
+
     /// The alerts of a rule that have not ended.
     pub(crate) fn active(&self, number: usize) -> Vec<Alert> {
         let alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,7 @@
 //! What is not there is refused by name when the file is read, so that nobody waits for what will not happen: of discovery
 //! there are `static_configs`, `file_sd_configs` and `http_sd_configs`; remote write and remote read are for others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ pub(crate) struct TargetGroup {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileSd {
     pub(crate) files: Vec<PathBuf>,
@@ -97,7 +97,7 @@ pub(crate) struct FileSd {
     pub(crate) refresh_interval: Span,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HttpSd {
     pub(crate) url: String,
@@ -125,7 +125,7 @@ fn yes() -> bool {
     true
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BasicAuth {
     username: String,
@@ -133,7 +133,7 @@ struct BasicAuth {
     password_file: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Authorization {
     #[serde(rename = "type", default = "bearer")]
@@ -146,7 +146,7 @@ fn bearer() -> String {
     "Bearer".to_owned()
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScrapeConfig {
     job_name: String,
@@ -218,11 +218,26 @@ pub(crate) struct Job {
     pub(crate) urls: Vec<HttpSd>,
     pub(crate) relabel: Vec<Relabel>,
     pub(crate) metric_relabel: Vec<Relabel>,
+    /// As it is written.
+    written: ScrapeConfig,
+}
+
+impl Job {
+    /// True when both do the same: what is written, what it takes from elsewhere, and the secrets.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let of = |job: &Self| (job.interval, job.timeout);
+        of(self) == of(other)
+            && self.authorization == other.authorization
+            && self.written == other.written
+            && self.files == other.files
+    }
 }
 
 /// Everything that the file asks for.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
+    /// Where it was read, if it was.
+    pub(crate) path: Option<PathBuf>,
     pub(crate) text: String,
     pub(crate) jobs: Vec<Job>,
     pub(crate) groups: Vec<super::rules::Group>,
@@ -248,7 +263,12 @@ impl Config {
         let (text, file): (String, File) = yaml(path)?;
         let here = path.parent().unwrap_or(Path::new("."));
         let global = &file.global;
-        let mut config = Self { text, external_labels: global.external_labels.clone(), ..Self::default() };
+        let mut config = Self {
+            path: Some(path.to_owned()),
+            text,
+            external_labels: global.external_labels.clone(),
+            ..Self::default()
+        };
         for job in &file.scrape_configs {
             let job = job.ready(global, here).map_err(|what| ConfigError::new(path, what))?;
             if config.jobs.iter().any(|other| other.name == job.name) {
@@ -259,8 +279,13 @@ impl Config {
             }
             config.jobs.push(job);
         }
+        let mut known = BTreeSet::new();
         for pattern in &file.rule_files {
             for rules in paths(&here.join(pattern))? {
+                // A file that two patterns mean is one.
+                if !known.insert(rules.clone()) {
+                    continue;
+                }
                 config.groups.extend(super::rules::read(&rules, global.evaluation_interval.0)?);
             }
         }
@@ -384,6 +409,7 @@ impl ScrapeConfig {
             urls: self.http_sd_configs.clone(),
             relabel: Relabel::all(&self.relabel_configs).map_err(named)?,
             metric_relabel: Relabel::all(&self.metric_relabel_configs).map_err(named)?,
+            written: self.clone(),
         })
     }
 }

@@ -4,91 +4,225 @@
 //!
 //! All of it writes like any client, through `ingest`, and is durable. It ends when the server stops; what was scraped stays
 //! as it is then, without staleness markers, since the server itself is gone.
+//!
+//! The file may be read again while the server runs: the whole of it is in force then, or, where it makes no sense, nothing of it.
+//! What it says as before goes on undisturbed; groups and targets that it says otherwise go on with what they knew.
 
 mod alerts;
 mod client;
 mod config;
 pub(crate) mod kept;
 mod notify;
+mod pool;
 mod relabel;
 mod rules;
 pub(crate) mod show;
 mod target;
 mod template;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::http::Method;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use ropewalk_wire::{Caller, Right};
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 
 pub use config::{Config, ConfigError};
 
-use alerts::Alerting;
 use config::Job;
-use config::TargetGroup;
-use relabel::Labels;
-use rules::{Group, Health as RuleHealth};
-use target::{Health, Scraper, Target};
+use pool::Pool;
+use rules::{Group, GroupState, Health as RuleHealth, SeriesSet};
 
 use crate::App;
-
-/// Bytes of a list of targets that HTTP discovery gives.
-const DISCOVERY_BYTES_MAX: usize = 16 << 20;
-const DISCOVERY_TIME: Duration = Duration::from_secs(30);
+use crate::answer::{ApiError, Kind, Plain};
 
 /// All jobs and groups, and how they are.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Jobs {
-    pub(crate) config: Arc<Config>,
-    pub(crate) groups: Vec<GroupState>,
+    config: RwLock<Arc<Config>>,
+    groups: RwLock<Arc<[Arc<GroupState>]>>,
     pub(crate) pools: Mutex<BTreeMap<String, Pool>>,
+    /// One change at a time.
+    running: tokio::sync::Mutex<Running>,
 }
 
-/// A group of rules, as the API shows it.
-#[derive(Debug)]
-pub(crate) struct GroupState {
-    pub(crate) group: Group,
-    pub(crate) alerting: Alerting,
-    pub(crate) health: Mutex<Vec<RuleHealth>>,
+/// The tasks.
+#[derive(Default)]
+struct Running {
+    has_begun: bool,
+    groups: Vec<Evaluating>,
+    /// The newest form of each job that there ever was.
+    pools: BTreeMap<String, watch::Sender<Option<Arc<Job>>>>,
+    others: JoinSet<()>,
 }
 
-/// The targets of a job.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Pool {
-    pub(crate) active: Vec<(Target, Arc<Mutex<Health>>)>,
-    pub(crate) dropped: Vec<Labels>,
+/// A group's task. It ends when the sender goes, after the evaluation that it is in.
+struct Evaluating {
+    state: Arc<GroupState>,
+    _end: oneshot::Sender<()>,
+    task: JoinHandle<()>,
 }
 
 impl Jobs {
     pub(crate) fn new(config: Config) -> Self {
-        let config = Arc::new(config);
-        let state = |group: &Group| GroupState {
-            group: group.clone(),
-            alerting: Alerting::new(config.external_labels.clone()),
-            health: Mutex::default(),
-        };
+        let state =
+            |group: &Group| Arc::new(GroupState::new(group.clone(), config.external_labels.clone(), true));
         let groups = config.groups.iter().map(state).collect();
-        Self { groups, config, pools: Mutex::default() }
+        Self { groups: RwLock::new(groups), config: RwLock::new(Arc::new(config)), ..Self::default() }
+    }
+
+    /// What is in force.
+    pub(crate) fn config(&self) -> Arc<Config> {
+        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The groups of rules.
+    pub(crate) fn groups(&self) -> Arc<[Arc<GroupState>]> {
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// Runs everything until the server stops.
 pub(crate) async fn run(app: App) {
-    let mut running = JoinSet::new();
-    for number in 0..app.jobs.groups.len() {
-        running.spawn(group(app.clone(), number));
+    {
+        let mut running = app.jobs.running.lock().await;
+        running.others.spawn(derived(app.clone()));
+        arrange(&app, &mut running).await;
     }
-    for job in app.jobs.config.jobs.clone() {
-        running.spawn(pool(app.clone(), Arc::new(job)));
+    app.service.stop().wait().await;
+    let mut running = app.jobs.running.lock().await;
+    for group in std::mem::take(&mut running.groups) {
+        // One that panicked has ended, too.
+        let _ = group.task.await;
     }
-    running.spawn(derived(app));
-    while running.join_next().await.is_some() {}
+    while running.others.join_next().await.is_some() {}
+}
+
+/// Reads the file again, and lets run what it says now; nothing changes when it makes no sense. To its end, whoever waits for it.
+pub(crate) async fn reload(app: App) -> Result<(), ConfigError> {
+    let changed = tokio::spawn(async move {
+        let mut running = app.jobs.running.lock().await;
+        let path = app.jobs.config().path.clone();
+        let path = path.ok_or_else(|| failed("there is no file to read again"))?;
+        let read = tokio::task::spawn_blocking(move || Config::read(&path)).await;
+        let read = read.unwrap_or_else(|_| Err(failed("it could not be read")));
+        app.service.metrics().config_read(read.is_ok());
+        match read {
+            Ok(config) => {
+                *app.jobs.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+                arrange(&app, &mut running).await;
+                tracing::info!("prometheus.config was read again");
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!(%error, "the new prometheus.config is of no use; the one before stays");
+                Err(error)
+            }
+        }
+    });
+    changed.await.unwrap_or_else(|_| Err(failed("it could not be put in force")))
+}
+
+fn failed(what: &str) -> ConfigError {
+    ConfigError::new(Path::new("prometheus.config"), what)
+}
+
+/// `POST /-/reload`.
+pub(crate) async fn reload_now(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<StatusCode, Plain> {
+    app.may(&caller, Right::Admin)?;
+    let done = reload(app).await;
+    done.map_err(|error| ApiError::new(Kind::Internal, format!("failed to reload config: {error}")))?;
+    Ok(StatusCode::OK)
+}
+
+/// Lets everything run as the configuration says.
+async fn arrange(app: &App, running: &mut Running) {
+    // What has ended.
+    while running.others.try_join_next().is_some() {}
+    let config = app.jobs.config();
+    arrange_groups(app, running, &config).await;
+    for (name, pool) in &running.pools {
+        if !config.jobs.iter().any(|job| job.name == *name) {
+            pool.send_replace(None);
+        }
+    }
+    for job in &config.jobs {
+        let pool = running.pools.entry(job.name.clone()).or_insert_with(|| {
+            let (sender, jobs) = watch::channel(None);
+            running.others.spawn(pool::pool(app.clone(), job.name.clone(), jobs));
+            sender
+        });
+        pool.send_if_modified(|known| {
+            let is_new = !known.as_ref().is_some_and(|known| known.is_same(job));
+            if is_new {
+                *known = Some(Arc::new(job.clone()));
+            }
+            is_new
+        });
+    }
+}
+
+/// Groups that stay as they are go on. One that is changed ends with the evaluation that it is in, and its successor takes over.
+async fn arrange_groups(app: &App, running: &mut Running, config: &Config) {
+    let resumes = !std::mem::replace(&mut running.has_begun, true);
+    let external = &config.external_labels;
+    let stays = |one: &Evaluating| config.groups.iter().any(|group| one.state.is_of(group, external));
+    let (mut staying, ended): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut running.groups).into_iter().partition(stays);
+    // All are told before the first is waited for.
+    let ended: Vec<_> = ended.into_iter().map(|Evaluating { state, task, .. }| (state, task)).collect();
+    let mut before = BTreeMap::new();
+    for (state, task) in ended {
+        let _ = task.await;
+        before.insert(state.group.key(), state);
+    }
+    let mut gone = Vec::new();
+    for group in &config.groups {
+        if let Some(at) = staying.iter().position(|one| one.state.group.key() == group.key()) {
+            running.groups.push(staying.swap_remove(at));
+            continue;
+        }
+        let state = Arc::new(GroupState::new(group.clone(), external.clone(), resumes));
+        if let Some(before) = before.remove(&group.key()) {
+            gone.push((state.succeed(&before), before));
+        }
+        let (end, ended) = oneshot::channel();
+        let task = tokio::spawn(evaluate(app.clone(), state.clone(), ended));
+        running.groups.push(Evaluating { state, _end: end, task });
+    }
+    gone.extend(before.into_values().map(|state| (state.all_given(), state)));
+    *app.jobs.groups.write().unwrap_or_else(PoisonError::into_inner) =
+        running.groups.iter().map(|one| one.state.clone()).collect();
+    let now_ms = crate::now_ms();
+    for (series, state) in gone.into_iter().filter(|(series, _)| !series.is_empty()) {
+        let (at_ms, wait) = (now_ms - state.group.offset_ms, state.group.interval.saturating_mul(2));
+        running.others.spawn(fade(app.clone(), series, at_ms, wait));
+    }
+}
+
+/// Marks series stale as of `at_ms` whose rules are gone. It waits before: until then rules of other groups, to which they may
+/// have moved, have given theirs.
+async fn fade(app: App, mut series: SeriesSet, at_ms: i64, wait: Duration) {
+    tokio::select! {
+        () = app.service.stop().wait() => return,
+        () = tokio::time::sleep(wait) => {}
+    }
+    for state in app.jobs.groups().iter() {
+        state.take_out_given(&mut series);
+    }
+    if let Err(error) = rules::mark_stale(&app, &series, at_ms).await {
+        tracing::warn!(error, "staleness could not be stored");
+    }
 }
 
 /// Ticks at whole multiples of `period`, moved by something that `who` decides.
@@ -103,24 +237,21 @@ fn ticks(period: Duration, who: &impl Hash) -> tokio::time::Interval {
     ticks
 }
 
-async fn group(app: App, number: usize) {
-    let jobs = app.jobs.clone();
-    let Some(state) = jobs.groups.get(number) else { return };
+async fn evaluate(app: App, state: Arc<GroupState>, mut ended: oneshot::Receiver<()>) {
     let interval = state.group.interval;
-    let mut running = rules::Running::new(state.group.clone());
     let mut ticks = ticks(interval, &(&state.group.file, &state.group.name));
     loop {
         tokio::select! {
             () = app.service.stop().wait() => return,
+            _ = &mut ended => return,
             _ = ticks.tick() => {}
         }
         let at_ms = crate::now_ms();
-        let health = running.evaluate(&app, at_ms, &state.alerting).await;
-        *state.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
+        state.evaluate(&app, at_ms).await;
         let again_ms = notify::AGAIN.as_millis() as i64;
         let alerts = state.alerting.to_tell(at_ms, again_ms);
         if !alerts.is_empty() {
-            notify::tell(&jobs.config, &alerts, interval).await;
+            notify::tell(&app.jobs.config(), &alerts, interval).await;
         }
     }
 }
@@ -159,137 +290,9 @@ impl Drop for AbortOnDrop {
 
 async fn derive(app: App, group: Group) {
     let mut ticks = ticks(group.interval, &group.name);
-    let (mut running, alerting) = (rules::Running::new(group), Alerting::default());
+    let state = GroupState::new(group, BTreeMap::new(), false);
     loop {
         ticks.tick().await;
-        running.evaluate(&app, crate::now_ms(), &alerting).await;
+        state.evaluate(&app, crate::now_ms()).await;
     }
-}
-
-/// Tells a target's task to end, and waits until it has.
-struct Scraping {
-    end: watch::Sender<bool>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-async fn pool(app: App, job: Arc<Job>) {
-    let mut scraping: BTreeMap<Target, Scraping> = BTreeMap::new();
-    let mut kept: BTreeMap<String, Vec<TargetGroup>> = BTreeMap::new();
-    let refresh = job
-        .files
-        .iter()
-        .map(|sd| sd.refresh_interval.0)
-        .chain(job.urls.iter().map(|sd| sd.refresh_interval.0));
-    let refresh = refresh.min().unwrap_or(Duration::MAX).max(Duration::from_millis(100));
-    loop {
-        let (wanted, dropped) = discover(&job, &mut kept).await;
-        let gone: Vec<Target> = scraping.keys().filter(|target| !wanted.contains(target)).cloned().collect();
-        for target in gone {
-            if let Some(old) = scraping.remove(&target) {
-                old.end.send_replace(true);
-                // It ends with its markers, before the same series can come from elsewhere.
-                let _ = old.task.await;
-            }
-        }
-        let mut pool = Pool { active: Vec::with_capacity(wanted.len()), dropped };
-        {
-            let mut pools = app.jobs.pools.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = pools.get(&job.name).cloned().unwrap_or_default();
-            for target in wanted {
-                let known =
-                    before.active.iter().find(|(old, _)| *old == target).map(|(_, health)| health.clone());
-                let health = known.unwrap_or_default();
-                if !scraping.contains_key(&target) {
-                    let (end, ended) = watch::channel(false);
-                    let task = scrape(app.clone(), job.clone(), target.clone(), health.clone(), ended);
-                    scraping.insert(target.clone(), Scraping { end, task: tokio::spawn(task) });
-                }
-                pool.active.push((target, health));
-            }
-            pools.insert(job.name.clone(), pool);
-        }
-        tokio::select! {
-            () = app.service.stop().wait() => return,
-            () = tokio::time::sleep(refresh) => {}
-        }
-    }
-}
-
-async fn scrape(
-    app: App,
-    job: Arc<Job>,
-    target: Target,
-    health: Arc<Mutex<Health>>,
-    mut ended: watch::Receiver<bool>,
-) {
-    let mut ticks = ticks(job.interval, &target.url);
-    let mut scraper = Scraper::new(&job, target);
-    loop {
-        // The sender is gone when the job is.
-        let is_over = async { drop(ended.wait_for(|ended| *ended).await) };
-        let over = tokio::select! {
-            () = app.service.stop().wait() => return,
-            () = is_over => true,
-            _ = ticks.tick() => false,
-        };
-        if over {
-            return scraper.end(&app).await;
-        }
-        scraper.scrape(&app, &health).await;
-    }
-}
-
-/// All targets of a job. A file or URL that cannot be read leaves what it gave before.
-async fn discover(
-    job: &Job,
-    kept: &mut BTreeMap<String, Vec<TargetGroup>>,
-) -> (BTreeSet<Target>, Vec<Labels>) {
-    let (mut wanted, mut dropped) = (BTreeSet::new(), Vec::new());
-    let mut add = |groups: &[TargetGroup], meta: &[(&str, &str)]| {
-        for group in groups {
-            let (targets, left_out) = target::targets(job, group, meta);
-            wanted.extend(targets);
-            dropped.extend(left_out);
-        }
-    };
-    add(&job.static_groups, &[]);
-    let files = job.files.iter().flat_map(|sd| &sd.files);
-    for pattern in files {
-        let paths = config::paths(pattern).unwrap_or_else(|error| {
-            tracing::warn!(job = job.name, %error, "discovery");
-            Vec::new()
-        });
-        for path in paths {
-            let name = path.display().to_string();
-            match config::yaml::<Vec<TargetGroup>>(&path) {
-                Ok((_, groups)) => drop(kept.insert(name.clone(), groups)),
-                Err(error) => tracing::warn!(job = job.name, %error, "discovery"),
-            }
-            add(kept.get(&name).map_or(&[], Vec::as_slice), &[("__meta_filepath", &name)]);
-        }
-    }
-    for sd in &job.urls {
-        match ask(&sd.url).await {
-            Ok(groups) => drop(kept.insert(sd.url.clone(), groups)),
-            Err(error) => tracing::warn!(job = job.name, url = sd.url, error, "discovery"),
-        }
-        add(kept.get(&sd.url).map_or(&[], Vec::as_slice), &[("__meta_url", &sd.url)]);
-    }
-    (wanted, dropped)
-}
-
-async fn ask(url: &str) -> Result<Vec<TargetGroup>, String> {
-    let answer = client::ask(client::Ask {
-        method: Method::GET,
-        url,
-        headers: vec![("accept", "application/json".to_owned())],
-        body: Bytes::new(),
-        bytes_max: DISCOVERY_BYTES_MAX,
-        time: DISCOVERY_TIME,
-    });
-    let answer = answer.await?;
-    if answer.status != 200 {
-        return Err(format!("server returned HTTP status {}", answer.status));
-    }
-    serde_json::from_slice(&answer.body).map_err(|error| error.to_string())
 }

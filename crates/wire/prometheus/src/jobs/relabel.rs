@@ -34,7 +34,7 @@ enum Action {
 }
 
 /// One step as it is written.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RelabelConfig {
     #[serde(default)]

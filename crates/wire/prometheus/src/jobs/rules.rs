@@ -9,6 +9,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ropewalk::promql::{self, Options, Query, Sample, Value};
@@ -163,27 +165,116 @@ fn rule(config: &RuleConfig, common: &BTreeMap<String, String>) -> Result<Rule, 
     Ok(Rule { name: name.clone(), query, labels, alert })
 }
 
-/// A group while it runs.
-pub(super) struct Running {
-    pub(super) group: Group,
-    /// Labels of what each rule gave last.
-    given: Vec<HashSet<Box<[u8]>>>,
-    /// It was not evaluated yet.
-    is_new: bool,
-}
-
-impl Running {
-    pub(super) fn new(group: Group) -> Self {
-        let given = group.rules.iter().map(|_| HashSet::new()).collect();
-        Self { group, given, is_new: true }
+impl Rule {
+    /// True when the other goes on with what this one gave: its query may be another, and how long an alert is held back.
+    fn is_succeeded_by(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.labels == other.labels
+            && self.alert.is_some() == other.alert.is_some()
     }
 
-    /// Evaluates all rules as of `at_ms`; `alerting` holds the alerts of the group.
-    pub(super) async fn evaluate(&mut self, app: &App, at_ms: i64, alerting: &Alerting) -> Vec<Health> {
-        let mut all = Vec::with_capacity(self.group.rules.len());
+    fn is_same(&self, other: &Self) -> bool {
+        let of_alert = |rule: &Self| {
+            rule.alert.as_ref().map(|alert| (alert.hold, alert.keep, alert.annotation_texts.clone()))
+        };
+        self.is_succeeded_by(other)
+            && of_alert(self) == of_alert(other)
+            && self.query.expr().to_string() == other.query.expr().to_string()
+    }
+}
+
+impl Group {
+    /// What makes a group the same one when the files are read again.
+    pub(super) fn key(&self) -> (String, String) {
+        (self.file.clone(), self.name.clone())
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let of =
+            |group: &Self| (group.key(), group.interval, group.offset_ms, group.limit, group.rules.len());
+        of(self) == of(other) && self.rules.iter().zip(&other.rules).all(|(one, other)| one.is_same(other))
+    }
+}
+
+/// Label bytes of series.
+pub(super) type SeriesSet = HashSet<Box<[u8]>>;
+
+/// A group while it runs, and as the API shows it.
+#[derive(Debug)]
+pub(crate) struct GroupState {
+    pub(crate) group: Group,
+    pub(crate) alerting: Alerting,
+    pub(crate) health: Mutex<Vec<Health>>,
+    /// What each rule gave last.
+    given: Mutex<Vec<Arc<SeriesSet>>>,
+    /// Its alerts may have begun before the server was stopped: its first evaluation looks for them.
+    resumes: AtomicBool,
+}
+
+impl GroupState {
+    pub(super) fn new(group: Group, external: BTreeMap<String, String>, resumes: bool) -> Self {
+        let given = group.rules.iter().map(|_| Arc::default()).collect();
+        Self {
+            group,
+            alerting: Alerting::new(external),
+            health: Mutex::default(),
+            given: Mutex::new(given),
+            resumes: AtomicBool::new(resumes),
+        }
+    }
+
+    /// True when nothing has to change for `group` to be in force.
+    pub(super) fn is_of(&self, group: &Group, external: &BTreeMap<String, String>) -> bool {
+        self.group.is_same(group) && self.alerting.has_external(external)
+    }
+
+    /// Goes on where another state of the group ended: alerts, and what was given. Answers series that no rule of the group has
+    /// taken over.
+    pub(super) fn succeed(&self, before: &Self) -> SeriesSet {
+        self.resumes.store(before.resumes.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut left: Vec<_> = before.group.rules.iter().zip(before.given()).enumerate().collect();
         for (number, rule) in self.group.rules.iter().enumerate() {
+            let Some(place) = left.iter().position(|(_, (old, _))| old.is_succeeded_by(rule)) else {
+                continue;
+            };
+            let (its_number, (_, given)) = left.remove(place);
+            self.alerting.succeed(number, rule, &before.alerting, its_number);
+            self.set_given(number, given);
+        }
+        let mut gone: SeriesSet = left.into_iter().flat_map(|(_, (_, given))| (*given).clone()).collect();
+        self.take_out_given(&mut gone);
+        gone
+    }
+
+    fn given(&self) -> Vec<Arc<SeriesSet>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_given(&self, number: usize, series: Arc<SeriesSet>) {
+        if let Some(given) = self.given.lock().unwrap_or_else(PoisonError::into_inner).get_mut(number) {
+            *given = series;
+        }
+    }
+
+    /// Everything that its rules gave last.
+    pub(super) fn all_given(&self) -> SeriesSet {
+        self.given().iter().flat_map(|given| (**given).clone()).collect()
+    }
+
+    /// Takes out what a rule of this group gave.
+    pub(super) fn take_out_given(&self, series: &mut SeriesSet) {
+        for given in self.given() {
+            series.retain(|one| !given.contains(one));
+        }
+    }
+
+    /// Evaluates all rules as of `at_ms`.
+    pub(super) async fn evaluate(&self, app: &App, at_ms: i64) {
+        let mut all = Vec::with_capacity(self.group.rules.len());
+        let (resumes, stored_ms) = (self.resumes.load(Ordering::Relaxed), at_ms - self.group.offset_ms);
+        for (number, (rule, given)) in self.group.rules.iter().zip(self.given()).enumerate() {
             let begin = Instant::now();
-            let rows = evaluate(app, &rule.query, at_ms - self.group.offset_ms).await;
+            let rows = evaluate(app, &rule.query, stored_ms).await;
             let rows = rows.and_then(|rows| match self.group.limit {
                 limit if limit > 0 && rows.len() > limit => {
                     Err(format!("exceeded limit of {limit} with {} series", rows.len()))
@@ -191,28 +282,28 @@ impl Running {
                 _ => Ok(rows),
             });
             let remembered = match &rule.alert {
-                Some(alert) if self.is_new => remember(app, rule, alert, at_ms).await,
+                Some(alert) if resumes => remember(app, rule, alert, at_ms).await,
                 _ => Ok(Remembered::new()),
             };
             let series = match (&rule.alert, rows.and_then(|rows| Ok((rows, remembered?)))) {
                 (None, Ok((rows, _))) => record(rule, rows),
                 (Some(alert), Ok((rows, remembered))) => {
-                    Ok(alerting.update(number, rule, alert, rows, at_ms, &remembered))
+                    Ok(self.alerting.update(number, rule, alert, rows, at_ms, &remembered))
                 }
                 (_, Err(error)) => Err(error),
             };
-            let stored = match (series, self.given.get_mut(number)) {
-                (Ok(series), Some(given)) => store(app, given, series, at_ms - self.group.offset_ms).await,
-                (Err(error), _) => Err(error),
-                (Ok(_), None) => Ok(()),
+            let stored = match series {
+                Ok(series) => store(app, &given, series, stored_ms).await,
+                Err(error) => Err(error),
             };
             if let Err(error) = &stored {
                 tracing::warn!(group = self.group.name, rule = rule.name, error, "a rule failed");
             }
-            all.push(Health { error: stored.err(), took: begin.elapsed(), at_ms });
+            let error = stored.map(|given| self.set_given(number, Arc::new(given))).err();
+            all.push(Health { error, took: begin.elapsed(), at_ms });
         }
-        self.is_new = false;
-        all
+        self.resumes.store(false, Ordering::Relaxed);
+        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 }
 
@@ -279,13 +370,8 @@ fn record(rule: &Rule, rows: Vec<(promql::Labels, Sample)>) -> Result<Vec<Stored
     Ok(all)
 }
 
-/// Appends what a rule gave, and staleness markers for what it gave before and no longer gives.
-async fn store(
-    app: &App,
-    given: &mut HashSet<Box<[u8]>>,
-    series: Vec<Stored>,
-    at_ms: i64,
-) -> Result<(), String> {
+/// Appends what a rule gave, and staleness markers for what it gave before and no longer gives; answers what it gives.
+async fn store(app: &App, given: &SeriesSet, series: Vec<Stored>, at_ms: i64) -> Result<SeriesSet, String> {
     let mut batch = SampleBatch::new();
     let mut now = HashSet::with_capacity(series.len());
     for (labels, sample) in &series {
@@ -309,7 +395,18 @@ async fn store(
     for gone in given.difference(&now) {
         batch.series_bytes(gone).push(at_ms, promql::STALE);
     }
-    *given = now;
+    if !batch.is_empty() {
+        ingest::append(app, &Caller::everybody(), batch).await.map_err(|error| error.message)?;
+    }
+    Ok(now)
+}
+
+/// Marks series stale as of `at_ms`.
+pub(super) async fn mark_stale(app: &App, series: &SeriesSet, at_ms: i64) -> Result<(), String> {
+    let mut batch = SampleBatch::new();
+    for gone in series {
+        batch.series_bytes(gone).push(at_ms, promql::STALE);
+    }
     if batch.is_empty() {
         return Ok(());
     }

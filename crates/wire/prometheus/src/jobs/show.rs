@@ -9,8 +9,9 @@ use axum::response::Response;
 use ropewalk_wire::{Caller, Right};
 use serde_json::{Value, json};
 
+use super::RuleHealth;
 use super::alerts::{self, Alert};
-use super::{GroupState, RuleHealth};
+use super::rules::GroupState;
 use crate::App;
 use crate::answer::{ApiError, Notes, success};
 use crate::number::put_float;
@@ -53,7 +54,7 @@ pub(crate) async fn rules(
         all.peek().is_none() || all.any(|asked| asked == value)
     };
     let mut groups = Vec::new();
-    for state in &app.jobs.groups {
+    for state in app.jobs.groups().iter() {
         let group = &state.group;
         if !asked("rule_group[]", &group.name) || !asked("file[]", &group.file) {
             continue;
@@ -126,9 +127,8 @@ pub(crate) async fn alerts(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ApiError> {
     app.may(&caller, Right::Read)?;
-    let all = app
-        .jobs
-        .groups
+    let states = app.jobs.groups();
+    let all = states
         .iter()
         .flat_map(|state| (0..state.group.rules.len()).flat_map(|number| state.alerting.active(number)));
     let all: Vec<Value> = all.map(|alert| shown_alert(&alert)).collect();
@@ -141,8 +141,8 @@ pub(crate) async fn alertmanagers(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ApiError> {
     app.may(&caller, Right::Read)?;
-    let active = app.jobs.config.alertmanagers.iter().map(|one| json!({ "url": one.url }));
-    let active: Vec<Value> = active.collect();
+    let config = app.jobs.config();
+    let active: Vec<Value> = config.alertmanagers.iter().map(|one| json!({ "url": one.url })).collect();
     Ok(data(&json!({ "activeAlertmanagers": active, "droppedAlertmanagers": [] })))
 }
 
@@ -155,8 +155,9 @@ pub(crate) async fn targets(
     app.may(&caller, Right::Read)?;
     let (mut active, mut dropped, mut counts) = (Vec::new(), Vec::new(), serde_json::Map::new());
     let state = params.get("state").unwrap_or("any");
+    let config = app.jobs.config();
     let pools = app.jobs.pools.lock().unwrap_or_else(PoisonError::into_inner);
-    for job in &app.jobs.config.jobs {
+    for job in &config.jobs {
         if params.get("scrapePool").is_some_and(|pool| pool != job.name) {
             continue;
         }
@@ -190,6 +191,7 @@ pub(crate) async fn scrape_pools(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ApiError> {
     app.may(&caller, Right::Read)?;
-    let names: Vec<&str> = app.jobs.config.jobs.iter().map(|job| job.name.as_str()).collect();
+    let config = app.jobs.config();
+    let names: Vec<&str> = config.jobs.iter().map(|job| job.name.as_str()).collect();
     Ok(data(&json!({ "scrapePools": names })))
 }

@@ -7,7 +7,7 @@
 //! same name, the sample's becomes `exported_…`, or wins with `honor_labels`.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
@@ -104,8 +104,8 @@ fn target(job: &Job, mut labels: Labels, discovered: &Labels) -> Option<Target> 
 }
 
 /// A target while it is scraped.
-pub(super) struct Scraper<'j> {
-    pub(super) job: &'j Job,
+pub(super) struct Scraper {
+    pub(super) job: Arc<Job>,
     pub(super) target: Target,
     /// Label bytes of the series that the last scrape gave.
     seen: HashSet<Box<[u8]>>,
@@ -119,9 +119,14 @@ struct Counts {
     added: usize,
 }
 
-impl<'j> Scraper<'j> {
-    pub(super) fn new(job: &'j Job, target: Target) -> Self {
+impl Scraper {
+    pub(super) fn new(job: Arc<Job>, target: Target) -> Self {
         Self { job, target, seen: HashSet::new() }
+    }
+
+    /// Goes on with the series of another one, whose target had the same labels.
+    pub(super) fn succeed(&mut self, before: &mut Self) {
+        self.seen.extend(std::mem::take(&mut before.seen));
     }
 
     /// Asks once, and stores what came.

@@ -113,6 +113,15 @@ impl Running {
         }
     }
 
+    /// Writes a file of the configuration anew.
+    fn write(&self, name: &str, text: &str) {
+        write(self._dir.path(), name, text);
+    }
+
+    async fn reload(&self) -> crate::kit::Reply {
+        self.server.send("POST", "/-/reload", &[], b"").await
+    }
+
     async fn stop(self) {
         self.server.service.stop().begin();
         self.stopped.await.unwrap();
@@ -249,6 +258,121 @@ async fn alerts_are_remembered_over_a_stop() {
     running.found("ALERTS{alertname=\"Lasting\",alertstate=\"firing\"}").await;
     running.found("ALERTS{alertname=\"Ended\",alertstate=\"pending\"}").await;
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_change_while_the_server_runs_and_alerts_go_on() {
+    let group = |name: &str, rules: &str| format!("- name: {name}\n  interval: 50ms\n  rules:\n{rules}");
+    let alert = "  - {alert: Lasting, expr: vector(1), for: 1h, annotations: {text: first}}\n";
+    let record = |name: &str, value: u32| format!("  - {{record: {name}, expr: vector({value})}}\n");
+    let changed = format!("{}{alert}{}", record("kept", 1), record("taken_out", 1));
+    let first = format!(
+        "groups:\n{}{}{}",
+        group("changed", &changed),
+        group("removed", &format!("{}{}", record("orphan", 1), record("moved", 1))),
+        group("same", &record("untouched", 1))
+    );
+    let running = start(&[("rules.yml", &first)], "rule_files: ['rules.yml']\n");
+    for name in ["kept", "taken_out", "orphan", "moved", "untouched", "ALERTS"] {
+        running.found(name).await;
+    }
+    let alerts = async || running.server.get("/api/v1/alerts").await.json()["data"]["alerts"].clone();
+    let before = alerts().await;
+    assert_eq!(before[0]["annotations"]["text"], "first");
+    // Nothing of a file that is wrong in one place.
+    running.write(
+        "rules.yml",
+        &first.replace("vector(1)", "vector(2)").replace("orphan, expr: vector(2)", "orphan, expr: vector("),
+    );
+    running.reload().await.says(500, "failed to reload config: ");
+    let metrics = running.server.service.metrics().render(running.server.service.database());
+    assert!(metrics.contains("ropewalk_config_last_reload_successful 0\n"), "{metrics}");
+    let info = running.server.get("/api/v1/status/runtimeinfo").await.json();
+    assert_eq!(info["data"]["reloadConfigSuccess"], false);
+    let shown = running.server.get("/api/v1/rules?rule_name[]=kept").await.json();
+    assert_eq!(shown["data"]["groups"][0]["rules"][0]["query"], "vector(1)");
+    // One group with other rules in another order, one gone, one new that has a rule of the one gone.
+    let alert = alert.replace("first", "second").replace("vector(1)", "vector(7)");
+    let changed = format!("{alert}{}{}", record("new", 3), record("kept", 2));
+    let second = format!(
+        "groups:\n{}{}{}",
+        group("changed", &changed),
+        group("same", &record("untouched", 1)),
+        group("successor", &record("moved", 5))
+    );
+    running.write("rules.yml", &second);
+    running.reload().await.is(200);
+    let metrics = running.server.service.metrics().render(running.server.service.database());
+    assert!(metrics.contains("ropewalk_config_last_reload_successful 1\n"), "{metrics}");
+    running.gone("taken_out").await;
+    running.gone("orphan").await;
+    assert_eq!(running.found("new").await, 3.0);
+    running.found("kept == 2").await;
+    running.found("moved == 5").await;
+    running.found("ALERTS{alertname=\"Lasting\",alertstate=\"pending\"}").await;
+    while alerts().await[0]["annotations"]["text"] != "second" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(alerts().await[0]["activeAt"], before[0]["activeAt"]);
+    let names = running.server.get("/api/v1/rules").await.json();
+    let names: Vec<_> =
+        names["data"]["groups"].as_array().unwrap().iter().map(|group| group["name"].clone()).collect();
+    assert_eq!(names, ["changed", "same", "successor"]);
+    // What stayed was never marked stale; what went was, once.
+    let dump = running.server.dump();
+    for (name, marks) in
+        [("kept", 0), ("untouched", 0), ("ALERTS_FOR_STATE{", 0), ("taken_out", 1), ("orphan", 1)]
+    {
+        let line = dump.lines().find(|line| line.starts_with(name)).unwrap();
+        assert_eq!(line.matches(":NaN").count(), marks, "{line}");
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_change_while_the_server_runs_and_targets_go_on() {
+    let address = listen(Arc::new(World::default()), String::new()).await;
+    let config = |jobs: &[(&str, &str)]| {
+        let job = |(name, more): &(&str, &str)| {
+            format!("- {{job_name: {name}, {more} static_configs: [{{targets: ['{address}']}}]}}\n")
+        };
+        format!("scrape_configs:\n{}", jobs.iter().map(job).collect::<String>())
+    };
+    let often = "scrape_interval: 50ms,";
+    let running = start(&[], &config(&[("same", often), ("changed", often), ("removed", often)]));
+    for job in ["same", "changed", "removed"] {
+        assert_eq!(running.found(&format!("up{{job=\"{job}\"}}")).await, 1.0);
+    }
+    let dropping = "scrape_interval: 60ms, metric_relabel_configs: [{source_labels: [__name__], regex: queue, action: drop}],";
+    running.write("prometheus.yml", &config(&[("same", often), ("changed", dropping), ("new", often)]));
+    running.reload().await.is(200);
+    running.gone("up{job=\"removed\"}").await;
+    running.gone("load{job=\"removed\"}").await;
+    running.gone("queue{job=\"changed\"}").await;
+    assert_eq!(running.found("up{job=\"new\"}").await, 1.0);
+    let pools = running.server.get("/api/v1/scrape_pools").await.json();
+    assert_eq!(pools["data"]["scrapePools"], serde_json::json!(["same", "changed", "new"]));
+    let dump = running.server.dump();
+    for (job, marks) in [("same", 0), ("changed", 0), ("removed", 1)] {
+        for name in ["up", "load"] {
+            let begin = format!("{name}{{instance=\"{address}\",job=\"{job}\"}}");
+            let line = dump.lines().find(|line| line.starts_with(&begin)).unwrap();
+            assert_eq!(line.matches(":NaN").count(), marks, "{line}");
+        }
+    }
+    // A job that comes back is scraped again.
+    running.write("prometheus.yml", &config(&[("removed", often)]));
+    running.reload().await.is(200);
+    running.found("up{job=\"removed\"}").await;
+    running.gone("up{job=\"same\"}").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_file_there_is_nothing_to_read_again() {
+    let server = Server::new();
+    server.send("POST", "/-/reload", &[], b"").await.says(500, "no file");
+    server.get("/-/reload").await.is(405);
 }
 
 #[test]

@@ -78,5 +78,6 @@ async fn who_may_not_is_told_so() {
     let server = Server::with(Limits::default(), PrometheusSettings::default(), reader);
     server.send("POST", "/api/v1/import/prometheus", &[], b"a 1").await.says(403, "lacks the right");
     server.send("POST", "/api/v1/write", &[], b"").await.is(403);
+    server.send("POST", "/-/reload", &[], b"").await.is(403);
     server.get("/api/v1/status/tsdb").await.is(200);
 }
