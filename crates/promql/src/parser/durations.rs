@@ -1,4 +1,4 @@
-//! Durations in brackets and after `offset`: a number, or (as an experiment) a calculation.
+//! Durations in brackets and after `offset`: a number, or a calculation.
 
 use super::{Fault, Parser, fault};
 use crate::ast::*;

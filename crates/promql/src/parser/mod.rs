@@ -23,17 +23,28 @@ const DEPTH_MAX: usize = 200;
 /// Longest query text.
 const QUERY_BYTES_MAX: usize = 1 << 20;
 
-/// Which parts of the language are understood. The default is what Prometheus understands without feature flags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Which parts of the language are understood. The default is what Prometheus 3.15 understands without feature flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParseOptions {
     /// Functions and aggregations marked experimental.
     pub experimental_functions: bool,
-    /// `foo[step() * 2]`
+    /// `foo[step() * 2]`; on by default
     pub duration_expressions: bool,
     /// `anchored`, `smoothed`
     pub extended_ranges: bool,
     /// `fill`, `fill_left`, `fill_right`
     pub fill_modifiers: bool,
+}
+
+impl Default for ParseOptions {
+    fn default() -> Self {
+        Self {
+            experimental_functions: false,
+            duration_expressions: true,
+            extended_ranges: false,
+            fill_modifiers: false,
+        }
+    }
 }
 
 impl ParseOptions {

@@ -169,8 +169,6 @@ fn experiments_must_be_switched_on() {
             "1:1: parse error: limitk() is experimental and must be enabled with \
              --enable-feature=promql-experimental-functions",
         ),
-        ("foo[5m * 2]", "1:5: parse error: experimental duration expression is not enabled"),
-        ("foo[step()]", "1:5: parse error: experimental duration expression is not enabled"),
         ("foo[5m] anchored", "1:1: parse error: anchored modifier is experimental and not enabled"),
         ("foo + fill(1) bar", "1:1: parse error: binop fill modifiers are experimental and not enabled"),
     ] {
@@ -178,6 +176,17 @@ fn experiments_must_be_switched_on() {
         assert_eq!(error.to_string(), wanted);
         parse(query, ParseOptions::ALL).unwrap_or_else(|error| panic!("{query}: {error}"));
     }
+}
+
+#[test]
+fn calculated_durations_can_be_switched_off() {
+    let off = ParseOptions { duration_expressions: false, ..ParseOptions::default() };
+    for query in ["foo[5m * 2]", "foo[step()]", "foo[(5m)]", "foo[5m:(1m)]"] {
+        parse(query, ParseOptions::default()).unwrap_or_else(|error| panic!("{query}: {error}"));
+        let error = parse(query, off).expect_err(query).to_string();
+        assert!(error.ends_with("parse error: experimental duration expression is not enabled"), "{error}");
+    }
+    parse("foo[5m:1m] offset -1m", off).unwrap();
 }
 
 #[test]

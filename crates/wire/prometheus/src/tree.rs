@@ -4,7 +4,7 @@
 
 use axum::response::Response;
 use ropewalk::promql::ast::{
-    At, BinaryOp, Cardinality, Duration, DurationExpr, DurationKind, Edges, Expr, Selector, ValueType,
+    At, BinaryOp, Cardinality, Duration, DurationExpr, DurationKind, Edges, Expr, Number, Selector, ValueType,
 };
 use ropewalk::promql::functions::{Function, Variadic};
 use ropewalk::promql::{MatchOp, Matcher, Options, Query, format_float};
@@ -162,9 +162,16 @@ fn duration_tree(expr: &DurationExpr) -> Value {
             "wrapped": expr.wrapped,
         })
     };
+    let number = |number: &Number| {
+        json!({ "type": "numberLiteral", "val": format_float(number.value), "duration": number.duration })
+    };
     match &expr.kind {
-        DurationKind::Number(number) => {
-            json!({ "type": "numberLiteral", "val": format_float(number.value), "duration": number.duration })
+        DurationKind::Number(literal) if !expr.wrapped => number(literal),
+        // Parentheses around a literal alone are those of a sum of one.
+        DurationKind::Number(literal) => {
+            let mut tree = of(BinaryOp::Add.name(), None, None);
+            put(&mut tree, "rhs", number(literal));
+            tree
         }
         DurationKind::Step => of("step", None, None),
         DurationKind::Range => of("range", None, None),
