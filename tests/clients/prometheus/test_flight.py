@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.flight as flight
+import pyarrow.ipc  # noqa: F401
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
@@ -59,6 +60,33 @@ class Flight(unittest.TestCase):
             writer.close()
             self.assertEqual(last, {"batches": 2000, "samples": 20_000, "rejected": 0})
             self.assertEqual(self.samples(server, "many"), 20_000)
+
+    def test_tags_of_each_row_as_mytsdb_has_them(self):
+        schema = pa.schema([("timestamp", pa.int64()), ("value", pa.float64()), ("tags", pa.map_(pa.utf8(), pa.utf8()))])
+        tags = [[("pod", f"p{row % 2}"), ("service", "k8s")] for row in range(2000)]
+        columns = [pa.array(range(2000), pa.int64()), pa.array([1.5] * 2000), pa.array(tags, schema.field("tags").type)]
+        with Server(binary(), http="127.0.0.1:0") as server, flight.connect(server.url.replace("http", "grpc")) as client:
+            writer, answers = client.do_put(path("mixed_metrics"), schema)
+            writer.write_table(pa.table(columns, schema=schema))
+            self.assertEqual(json.loads(answers.read().to_pybytes())["samples"], 2000)
+            writer.write_batch(pa.record_batch(columns, schema=schema).slice(1500, 10))
+            self.assertEqual(json.loads(answers.read().to_pybytes())["rejected"], 0)
+            writer.close()
+            self.assertEqual(self.samples(server, 'mixed_metrics{pod="p1",service="k8s"}'), 1000)
+            self.assertEqual(self.samples(server, "mixed_metrics"), 2000)
+
+    def test_compressed_buffers(self):
+        for codec in ("lz4", "zstd"):
+            options = flight.FlightCallOptions(write_options=pa.ipc.IpcWriteOptions(compression=codec))
+            with Server(binary(), http="127.0.0.1:0") as server, flight.connect(server.url.replace("http", "grpc")) as client:
+                writer, answers = client.do_put(path(codec), SCHEMA, options)
+                for number in range(1, 4):
+                    for batch in table(5000, number * 5000).to_batches():
+                        writer.write_batch(batch)
+                    counts = json.loads(answers.read().to_pybytes())
+                    self.assertEqual(counts, {"batches": number, "samples": number * 5000, "rejected": 0})
+                writer.close()
+                self.assertEqual(self.samples(server, codec), 15_000)
 
     def test_what_is_wrong_is_an_error_of_arrow(self):
         with Server(binary(), http="127.0.0.1:0") as server, flight.connect(server.url.replace("http", "grpc")) as client:

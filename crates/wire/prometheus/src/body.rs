@@ -13,7 +13,7 @@ use crate::App;
 use crate::answer::{ApiError, Kind};
 
 /// Largest window of a zstd body, as a power of two: 8 MiB, what RFC 8878 asks every decoder to have.
-const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+pub(crate) const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 /// Memory of an unpacked body that a thread keeps for the next.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 

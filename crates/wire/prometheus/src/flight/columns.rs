@@ -1,7 +1,7 @@
 //! Batches of Arrow as samples.
 //!
 //! A batch lists, column by column, where in its body the buffers are: which rows are null, and then numbers, or offsets and
-//! bytes of texts, or indexes into a dictionary that came before. Nothing is believed: each buffer is cut out of the body by
+//! bytes of texts, or indexes into a dictionary that came before, or, of a map, offsets into a column of keys and one of values. Nothing is believed: each buffer is cut out of the body by
 //! checked arithmetic, and each row out of its buffers.
 
 use std::collections::{HashMap, HashSet};
@@ -12,8 +12,12 @@ use crate::answer::{ApiError, Kind};
 use crate::ingest::Read;
 use crate::labels::{LabelSet, METRIC_NAME};
 
+use super::unpack::{Unpacked, cut};
+
 /// Bytes of labels that the rows of a batch may have together, for each byte that a message may have: dictionaries make many of few.
 const LABEL_BYTES_PER_BYTE: usize = 16;
+/// Bytes of the offsets of maps.
+const MAP_OFFSETS: usize = 4;
 /// What a row costs beside its labels.
 const GROUP_BYTES: usize = 16;
 
@@ -67,8 +71,19 @@ struct Index {
 enum Column {
     Time(Unit),
     Value,
-    Texts { label: String, offsets: Offsets },
-    Dictionary { label: String, index: Index },
+    Texts {
+        label: String,
+        offsets: Offsets,
+    },
+    Dictionary {
+        label: String,
+        index: Index,
+    },
+    /// Labels of each row.
+    Map {
+        keys: Offsets,
+        values: Offsets,
+    },
 }
 
 /// The columns of a stream, and its dictionaries.
@@ -95,6 +110,8 @@ impl Layout {
         }
         let mut layout = Self { columns: Vec::new(), metric, dictionaries: HashMap::new() };
         let (mut names, mut times, mut values) = (HashSet::new(), 0, 0);
+        let is_map = |field: &Field<'_>| field.type_type() == Type::Map;
+        let has_map = schema.fields().into_iter().flatten().any(|field| is_map(&field));
         for field in schema.fields().into_iter().flatten() {
             let name = field.name().unwrap_or_default();
             if name.is_empty() || !names.insert(name) {
@@ -103,7 +120,7 @@ impl Layout {
             let column = match name {
                 "timestamp" => {
                     times += 1;
-                    Column::Time(unit(&field)?)
+                    Column::Time(unit(&field, has_map)?)
                 }
                 "value" => {
                     values += 1;
@@ -115,6 +132,7 @@ impl Layout {
                     }
                     Column::Value
                 }
+                _ if is_map(&field) => map(&field)?,
                 _ => layout.label(&field, name)?,
             };
             layout.columns.push(column);
@@ -124,7 +142,9 @@ impl Layout {
         }
         match (&layout.metric, names.contains("__name__")) {
             (Some(_), true) => Err(bad("the metric's name is in the path and in a column `__name__`")),
-            (None, false) => Err(bad("the metric's name is neither in the path nor in a column `__name__`")),
+            (None, false) if !has_map => {
+                Err(bad("the metric's name is neither in the path nor in a column `__name__`"))
+            }
             _ => Ok(layout),
         }
     }
@@ -166,7 +186,8 @@ impl Layout {
             dictionary.values.clear();
             dictionary.bytes = 0;
         }
-        let mut buffers = Buffers::new(&data, body)?;
+        let unpacked = Unpacked::new(&data, body, bytes_max)?;
+        let mut buffers = Buffers::new(&data, &unpacked)?;
         let texts = buffers.texts(dictionary.offsets)?;
         for row in 0..buffers.rows {
             let value = texts.get(row)?;
@@ -187,8 +208,10 @@ impl Layout {
         body: &[u8],
         bytes_max: usize,
     ) -> Result<(Read, u64), ApiError> {
-        let mut buffers = Buffers::new(batch, body)?;
+        let unpacked = Unpacked::new(batch, body, bytes_max)?;
+        let mut buffers = Buffers::new(batch, &unpacked)?;
         let (mut times, mut values, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+        let mut maps = Vec::new();
         for column in &self.columns {
             match column {
                 Column::Time(unit) => {
@@ -205,6 +228,7 @@ impl Layout {
                     let values = dictionary.map_or(&[][..], |dictionary| &dictionary.values);
                     labels.push((label.as_str(), Labels::Dictionary(buffers.indexes(*index)?, values)));
                 }
+                Column::Map { keys, values } => maps.push(buffers.map(*keys, *values)?),
             }
         }
         let mut rows = Rows {
@@ -213,26 +237,42 @@ impl Layout {
             budget: bytes_max.saturating_mul(LABEL_BYTES_PER_BYTE),
         };
         // Rows of one series that follow each other are looked up once.
-        let (mut group, mut here): (Vec<Option<&[u8]>>, Vec<_>) =
-            (Vec::new(), Vec::with_capacity(labels.len()));
+        let (mut group, mut here) = (Given::default(), Given::default());
         let mut from = 0;
         for row in 0..buffers.rows {
             here.clear();
             for (_, label) in &labels {
-                here.push(label.get(row)?);
+                here.values.push(label.get(row)?);
             }
-            if row > 0 && here != group {
+            for map in &maps {
+                map.get(row, &mut here.pairs)?;
+            }
+            if row > 0 && !rows.is_same(&here, &group)? {
                 rows.add(&labels, &group, (&times, &values), from..row)?;
                 from = row;
             }
             if from == row {
-                group.clone_from(&here);
+                std::mem::swap(&mut group, &mut here);
             }
         }
         if buffers.rows > 0 {
             rows.add(&labels, &group, (&times, &values), from..buffers.rows)?;
         }
         Ok((rows.read, buffers.rows as u64))
+    }
+}
+
+/// The labels of a row: the values of columns, and the pairs of maps.
+#[derive(Default)]
+struct Given<'a> {
+    values: Vec<Option<&'a [u8]>>,
+    pairs: Vec<(&'a [u8], &'a [u8])>,
+}
+
+impl Given<'_> {
+    fn clear(&mut self) {
+        self.values.clear();
+        self.pairs.clear();
     }
 }
 
@@ -244,27 +284,58 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
+    fn spend(&mut self, bytes: usize) -> Result<(), ApiError> {
+        let left = self.budget.checked_sub(bytes);
+        self.budget = left.ok_or_else(|| bad("the labels of the batch are too long in all"))?;
+        Ok(())
+    }
+
+    /// True when two rows are of one series. Equal bytes in two places cost what looking at them does; those of a dictionary are
+    /// in one place.
+    fn is_same(&mut self, one: &Given<'_>, other: &Given<'_>) -> Result<bool, ApiError> {
+        if one.pairs.len() != other.pairs.len() {
+            return Ok(false);
+        }
+        let values = one.values.iter().zip(&other.values).map(|(one, other)| (*one, *other));
+        let pairs = one.pairs.iter().zip(&other.pairs);
+        let pairs = pairs.flat_map(|(one, other)| [(one.0, other.0), (one.1, other.1)]);
+        for pair in values.chain(pairs.map(|(one, other)| (Some(one), Some(other)))) {
+            let (one, other) = match pair {
+                (None, None) => continue,
+                (Some(one), Some(other)) if one.len() == other.len() => (one, other),
+                _ => return Ok(false),
+            };
+            if !std::ptr::eq(one, other) {
+                self.spend(one.len())?;
+                if one != other {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Rows of one series.
     fn add(
         &mut self,
         labels: &[(&str, Labels<'_>)],
-        values: &[Option<&[u8]>],
+        given: &Given<'_>,
         (times, samples): (&[i64], &[f64]),
         rows: std::ops::Range<usize>,
     ) -> Result<(), ApiError> {
         let mut set = LabelSet::default();
-        let mut bytes = GROUP_BYTES + self.metric.map_or(0, str::len);
-        if let Some(metric) = self.metric {
-            set.push(METRIC_NAME.as_bytes(), metric.as_bytes());
+        // The name in a map goes before that of the path.
+        let is_named = given.pairs.iter().any(|(name, _)| *name == METRIC_NAME.as_bytes());
+        let metric =
+            self.metric.filter(|_| !is_named).map(|metric| (METRIC_NAME.as_bytes(), metric.as_bytes()));
+        let columns = labels.iter().zip(&given.values);
+        let columns = columns.filter_map(|((name, _), value)| Some((name.as_bytes(), (*value)?)));
+        let mut bytes = GROUP_BYTES;
+        for (name, value) in metric.into_iter().chain(columns).chain(given.pairs.iter().copied()) {
+            set.push(name, value);
+            bytes += name.len() + value.len();
         }
-        for ((name, _), value) in labels.iter().zip(values) {
-            if let Some(value) = value {
-                set.push(name.as_bytes(), value);
-                bytes += name.len() + value.len();
-            }
-        }
-        let spent = self.budget.checked_sub(bytes);
-        self.budget = spent.ok_or_else(|| bad("the labels of the batch are too long in all"))?;
+        self.spend(bytes)?;
         let count = rows.len() as u64;
         match set.stored() {
             Ok(stored) => {
@@ -320,9 +391,34 @@ impl<'a> Texts<'a> {
         if !self.valid.has(row) {
             return Ok(None);
         }
-        let at = |index: usize| usize::try_from(number(self.offsets, index, self.width, true)?).ok();
-        let text = at(row).zip(at(row + 1)).and_then(|(from, to)| self.bytes.get(from..to));
+        let text = span(self.offsets, row, self.width).and_then(|(from, to)| self.bytes.get(from..to));
         text.map(Some).ok_or_else(|| bad(format!("the text of row {row} lies outside its buffer")))
+    }
+}
+
+/// A map of each row: which entries it has, and all entries.
+struct Map<'a> {
+    valid: Valid<'a>,
+    offsets: &'a [u8],
+    keys: Texts<'a>,
+    values: Texts<'a>,
+}
+
+impl<'a> Map<'a> {
+    fn get(&self, row: usize, pairs: &mut Vec<(&'a [u8], &'a [u8])>) -> Result<(), ApiError> {
+        if !self.valid.has(row) {
+            return Ok(());
+        }
+        let (from, to) = span(self.offsets, row, MAP_OFFSETS)
+            .ok_or_else(|| bad(format!("the map of row {row} lies outside its entries")))?;
+        for entry in from..to {
+            let key = self.keys.get(entry)?.ok_or_else(|| bad(format!("a key of row {row} is null")))?;
+            // Null is no label.
+            if let Some(value) = self.values.get(entry)? {
+                pairs.push((key, value));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -342,6 +438,22 @@ impl Indexes<'_> {
     }
 }
 
+/// Where row `index` begins and ends, by offsets of `width` bytes.
+fn span(offsets: &[u8], index: usize, width: usize) -> Option<(usize, usize)> {
+    let at = |index: usize| usize::try_from(number(offsets, index, width, true)?).ok();
+    at(index).zip(at(index.checked_add(1)?))
+}
+
+/// Refuses offsets that go back: rows could have the same bytes again and again then.
+fn rising(offsets: &[u8], rows: usize, width: usize) -> Result<(), ApiError> {
+    for row in 0..rows {
+        if span(offsets, row, width).is_none_or(|(from, to)| from > to) {
+            return Err(bad(format!("the offsets of row {row} are missing, or go back")));
+        }
+    }
+    Ok(())
+}
+
 /// Number `index` of a column of little-endian integers; those that do not fit are negative.
 fn number(bytes: &[u8], index: usize, width: usize, signed: bool) -> Option<i64> {
     let from = index.checked_mul(width)?;
@@ -359,48 +471,48 @@ struct Buffers<'a> {
     /// Rows and nulls of each column.
     nodes: Vec<(i64, i64)>,
     /// Offset and length of each buffer.
-    places: Vec<(i64, i64)>,
+    places: &'a [(i64, i64)],
     node: usize,
     place: usize,
 }
 
 impl<'a> Buffers<'a> {
-    fn new(batch: &RecordBatch<'_>, body: &'a [u8]) -> Result<Self, ApiError> {
-        if batch.compression().is_some() {
-            return Err(bad("the buffers of a batch are compressed; they have to come as they are"));
-        }
+    fn new(batch: &RecordBatch<'_>, unpacked: &'a Unpacked<'_>) -> Result<Self, ApiError> {
         let rows = usize::try_from(batch.length()).map_err(|_| bad("a batch of less than no rows"))?;
         let nodes = batch.nodes().into_iter().flatten().map(|node| (node.length(), node.null_count()));
-        let places = batch.buffers().into_iter().flatten().map(|buffer| (buffer.offset(), buffer.length()));
-        Ok(Self { rows, body, nodes: nodes.collect(), places: places.collect(), node: 0, place: 0 })
+        let (body, places) = (&*unpacked.body, &*unpacked.places);
+        Ok(Self { rows, body, nodes: nodes.collect(), places, node: 0, place: 0 })
     }
 
-    /// Begins a column; answers how many of its rows are null.
+    /// Begins a column of as many rows as the batch has; answers how many of them are null.
     fn column(&mut self) -> Result<i64, ApiError> {
-        let node = self.nodes.get(self.node).copied();
-        let (rows, nulls) = node.ok_or_else(|| bad("a batch has fewer columns than its schema"))?;
-        self.node += 1;
-        if usize::try_from(rows) != Ok(self.rows) {
+        let (rows, nulls) = self.node()?;
+        if rows != self.rows {
             return Err(bad(format!("a column has {rows} rows, its batch {}", self.rows)));
         }
         Ok(nulls)
     }
 
-    fn buffer(&mut self) -> Result<&'a [u8], ApiError> {
-        let place = self.places.get(self.place).copied();
-        let (offset, length) = place.ok_or_else(|| bad("a batch has fewer buffers than its columns need"))?;
-        self.place += 1;
-        let from = usize::try_from(offset).ok();
-        let to = from.zip(usize::try_from(length).ok()).and_then(|(from, length)| from.checked_add(length));
-        let buffer = from.zip(to).and_then(|(from, to)| self.body.get(from..to));
-        buffer.ok_or_else(|| bad("a buffer lies outside the body of its message"))
+    /// Begins a column; answers how many rows it has, and how many of them are null.
+    fn node(&mut self) -> Result<(usize, i64), ApiError> {
+        let node = self.nodes.get(self.node).copied();
+        let (rows, nulls) = node.ok_or_else(|| bad("a batch has fewer columns than its schema"))?;
+        self.node += 1;
+        Ok((usize::try_from(rows).map_err(|_| bad("a column of less than no rows"))?, nulls))
     }
 
-    fn valid(&mut self, nulls: i64) -> Result<Valid<'a>, ApiError> {
+    fn buffer(&mut self) -> Result<&'a [u8], ApiError> {
+        let place = self.places.get(self.place).copied();
+        let place = place.ok_or_else(|| bad("a batch has fewer buffers than its columns need"))?;
+        self.place += 1;
+        cut(self.body, place)
+    }
+
+    fn valid(&mut self, rows: usize, nulls: i64) -> Result<Valid<'a>, ApiError> {
         let bits = self.buffer()?;
         match nulls {
             0 => Ok(Valid(None)),
-            _ if bits.len() >= self.rows.div_ceil(8) => Ok(Valid(Some(bits))),
+            _ if bits.len() >= rows.div_ceil(8) => Ok(Valid(Some(bits))),
             _ => Err(bad("a column with nulls does not say which they are")),
         }
     }
@@ -420,19 +532,58 @@ impl<'a> Buffers<'a> {
 
     fn texts(&mut self, offsets: Offsets) -> Result<Texts<'a>, ApiError> {
         let nulls = self.column()?;
-        let valid = self.valid(nulls)?;
-        Ok(Texts { valid, width: offsets.0, offsets: self.buffer()?, bytes: self.buffer()? })
+        self.texts_of(self.rows, nulls, offsets)
+    }
+
+    fn texts_of(&mut self, rows: usize, nulls: i64, offsets: Offsets) -> Result<Texts<'a>, ApiError> {
+        let valid = self.valid(rows, nulls)?;
+        let texts = Texts { valid, width: offsets.0, offsets: self.buffer()?, bytes: self.buffer()? };
+        rising(texts.offsets, rows, texts.width)?;
+        Ok(texts)
     }
 
     fn indexes(&mut self, index: Index) -> Result<Indexes<'a>, ApiError> {
         let nulls = self.column()?;
-        let valid = self.valid(nulls)?;
+        let valid = self.valid(self.rows, nulls)?;
         Ok(Indexes { valid, index, bytes: self.buffer()? })
+    }
+
+    fn map(&mut self, keys: Offsets, values: Offsets) -> Result<Map<'a>, ApiError> {
+        let nulls = self.column()?;
+        let valid = self.valid(self.rows, nulls)?;
+        let offsets = self.buffer()?;
+        rising(offsets, self.rows, MAP_OFFSETS)?;
+        // The entries are a column of structures, which has no numbers of its own.
+        let (entries, nulls) = self.node()?;
+        self.buffer()?;
+        let mut column = |offsets| {
+            let (rows, nulls) = self.node()?;
+            if rows != entries {
+                return Err(bad("the keys and values of a map are not as many as its entries"));
+            }
+            self.texts_of(rows, nulls, offsets)
+        };
+        let map = Map { valid, offsets, keys: column(keys)?, values: column(values)? };
+        if nulls == 0 { Ok(map) } else { Err(bad("a map has entries that are null")) }
     }
 }
 
-/// The unit of the column of times.
-fn unit(field: &Field<'_>) -> Result<Unit, ApiError> {
+/// A column of maps.
+fn map(field: &Field<'_>) -> Result<Column, ApiError> {
+    let texts = |field: &Field<'_>| match field.type_type() {
+        Type::Utf8 if field.dictionary().is_none() => Some(Offsets(4)),
+        Type::LargeUtf8 if field.dictionary().is_none() => Some(Offsets(8)),
+        _ => None,
+    };
+    let entries = field.children().filter(|children| children.len() == 1).map(|children| children.get(0));
+    let pair = entries.and_then(|entries| entries.children()).filter(|pair| pair.len() == 2);
+    let pair = pair.and_then(|pair| Some((texts(&pair.get(0))?, texts(&pair.get(1))?)));
+    let (keys, values) = pair.ok_or_else(|| wrong(field, "a map of texts to texts"))?;
+    Ok(Column::Map { keys, values })
+}
+
+/// The unit of the column of times. Beside a map, as mytsdb's clients send it, int64 counts milliseconds without a word.
+fn unit(field: &Field<'_>, has_map: bool) -> Result<Unit, ApiError> {
     let needed = "a timestamp, or int64 with the metadata `unit` of s, ms, us or ns";
     if field.dictionary().is_some() {
         return Err(wrong(field, needed));
@@ -448,7 +599,10 @@ fn unit(field: &Field<'_>) -> Result<Unit, ApiError> {
     }
     let is_int64 = field.type_as_int().is_some_and(|int| int.bitWidth() == 64 && int.is_signed());
     let stated = field.custom_metadata().into_iter().flatten().find(|pair| pair.key() == Some("unit"));
-    let stated = stated.and_then(|pair| Unit::named(pair.value()?));
+    let stated = match stated {
+        Some(pair) => pair.value().and_then(Unit::named),
+        None => has_map.then_some(Unit::Milliseconds),
+    };
     stated.filter(|_| is_int64).ok_or_else(|| wrong(field, needed))
 }
 

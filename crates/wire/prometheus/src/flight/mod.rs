@@ -4,9 +4,9 @@
 //! FlightData: schema ─▶ Layout      dictionaries ─▶ Layout      batch ─▶ columns ─▶ SampleBatch ─▶ one commit ─▶ PutResult
 //! ```
 //!
-//! Columns: `timestamp` (of any unit), `value` (float64); every other column is a label, as text or as a dictionary of texts. The
-//! one element of the descriptor's path is the name of the metric; without it there is a column `__name__`. A batch is durable
-//! when the answer counts it. The answers count everything since the stream began, as JSON: `{"batches":2,"samples":4000,"rejected":0}`;
+//! Columns: `timestamp` (of any unit), `value` (float64); every other column is a label, as text or as a dictionary of texts, or
+//! labels of each row, as a map of texts to texts. The one element of the descriptor's path is the name of the metric; without it
+//! there is a column `__name__`, or the map has it. Buffers may be compressed. A batch is durable when the answer counts it. The answers count everything since the stream began, as JSON: `{"batches":2,"samples":4000,"rejected":0}`;
 //! to a client that does not read them not each of them is sent, only the last for certain.
 //!
 //! The messages of gRPC and Flight are a few fields each and read by hand, those of Arrow by its own crate, its flatbuffers
@@ -14,6 +14,7 @@
 //! Source: Arrow's columnar format (IPC) and Flight's protocol definition.
 
 mod columns;
+mod unpack;
 
 use std::convert::Infallible;
 

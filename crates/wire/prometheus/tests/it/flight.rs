@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use arrow_array::builder::{MapBuilder, StringBuilder};
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
     ArrayRef, DictionaryArray, Float64Array, Int64Array, LargeStringArray, RecordBatch, StringArray,
     TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray,
 };
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{DataType, Field, Schema};
 use ropewalk_prometheus::PrometheusSettings;
 use ropewalk_wire::{Caller, Limits};
@@ -18,8 +21,14 @@ const PATH: &str = "/arrow.flight.protocol.FlightService/DoPut";
 
 /// The messages of a stream of these batches, header and body each.
 fn messages(batches: &[RecordBatch]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    packed(batches, None)
+}
+
+fn packed(batches: &[RecordBatch], codec: Option<CompressionType>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut stream = Vec::new();
-    let mut writer = arrow_ipc::writer::StreamWriter::try_new(&mut stream, &batches[0].schema()).unwrap();
+    let options = IpcWriteOptions::default().try_with_compression(codec).unwrap();
+    let schema = batches[0].schema();
+    let mut writer = StreamWriter::try_new_with_options(&mut stream, &schema, options).unwrap();
     batches.iter().for_each(|batch| writer.write(batch).unwrap());
     writer.finish().unwrap();
     drop(writer);
@@ -199,6 +208,109 @@ async fn a_column_may_name_the_metric() {
     assert_eq!(status(&twice).0, "3");
 }
 
+/// A map of each row; `None` for null.
+fn maps(rows: &[Option<&[(&str, Option<&str>)]>]) -> ArrayRef {
+    let mut builder = MapBuilder::new(None, StringBuilder::new(), StringBuilder::new());
+    for row in rows {
+        for (key, value) in row.unwrap_or_default() {
+            builder.keys().append_value(key);
+            builder.values().append_option(*value);
+        }
+        builder.append(row.is_some()).unwrap();
+    }
+    Arc::new(builder.finish())
+}
+
+#[tokio::test]
+async fn a_map_has_the_labels_of_its_row() {
+    let server = Server::new();
+    let int64 = |times: &[i64]| Arc::new(Int64Array::from(times.to_vec())) as ArrayRef;
+    // What clients of mytsdb send: int64 are milliseconds, every row has all tags.
+    let web: &[_] = &[("pod", Some("web")), ("zone", Some("a"))];
+    let rows = [
+        Some(web),
+        Some(web),
+        Some(&[("zone", Some("a")), ("pod", Some("db"))][..]),
+        Some(&[("__name__", Some("other")), ("pod", None)][..]),
+        None,
+        Some(&[("pod", Some("x")), ("pod", Some("y"))][..]),
+    ];
+    let tagged = batch(vec![
+        ("timestamp", int64(&[1, 2, 3, 4, 5, 6])),
+        ("value", values(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])),
+        ("tags", maps(&rows)),
+    ]);
+    let reply = put(&server, &call(Some("cpu"), &messages(&[tagged.clone(), tagged.slice(2, 2)]))).await;
+    assert_eq!(status(&reply), ("0", ""));
+    let last = counts(&reply).pop().unwrap();
+    assert_eq!((&last["samples"], &last["rejected"]), (&json!(7), &json!(1)), "{last}");
+    let lines =
+        ["cpu 5:5", "cpu{pod=\"db\",zone=\"a\"} 3:3", "cpu{pod=\"web\",zone=\"a\"} 1:1 2:2", "other 4:4"];
+    assert_eq!(server.dump(), lines.join("\n"));
+    // Beside columns; without a path the map has to name the metric.
+    let server = Server::new();
+    let named = batch(vec![
+        ("timestamp", times(&[1, 2])),
+        ("value", values(&[1.0, 2.0])),
+        ("host", texts(&[Some("h"), Some("h")])),
+        ("labels", maps(&[Some(&[("__name__", Some("up")), ("a", Some("b"))]), Some(&[("a", Some("b"))])])),
+    ]);
+    let reply = put(&server, &call(None, &messages(&[named]))).await;
+    assert_eq!(counts(&reply)[0]["rejected"], 1);
+    assert_eq!(server.dump(), "up{a=\"b\",host=\"h\"} 1:1");
+}
+
+#[tokio::test]
+async fn buffers_may_be_compressed() {
+    for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
+        let server = Server::new();
+        let rows = 3000;
+        let ms: Vec<i64> = (0..rows).collect();
+        let numbers: Vec<f64> = ms.iter().map(|ms| *ms as f64).collect();
+        let pods: DictionaryArray<Int32Type> =
+            ms.iter().map(|ms| Some(if ms % 2 == 0 { "even" } else { "odd" })).collect();
+        let hosts: Vec<_> = ms.iter().map(|ms| (ms % 3 > 0).then_some("host")).collect();
+        let all = batch(vec![
+            ("timestamp", times(&ms)),
+            ("value", values(&numbers)),
+            ("pod", Arc::new(pods)),
+            ("host", texts(&hosts)),
+            ("tags", maps(&vec![Some(&[("a", Some("b"))][..]); rows as usize])),
+        ]);
+        let sent = packed(&[all.clone(), all.slice(0, 1)], Some(codec));
+        assert!(sent[2].1.len() < messages(&[all])[2].1.len());
+        let reply = put(&server, &call(Some("cpu"), &sent)).await;
+        assert_eq!(status(&reply), ("0", ""));
+        assert_eq!(counts(&reply).last().unwrap()["samples"], rows + 1);
+        let dump = server.dump();
+        assert_eq!((dump.lines().count(), dump.matches(':').count()), (4, rows as usize), "{codec:?}");
+        assert!(dump.contains("cpu{a=\"b\",host=\"host\",pod=\"odd\"} 1:1 5:5 7:7"), "{codec:?}");
+
+        // What is packed may be no larger than a message.
+        let limits = Limits { request_bytes: 40_000, ..Limits::default() };
+        let small = Server::with(limits, PrometheusSettings::default(), Caller::everybody());
+        let sent = packed(&[simple(&[7; 3000], &[7.0; 3000])], Some(codec));
+        let reply = put(&small, &call(Some("x"), &sent)).await;
+        assert!(status(&reply).1.contains("over 40000 bytes"), "{:?}", status(&reply));
+
+        // Whatever is broken is refused, or a value.
+        let sent = packed(&[simple(&[7; 100], &[7.0; 100])], Some(codec));
+        let (mut taken, mut refused) = (0, 0);
+        for at in 0..sent[1].1.len() {
+            for byte in [0, 0xff, sent[1].1[at] ^ 1, sent[1].1[at] ^ 0x80] {
+                let mut broken = sent.clone();
+                broken[1].1[at] = byte;
+                match status(&put(&server, &call(Some("x"), &broken)).await) {
+                    ("0", _) => taken += 1,
+                    ("13", why) => panic!("{codec:?} {at} {byte}: {why}"),
+                    _ => refused += 1,
+                }
+            }
+        }
+        assert!(taken > 0 && refused > 20, "{codec:?}: {taken} {refused}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_wrong_is_said() {
     let server = Server::new();
@@ -259,6 +371,18 @@ async fn what_is_wrong_is_said() {
     ];
     let reply = put(&small, &call(Some("x"), &messages(&[batch(columns)]))).await;
     assert!(status(&reply).1.contains("too long in all"), "{:?}", status(&reply));
+    // Two equal values of one are looked at again and again: so are those bytes.
+    let twice = StringArray::from(vec![long.as_str(), long.as_str()]);
+    let keys: arrow_array::Int8Array = (0..120).map(|n| n % 2).collect();
+    let columns = vec![
+        ("timestamp", times(&many[..120])),
+        ("value", values(&[1.0; 120])),
+        ("long", Arc::new(DictionaryArray::new(keys, Arc::new(twice))) as ArrayRef),
+    ];
+    let roomy = Limits { request_bytes: 5000, ..Limits::default() };
+    let roomy = Server::with(roomy, PrometheusSettings::default(), Caller::everybody());
+    let reply = put(&roomy, &call(Some("x"), &messages(&[batch(columns)]))).await;
+    assert!(status(&reply).1.contains("too long in all"), "{:?}", status(&reply));
     assert_eq!(small.dump(), "");
 }
 
@@ -279,6 +403,7 @@ async fn broken_bytes_are_refused_and_nothing_else() {
         ("value", values(&[1.0, 2.0, 3.0])),
         ("host", Arc::new(host) as ArrayRef),
         ("text", texts(&[Some("x"), None, Some("y")])),
+        ("tags", maps(&[Some(&[("a", Some("b"))]), None, Some(&[("c", None)])])),
     ];
     let sent = messages(&[batch(columns)]);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
