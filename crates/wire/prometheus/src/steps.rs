@@ -6,7 +6,7 @@
 //!                 └─ taken ─┘└ new ┘   taken: steps at which nothing that they looked at has changed since
 //! ```
 //! A step of a range query has the value that an instant query has at that time, whatever the steps around it, as long as no `@`
-//! ties the expression to a fixed time. How far ahead of its step an expression looks is the same for every step, so the
+//! ties the expression to a fixed time and nothing in it depends on where the query begins and ends. How far ahead of its step an expression looks is the same for every step, so the
 //! oldest change since tells up to which step the kept ones are right. Results with warnings or infos are not kept: nobody knows
 //! which step they belong to.
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use ropewalk::Seq;
-use ropewalk::promql::ast::Expr;
+use ropewalk::promql::ast::{Duration, DurationExpr, DurationKind, Expr, Selector};
 use ropewalk::promql::{Answer, Options, Sample, Series, Spent, Value};
 use ropewalk::series::SeriesStore;
 
@@ -105,13 +105,41 @@ impl Plan {
 
 /// True when every step has the value of an instant query at its time.
 fn is_free(expr: &Expr) -> bool {
+    let selector = |selector: &Selector| selector.at.is_none() && is_fixed(&selector.offset);
     let own = match expr {
-        Expr::Selector(selector) => selector.at.is_none(),
-        Expr::Matrix(matrix) => matrix.selector.at.is_none(),
-        Expr::Subquery(subquery) => subquery.at.is_none(),
+        Expr::Selector(e) => selector(e),
+        Expr::Matrix(e) => selector(&e.selector) && is_fixed(&e.range),
+        // How long its own steps are has to be known here.
+        Expr::Subquery(e) => {
+            e.at.is_none()
+                && is_fixed(&e.offset)
+                && is_fixed(&e.range)
+                && matches!(e.step, Duration::Fixed(_))
+        }
+        Expr::Call(e) => {
+            !e.function.across_steps && !matches!(e.function.name, "start" | "end" | "range" | "step")
+        }
         _ => true,
     };
     own && expr.children().into_iter().all(is_free)
+}
+
+/// True for a duration that does not depend on where the query begins and ends.
+fn is_fixed(duration: &Duration) -> bool {
+    fn all(expr: &DurationExpr) -> bool {
+        match &expr.kind {
+            DurationKind::Number(_) | DurationKind::Step => true,
+            DurationKind::Range => false,
+            DurationKind::Negative(one) => all(one),
+            DurationKind::Binary(_, one, other)
+            | DurationKind::MinOf(one, other)
+            | DurationKind::MaxOf(one, other) => all(one) && all(other),
+        }
+    }
+    match duration {
+        Duration::Fixed(_) => true,
+        Duration::Expr(expr) => all(expr),
+    }
 }
 
 /// Steps of a subquery lie on a grid of their own, so the steps around it look ahead by different amounts: by so much at most.

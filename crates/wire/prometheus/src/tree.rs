@@ -162,9 +162,7 @@ fn duration_tree(expr: &DurationExpr) -> Value {
             "wrapped": expr.wrapped,
         })
     };
-    let number = |number: &Number| {
-        json!({ "type": "numberLiteral", "val": format_float(number.value), "duration": number.duration })
-    };
+    let number = |number: &Number| json!({ "type": "numberLiteral", "val": format_float(number.value), "duration": number.duration });
     match &expr.kind {
         DurationKind::Number(literal) if !expr.wrapped => number(literal),
         // Parentheses around a literal alone are those of a sum of one.

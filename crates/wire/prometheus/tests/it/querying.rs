@@ -456,6 +456,12 @@ async fn kept_steps_give_what_new_ones_give() {
         "time()",
         "histogram_quantile(0.5, up)",
         "up{job=\"a\"} and on () (up{job=\"b\"} > 20)",
+        "count_over_time(up[range() + 10s])",
+        "up offset (range() / 2)",
+        "sum_over_time(up[step() * 2])",
+        "max_over_time(sum(up)[1m:step() * 3])",
+        "running_sum(up)",
+        "keep_last_value(up > 20)",
     ];
     let mut seed = 7_u64;
     let mut below = move |end: u64| {
