@@ -15,6 +15,8 @@ pub struct Function {
     pub returns: ValueType,
     /// Must be switched on.
     pub experimental: bool,
+    /// The value at a step depends on those at other steps, so a range query does not give what instant queries would.
+    pub across_steps: bool,
 }
 
 /// How the number of arguments may vary.
@@ -28,15 +30,22 @@ pub enum Variadic {
     Any,
 }
 
-const fn function(name: &'static str, args: &'static [ValueType]) -> Function {
-    Function { name, args, variadic: Variadic::None, returns: Vector, experimental: false }
+pub(crate) const fn function(name: &'static str, args: &'static [ValueType]) -> Function {
+    Function {
+        name,
+        args,
+        variadic: Variadic::None,
+        returns: Vector,
+        experimental: false,
+        across_steps: false,
+    }
 }
 
 const fn scalar(name: &'static str, args: &'static [ValueType]) -> Function {
     Function { returns: Scalar, ..function(name, args) }
 }
 
-const fn optional(name: &'static str, args: &'static [ValueType]) -> Function {
+pub(crate) const fn optional(name: &'static str, args: &'static [ValueType]) -> Function {
     Function { variadic: Variadic::UpTo(1), ..function(name, args) }
 }
 
@@ -44,7 +53,7 @@ const fn experimental(function: Function) -> Function {
     Function { experimental: true, ..function }
 }
 
-const fn any(name: &'static str, args: &'static [ValueType]) -> Function {
+pub(crate) const fn any(name: &'static str, args: &'static [ValueType]) -> Function {
     Function { variadic: Variadic::Any, ..function(name, args) }
 }
 
@@ -147,7 +156,12 @@ pub static FUNCTIONS: &[Function] = &[
 
 /// The function of a name; names are written in small letters.
 pub(crate) fn find(name: &str) -> Option<&'static Function> {
-    FUNCTIONS.binary_search_by(|function| function.name.cmp(name)).ok().and_then(|at| FUNCTIONS.get(at))
+    find_in(FUNCTIONS, name)
+}
+
+/// The function of a name in a list sorted by names.
+pub(crate) fn find_in(list: &'static [Function], name: &str) -> Option<&'static Function> {
+    list.binary_search_by(|function| function.name.cmp(name)).ok().and_then(|at| list.get(at))
 }
 
 #[cfg(test)]

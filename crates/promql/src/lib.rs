@@ -31,6 +31,7 @@ mod kahan;
 mod labels;
 mod lexer;
 mod matcher;
+mod metricsql;
 mod parser;
 mod plan;
 mod position;

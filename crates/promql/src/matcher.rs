@@ -50,11 +50,14 @@ pub struct RegexError(String);
 
 /// Compiles `pattern` so that it must match the whole text; `.` matches a newline, too.
 pub(crate) fn whole(pattern: &str) -> Result<Regex, RegexError> {
-    let build = |pattern: &str| {
-        RegexBuilder::new(pattern).size_limit(REGEX_BYTES_MAX).dot_matches_new_line(true).build()
-    };
     // The pattern alone first: `a)(b` must not become valid by the parentheses around it.
-    build(pattern).and_then(|_| build(&format!("^(?:{pattern})$"))).map_err(|error| {
+    anywhere(pattern).and_then(|_| anywhere(&format!("^(?:{pattern})$")))
+}
+
+/// Compiles `pattern` so that it may match any part of the text.
+pub(crate) fn anywhere(pattern: &str) -> Result<Regex, RegexError> {
+    let mut builder = RegexBuilder::new(pattern);
+    builder.size_limit(REGEX_BYTES_MAX).dot_matches_new_line(true).build().map_err(|error| {
         RegexError(match error {
             regex::Error::CompiledTooBig(_) => "expression too large".to_owned(),
             other => other.to_string().lines().last().unwrap_or("invalid").trim().to_owned(),

@@ -215,7 +215,7 @@ fn mark(expr: &mut Expr) -> (bool, bool) {
 
 fn mark_call(call: &mut Call) -> (bool, bool) {
     let name = call.function.name;
-    let mut same = !TIME_DEPENDENT.contains(&name);
+    let mut same = !TIME_DEPENDENT.contains(&name) && !call.function.across_steps;
     if name == "info" {
         // The second argument is not evaluated.
         let Some(first) = call.args.first_mut() else { return (false, false) };

@@ -13,13 +13,16 @@ impl Eval<'_> {
         if call.function.args.contains(&ValueType::Matrix) {
             return self.call_range(call, steps, sink);
         }
+        if crate::metricsql::find(call.function.name).is_some() && !call.function.name.starts_with("sort_") {
+            return self.metricsql(call, steps, sink);
+        }
         match (call.function.name, call.args.as_slice()) {
             ("vector", [scalar]) => {
                 let floats = self.scalar(scalar, steps)?;
                 sink(&mut Row { floats, ..Row::default() })
             }
             ("absent", [vector]) => self.absent(vector, steps, sink),
-            ("sort" | "sort_desc" | "sort_by_label" | "sort_by_label_desc", [vector, labels @ ..]) => {
+            (name, [vector, labels @ ..]) if name == "sort" || name.starts_with("sort_") => {
                 self.sort(call, vector, labels, steps, sink)
             }
             ("label_replace", _) => self.label_replace(call, steps, sink),

@@ -22,6 +22,7 @@ mod groups;
 mod info;
 mod instant;
 mod label;
+pub(crate) mod metricsql;
 mod quantile;
 mod range;
 mod rate;

@@ -8,7 +8,7 @@ use super::fold::{Fold, Scratch};
 use super::rate::Plain;
 use super::row::{Cell, Row, Steps};
 use super::select::{Reference, drop_stale, gallop};
-use super::window::{Function, HistogramPoint, Place, Window};
+use super::window::{Apply, Function, HistogramPoint, Place, Window};
 use super::{Around, Eval, Sink};
 use crate::annotations::Note;
 use crate::ast::*;
@@ -173,6 +173,9 @@ impl Eval<'_> {
     /// A call of a function over a range.
     pub(crate) fn call_range(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
         let found = call.args.iter().find_map(|arg| Range::new(arg, steps));
+        if let (Some(range), Some(parts)) = (&found, super::metricsql::parts(call.function.name)) {
+            return self.each_part(call, range, parts, steps, sink);
+        }
         let (Some(range), Some(function)) = (found, Function::find(call.function.name)) else {
             return refused(format!("function {} takes no range", call.function.name));
         };
@@ -188,6 +191,33 @@ impl Eval<'_> {
         self.unnamed(from, sink, |sink| self.each_window(call, function, &range, &scalars, steps, sink))
     }
 
+    /// A function that gives several series for each: all of them, told apart by a label, or the one that is asked for.
+    fn each_part(
+        &self,
+        call: &Call,
+        range: &Range<'_>,
+        parts: &[(&str, Apply)],
+        steps: Steps,
+        sink: Sink<'_>,
+    ) -> Result<(), Error> {
+        check_edges(range.edges, call.function.name)?;
+        let asked = call.args.get(1).map(super::call::text).transpose()?;
+        if let Some(asked) = asked.filter(|asked| !parts.iter().any(|(part, _)| part == asked)) {
+            return refused(format!("{}() does not give {}", call.function.name, crate::text::quote(asked)));
+        }
+        for (part, apply) in parts.iter().filter(|(part, _)| asked.is_none_or(|asked| asked == *part)) {
+            self.unnamed(range.expr, &mut *sink, |sink| {
+                self.each_window(call, Function::of(*apply), range, &[], steps, &mut |row| {
+                    if asked.is_none() {
+                        row.labels = row.labels.with("rollup", part);
+                    }
+                    sink(row)
+                })
+            })?;
+        }
+        Ok(())
+    }
+
     fn each_window(
         &self,
         call: &Call,
@@ -197,7 +227,9 @@ impl Eval<'_> {
         steps: Steps,
         sink: Sink<'_>,
     ) -> Result<(), Error> {
-        let keeps_name = matches!(call.function.name, "last_over_time" | "first_over_time");
+        let name = call.function.name;
+        let keeps_name =
+            matches!(name, "last_over_time" | "first_over_time") || super::metricsql::keeps_name(name);
         let starts = self.options.start_timestamps && function.reads_starts();
         let place = Place {
             first: call.args.first().map_or(call.span, Expr::span),

@@ -56,7 +56,7 @@ impl Window<'_> {
         self.labels.name()
     }
 
-    fn param(&self, index: usize) -> f64 {
+    pub(super) fn param(&self, index: usize) -> f64 {
         self.params.get(index).copied().unwrap_or(f64::NAN)
     }
 
@@ -90,7 +90,7 @@ impl Window<'_> {
     }
 }
 
-type Apply = fn(&Eval<'_>, &Window<'_>) -> Result<Option<Cell>, Error>;
+pub(crate) type Apply = fn(&Eval<'_>, &Window<'_>) -> Result<Option<Cell>, Error>;
 
 /// A range function.
 #[derive(Clone, Copy)]
@@ -134,9 +134,14 @@ impl Function {
                 let times = [w.times.last().copied(), w.histograms.last().map(|p| p.time_ms)];
                 seconds(times.into_iter().flatten().max())
             },
-            _ => return None,
+            name => super::metricsql::window(name)?,
         };
         Some(Self { apply, starts: matches!(name, "rate" | "irate" | "increase" | "resets") })
+    }
+
+    /// One that looks at nothing but the samples.
+    pub(super) fn of(apply: Apply) -> Self {
+        Self { apply, starts: false }
     }
 
     /// True when the falls of a counter matter.

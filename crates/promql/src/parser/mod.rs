@@ -15,6 +15,7 @@ use crate::ast::*;
 use crate::functions;
 use crate::lexer::{Keyword, Kind, Special, Token, tokens};
 use crate::matcher::Matcher;
+use crate::metricsql;
 use crate::position::Span;
 use crate::text;
 
@@ -23,7 +24,8 @@ const DEPTH_MAX: usize = 200;
 /// Longest query text.
 const QUERY_BYTES_MAX: usize = 1 << 20;
 
-/// Which parts of the language are understood. The default is what Prometheus 3.15 understands without feature flags.
+/// Which parts of the language are understood. The default is what Prometheus 3.15 understands without feature flags, and
+/// functions of MetricsQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParseOptions {
     /// Functions and aggregations marked experimental.
@@ -34,6 +36,8 @@ pub struct ParseOptions {
     pub extended_ranges: bool,
     /// `fill`, `fill_left`, `fill_right`
     pub fill_modifiers: bool,
+    /// Functions that MetricsQL has and PromQL has not; on by default
+    pub metricsql: bool,
 }
 
 impl Default for ParseOptions {
@@ -43,6 +47,7 @@ impl Default for ParseOptions {
             duration_expressions: true,
             extended_ranges: false,
             fill_modifiers: false,
+            metricsql: true,
         }
     }
 }
@@ -54,6 +59,7 @@ impl ParseOptions {
         duration_expressions: true,
         extended_ranges: true,
         fill_modifiers: true,
+        metricsql: true,
     };
 }
 
@@ -333,7 +339,8 @@ impl<'a> Parser<'a> {
 
     fn call(&mut self) -> Result<Expr, Fault> {
         let name = self.next();
-        let function = functions::find(name.text);
+        let more = || metricsql::find(name.text).filter(|_| self.options.metricsql);
+        let function = functions::find(name.text).or_else(more);
         let (args, close) = self.args()?;
         let Some(function) = function else {
             return fault(name.span, format!("unknown function with name {}", text::quote(name.text)));

@@ -280,7 +280,7 @@ fn pin(expr: &mut Expr, at_ms: i64) -> bool {
             false
         }
         Expr::Call(e) => {
-            let depends = TIME_DEPENDENT.contains(&e.function.name);
+            let depends = TIME_DEPENDENT.contains(&e.function.name) || e.function.across_steps;
             e.args.iter_mut().fold(depends, |depends, arg| pin(arg, at_ms) | depends)
         }
         Expr::Aggregate(e) => {

@@ -1,0 +1,84 @@
+//! Functions of MetricsQL: over windows of samples (`window`), over all steps of a series (`across`), over labels (`label`).
+
+mod across;
+mod label;
+mod window;
+
+pub(crate) use window::{keeps_name, parts, window};
+
+use super::call::text;
+use super::row::{Row, Rows, Steps};
+use super::{Around, Eval, Sink};
+use crate::ast::*;
+use crate::error::{Error, refused};
+
+impl Eval<'_> {
+    /// A call of one of the functions that take vectors.
+    pub(super) fn metricsql(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+        match (call.function.name, call.args.as_slice()) {
+            ("union", vectors) => self.union(vectors, steps, sink),
+            ("drop_common_labels", vectors) => self.drop_common_labels(vectors, steps, sink),
+            ("limit_offset", [limit, offset, vector]) => {
+                let first = |expr| Ok::<_, Error>(self.scalar(expr, steps)?.first().copied().unwrap_or(0.0));
+                // What is below zero, or no number, is 0.
+                let (limit, offset) = (first(limit)? as usize, first(offset)? as usize);
+                let mut rows = self.rows(vector, steps, Around::default())?;
+                rows.list.sort_by(|a, b| a.labels.cmp(&b.labels));
+                let list = std::mem::take(&mut rows.list);
+                self.give(list.into_iter().skip(offset).take(limit), sink)
+            }
+            (name, [vector, texts @ ..]) if name.starts_with("label") || name == "alias" => {
+                let texts = texts.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+                self.change_labels(name, vector, &texts, steps, sink)
+            }
+            (name, [vector]) => self.across(name, vector, None, steps, sink),
+            ("smooth_exponential", [vector, factor]) | (_, [factor, vector]) => {
+                self.across(call.function.name, vector, Some(factor), steps, sink)
+            }
+            (name, _) => refused(format!("function {name} gives no vector")),
+        }
+    }
+
+    /// The series of all vectors; of those with the same labels the first one.
+    fn union(&self, vectors: &[Expr], steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+        let mut known = std::collections::HashSet::new();
+        for vector in vectors {
+            self.each_row(vector, steps, Around::default(), &mut |row| {
+                // A name that will go does not make a series equal to one whose name stays.
+                if row.is_empty() || !known.insert((row.labels.clone(), row.drop_name)) {
+                    return Ok(());
+                }
+                self.budget.work(steps.count + row.labels.bytes())?;
+                sink(row)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The series of all vectors without the labels that all of them have with one value.
+    fn drop_common_labels(&self, vectors: &[Expr], steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+        let mut rows = Rows::new(self.budget);
+        for vector in vectors {
+            self.each_row(vector, steps, Around::default(), &mut |row| {
+                if !row.is_empty() {
+                    rows.push(std::mem::take(row))?;
+                }
+                Ok(())
+            })?;
+        }
+        let Some(first) = rows.list.first().map(|row| row.labels.clone()) else { return Ok(()) };
+        let is_common = |name: &str| rows.list.iter().all(|row| row.labels.get(name) == first.get(name));
+        let common: Vec<&str> = first.iter().map(|(name, _)| name).filter(|name| is_common(name)).collect();
+        for row in &mut rows.list {
+            row.labels = row.labels.filter(|name| !common.contains(&name));
+        }
+        self.put_together(rows, sink)
+    }
+
+    /// Gives rows whose labels were changed.
+    fn put_together(&self, mut rows: Rows<'_>, sink: Sink<'_>) -> Result<(), Error> {
+        rows.merge()?;
+        let list: Vec<Row> = std::mem::take(&mut rows.list);
+        self.give(list, sink)
+    }
+}
