@@ -24,7 +24,7 @@ use crate::query::{Finder, unsupported};
 use crate::scope::{Scope, folded};
 use crate::text::from_text_in;
 use crate::types::type_name;
-use crate::write::{Returning, Written, change, column_place, default_value, is_default};
+use crate::write::{Returning, Written, assignments_of, change, default_value, is_default};
 
 pub(super) static SELECT: LazyLock<Option<ast::Query>> =
     LazyLock::new(|| match crate::parse::template("SELECT 1")? {
@@ -66,12 +66,7 @@ impl Planner<'_> {
         let mut exprs = Vec::new();
         let mut set: Vec<(usize, SetTo)> = Vec::new();
         let keys = schema.key_columns().len();
-        for (name, value) in pairs(&update.assignments)? {
-            let place = column_place(&schema, name)?;
-            if set.iter().any(|(at, _)| *at == place) {
-                let message = format!("multiple assignments to same column \"{name}\"");
-                return Err(SqlError::new(state::SYNTAX_ERROR, message));
-            }
+        for (place, value) in assignments_of(&update.assignments, &schema)? {
             if is_default(value) {
                 set.push((place, SetTo::Default));
                 continue;
@@ -167,22 +162,6 @@ impl Planner<'_> {
         query.with.clone_from(&self.with);
         Finder::plan(&query, self)
     }
-}
-
-fn pairs(assignments: &[ast::Assignment]) -> Result<Vec<(&ast::ObjectName, &ast::Expr)>> {
-    let mut pairs = Vec::new();
-    for assignment in assignments {
-        match (&assignment.target, &assignment.value) {
-            (ast::AssignmentTarget::ColumnName(name), value) => pairs.push((name, value)),
-            (ast::AssignmentTarget::Tuple(names), ast::Expr::Tuple(values))
-                if names.len() == values.len() =>
-            {
-                pairs.extend(names.iter().zip(values));
-            }
-            _ => return Err(unsupported(assignment)),
-        }
-    }
-    Ok(pairs)
 }
 
 impl Keyed {

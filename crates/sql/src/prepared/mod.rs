@@ -3,6 +3,8 @@
 //! The plan rests on the definitions it was made with; before each run their versions are compared, and when one changed the
 //! statement is planned anew. A SELECT of one row by its primary key goes straight to the row.
 
+mod plan;
+
 use std::sync::Arc;
 
 use ropewalk::tables::{PointGet, Table, Type, Value};
@@ -18,20 +20,18 @@ use crate::copying::CopyPlan;
 use crate::cursor::Declare;
 use crate::error::{Result, SqlError, state};
 use crate::exec::{self, Record};
-use crate::explain;
 use crate::expr::{Answer, Context, Expr};
 use crate::interrupt::Interrupt;
 use crate::locking::Locking;
 use crate::parse::Statement;
 use crate::path::key_value;
-use crate::plan::{Planner, ResultColumn, Select, SetConfig, Standing, Subquery};
-use crate::query::{self, Append, Finder, Keyed, Merge, WholeQuery};
-use crate::scope::Params;
+use crate::plan::{ResultColumn, Select, SetConfig, Standing, Subquery};
+use crate::query::{Append, Keyed, Merge, WholeQuery};
 use crate::small::Node;
 use crate::text::from_text_in;
 use crate::types::type_name;
 use crate::utility::Utility;
-use crate::write::{Delete, Insert, Returning, Source, Update};
+use crate::write::{Delete, Insert, Source, Update};
 use crate::zone::Zone;
 
 /// Rows that an INSERT writes in a fraction of a millisecond.
@@ -156,15 +156,6 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
-fn keyed(keyed: Keyed) -> (Plan, Option<Arc<[ResultColumn]>>) {
-    let columns = columns_of(keyed.columns());
-    (Plan::Keyed(Box::new(keyed)), columns)
-}
-
-fn columns_of(returning: Option<&Returning>) -> Option<Arc<[ResultColumn]>> {
-    returning.map(|returning| returning.columns.clone().into())
-}
-
 impl Prepared {
     /// True for SELECT ... FOR UPDATE and its kind.
     pub(crate) fn locks(&self) -> bool {
@@ -187,302 +178,6 @@ impl Prepared {
     fn skips_locked(&self) -> bool {
         let Statement::Sql(ast::Statement::Query(query)) = &*self.statement else { return false };
         query.locks.iter().any(|lock| lock.nonblock == Some(ast::NonBlock::SkipLocked))
-    }
-
-    /// What FOR UPDATE is to lock: rows of tables, by their keys.
-    fn locking(statement: &Statement, plan: &Plan) -> Option<Result<Locking>> {
-        let Statement::Sql(ast::Statement::Query(query)) = statement else { return None };
-        if query.locks.is_empty() {
-            return None;
-        }
-        Some(match plan {
-            Plan::Select(select) => Locking::of(query, select),
-            _ => Err(SqlError::unsupported(
-                "FOR UPDATE of this query at read committed",
-                "lock the rows of a plain SELECT by their keys",
-            )),
-        })
-    }
-
-    /// Plans a statement as `access` sees the tables.
-    pub(crate) fn plan(
-        statement: Arc<Statement>,
-        declared: &[Option<Type>],
-        access: Access<'_>,
-        standing: Standing,
-    ) -> Result<Self> {
-        if let Statement::Utility(Utility::Declare(declare)) = &*statement {
-            let query = Arc::new(Statement::Sql(ast::Statement::Query(declare.query.clone())));
-            let query = Self::plan(query, declared, access, standing.clone())?;
-            if !matches!(query.plan, Plan::Select(_) | Plan::Whole(_) | Plan::Small(_)) {
-                return Err(SqlError::unsupported("DECLARE CURSOR of this query", "run it by itself"));
-            }
-            return Ok(Self {
-                locking: None,
-                statement: statement.clone(),
-                declared: declared.to_vec(),
-                parameters: query.parameters.clone(),
-                columns: None,
-                whole: None,
-                subqueries: Vec::new(),
-                rests_on: Vec::new(),
-                point: None,
-                is_fleeting: query.is_fleeting,
-                zone: standing.settings.zone.clone(),
-                standing,
-                sets: query.sets.clone(),
-                draws: query.draws,
-                locks_within: query.locks_within,
-                plan: Plan::Declare(Box::new((declare.clone(), query))),
-            });
-        }
-        let db = access.database().clone();
-        let mut planner = Planner::beside(access, Params::declared(declared), standing);
-        let (plan, columns) = Self::plan_one(&statement, &mut planner)?;
-        let whole = match (&plan, statement.sql()) {
-            (Plan::Select(select), Some(ast::Statement::Query(query)))
-                if query.locks.is_empty() && !planner.draws =>
-            {
-                beside(query, select, &mut planner)
-            }
-            _ => None,
-        };
-        let Planner {
-            params,
-            subqueries,
-            rests_on,
-            catalog,
-            standing,
-            sets,
-            draws,
-            is_fleeting,
-            locks_within,
-            ..
-        } = planner;
-        let point = match &plan {
-            Plan::Select(select) if subqueries.is_empty() => Point::of(select, &db),
-            _ => None,
-        };
-        let declared = declared.to_vec();
-        let locking = Self::locking(&statement, &plan);
-        Ok(Self {
-            locking,
-            statement,
-            declared,
-            parameters: params.finished(),
-            columns,
-            plan,
-            whole,
-            subqueries,
-            rests_on,
-            point,
-            is_fleeting: is_fleeting || catalog.is_some(),
-            zone: standing.settings.zone.clone(),
-            standing,
-            sets,
-            draws,
-            locks_within,
-        })
-    }
-
-    fn plan_one(
-        statement: &Statement,
-        planner: &mut Planner<'_>,
-    ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
-        match statement {
-            Statement::Sql(statement) => Self::plan_sql(statement, planner),
-            Statement::Utility(Utility::Copy(copy)) => Ok((Plan::Copy(CopyPlan::of(copy, planner)?), None)),
-            Statement::Utility(Utility::ShowAll) => {
-                let column = |name: &str| ResultColumn { name: name.into(), ty: Type::TEXT };
-                let columns = ["name", "setting", "description"].map(column);
-                Ok((Plan::Other, Some(columns.to_vec().into())))
-            }
-            Statement::Utility(Utility::Merge(merge)) => {
-                Ok((Plan::Merge(Box::new(planner.merge(merge)?)), None))
-            }
-            Statement::Utility(Utility::Fetch(fetch)) if !fetch.moves => {
-                planner.is_fleeting = true;
-                let shape = planner.standing.cursors.get(&fetch.name);
-                Ok((Plan::Other, shape.map(|shape| shape.columns.clone())))
-            }
-            Statement::Utility(_) => Ok((Plan::Other, None)),
-        }
-    }
-
-    fn plan_sql(
-        statement: &ast::Statement,
-        planner: &mut Planner<'_>,
-    ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
-        Ok(match statement {
-            ast::Statement::Query(query) if !query.locks.is_empty() => {
-                // What a serializable transaction reads holds at its commit, or it fails: nothing is to be locked there.
-                let mut plain = query.clone();
-                plain.locks.clear();
-                return Self::plan_sql(&ast::Statement::Query(plain), planner);
-            }
-            ast::Statement::Query(query) if is_written_by(&query.body) => {
-                return Self::plan_with(query, planner);
-            }
-            ast::Statement::Query(query) => {
-                if let Some(function) = Append::of(query) {
-                    let append = Append::plan(function, planner)?;
-                    let column = ResultColumn { name: "append_event".into(), ty: Type::INT8 };
-                    return Ok((Plan::Append(Box::new(append)), Some(vec![column].into())));
-                }
-                if let Some(function) = NotifyCall::of(query) {
-                    let call = NotifyCall::plan(function, planner)?;
-                    let column = ResultColumn { name: "pg_notify".into(), ty: Type::TEXT };
-                    return Ok((Plan::Notify(Box::new(call)), Some(vec![column].into())));
-                }
-                if catalog::is_asked(query) {
-                    let node = planner.small(query)?;
-                    let columns = Some(node.columns.clone().into());
-                    return Ok((Plan::Small(Box::new(node)), columns));
-                }
-                let mark = planner.mark();
-                match planner.query(query) {
-                    Ok(select) => {
-                        let columns = Some(select.columns.clone().into());
-                        (Plan::Select(select), columns)
-                    }
-                    // What is no table may be a model; what is not served by keys alone may be served by the engine.
-                    Err(error) if query::may_serve(&error) => {
-                        planner.back_to(mark);
-                        return Self::plan_whole(query, planner);
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            ast::Statement::Insert(insert) => {
-                let insert = planner.insert(insert)?;
-                let columns = columns_of(insert.returning.as_ref());
-                (Plan::Insert(insert), columns)
-            }
-            ast::Statement::Update(update) => {
-                let mark = planner.mark();
-                match planner.update(update) {
-                    Ok(update) => {
-                        let columns = columns_of(update.returning.as_ref());
-                        (Plan::Update(update), columns)
-                    }
-                    Err(error) if error.state == state::FEATURE_NOT_SUPPORTED => {
-                        planner.back_to(mark);
-                        keyed(planner.keyed_update(update)?)
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            ast::Statement::Delete(delete) => {
-                let mark = planner.mark();
-                match planner.delete(delete) {
-                    Ok(delete) => {
-                        let columns = columns_of(delete.returning.as_ref());
-                        (Plan::Delete(delete), columns)
-                    }
-                    Err(error) if error.state == state::FEATURE_NOT_SUPPORTED => {
-                        planner.back_to(mark);
-                        keyed(planner.keyed_delete(delete)?)
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            ast::Statement::Explain {
-                describe_alias: ast::DescribeAlias::Explain,
-                analyze,
-                verbose: false,
-                query_plan: false,
-                estimate: false,
-                statement,
-                format: None,
-                options: None,
-            } => {
-                let column = || Some(vec![ResultColumn { name: "QUERY PLAN".into(), ty: Type::TEXT }].into());
-                let (plan, _) = Self::plan_sql(statement, planner)?;
-                let plan = match (plan, statement.as_ref()) {
-                    (Plan::Select(select), ast::Statement::Query(query))
-                        if is_large(&select, &planner.subqueries, &mut planner.access)? =>
-                    {
-                        let whole = beside(query, &select, planner);
-                        whole.map_or(Plan::Select(select), Plan::Whole)
-                    }
-                    (plan, _) => plan,
-                };
-                match (plan, analyze) {
-                    (Plan::Whole(query), analyze) => (Plan::Whole(query.explained(*analyze)), column()),
-                    (plan, false) => (Plan::Explain(explain::lines(&plan, &planner.subqueries)), column()),
-                    (plan @ Plan::Select(_), true) => {
-                        let lines = explain::lines(&plan, &planner.subqueries);
-                        (Plan::Analyze(Box::new(plan), lines), column())
-                    }
-                    _ => {
-                        return Err(SqlError::unsupported(
-                            "EXPLAIN ANALYZE of a statement that writes",
-                            "EXPLAIN shows its paths",
-                        ));
-                    }
-                }
-            }
-            ast::Statement::Explain { .. } => {
-                return Err(SqlError::unsupported("EXPLAIN with options", "use EXPLAIN statement"));
-            }
-            ast::Statement::ShowVariable { variable } => {
-                let name = crate::settings::shown_name(variable);
-                (Plan::Other, Some(vec![ResultColumn { name, ty: Type::TEXT }].into()))
-            }
-            _ => (Plan::Other, None),
-        })
-    }
-
-    /// Plans INSERT, UPDATE or DELETE behind WITH.
-    fn plan_with(
-        query: &ast::Query,
-        planner: &mut Planner<'_>,
-    ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
-        let refused =
-            || SqlError::unsupported("this statement behind WITH", "write a query, INSERT, UPDATE or DELETE");
-        let mut bare = query.clone();
-        let with = bare.with.take().ok_or_else(refused)?;
-        if bare.to_string() != query.body.to_string() {
-            return Err(refused());
-        }
-        match query.body.as_ref() {
-            ast::SetExpr::Insert(ast::Statement::Insert(insert)) => {
-                let mut insert = insert.clone();
-                let source = insert.source.as_mut().ok_or_else(refused)?;
-                source.with = Some(match source.with.take() {
-                    None => with,
-                    // Its own queries see those before the statement.
-                    Some(own) => ast::With {
-                        recursive: with.recursive || own.recursive,
-                        cte_tables: with.cte_tables.into_iter().chain(own.cte_tables).collect(),
-                        ..own
-                    },
-                });
-                Self::plan_sql(&ast::Statement::Insert(insert), planner)
-            }
-            ast::SetExpr::Update(ast::Statement::Update(update)) => {
-                planner.with = Some(with);
-                Ok(keyed(planner.keyed_update(update)?))
-            }
-            ast::SetExpr::Delete(ast::Statement::Delete(delete)) => {
-                planner.with = Some(with);
-                Ok(keyed(planner.keyed_delete(delete)?))
-            }
-            _ => Err(refused()),
-        }
-    }
-
-    /// Plans a query for the engine, or where that cannot run it for nested loops in memory.
-    fn plan_whole(
-        query: &ast::Query,
-        planner: &mut Planner<'_>,
-    ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
-        let finder = Finder::plan(query, planner)?;
-        let columns = Some(finder.columns().to_vec().into());
-        Ok(match finder {
-            Finder::Whole(query) => (Plan::Whole(query), columns),
-            Finder::Loops(node) => (Plan::Small(node), columns),
-        })
     }
 
     pub(crate) fn is_fleeting(&self) -> bool {
@@ -577,47 +272,6 @@ impl Prepared {
             // What a cursor answers was asked for by its DECLARE; what is left of our own: VACUUM, ANALYZE, LOCK TABLE for reading, SHOW ALL.
             (Plan::Other, None) => match &*self.statement {
                 Statement::Utility(Utility::Sequence(_) | Utility::Comment { .. } | Utility::Identity(_)) => {
-                    Does::Defines
-                }
-                Statement::Utility(Utility::Fetch(_)) => Does::Controls,
-                _ => Does::Reads,
-            },
-            (Plan::Other, Some(statement)) => match statement {
-                S::StartTransaction { .. }
-                | S::Commit { .. }
-                | S::Rollback { .. }
-                | S::Savepoint { .. }
-                | S::ReleaseSavepoint { .. }
-                | S::Set(_)
-                | S::Reset(_)
-                | S::ShowVariable { .. }
-                | S::Deallocate { .. }
-                | S::Close { .. }
-                | S::Discard { .. } => Does::Controls,
-                S::Prepare { .. } => Does::Reads,
-                S::LISTEN { .. } | S::UNLISTEN { .. } => Does::Reads,
-                S::Execute { .. } | S::NOTIFY { .. } => Does::Writes,
-                _ => Does::Defines,
-            },
-        }
-    }
-
-    /// True for SELECT, INSERT, UPDATE and DELETE whose plan is good for many runs.
-    pub(crate) fn is_of_keys(&self) -> bool {
-        let is_kind =
-            matches!(self.plan, Plan::Select(_) | Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_));
-        is_kind && !self.is_fleeting && !self.draws && self.sets.is_empty()
-    }
-
-    /// True for BEGIN, COMMIT and ROLLBACK, which decide themselves about transactions.
-    pub fn begins_or_ends(&self) -> bool {
-        crate::session::begins_or_ends(&self.statement)
-    }
-
-    /// The name that DEALLOCATE names, or none for all; `None` for another statement.
-    pub fn deallocates(&self) -> Option<Option<String>> {
-        match self.statement.sql() {
-            Some(ast::Statement::Deallocate { name, .. }) => {
                 Some(Some(crate::scope::folded(name)).filter(|name| name != "all"))
             }
             _ => None,
@@ -873,27 +527,6 @@ impl Prepared {
     }
 }
 
-/// True for a statement that writes, where a query may stand.
-fn is_written_by(body: &ast::SetExpr) -> bool {
-    matches!(
-        body,
-        ast::SetExpr::Insert(_) | ast::SetExpr::Update(_) | ast::SetExpr::Delete(_) | ast::SetExpr::Merge(_)
-    )
-}
-
-/// The query for the query engine, where that is worth a look and answers the same columns.
-fn beside(query: &ast::Query, select: &Select, planner: &mut Planner<'_>) -> Option<WholeQuery> {
-    let works = select.works_on_whole_tables()
-        || planner.subqueries.iter().any(|subquery| subquery.select.works_on_whole_tables());
-    if !works {
-        return None;
-    }
-    let mark = planner.mark();
-    let planned = query::prepare(query, planner);
-    planner.back_to(mark);
-    planned.ok().filter(|planned| planned.columns == select.columns).map(|planned| planned.query)
-}
-
 /// True when a SELECT or one of its subqueries works on large tables as a whole.
 fn is_large(select: &Select, subqueries: &[Subquery], access: &mut Access<'_>) -> Result<bool> {
     for select in subqueries.iter().map(|subquery| &subquery.select).chain([select]) {
@@ -929,20 +562,6 @@ fn selected(
 fn explained(lines: Vec<String>, columns: Option<Arc<[ResultColumn]>>) -> Outcome {
     let rows = lines.into_iter().map(|line| vec![Value::text(line)]).collect();
     Outcome { columns, rows, ..Outcome::of("EXPLAIN") }
-}
-
-impl Point {
-    fn of(select: &Select, db: &Database) -> Option<Self> {
-        let [level] = select.levels.as_slice() else { return None };
-        let plain = select.groups.is_none()
-            && !select.is_distinct
-            && select.constant.is_empty()
-            && select.limit.is_none()
-            && select.offset.is_none();
-        let (exprs, types) = level.path.point().filter(|_| plain)?;
-        let key = exprs.iter().cloned().zip(types).collect();
-        Some(Self { get: db.tables().point(&level.table), key, buffer: Vec::new() })
-    }
 }
 
 /// A parameter as the type that the statement has for it.
