@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropewalk::tables::{KeyRange, OwnedRow, Row, Schema, Table, TablesError, TablesRead, Value};
+use ropewalk::tables::{EnumType, KeyRange, OwnedRow, Row, Schema, Table, TablesError, TablesRead, Value};
 use ropewalk::{Database, Snapshot, Transaction};
 
 use crate::error::Result;
@@ -42,6 +42,21 @@ impl Access<'_> {
             Self::Transaction(_, transaction) => run(&mut transaction.tables()),
             Self::Snapshot(database, snapshot) => run(&mut snapshot.tables(database)),
         }
+    }
+
+    /// The enum type of this name.
+    pub(crate) fn enum_named(&mut self, name: &str) -> Result<Option<EnumType>> {
+        Ok(self.read(|tables| tables.enum_named(name))?)
+    }
+
+    /// The enum type of this number.
+    pub(crate) fn enum_numbered(&mut self, number: u32) -> Result<Option<EnumType>> {
+        Ok(self.read(|tables| tables.enum_numbered(number))?)
+    }
+
+    /// All enum types.
+    pub(crate) fn enums(&mut self) -> Result<Vec<EnumType>> {
+        Ok(self.read(|tables| tables.enums())?)
     }
 
     /// The table of this name, and its definition.

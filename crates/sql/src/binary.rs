@@ -49,6 +49,7 @@ pub fn put_binary(value: &Value<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&v.days.to_be_bytes());
             out.extend_from_slice(&v.months.to_be_bytes());
         }
+        Value::Enum(v) => out.extend_from_slice(v.label().as_bytes()),
         Value::Array(array) => put_array(array, out),
     }
 }
@@ -146,7 +147,7 @@ pub fn from_binary(bytes: &[u8], ty: Type) -> Result<Value<'static>> {
         Scalar::Float4 => Value::Float4(f32::from_be_bytes(bytes.try_into().map_err(bad)?)),
         Scalar::Float8 => Value::Float8(f64::from_be_bytes(bytes.try_into().map_err(bad)?)),
         Scalar::Numeric(_) => from_text(&numeric(bytes).ok_or_else(|| malformed(ty))?, ty)?,
-        Scalar::Text => Value::text(text()?.to_owned()),
+        Scalar::Text | Scalar::Enum(_) => Value::text(text()?.to_owned()),
         Scalar::Json => from_text(text()?, ty)?,
         Scalar::Jsonb => match bytes.split_first() {
             Some((&JSONB_VERSION, text)) => {
@@ -263,6 +264,8 @@ fn array(bytes: &[u8], element: Scalar) -> Result<Value<'static>> {
     if !rest.is_empty() {
         return Err(malformed(ty));
     }
+    // Labels are read by whoever knows their type.
+    let element = if matches!(element, Scalar::Enum(_)) { Scalar::Text } else { element };
     Array::new(element, items).map(Value::Array).map_err(|_| malformed(ty))
 }
 

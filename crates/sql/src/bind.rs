@@ -16,8 +16,7 @@ use crate::function::{Function, element_of};
 use crate::plan::Planner;
 use crate::rows_in::{in_rows, row_of, rows_exist};
 use crate::scope::{Scope, folded, no_operator, unknown_column};
-use crate::text::from_text_in;
-use crate::types::{self, common, is_numeric, shown, type_name};
+use crate::types::{common, is_numeric, shown};
 use crate::zone::Zone;
 
 /// Deepest nesting of an expression.
@@ -137,7 +136,7 @@ impl<'b, 'a> Binder<'b, 'a> {
     pub(crate) fn settle(&mut self, bound: Typed, ty: Type, strength: Strength) -> Result<Expr> {
         let Typed { expr, ty: found } = bound;
         match (found, expr) {
-            (None, Expr::Const(Value::Text(text))) => Ok(Expr::Const(from_text_in(&text, ty, self.zone())?)),
+            (None, Expr::Const(Value::Text(text))) => self.constant(&text, ty),
             (None, Expr::Param(index)) => {
                 let settled = self.planner.params.settle(index, ty);
                 self.settle(Typed::new(Expr::Param(index), settled), ty, strength)
@@ -145,13 +144,17 @@ impl<'b, 'a> Binder<'b, 'a> {
             (None, expr) => Ok(expr),
             (Some(found), expr) if found == ty || is_numeric(found) && ty == Type::NUMERIC => Ok(expr),
             (Some(found), expr) if allowed(found, ty, strength) => Ok(match expr {
+                expr if let Some(read) = self.read_labels(&expr, found, ty)? => read,
                 // Widened here, so that it is not for every row.
                 Expr::Const(value) if strength == Strength::Implicit => {
                     Expr::Const(cast_in(value, ty, self.zone())?.into_owned())
                 }
                 expr => Expr::Cast(Box::new(expr), ty),
             }),
-            (Some(found), _) => Err(mismatch(found, ty, strength)),
+            (Some(found), _) => {
+                let (found, ty) = (self.planner.shown(Some(found)), self.planner.shown(Some(ty)));
+                Err(mismatch(&found, &ty, strength))
+            }
         }
     }
 
@@ -173,7 +176,7 @@ impl<'b, 'a> Binder<'b, 'a> {
             E::Nested(inner) => self.bind(inner),
             E::Interval(written) => self.interval(expr, written),
             E::TypedString(typed) => {
-                let ty = types::plain(&typed.data_type)?;
+                let (ty, _) = self.planner.cut(&typed.data_type)?;
                 let bound = self.literal(&typed.value.value)?;
                 Ok(Typed::new(self.settle(bound, ty, Strength::Explicit)?, ty))
             }
@@ -187,7 +190,7 @@ impl<'b, 'a> Binder<'b, 'a> {
                 if let Some(cast) = self.object_cast(inner, data_type)? {
                     return Ok(cast);
                 }
-                let (ty, most) = types::cut(data_type)?;
+                let (ty, most) = self.planner.cut(data_type)?;
                 let cast = self.bind_as(inner, ty, Strength::Explicit)?;
                 let Some(most) = most else { return Ok(Typed::new(cast, ty)) };
                 let most = Expr::Const(Value::Int4(i32::try_from(most).unwrap_or(i32::MAX)));
@@ -240,7 +243,7 @@ impl<'b, 'a> Binder<'b, 'a> {
                 }
                 let bound = self.bind(inner)?;
                 let together = bound.ty.map_or(Some(ty), |found| common(found, ty));
-                let together = together.ok_or_else(|| no_operator("=", bound.ty, Some(ty)))?;
+                let together = together.ok_or_else(|| self.no_operator("=", bound.ty, Some(ty)))?;
                 if self.planner.whole.is_some() {
                     // Both sides are brought together where the engine compares them.
                     let inner = match bound.ty {
@@ -438,8 +441,11 @@ impl<'b, 'a> Binder<'b, 'a> {
             ty = Some(match ty {
                 None => found,
                 Some(ty) => common(ty, found).ok_or_else(|| {
-                    let message =
-                        format!("{what} types {} and {} cannot be matched", type_name(ty), type_name(found));
+                    let message = format!(
+                        "{what} types {} and {} cannot be matched",
+                        self.planner.shown(Some(ty)),
+                        self.planner.shown(Some(found))
+                    );
                     SqlError::new(state::DATATYPE_MISMATCH, message)
                 })?,
             });
@@ -486,8 +492,7 @@ pub(crate) fn ordered(ty: Type, symbol: &str) -> Result<()> {
     if ty.is_ordered() { Ok(()) } else { Err(no_operator(symbol, Some(ty), Some(ty))) }
 }
 
-fn mismatch(found: Type, ty: Type, strength: Strength) -> SqlError {
-    let (found, ty) = (type_name(found), type_name(ty));
+fn mismatch(found: &str, ty: &str, strength: Strength) -> SqlError {
     match strength {
         Strength::Explicit => {
             SqlError::new(state::CANNOT_COERCE, format!("cannot cast type {found} to {ty}"))

@@ -11,8 +11,8 @@ use crate::cast::{Strength, allowed};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::function;
+use crate::plan::Planner;
 use crate::scope::parts;
-use crate::types::shown;
 
 impl Binder<'_, '_> {
     pub(crate) fn function(&mut self, function: &ast::Function) -> Result<Typed> {
@@ -113,16 +113,20 @@ impl Binder<'_, '_> {
             ("set_config", [_, _, _]) => return self.set_config(arguments),
             ("current_schema", []) => return Ok(Typed::new(Expr::Const(Value::text("public")), Type::TEXT)),
             ("pg_typeof", [argument]) => {
-                return Ok(Typed::new(Expr::Const(Value::text(shown(argument.ty))), Type::TEXT));
+                let name = self.planner.shown(argument.ty);
+                return Ok(Typed::new(Expr::Const(Value::text(name)), Type::TEXT));
             }
             _ => {}
+        }
+        if let Some(call) = self.enum_call(name, &arguments)? {
+            return Ok(call);
         }
         if let Some(call) = self.jsonb_call(name, &arguments)? {
             return Ok(call);
         }
         let types: Vec<Option<Type>> = arguments.iter().map(|argument| argument.ty).collect();
-        let unknown = || {
-            let types: Vec<String> = types.iter().map(|ty| shown(*ty)).collect();
+        let unknown = |planner: &mut Planner<'_>| {
+            let types: Vec<String> = types.iter().map(|ty| planner.shown(*ty)).collect();
             let message = format!("function {name}({}) does not exist", types.join(", "));
             SqlError::new(state::UNDEFINED_FUNCTION, message).hint(
                 "no function matches the name and argument types; you might need to add explicit type casts",
@@ -132,7 +136,7 @@ impl Binder<'_, '_> {
             return Err(unsupported(format!("{name} here, which answers rows")));
         }
         let Some(resolved) = function::resolve(name, &types) else {
-            return self.catalog_call(name, arguments)?.ok_or_else(unknown);
+            return self.catalog_call(name, arguments)?.ok_or_else(|| unknown(self.planner));
         };
         // Functions that join texts take what there is; all others ask for their types.
         let strength =
@@ -146,7 +150,7 @@ impl Binder<'_, '_> {
             let fits = argument.ty.is_none_or(|found| allowed(found, *ty, strength))
                 || argument.ty == Some(Type::INT8) && *ty == Type::INT4;
             if !fits {
-                return Err(unknown());
+                return Err(unknown(self.planner));
             }
             settled.push(self.settle(argument, *ty, Strength::Assignment)?);
         }

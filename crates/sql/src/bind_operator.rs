@@ -13,7 +13,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::like::{Like, compile};
 use crate::rows_in::row_of;
-use crate::scope::no_operator;
+use crate::scope::no_operator_of as no_operator;
 use crate::types::{common, is_integer, is_numeric, rank, shown, type_name};
 
 pub(crate) fn comparison(op: &BinaryOperator) -> Option<Compare> {
@@ -45,13 +45,18 @@ fn arithmetic(op: &BinaryOperator) -> Option<Arith> {
 }
 
 impl Binder<'_, '_> {
+    /// Two types that an operator does not bring together.
+    pub(crate) fn no_operator(&mut self, symbol: &str, left: Option<Type>, right: Option<Type>) -> SqlError {
+        no_operator(symbol, &self.planner.shown(left), &self.planner.shown(right))
+    }
+
     /// `left op right`, both brought together.
     pub(crate) fn compare(&mut self, op: Compare, left: Typed, right: Typed) -> Result<Expr> {
         let together = match (left.ty, right.ty) {
             // Numbers compare by value whatever their types, so none needs a cast.
             (Some(a), Some(b)) if rank(a).is_some() && rank(b).is_some() => None,
             (Some(a), Some(b)) => {
-                Some(common(a, b).ok_or_else(|| no_operator(op.symbol(), left.ty, right.ty))?)
+                Some(common(a, b).ok_or_else(|| self.no_operator(op.symbol(), left.ty, right.ty))?)
             }
             (Some(ty), None) | (None, Some(ty)) => Some(ty),
             (None, None) => Some(Type::TEXT),
@@ -116,7 +121,7 @@ impl Binder<'_, '_> {
                     && (left.ty.is_some() && right.ty.is_some()
                         || [left.ty, right.ty].iter().flatten().any(|ty| matches!(ty, Type::Array(_))))
                 {
-                    return Err(no_operator("||", left.ty, right.ty));
+                    return Err(self.no_operator("||", left.ty, right.ty));
                 }
                 let left = self.settle(left, Type::TEXT, Strength::Assignment)?;
                 let right = self.settle(right, Type::TEXT, Strength::Assignment)?;
@@ -137,10 +142,10 @@ impl Binder<'_, '_> {
                 let step = match right.ty {
                     Some(ty) if is_integer(ty) => right.expr,
                     None | Some(Type::TEXT) => self.settle(right.clone(), Type::TEXT, Strength::Implicit)?,
-                    _ => return Err(no_operator(symbol, left.ty, right.ty)),
+                    _ => return Err(self.no_operator(symbol, left.ty, right.ty)),
                 };
                 if left.ty.is_some_and(|ty| !matches!(ty, Type::JSON | Type::JSONB)) {
-                    return Err(no_operator(symbol, left.ty, right.ty));
+                    return Err(self.no_operator(symbol, left.ty, right.ty));
                 }
                 let of = left.ty.unwrap_or(Type::JSON);
                 let document = Box::new(self.settle(left, of, Strength::Implicit)?);
@@ -160,7 +165,7 @@ impl Binder<'_, '_> {
         let ty = match (left.ty, right.ty) {
             (Some(ty @ Type::Array(_)), None) => ty,
             (Some(ty @ Type::Array(_)), Some(other)) if ty == other => ty,
-            _ => return Err(no_operator("@>", left.ty, right.ty)),
+            _ => return Err(self.no_operator("@>", left.ty, right.ty)),
         };
         let (array, wanted) =
             (self.settle(left, ty, Strength::Implicit)?, self.settle(right, ty, Strength::Implicit)?);
@@ -218,7 +223,7 @@ impl Binder<'_, '_> {
     }
 
     fn arithmetic(&mut self, op: Arith, left: Typed, right: Typed) -> Result<Typed> {
-        let error = no_operator(op.symbol(), left.ty, right.ty);
+        let error = self.no_operator(op.symbol(), left.ty, right.ty);
         let plain = |ty: Type| if is_numeric(ty) { Type::NUMERIC } else { ty };
         match (left.ty, right.ty, op) {
             (Some(Type::DATE), Some(Type::INT2 | Type::INT4), Arith::Add | Arith::Sub) => {
@@ -329,7 +334,7 @@ impl Binder<'_, '_> {
         let bound = self.bind(inner)?;
         let pattern = self.bind(pattern)?;
         if [bound.ty, pattern.ty].iter().flatten().any(|ty| *ty != Type::TEXT) {
-            return Err(no_operator(if fold { "~~*" } else { "~~" }, bound.ty, pattern.ty));
+            return Err(self.no_operator(if fold { "~~*" } else { "~~" }, bound.ty, pattern.ty));
         }
         let text = Box::new(self.settle(bound, Type::TEXT, Strength::Implicit)?);
         Ok(match self.settle(pattern, Type::TEXT, Strength::Implicit)? {

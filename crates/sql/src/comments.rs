@@ -1,6 +1,6 @@
 //! COMMENT ON: kept by the numbers that tables and columns have for life, so that they follow new names.
 
-use ropewalk::tables::{ColumnDef, KeyRange, Schema, TableDef, TablesError, Type, Value};
+use ropewalk::tables::{ColumnDef, KeyRange, Schema, TableDef, TablesError, TablesRead, Type, Value};
 
 use crate::access::Access;
 use crate::budget::{Budget, MEMORY_BYTES_MAX};
@@ -15,9 +15,9 @@ pub(crate) const COMMENTS: &str = "ropewalk_comments";
 /// A comment, and what it is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Comment {
-    /// `table`, `column`, `index`, `constraint`, `sequence`, `view`, `schema` or `database`.
+    /// `table`, `column`, `index`, `constraint`, `sequence`, `view`, `type`, `schema` or `database`.
     pub(crate) kind: String,
-    /// The table's number; 0 for what belongs to none.
+    /// The table's number, or that of a type; 0 for what belongs to none.
     pub(crate) table: i64,
     /// The column's number, or the name of another thing; nothing for a table.
     pub(crate) name: String,
@@ -110,6 +110,11 @@ impl Ddl<'_> {
                 let mut access = Access::Transaction(self.db, self.transaction);
                 crate::views::find(&mut access, name)?.ok_or_else(|| none("view", name))?;
                 ("view", 0, name.clone())
+            }
+            Commented::Type(name) => {
+                let known = self.transaction.tables().enum_named(name)?;
+                let known = known.ok_or_else(|| none("type", name))?;
+                ("type", i64::from(known.number()), String::new())
             }
             Commented::Schema(name) if name == "public" => ("schema", 0, name.clone()),
             Commented::Schema(name) => return Err(none("schema", name)),

@@ -21,6 +21,7 @@ use crate::budget::Budget;
 use crate::copy::{Copied, CopyStatement, Direction, Format};
 use crate::copy_read::{Reader, Record};
 use crate::copy_write::Writer;
+use crate::enums::labelled;
 use crate::error::{Result, SqlError, state};
 use crate::exec;
 use crate::expr::{Context, bug};
@@ -213,7 +214,9 @@ impl Session {
         let Plan::Copy(CopyPlan::In(target)) = &prepared.plan else {
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "the statement is no COPY FROM"));
         };
+        // COPY gives values to columns that are always generated, so that a dump comes back as it was.
         let load = transaction.tables().load(&target.table, LoadOptions::default())?;
+        let load = load.map(TxLoad::restoring);
         let refers = |key: &ropewalk::tables::ForeignKey| key.parent() == target.schema.id();
         Ok(CopyIn {
             is_binary: copy.format == Format::Binary,
@@ -419,7 +422,7 @@ impl CopyIn {
         let Target { table, schema, places } = &self.target;
         let named: Vec<_> = waiting.iter().map(|values| Self::named(schema, places, values)).collect();
         let rows: Vec<&[(&str, Value<'_>)]> = named.iter().map(Vec::as_slice).collect();
-        transaction.tables().insert_many(table, &rows).map_err(|error| self.placed(error.into()))?;
+        transaction.tables().restore_many(table, &rows).map_err(|error| self.placed(error.into()))?;
         waiting.iter().for_each(|row| self.budget.give_back(crate::budget::row_bytes(row)));
         Ok(())
     }
@@ -430,15 +433,18 @@ impl CopyIn {
             let message = "extra data after last expected column";
             return Err(SqlError::new(state::BAD_COPY_FILE_FORMAT, message));
         }
-        for (field, ty) in record.fields().zip(&self.types) {
-            values.push(match field {
+        for ((field, ty), place) in record.fields().zip(&self.types).zip(&self.target.places) {
+            let column = self.target.schema.columns().get(*place);
+            let labels = column.and_then(|column| column.enum_type());
+            let value = match field {
                 None => Value::Null,
                 Some(bytes) if self.is_binary => from_binary(bytes, *ty)?,
                 Some(bytes) => {
                     let text = std::str::from_utf8(bytes).map_err(|_| crate::binary::not_utf8())?;
                     from_text_in(text, *ty, &self.zone)?
                 }
-            });
+            };
+            values.push(labelled(value, labels.map(|labels| &**labels))?);
         }
         if values.len() < self.types.len() {
             let names = self.target.names();

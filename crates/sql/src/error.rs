@@ -55,6 +55,7 @@ pub mod state {
     pub const INVALID_SCHEMA_NAME: SqlState = SqlState("3F000");
     pub const SERIALIZATION_FAILURE: SqlState = SqlState("40001");
     pub const DEADLOCK_DETECTED: SqlState = SqlState("40P01");
+    pub const INVALID_NAME: SqlState = SqlState("42602");
     pub const SYNTAX_ERROR: SqlState = SqlState("42601");
     pub const DUPLICATE_COLUMN: SqlState = SqlState("42701");
     pub const AMBIGUOUS_COLUMN: SqlState = SqlState("42702");
@@ -145,6 +146,17 @@ impl From<TablesError> for SqlError {
                 let kind = if *kind == "table" { "relation" } else { kind };
                 return Self::new(state::DUPLICATE_TABLE, format!("{kind} \"{name}\" already exists"));
             }
+            TablesError::UnknownType { name } => {
+                return Self::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"));
+            }
+            TablesError::UnknownLabel { label, .. } => {
+                let message = format!("\"{label}\" is not an existing enum label");
+                return Self::new(state::INVALID_PARAMETER_VALUE, message);
+            }
+            TablesError::EnumDefinition { .. } => state::PROGRAM_LIMIT_EXCEEDED,
+            TablesError::Duplicate { kind: kind @ ("type" | "enum label"), name } => {
+                return Self::new(state::DUPLICATE_OBJECT, format!("{kind} \"{name}\" already exists"));
+            }
             TablesError::Duplicate { kind: "column", .. } => state::DUPLICATE_COLUMN,
             TablesError::Duplicate { .. } => state::DUPLICATE_OBJECT,
             TablesError::Definition { .. } => state::INVALID_TABLE_DEFINITION,
@@ -153,6 +165,9 @@ impl From<TablesError> for SqlError {
                 ValueError::Type { .. } => state::DATATYPE_MISMATCH,
                 ValueError::Range { .. } => state::NUMERIC_VALUE_OUT_OF_RANGE,
                 ValueError::Json { .. } => state::INVALID_TEXT_REPRESENTATION,
+                ValueError::Label { .. } => {
+                    return Self::new(state::INVALID_TEXT_REPRESENTATION, source.to_string());
+                }
             },
             TablesError::Arity { .. } => state::SYNTAX_ERROR,
             TablesError::NotNull { table, column } => {

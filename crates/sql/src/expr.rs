@@ -11,6 +11,7 @@ use ropewalk::tables::{Array, OwnedRow, Row, Scalar, Type, Value};
 use crate::arith::{self, Arith, Compare};
 use crate::cast::cast_in;
 use crate::catalog::CatalogCall;
+use crate::enums::EnumCall;
 use crate::error::{Result, SqlError, state};
 use crate::function::Function;
 use crate::interrupt::Interrupt;
@@ -36,6 +37,8 @@ pub(crate) enum Expr {
     Catalog(CatalogCall, Vec<Expr>),
     /// nextval and its kin.
     Sequence(Box<SequenceCall>, Vec<Expr>),
+    /// A function over an enum type.
+    Enum(Box<EnumCall>, Vec<Expr>),
     /// Result of an aggregate; becomes a column of the groups.
     Aggregate(usize),
     /// Result of a window function; becomes a column.
@@ -259,6 +262,10 @@ impl Expr {
                 let values: Result<Vec<_>> = arguments.iter().map(|part| part.eval(cx, input)).collect();
                 return call.call(&values?);
             }
+            Self::Enum(call, arguments) => {
+                let values: Result<Vec<_>> = arguments.iter().map(|part| part.eval(cx, input)).collect();
+                return call.call(&values?, cx.zone);
+            }
             Self::Aggregate(_) => return Err(bug("an aggregate outside of groups")),
             Self::Set(_) => return Err(bug("rows of a function outside of a select list")),
             Self::Window(_) => return Err(bug("a window function outside of windows")),
@@ -419,6 +426,7 @@ impl Expr {
             | Self::ArrayOf(_, parts)
             | Self::Catalog(_, parts)
             | Self::Sequence(_, parts)
+            | Self::Enum(_, parts)
             | Self::Call(_, parts) => parts.iter().for_each(each),
             Self::In(a, list) => {
                 each(a);
@@ -457,6 +465,9 @@ impl Expr {
             }
             Self::Sequence(call, parts) => {
                 Self::Sequence(call, parts.into_iter().map(|part| part.rewrite(change)).collect())
+            }
+            Self::Enum(call, parts) => {
+                Self::Enum(call, parts.into_iter().map(|part| part.rewrite(change)).collect())
             }
             Self::Cast(a, ty) => Self::Cast(boxed(a), ty),
             Self::Not(a) => Self::Not(boxed(a)),

@@ -264,6 +264,11 @@ pub(crate) fn unknown_column(relation: Option<&str>, name: &str) -> SqlError {
 /// Two types that an operator does not bring together.
 pub(crate) fn no_operator(symbol: &str, left: Option<Type>, right: Option<Type>) -> SqlError {
     let name = |ty: Option<Type>| ty.map_or_else(|| "unknown".to_owned(), type_name);
-    let message = format!("operator does not exist: {} {symbol} {}", name(left), name(right));
+    no_operator_of(symbol, &name(left), &name(right))
+}
+
+/// As [`no_operator`], by the names of the types.
+pub(crate) fn no_operator_of(symbol: &str, left: &str, right: &str) -> SqlError {
+    let message = format!("operator does not exist: {left} {symbol} {right}");
     SqlError::new(state::UNDEFINED_FUNCTION, message).hint("you might need to add explicit type casts")
 }

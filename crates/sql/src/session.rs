@@ -326,10 +326,12 @@ impl Session {
         let env = self.db.engine().env();
         let snapshot = self.db.snapshot();
         let interrupt = &self.interrupt();
-        let bound = prepared.bound(params)?;
         let (now, zone) = (env.clock.wall_micros(), &self.settings.zone);
-        let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt };
-        if let Some(outcome) = prepared.point(&self.db, &snapshot, &cx)? {
+        let cx = Context { params: &[], answers: &[], now, env, zone, interrupt };
+        // What is refused here may be right once the plan was renewed.
+        if let Ok(bound) = prepared.bound(params)
+            && let Some(outcome) = prepared.point(&self.db, &snapshot, &Context { params: &bound, ..cx })?
+        {
             return Ok(outcome);
         }
         prepared.renew(Access::Snapshot(&self.db, &snapshot))?;

@@ -103,7 +103,7 @@ impl Session {
                     return Err(SqlError::new(state::DUPLICATE_PREPARED_STATEMENT, message));
                 }
                 let types: Result<Vec<_>> =
-                    data_types.iter().map(|ty| crate::types::plain(ty).map(Some)).collect();
+                    data_types.iter().map(|ty| self.data_type(ty).map(Some)).collect();
                 let prepared = self.plan(Arc::new(Statement::Sql((**statement).clone())), &types?)?;
                 self.named.insert(name, prepared);
                 Ok(Outcome::of("PREPARE"))
@@ -179,7 +179,7 @@ impl Session {
                 self.known(tables)?;
                 Ok(Outcome::of("LOCK TABLE"))
             }
-            Utility::Sequence(_) | Utility::Comment { .. } | Utility::Identity(_) => {
+            Utility::Sequence(_) | Utility::Comment { .. } | Utility::Identity(_) | Utility::TypeOwner(_) => {
                 self.define(&Statement::Utility(utility.clone()))
             }
             Utility::ShowAll => {
@@ -192,6 +192,20 @@ impl Session {
                 let columns = Some(["name", "setting", "description"].map(column).to_vec().into());
                 Ok(Outcome { columns, rows, ..Outcome::of("SHOW") })
             }
+        }
+    }
+
+    /// The type of a parameter that PREPARE names.
+    fn data_type(&mut self, wanted: &ast::DataType) -> Result<Type> {
+        let db = self.db.clone();
+        let snapshot = db.snapshot();
+        let mut access = match self.transaction() {
+            Some(transaction) => Access::Transaction(&db, transaction),
+            None => Access::Snapshot(&db, &snapshot),
+        };
+        match crate::enums::data_type(&mut access, wanted)? {
+            (ty, _, Some(_)) => Ok(ty),
+            _ => crate::types::plain(wanted),
         }
     }
 

@@ -78,6 +78,7 @@ pub(crate) fn push(value: &Value<'_>, zone: &Zone, out: &mut String) {
         Value::Timestamptz(v) => *out += &datetime::show_timestamp(*v, Some(zone)),
         Value::Uuid(v) => *out += &uuid::Uuid::from_bytes(*v).to_string(),
         Value::Interval(v) => *out += &interval::show(*v),
+        Value::Enum(v) => *out += v.label(),
         Value::Array(array) => push_array(array, zone, out),
     }
 }
@@ -156,7 +157,8 @@ fn wrong_time(text: &str, ty: Type) -> impl FnOnce(Wrong) -> SqlError {
     }
 }
 
-/// Reads text as a value of type `ty`, as PostgreSQL reads literals and parameters in the text format.
+/// Reads text as a value of type `ty`, as PostgreSQL reads literals and parameters in the text format. A label of an enum type
+/// stays text: a prepared statement and a table know its type.
 ///
 /// # Errors
 /// 22P02, 22007, 22008 or 22003.
@@ -199,7 +201,8 @@ pub fn from_text_in(text: &str, ty: Type, zone: &Zone) -> Result<Value<'static>>
                 |_| SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow".to_owned());
             Value::Numeric(number).assign(ty).map_err(overflow)?
         }
-        Scalar::Text => Value::text(text.to_owned()),
+        // A label is read by whoever knows the type.
+        Scalar::Text | Scalar::Enum(_) => Value::text(text.to_owned()),
         Scalar::Bytea => Value::bytea(bytes_from_text(text).ok_or_else(|| invalid(text, ty))?),
         Scalar::Date => Value::Date(datetime::parse_date(text).map_err(wrong_time(text, ty))?),
         Scalar::Time => Value::Time(datetime::parse_time(text).map_err(wrong_time(text, ty))?),
@@ -333,6 +336,7 @@ fn array_from_text(text: &str, element: Scalar, zone: &Zone) -> Result<Value<'st
             _ => return Err(malformed()),
         }
     }
+    let element = if matches!(element, Scalar::Enum(_)) { Scalar::Text } else { element };
     Array::new(element, items).map(Value::Array).map_err(|_| invalid(text, ty))
 }
 

@@ -19,20 +19,16 @@ pub(crate) struct Modifiers {
     pub(crate) is_padded: bool,
 }
 
-/// The type that `data_type` names, without more.
+/// The type that `data_type` names of those that are there by themselves, without more.
 pub(crate) fn plain(data_type: &DataType) -> Result<Type> {
-    match cut(data_type)? {
-        (ty, None) => Ok(ty),
-        (_, Some(_)) => {
+    let (ty, modifiers) = with_modifiers(data_type)?;
+    match modifiers.characters_max {
+        _ if modifiers.serial => Err(unknown(data_type)),
+        None => Ok(ty),
+        Some(_) => {
             Err(SqlError::unsupported(format!("{data_type} here"), "write text, and use left() to cut"))
         }
     }
-}
-
-/// The type that a cast is to, and the characters that it cuts a text to.
-pub(crate) fn cut(data_type: &DataType) -> Result<(Type, Option<u64>)> {
-    let (ty, modifiers) = with_modifiers(data_type)?;
-    if modifiers.serial { Err(unknown(data_type)) } else { Ok((ty, modifiers.characters_max)) }
 }
 
 fn unknown(data_type: &DataType) -> SqlError {
@@ -132,7 +128,10 @@ pub(crate) fn short_name(data_type: &DataType) -> String {
                 Scalar::Numeric(_) => "numeric".into(),
                 scalar => scalar.to_string(),
             },
-            Err(_) => other.to_string().to_lowercase(),
+            Err(_) => match crate::enums::custom_name(other).map(|(name, _)| crate::scope::parts(name)) {
+                Some(Ok(parts)) => parts.last().cloned().unwrap_or_default(),
+                _ => other.to_string().to_lowercase(),
+            },
         },
     }
 }
@@ -176,6 +175,19 @@ pub(crate) fn named(name: &str) -> Option<Type> {
     })
 }
 
+/// Numbers of enum types, which are objects of the tables model, and of their arrays.
+const ENUM_OID: u32 = crate::catalog::FIRST_OID as u32;
+const ENUM_ARRAY_OID: u32 = 0x1000_0000;
+
+/// The enum type, or array of one, that a number may stand for.
+pub fn enum_of_oid(oid: u32) -> Option<Type> {
+    match (oid.checked_sub(ENUM_ARRAY_OID), oid.checked_sub(ENUM_OID)) {
+        (Some(number), _) => Some(Type::Array(Scalar::Enum(number))),
+        (None, Some(number)) => Some(Type::Scalar(Scalar::Enum(number))),
+        (None, None) => None,
+    }
+}
+
 /// The number that PostgreSQL gives the type, by which its clients know it.
 pub fn oid(ty: Type) -> u32 {
     let (scalar, array) = match ty {
@@ -200,6 +212,7 @@ pub fn oid(ty: Type) -> u32 {
         Scalar::Uuid => (2950, 2951),
         Scalar::Jsonb => (3802, 3807),
         Scalar::Interval => (1186, 1187),
+        Scalar::Enum(number) => (ENUM_OID.saturating_add(number), ENUM_ARRAY_OID.saturating_add(number)),
     };
     if array { many } else { one }
 }

@@ -27,6 +27,8 @@ pub(crate) enum Utility {
     ShowAll,
     /// CREATE SEQUENCE and ALTER SEQUENCE.
     Sequence(SequenceStatement),
+    /// ALTER TYPE ... OWNER TO.
+    TypeOwner(String),
     /// ALTER TABLE ... ALTER COLUMN ... ADD GENERATED AS IDENTITY.
     Identity(AddIdentity),
     Merge(Box<MergeStatement>),
@@ -95,6 +97,7 @@ pub(crate) enum Commented {
     Constraint(String, String),
     Database(String),
     Schema(String),
+    Type(String),
 }
 
 impl Utility {
@@ -107,6 +110,7 @@ impl Utility {
             Self::ShowAll => "SHOW",
             Self::Sequence(SequenceStatement { alters: true, .. }) => "ALTER SEQUENCE",
             Self::Sequence(_) => "CREATE SEQUENCE",
+            Self::TypeOwner(_) => "ALTER TYPE",
             Self::Identity(_) => "ALTER TABLE",
             Self::Comment { .. } => "COMMENT",
             Self::Merge(_) => "MERGE",
@@ -132,6 +136,10 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>> {
         Some("lock") => lock(&mut words)?,
         Some("create") if words.are(&["sequence"]) => sequence(&mut words, false)?,
         Some("alter") if words.are(&["sequence"]) => sequence(&mut words, true)?,
+        Some("alter") if words.are(&["type"]) => match type_owner(&mut words) {
+            Some(utility) => utility,
+            None => return Ok(None),
+        },
         Some("alter") => match add_identity(&mut words)? {
             Some(utility) => utility,
             None => return Ok(None),
@@ -369,6 +377,13 @@ pub(crate) fn relation_of(parts: &[String]) -> Result<String> {
     crate::scope::table_name(&ast::ObjectName(name.collect()))
 }
 
+/// `ALTER TYPE t OWNER TO r`, which the parser does not know.
+fn type_owner(words: &mut Words<'_>) -> Option<Utility> {
+    let name = words.relation().ok()?;
+    let is_about_owner = words.are(&["owner", "to"]) && words.ident().is_ok();
+    is_about_owner.then_some(Utility::TypeOwner(name))
+}
+
 fn sequence(words: &mut Words<'_>, alters: bool) -> Result<Utility> {
     let exists = if alters { words.are(&["if", "exists"]) } else { words.are(&["if", "not", "exists"]) };
     let name = words.relation()?;
@@ -495,12 +510,13 @@ fn comment(words: &mut Words<'_>) -> Result<Utility> {
             words.expect(&["on"])?;
             Commented::Constraint(words.relation()?, name)
         }
+        Some("type") => Commented::Type(words.relation()?),
         Some("database") => Commented::Database(words.ident()?),
         Some("schema") => Commented::Schema(words.ident()?),
         Some(other) => {
             return Err(SqlError::unsupported(
                 format!("COMMENT ON {}", other.to_uppercase()),
-                "comments are on tables, columns, indexes, constraints, sequences, views, the schema and the database",
+                "comments are on tables, columns, indexes, constraints, sequences, views, types, the schema and the database",
             ));
         }
         None => return Err(words.error()),

@@ -3,6 +3,7 @@
 //! ```text
 //! tables.catalog   t table u32   definition            n name   table u32
 //!                  o object u32  table u32             s sequence u32   first number not reserved, i64
+//!                  e name of an enum type   definition, see `enums`
 //!                  l object u32  table u32: a load is filling the object, which belongs to no definition yet
 //! tables           object u32 | key                    rows and index entries, see `key`
 //! ```
@@ -41,6 +42,10 @@ pub(crate) fn sequence_key(sequence: u32) -> [u8; 5] {
 
 pub(crate) fn name_key(name: &str) -> Vec<u8> {
     [b"n", name.as_bytes()].concat()
+}
+
+pub(crate) fn enum_key(name: &str) -> Vec<u8> {
+    [b"e", name.as_bytes()].concat()
 }
 
 /// First key of an object, and the first behind it.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::catalog::{name_key, object_key, object_range, table_key};
 use crate::define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, IndexDef, TableDef};
+use crate::enums::EnumType;
 use crate::error::TablesError;
 use crate::expr::{ColumnRef, Expr};
 use crate::read::{KeyRange, TablesRead};
@@ -24,7 +25,7 @@ use crate::value::Value;
 use crate::write::now;
 
 /// Longest name, bytes.
-const NAME_BYTES_MAX: usize = 255;
+pub(crate) const NAME_BYTES_MAX: usize = 255;
 
 pub(crate) fn invalid(table: &str, what: impl Into<String>) -> TablesError {
     TablesError::Definition { table: table.to_owned(), what: what.into() }
@@ -199,7 +200,7 @@ impl TablesTx<'_> {
         Ok(table)
     }
 
-    fn new_column(&self, parts: &mut Parts, def: ColumnDef) -> Result<Column, TablesError> {
+    fn new_column(&mut self, parts: &mut Parts, def: ColumnDef) -> Result<Column, TablesError> {
         check_name(&parts.name, "column", &def.name)?;
         if parts.columns.iter().any(|column| column.name == def.name) {
             return Err(TablesError::Duplicate { kind: "column", name: def.name });
@@ -215,7 +216,9 @@ impl TablesTx<'_> {
                 format!("{scalar}: precision is 1 to {NUMERIC_DIGITS_MAX}, scale at most the precision");
             return Err(invalid(&parts.name, what));
         }
-        let default = self.checked_default(&parts.name, &def.name, def.ty, def.default)?;
+        let labels = self.labels_of(&parts.name, def.ty)?;
+        let default =
+            self.checked_default(&parts.name, &def.name, (def.ty, labels.as_deref()), def.default)?;
         let identity = match def.identity {
             Some(_) if !matches!(def.ty, Type::INT2 | Type::INT4 | Type::INT8) => {
                 return Err(invalid(&parts.name, format!("identity column {:?} is an integer", def.name)));
@@ -230,21 +233,24 @@ impl TablesTx<'_> {
         parts.next_column += 1;
         let nullable = def.nullable && identity.is_none();
         let missing = Value::Null;
-        Ok(Column { id, name: def.name, ty: def.ty, nullable, default, identity, missing })
+        Ok(Column { id, name: def.name, ty: def.ty, nullable, default, identity, missing, labels })
     }
 
     fn checked_default(
         &self,
         table: &str,
         column: &str,
-        ty: Type,
+        (ty, labels): (Type, Option<&EnumType>),
         default: DefaultValue,
     ) -> Result<DefaultValue, TablesError> {
         let timed = matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::DATE | Type::TIME);
         Ok(match default {
-            DefaultValue::Value(value) => DefaultValue::Value(value.assign(ty).map_err(|source| {
-                TablesError::Value { table: table.to_owned(), column: column.to_owned(), source }
-            })?),
+            DefaultValue::Value(value) => {
+                let read = labels.map_or(Ok(value.clone()), |labels| labels.read(value));
+                DefaultValue::Value(read.and_then(|value| value.assign(ty)).map_err(|source| {
+                    TablesError::Value { table: table.to_owned(), column: column.to_owned(), source }
+                })?)
+            }
             DefaultValue::Now if !timed => {
                 return Err(invalid(table, format!("column {column:?}: the time is no {ty}")));
             }
@@ -611,8 +617,8 @@ impl TablesTx<'_> {
     ) -> Result<(), TablesError> {
         self.alter(table, |tx, schema, parts| {
             let place = schema.index_of(column)?;
-            let ty = schema.column_at(place)?.ty;
-            let default = tx.checked_default(table, column, ty, default)?;
+            let known = schema.column_at(place)?;
+            let default = tx.checked_default(table, column, (known.ty, known.labels.as_deref()), default)?;
             match parts.columns.get_mut(place) {
                 Some(column) if column.identity.is_some() && default != DefaultValue::None => {
                     return Err(invalid(table, format!("identity column {:?} has no default", column.name)));

@@ -37,10 +37,32 @@ pub enum TablesError {
         /// The name asked for.
         constraint: String,
     },
+    /// No such enum type.
+    #[error("there is no type {name:?}")]
+    UnknownType {
+        /// The name asked for.
+        name: String,
+    },
+    /// No such label of an enum type.
+    #[error("type {name:?} has no label {label:?}")]
+    UnknownLabel {
+        /// The type.
+        name: String,
+        /// The label asked for.
+        label: String,
+    },
+    /// An enum type that makes no sense or breaks a limit.
+    #[error("type {name:?}: {what}")]
+    EnumDefinition {
+        /// The type.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
     /// The name is taken.
     #[error("{kind} {name:?} exists already")]
     Duplicate {
-        /// Table, column, index or constraint.
+        /// Table, column, index, constraint, type or label.
         kind: &'static str,
         /// The name.
         name: String,

@@ -248,7 +248,20 @@ impl Expr {
         }
     }
 
-    /// True when the expression reads column `id`.
+    /// Shows `each` the constants.
+    pub(crate) fn for_literals(&mut self, each: &mut dyn FnMut(&mut Value<'static>)) {
+        match self {
+            Self::Column(_) => {}
+            Self::Literal(value) => each(value),
+            Self::Unary(_, inner) => inner.for_literals(each),
+            Self::Binary(_, left, right) => {
+                left.for_literals(each);
+                right.for_literals(each);
+            }
+            Self::Call(_, arguments) => arguments.iter_mut().for_each(|part| part.for_literals(each)),
+        }
+    }
+
     /// True when it reads the column of this id.
     pub fn reads(&self, id: u16) -> bool {
         match self {

@@ -4,13 +4,15 @@
 //! row:          object u32 | column, column, …                  big-endian, columns NOT NULL
 //! index entry:  object u32 | (mark, column), …  [| row key]     mark 1 value, 2 NULL (0 NULL where NULLs come first)
 //! bool 0/1 · integers, dates and times big-endian with the sign flipped · floats by total order, -0 as 0, one NaN above
-//! all · text and bytes escaped, ended by 00 01 · uuid 16 bytes · interval its length, 16 bytes · numeric see `numeric` · array: per element 1 value or
+//! all · text and bytes escaped, ended by 00 01 · uuid 16 bytes · interval its length, 16 bytes · enum its order as an
+//! integer · numeric see `numeric` · array: per element 1 value or
 //! 2 NULL, ended by 0 · a descending column: mark and value with every bit flipped
 //! ```
 //! No encoding is the prefix of another of the same type, so tuples compare column by column.
 
 use ropewalk_base::{DecodeError, keys};
 
+use crate::enums::EnumValue;
 use crate::interval::Interval;
 use crate::numeric::Numeric;
 use crate::types::{Scalar, Type};
@@ -62,6 +64,7 @@ pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
         Value::Bytea(v) => keys::put_bytes(out, v),
         Value::Uuid(v) => out.extend_from_slice(v),
         Value::Interval(v) => v.put_key(out),
+        Value::Enum(v) => keys::put_i64(out, v.order),
         Value::Array(v) => {
             // An array that does not decode ends where it breaks; writers only put what they encoded themselves.
             for item in v.iter().map_while(Result::ok) {
@@ -148,6 +151,10 @@ pub(crate) fn take_value(ty: Type, key: &[u8]) -> Result<(Value<'static>, &[u8])
         Scalar::Bytea => keys::take_bytes(key).map(|(v, rest)| (Value::Bytea(v.into()), rest))?,
         Scalar::Uuid => take(key).map(|(v, rest)| (Value::Uuid(v), rest))?,
         Scalar::Interval => Interval::take_key(key).map(|(v, rest)| (Value::Interval(v), rest))?,
+        Scalar::Enum(number) => {
+            let (order, rest) = wide(key)?;
+            (Value::Enum(EnumValue { number, order, label: "".into() }), rest)
+        }
         Scalar::Json => return Err(error("a type that has an order")),
     })
 }

@@ -17,6 +17,7 @@ mod catalog;
 mod constraints;
 mod ddl;
 mod define;
+mod enums;
 mod error;
 mod expr;
 mod interval;
@@ -47,6 +48,7 @@ mod verify;
 mod write;
 
 pub use define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, Identity, IndexDef, TableDef};
+pub use enums::{EnumChange, EnumPlace, EnumType, EnumValue};
 pub use error::TablesError;
 pub use expr::{Binary, ColumnRef, Expr, Function, Unary};
 pub use interval::Interval;

@@ -165,8 +165,8 @@ impl Load {
 
     fn complete(&mut self, given: Vec<Option<Value<'_>>>) -> Result<(), TablesError> {
         let schema = self.schema.clone();
-        let values =
-            completed(&self.tables, &schema, self.now_micros, given).inspect_err(|_| self.failed = true)?;
+        let values = completed(&self.tables, &schema, self.now_micros, given, false)
+            .inspect_err(|_| self.failed = true)?;
         self.take(&values)
     }
 
@@ -236,6 +236,7 @@ pub struct TxLoad {
     loader: Box<Loader>,
     now_micros: i64,
     rows: u64,
+    takes_generated: bool,
 }
 
 impl TablesTx<'_> {
@@ -259,11 +260,18 @@ impl TablesTx<'_> {
         self.guard_schema(&schema);
         let Some(loader) = self.loader(&schema, options)? else { return Ok(None) };
         let now_micros = self.tables.engine.env().clock.wall_micros();
-        Ok(Some(TxLoad { schema, loader: Box::new(loader), now_micros, rows: 0 }))
+        Ok(Some(TxLoad { schema, loader: Box::new(loader), now_micros, rows: 0, takes_generated: false }))
     }
 }
 
 impl TxLoad {
+    /// Takes values for columns that are always generated, too: rows that were such rows before.
+    #[must_use]
+    pub fn restoring(mut self) -> Self {
+        self.takes_generated = true;
+        self
+    }
+
     /// Adds a row; columns that are not named get their defaults. `tx` is the transaction that it was begun in. After an
     /// error the load is to be dropped, and leaves nothing.
     ///
@@ -271,7 +279,7 @@ impl TxLoad {
     /// As [`Load::insert`].
     pub fn insert(&mut self, tx: &mut TablesTx<'_>, values: &[(&str, Value<'_>)]) -> Result<(), TablesError> {
         let given = named(&self.schema, values)?;
-        let values = completed(tx.tables, &self.schema, self.now_micros, given)?;
+        let values = completed(tx.tables, &self.schema, self.now_micros, given, self.takes_generated)?;
         self.take(tx, &values)
     }
 
@@ -285,7 +293,7 @@ impl TxLoad {
             return self.take(tx, values);
         }
         let given = values.iter().map(Value::borrowed).map(Some).collect();
-        let values = completed(tx.tables, &self.schema, self.now_micros, given)?;
+        let values = completed(tx.tables, &self.schema, self.now_micros, given, self.takes_generated)?;
         self.take(tx, &values)
     }
 

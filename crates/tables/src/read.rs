@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ropewalk_base::keys::prefix_end;
 
-use crate::catalog::{Spaces, object_range};
+use crate::catalog::{Spaces, enum_key, object_range};
+use crate::enums::{self, EnumType};
 use crate::error::TablesError;
 use crate::key::put_marked;
 use crate::row::{OwnedRow, Row};
@@ -154,6 +155,42 @@ pub trait TablesRead: sealed::Sealed {
         backward: bool,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), TablesError>;
+
+    #[doc(hidden)]
+    fn walk_catalog(
+        &mut self,
+        start: &[u8],
+        end: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), TablesError>;
+
+    /// The enum type called `name`.
+    ///
+    /// # Errors
+    /// Damage.
+    fn enum_named(&mut self, name: &str) -> Result<Option<EnumType>, TablesError> {
+        self.begin();
+        let key = enum_key(name);
+        let behind = [key.as_slice(), &[0]].concat();
+        Ok(enums::between(self, &key, &behind)?.pop())
+    }
+
+    /// All enum types, by name. Cost: a walk over them.
+    ///
+    /// # Errors
+    /// Damage.
+    fn enums(&mut self) -> Result<Vec<EnumType>, TablesError> {
+        self.begin();
+        enums::between(self, b"e", b"f")
+    }
+
+    /// The enum type of this number. Cost: a walk over all of them.
+    ///
+    /// # Errors
+    /// Damage.
+    fn enum_numbered(&mut self, number: u32) -> Result<Option<EnumType>, TablesError> {
+        Ok(self.enums()?.into_iter().find(|known| known.number() == number))
+    }
 
     /// The definition of a table as it is seen here.
     ///

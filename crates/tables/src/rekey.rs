@@ -87,8 +87,10 @@ impl TablesTx<'_> {
             let mut parts = old.parts.clone();
             let id = old.column_at(place)?.id;
             tx.may_change(&old, id, ty).map_err(|what| invalid(table, what))?;
+            let labels = tx.labels_of(table, ty)?;
             for known in parts.columns.iter_mut().filter(|known| known.id == id) {
                 known.ty = ty;
+                known.labels.clone_from(&labels);
                 known.missing = Value::Null;
             }
             let plain = Expr::Column(ColumnRef::Id(id));

@@ -103,7 +103,7 @@ impl Layout {
                 *byte |= 1 << (bit % 8);
             }
             if let Place::Fixed(offset, width) = place {
-                value.put_row(out);
+                value.put_stored(out);
                 out.resize(fixed_at + offset + width, 0);
             }
         }
@@ -112,7 +112,7 @@ impl Layout {
         out.resize(first, 0);
         for ((_, place), value) in self.places.iter().zip(values) {
             let Place::Varying(ordinal) = place else { continue };
-            value.put_row(out);
+            value.put_stored(out);
             let end = out.len() - first;
             if !wide && end > usize::from(u16::MAX) {
                 return false;
@@ -206,10 +206,14 @@ impl<'a> Row<'a> {
     #[inline]
     pub fn get(&self, index: usize) -> Result<Value<'a>, TablesError> {
         let column = self.schema.column_at(index)?;
-        self.read(index, column.ty).map_err(|error| self.damaged(error)).map(|value| match value {
-            Some(value) => value,
-            None => column.missing.borrowed(),
-        })
+        let read = self.read(index, column.ty).map_err(|error| self.damaged(error))?;
+        let value = read.unwrap_or_else(|| column.missing.borrowed());
+        match &column.labels {
+            None => Ok(value),
+            Some(labels) => labels
+                .named(value)
+                .ok_or_else(|| self.damaged(DecodeError { what: "known label of an enum", offset: 0 })),
+        }
     }
 
     #[inline]

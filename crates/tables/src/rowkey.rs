@@ -65,7 +65,7 @@ pub(crate) fn put_key_column(
         let (table, column) = (schema.name().to_owned(), column.name.clone());
         return Err(TablesError::NotNull { table, column });
     }
-    let value = value.borrowed().assign(column.ty).map_err(|source| TablesError::Value {
+    let value = column.assign(value.borrowed()).map_err(|source| TablesError::Value {
         table: schema.name().to_owned(),
         column: column.name.clone(),
         source,

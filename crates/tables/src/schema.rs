@@ -4,16 +4,18 @@
 //! with every change and tells a cached schema from the one in the catalog.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ropewalk_engine::LockMode;
 
 use crate::define::{Action, DefaultValue, Identity};
+use crate::enums::EnumType;
 use crate::error::TablesError;
 use crate::expr::Expr;
 use crate::key::KeyOrder;
 use crate::row::{Layout, LayoutColumn, Source};
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::{Value, ValueError};
 
 /// Columns of a table.
 pub const COLUMNS_MAX: usize = 1600;
@@ -41,6 +43,8 @@ pub struct Column {
     pub(crate) identity: Option<(Identity, u32)>,
     /// What rows show that are older than the column.
     pub(crate) missing: Value<'static>,
+    /// The enum type of the column, or of its elements.
+    pub(crate) labels: Option<Arc<EnumType>>,
 }
 
 impl Column {
@@ -57,6 +61,22 @@ impl Column {
     /// Its type.
     pub fn column_type(&self) -> Type {
         self.ty
+    }
+
+    /// The enum type that it is of, or its elements are.
+    pub fn enum_type(&self) -> Option<&Arc<EnumType>> {
+        self.labels.as_ref()
+    }
+
+    /// The value as the column keeps it: [`Value::assign`], and for an enum its labels' texts as values.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub fn assign<'v>(&self, value: Value<'v>) -> Result<Value<'v>, ValueError> {
+        match &self.labels {
+            None => value.assign(self.ty),
+            Some(labels) => labels.read(value)?.assign(self.ty),
+        }
     }
 
     /// True when NULL is allowed.

@@ -1,8 +1,11 @@
 //! A table's definition as the value of its catalog entry. See `docs/format/catalog.md`.
 
+use std::sync::Arc;
+
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u32, put_varint};
 
 use crate::define::{Action, DefaultValue, Identity};
+use crate::enums::{EnumType, number_of};
 use crate::expr::Expr;
 use crate::key::KeyOrder;
 use crate::row::LayoutColumn;
@@ -94,10 +97,13 @@ fn put_column(out: &mut Vec<u8>, column: &Column) {
         put_u32(out, sequence);
     });
     column.missing.encode(out);
+    if let Some(labels) = &column.labels {
+        labels.encode(out);
+    }
 }
 
 fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
-    Ok(Column {
+    let mut column = Column {
         id: take_id(decoder)?,
         name: take_name(decoder)?,
         ty: Type::decode(decoder)?,
@@ -115,7 +121,12 @@ fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
         },
         identity: take_option(decoder, |d| Ok((one_of(d, &IDENTITIES, "identity")?, d.u32("sequence")?)))?,
         missing: Value::decode(decoder)?.into_owned(),
-    })
+        labels: None,
+    };
+    if number_of(column.ty).is_some() {
+        column.labels = Some(Arc::new(EnumType::decode(decoder)?));
+    }
+    Ok(column)
 }
 
 fn put_index(out: &mut Vec<u8>, index: &Index) {

@@ -1,11 +1,21 @@
 //! Keys as people read them: `(region, id)=(eu, 5)`.
 
+use crate::enums::number_of;
 use crate::key::{take_marked, take_value};
 use crate::schema::{Index, Schema};
 use crate::value::Value;
 
 fn joined(values: impl Iterator<Item = Option<String>>) -> String {
     values.map(|value| value.unwrap_or_else(|| "?".into())).collect::<Vec<_>>().join(", ")
+}
+
+/// A value of a key with its label, if it has one.
+fn named(schema: &Schema, value: &Value<'_>) -> String {
+    let number = value.value_type().and_then(number_of);
+    let mut labels = schema.columns().iter().filter_map(|column| column.labels.as_ref());
+    let labels = labels.find(|labels| Some(labels.number()) == number);
+    let named = labels.and_then(|labels| labels.named(value.borrowed()));
+    named.as_ref().unwrap_or(value).to_string()
 }
 
 /// Columns and values of a row's key.
@@ -19,7 +29,7 @@ pub(crate) fn row_key(schema: &Schema, key: &[u8]) -> String {
     let values = joined(columns().map(|column| {
         let (value, tail) = take_value(column.ty, rest).ok()?;
         rest = tail;
-        Some(value.to_string())
+        Some(named(schema, &value))
     }));
     format!("({names})=({values})")
 }
@@ -40,7 +50,7 @@ pub(crate) fn entry_key(schema: &Schema, index: &Index, key: &[u8]) -> String {
     let values = joined(index.columns.iter().map(|part| {
         let (value, tail) = take_marked(part.ty, part.order, rest).ok()?;
         rest = tail;
-        Some(value.to_string())
+        Some(named(schema, &value))
     }));
     format!("({})=({values})", index_names(schema, index))
 }

@@ -283,6 +283,19 @@ impl TablesRead for TablesAt<'_> {
     ) -> Result<(), TablesError> {
         Ok(self.snapshot.read().visit(self.spaces().rows, start, end, backward, each)?)
     }
+
+    fn walk_catalog(
+        &mut self,
+        start: &[u8],
+        end: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), TablesError> {
+        let catalog = self.spaces().catalog;
+        Ok(self.snapshot.read().visit(catalog, start, Some(end), false, |key, value| {
+            each(key, value);
+            true
+        })?)
+    }
 }
 
 impl TablesAt<'_> {

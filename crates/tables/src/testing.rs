@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use proptest::prelude::*;
 
+use crate::enums::EnumValue;
 use crate::interval::Interval;
 use crate::key::KeyOrder;
 use crate::numeric::Numeric;
@@ -62,6 +63,10 @@ fn scalar_value(scalar: Scalar) -> BoxedStrategy<Value<'static>> {
         Scalar::Timestamp => wide().prop_map(Value::Timestamp).boxed(),
         Scalar::Timestamptz => wide().prop_map(Value::Timestamptz).boxed(),
         Scalar::Uuid => any::<[u8; 16]>().prop_map(Value::Uuid).boxed(),
+        // As rows have them: without labels.
+        Scalar::Enum(number) => {
+            wide().prop_map(move |order| Value::Enum(EnumValue { number, order, label: "".into() })).boxed()
+        }
         Scalar::Interval => (-2..3_i32, -61..62_i32, small_or_any(vec![i64::MIN, 0, 86_400_000_000]))
             .prop_map(|(months, days, micros)| Value::Interval(Interval { months, days, micros }))
             .boxed(),

@@ -262,6 +262,19 @@ impl TablesRead for TablesTx<'_> {
     ) -> Result<(), TablesError> {
         Ok(self.kv.visit(self.spaces().rows, start, end, backward, each)?)
     }
+
+    fn walk_catalog(
+        &mut self,
+        start: &[u8],
+        end: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), TablesError> {
+        let catalog = self.spaces().catalog;
+        Ok(self.kv.visit(catalog, start, Some(end), false, |key, value| {
+            each(key, value);
+            true
+        })?)
+    }
 }
 
 impl Tables {
@@ -279,6 +292,7 @@ impl Tables {
         let schema = |id: u32| Table::new(&self.model, id, "").schema_at(&self.model, snapshot.read()).ok();
         let what = if conflict.keyspace == spaces.catalog {
             match conflict.key.split_first()? {
+                (b'e', name) => format!("the type {:?}", String::from_utf8_lossy(name)),
                 (b'n', name) => format!("the table name {:?}", String::from_utf8_lossy(name)),
                 (b't', id) => {
                     let schema = schema(u32::from_be_bytes(id.try_into().ok()?));

@@ -1,6 +1,6 @@
 //! The types of columns.
 
-use ropewalk_base::{DecodeError, Decoder};
+use ropewalk_base::{DecodeError, Decoder, put_u32};
 
 /// Digits that a [`crate::Numeric`] may have.
 pub const NUMERIC_DIGITS_MAX: u8 = 38;
@@ -51,6 +51,8 @@ pub enum Scalar {
     Jsonb,
     /// A length of time: [`crate::Interval`].
     Interval,
+    /// A label of the [`crate::EnumType`] of this number, ordered as the type says.
+    Enum(u32),
 }
 
 /// The type of a column.
@@ -126,6 +128,9 @@ impl Type {
             let limits = limits.map_or([0, 0], |l| [l.precision, l.scale]);
             out.extend_from_slice(&limits);
         }
+        if let Scalar::Enum(number) = scalar {
+            put_u32(out, number);
+        }
     }
 
     pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
@@ -139,11 +144,14 @@ impl Type {
             let [precision, scale] = decoder.array("precision and scale")?;
             *limits = (precision > 0).then_some(NumericLimits { precision, scale });
         }
+        if let Scalar::Enum(number) = &mut scalar {
+            *number = decoder.u32("number of a type")?;
+        }
         Ok(if number & 0x80 == 0 { Self::Scalar(scalar) } else { Self::Array(scalar) })
     }
 }
 
-pub(crate) const SCALARS: [Scalar; 17] = [
+pub(crate) const SCALARS: [Scalar; 18] = [
     Scalar::Bool,
     Scalar::Int2,
     Scalar::Int4,
@@ -161,6 +169,7 @@ pub(crate) const SCALARS: [Scalar; 17] = [
     Scalar::Json,
     Scalar::Jsonb,
     Scalar::Interval,
+    Scalar::Enum(0),
 ];
 
 impl Scalar {
@@ -184,6 +193,7 @@ impl Scalar {
             Self::Json => 15,
             Self::Jsonb => 16,
             Self::Interval => 17,
+            Self::Enum(_) => 18,
         }
     }
 
@@ -194,7 +204,7 @@ impl Scalar {
             Self::Int4 | Self::Float4 | Self::Date => Some(4),
             Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => Some(8),
             Self::Uuid | Self::Interval => Some(16),
-            Self::Numeric(_) | Self::Text | Self::Bytea | Self::Json | Self::Jsonb => None,
+            Self::Numeric(_) | Self::Text | Self::Bytea | Self::Json | Self::Jsonb | Self::Enum(_) => None,
         }
     }
 }
@@ -220,6 +230,7 @@ impl std::fmt::Display for Scalar {
             Self::Json => "json",
             Self::Jsonb => "jsonb",
             Self::Interval => "interval",
+            Self::Enum(_) => "enum",
         };
         f.write_str(name)
     }

@@ -6,6 +6,7 @@ use std::fmt;
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_varint};
 
+use crate::enums::EnumValue;
 use crate::interval::Interval;
 use crate::json::json_error;
 use crate::jsonb::Jsonb;
@@ -51,6 +52,8 @@ pub enum Value<'a> {
     Jsonb(Cow<'a, str>),
     /// A length of time.
     Interval(Interval),
+    /// A label of an enum type.
+    Enum(EnumValue<'a>),
     /// A list.
     Array(Array<'a>),
 }
@@ -73,6 +76,14 @@ pub enum ValueError {
         expected: Type,
         /// The value, as text.
         value: String,
+    },
+    /// A text that is no label of an enum type.
+    #[error("invalid input value for enum {name}: \"{label}\"")]
+    Label {
+        /// The type.
+        name: String,
+        /// The text.
+        label: String,
     },
     /// A text that is not JSON.
     #[error("is not JSON at byte {offset}")]
@@ -122,6 +133,7 @@ impl<'a> Value<'a> {
             Self::Json(_) => Type::JSON,
             Self::Jsonb(_) => Type::JSONB,
             Self::Interval(_) => Type::INTERVAL,
+            Self::Enum(v) => Type::Scalar(Scalar::Enum(v.number)),
             Self::Array(array) => Type::Array(array.element),
         })
     }
@@ -139,6 +151,7 @@ impl<'a> Value<'a> {
             Self::Json(text) => Value::Json(text.into_owned().into()),
             Self::Jsonb(text) => Value::Jsonb(text.into_owned().into()),
             Self::Array(array) => Value::Array(array.into_owned()),
+            Self::Enum(v) => Value::Enum(v.into_owned()),
             Self::Null => Value::Null,
             Self::Bool(v) => Value::Bool(v),
             Self::Int2(v) => Value::Int2(v),
@@ -163,6 +176,7 @@ impl<'a> Value<'a> {
             Self::Bytea(bytes) => Value::Bytea(Cow::Borrowed(bytes)),
             Self::Json(text) => Value::Json(Cow::Borrowed(text)),
             Self::Jsonb(text) => Value::Jsonb(Cow::Borrowed(text)),
+            Self::Enum(v) => Value::Enum(v.borrowed()),
             Self::Array(array) => {
                 Value::Array(Array { element: array.element, bytes: Cow::Borrowed(&array.bytes) })
             }
@@ -209,6 +223,7 @@ impl<'a> Value<'a> {
             | (Self::Timestamptz(a), Self::Timestamptz(b)) => a.cmp(b),
             (Self::Uuid(a), Self::Uuid(b)) => a.cmp(b),
             (Self::Interval(a), Self::Interval(b)) => a.compare(*b),
+            (Self::Enum(a), Self::Enum(b)) if a.number == b.number => a.order.cmp(&b.order),
             (Self::Array(a), Self::Array(b)) => return a.compare(b),
             (Self::Float4(_) | Self::Float8(_), _) | (_, Self::Float4(_) | Self::Float8(_)) => {
                 compare_floats(self.to_float()?, other.to_float()?)
@@ -309,7 +324,19 @@ impl<'a> Value<'a> {
             Self::Bytea(v) => out.extend_from_slice(v),
             Self::Uuid(v) => out.extend_from_slice(v),
             Self::Interval(v) => v.put_row(out),
+            Self::Enum(v) => v.put_row(out),
             Self::Array(v) => out.extend_from_slice(&v.bytes),
+        }
+    }
+
+    /// As [`Value::put_row`], without the labels of enums: they are what their type says when the row is read.
+    pub(crate) fn put_stored(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Enum(v) => EnumValue { number: v.number, order: v.order, label: "".into() }.put_row(out),
+            Self::Array(v) if matches!(v.element, Scalar::Enum(_)) => {
+                out.extend_from_slice(&v.without_labels().bytes);
+            }
+            other => other.put_row(out),
         }
     }
 
@@ -349,6 +376,7 @@ impl<'a> Value<'a> {
             Scalar::Json => Self::Json(text()?),
             Scalar::Jsonb => Self::Jsonb(text()?),
             Scalar::Interval => Self::Interval(Interval::from_row(bytes)?),
+            Scalar::Enum(number) => Self::Enum(EnumValue::from_row(number, bytes)?),
         })
     }
 
@@ -422,6 +450,15 @@ impl<'a> Array<'a> {
             }
         }
         Array { element, bytes: bytes.into() }
+    }
+
+    fn without_labels(&self) -> Array<'static> {
+        let bare = |item: Value<'_>| match item {
+            Value::Enum(v) => Value::Enum(EnumValue { number: v.number, order: v.order, label: "".into() }),
+            other => other.into_owned(),
+        };
+        let items: Vec<Value<'static>> = self.iter().map_while(Result::ok).map(bare).collect();
+        Array::from_assigned(self.element, &items)
     }
 
     /// The type of its elements.
@@ -521,6 +558,7 @@ impl fmt::Display for Value<'_> {
             Self::Bytea(v) => hex(v, f),
             Self::Uuid(v) => write!(f, "{}", uuid::Uuid::from_bytes(*v)),
             Self::Interval(v) => v.fmt(f),
+            Self::Enum(v) => f.write_str(v.label()),
             Self::Array(v) => {
                 f.write_str("{")?;
                 for (index, item) in v.iter().take(20).enumerate() {

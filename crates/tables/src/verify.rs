@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ropewalk_engine::{EngineError, ReadView};
 
-use crate::catalog::{Spaces, object_range};
+use crate::catalog::{Spaces, enum_key, object_range};
 use crate::row::Row;
 use crate::rowkey::index_entry;
 use crate::schema::{Parts, Schema};
@@ -28,6 +28,7 @@ pub(crate) fn verify(spaces: Spaces, read: ReadView<'_>) -> Result<Vec<String>, 
         objects.extend(object.first_chunk().copied().map(u32::from_be_bytes));
         cursor.next()?;
     }
+    enums(spaces, read, &schemas, &mut lines)?;
     for schema in schemas.values() {
         rows(spaces, read, schema, &schemas, &mut lines)?;
     }
@@ -68,6 +69,31 @@ fn schemas(
         cursor.next()?;
     }
     Ok(found)
+}
+
+/// What definitions say of enum types is what the types are.
+fn enums(
+    spaces: Spaces,
+    read: ReadView<'_>,
+    schemas: &BTreeMap<u32, Arc<Schema>>,
+    lines: &mut Vec<String>,
+) -> Result<(), EngineError> {
+    for schema in schemas.values() {
+        for column in schema.columns() {
+            let Some(labels) = &column.labels else { continue };
+            let stored = read.get(spaces.catalog, &enum_key(labels.name()))?;
+            let mut known = Vec::new();
+            labels.encode(&mut known);
+            if stored.as_deref() != Some(known.as_slice()) {
+                let (table, column) = (schema.name(), column.name());
+                lines.push(format!(
+                    "table {table:?}, column {column:?}: its type is not as {:?} is",
+                    labels.name()
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn rows(

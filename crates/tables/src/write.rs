@@ -66,6 +66,8 @@ pub(crate) struct Statement<'t, 'a> {
     now_micros: i64,
     /// Keys that were looked at without noting it, since what is written guards them: a failure notes them.
     peeked: Vec<Vec<u8>>,
+    /// Values are taken for columns that are always generated, too.
+    takes_generated: bool,
 }
 
 impl TablesTx<'_> {
@@ -112,6 +114,21 @@ impl TablesTx<'_> {
                 last = Some(statement.insert(&schema, named(&schema, row)?, false)?);
             }
             Ok(last)
+        })
+    }
+
+    /// As [`TablesTx::insert_many`], with values for columns that are always generated, too: rows that were such rows before.
+    ///
+    /// # Errors
+    /// As [`TablesTx::insert`].
+    pub fn restore_many(&mut self, table: &Table, rows: &[&[(&str, Value<'_>)]]) -> Result<(), TablesError> {
+        self.statement(|statement| {
+            statement.takes_generated = true;
+            let schema = statement.schema(table)?;
+            for row in rows {
+                statement.insert(&schema, named(&schema, row)?, false)?;
+            }
+            Ok(())
         })
     }
 
@@ -214,6 +231,7 @@ impl TablesTx<'_> {
             touched: 0,
             now_micros,
             peeked: Vec::new(),
+            takes_generated: false,
         };
         let result = run(&mut statement).and_then(|result| statement.finish().map(|()| result));
         if result.is_err() {
@@ -253,17 +271,19 @@ fn default(
     assigned(schema, column, value)
 }
 
-/// The values of a row as its columns keep them, defaults in place of those not given.
+/// The values of a row as its columns keep them, defaults in place of those not given. With `takes_generated` values may be given
+/// for columns that are always generated.
 pub(crate) fn completed<'v>(
     tables: &Tables,
     schema: &Schema,
     now_micros: i64,
     given: Vec<Option<Value<'v>>>,
+    takes_generated: bool,
 ) -> Result<Vec<Value<'v>>, TablesError> {
     let mut values = Vec::with_capacity(given.len());
     for (column, value) in schema.columns().iter().zip(given) {
         values.push(match value {
-            Some(_) if matches!(column.identity, Some((Identity::Always, _))) => {
+            Some(_) if !takes_generated && matches!(column.identity, Some((Identity::Always, _))) => {
                 let (table, column) = (schema.name().to_owned(), column.name.clone());
                 return Err(TablesError::Generated { table, column });
             }
@@ -297,7 +317,7 @@ fn assigned<'v>(schema: &Schema, column: &Column, value: Value<'v>) -> Result<Va
         let (table, column) = names();
         return Err(TablesError::NotNull { table, column });
     }
-    value.assign(column.ty).map_err(|source| {
+    column.assign(value).map_err(|source| {
         let (table, column) = names();
         TablesError::Value { table, column, source }
     })
@@ -360,7 +380,7 @@ impl<'a> Statement<'_, 'a> {
         given: Vec<Option<Value<'_>>>,
         replace: bool,
     ) -> Result<OwnedRow, TablesError> {
-        let values = completed(self.tx.tables, schema, self.now_micros, given)?;
+        let values = completed(self.tx.tables, schema, self.now_micros, given, self.takes_generated)?;
         self.insert_values(schema, values, replace)
     }
 

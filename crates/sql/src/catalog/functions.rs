@@ -184,7 +184,7 @@ impl CatalogCall {
                 Err(error) => return Err(error),
             },
             F::EncodingName => text(if oid == 6 { "UTF8" } else { "" }),
-            F::FormatType => text(show::format_type(oid, number(1))),
+            F::FormatType => text(catalog.format_type(oid, number(1))),
             F::FunctionArguments => optional(Proc::find(oid).map(Proc::shown_arguments)),
             F::FunctionResult => optional(Proc::find(oid).map(Proc::shown_result)),
             F::GetExpr => text(words(0)),
@@ -237,7 +237,7 @@ impl CatalogCall {
                 };
                 match number(1).and_then(|column| usize::try_from(column).ok()) {
                     None | Some(0) => text(catalog.index_def(index, truth(2))),
-                    Some(column) => optional(show::index_column(index, column)),
+                    Some(column) => optional(catalog.index_column(index, column)),
                 }
             }
             F::ConstraintDef => {
@@ -270,9 +270,9 @@ impl CatalogCall {
                     }
                 }
             }
-            F::TypeName => text(show::format_type(oid, None)),
-            F::TypeOid => type_oid(words(0)).map_or(Value::Null, Value::Int8),
-            F::TypeOidOrError => match type_oid(words(0)) {
+            F::TypeName => text(catalog.format_type(oid, None)),
+            F::TypeOid => catalog.type_oid(words(0)).map_or(Value::Null, Value::Int8),
+            F::TypeOidOrError => match catalog.type_oid(words(0)) {
                 Some(oid) => Value::Int8(oid),
                 None => {
                     let message = format!("type \"{}\" does not exist", words(0));

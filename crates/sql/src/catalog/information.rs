@@ -60,7 +60,7 @@ relations! {
     "check_constraints" 13009 "constraint_catalog constraint_schema constraint_name check_clause" => |catalog| {
         let row = |constraint: ConstraintOf<'_>| match &constraint {
             ConstraintOf::Check(schema, _, check) => Some(row![catalog.database.clone(), "public",
-                constraint.name().to_owned(), show::expr(schema, check.expr())]),
+                constraint.name().to_owned(), catalog.expr(schema, check.expr())]),
             _ => None,
         };
         catalog.constraints().filter_map(row).collect()
@@ -180,10 +180,16 @@ impl Described<'_> {
         let known = show::TYPES.iter().find(|(one, _, _, many)| *one == oid || *many == oid);
         let short =
             known.map(|(one, name, _, _)| if *one == oid { (*name).to_owned() } else { format!("_{name}") });
+        let labels = catalog.enum_type(oid);
+        let short = short.or_else(|| {
+            let (known, is_array) = labels?;
+            Some(format!("{}{}", if is_array { "_" } else { "" }, known.name()))
+        });
         let shown = match ty {
             Type::Array(_) => "ARRAY".to_owned(),
             Type::TEXT if characters_max.is_some() => "character varying".into(),
             Type::Scalar(Scalar::Numeric(_)) => "numeric".into(),
+            Type::Scalar(Scalar::Enum(_)) => "USER-DEFINED".into(),
             ty => type_name(ty),
         };
         let numbered = |text: &str| (!identity.is_empty()).then(|| text.to_owned());
@@ -206,7 +212,7 @@ impl Described<'_> {
             Value::Null,
             Value::Null,
             catalog.database.clone(),
-            "pg_catalog",
+            if labels.is_some() { "public" } else { "pg_catalog" },
             short,
             yes(!identity.is_empty()),
             numbered(if identity == "a" { "ALWAYS" } else { "BY DEFAULT" }),

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use ropewalk::Database;
-use ropewalk::tables::{Schema, Steps, Type, Value};
+use ropewalk::tables::{EnumType, Schema, Steps, Type, Value};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
@@ -88,6 +88,7 @@ pub(crate) struct Catalog {
     views: Vec<ViewOf>,
     sequences: Vec<SequenceOf>,
     comments: Vec<Comment>,
+    enums: Vec<EnumType>,
     cursors: Arc<BTreeMap<String, CursorShape>>,
     /// Per view the names and types of its columns, once they were asked for: they take planning.
     view_columns: OnceLock<Vec<Vec<(String, Type)>>>,
@@ -286,6 +287,7 @@ impl Catalog {
         let sequences =
             all.map(|sequence| SequenceOf::read(sequence, &tables, access)).collect::<Result<_>>()?;
         let comments = crate::comments::all(access)?;
+        let enums = access.enums()?;
         let (settings, view_columns) = (Settings::clone(settings), OnceLock::new());
         Ok(Self {
             db: access.database().clone(),
@@ -298,6 +300,7 @@ impl Catalog {
             views,
             sequences,
             comments,
+            enums,
             cursors: cursors.clone(),
             view_columns,
         })
@@ -348,7 +351,7 @@ impl Catalog {
             let name = self.qualified(sequence.name());
             return Some(format!("nextval({}::regclass)", show::literal(&name)));
         }
-        show::default(column)
+        show::default(column, self.qualifies)
     }
 
     /// Comments with the number of the catalog that what they are on stands in, its own number there, and that of the column.
@@ -377,6 +380,10 @@ impl Catalog {
                 }
                 "sequence" => (CLASS, self.sequences().find(|known| known.name() == comment.name)?.oid(), 0),
                 "view" => (CLASS, self.views.iter().find(|view| view.name == comment.name)?.oid(), 0),
+                "type" => {
+                    let known = self.enums.iter().find(|known| i64::from(known.number()) == comment.table)?;
+                    (1247, i64::from(crate::types::oid(known.column_type())), 0)
+                }
                 "schema" => (2615, PUBLIC, 0),
                 _ => return None,
             };
@@ -428,6 +435,38 @@ impl Catalog {
 
     fn qualified(&self, name: &str) -> String {
         if self.qualifies { format!("public.{}", show::ident(name)) } else { show::ident(name) }
+    }
+
+    /// The enum type of this number, and whether the number is that of its arrays.
+    fn enum_type(&self, oid: i64) -> Option<(&EnumType, bool)> {
+        let is_of =
+            |known: &EnumType, ty: Type| known.column_type() == ty || known.column_type().array() == ty;
+        let ty = crate::types::enum_of_oid(u32::try_from(oid).ok()?)?;
+        let known = self.enums.iter().find(|known| is_of(known, ty))?;
+        Some((known, matches!(ty, Type::Array(_))))
+    }
+
+    /// `format_type(oid, typmod)`.
+    pub(crate) fn format_type(&self, oid: i64, modifier: Option<i64>) -> String {
+        match self.enum_type(oid) {
+            None => show::format_type(oid, modifier),
+            Some((known, false)) => self.qualified(known.name()),
+            Some((known, true)) => format!("{}[]", self.qualified(known.name())),
+        }
+    }
+
+    /// The number of a type by one of its names.
+    pub(crate) fn type_oid(&self, text: &str) -> Option<i64> {
+        let (name, is_array) = text.trim().strip_suffix("[]").map_or((text, false), |name| (name, true));
+        let parts = show::name_parts(name);
+        let name = match parts.as_slice() {
+            [name] => name,
+            [schema, name] if schema == "public" => name,
+            _ => return functions::type_oid(text),
+        };
+        let known = self.enums.iter().find(|known| known.name() == name).map(EnumType::column_type);
+        let ty = known.map(|ty| if is_array { ty.array() } else { ty });
+        ty.map(|ty| i64::from(crate::types::oid(ty))).or_else(|| functions::type_oid(text))
     }
 
     /// The number of a relation by its name, as regclass reads it.

@@ -14,12 +14,15 @@ use super::{
 };
 use crate::cursor::CursorShape;
 use crate::exec::Record;
+use crate::types::oid as oid_of;
 use crate::zone::Zone;
 
 /// Numbers and names of the schemas.
 pub(crate) const SCHEMAS: [(i64, &str); 3] =
     [(PG_CATALOG, "pg_catalog"), (PUBLIC, "public"), (INFORMATION_SCHEMA, "information_schema")];
 
+/// Numbers of the labels of enum types.
+const LABEL_OID: i64 = 0x4000_0000;
 /// The language of functions: they are our own.
 const INTERNAL: i64 = 12;
 /// The collation of all text: by its bytes.
@@ -145,7 +148,7 @@ relations! {
     "pg_proc" 1255 "oid:o proname pronamespace:o proowner:o prolang:o procost:f prorows:f provariadic:o prokind prosecdef:b \
         proleakproof:b proisstrict:b proretset:b provolatile proparallel pronargs:s pronargdefaults:s prorettype:o \
         proargtypes:O proallargtypes:O proargmodes:T proargnames:T prosrc probin proconfig:T proacl:T" => functions;
-    "pg_enum" 3501 "oid:o enumtypid:o enumsortorder:f enumlabel" => none;
+    "pg_enum" 3501 "oid:o enumtypid:o enumsortorder:f enumlabel" => labels;
     "pg_range" 3541 "rngtypid:o rngsubtype:o rngmultitypid:o rngcollation:o rngsubopc:o rngcanonical rngsubdiff" => none;
     "pg_inherits" 2611 "inhrelid:o inhparent:o inhseqno:i inhdetachpending:b" => none;
     "pg_trigger" 2620 "oid:o tgrelid:o tgparentid:o tgname tgfoid:o tgtype:s tgenabled tgisinternal:b tgconstrrelid:o \
@@ -372,7 +375,7 @@ fn width(ty: Type) -> i64 {
     match ty {
         Type::BOOL => 1,
         Type::INT2 => 2,
-        Type::INT4 | Type::FLOAT4 | Type::DATE => 4,
+        Type::INT4 | Type::FLOAT4 | Type::DATE | Type::Scalar(Scalar::Enum(_)) => 4,
         Type::INT8 | Type::FLOAT8 | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ => 8,
         Type::UUID | Type::INTERVAL => 16,
         _ => -1,
@@ -519,7 +522,7 @@ fn attributes(catalog: &Catalog) -> Vec<Record> {
         }
         for index in catalog.indexes_of(schema) {
             for number in 1..=index.columns().len() {
-                let name = show::index_column(index, number).unwrap_or_default();
+                let name = catalog.index_column(index, number).unwrap_or_default();
                 rows.push(Attribute::of(index.oid(), &name, index.column_type(number), number).row());
             }
         }
@@ -537,7 +540,81 @@ fn attributes(catalog: &Catalog) -> Vec<Record> {
     rows
 }
 
-fn types(_: &Catalog) -> Vec<Record> {
+/// The labels of enum types. A label's number is made of its type's and its place.
+fn labels(catalog: &Catalog) -> Vec<Record> {
+    let mut rows = Vec::new();
+    for known in &catalog.enums {
+        for (place, label) in known.labels().enumerate() {
+            let oid = LABEL_OID + i64::from(known.number()) * 1024 + length(place);
+            let order = Value::Float4(place as f32 + 1.0);
+            rows.push(row![
+                oid & 0xffff_ffff,
+                i64::from(oid_of(known.column_type())),
+                order,
+                label.to_owned()
+            ]);
+        }
+    }
+    rows
+}
+
+/// A type as `pg_type` shows it.
+struct Shown<'c> {
+    oid: i64,
+    name: String,
+    schema: i64,
+    width: i64,
+    kind: &'static str,
+    category: &'c str,
+    element: i64,
+    array: i64,
+    /// What its functions for text and binary are called after.
+    functions: String,
+    collation: i64,
+}
+
+impl Shown<'_> {
+    fn row(self) -> Record {
+        let varies = self.width < 0;
+        let function = |suffix: &str| format!("{}{suffix}", self.functions);
+        row![
+            self.oid,
+            self.name,
+            self.schema,
+            OWNER,
+            self.width,
+            !varies,
+            self.kind,
+            self.category.to_owned(),
+            false,
+            true,
+            ",",
+            0_i64,
+            "-",
+            self.element,
+            self.array,
+            function("in"),
+            function("out"),
+            function("recv"),
+            function("send"),
+            "-",
+            "-",
+            "-",
+            if self.width == 8 { "d" } else { "i" },
+            if varies { "x" } else { "p" },
+            false,
+            0_i64,
+            -1_i64,
+            0_i64,
+            self.collation,
+            Value::Null,
+            Value::Null,
+            Value::Null,
+        ]
+    }
+}
+
+fn types(catalog: &Catalog) -> Vec<Record> {
     let category = |name: &str| match name {
         "bool" => "B",
         "int2" | "int4" | "int8" | "float4" | "float8" | "numeric" | "oid" => "N",
@@ -558,45 +635,50 @@ fn types(_: &Catalog) -> Vec<Record> {
             _ => -1,
         };
         let collation = if category(name) == "S" { 100 } else { 0_i64 };
-        let mut push = |oid: i64, shown: String, width: i64, category: &str, element: i64, array: i64| {
-            let varies = width < 0;
-            rows.push(row![
-                oid,
-                shown.clone(),
-                PG_CATALOG,
-                OWNER,
-                width,
-                !varies,
-                "b",
-                category.to_owned(),
-                false,
-                true,
-                ",",
-                0_i64,
-                "-",
-                element,
-                array,
-                format!("{shown}in"),
-                format!("{shown}out"),
-                format!("{shown}recv"),
-                format!("{shown}send"),
-                "-",
-                "-",
-                "-",
-                if width == 8 { "d" } else { "i" },
-                if varies { "x" } else { "p" },
-                false,
-                0_i64,
-                -1_i64,
-                0_i64,
-                collation,
-                Value::Null,
-                Value::Null,
-                Value::Null,
-            ]);
+        let plain = Shown {
+            oid: one,
+            name: name.to_owned(),
+            schema: PG_CATALOG,
+            width,
+            kind: "b",
+            category: category(name),
+            element: 0,
+            array: many,
+            functions: name.to_owned(),
+            collation,
         };
-        push(one, name.to_owned(), width, category(name), 0, many);
-        push(many, format!("_{name}"), -1, "A", one, 0);
+        let (name, functions) = (format!("_{name}"), format!("_{name}"));
+        let array =
+            Shown { oid: many, name, width: -1, category: "A", element: one, array: 0, functions, ..plain };
+        rows.extend([plain.row(), array.row()]);
+    }
+    for known in &catalog.enums {
+        let ty = known.column_type();
+        let (one, many) = (i64::from(oid_of(ty)), i64::from(oid_of(ty.array())));
+        let plain = Shown {
+            oid: one,
+            name: known.name().to_owned(),
+            schema: PUBLIC,
+            width: 4,
+            kind: "e",
+            category: "E",
+            element: 0,
+            array: many,
+            functions: "enum_".into(),
+            collation: 0,
+        };
+        let array = Shown {
+            oid: many,
+            name: format!("_{}", known.name()),
+            width: -1,
+            kind: "b",
+            category: "A",
+            element: one,
+            array: 0,
+            functions: "array_".into(),
+            ..plain
+        };
+        rows.extend([plain.row(), array.row()]);
     }
     rows
 }
@@ -612,14 +694,14 @@ fn indexes(catalog: &Catalog) -> Vec<Record> {
                     i16::from(column.order.descending) | i16::from(column.order.nulls_first) << 1
                 };
                 let orders = index.columns().iter().map(order).collect();
-                (index.is_ready(), orders, index.filter().map(|filter| show::expr(schema, filter)))
+                (index.is_ready(), orders, index.filter().map(|filter| catalog.expr(schema, filter)))
             }
         };
         let expressions: Vec<String> = numbers
             .iter()
             .zip(1..)
             .filter(|(column, _)| **column == 0)
-            .filter_map(|(_, number)| show::index_column(index, number))
+            .filter_map(|(_, number)| catalog.index_column(index, number))
             .collect();
         let expressions = (!expressions.is_empty()).then(|| expressions.join(", "));
         row![
@@ -682,7 +764,7 @@ fn constraints(catalog: &Catalog) -> Vec<Record> {
                     }
                 }
                 numbers = read;
-                bound = Some(show::expr(schema, check.expr()));
+                bound = Some(catalog.expr(schema, check.expr()));
                 "c"
             }
         };

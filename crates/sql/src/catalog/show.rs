@@ -140,7 +140,8 @@ pub(crate) fn format_type(oid: i64, modifier: Option<i64>) -> String {
     if *one == oid { named } else { format!("{named}[]") }
 }
 
-fn value(value: &Value<'_>) -> String {
+/// A constant. What it is cast to is the type's name, that of an enum among `types`.
+fn value(value: &Value<'_>, types: &Types<'_>) -> String {
     match value {
         Value::Null => "NULL".into(),
         Value::Bool(truth) => truth.to_string(),
@@ -148,19 +149,36 @@ fn value(value: &Value<'_>) -> String {
             to_text(value).unwrap_or_default()
         }
         Value::Float4(_) | Value::Float8(_) => {
-            format!("{}::{}", literal(&to_text(value).unwrap_or_default()), name_of(value))
+            format!("{}::{}", literal(&to_text(value).unwrap_or_default()), types.name_of(value))
         }
-        other => format!("{}::{}", literal(&to_text(other).unwrap_or_default()), name_of(other)),
+        other => format!("{}::{}", literal(&to_text(other).unwrap_or_default()), types.name_of(other)),
     }
 }
 
-fn name_of(value: &Value<'_>) -> String {
-    value.value_type().map_or_else(String::new, type_name)
+/// Where constants find the names of their types.
+struct Types<'t> {
+    columns: &'t [Column],
+    /// Names are shown with their schema.
+    qualifies: bool,
+}
+
+impl Types<'_> {
+    fn name_of(&self, value: &Value<'_>) -> String {
+        let Some(ty) = value.value_type() else { return String::new() };
+        let (Type::Scalar(scalar) | Type::Array(scalar)) = ty;
+        let mut enums = self.columns.iter().filter_map(|column| column.enum_type());
+        let Some(known) = enums.find(|known| known.column_type() == Type::Scalar(scalar)) else {
+            return type_name(ty);
+        };
+        let schema = if self.qualifies { "public." } else { "" };
+        let array = if matches!(ty, Type::Array(_)) { "[]" } else { "" };
+        format!("{schema}{}{array}", ident(known.name()))
+    }
 }
 
 /// An expression of a check or an index.
-pub(crate) fn expr(schema: &Schema, shown: &Expr) -> String {
-    let of = |part: &Expr| expr(schema, part);
+fn expr(schema: &Schema, shown: &Expr, qualifies: bool) -> String {
+    let of = |part: &Expr| expr(schema, part, qualifies);
     match shown {
         Expr::Column(_) => {
             let place = place_of(schema, shown);
@@ -168,7 +186,7 @@ pub(crate) fn expr(schema: &Schema, shown: &Expr) -> String {
                 .and_then(|place| schema.columns().get(place))
                 .map_or("?".into(), |column| ident(column.name()))
         }
-        Expr::Literal(constant) => value(constant),
+        Expr::Literal(constant) => value(constant, &Types { columns: schema.columns(), qualifies }),
         Expr::Unary(Unary::Not, inner) => format!("(NOT {})", of(inner)),
         Expr::Unary(Unary::Negate, inner) => format!("(- {})", of(inner)),
         Expr::Unary(Unary::IsNull, inner) => format!("({} IS NULL)", of(inner)),
@@ -206,11 +224,13 @@ pub(crate) fn expr(schema: &Schema, shown: &Expr) -> String {
 }
 
 /// The default of a column.
-pub(crate) fn default(column: &Column) -> Option<String> {
+pub(crate) fn default(column: &Column, qualifies: bool) -> Option<String> {
     match (column.identity(), column.default_value()) {
         // The name of a sequence is known to the catalog alone.
         (Some(_), _) | (_, DefaultValue::None | DefaultValue::Next(_)) => None,
-        (_, DefaultValue::Value(constant)) => Some(value(constant)),
+        (_, DefaultValue::Value(constant)) => {
+            Some(value(constant, &Types { columns: std::slice::from_ref(column), qualifies }))
+        }
         (_, DefaultValue::Now) => Some(match column.column_type() {
             Type::DATE => "CURRENT_DATE".into(),
             Type::TIME => "LOCALTIME".into(),
@@ -265,7 +285,7 @@ pub(crate) fn action_letter(action: Action) -> &'static str {
 }
 
 /// A column or expression of an index, with its order.
-pub(crate) fn index_column(index: IndexOf<'_>, number: usize) -> Option<String> {
+fn index_column(index: IndexOf<'_>, number: usize, qualifies: bool) -> Option<String> {
     let place = number.checked_sub(1)?;
     match index {
         IndexOf::Key(schema) => {
@@ -274,7 +294,7 @@ pub(crate) fn index_column(index: IndexOf<'_>, number: usize) -> Option<String> 
         }
         IndexOf::Secondary(schema, index) => {
             let column = index.columns().get(place)?;
-            let text = expr(schema, &column.expr);
+            let text = expr(schema, &column.expr, qualifies);
             Some(if matches!(column.expr, Expr::Column(_) | Expr::Call(..)) {
                 text
             } else {
@@ -285,6 +305,16 @@ pub(crate) fn index_column(index: IndexOf<'_>, number: usize) -> Option<String> 
 }
 
 impl Catalog {
+    /// A column or expression of an index, with its order.
+    pub(crate) fn index_column(&self, index: IndexOf<'_>, number: usize) -> Option<String> {
+        index_column(index, number, self.qualifies)
+    }
+
+    /// An expression of a check or an index.
+    pub(crate) fn expr(&self, schema: &Schema, shown: &Expr) -> String {
+        expr(schema, shown, self.qualifies)
+    }
+
     /// The CREATE INDEX of an index. With `pretty` the table is not qualified.
     pub(crate) fn index_def(&self, index: IndexOf<'_>, pretty: bool) -> String {
         let schema = index.table();
@@ -297,7 +327,7 @@ impl Catalog {
         let width = index.columns().len();
         let mut columns = Vec::new();
         for number in 1..=width {
-            let mut column = index_column(index, number).unwrap_or_default();
+            let mut column = self.index_column(index, number).unwrap_or_default();
             if let IndexOf::Secondary(_, index) = index
                 && let Some(order) =
                     number.checked_sub(1).and_then(|place| index.columns().get(place)).map(|c| c.order)
@@ -313,7 +343,7 @@ impl Catalog {
         }
         let filter = match index {
             IndexOf::Secondary(_, index) => {
-                index.filter().map(|filter| format!(" WHERE {}", expr(schema, filter)))
+                index.filter().map(|filter| format!(" WHERE {}", self.expr(schema, filter)))
             }
             IndexOf::Key(_) => None,
         };
@@ -331,7 +361,7 @@ impl Catalog {
                 format!("PRIMARY KEY ({})", names(schema, &index.columns()))
             }
             ConstraintOf::Index(index) => format!("UNIQUE ({})", names(index.table(), &index.columns())),
-            ConstraintOf::Check(schema, _, check) => format!("CHECK ({})", expr(schema, check.expr())),
+            ConstraintOf::Check(schema, _, check) => format!("CHECK ({})", self.expr(schema, check.expr())),
             ConstraintOf::Foreign(schema, _, key) => {
                 let own = names(schema, &numbers(schema, key.columns()));
                 let parent = self.tables.iter().find(|table| table.id() == key.parent());

@@ -1,7 +1,8 @@
 //! ALTER TABLE.
 
 use ropewalk::tables::{
-    DefaultValue, Expr as TableExpr, Function as TableFunction, IndexDef, Schema, TablesError, Type, Value,
+    DefaultValue, Expr as TableExpr, Function as TableFunction, IndexDef, Scalar, Schema, TablesError, Type,
+    Value,
 };
 use sqlparser::ast;
 
@@ -11,7 +12,7 @@ use crate::access::Access;
 use crate::cast::cast_in;
 use crate::error::{Result, SqlError, state};
 use crate::scope::{Scope, folded, table_name};
-use crate::types::{type_name, with_modifiers};
+use crate::types::type_name;
 use crate::utility::AddIdentity;
 
 impl Ddl<'_> {
@@ -155,7 +156,7 @@ impl Ddl<'_> {
     ) -> Result<()> {
         let schema = self.schema(table)?;
         let place = schema.index_of(column)?;
-        let (ty, modifiers) = with_modifiers(data_type)?;
+        let (ty, modifiers) = self.data_type(data_type)?;
         if modifiers.serial {
             return Err(unsupported(format!("ALTER COLUMN TYPE {data_type}")));
         }
@@ -165,7 +166,10 @@ impl Ddl<'_> {
         let bound = self.bound(using.unwrap_or(&own), &scope, "USING", Some(ty));
         let (expr, _) = bound.map_err(|error| match error.state {
             state::DATATYPE_MISMATCH if using.is_none() => {
-                let shown = type_name(ty);
+                let shown = match ty {
+                    Type::Scalar(Scalar::Enum(_)) | Type::Array(Scalar::Enum(_)) => data_type.to_string(),
+                    ty => type_name(ty),
+                };
                 let message = format!("column \"{column}\" cannot be cast automatically to type {shown}");
                 SqlError::new(state::DATATYPE_MISMATCH, message)
                     .hint(format!("you might need to specify USING {column}::{shown}"))
@@ -221,7 +225,7 @@ impl Ddl<'_> {
         let name = folded(&def.name);
         let mut columns: Vec<(String, Type)> =
             schema.columns().iter().map(|column| (column.name().to_owned(), column.column_type())).collect();
-        columns.push((name.clone(), with_modifiers(&def.data_type)?.0));
+        columns.push((name.clone(), self.data_type(&def.data_type)?.0));
         let mut scope = Scope::default();
         scope.add(table.to_owned(), columns)?;
         let defined = self.column(def, &scope)?;

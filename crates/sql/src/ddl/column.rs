@@ -8,7 +8,6 @@ use sqlparser::ast;
 use super::{Ddl, unsupported};
 use crate::error::{Result, SqlError, state};
 use crate::scope::{Scope, folded, table_name};
-use crate::types::with_modifiers;
 use crate::utility::SequenceChange;
 
 /// A column with all that its definition says.
@@ -27,7 +26,7 @@ pub(super) struct Defined {
 impl Ddl<'_> {
     pub(super) fn column(&mut self, def: &ast::ColumnDef, scope: &Scope) -> Result<Defined> {
         let name = folded(&def.name);
-        let (ty, modifiers) = with_modifiers(&def.data_type)?;
+        let (ty, modifiers) = self.data_type(&def.data_type)?;
         let mut column = ColumnDef::new(&name, ty);
         let mut defined = Defined {
             column: column.clone(),

@@ -56,6 +56,10 @@ impl Ddl<'_> {
                 self.add_identity(statement)?;
                 Some("ALTER TABLE")
             }
+            Statement::Utility(Utility::TypeOwner(name)) => {
+                self.type_owned(name)?;
+                Some("ALTER TYPE")
+            }
             Statement::Utility(_) => None,
         };
         Ok(command.map(|command| Outcome { notice: self.notice.take(), ..Outcome::of(command) }))
@@ -81,6 +85,14 @@ impl Ddl<'_> {
             } => {
                 self.create_schema(name, *if_not_exists)?;
                 "CREATE SCHEMA"
+            }
+            ast::Statement::CreateType { name, representation } => {
+                self.create_type(name, representation.as_ref())?;
+                "CREATE TYPE"
+            }
+            ast::Statement::AlterType(alter) => {
+                self.alter_type(alter)?;
+                "ALTER TYPE"
             }
             ast::Statement::CreateView(create) => {
                 crate::views::create(self, create)?;
@@ -139,6 +151,12 @@ impl Ddl<'_> {
                     }
                     "DROP SEQUENCE"
                 }
+                ast::ObjectType::Type => {
+                    for name in names {
+                        self.drop_type(name, *if_exists)?;
+                    }
+                    "DROP TYPE"
+                }
                 other => return Err(unsupported(format!("DROP {other}"))),
             },
             _ => return Ok(None),
@@ -177,7 +195,7 @@ impl Ddl<'_> {
     }
 }
 
-fn dependent(error: TablesError) -> SqlError {
+pub(crate) fn dependent(error: TablesError) -> SqlError {
     let is_dependent = matches!(error, TablesError::Dependent { .. });
     let error = SqlError::from(error);
     if is_dependent {

@@ -11,7 +11,6 @@ use crate::error::{Result, SqlError, state};
 use crate::parse;
 use crate::plan::nothing_else;
 use crate::scope::{Scope, folded, table_name};
-use crate::types::with_modifiers;
 
 static CREATE_TABLE: LazyLock<Option<ast::CreateTable>> =
     LazyLock::new(|| match parse::template("CREATE TABLE t ()")? {
@@ -38,7 +37,7 @@ impl Ddl<'_> {
         let mut scope = Scope::default();
         let mut columns = Vec::new();
         for column in &create.columns {
-            columns.push((folded(&column.name), with_modifiers(&column.data_type)?.0));
+            columns.push((folded(&column.name), self.data_type(&column.data_type)?.0));
         }
         scope.add(name.clone(), columns)?;
         let mut def = TableDef::new(&name);

@@ -20,6 +20,7 @@ use crate::aggregate::Aggregate;
 use crate::bind::{Binder, Typed};
 use crate::cast::Strength;
 use crate::catalog::Catalog;
+use crate::enums::Enums;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::parse;
@@ -162,6 +163,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) with: Option<ast::With>,
     /// A query within says FOR UPDATE, which nothing is done about.
     pub(crate) locks_within: bool,
+    /// Enum types that the plan uses.
+    pub(crate) enums: Enums,
 }
 
 /// A call of `set_config`.
@@ -288,6 +291,7 @@ impl<'a> Planner<'a> {
             is_fleeting: false,
             with: None,
             locks_within: false,
+            enums: Enums::default(),
         }
     }
 
@@ -309,6 +313,8 @@ impl<'a> Planner<'a> {
     pub(crate) fn table(&mut self, name: &ast::ObjectName) -> Result<(Table, Arc<Schema>)> {
         let (table, schema) = self.access.table(&table_name(name)?)?;
         self.rests_on.push((table.clone(), schema.version()));
+        let enums = schema.columns().iter().filter_map(|column| column.enum_type());
+        enums.for_each(|labels| self.enums.add(labels, true));
         Ok((table, schema))
     }
 

@@ -7,7 +7,7 @@ mod plan;
 
 use std::sync::Arc;
 
-use ropewalk::tables::{PointGet, Table, Type, Value};
+use ropewalk::tables::{EnumType, PointGet, Table, Type, Value};
 use ropewalk::{Database, Snapshot};
 use sqlparser::ast;
 
@@ -18,6 +18,7 @@ use crate::cast::{Strength, allowed, cast_in};
 use crate::catalog;
 use crate::copying::CopyPlan;
 use crate::cursor::Declare;
+use crate::enums::{Enums, labelled};
 use crate::error::{Result, SqlError, state};
 use crate::exec::{self, Record};
 use crate::expr::{Answer, Context, Expr};
@@ -134,6 +135,8 @@ pub struct Prepared {
     whole: Option<WholeQuery>,
     subqueries: Vec<Subquery>,
     rests_on: Vec<(Table, u32)>,
+    /// Enum types that it uses.
+    enums: Enums,
     point: Option<Point>,
     /// What FOR UPDATE locks, or why it cannot, where rows are locked.
     locking: Option<Result<Locking>>,
@@ -271,7 +274,51 @@ impl Prepared {
             (Plan::Copy(CopyPlan::In(_)), _) => Does::Writes,
             // What a cursor answers was asked for by its DECLARE; what is left of our own: VACUUM, ANALYZE, LOCK TABLE for reading, SHOW ALL.
             (Plan::Other, None) => match &*self.statement {
-                Statement::Utility(Utility::Sequence(_) | Utility::Comment { .. } | Utility::Identity(_)) => {
+                Statement::Utility(
+                    Utility::Sequence(_)
+                    | Utility::Comment { .. }
+                    | Utility::Identity(_)
+                    | Utility::TypeOwner(_),
+                ) => Does::Defines,
+                Statement::Utility(Utility::Fetch(_)) => Does::Controls,
+                _ => Does::Reads,
+            },
+            (Plan::Other, Some(statement)) => match statement {
+                S::StartTransaction { .. }
+                | S::Commit { .. }
+                | S::Rollback { .. }
+                | S::Savepoint { .. }
+                | S::ReleaseSavepoint { .. }
+                | S::Set(_)
+                | S::Reset(_)
+                | S::ShowVariable { .. }
+                | S::Deallocate { .. }
+                | S::Close { .. }
+                | S::Discard { .. } => Does::Controls,
+                S::Prepare { .. } => Does::Reads,
+                S::LISTEN { .. } | S::UNLISTEN { .. } => Does::Reads,
+                S::Execute { .. } | S::NOTIFY { .. } => Does::Writes,
+                _ => Does::Defines,
+            },
+        }
+    }
+
+    /// True for SELECT, INSERT, UPDATE and DELETE whose plan is good for many runs.
+    pub(crate) fn is_of_keys(&self) -> bool {
+        let is_kind =
+            matches!(self.plan, Plan::Select(_) | Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_));
+        is_kind && !self.is_fleeting && !self.draws && self.sets.is_empty()
+    }
+
+    /// True for BEGIN, COMMIT and ROLLBACK, which decide themselves about transactions.
+    pub fn begins_or_ends(&self) -> bool {
+        crate::session::begins_or_ends(&self.statement)
+    }
+
+    /// The name that DEALLOCATE names, or none for all; `None` for another statement.
+    pub fn deallocates(&self) -> Option<Option<String>> {
+        match self.statement.sql() {
+            Some(ast::Statement::Deallocate { name, .. }) => {
                 Some(Some(crate::scope::folded(name)).filter(|name| name != "all"))
             }
             _ => None,
@@ -312,7 +359,8 @@ impl Prepared {
             return Err(SqlError::new(state::UNDEFINED_PARAMETER, message));
         }
         let zone = &self.standing.settings.zone;
-        given.iter().zip(&self.parameters).map(|(value, ty)| parameter(value, *ty, zone)).collect()
+        let read = |(value, ty): (&Value<'_>, &Type)| parameter(value, *ty, zone, self.enums.of(*ty));
+        given.iter().zip(&self.parameters).map(read).collect()
     }
 
     /// Plans anew when a definition changed.
@@ -333,6 +381,9 @@ impl Prepared {
                 return Ok(());
             }
         }
+        if !self.enums.are_current(&mut access)? {
+            *self = Self::plan(self.statement.clone(), &self.declared, access, self.standing.clone())?;
+        }
         Ok(())
     }
 
@@ -343,6 +394,7 @@ impl Prepared {
 
     fn is_current(&self, db: &Database, snapshot: &Snapshot) -> bool {
         self.is_of_zone(&self.standing.settings.zone)
+            && self.enums.are_current(&mut Access::Snapshot(db, snapshot)).unwrap_or(false)
             && self.rests_on.iter().all(|(table, version)| {
                 db.tables().schema(snapshot.engine(), table).is_ok_and(|schema| schema.version() == *version)
             })
@@ -565,7 +617,22 @@ fn explained(lines: Vec<String>, columns: Option<Arc<[ResultColumn]>>) -> Outcom
 }
 
 /// A parameter as the type that the statement has for it.
-fn parameter(value: &Value<'_>, ty: Type, zone: &Zone) -> Result<Value<'static>> {
+fn parameter(
+    value: &Value<'_>,
+    ty: Type,
+    zone: &Zone,
+    labels: Option<&Arc<EnumType>>,
+) -> Result<Value<'static>> {
+    if labels.is_some() {
+        let text = match value {
+            Value::Text(text) => from_text_in(text, ty, zone)?,
+            other => other.borrowed().into_owned(),
+        };
+        let read = labelled(text, labels.map(|labels| &**labels))?;
+        if read.value_type().is_none_or(|found| found == ty) {
+            return Ok(read);
+        }
+    }
     match (value, value.value_type()) {
         (_, None) => Ok(Value::Null),
         (value, Some(found)) if found == ty => Ok(value.clone().into_owned()),

@@ -73,8 +73,12 @@ impl Prepared {
             }
             _ => None,
         };
+        let parameters = planner.params.finished();
+        for ty in &parameters {
+            planner.enum_of(*ty)?;
+        }
         let Planner {
-            params,
+            enums,
             subqueries,
             rests_on,
             catalog,
@@ -95,7 +99,8 @@ impl Prepared {
             locking,
             statement,
             declared,
-            parameters: params.finished(),
+            parameters,
+            enums,
             columns,
             plan,
             whole,
@@ -318,6 +323,7 @@ impl Prepared {
             statement,
             declared: query.declared.clone(),
             parameters: query.parameters.clone(),
+            enums: query.enums.clone(),
             columns: None,
             whole: None,
             subqueries: Vec::new(),

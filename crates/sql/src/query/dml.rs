@@ -16,6 +16,7 @@ use crate::access::Access;
 use crate::arith::{order, put_identity};
 use crate::budget::Budget;
 use crate::cast::{Strength, allowed, cast_in};
+use crate::enums::labelled;
 use crate::error::{Result, SqlError, state};
 use crate::exec::Record;
 use crate::expr::{Context, bug};
@@ -23,7 +24,6 @@ use crate::plan::Planner;
 use crate::query::{Finder, unsupported};
 use crate::scope::{Scope, folded};
 use crate::text::from_text_in;
-use crate::types::type_name;
 use crate::write::{Returning, Written, assignments_of, change, default_value, is_default};
 
 pub(super) static SELECT: LazyLock<Option<ast::Query>> =
@@ -95,8 +95,8 @@ impl Planner<'_> {
                     let message = format!(
                         "column \"{}\" is of type {} but expression is of type {}",
                         column.name(),
-                        type_name(ty),
-                        type_name(*found)
+                        self.shown(Some(ty)),
+                        self.shown(Some(*found))
                     );
                     return Err(SqlError::new(state::DATATYPE_MISMATCH, message)
                         .hint("you will need to rewrite or cast the expression"));
@@ -241,7 +241,9 @@ impl Keyed {
             SetTo::Column { number, found, is_literal } => {
                 let value = record.get(*number).ok_or_else(|| bug("a value that is set"))?;
                 match value {
-                    Value::Text(text) if *is_literal => from_text_in(text, ty, cx.zone),
+                    Value::Text(text) if *is_literal => {
+                        labelled(from_text_in(text, ty, cx.zone)?, column.enum_type().map(|labels| &**labels))
+                    }
                     value if *found == ty => Ok(value.clone()),
                     value => Ok(cast_in(value.borrowed(), ty, cx.zone)?.into_owned()),
                 }

@@ -5,7 +5,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, BinaryBuilder};
+use datafusion::arrow::array::{Array, ArrayRef, BinaryBuilder, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result as DfResult};
 use datafusion::logical_expr::{
@@ -175,12 +175,14 @@ impl ScalarUDFImpl for RowExpr {
 #[derive(Debug)]
 pub(crate) struct OrderKey {
     ty: Type,
+    /// As text, a letter for each byte, in the same order.
+    in_letters: bool,
     signature: Signature,
 }
 
 impl PartialEq for OrderKey {
     fn eq(&self, other: &Self) -> bool {
-        self.ty == other.ty
+        (self.ty, self.in_letters) == (other.ty, other.in_letters)
     }
 }
 
@@ -188,18 +190,28 @@ impl Eq for OrderKey {}
 
 impl Hash for OrderKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        format!("{:?}", self.ty).hash(state);
+        format!("{:?} {}", self.ty, self.in_letters).hash(state);
     }
 }
 
 /// The function that makes order keys of values of type `ty`.
 pub(crate) fn order_key(ty: Type) -> Arc<ScalarUDF> {
-    Arc::new(ScalarUDF::new_from_impl(OrderKey { ty, signature: Signature::any(1, Volatility::Immutable) }))
+    order_function(ty, false)
+}
+
+/// The function that makes them as text, where the engine takes no bytes.
+pub(crate) fn order_letters(ty: Type) -> Arc<ScalarUDF> {
+    order_function(ty, true)
+}
+
+fn order_function(ty: Type, in_letters: bool) -> Arc<ScalarUDF> {
+    let signature = Signature::any(1, Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(OrderKey { ty, in_letters, signature }))
 }
 
 impl ScalarUDFImpl for OrderKey {
     fn name(&self) -> &str {
-        "order_key"
+        if self.in_letters { "order_letters" } else { "order_key" }
     }
 
     fn signature(&self) -> &Signature {
@@ -207,7 +219,7 @@ impl ScalarUDFImpl for OrderKey {
     }
 
     fn return_type(&self, _: &[DataType]) -> DfResult<DataType> {
-        Ok(DataType::Binary)
+        Ok(if self.in_letters { DataType::Utf8 } else { DataType::Binary })
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
@@ -226,6 +238,12 @@ impl ScalarUDFImpl for OrderKey {
                 }
             }
         }
-        Ok(ColumnarValue::Array(Arc::new(keys.finish())))
+        let keys = keys.finish();
+        if !self.in_letters {
+            return Ok(ColumnarValue::Array(Arc::new(keys)));
+        }
+        let letters = |key: &[u8]| key.iter().map(|byte| char::from(*byte)).collect::<String>();
+        let keys: StringArray = keys.iter().map(|key| key.map(letters)).collect();
+        Ok(ColumnarValue::Array(Arc::new(keys)))
     }
 }

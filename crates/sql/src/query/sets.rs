@@ -72,7 +72,7 @@ impl Planner<'_> {
                 (false, true) => a.ty,
                 _ if a.ty == b.ty => a.ty,
                 _ => common(a.ty, b.ty).ok_or_else(|| {
-                    let (a, b) = (type_name(a.ty), type_name(b.ty));
+                    let (a, b) = (self.shown(Some(a.ty)), self.shown(Some(b.ty)));
                     SqlError::new(
                         state::DATATYPE_MISMATCH,
                         format!("{what} types {a} and {b} cannot be matched"),

@@ -18,7 +18,7 @@ use crate::expr::{Expr, bug};
 use crate::plan::Asked;
 use crate::query::arithmetic::checked;
 use crate::query::convert::{compares, data_type, literal};
-use crate::query::scalar::{Around, RowExpr, order_key};
+use crate::query::scalar::{Around, RowExpr, order_key, order_letters};
 use crate::types::{is_integer, is_numeric, rank};
 
 /// A column in reach: where it is in the plan, its form, its type.
@@ -174,6 +174,16 @@ impl Translator<'_> {
     pub(crate) fn comparable(&self, expr: &Expr, ty: Type) -> Result<Df> {
         let formed = self.expr(expr, ty)?;
         Ok(comparable(formed.expr, &formed.form, ty))
+    }
+
+    /// As [`Translator::comparable`], in a form that the engine takes for the order of a window with a frame of peers.
+    pub(crate) fn ranked(&self, expr: &Expr, ty: Type) -> Result<Df> {
+        let formed = self.expr(expr, ty)?;
+        let is_refused = matches!(formed.form, DataType::BinaryView | DataType::FixedSizeBinary(_));
+        if is_refused || !compares(&formed.form) {
+            return Ok(order_letters(ty).call(vec![formed.expr]));
+        }
+        Ok(formed.expr)
     }
 
     pub(crate) fn condition(&self, expr: &Expr) -> Result<Df> {
@@ -444,6 +454,7 @@ impl Translator<'_> {
             Expr::Const(value) => value.value_type(),
             Expr::Column(index) => self.columns.get(*index).map(|col| col.ty),
             Expr::Cast(_, ty) | Expr::Arith(_, ty, _, _) => Some(*ty),
+            Expr::Enum(call, _) => Some(call.result()),
             Expr::Negate(inner) => self.type_of(inner),
             Expr::Concat(..) | Expr::Json(_, _, true) => Some(Type::TEXT),
             Expr::Json(inner, _, false) => {

@@ -243,7 +243,7 @@ impl Planner<'_> {
             let order: Result<Vec<_>> = window
                 .order
                 .iter()
-                .map(|order| Ok(sort_key(translator.comparable(&order.expr, order.ty)?, order)))
+                .map(|order| Ok(sort_key(translator.ranked(&order.expr, order.ty)?, order)))
                 .collect();
             let frame = frame_of(window.frame.as_ref(), !window.order.is_empty())?;
             let mut call = Df::from(WindowFunction::new(function, arguments))

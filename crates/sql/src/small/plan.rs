@@ -16,7 +16,7 @@ use crate::plan::{
     nothing_but_a_select, split, unsupported,
 };
 use crate::scope::{Mark, Scope, folded, parts, table_name};
-use crate::types::{common, type_name};
+use crate::types::common;
 
 /// Queries of WITH that are in reach.
 #[derive(Clone)]
@@ -129,7 +129,7 @@ impl Planner<'_> {
                         None if left.is_null(place) => other.ty,
                         None if right.is_null(place) => column.ty,
                         None => {
-                            let (a, b) = (type_name(column.ty), type_name(other.ty));
+                            let (a, b) = (self.shown(Some(column.ty)), self.shown(Some(other.ty)));
                             let message = format!("UNION types {a} and {b} cannot be matched");
                             return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
                         }

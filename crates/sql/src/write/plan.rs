@@ -102,8 +102,8 @@ impl Planner<'_> {
             let message = format!(
                 "column \"{}\" is of type {} but expression is of type {}",
                 column.name(),
-                crate::types::type_name(ty),
-                crate::types::shown(found)
+                self.shown(Some(ty)),
+                self.shown(found)
             );
             SqlError::new(state::DATATYPE_MISMATCH, message)
                 .hint("you will need to rewrite or cast the expression")

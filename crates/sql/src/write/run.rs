@@ -233,7 +233,7 @@ impl Insert {
             let at = self.places.iter().position(|given| *given == place);
             let given = at.and_then(|at| record.get(at)).and_then(Option::as_ref);
             row.push(match (given, column.default_value()) {
-                (Some(value), _) => value.clone().assign(column.column_type()).map_err(|source| {
+                (Some(value), _) => column.assign(value.clone()).map_err(|source| {
                     let (table, column) = (self.schema.name().to_owned(), column.name().to_owned());
                     SqlError::from(ropewalk::tables::TablesError::Value { table, column, source })
                 })?,

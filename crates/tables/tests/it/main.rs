@@ -5,6 +5,7 @@ mod alter;
 mod bad_input;
 mod concurrency;
 mod constraints;
+mod enums;
 mod golden;
 mod history;
 mod invariants;

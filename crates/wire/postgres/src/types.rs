@@ -43,6 +43,9 @@ const OTHERS: [(u32, Type); 6] = [
     (1015, Type::Array(Scalar::Text)),
 ];
 
+/// Bytes of a value of an enum type, as PostgreSQL keeps it.
+const ENUM_BYTES: i16 = 4;
+
 /// The number of a type.
 pub(crate) fn oid_of(ty: Type) -> Oid {
     let (scalar, is_array) = match ty {
@@ -54,6 +57,10 @@ pub(crate) fn oid_of(ty: Type) -> Oid {
         Scalar::Numeric(Some(limits)) => {
             (Scalar::Numeric(None), (i32::from(limits.precision) << 16 | i32::from(limits.scale)) + 4)
         }
+        Scalar::Enum(_) if is_array => {
+            return Oid { oid: ropewalk_sql::oid(ty), bytes: -1, modifier: -1 };
+        }
+        Scalar::Enum(_) => return Oid { oid: ropewalk_sql::oid(ty), bytes: ENUM_BYTES, modifier: -1 },
         scalar => (scalar, -1),
     };
     let found = SCALARS.iter().find(|(scalar, ..)| *scalar == plain);
@@ -74,14 +81,16 @@ pub(crate) fn oid_in_catalogs(ty: Type) -> Oid {
     }
 }
 
-/// The type that a client names; `None` for a number that stands for none of ours.
+/// The type that a client names; `None` for a number that stands for none of ours. Whether there is an enum type of a number is
+/// seen when the statement is planned.
 pub(crate) fn type_of(oid: u32) -> Option<Type> {
     let ours = SCALARS.iter().find_map(|(scalar, plain, array, _)| match oid {
         oid if oid == *plain => Some(Type::Scalar(*scalar)),
         oid if oid == *array => Some(Type::Array(*scalar)),
         _ => None,
     });
-    ours.or_else(|| OTHERS.iter().find(|(other, _)| *other == oid).map(|(_, ty)| *ty))
+    let other = || OTHERS.iter().find(|(other, _)| *other == oid).map(|(_, ty)| *ty);
+    ours.or_else(other).or_else(|| ropewalk_sql::enum_of_oid(oid))
 }
 
 #[cfg(test)]
@@ -99,5 +108,8 @@ mod tests {
         }
         assert_eq!(type_of(1043), Some(Type::TEXT));
         assert_eq!(type_of(600), None);
+        let mood = Type::Scalar(Scalar::Enum(7));
+        assert_eq!(type_of(oid_of(mood).oid), Some(mood));
+        assert_eq!(type_of(oid_of(mood.array()).oid), Some(mood.array()));
     }
 }

@@ -116,6 +116,7 @@ fn put_binary(out: &mut Vec<u8>, value: &Value<'_>) -> Result<(), SqlError> {
             out.extend(value.days.to_be_bytes());
             out.extend(value.months.to_be_bytes());
         }
+        Value::Enum(value) => out.extend_from_slice(value.label().as_bytes()),
         Value::Array(array) => put_array(out, array)?,
     }
     Ok(())
@@ -203,6 +204,10 @@ pub(crate) fn read(bytes: &[u8], format: Format, ty: Type, zone: &Zone) -> Resul
                 Type::Array(element) => read_array(&mut fields, element)?,
             };
             fields.end().map_err(incorrect)?;
+            // Labels stay text until the statement has them, which knows their type.
+            if matches!(ty, Type::Scalar(Scalar::Enum(_)) | Type::Array(Scalar::Enum(_))) {
+                return Ok(value);
+            }
             // Limits of numerics, and that JSON is JSON.
             value.assign(ty).map_err(|error| {
                 let state = match error {
@@ -255,7 +260,7 @@ fn read_binary(fields: &mut Fields<'_>, scalar: Scalar) -> Result<Value<'static>
         Scalar::Float4 => Value::Float4(f32::from_be_bytes(exact(fields)?)),
         Scalar::Float8 => Value::Float8(f64::from_be_bytes(exact(fields)?)),
         Scalar::Numeric(_) => Value::Numeric(read_numeric(fields)?),
-        Scalar::Text => Value::text(text(&rest(fields)?)?.to_owned()),
+        Scalar::Text | Scalar::Enum(_) => Value::text(text(&rest(fields)?)?.to_owned()),
         Scalar::Json => Value::json(text(&rest(fields)?)?.to_owned()),
         Scalar::Jsonb => match rest(fields)?.split_first() {
             Some((&JSONB_VERSION, bytes)) => Value::json(text(bytes)?.to_owned())
@@ -318,6 +323,7 @@ fn read_array(fields: &mut Fields<'_>, element: Scalar) -> Result<Value<'static>
             }
         });
     }
+    let element = if matches!(element, Scalar::Enum(_)) { Scalar::Text } else { element };
     let array = Array::new(element, items);
     array.map(Value::Array).map_err(|error| SqlError::new(INVALID_BINARY, format!("an element {error}")))
 }

@@ -144,6 +144,52 @@ async fn parameters_and_results_in_binary() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn labels_of_enums_go_in_both_formats() {
+    let mut client = Server::new().connect().await;
+    client
+        .query(
+            "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TABLE t (id int PRIMARY KEY, m mood, a mood[])",
+        )
+        .await;
+    let sql = "INSERT INTO t VALUES (1, $1, $2) RETURNING m, a";
+    client.send(&[parse("s", sql), describe(b'S', "s"), sync()].concat()).await;
+    let answers = client.until_ready().await;
+    let number = |at: usize| u32::from_be_bytes(answers[1].body[at..at + 4].try_into().unwrap());
+    let (mood, moods) = (number(2), number(6));
+    // A text in both formats, an array of one element in binary.
+    let mut array = Vec::new();
+    for number in [1, 0, mood, 1, 1, 3] {
+        array.extend(number.to_be_bytes());
+    }
+    array.extend(b"sad");
+    let mut body = texts(&["", "s"]);
+    body.extend([0, 2, 0, 0, 0, 1, 0, 2]);
+    for value in [b"ok".as_slice(), &array] {
+        body.extend((value.len() as i32).to_be_bytes());
+        body.extend(value);
+    }
+    body.extend([0, 1, 0, 1]);
+    client.send(&[framed(b'B', &body), execute("", 0), sync()].concat()).await;
+    let answers = client.until_ready().await;
+    assert_eq!(answers[1].values(), [Some(b"ok".to_vec()), Some(array)]);
+    let asked =
+        format!("SELECT typname, typtype FROM pg_type WHERE oid IN ({mood}, {moods}) ORDER BY typname");
+    assert_eq!(client.query(&asked).await[..2], ["_mood|b", "mood|e"]);
+    let found = lines(&mut client, &[bind("", "s", &[Some("fine"), None]), execute("", 0), sync()]).await;
+    assert!(found[0].starts_with("ERROR 22P02"), "{found:?}");
+    // A parameter of a type that is none.
+    let none = [texts(&["", "SELECT $1"]), vec![0, 1], (mood + 100).to_be_bytes().to_vec()].concat();
+    let found = lines(&mut client, &[framed(b'P', &none), sync()]).await;
+    assert!(found[0].starts_with("ERROR 42704"), "{found:?}");
+    // A prepared statement learns of a new label.
+    client.query("ALTER TYPE mood ADD VALUE 'fine'; DELETE FROM t").await;
+    let found =
+        lines(&mut client, &[bind("", "s", &[Some("fine"), Some("{fine,NULL}")]), execute("", 0), sync()])
+            .await;
+    assert_eq!(found, ["bound", "fine|{fine,NULL}", "INSERT 0 1", "ready I"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_counts_formats_and_values_are_refused() {
     let mut client = Server::new().connect().await;
     client.query("CREATE TABLE t (id int PRIMARY KEY)").await;
