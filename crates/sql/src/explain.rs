@@ -21,6 +21,7 @@ pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {
         Plan::Delete(delete) => of_found("Delete", &delete.found, &mut lines),
         Plan::Keyed(keyed) => lines.push(keyed.line()),
         Plan::Merge(merge) => lines.push(merge.line()),
+        Plan::Chain(chain) => lines.extend(chain.lines()),
         Plan::Small(_) => lines.push("Small: in memory, by nested loops".into()),
         Plan::Whole(_)
         | Plan::Explain(_)

@@ -9,7 +9,7 @@ use crate::function::{Function, Resolved};
 use crate::json;
 use crate::like::compile;
 use crate::text::{from_text, to_text, to_text_in};
-use crate::to_char::to_char;
+use crate::to_char::{interval_to_char, to_char};
 use crate::types::common;
 use crate::zone::Zone;
 
@@ -125,7 +125,9 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
             resolved(F::ClockTimestamp, Vec::new(), Type::TIMESTAMPTZ)
         }
         ("to_char", 2) => match known(0)? {
-            ty @ (Type::TIMESTAMP | Type::TIMESTAMPTZ) => resolved(F::ToChar, vec![ty, TEXT], TEXT),
+            ty @ (Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL) => {
+                resolved(F::ToChar, vec![ty, TEXT], TEXT)
+            }
             Type::DATE => resolved(F::ToChar, vec![Type::TIMESTAMP, TEXT], TEXT),
             _ => None,
         },
@@ -543,6 +545,7 @@ impl Function {
             F::ToChar => match first {
                 Some(Value::Timestamp(micros)) => Value::text(to_char(*micros, None, text(second))?),
                 Some(Value::Timestamptz(micros)) => Value::text(to_char(*micros, Some(zone), text(second))?),
+                Some(Value::Interval(interval)) => Value::text(interval_to_char(*interval, text(second))?),
                 _ => Value::Null,
             },
             F::Cbrt => Value::Float8(first.and_then(crate::cast::to_f64).unwrap_or(f64::NAN).cbrt()),

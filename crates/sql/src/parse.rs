@@ -135,6 +135,58 @@ fn plain_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     out
 }
 
+/// `FETCH FIRST (expression) ROWS ONLY` as `LIMIT (expression)`: the parser takes a literal alone there.
+fn fetch_as_limit(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is = |token: &TokenWithSpan, names: [&str; 2]| match &token.token {
+        Token::Word(word) if word.quote_style.is_none() => {
+            names.iter().any(|name| word.value.eq_ignore_ascii_case(name))
+        }
+        _ => false,
+    };
+    if !tokens.iter().any(|token| is(token, ["fetch", "fetch"])) {
+        return tokens;
+    }
+    tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut rest = tokens.as_slice();
+    while let Some((token, behind)) = rest.split_first() {
+        rest = behind;
+        if let [first, open, after @ ..] = behind
+            && is(token, ["fetch", "fetch"])
+            && is(first, ["first", "next"])
+            && open.token == Token::LParen
+            && let Some(length) = enclosed(after)
+            && let Some((inner, [rows, only, end @ ..])) = after.split_at_checked(length)
+            && is(rows, ["row", "rows"])
+            && is(only, ["only", "only"])
+        {
+            out.push(TokenWithSpan::wrap(Token::make_keyword("LIMIT")));
+            out.push(open.clone());
+            out.extend_from_slice(inner);
+            rest = end;
+        } else {
+            out.push(token.clone());
+        }
+    }
+    out
+}
+
+/// How many tokens there are up to and with the parenthesis that closes an open one.
+fn enclosed(tokens: &[TokenWithSpan]) -> Option<usize> {
+    let mut open = 1_usize;
+    for (place, token) in tokens.iter().enumerate() {
+        match token.token {
+            Token::LParen => open += 1,
+            Token::RParen => open -= 1,
+            _ => {}
+        }
+        if open == 0 {
+            return Some(place + 1);
+        }
+    }
+    None
+}
+
 /// Without ONLY before the name of a table: no table here has others that inherit from it.
 fn without_only(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let word = |token: &Token| match token {
@@ -185,7 +237,7 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
         if part.iter().all(|token| matches!(token.token, Token::Whitespace(_))) {
             continue;
         }
-        let part = utility::identity_in_order(plain_operators(without_only(part)));
+        let part = utility::identity_in_order(plain_operators(fetch_as_limit(without_only(part))));
         let part = crate::locking::plain_strengths(part);
         if let Some(utility) = utility::parse(&part)? {
             statements.push(Statement::Utility(utility));

@@ -1,10 +1,12 @@
-//! `to_char` of times: a template of fields, such as `YYYY-MM-DD HH24:MI:SS`.
+//! `to_char` of times and intervals: a template of fields, such as `YYYY-MM-DD HH24:MI:SS`.
 //!
 //! Text in double quotes and everything that is no field stands as it is. `FM` before a field leaves its padding out. What
 //! PostgreSQL has beyond these fields is refused, never printed as it stands.
 
+use ropewalk::tables::Interval;
+
 use crate::datetime::{self, DAY};
-use crate::error::{Result, SqlError};
+use crate::error::{Result, SqlError, state};
 use crate::zone::{Zone, shown_offset};
 
 const MONTHS: [&str; 12] = [
@@ -33,6 +35,52 @@ const FIELDS: [&str; 43] = [
 /// Fields that are PostgreSQL's and not ours.
 const REFUSED: [&str; 5] = ["RM", "rm", "BC", "AD", "TH"];
 
+/// What a template is filled from.
+trait Fields {
+    /// The field's text, and to what width its number is padded.
+    fn field(&self, field: &str) -> Result<(String, usize)>;
+}
+
+impl Fields for Interval {
+    fn field(&self, field: &str) -> Result<(String, usize)> {
+        let seconds = self.micros / 1_000_000;
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let (years, months, days) =
+            (i64::from(self.months / 12), i64::from(self.months % 12), i64::from(self.days));
+        let number = |value: i64, width: usize| Ok((value.to_string(), width));
+        match field {
+            "HH24" => number(hour, 2),
+            "HH12" | "HH" if hour % 12 == 0 => number(12, 2),
+            "HH12" | "HH" => number(hour % 12, 2),
+            "MI" => number(minute, 2),
+            "SS" => number(second, 2),
+            "SSSS" => number(seconds, 0),
+            "MS" => number(self.micros % 1_000_000 / 1000, 3),
+            "US" => number(self.micros % 1_000_000, 6),
+            "YYYY" => number(years, 4),
+            "YYY" => number(years % 1000, 3),
+            "YY" => number(years % 100, 2),
+            "Y" => number(years % 10, 1),
+            "MM" => number(months, 2),
+            "DD" => number(days, 2),
+            "DDD" => number((years * 12 + months) * 30 + days, 3),
+            "AM" | "PM" => Ok((if hour % 24 < 12 { "AM" } else { "PM" }.to_owned(), 0)),
+            "am" | "pm" => Ok((if hour % 24 < 12 { "am" } else { "pm" }.to_owned(), 0)),
+            _ => {
+                let message = "invalid format specification for an interval value";
+                Err(SqlError::new(state::INVALID_DATETIME_FORMAT, message)
+                    .hint("intervals are not tied to specific calendar dates"))
+            }
+        }
+    }
+}
+
+impl Fields for Moment {
+    fn field(&self, field: &str) -> Result<(String, usize)> {
+        Ok(self.shown(field))
+    }
+}
+
 struct Moment {
     year: i64,
     month: i64,
@@ -53,7 +101,7 @@ impl Moment {
     }
 
     /// The field's text, and to what width its number is padded.
-    fn field(&self, field: &str) -> (String, usize) {
+    fn shown(&self, field: &str) -> (String, usize) {
         let seconds = self.micros / 1_000_000;
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
         let number = |value: i64, width: usize| (value.to_string(), width);
@@ -121,6 +169,26 @@ pub(crate) fn to_char(micros: i64, zone: Option<&Zone>, template: &str) -> Resul
     let days = micros.div_euclid(DAY);
     let (year, month, day) = datetime::civil(days);
     let moment = Moment { year, month, day, days, micros: micros.rem_euclid(DAY), zone };
+    filled(&moment, template)
+}
+
+/// An interval by a template: hours may be more than a day has. Fields of calendars have no meaning.
+///
+/// # Errors
+/// 22007 for fields of calendars, 0A000 for those that are not served.
+pub(crate) fn interval_to_char(interval: Interval, template: &str) -> Result<String> {
+    filled(&interval, template)
+}
+
+/// A number with zeros before its digits.
+fn filled_up(text: &str, width: usize) -> String {
+    match text.strip_prefix('-') {
+        Some(digits) if width > 0 => format!("-{digits:0>width$}"),
+        _ => format!("{text:0>width$}"),
+    }
+}
+
+fn filled(source: &dyn Fields, template: &str) -> Result<String> {
     let mut out = String::new();
     let mut rest = template;
     let mut fills = true;
@@ -147,8 +215,8 @@ pub(crate) fn to_char(micros: i64, zone: Option<&Zone>, template: &str) -> Resul
         let exact = FIELDS.iter().find(|field| rest.starts_with(**field));
         match exact.or_else(|| FIELDS.iter().find(upper)) {
             Some(field) => {
-                let (text, width) = moment.field(field);
-                out += &if fills { format!("{text:0>width$}") } else { text.trim_end().to_owned() };
+                let (text, width) = source.field(field)?;
+                out += &if fills { filled_up(&text, width) } else { text.trim_end().to_owned() };
                 rest = rest.get(field.len()..).unwrap_or_default();
                 fills = true;
             }

@@ -27,7 +27,8 @@ ceil(numeric) ceiling(float8) ceiling(numeric) char_length(text) character_lengt
 col_description(oid,int4) concat(any...)text concat_ws(text,any...)text current_database() current_schema()text
 current_schemas(bool) current_setting(text) current_setting(text,bool) current_user() currval(text)int8 date_part(text,date)float8
 date_part(text,interval)float8 date_part(text,time)float8 date_part(text,timestamp)float8 date_part(text,timestamptz)float8 date_trunc(text,timestamp)
-date_trunc(text,timestamptz) date_trunc(text,timestamptz,text) date_trunc(text,interval) decode(text,text) div(numeric,numeric) encode(bytea,text) exp(float8) extract(text,date)
+date_trunc(text,timestamptz) date_trunc(text,timestamptz,text) date_trunc(text,interval) decode(text,text) div(numeric,numeric) encode(bytea,text) enum_first(anyenum)anyenum enum_last(anyenum)anyenum enum_range(anyenum)anyarray enum_range(anyenum,anyenum)anyarray
+exp(float8) extract(text,date)
 extract(text,interval) extract(text,time) extract(text,timestamp) extract(text,timestamptz) floor(float8) floor(numeric) format(text,any...)text
 format_type(oid,int4) gen_random_uuid() generate_series(int4,int4) generate_series(int4,int4,int4) generate_series(int8,int8)
 generate_series(int8,int8,int8) generate_series(numeric,numeric) generate_series(numeric,numeric,numeric)
@@ -67,7 +68,7 @@ round(numeric) round(numeric,int4) row_security_active(oid) row_to_json(anyeleme
 rtrim(text) rtrim(text,text) session_user() set_config(text,text,bool)text setval(text,int8)int8 setval(text,int8,bool)int8
 shobj_description(oid,text) sign(float8) sign(numeric) split_part(text,text,int4) sqrt(float8) starts_with(text,text)
 statement_timestamp() string_to_array(text,text) string_to_array(text,text,text) string_to_table(text,text) strpos(text,text)
-substr(text,int4) substr(text,int4,int4) substring(text,int4) substring(text,int4,int4) to_char(date,text)
+substr(text,int4) substr(text,int4,int4) substring(text,int4) substring(text,int4,int4) to_char(date,text) to_char(interval,text)
 to_char(timestamp,text) to_char(timestamptz,text) to_hex(int8) to_json(anyelement) to_jsonb(anyelement)jsonb to_regclass(text)
 to_regtype(text) to_timestamp(float8) timezone(text,timestamp) timezone(text,timestamptz) transaction_timestamp() translate(text,text,text) trunc(float8) trunc(numeric)
 trunc(numeric,int4) unnest(anyarray)anyelement upper(text) version()text

@@ -121,8 +121,14 @@ pub(crate) const TYPES: [(i64, &str, &str, i64); 22] = [
 ];
 
 /// Types that stand for others in what functions take and answer.
-pub(crate) const PSEUDO_TYPES: [(i64, &str); 5] =
-    [(2249, "record"), (2276, "any"), (2277, "anyarray"), (2278, "void"), (2283, "anyelement")];
+pub(crate) const PSEUDO_TYPES: [(i64, &str); 6] = [
+    (2249, "record"),
+    (2276, "any"),
+    (2277, "anyarray"),
+    (2278, "void"),
+    (2283, "anyelement"),
+    (3500, "anyenum"),
+];
 
 /// `format_type(oid, typmod)`.
 pub(crate) fn format_type(oid: i64, modifier: Option<i64>) -> String {

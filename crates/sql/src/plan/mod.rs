@@ -163,6 +163,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) with: Option<ast::With>,
     /// A query within says FOR UPDATE, which nothing is done about.
     pub(crate) locks_within: bool,
+    /// A statement is planned whose queries of WITH write: all that it asks is read into memory before.
+    pub(crate) chained: bool,
     /// Enum types that the plan uses.
     pub(crate) enums: Enums,
 }
@@ -291,6 +293,7 @@ impl<'a> Planner<'a> {
             is_fleeting: false,
             with: None,
             locks_within: false,
+            chained: false,
             enums: Enums::default(),
         }
     }

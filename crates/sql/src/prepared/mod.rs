@@ -32,7 +32,7 @@ use crate::small::Node;
 use crate::text::from_text_in;
 use crate::types::type_name;
 use crate::utility::Utility;
-use crate::write::{Delete, Insert, Source, Update};
+use crate::write::{Chain, Delete, Insert, Source, Update};
 use crate::zone::Zone;
 
 /// Rows that an INSERT writes in a fraction of a millisecond.
@@ -99,6 +99,8 @@ pub(crate) enum Plan {
     Keyed(Box<Keyed>),
     /// MERGE.
     Merge(Box<Merge>),
+    /// A statement whose queries of WITH write.
+    Chain(Box<Chain>),
     /// `SELECT append_event(...)`.
     Append(Box<Append>),
     /// `SELECT pg_notify(...)`.
@@ -173,7 +175,8 @@ impl Prepared {
     /// True for what locks rows where rows are locked.
     pub(crate) fn locks_rows(&self) -> bool {
         match &self.plan {
-            Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Merge(_) => true,
+            Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) => true,
+            Plan::Keyed(_) | Plan::Merge(_) | Plan::Chain(_) => true,
             _ => self.locks(),
         }
     }
@@ -234,6 +237,7 @@ impl Prepared {
             | Plan::Small(_)
             | Plan::Keyed(_)
             | Plan::Merge(_)
+            | Plan::Chain(_)
             | Plan::Analyze(..)
             | Plan::Copy(_) => false,
             Plan::Other => matches!(
@@ -268,7 +272,7 @@ impl Prepared {
             (Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_), _) => {
                 Does::Writes
             }
-            (Plan::Notify(_) | Plan::Merge(_), _) => Does::Writes,
+            (Plan::Notify(_) | Plan::Merge(_) | Plan::Chain(_), _) => Does::Writes,
             (Plan::Declare(declared), _) => declared.1.does(),
             (Plan::Copy(CopyPlan::Out(_) | CopyPlan::Whole(_)), _) => Does::Reads,
             (Plan::Copy(CopyPlan::In(_)), _) => Does::Writes,
@@ -334,7 +338,7 @@ impl Prepared {
     pub(crate) fn writes(&self) -> bool {
         match &self.plan {
             Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_) => true,
-            Plan::Merge(_) => true,
+            Plan::Merge(_) | Plan::Chain(_) => true,
             Plan::Copy(plan) => matches!(plan, CopyPlan::In(_)),
             // A notice writes nothing that could not be written in a transaction that only reads.
             Plan::Notify(_) => false,
@@ -561,6 +565,7 @@ impl Prepared {
                 return Ok(self.one(Value::Null));
             }
             Plan::Keyed(keyed) => (keyed.command(), keyed.run(&self.parameters, access, cx, budget)?),
+            Plan::Chain(chain) => chain.run(access, cx, budget)?,
             Plan::Merge(merge) => ("MERGE", merge.run(&self.parameters, access, cx, budget)?),
             Plan::Insert(insert) => ("INSERT", insert.run(&self.parameters, access, cx, budget)?),
             Plan::Update(update) => ("UPDATE", update.run(access, cx, budget)?),

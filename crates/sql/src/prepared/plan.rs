@@ -151,6 +151,10 @@ impl Prepared {
                 plain.locks.clear();
                 return Self::plan_sql(&ast::Statement::Query(plain), planner);
             }
+            ast::Statement::Query(query) if has_writers(query) => {
+                let (chain, columns) = planner.chain(query)?;
+                return Ok((Plan::Chain(Box::new(chain)), columns.map(Into::into)));
+            }
             ast::Statement::Query(query) if is_written_by(&query.body) => {
                 return Self::plan_with(query, planner);
             }
@@ -338,6 +342,11 @@ impl Prepared {
             plan: Plan::Declare(Box::new((declare, query))),
         }
     }
+}
+
+/// True when a query of its WITH writes.
+fn has_writers(query: &ast::Query) -> bool {
+    query.with.iter().flat_map(|with| &with.cte_tables).any(|cte| crate::write::writes(&cte.query))
 }
 
 /// True for a statement that writes, where a query may stand.

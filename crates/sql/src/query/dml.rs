@@ -187,18 +187,40 @@ impl Keyed {
         budget: &Budget,
     ) -> Result<Written> {
         // All is read before anything is written.
+        let mut rows = Vec::new();
+        self.query.run(types, access, cx, budget, &mut |row| {
+            budget.take_row(&row)?;
+            rows.push(row);
+            Ok(true)
+        })?;
+        self.write(rows, None, access, cx, budget)
+    }
+
+    /// The query that finds the keys.
+    pub(crate) fn query(&self) -> &Finder {
+        &self.query
+    }
+
+    /// Writes the rows of these keys, each once. Of a statement of several parts `touched` has the stored keys of what was written
+    /// before: those rows stay.
+    pub(crate) fn write(
+        &self,
+        rows: Vec<Record>,
+        mut touched: Option<&mut HashSet<Vec<u8>>>,
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Written> {
         let keys = self.schema.key_columns().len();
         let (mut seen, mut found): (HashSet<Vec<u8>>, Vec<Record>) = (HashSet::new(), Vec::new());
-        self.query.run(types, access, cx, budget, &mut |row| {
+        for row in rows {
             let mut identity = Vec::new();
             row.iter().take(keys).for_each(|value| put_identity(value, &mut identity));
-            budget.take_row(&row)?;
             budget.take(identity.len() + 48)?;
             if seen.insert(identity) {
                 found.push(row);
             }
-            Ok(true)
-        })?;
+        }
         // In the order of keys, whatever order the engine's threads found them in.
         found.sort_by(|a, b| {
             let pairs = a.iter().zip(b).take(keys);
@@ -207,8 +229,16 @@ impl Keyed {
         let mut rows: Vec<(OwnedRow, Record)> = Vec::with_capacity(found.len());
         for record in found {
             let key = record.get(..keys).ok_or_else(|| bug("a key"))?;
-            let row = access.get(&self.table, key)?.ok_or_else(|| bug("a row that was read a moment ago"))?;
-            rows.push((row, record));
+            match (access.get(&self.table, key)?, &mut touched) {
+                (Some(row), None) => rows.push((row, record)),
+                (Some(row), Some(touched)) => {
+                    if touched.insert(row.row().stored_key().to_vec()) {
+                        rows.push((row, record));
+                    }
+                }
+                (None, Some(_)) => {}
+                (None, None) => return Err(bug("a row that was read a moment ago")),
+            }
         }
         let mut written = Written::default();
         let Some(set) = &self.set else {

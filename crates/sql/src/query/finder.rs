@@ -27,6 +27,9 @@ impl Finder {
     /// # Errors
     /// Unknown names, wrong types; 0A000, as the engine refuses it, for what neither way serves.
     pub(crate) fn plan(query: &ast::Query, planner: &mut Planner<'_>) -> Result<Self> {
+        if planner.chained {
+            return planner.small(query).map(|node| Self::Loops(Box::new(node)));
+        }
         let mark = planner.mark();
         let planned = match prepare(query, planner) {
             Ok(planned) if planned.is_served => return Ok(Self::Whole(planned.query)),

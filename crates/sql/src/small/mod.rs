@@ -25,6 +25,7 @@ use crate::scope::Mark;
 
 pub(crate) use plan::Named;
 pub(crate) use rows::SetFunction;
+pub(crate) use run::fill_expr;
 
 /// A query.
 #[derive(Debug, Clone)]

@@ -30,6 +30,32 @@ pub(crate) struct Named {
     last: Option<(Last, Vec<(String, Type)>)>,
 }
 
+impl Named {
+    /// A query of WITH.
+    pub(crate) fn of(cte: &ast::Cte, recursive: bool) -> Self {
+        let name = folded(&cte.alias.name);
+        Self {
+            // A name that only stands in it as a column or a text makes a recursion that ends at once.
+            is_recursive: recursive && cte.query.to_string().to_lowercase().contains(&name),
+            last: None,
+            name,
+            columns: cte.alias.columns.iter().map(|column| folded(&column.name)).collect(),
+            query: (*cte.query).clone(),
+        }
+    }
+
+    /// Rows that are there by the time they are read.
+    pub(crate) fn answered(
+        name: String,
+        columns: Vec<(String, Type)>,
+        rows: Last,
+        query: &ast::Query,
+    ) -> Self {
+        let last = Some((rows, columns));
+        Self { is_recursive: false, last, name, columns: Vec::new(), query: query.clone() }
+    }
+}
+
 /// What FROM names: its rows, its name, its columns, and what those are beyond their types.
 type Found = (Source, String, Vec<(String, Type)>, Vec<(usize, Mark)>);
 
@@ -55,15 +81,7 @@ impl Planner<'_> {
         self.check_depth()?;
         if let Some(with) = &query.with {
             for cte in &with.cte_tables {
-                let name = folded(&cte.alias.name);
-                self.named.push(Named {
-                    // A name that only stands in it as a column or a text makes a recursion that ends at once.
-                    is_recursive: with.recursive && cte.query.to_string().to_lowercase().contains(&name),
-                    last: None,
-                    name,
-                    columns: cte.alias.columns.iter().map(|column| folded(&column.name)).collect(),
-                    query: (*cte.query).clone(),
-                });
+                self.named.push(Named::of(cte, with.recursive));
             }
         }
         self.nothing_but_a_query(query)?;
@@ -525,6 +543,11 @@ impl Planner<'_> {
             && let Some(named) = self.named.get(place).cloned()
         {
             if let Some((last, columns)) = named.last {
+                if columns.is_empty() {
+                    let message = format!("WITH query \"{only}\" does not have a RETURNING clause");
+                    let error = SqlError::new(state::FEATURE_NOT_SUPPORTED, message);
+                    return Err(error.hint("let it answer rows: RETURNING *"));
+                }
                 return Ok((Source::Last(last), named.name, columns, Vec::new()));
             }
             // It sees the queries before it, and not itself.

@@ -82,7 +82,8 @@ impl Node {
     }
 }
 
-fn fill_expr(expr: &mut Expr, access: &mut Access<'_>, budget: &Budget) -> Result<()> {
+/// As [`Node::fill`], for the subqueries of an expression.
+pub(crate) fn fill_expr(expr: &mut Expr, access: &mut Access<'_>, budget: &Budget) -> Result<()> {
     let mut failed = Ok(());
     let taken = std::mem::replace(expr, Expr::Const(Value::Null));
     *expr = taken.rewrite(&mut |part| match part {

@@ -2,11 +2,13 @@
 //! key, in the statement's transaction.
 //!
 //!   statement ─▶ plan: Insert, Update, Delete ─▶ run: rows are found, then written
+//!   WITH whose queries write ─▶ chain
 //!
 //! Invariants
 //! 1. Rows are found before the first one is written: a statement never meets its own writes.
 //! 2. A condition that cannot be planned is an error. No statement runs without the WHERE it was given.
 
+mod chain;
 mod plan;
 mod run;
 
@@ -19,6 +21,7 @@ use crate::expr::Expr;
 use crate::path::Path;
 use crate::plan::{ResultColumn, Select};
 
+pub(crate) use chain::{Chain, writes};
 pub(crate) use plan::{
     assignments_of, column_place, is_default, nothing_but_a_delete, nothing_but_an_update,
 };
@@ -31,6 +34,7 @@ pub(crate) struct Returning {
 }
 
 /// A value that an INSERT or UPDATE gives a column.
+#[derive(Clone)]
 pub(crate) enum Given {
     Expr(Expr),
     Default,

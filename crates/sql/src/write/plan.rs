@@ -12,7 +12,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, bug};
 use crate::parse;
 use crate::path::Path;
-use crate::plan::{Planner, alias_of, nothing_else, split};
+use crate::plan::{Planner, Select, alias_of, nothing_else, split};
 use crate::scope::{Scope, folded, parts};
 
 static INSERT: LazyLock<Option<ast::Insert>> =
@@ -184,7 +184,7 @@ impl Planner<'_> {
                     }
                     Source::Values(rows)
                 }
-                _ => match self.query(query) {
+                _ => match self.by_keys(query) {
                     Err(error) if crate::query::may_serve(&error) => {
                         self.subqueries.clear();
                         self.outer.clear();
@@ -192,12 +192,15 @@ impl Planner<'_> {
                         arity(planned.columns().len())?;
                         width = planned.columns().len();
                         let mut types = Vec::new();
-                        for (column, place) in planned.columns().iter().zip(&places) {
-                            // Looks whether it may be assigned; the cast itself comes with the values.
-                            let typed = Typed::new(Expr::Column(0), column.ty);
-                            self.assigned(typed, &schema, *place, &nothing)?;
+                        for (number, (column, place)) in planned.columns().iter().zip(&places).enumerate() {
                             let ty = schema.columns().get(*place).map_or(Type::TEXT, |c| c.column_type());
-                            types.push((ty, ty != column.ty));
+                            let is_open = is_open(query, number);
+                            if !is_open {
+                                // Looks whether it may be assigned; the cast itself comes with the values.
+                                let typed = Typed::new(Expr::Column(0), column.ty);
+                                self.assigned(typed, &schema, *place, &nothing)?;
+                            }
+                            types.push((ty, is_open || ty != column.ty));
                         }
                         Source::Whole(planned, types)
                     }
@@ -239,6 +242,11 @@ impl Planner<'_> {
         let (numbered, given) = (numbered.collect(), self.standing.given.clone());
         let locals = locals.into_iter().map(|(_, now)| now).collect();
         Ok(Insert { table, schema, places, source, locals, on_conflict, returning, numbered, given })
+    }
+
+    /// The plan of a query by keys; rows of WITH that are not there yet have none.
+    fn by_keys(&mut self, query: &ast::Query) -> Result<Select> {
+        if self.chained { Err(crate::plan::unsupported("WITH")) } else { self.query(query) }
     }
 
     /// Columns whose default is what the clock shows, where that is not what it shows in UTC.
@@ -378,6 +386,21 @@ impl Planner<'_> {
         let returning = self.returning(delete.returning.as_deref(), &scope)?;
         Ok(Delete { found, returning })
     }
+}
+
+/// True for a literal of a select list, which becomes what its column is.
+fn is_open(query: &ast::Query, number: usize) -> bool {
+    let ast::SetExpr::Select(select) = query.body.as_ref() else { return false };
+    let are_plain = |item: &ast::SelectItem| {
+        matches!(item, ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. })
+    };
+    let (Some(ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. }), true) =
+        (select.projection.get(number), select.projection.iter().take(number).all(are_plain))
+    else {
+        return false;
+    };
+    matches!(expr, ast::Expr::Value(value)
+        if matches!(value.value, ast::Value::SingleQuotedString(_) | ast::Value::Null))
 }
 
 /// The place of a column that is written; a table's name in front of it is refused, as PostgreSQL does.

@@ -170,6 +170,22 @@ fn bad_data_says_where_and_leaves_nothing() {
 }
 
 #[test]
+fn columns_that_are_always_generated_take_what_a_dump_has() {
+    let mut session = session();
+    session.execute("CREATE TABLE g (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n int)", &[]).unwrap();
+    // Into an empty table, and into one with rows.
+    for rows in [&b"7\t1\n9\t2\n"[..], b"4\t3\n"] {
+        copy_in(&mut session, "COPY g (id, n) FROM STDIN", rows, 1024).unwrap();
+    }
+    copy_in(&mut session, "COPY g (n) FROM STDIN", b"4\n", 1024).unwrap();
+    let found = session.execute("SELECT id, n FROM g ORDER BY n", &[]).unwrap();
+    let expected = [(7, 1), (9, 2), (4, 3), (1, 4)].map(|(id, n)| vec![Value::Int4(id), Value::Int4(n)]);
+    assert_eq!(found.rows, expected);
+    let refused = session.execute("INSERT INTO g (id, n) VALUES (5, 5)", &[]).unwrap_err();
+    assert_eq!(refused.state.0, "428C9");
+}
+
+#[test]
 fn rows_that_refer_to_each_other_come_in_any_order() {
     let mut session = Session::new(Database::in_memory().unwrap());
     session.execute("CREATE TABLE tree (id int PRIMARY KEY, parent int REFERENCES tree)", &[]).unwrap();
