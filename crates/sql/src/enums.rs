@@ -45,7 +45,10 @@ fn refused(error: ValueError) -> SqlError {
 
 /// Texts as values of the type; anything else stays what it is.
 pub(crate) fn labelled(value: Value<'static>, labels: Option<&EnumType>) -> Result<Value<'static>> {
-    labels.map_or(Ok(value.clone()), |labels| labels.read(value)).map_err(refused)
+    match labels {
+        None => Ok(value),
+        Some(labels) => labels.read(value).map_err(refused),
+    }
 }
 
 fn undefined(name: &str) -> SqlError {

@@ -246,7 +246,10 @@ impl TablesTx<'_> {
         let timed = matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::DATE | Type::TIME);
         Ok(match default {
             DefaultValue::Value(value) => {
-                let read = labels.map_or(Ok(value.clone()), |labels| labels.read(value));
+                let read = match labels {
+                    None => Ok(value),
+                    Some(labels) => labels.read(value),
+                };
                 DefaultValue::Value(read.and_then(|value| value.assign(ty)).map_err(|source| {
                     TablesError::Value { table: table.to_owned(), column: column.to_owned(), source }
                 })?)
