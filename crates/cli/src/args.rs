@@ -207,6 +207,12 @@ pub(crate) struct Select {
     /// Events with this tag; repeat for "all of these"
     #[arg(long = "tag", value_name = "TAG")]
     pub(crate) tags: Vec<String>,
+    /// Events whose type begins so; repeat for "or one of these"
+    #[arg(long = "type-prefix", value_name = "TEXT")]
+    pub(crate) type_prefixes: Vec<String>,
+    /// Events with a tag that begins so; repeat for "and one of these"
+    #[arg(long = "tag-prefix", value_name = "TEXT")]
+    pub(crate) tag_prefixes: Vec<String>,
     /// OR events that match this: `type=A,type=B,tag=x` or {"types":["A"],"tags":["x"]}; repeat for more
     #[arg(long = "item", value_name = "ITEM", value_parser = item)]
     pub(crate) items: Vec<Item>,
@@ -214,8 +220,13 @@ pub(crate) struct Select {
 
 impl Select {
     pub(crate) fn query(&self) -> Query {
-        let own = QueryItem { types: self.types.clone(), tags: self.tags.clone() };
-        let own = (!own.types.is_empty() || !own.tags.is_empty()).then_some(Item::Matching(own));
+        let own = QueryItem {
+            types: self.types.clone(),
+            tags: self.tags.clone(),
+            type_prefixes: self.type_prefixes.clone(),
+            tag_prefixes: self.tag_prefixes.clone(),
+        };
+        let own = (!own.is_empty()).then_some(Item::Matching(own));
         query(own.into_iter().chain(self.items.iter().cloned()))
     }
 }
@@ -375,6 +386,10 @@ fn item(text: &str) -> Result<Item, String> {
         types: Vec<String>,
         #[serde(default)]
         tags: Vec<String>,
+        #[serde(default)]
+        type_prefixes: Vec<String>,
+        #[serde(default)]
+        tag_prefixes: Vec<String>,
     }
     if text == "any" {
         return Ok(Item::Any);
@@ -382,17 +397,24 @@ fn item(text: &str) -> Result<Item, String> {
     let mut found = QueryItem::default();
     if text.starts_with('{') {
         let json: Json = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        found = QueryItem { types: json.types, tags: json.tags };
+        let Json { types, tags, type_prefixes, tag_prefixes } = json;
+        found = QueryItem { types, tags, type_prefixes, tag_prefixes };
     } else {
         for term in text.split(',') {
             match term.split_once('=') {
                 Some(("type", value)) => found.types.push(value.to_owned()),
                 Some(("tag", value)) => found.tags.push(value.to_owned()),
-                _ => return Err(format!("{term:?} is neither type=… nor tag=…")),
+                Some(("type-prefix", value)) => found.type_prefixes.push(value.to_owned()),
+                Some(("tag-prefix", value)) => found.tag_prefixes.push(value.to_owned()),
+                _ => {
+                    return Err(format!(
+                        "{term:?} is neither type=… nor tag=…, type-prefix=… nor tag-prefix=…"
+                    ));
+                }
             }
         }
     }
-    if found.types.is_empty() && found.tags.is_empty() {
+    if found.is_empty() {
         return Err("names neither a type nor a tag; `any` means every event".to_owned());
     }
     Ok(Item::Matching(found))

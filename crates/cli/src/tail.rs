@@ -45,7 +45,7 @@ const KEYS_COLUMNS: usize = 4;
 pub(crate) fn tail(context: &Context, arguments: &Tail) -> Result {
     let filter = Filter {
         store: context.store.as_deref(),
-        item: QueryItem { types: arguments.types.clone(), tags: arguments.tags.clone() },
+        item: QueryItem::new(arguments.types.clone(), arguments.tags.clone()),
     };
     let mut printer = Printer::new(context)?;
     let mut next = arguments.from.map(Seq);

@@ -117,6 +117,12 @@ impl AppendOperation {
             Some(key) => {
                 check_name("idempotency key", &key)?;
                 // Over the events alone: a retry may come with other tracking.
+                let prefixes = |condition: &AppendCondition| condition.fail_if_events_match.has_prefixes();
+                if options.conditions.iter().any(prefixes) {
+                    // With a key only the sequencer can decide, and it must not look at every event of a store.
+                    let what = "a condition with prefixes cannot go with an idempotency key".to_owned();
+                    return Err(EventsError::InvalidQuery { what });
+                }
                 let plain = options.tracking.is_some().then(|| put_bodies(events, None));
                 Some((key, hash64(plain.as_ref().unwrap_or(&bodies))))
             }

@@ -34,7 +34,7 @@ impl<'s> Scan<'s> {
     pub(crate) fn new(store: &StoreRead<'s>, query: &'s Query, options: &ReadOptions, head: u64) -> Self {
         let (low, high) = options.bounds(head);
         Self {
-            plan: store.plan(query),
+            plan: store.plan(query, (low, high)),
             values: Values::new(store),
             low,
             high,

@@ -118,23 +118,30 @@ impl<'s> StoreRead<'s> {
         Node::Term(Box::new(TermCursor::new(term, self.place.store, at, &self.memories, self.read)))
     }
 
-    fn item(&self, item: &'s QueryItem) -> Node<'s> {
+    fn item(&self, item: &'s QueryItem, bounds: (u64, u64)) -> Node<'s> {
         let mut children: Vec<_> = item.tags.iter().map(|tag| self.term(Kind::Tag, tag)).collect();
-        let mut types: Vec<_> = item.types.iter().map(|name| self.term(Kind::Type, name)).collect();
+        // Beside prefixes of types, their postings leave nothing out.
+        let types = if item.type_prefixes.is_empty() { item.types.as_slice() } else { &[] };
+        let mut types: Vec<_> = types.iter().map(|name| self.term(Kind::Type, name)).collect();
         match types.len() {
             0 => {}
             1 => children.append(&mut types),
             _ => children.push(Node::Or(types)),
         }
-        if children.len() == 1 { children.remove(0) } else { Node::And(children) }
+        let node = match children.len() {
+            0 => Node::All,
+            1 => children.remove(0),
+            _ => Node::And(children),
+        };
+        if item.has_prefixes() { Node::Looked(Box::new(Looked::new(self, node, item, bounds))) } else { node }
     }
 
-    /// The tree of a query; every item of it has a type or a tag.
-    pub(crate) fn plan(&self, query: &'s Query) -> Node<'s> {
+    /// The tree of a query; every item of it has a type, a tag or a prefix. Outside of `bounds`, both inclusive, it is not asked.
+    pub(crate) fn plan(&self, query: &'s Query, bounds: (u64, u64)) -> Node<'s> {
         if query.is_all() {
             return Node::All;
         }
-        let mut items: Vec<_> = query.items.iter().map(|item| self.item(item)).collect();
+        let mut items: Vec<_> = query.items.iter().map(|item| self.item(item, bounds)).collect();
         if items.len() == 1 { items.remove(0) } else { Node::Or(items) }
     }
 
@@ -155,7 +162,7 @@ impl<'s> StoreRead<'s> {
         let mut first: Option<(u64, Option<usize>)> = None;
         for (ordinal, item) in query.items.iter().enumerate() {
             let high = first.map_or(head, |(position, _)| position - 1);
-            if let Some(position) = self.item(item).seek_ge(from)?.filter(|p| *p <= high) {
+            if let Some(position) = self.item(item, (from, high)).seek_ge(from)?.filter(|p| *p <= high) {
                 first = Some((position, Some(ordinal)));
             }
         }
@@ -169,6 +176,7 @@ pub(crate) enum Node<'s> {
     Term(Box<TermCursor<'s>>),
     And(Vec<Node<'s>>),
     Or(Vec<Node<'s>>),
+    Looked(Box<Looked<'s>>),
 }
 
 impl Node<'_> {
@@ -177,6 +185,7 @@ impl Node<'_> {
         match self {
             Self::All => Ok(Some(target)),
             Self::Term(cursor) => cursor.seek_ge(target),
+            Self::Looked(looked) => looked.seek_ge(target),
             Self::Or(children) => {
                 let mut best = None;
                 for child in children {
@@ -213,6 +222,7 @@ impl Node<'_> {
         match self {
             Self::All => Ok((target > 0).then_some(target)),
             Self::Term(cursor) => cursor.seek_le(target),
+            Self::Looked(looked) => looked.seek_le(target),
             Self::Or(children) => {
                 let mut best = None;
                 for child in children {
@@ -241,6 +251,70 @@ impl Node<'_> {
                 }
             }
         }
+    }
+}
+
+/// The positions of an item with prefixes: what its postings leave, event by event.
+pub(crate) struct Looked<'s> {
+    candidates: Node<'s>,
+    item: &'s QueryItem,
+    values: Values<'s>,
+    /// Positions outside, both inclusive, are not looked at.
+    bounds: (u64, u64),
+    /// Nothing from the first up to, not including, the second matches, which does, if it is there.
+    ahead: Option<(u64, Option<u64>)>,
+    /// The mirror of it, downwards.
+    behind: Option<(u64, Option<u64>)>,
+}
+
+impl<'s> Looked<'s> {
+    fn new(store: &StoreRead<'s>, candidates: Node<'s>, item: &'s QueryItem, bounds: (u64, u64)) -> Self {
+        let values = Values::new(store);
+        Self { candidates, item, values, bounds, ahead: None, behind: None }
+    }
+
+    fn matches(&mut self, position: u64) -> Result<bool, EventsError> {
+        let event = self.values.get(position)?;
+        Ok(self.item.matches(event.event_type(), event.tags()))
+    }
+
+    fn seek_ge(&mut self, target: u64) -> Result<Option<u64>, EventsError> {
+        if let Some((from, found)) = self.ahead
+            && from <= target
+            && found.is_none_or(|found| target <= found)
+        {
+            return Ok(found);
+        }
+        let mut at = target;
+        let found = loop {
+            match self.candidates.seek_ge(at)?.filter(|position| *position <= self.bounds.1) {
+                None => break None,
+                Some(position) if self.matches(position)? => break Some(position),
+                Some(position) => at = position + 1,
+            }
+        };
+        self.ahead = Some((target, found));
+        Ok(found)
+    }
+
+    fn seek_le(&mut self, target: u64) -> Result<Option<u64>, EventsError> {
+        let target = target.min(self.bounds.1);
+        if let Some((from, found)) = self.behind
+            && from >= target
+            && found.is_none_or(|found| target >= found)
+        {
+            return Ok(found);
+        }
+        let mut at = target;
+        let found = loop {
+            match self.candidates.seek_le(at)?.filter(|position| *position >= self.bounds.0) {
+                None => break None,
+                Some(position) if self.matches(position)? => break Some(position),
+                Some(position) => at = position - 1,
+            }
+        };
+        self.behind = Some((target, found));
+        Ok(found)
     }
 }
 

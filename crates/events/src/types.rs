@@ -95,12 +95,19 @@ fn first_duplicate<'a>(words: impl Iterator<Item = &'a str> + Clone) -> Option<&
 }
 
 /// A query item: any of the types (none = every type) AND all of the tags.
+///
+/// Types and tags are found by their postings, at the cost of what is found. Prefixes are compared with the events
+/// themselves: those that the item's `tags`, or `types` without `type_prefixes`, leave; without any of these every event.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct QueryItem {
-    /// The event's type is one of these; empty = any type.
+    /// The event's type is one of these, or begins with one of `type_prefixes`; both empty = any type.
     pub types: Vec<String>,
     /// The event has all of these.
     pub tags: Vec<String>,
+    /// The event's type begins with one of these, or is one of `types`.
+    pub type_prefixes: Vec<String>,
+    /// For each of these the event has a tag that begins with it.
+    pub tag_prefixes: Vec<String>,
 }
 
 impl QueryItem {
@@ -112,13 +119,43 @@ impl QueryItem {
         Self {
             types: types.into_iter().map(Into::into).collect(),
             tags: tags.into_iter().map(Into::into).collect(),
+            ..Self::default()
         }
+    }
+
+    /// Also events whose type begins with this.
+    #[must_use]
+    pub fn type_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.type_prefixes.push(prefix.into());
+        self
+    }
+
+    /// Only events with a tag that begins with this.
+    #[must_use]
+    pub fn tag_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.tag_prefixes.push(prefix.into());
+        self
+    }
+
+    /// True when events have to be looked at to know whether they match.
+    pub fn has_prefixes(&self) -> bool {
+        !self.type_prefixes.is_empty() || !self.tag_prefixes.is_empty()
+    }
+
+    /// True when it says nothing.
+    pub fn is_empty(&self) -> bool {
+        self.types.is_empty() && self.tags.is_empty() && !self.has_prefixes()
     }
 
     /// True when an event of this type with these tags matches.
     pub fn matches<'a>(&self, event_type: &str, tags: impl Iterator<Item = &'a str> + Clone) -> bool {
-        (self.types.is_empty() || self.types.iter().any(|t| t == event_type))
+        let any_type = self.types.is_empty() && self.type_prefixes.is_empty();
+        let begins = |text: &str, prefix: &String| text.starts_with(prefix.as_str());
+        (any_type
+            || self.types.iter().any(|t| t == event_type)
+            || self.type_prefixes.iter().any(|prefix| begins(event_type, prefix)))
             && self.tags.iter().all(|wanted| tags.clone().any(|tag| tag == wanted))
+            && self.tag_prefixes.iter().all(|prefix| tags.clone().any(|tag| begins(tag, prefix)))
     }
 }
 
@@ -162,6 +199,11 @@ impl Query {
         self.items.is_empty()
     }
 
+    /// True when events have to be looked at to know whether they match; see [`QueryItem`].
+    pub fn has_prefixes(&self) -> bool {
+        self.items.iter().any(QueryItem::has_prefixes)
+    }
+
     /// True when an event of this type with these tags matches.
     pub fn matches<'a>(&self, event_type: &str, tags: impl Iterator<Item = &'a str> + Clone) -> bool {
         self.is_all() || self.items.iter().any(|item| item.matches(event_type, tags.clone()))
@@ -173,17 +215,18 @@ impl Query {
             return refuse(format!("{} items; at most {QUERY_TERMS_MAX} are allowed", self.items.len()));
         }
         for (ordinal, item) in self.items.iter().enumerate() {
-            if item.types.is_empty() && item.tags.is_empty() {
+            if item.is_empty() {
                 return refuse(format!(
                     "item {ordinal} has neither types nor tags; a query without items means all events"
                 ));
             }
-            if item.types.len() > QUERY_TERMS_MAX || item.tags.len() > QUERY_TERMS_MAX {
+            let lists = [&item.types, &item.tags, &item.type_prefixes, &item.tag_prefixes];
+            if lists.iter().any(|list| list.len() > QUERY_TERMS_MAX) {
                 return refuse(format!("item {ordinal} has more than {QUERY_TERMS_MAX} types or tags"));
             }
-            if item.types.iter().chain(&item.tags).any(|t| t.is_empty() || t.len() > TEXT_BYTES_MAX) {
+            if lists.into_iter().flatten().any(|text| text.is_empty() || text.len() > TEXT_BYTES_MAX) {
                 return refuse(format!(
-                    "item {ordinal} has a type or tag that is empty or over {TEXT_BYTES_MAX} bytes"
+                    "item {ordinal} has a type, tag or prefix that is empty or over {TEXT_BYTES_MAX} bytes"
                 ));
             }
         }

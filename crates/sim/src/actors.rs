@@ -111,13 +111,16 @@ impl World {
         let visible = self.visible();
         let head = self.oracle.head(&name, visible);
         let count = self.dice.weighted(&[(5, 0), (4, 1), (1, 2), (1, 3)]);
-        let conditions = (0..count).map(|_| words::condition(&self.dice, head)).collect();
+        let conditions: Vec<_> = (0..count).map(|_| words::condition(&self.dice, head)).collect();
         let tracking = self.dice.one_in(8).then(|| {
             let source = format!("source{}", self.dice.below(3));
             let stored = self.oracle.tracking(&name, &source, u64::MAX).unwrap_or(0);
             Tracking { position: (stored + self.dice.below(6)).saturating_sub(2), source }
         });
         let idempotency_key = self.dice.one_in(8).then(|| format!("request {}", self.dice.below(30)));
+        // The two together are refused.
+        let prefixes = conditions.iter().any(|condition| condition.fail_if_events_match.has_prefixes());
+        let idempotency_key = idempotency_key.filter(|_| !prefixes);
         let durability = self.durability();
         (name, AppendOptions { conditions, tracking, repeat_by_id: false, idempotency_key, durability })
     }

@@ -127,8 +127,13 @@ pub(crate) struct Oracle {
 }
 
 fn item_matches(item: &QueryItem, event: &Event) -> bool {
-    (item.types.is_empty() || item.types.contains(&event.event_type))
+    let begins = |text: &String, prefix: &String| text.starts_with(prefix.as_str());
+    let any_type = item.types.is_empty() && item.type_prefixes.is_empty();
+    (any_type
+        || item.types.contains(&event.event_type)
+        || item.type_prefixes.iter().any(|prefix| begins(&event.event_type, prefix)))
         && item.tags.iter().all(|tag| event.tags.contains(tag))
+        && item.tag_prefixes.iter().all(|prefix| event.tags.iter().any(|tag| begins(tag, prefix)))
 }
 
 pub(crate) fn matches(query: &Query, event: &Event) -> bool {

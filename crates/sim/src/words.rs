@@ -50,14 +50,15 @@ impl Author {
 
 pub(crate) fn query(dice: &Dice) -> Query {
     let items = (0..dice.below(4)).map(|_| {
-        let item =
-            QueryItem { types: words(dice, "Type", dice.below(5)), tags: words(dice, "tag:", dice.below(4)) };
-        // An item without types and tags is refused; "all events" is the query without items.
-        if item.types.is_empty() && item.tags.is_empty() {
-            QueryItem::new(["Type0"], ["tag:0"])
-        } else {
-            item
+        let mut item = QueryItem::new(words(dice, "Type", dice.below(5)), words(dice, "tag:", dice.below(4)));
+        if dice.one_in(6) {
+            item.type_prefixes = words(dice, "Type", 1);
         }
+        if dice.one_in(6) {
+            item.tag_prefixes = words(dice, "tag:", 1);
+        }
+        // An item that says nothing is refused; "all events" is the query without items.
+        if item.is_empty() { QueryItem::new(["Type0"], ["tag:0"]) } else { item }
     });
     Query::from_items(items)
 }

@@ -34,6 +34,10 @@ pub(super) struct QueryShape<'a> {
 struct ItemShape<'a> {
     types: &'a [String],
     tags: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    type_prefixes: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    tag_prefixes: &'a [String],
 }
 
 impl<'a> QueryShape<'a> {
@@ -42,7 +46,12 @@ impl<'a> QueryShape<'a> {
             items: query
                 .items
                 .iter()
-                .map(|item| ItemShape { types: &item.types, tags: &item.tags })
+                .map(|item| ItemShape {
+                    types: &item.types,
+                    tags: &item.tags,
+                    type_prefixes: &item.type_prefixes,
+                    tag_prefixes: &item.tag_prefixes,
+                })
                 .collect(),
         }
     }

@@ -122,6 +122,9 @@ fn read_selects_and_bounds() {
     assert_eq!(positions(&["--type", "Picture", "--type", "CourseDefined"]), [1, 3]);
     assert_eq!(positions(&["--type", "Picture", "--item", "type=Subscribed,tag=course:c1"]), [2, 3]);
     assert_eq!(positions(&["--item", "any", "--limit", "2"]), [1, 2]);
+    assert_eq!(positions(&["--type-prefix", "Cour", "--type-prefix", "Pic"]), [1, 3]);
+    assert_eq!(positions(&["--tag", "course:c1", "--tag-prefix", "student:"]), [2]);
+    assert_eq!(positions(&["--item", "type-prefix=P", "--item", "tag-prefix=stu"]), [2, 3]);
     assert_eq!(positions(&["--from", "2"]), [2, 3]);
     assert_eq!(positions(&["--from", "2", "--backwards"]), [2, 1]);
     assert_eq!(positions(&["--after", "1", "--before", "3"]), [2]);

@@ -70,6 +70,15 @@ fn queries_that_mean_nothing() {
     assert!(read(Query::from_types([""])).contains("empty"));
     assert!(read(Query::from_tags((0..2000).map(|i| i.to_string()))).contains("more than 1000"));
     assert!(read(Query { items: vec![QueryItem::new(["A"], [""; 0]); 2000] }).contains("2000 items"));
+    assert!(read(Query::from_items([QueryItem::default().tag_prefix("")])).contains("empty"));
+    // With a key only the sequencer could decide, and it does not look at every event.
+    let prefix = Query::from_items([QueryItem::default().type_prefix("A")]);
+    let options = AppendOptions {
+        idempotency_key: Some("k".to_owned()),
+        ..AppendOptions::condition(AppendCondition::none_match(prefix))
+    };
+    let what = "query: a condition with prefixes cannot go with an idempotency key";
+    assert_eq!(refused(store.append_with(&[event("A", &[])], options)), what);
     let condition = AppendCondition::none_match(empty_item.clone());
     assert!(refused(store.append(&[event("A", &[])], Some(condition))).contains("item 1"));
     assert!(store.count(&empty_item).is_err() && store.subscribe(&empty_item, None).is_err());

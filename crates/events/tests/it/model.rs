@@ -18,14 +18,26 @@ enum Step {
     Reopen,
 }
 
+/// Some begin like others.
+const TYPES: [&str; 5] = ["T", "T1", "T10", "T2", "U"];
+const TAGS: [&str; 6] = ["tag:0", "tag:1", "tag:10", "tag:11", "tag:2", "other"];
+const PREFIXES: [&str; 6] = ["T1", "T", "tag:1", "tag:", "o", "nothing"];
+
+fn some(names: &'static [&'static str], most: usize) -> impl Strategy<Value = Vec<String>> {
+    prop::collection::vec(prop::sample::select(names).prop_map(str::to_owned), 0..most)
+}
+
 fn query() -> impl Strategy<Value = Query> {
-    let item = (prop::collection::vec(0..5_usize, 0..3), prop::collection::vec(0..6_usize, 0..3))
-        .prop_filter("an item needs a type or a tag", |(types, tags)| !types.is_empty() || !tags.is_empty());
-    prop::collection::vec(item, 0..4).prop_map(|items| {
-        Query::from_items(items.into_iter().map(|(types, tags)| {
-            QueryItem::new(types.iter().map(|t| format!("T{t}")), tags.iter().map(|t| format!("tag:{t}")))
-        }))
-    })
+    let prefixes = || prop_oneof![3 => Just(Vec::new()), 1 => some(&PREFIXES, 3)];
+    let item = (some(&TYPES, 3), some(&TAGS, 3), prefixes(), prefixes())
+        .prop_map(|(types, tags, type_prefixes, tag_prefixes)| QueryItem {
+            types,
+            tags,
+            type_prefixes,
+            tag_prefixes,
+        })
+        .prop_filter("an item says something", |item| !item.is_empty());
+    prop::collection::vec(item, 0..4).prop_map(Query::from_items)
 }
 
 fn read_options() -> impl Strategy<Value = ReadOptions> {
@@ -59,7 +71,17 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn matches(query: &Query, event: &Event) -> bool {
-    query.matches(&event.event_type, event.tags.iter().map(String::as_str))
+    let item = |item: &QueryItem| {
+        let no_type = item.types.is_empty() && item.type_prefixes.is_empty();
+        let of_type = item.types.contains(&event.event_type);
+        let like_type = item.type_prefixes.iter().any(|prefix| event.event_type.starts_with(prefix.as_str()));
+        let tags = item.tags.iter().all(|tag| event.tags.contains(tag));
+        let like = |prefix: &String| event.tags.iter().any(|tag| tag.starts_with(prefix.as_str()));
+        (no_type || of_type || like_type) && tags && item.tag_prefixes.iter().all(like)
+    };
+    let found = query.items.is_empty() || query.items.iter().any(item);
+    assert_eq!(query.matches(&event.event_type, event.tags.iter().map(String::as_str)), found);
+    found
 }
 
 fn expected(model: &[Event], query: &Query, options: &ReadOptions) -> Vec<u64> {
@@ -88,8 +110,8 @@ proptest! {
             match step {
                 Step::Append { store, events, condition } => {
                     let events: Vec<Event> = events.iter().enumerate().map(|(i, (t, tags))| {
-                        let event = Event::new(format!("T{t}")).data(format!("{i}"));
-                        tags.iter().fold(event, |event, tag| event.tag(format!("tag:{tag}")))
+                        let event = Event::new(TYPES[*t]).data(format!("{i}"));
+                        tags.iter().fold(event, |event, tag| event.tag(TAGS[*tag]))
                     }).collect();
                     let known = &mut model[store];
                     let conflict = condition.as_ref().and_then(|(query, after)| {

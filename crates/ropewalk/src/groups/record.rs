@@ -6,7 +6,7 @@
 //! store, 0, group, 0, 'p', position u64 BE   tries varint | lease varint | due u64 (microseconds since 1970 UTC) | reason bytes
 //! store, 0, group, 0, 'x', position u64 BE   tries varint | time u64 | reason bytes                              (parked)
 //! settings   flags u8 (1 in order) | lease, pause in microseconds varint | tries varint | pending varint
-//!            | items varint, each: types varint, bytes … | tags varint, bytes …
+//!            | items varint, each: types varint, bytes … | tags varint, bytes … | the same of their prefixes
 //! ```
 //! Names hold no control characters.
 
@@ -132,9 +132,10 @@ impl GroupRecord {
             put_varint(&mut out, number);
         }
         put_varint(&mut out, query.items.len() as u64);
-        for QueryItem { types, tags } in &query.items {
-            put_texts(&mut out, types);
-            put_texts(&mut out, tags);
+        for QueryItem { types, tags, type_prefixes, tag_prefixes } in &query.items {
+            for list in [types, tags, type_prefixes, tag_prefixes] {
+                put_texts(&mut out, list);
+            }
         }
         out
     }
@@ -159,7 +160,12 @@ impl GroupRecord {
         let items = decoder.varint("number of items")?;
         let mut query = Query::all();
         for _ in 0..items {
-            query.items.push(QueryItem { types: texts(decoder)?, tags: texts(decoder)? });
+            query.items.push(QueryItem {
+                types: texts(decoder)?,
+                tags: texts(decoder)?,
+                type_prefixes: texts(decoder)?,
+                tag_prefixes: texts(decoder)?,
+            });
         }
         let settings = GroupSettings { query, lease, pause, tries_max, pending_max, in_order };
         finished(decoder, Self { store, cursor, next_lease, settings })
@@ -218,7 +224,7 @@ mod tests {
 
     #[test]
     fn records_round_trip_and_look_like_this() {
-        let query = Query::from_items([QueryItem::new(["A"], ["t"])]);
+        let query = Query::from_items([QueryItem::new(["A"], ["t"]).tag_prefix("u")]);
         let settings = GroupSettings {
             lease: Duration::from_micros(1),
             pause: Duration::from_micros(2),
@@ -228,7 +234,7 @@ mod tests {
             ..GroupSettings::new(query)
         };
         let group = GroupRecord { store: 1, cursor: 2, next_lease: 3, settings };
-        assert_eq!(hex(&group.encode()), "01010203010102030401010141010174");
+        assert_eq!(hex(&group.encode()), "0101020301010203040101014101017400010175");
         assert_eq!(GroupRecord::decode(&group.encode()).unwrap(), group);
         let pending = Pending { tries: 2, lease: 9, due_micros: 1, reason: "no".into() };
         assert_eq!(hex(&pending.encode()), "02090100000000000000026e6f");

@@ -1,7 +1,8 @@
 //! Finds the groups whose filter may match an event, without asking the others.
 //!
 //! Each query item stands under its first tag, or, without tags, under each of its types. An event asks for its type and
-//! for each of its tags; what it finds may match and is checked, what it does not find cannot match.
+//! for each of its tags; what it finds may match and is checked, what it does not find cannot match. An item that has neither, or
+//! prefixes of types beside its types, is asked of every event.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,14 +23,19 @@ impl Index {
     fn places<'q>(query: &'q Query) -> impl Iterator<Item = (bool, &'q str)> {
         let of_item = |item: &'q QueryItem| {
             let tag = item.tags.first().map(|tag| (true, tag.as_str()));
-            let types = if tag.is_some() { &[] } else { item.types.as_slice() };
+            let types = if tag.is_some() || Self::is_placeless(item) { &[] } else { item.types.as_slice() };
             tag.into_iter().chain(types.iter().map(|name| (false, name.as_str())))
         };
         query.items.iter().flat_map(of_item)
     }
 
+    /// True when neither a tag nor the types narrow what the item may match.
+    fn is_placeless(item: &QueryItem) -> bool {
+        item.tags.is_empty() && (item.types.is_empty() || !item.type_prefixes.is_empty())
+    }
+
     pub(crate) fn add(&mut self, group: &Arc<Group>) {
-        if group.query.is_all() {
+        if group.query.is_all() || group.query.items.iter().any(Self::is_placeless) {
             self.all.push(group.clone());
         }
         for (is_tag, name) in Self::places(&group.query) {
@@ -93,7 +99,11 @@ mod tests {
             let tags = subsets(&["x", "y"]).into_iter();
             items.extend(tags.map(|tags| QueryItem::new(types.clone(), tags)));
         }
-        items.retain(|item| !item.types.is_empty() || !item.tags.is_empty());
+        for item in items.clone() {
+            items.push(item.clone().type_prefix("A"));
+            items.push(item.tag_prefix("x"));
+        }
+        items.retain(|item| !item.is_empty());
         let mut queries = vec![Query::all()];
         for (at, item) in items.iter().enumerate() {
             queries.push(Query::from_items([item.clone()]));

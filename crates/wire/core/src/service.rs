@@ -299,7 +299,7 @@ impl Service {
         let reader = store.read(&query, options)?;
         self.0.metrics.reads.fetch_add(1, Relaxed);
         let (turns, metrics) = (self.0.long_reads.clone(), self.0.metrics.clone());
-        Ok(Reading { reader, turns, metrics, long: false, _permit: permit })
+        Ok(Reading { reader, turns, metrics, long: query.has_prefixes(), _permit: permit })
     }
 
     /// The newest matching event.
@@ -331,7 +331,9 @@ impl Service {
         }
         let until = Instant::now() + INLINE;
         let mut count = Count { at: Position::ZERO, found: 0, ended: false };
-        count.go_on(&store, query, head, Some(until))?;
+        if !query.has_prefixes() {
+            count.go_on(&store, query, head, Some(until))?;
+        }
         if !count.ended {
             off_thread(&self.0.long_reads, || count.go_on(&store, query, head, None)).await?;
         }
@@ -454,7 +456,8 @@ impl Service {
 /// must meet somewhere in many positions.
 fn may_be_long(store: &EventStore, query: &Query, after: Option<Position>) -> Result<bool, WireError> {
     let terms: usize = query.items.iter().map(|item| item.types.len() + item.tags.len()).sum();
-    let meets = |item: &QueryItem| item.tags.len() + usize::from(!item.types.is_empty()) > 1;
+    let meets =
+        |item: &QueryItem| item.has_prefixes() || item.tags.len() + usize::from(!item.types.is_empty()) > 1;
     if terms > INLINE_TERMS_MAX {
         return Ok(true);
     }

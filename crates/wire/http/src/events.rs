@@ -82,6 +82,8 @@ async fn append(
         ("query" = Option<String>, Query, description = "A query as JSON: `{\"items\":[{\"types\":[\"A\"],\"tags\":[\"x\"]}]}`."),
         ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
         ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
+        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
         ("from" = Option<u64>, Query, description = "First position to look at, inclusive, in the direction of reading."),
         ("after" = Option<u64>, Query, description = "Only events after this position."),
         ("before" = Option<u64>, Query, description = "Only events before this position."),
@@ -148,6 +150,8 @@ async fn query_events(
         ("query" = Option<String>, Query, description = "A query as JSON."),
         ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
         ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
+        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
     ),
     responses((status = 200, description = "The event, or null.", body = LastOut)),
 )]
@@ -186,6 +190,8 @@ async fn last(
         ("query" = Option<String>, Query, description = "A query as JSON."),
         ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
         ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
+        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
     ),
     responses((status = 200, description = "Counted.", body = CountOut)),
 )]
@@ -224,6 +230,8 @@ async fn count(
         ("query" = Option<String>, Query, description = "A query as JSON."),
         ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
         ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
+        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
         ("after" = Option<u64>, Query, description = "Only events after this position."),
     ),
     responses((status = 200, description = "Looked.", body = ExistsOut)),
@@ -306,11 +314,12 @@ fn form(headers: &HeaderMap) -> Result<Form, Problem> {
 pub(crate) fn query_of(params: &mut Params) -> Result<Query, Problem> {
     let query: Option<QueryIn> = params.json("query")?;
     let (types, tags) = (params.all("type"), params.all("tag"));
-    let item = !types.is_empty() || !tags.is_empty();
+    let (type_prefixes, tag_prefixes) = (params.all("type_prefix"), params.all("tag_prefix"));
+    let item = QueryItem { types, tags, type_prefixes, tag_prefixes };
     match query {
-        Some(_) if item => Err(Problem::invalid("the parameter query excludes type and tag")),
+        Some(_) if !item.is_empty() => Err(Problem::invalid("the parameter query excludes type and tag")),
         Some(query) => Ok(query.into()),
-        None if item => Ok(Query::from_items([QueryItem { types, tags }])),
+        None if !item.is_empty() => Ok(Query::from_items([item])),
         None => Ok(Query::all()),
     }
 }

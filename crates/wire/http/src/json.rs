@@ -176,6 +176,14 @@ pub(crate) struct QueryItemIn {
     #[serde(default, deserialize_with = "maybe", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Vec<String>>)]
     pub(crate) tags: Vec<String>,
+    /// The event's type begins with one of these, or is one of `types`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub(crate) type_prefixes: Vec<String>,
+    /// For each of these the event has a tag that begins with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub(crate) tag_prefixes: Vec<String>,
 }
 
 /// `null` for "none", as several clients spell it.
@@ -185,14 +193,20 @@ fn maybe<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
 
 impl From<QueryIn> for Query {
     fn from(query: QueryIn) -> Self {
-        let item = |Object(item): Object<QueryItemIn>| QueryItem { types: item.types, tags: item.tags };
+        let item = |Object(item): Object<QueryItemIn>| {
+            let QueryItemIn { types, tags, type_prefixes, tag_prefixes } = item;
+            QueryItem { types, tags, type_prefixes, tag_prefixes }
+        };
         Self::from_items(query.items.into_iter().map(item))
     }
 }
 
 impl From<Query> for QueryIn {
     fn from(query: Query) -> Self {
-        let item = |item: QueryItem| Object(QueryItemIn { types: item.types, tags: item.tags });
+        let item = |item: QueryItem| {
+            let QueryItem { types, tags, type_prefixes, tag_prefixes } = item;
+            Object(QueryItemIn { types, tags, type_prefixes, tag_prefixes })
+        };
         Self { items: query.items.into_iter().map(item).collect() }
     }
 }

@@ -55,6 +55,8 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
         ("query" = Option<String>, Query, description = "A query as JSON."),
         ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
         ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
+        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
         ("after" = Option<String>, Query, description = "Only events after this position; `head`: only new ones. Absent: from the first."),
         ("checkpoint" = Option<String>, Query, description = "Instead of `after`: only events after the checkpoint of this consumer."),
         ("format" = Option<String>, Query, description = "`sse` or `ndjson`, instead of the header Accept."),

@@ -33,6 +33,16 @@ async fn queries_by_address_and_by_body_are_the_same() {
             json!({ "query": { "items": [{ "tags": ["mod3:0", "all"], "types": null }] }, "backwards": true, "limit": 2 }),
             vec![9, 6],
         ),
+        (
+            "?type_prefix=Ev&tag_prefix=mod3:2",
+            json!({ "query": { "items": [{ "type_prefixes": ["Ev"], "tag_prefixes": ["mod3:2"] }] } }),
+            vec![2, 8],
+        ),
+        (
+            "?tag=mod3:1&tag_prefix=al&type=Odd&type_prefix=X",
+            json!({ "query": { "items": [{ "tags": ["mod3:1"], "tag_prefixes": ["al"], "types": ["Odd"], "type_prefixes": ["X"] }] } }),
+            vec![1, 7],
+        ),
         ("?from=4&before=8", json!({ "from": 4, "before": 8 }), vec![4, 5, 6, 7]),
         ("?after=4&limit=1", json!({ "after": 4, "limit": 1 }), vec![5]),
         ("?from=4&backwards", json!({ "from": 4, "backwards": true }), vec![4, 3, 2, 1]),
