@@ -80,6 +80,9 @@ pub(crate) enum Command {
     Head,
     /// List the event stores
     Stores,
+    /// Manage the consumer groups of a store: list, make, look at what is parked
+    #[command(subcommand)]
+    Group(Group),
     /// Print commits as they were made, and with -f as they are made: the change feed over all stores
     Tail(Tail),
     /// Evaluate a PromQL query over the time series, at one time or at steps
@@ -306,6 +309,61 @@ pub(crate) enum Import {
         #[arg(value_hint = ValueHint::DirPath)]
         path: PathBuf,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Group {
+    /// List the groups: what was handed out, what waits, is out, is parked
+    List,
+    /// Make a group, or give one that is there other settings; it stays where it is then
+    Create(CreateGroup),
+    /// Delete a group with what is out and parked in it
+    Delete {
+        /// Its name
+        name: String,
+    },
+    /// List the parked events of a group
+    Parked {
+        /// The group
+        name: String,
+    },
+    /// Hand parked events out again, at once and with all their tries
+    Replay {
+        /// The group
+        name: String,
+        /// These events [default: all that are parked]
+        positions: Vec<u64>,
+    },
+    /// Forget parked events
+    Discard {
+        /// The group
+        name: String,
+        /// These events [default: all that are parked]
+        positions: Vec<u64>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateGroup {
+    /// Its name
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) select: Select,
+    /// A new group begins behind this position [default: with the first event]
+    #[arg(long, value_name = "POSITION")]
+    pub(crate) after: Option<u64>,
+    /// Seconds that a consumer has for what it takes [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) lease: Option<Duration>,
+    /// Seconds before an event comes again whose consumer asks for a retry [default: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) pause: Option<Duration>,
+    /// How often an event is handed out before it is parked [default: 10]
+    #[arg(long, value_name = "N")]
+    pub(crate) tries: Option<u32>,
+    /// One batch at a time: nothing overtakes
+    #[arg(long)]
+    pub(crate) in_order: bool,
 }
 
 #[derive(Debug, Subcommand)]

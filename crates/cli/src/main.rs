@@ -14,6 +14,7 @@ mod demo;
 mod doc;
 mod events;
 mod failure;
+mod groups;
 mod import;
 mod inspect;
 mod maintain;
@@ -57,6 +58,7 @@ fn run(arguments: Arguments) -> Result {
         Command::Count(select) => events::count(&context, &select),
         Command::Head => events::head(&context),
         Command::Stores => events::stores(&context),
+        Command::Group(command) => groups::group(&context, command),
         Command::Tail(tail) => tail::tail(&context, &tail),
         Command::Promql(asked) => metrics::promql(&context, &asked),
         Command::Series(asked) => metrics::series(&context, &asked),

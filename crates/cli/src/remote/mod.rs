@@ -11,17 +11,20 @@ mod problem;
 mod shape;
 
 use hyper::Method;
+use ropewalk::groups::GroupSettings;
 use ropewalk::{AppendOptions, Appended, Event, Position, Query, ReadOptions, Seq, SequencedEvent};
 use serde::de::DeserializeOwned;
 
 use self::client::Client;
 pub(crate) use self::endpoint::{Endpoint, Secrets, Url, is_served};
 use self::shape::{
-    AppendBody, AppendedAnswer, ChangeLine, Count, EventLine, Exists, Head, QueryBody, ReadBody,
-    StoresAnswer, TrackingAnswer,
+    AppendBody, AppendedAnswer, ChangeLine, Count, EventLine, Exists, GroupAnswer, GroupBody, GroupsAnswer,
+    Head, ParkedAnswer, ParkedEvent, PositionsBody, QueryBody, ReadBody, SettledAnswer, StoresAnswer,
+    TrackingAnswer,
 };
 pub(crate) use self::shape::{BackupAnswer, StatsAnswer};
 use crate::failure::Result;
+use crate::groups::{ListedGroup, ListedParked};
 use crate::place::Listed;
 use crate::tail::Told;
 
@@ -96,6 +99,62 @@ impl Remote {
         listed.collect()
     }
 
+    pub(crate) fn groups(&self, store: &str) -> Result<Vec<ListedGroup>> {
+        let answer: GroupsAnswer = self.client.ask(Method::GET, &path(store, "groups"), NOTHING)?;
+        let listed = answer.groups.into_iter().map(|group| {
+            let GroupAnswer { name, cursor, waiting, pending, parked } = group;
+            ListedGroup { name, cursor, waiting, pending, parked }
+        });
+        Ok(listed.collect())
+    }
+
+    /// Answers where the group stands.
+    pub(crate) fn create_group(
+        &self,
+        store: &str,
+        name: &str,
+        settings: &GroupSettings,
+        after: Option<Position>,
+    ) -> Result<u64> {
+        let body = GroupBody::new(settings, after);
+        let answer: GroupAnswer = self.client.ask(Method::PUT, &group_path(store, name, ""), Some(&body))?;
+        Ok(answer.cursor)
+    }
+
+    pub(crate) fn delete_group(&self, store: &str, name: &str) -> Result {
+        self.client.act(Method::DELETE, &group_path(store, name, ""), NOTHING)
+    }
+
+    pub(crate) fn parked(
+        &self,
+        store: &str,
+        name: &str,
+        after: Option<Position>,
+        limit: usize,
+    ) -> Result<Vec<ListedParked>> {
+        let after = after.map_or(0, |after| after.0);
+        let path = group_path(store, name, &format!("/parked?after={after}&limit={limit}"));
+        let answer: ParkedAnswer = self.client.ask(Method::GET, &path, NOTHING)?;
+        let listed = answer.parked.into_iter().map(|one| {
+            let ParkedEvent { position, event_type } = one.event;
+            ListedParked { position, event_type, tries: one.tries, reason: one.reason }
+        });
+        Ok(listed.collect())
+    }
+
+    /// Replays or discards parked events: these, or all. Answers how many.
+    pub(crate) fn settle_parked(
+        &self,
+        store: &str,
+        name: &str,
+        positions: &[u64],
+        replays: bool,
+    ) -> Result<u64> {
+        let path = group_path(store, name, if replays { "/parked/replay" } else { "/parked/discard" });
+        let body = PositionsBody { positions };
+        Ok(self.client.ask::<SettledAnswer>(Method::POST, &path, Some(&body))?.done)
+    }
+
     pub(crate) fn stats(&self) -> Result<StatsAnswer> {
         self.client.ask(Method::GET, "/v1/stats", NOTHING)
     }
@@ -129,6 +188,10 @@ impl Remote {
 
 fn path(store: &str, rest: &str) -> String {
     format!("/v1/stores/{}/{rest}", encode(store))
+}
+
+fn group_path(store: &str, name: &str, rest: &str) -> String {
+    path(store, &format!("groups/{}{rest}", encode(name)))
 }
 
 /// A name as one segment of a path.

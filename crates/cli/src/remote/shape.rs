@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ropewalk::groups::GroupSettings;
 use ropewalk::{
     AppendCondition, AppendOptions, Durability, Event, Position, Query, ReadOptions, Seq, SequencedEvent,
     Tracking,
@@ -55,6 +56,76 @@ impl<'a> QueryShape<'a> {
                 .collect(),
         }
     }
+}
+
+#[derive(Serialize)]
+pub(super) struct GroupBody<'a> {
+    query: QueryShape<'a>,
+    after: Option<u64>,
+    lease_ms: u64,
+    pause_ms: u64,
+    tries: u32,
+    pending: u32,
+    in_order: bool,
+}
+
+impl<'a> GroupBody<'a> {
+    pub(super) fn new(settings: &'a GroupSettings, after: Option<Position>) -> Self {
+        let millis = |time: std::time::Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
+        Self {
+            query: QueryShape::new(&settings.query),
+            after: after.map(|after| after.0),
+            lease_ms: millis(settings.lease),
+            pause_ms: millis(settings.pause),
+            tries: settings.tries_max,
+            pending: settings.pending_max,
+            in_order: settings.in_order,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct GroupAnswer {
+    pub(super) name: String,
+    pub(super) cursor: u64,
+    pub(super) waiting: u64,
+    pub(super) pending: u64,
+    pub(super) parked: u64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct GroupsAnswer {
+    pub(super) groups: Vec<GroupAnswer>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ParkedAnswer {
+    pub(super) parked: Vec<ParkedLine>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ParkedLine {
+    pub(super) tries: u64,
+    pub(super) reason: String,
+    pub(super) event: ParkedEvent,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ParkedEvent {
+    pub(super) position: u64,
+    #[serde(rename = "type")]
+    pub(super) event_type: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct PositionsBody<'a> {
+    #[serde(skip_serializing_if = "<[u64]>::is_empty")]
+    pub(super) positions: &'a [u64],
+}
+
+#[derive(Deserialize)]
+pub(super) struct SettledAnswer {
+    pub(super) done: u64,
 }
 
 #[derive(Serialize)]

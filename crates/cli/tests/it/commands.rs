@@ -110,6 +110,46 @@ fn read_in_every_mode() {
 }
 
 #[test]
+fn groups_and_what_is_parked_in_them() {
+    use ropewalk::groups::GroupSettings;
+    use ropewalk::{Database, Position, Query};
+
+    let place = place_with_events();
+    assert_eq!(place.ok(&["group", "list"]), "");
+    let created =
+        place.ok(&["group", "create", "g", "--type", "Picture", "--type-prefix", "Sub", "--tries", "1"]);
+    assert_eq!(created, "{\"group\":\"g\",\"cursor\":0}\n");
+    {
+        // What consumers do.
+        let db = Database::open(place.path().join("ropewalk.db")).unwrap();
+        let groups = db.consumer_groups("default").unwrap();
+        groups.create("other", GroupSettings::new(Query::all()), Some(Position(3))).unwrap();
+        let group = groups.group("g").unwrap();
+        let lease = group.take(10).unwrap();
+        group.retry(lease.id, Some(&[Position(2)]), None, "no such student").unwrap();
+        group.park(lease.id, None, "too large").unwrap();
+    }
+    let listed = place.ok(&["group", "list"]);
+    let expected = concat!(
+        "{\"group\":\"g\",\"cursor\":3,\"waiting\":0,\"pending\":0,\"parked\":2}\n",
+        "{\"group\":\"other\",\"cursor\":3,\"waiting\":0,\"pending\":0,\"parked\":0}\n",
+    );
+    assert_eq!(listed, expected);
+    let parked = concat!(
+        "{\"position\":2,\"type\":\"Subscribed\",\"tries\":1,\"reason\":\"no such student\"}\n",
+        "{\"position\":3,\"type\":\"Picture\",\"tries\":1,\"reason\":\"too large\"}\n",
+    );
+    assert_eq!(place.ok(&["group", "parked", "g"]), parked);
+    assert_eq!(place.ok(&["group", "replay", "g", "3", "9"]), "{\"group\":\"g\",\"events\":1}\n");
+    assert_eq!(place.ok(&["group", "discard", "g"]), "{\"group\":\"g\",\"events\":1}\n");
+    assert_eq!(place.ok(&["group", "parked", "g"]), "");
+    place.ok(&["group", "delete", "other"]);
+    place.refused(&["group", "delete", "other"], 3, &["no consumer group"]);
+    place.refused(&["group", "list", "--store", "none"], 3, &["no event store"]);
+    place.refused(&["group", "create", "g", "--tries", "0"], 2, &["at least once"]);
+}
+
+#[test]
 fn read_selects_and_bounds() {
     let place = place_with_events();
     let positions = |arguments: &[&str]| -> Vec<u64> {

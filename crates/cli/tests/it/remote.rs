@@ -37,6 +37,18 @@ fn session(place: &Place, at: &[&str]) -> Vec<(i32, String, String)> {
         run(&["head"]),
         run(&["head", "--mode", "json"]),
         run(&["stores"]),
+        run(&["group", "create", "g h", "--type-prefix", "L", "--tries", "1", "--lease", "0.5"]),
+        run(&["group", "create", "all", "--after", "4", "--in-order"]),
+        run(&["group", "list"]),
+        run(&["group", "parked", "g h"]),
+        run(&["group", "replay", "g h"]),
+        run(&["group", "discard", "g h", "7", "8"]),
+        run(&["group", "delete", "all"]),
+        run(&["group", "delete", "all"]),
+        run(&["group", "parked", "all"]),
+        run(&["group", "create", "x", "--tries", "0"]),
+        run(&["group", "list", "--store", "none"]),
+        run(&["group", "list"]),
     ];
     answers.into_iter().map(|answer| (answer.code, timeless(&answer.out), timeless(&answer.err))).collect()
 }

@@ -225,9 +225,11 @@ async fn delete_group(
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
     let groups = app.service.groups(&caller, Right::Admin, &store)?;
-    if !app.service.write(|| groups.delete(&group)).await? {
-        return Err(WireError::not_found(format!("there is no consumer group {group:?}")).into());
-    }
+    let write = || {
+        groups.group(&group)?;
+        groups.delete(&group)
+    };
+    app.service.write(write).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
