@@ -13,6 +13,7 @@ mod listen;
 mod logs;
 mod mongo;
 mod notify;
+mod pages;
 mod patient;
 mod postgres;
 mod server;

@@ -113,6 +113,8 @@ pub fn serve(
     listening: &mut dyn FnMut(&[Address]),
 ) -> Result<(), ServeError> {
     let settings = &effective.settings;
+    // Before there are threads. A kernel that does not know it has nothing to switch off.
+    let small = crate::pages::stay_small();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -123,6 +125,9 @@ pub fn serve(
     };
     for name in &effective.unknown_variables {
         tracing::warn!(name, "an environment variable looks like a setting and is none");
+    }
+    if let Err(error) = small {
+        tracing::debug!(%error, "memory stays in huge pages");
     }
     raise_descriptor_limit();
     check(settings)?;

@@ -1,0 +1,32 @@
+//! Memory in small pages.
+//!
+//! Where the kernel backs memory with huge pages unasked, it clears two megabytes at the first touch of one byte of them. A server
+//! that grows ten thousand small columns at a time touches little of each: clearing took a fifth of its processor time under
+//! writes, and what it held was twice as much.
+#![allow(unsafe_code)]
+
+use std::io;
+
+/// Asks the kernel for small pages, for this process and those that it starts.
+///
+/// # Errors
+/// The kernel knows no such request.
+pub(crate) fn stay_small() -> io::Result<()> {
+    let (yes, none): (libc::c_ulong, libc::c_ulong) = (1, 0);
+    // SAFETY: this request takes numbers alone; no memory of ours is read or written.
+    let answer = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, yes, none, none, none) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_remembers() {
+        stay_small().unwrap();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("THP_enabled:"));
+        assert!(line.is_none_or(|line| line.ends_with('0')), "{line:?}");
+    }
+}
