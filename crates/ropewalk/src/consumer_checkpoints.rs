@@ -103,8 +103,9 @@ impl ConsumerCheckpoints {
     /// What the consumer `name` has dealt with; `None` when it never said.
     ///
     /// # Errors
-    /// Damage.
+    /// A name that no consumer may have; damage.
     pub fn get(&self, name: &str) -> Result<Option<Position>, Error> {
+        check_name("consumer", name)?;
         let snapshot = self.db.snapshot();
         let Some(stored) = snapshot.get(self.keyspace, &self.key(name))? else { return Ok(None) };
         let (store, found) = self.decoded(name, &stored)?;
@@ -137,8 +138,9 @@ impl ConsumerCheckpoints {
     /// Forgets the consumer `name`. False when there is nothing to forget.
     ///
     /// # Errors
-    /// The database's own.
+    /// A name that no consumer may have; the database's own.
     pub fn remove(&self, name: &str) -> Result<bool, Error> {
+        check_name("consumer", name)?;
         let key = self.key(name);
         self.db.transact_with(Isolation::Serializable, Durability::Sync, ATTEMPTS, |tx| {
             let there = tx.get(self.keyspace, &key)?.is_some();

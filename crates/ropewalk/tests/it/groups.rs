@@ -520,7 +520,11 @@ fn checkpoints_of_consumers_are_kept() {
     checkpoints.set("mail", Position(3)).unwrap();
     checkpoints.set("a", Position(1)).unwrap();
     assert_eq!(checkpoints.set("mail", Position(5)).unwrap_err().class(), Class::Invalid);
-    assert_eq!(checkpoints.set("", Position(1)).unwrap_err().class(), Class::Invalid);
+    for name in ["", "a\nb", &"long".repeat(64)] {
+        assert_eq!(checkpoints.set(name, Position(1)).unwrap_err().class(), Class::Invalid);
+        assert_eq!(checkpoints.get(name).unwrap_err().class(), Class::Invalid);
+        assert_eq!(checkpoints.remove(name).unwrap_err().class(), Class::Invalid);
+    }
     // With what was done in the same commit, or not at all.
     let mut tx = shop.db.begin();
     checkpoints.set_in(&mut tx, "mail", Position(4)).unwrap();
