@@ -50,5 +50,5 @@ pub use matcher::{MatchOp, Matcher, RegexError};
 pub use parser::{ParseError, ParseOptions, parse, parse_selector};
 pub use position::Span;
 pub use query::{Answer, Options, Query, Sample, Series, Value};
-pub use source::{Hints, STALE, STALE_BITS, Samples, Select, SeriesSet, Source, SourceError, is_stale};
+pub use source::{Hints, Runs, STALE, STALE_BITS, Samples, Select, SeriesSet, Source, SourceError, is_stale};
 pub use text::{duration as format_duration, float as format_float, parse_duration};

@@ -6,7 +6,9 @@
 //! 1. The bounds of a [`Select`] are inclusive, in milliseconds, and already hold look-back, range, offset and `@`.
 //! 2. A set gives each label set once. Within a series times rise strictly. Series come in any order.
 //! 3. The staleness marker is a sample like any other: its bits are kept ([`STALE`]).
-//! 4. A source calls [`Budget::sample`] for what it decodes and [`Budget::check`] now and then, so that limits, deadlines and
+//! 4. A source may give one or two rows in place of a run of samples that every window of the query holds as a whole, as [`Runs`]
+//!    says: then a day of samples costs what its aggregates cost.
+//! 5. A source calls [`Budget::sample`] for what it decodes and [`Budget::check`] now and then, so that limits, deadlines and
 //!    cancellation reach into long scans.
 //!
 //! Not here: which samples a step sees (`select`), how a histogram is calculated with (`histogram`).
@@ -43,6 +45,46 @@ pub struct Select<'a> {
     pub hints: Hints<'a>,
 }
 
+impl Select<'_> {
+    /// True when no window of the query begins or ends between samples at `first_ms` and `last_ms`. A window at t has the
+    /// samples in (t - range, t]. False where [`Hints::runs`] is [`Runs::Apart`].
+    pub fn is_whole(&self, first_ms: i64, last_ms: i64) -> bool {
+        let Hints { step_ms, range_ms, runs, .. } = self.hints;
+        if runs == Runs::Apart || first_ms < self.start_ms || self.end_ms < last_ms {
+            return false;
+        }
+        // Borders are multiples of the step behind the beginning and the end of the first window.
+        let begin = i128::from(self.start_ms) - 1;
+        let parts = |border: i128| match i128::from(step_ms) {
+            0 => (i128::from(first_ms)..i128::from(last_ms)).contains(&border),
+            step => {
+                let behind = (i128::from(first_ms) - border).max(0);
+                border + (behind + step - 1) / step * step < i128::from(last_ms)
+            }
+        };
+        !parts(begin) && !parts(begin + i128::from(range_ms))
+    }
+}
+
+/// What may stand for a run of two samples and more, all floats without start timestamps and none of them a staleness marker.
+/// The first row has the time of the first sample; [`Samples::counts`] says of how many samples each row tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Runs {
+    /// Nothing: each sample is wanted.
+    #[default]
+    Apart,
+    /// One row with their sum, if it is finite.
+    Sum,
+    /// One row with the least value, the earliest of equals, leaving NaNs out; not if all are NaN.
+    Least,
+    /// One row with the greatest value, in the same way.
+    Greatest,
+    /// The first and the last sample.
+    Ends,
+    /// The first and the last sample, if no value is less than the one before it.
+    RisingEnds,
+}
+
 /// What the query does with the samples, for sources that hold aggregates or prune columns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hints<'a> {
@@ -56,6 +98,8 @@ pub struct Hints<'a> {
     pub grouping: &'a [String],
     /// `by (grouping)` when true, `without (grouping)` when false.
     pub by: bool,
+    /// What may stand for samples that no window parts.
+    pub runs: Runs,
     /// True when the query reads start timestamps: only then must [`Samples::starts_ms`] be filled.
     pub starts: bool,
 }
@@ -71,6 +115,8 @@ pub struct Samples {
     pub histograms: Vec<Option<Arc<Histogram>>>,
     /// Start timestamps, 0 for none. Empty when no row has one, or when [`Hints::starts`] is false; else as long as `times_ms`.
     pub starts_ms: Vec<i64>,
+    /// How many samples each row stands for. Empty when each is one sample, else as long as `times_ms`.
+    pub counts: Vec<u32>,
 }
 
 impl Samples {
@@ -80,6 +126,7 @@ impl Samples {
         self.values.clear();
         self.histograms.clear();
         self.starts_ms.clear();
+        self.counts.clear();
     }
 
     /// Number of rows.
@@ -102,6 +149,9 @@ impl Samples {
         if !self.starts_ms.is_empty() {
             self.starts_ms.push(0);
         }
+        if !self.counts.is_empty() {
+            self.counts.push(1);
+        }
     }
 
     /// Adds a histogram row.
@@ -114,6 +164,9 @@ impl Samples {
         self.histograms.push(Some(histogram));
         if !self.starts_ms.is_empty() {
             self.starts_ms.push(0);
+        }
+        if !self.counts.is_empty() {
+            self.counts.push(1);
         }
     }
 
@@ -136,6 +189,9 @@ impl Samples {
         }
         if !self.starts_ms.is_empty() {
             self.starts_ms.resize(self.times_ms.len(), 0);
+        }
+        if !self.counts.is_empty() {
+            self.counts.resize(self.times_ms.len(), 1);
         }
     }
 }
@@ -178,4 +234,41 @@ pub enum SourceError {
     /// The storage failed.
     #[error("{0}")]
     Storage(Box<dyn std::error::Error + Send + Sync>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whole_is_what_no_window_parts(
+            (first_step, steps, step_ms, range_ms) in (0..50_i64, 1..6_i64, 1..20_i64, 1..40_i64),
+            (first, length) in (-40..150_i64, 1..60_i64),
+        ) {
+            let last = first + length;
+            let runs = Runs::Sum;
+            let hints = Hints { step_ms: if steps > 1 { step_ms } else { 0 }, range_ms, runs, ..Hints::default() };
+            let end_ms = first_step + (steps - 1) * step_ms;
+            let select = Select { matchers: &[], start_ms: first_step - range_ms + 1, end_ms, hints };
+            if select.is_whole(first, last) {
+                prop_assert!(select.start_ms <= first && last <= end_ms);
+                for at in (0..steps).map(|step| first_step + step * step_ms) {
+                    let seen = (first..=last).filter(|time| at - range_ms < *time && *time <= at).count();
+                    prop_assert!(seen == 0 || seen as i64 == last - first + 1, "{seen} at {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_window_of_all_is_whole() {
+        let hints = Hints { range_ms: 100, runs: Runs::Ends, ..Hints::default() };
+        let select = Select { matchers: &[], start_ms: 1, end_ms: 100, hints };
+        assert!(select.is_whole(1, 100) && select.is_whole(40, 41));
+        assert!(!select.is_whole(0, 100) && !select.is_whole(1, 101));
+        let stepped = Select { hints: Hints { step_ms: 50, ..hints }, end_ms: 150, ..select };
+        assert!(stepped.is_whole(1, 50) && stepped.is_whole(51, 100) && !stepped.is_whole(50, 51));
+    }
 }

@@ -46,11 +46,11 @@ pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
 pub struct Aggregates {
     /// Samples that are no staleness markers.
     pub count: u32,
-    /// Their sum, added in order of time.
+    /// Their sum, compensated: as if it had been made with twice the digits.
     pub sum: f64,
-    /// The least; NaN only when all are NaN.
+    /// The least, the earliest of equals; NaN only when all are NaN.
     pub min: f64,
-    /// The greatest; NaN only when all are NaN.
+    /// The greatest, the earliest of equals; NaN only when all are NaN.
     pub max: f64,
     /// The first.
     pub first: f64,
@@ -66,13 +66,20 @@ impl Aggregates {
         let mut values = bits.iter().filter(|b| **b != STALE_BITS).map(|b| f64::from_bits(*b));
         let first = values.next()?;
         let mut all = Self { count: 1, sum: first, min: first, max: first, first, last: first, resets: 0 };
+        let mut lost = 0.0;
         for value in values {
             all.count += 1;
-            all.sum += value;
-            all.min = all.min.min(value);
-            all.max = all.max.max(value);
+            let sum = all.sum + value;
+            lost +=
+                if all.sum.abs() >= value.abs() { (all.sum - sum) + value } else { (value - sum) + all.sum };
+            all.sum = sum;
+            all.min = lesser(all.min, value);
+            all.max = greater(all.max, value);
             all.resets += u32::from(value < all.last);
             all.last = value;
+        }
+        if all.sum.is_finite() {
+            all.sum += lost;
         }
         Some(all)
     }
@@ -82,8 +89,8 @@ impl Aggregates {
         Self {
             count: self.count + behind.count,
             sum: self.sum + behind.sum,
-            min: self.min.min(behind.min),
-            max: self.max.max(behind.max),
+            min: lesser(self.min, behind.min),
+            max: greater(self.max, behind.max),
             first: self.first,
             last: behind.last,
             resets: self.resets + behind.resets + u32::from(behind.first < self.last),
@@ -139,6 +146,14 @@ impl Aggregates {
     }
 }
 
+fn lesser(earlier: f64, later: f64) -> f64 {
+    if later < earlier || earlier.is_nan() { later } else { earlier }
+}
+
+fn greater(earlier: f64, later: f64) -> f64 {
+    if later > earlier || earlier.is_nan() { later } else { earlier }
+}
+
 /// The head of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChunkHead<'a> {
@@ -183,7 +198,20 @@ impl<'a> ChunkHead<'a> {
 
     /// What is known of the samples without reading them.
     pub(crate) fn aggregates(&self) -> Result<Option<Aggregates>, DecodeError> {
-        Ok(self.parts()?.0)
+        let (stored, mut columns) = self.parts()?;
+        if stored.is_some() || columns.u8("coding of times")? != EQUAL_STEPS {
+            return Ok(stored);
+        }
+        let constant = values::constant(&mut columns)?.filter(|bits| *bits != STALE_BITS);
+        Ok(constant.map(f64::from_bits).map(|value| Aggregates {
+            count: self.count as u32,
+            sum: value * self.count as f64,
+            min: value,
+            max: value,
+            first: value,
+            last: value,
+            resets: 0,
+        }))
     }
 
     /// Appends the samples. What was appended before an error stays.
@@ -468,7 +496,7 @@ mod tests {
         assert_eq!(bytes, [1, 3, 0, 0xb0, 0xea, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f]);
         // Steps 10, 11, 10 and integers 5, 7, 9, 20.
         let bytes = encode(0, &[0, 10, 21, 31], &[5.0, 7.0, 9.0, 20.0].map(one));
-        assert_eq!(hex(&bytes), "0104001f01140200060100000a010105008458");
+        assert_eq!(hex(&bytes), "0104001f01140200060100000a010000040020f4");
     }
 
     fn hex(bytes: &[u8]) -> String {

@@ -56,4 +56,4 @@ pub use rules::{Downsampling, Keep, Retention, Rules};
 pub use select::{Selection, SeriesAt};
 pub use store::{PendingSamples, SeriesStore};
 pub use stored::PARTITION_MS;
-pub use types::{Appended, Duplicates, Samples, SeriesId, SeriesOptions};
+pub use types::{Appended, Duplicates, Run, Samples, SeriesId, SeriesOptions};

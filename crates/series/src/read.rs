@@ -18,7 +18,10 @@ use crate::error::SeriesError;
 use crate::memory::{Deletion, Sample, Sealed, SeriesMemory, StoreMemory};
 use crate::rich::each_rich;
 use crate::stored::{ChunkKey, damaged, each_chunk, partition_of, partitions};
-use crate::types::{Duplicates, Samples};
+use crate::types::{Duplicates, Run, Samples};
+
+/// Puts what stands for a run into the samples and answers true, or leaves it to be read.
+pub(crate) type TakeRun<'t> = &'t mut dyn FnMut(&Run, &mut Samples) -> bool;
 
 /// Where a store's samples are.
 #[derive(Debug, Clone, Copy)]
@@ -128,13 +131,24 @@ impl<'a> SeriesReader<'a> {
 
     /// Appends the samples of series `id` to `out`; answers how many.
     pub(crate) fn read(&mut self, id: u32, out: &mut Samples) -> Result<usize, SeriesError> {
+        self.read_runs(id, out, None)
+    }
+
+    /// As [`SeriesReader::read`], but chunks that `take` answers true for are not read: it has put into `out` what stands for
+    /// them. Answers how many rows came.
+    pub(crate) fn read_runs(
+        &mut self,
+        id: u32,
+        out: &mut Samples,
+        take: Option<TakeRun<'_>>,
+    ) -> Result<usize, SeriesError> {
         self.gather(id)?;
         let deleted = self.deletions.iter().any(|d| d.covers(id));
         if self.pieces.is_empty() && self.rows.is_empty() {
             return Ok(0);
         }
         if self.rows.is_empty() && !deleted && self.in_order() {
-            return self.concatenate(out);
+            return self.concatenate(out, take);
         }
         self.merge(id)?;
         self.take_rows(out)
@@ -297,8 +311,8 @@ impl<'a> SeriesReader<'a> {
             })
     }
 
-    /// Appends piece behind piece, of each what lies in the range; answers how many samples.
-    fn concatenate(&self, out: &mut Samples) -> Result<usize, SeriesError> {
+    /// Appends piece behind piece, of each what lies in the range and nobody takes; answers how many rows.
+    fn concatenate(&self, out: &mut Samples, mut take: Option<TakeRun<'_>>) -> Result<usize, SeriesError> {
         let before = out.times_ms.len();
         for piece in &self.pieces {
             match &piece.source {
@@ -309,10 +323,16 @@ impl<'a> SeriesReader<'a> {
                 }
                 other => {
                     let (bytes, base) = place_of(other, &self.stored);
+                    let explain = |error| explain(other, self.place.store, &error);
+                    let head = ChunkHead::decode(bytes, base).map_err(explain)?;
+                    if let Some(take) = &mut take
+                        && let Some(run) = self.run(&head).map_err(explain)?
+                        && take(&run, out)
+                    {
+                        continue;
+                    }
                     let range = (self.from, self.to);
-                    ChunkHead::decode(bytes, base)
-                        .and_then(|head| head.samples_within(range, &mut out.times_ms, &mut out.values))
-                        .map_err(|error| explain(other, self.place.store, &error))?;
+                    head.samples_within(range, &mut out.times_ms, &mut out.values).map_err(explain)?;
                 }
             }
         }
@@ -324,6 +344,15 @@ impl<'a> SeriesReader<'a> {
             out.starts_ms.resize(len, 0);
         }
         Ok(len - before)
+    }
+
+    /// A chunk of which everything is asked for and something is known.
+    fn run(&self, head: &ChunkHead<'_>) -> Result<Option<Run>, ropewalk_base::DecodeError> {
+        if head.first < self.from || self.to < head.last {
+            return Ok(None);
+        }
+        let whole = head.aggregates()?.filter(|aggregates| aggregates.count as usize == head.count);
+        Ok(whole.map(|aggregates| Run { first_ms: head.first, last_ms: head.last, aggregates }))
     }
 
     /// Fills `rows` with every sample that is seen, in order, one for each time.

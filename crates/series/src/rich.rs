@@ -354,7 +354,7 @@ mod tests {
         let all: Vec<_> = (0..4).map(|i| (i, payload(0, Ok(&histogram(i as f64))))).collect();
         let (layout, sum, zero) =
             ("0000000000000000000001040000", "00000000000000e03f", "000000000000000000");
-        let counts = "01000000010102002a";
+        let counts = "010000000104020000";
         assert_eq!(hex(&encode(0, &all)), format!("0204040200020202{layout}{sum}{counts}{zero}{counts}"));
     }
 

@@ -12,7 +12,7 @@ use crate::labels::Labels;
 use crate::matcher::Matcher;
 use crate::model::{SeriesModel, StoreState};
 use crate::read::SeriesReader;
-use crate::types::{Samples, SeriesId};
+use crate::types::{Run, Samples, SeriesId};
 
 /// A store as of one snapshot. Any number of threads may read it.
 pub struct SeriesAt<'s> {
@@ -171,6 +171,23 @@ impl Selection<'_> {
         match (self.current, &mut self.reader) {
             (Some(id), Some(reader)) => reader.aggregate(id),
             _ => Ok(None),
+        }
+    }
+
+    /// As [`Selection::samples`], but stored chunks that `take` answers true for are not read: it has put into the samples what
+    /// stands for them. Only chunks that lie in the range as a whole and apart from all other samples are shown to it. Answers
+    /// how many rows came. Cost of a chunk that is taken: that of its head.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn samples_or_runs(
+        &mut self,
+        into: &mut Samples,
+        take: &mut dyn FnMut(&Run, &mut Samples) -> bool,
+    ) -> Result<usize, SeriesError> {
+        match (self.current, &mut self.reader) {
+            (Some(id), Some(reader)) => reader.read_runs(id, into, Some(take)),
+            _ => Ok(0),
         }
     }
 

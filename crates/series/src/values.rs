@@ -12,10 +12,12 @@
 //! 1 steps      packed n − 1: zigzag of the differences               (of bits: first 8 bytes in front)
 //! 2 bends      first step signed │ packed n − 2: zigzag of the differences of the differences
 //! 3 xor        u8 shift │ packed n − 1: (value xor the one before) >> shift
+//! 4 rises      least signed │ packed n − 1: difference − least             (of integers only)
 //! ```
 //! Most metrics are counters and gauges that are integers, or decimals with few places: as such they are packed, and an
 //! exception (a NaN, an infinity, a negative zero, a value with more places) costs nine bytes. What is no decimal is
-//! packed by its bits. A value is a decimal only if dividing gives back its very bits, so nothing is ever lost.
+//! packed by its bits. A value is a decimal only if dividing gives back its very bits, so nothing is ever lost. What rises
+//! needs no sign, which is a bit of each step; the reset of a counter is then an exception among the packed numbers.
 //!
 //! Source: ALP, Afroozeh et al., SIGMOD 2023, for decimals as integers; the transforms are the usual ones.
 
@@ -33,6 +35,7 @@ const OFFSETS: u8 = 0;
 const STEPS: u8 = 1;
 const BENDS: u8 = 2;
 const XOR: u8 = 3;
+const RISES: u8 = 4;
 
 /// Powers that decimals may be divided by.
 const POWERS: [f64; 10] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
@@ -182,10 +185,14 @@ impl ValueEncoder {
         let least = column.iter().map(|v| *v as i64).min().unwrap_or(0);
         offsets(column, least, &mut self.best);
         let (mut transform, mut bytes) = (OFFSETS, packed_len(&self.best) + signed_len(least));
-        steps(column, &mut self.trial);
-        let trial_bytes = packed_len(&self.trial);
+        let rise = least_rise(column);
+        match rise {
+            Some(rise) => rises(column, rise, &mut self.trial),
+            None => steps(column, &mut self.trial),
+        }
+        let trial_bytes = packed_len(&self.trial) + rise.map_or(0, signed_len);
         if trial_bytes < bytes {
-            (transform, bytes) = (STEPS, trial_bytes);
+            (transform, bytes) = (if rise.is_some() { RISES } else { STEPS }, trial_bytes);
             std::mem::swap(&mut self.best, &mut self.trial);
         }
         let first_step = column.get(1).map_or(0, |v| *v as i64);
@@ -198,6 +205,7 @@ impl ValueEncoder {
         match transform {
             OFFSETS => put_signed(out, least),
             BENDS => put_signed(out, first_step),
+            RISES => put_signed(out, rise.unwrap_or(0)),
             _ => {}
         }
         pack(&self.best, out);
@@ -261,6 +269,20 @@ fn steps(column: &[u64], out: &mut Vec<u64>) {
     out.extend(differences(column).map(zigzag));
 }
 
+/// The least step that does not fall, of a column in which next to none falls.
+fn least_rise(column: &[u64]) -> Option<i64> {
+    let (mut falls, mut least) = (0, i64::MAX);
+    for step in differences(column) {
+        if step < 0 { falls += 1 } else { least = least.min(step) }
+    }
+    (falls * FRAME < column.len()).then_some(least).filter(|least| *least < i64::MAX)
+}
+
+fn rises(column: &[u64], least: i64, out: &mut Vec<u64>) {
+    out.clear();
+    out.extend(differences(column).map(|step| step.wrapping_sub(least) as u64));
+}
+
 fn bends(column: &[u64], out: &mut Vec<u64>) {
     out.clear();
     let pairs = differences(column).zip(differences(column).skip(1));
@@ -304,6 +326,14 @@ impl Stored for u64 {
     #[inline]
     fn of_bits(bits: u64) -> Self {
         bits
+    }
+}
+
+/// The bits of every value, where all are the same.
+pub(crate) fn constant(decoder: &mut Decoder<'_>) -> Result<Option<u64>, DecodeError> {
+    match decoder.u8("coding of values")? {
+        CONSTANT => Ok(Some(decoder.u64("constant value")?)),
+        _ => Ok(None),
     }
 }
 
@@ -396,6 +426,28 @@ impl Wanted {
     }
 }
 
+/// Appends what `of` makes of what is wanted of `count` numbers, each of which `next` finds from the one before it.
+#[inline]
+fn decode_chain<V>(
+    decoder: &mut Decoder<'_>,
+    (mut value, count): (u64, usize),
+    mut wanted: Wanted,
+    next: impl Fn(u64, &u64) -> u64,
+    out: &mut Vec<V>,
+    of: impl Fn(u64) -> V,
+) -> Result<(), DecodeError> {
+    let mut frames = Frames::new(decoder, count);
+    while frames.len() > 0 && !wanted.is_done() {
+        let (front, values) = wanted.part(frames.next()?);
+        value = front.iter().fold(value, &next);
+        out.extend(values.iter().map(|packed| {
+            value = next(value, packed);
+            of(value)
+        }));
+    }
+    Ok(())
+}
+
 /// Appends what `of` makes of what is wanted of a column. Its first value is zero, or in front of it when it is one of `raw` bits.
 fn decode_column<V>(
     decoder: &mut Decoder<'_>,
@@ -425,37 +477,28 @@ fn decode_column<V>(
     }
     let mut value = match (transform, raw) {
         (STEPS | XOR, true) => decoder.u64("first value")?,
-        (STEPS | BENDS, false) => 0,
+        (STEPS | BENDS | RISES, false) => 0,
         _ => return Err(DecodeError { what: "a known transform of a column", offset }),
     };
     out.extend(wanted.part(&[value]).1.iter().map(|value| of(*value)));
     match transform {
         STEPS => {
             let step = |packed: &u64| unzigzag(*packed) as u64;
-            let mut frames = Frames::new(decoder, count - 1);
-            while frames.len() > 0 && !wanted.is_done() {
-                let (front, values) = wanted.part(frames.next()?);
-                value = front.iter().fold(value, |value, packed| value.wrapping_add(step(packed)));
-                out.extend(values.iter().map(|packed| {
-                    value = value.wrapping_add(step(packed));
-                    of(value)
-                }));
-            }
+            let next = |value: u64, packed: &u64| value.wrapping_add(step(packed));
+            decode_chain(decoder, (value, count - 1), wanted, next, out, of)?;
+        }
+        RISES => {
+            let least = take_signed(decoder, "least step")? as u64;
+            let next = |value: u64, packed: &u64| value.wrapping_add(*packed).wrapping_add(least);
+            decode_chain(decoder, (value, count - 1), wanted, next, out, of)?;
         }
         XOR => {
             let shift = decoder.u8("shift")?;
             if shift > 63 {
                 return Err(DecodeError { what: "a shift below 64", offset });
             }
-            let mut frames = Frames::new(decoder, count - 1);
-            while frames.len() > 0 && !wanted.is_done() {
-                let (front, values) = wanted.part(frames.next()?);
-                value = front.iter().fold(value, |value, packed| value ^ packed << shift);
-                out.extend(values.iter().map(|packed| {
-                    value ^= packed << shift;
-                    of(value)
-                }));
-            }
+            let next = |value: u64, packed: &u64| value ^ packed << shift;
+            decode_chain(decoder, (value, count - 1), wanted, next, out, of)?;
         }
         _ => {
             let mut step = take_signed(decoder, "first step")?;
@@ -522,6 +565,15 @@ mod tests {
             })
             .collect();
         assert!(len(&rare) <= n / 8 + 40, "{}", len(&rare));
+        let counter: Vec<f64> = noise(n)
+            .scan(1e9, |c, x| {
+                *c += (x % 1000) as f64;
+                Some(*c)
+            })
+            .collect();
+        assert!(len(&counter) <= n * 10 / 8 + 40, "{}", len(&counter));
+        let reset: Vec<f64> = counter.iter().map(|c| if *c < 1e9 + 2e5 { *c } else { *c - 1e9 }).collect();
+        assert!(len(&reset) <= len(&counter) + 16, "{}", len(&reset));
         let pages: Vec<f64> = noise(n).map(|x| (1000 + x % 64) as f64 * 4096.0).collect();
         assert!(len(&pages) <= n * 6 / 8 + 40, "{}", len(&pages));
         let load: Vec<f64> = noise(n).map(|x| (x % 400) as f64 / 100.0).collect();

@@ -169,8 +169,12 @@ impl Eval<'_> {
         let mut grouping = Grouping::new(aggregate);
         let mut groups: Vec<Group> = Vec::new();
         let mut held = 0;
-        let around =
-            Around { func: Some(aggregate.op.name()), grouping: &aggregate.grouping, by: !aggregate.without };
+        let around = Around {
+            func: Some(aggregate.op.name()),
+            grouping: &aggregate.grouping,
+            by: !aggregate.without,
+            ..Around::default()
+        };
         let result = self.each_row(&aggregate.expr, steps, around, &mut |row| {
             if row.is_empty() {
                 return Ok(());

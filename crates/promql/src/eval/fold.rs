@@ -6,7 +6,9 @@
 //!
 //! Sums are compensated within segments and across them, so that they lose no more than a sum of all samples would.
 
+use super::number::Numbers;
 use crate::kahan::add as kahan;
+use crate::source::Samples;
 
 /// How a window is put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,16 +61,19 @@ impl Fold {
         }
     }
 
-    fn finish(self, (value, lost): (f64, f64), values: &[f64]) -> f64 {
+    /// Of `count` samples, for which `values` stand.
+    fn finish(self, (value, lost): (f64, f64), values: &[f64], count: usize) -> f64 {
         match self {
             Fold::Sum if value.is_infinite() => value,
             Fold::Sum => value + lost,
             // A sum beyond all numbers: the mean is made step by step.
-            Fold::Average if !value.is_finite() => super::window::mean(values),
-            Fold::Average => {
-                let count = values.len() as f64;
-                value / count + lost / count
+            Fold::Average if !value.is_finite() && count == values.len() => super::window::mean(values),
+            Fold::Average if !value.is_finite() => {
+                let parts = values.iter().map(|value| value / count as f64);
+                let (mean, lost) = parts.fold((0.0, 0.0), |total, part| kahan(part, total));
+                mean + lost
             }
+            Fold::Average => value / count as f64 + lost / count as f64,
             _ => value,
         }
     }
@@ -110,12 +115,13 @@ pub(super) struct Scratch {
 /// Sets each float whose window is not empty. Windows are (first sample, one past the last); both only rise.
 pub(super) fn windows(
     fold: Fold,
-    values: &[f64],
+    samples: &Samples,
     windows: &[(usize, usize)],
     floats: &mut [f64],
     scratch: &mut Scratch,
 ) {
-    let slice = |from: usize, to: usize| values.get(from..to).unwrap_or_default();
+    let numbers = Numbers::of(&samples.counts);
+    let slice = |from: usize, to: usize| samples.values.get(from..to).unwrap_or_default();
     let total: usize = windows.iter().map(|(from, to)| to - from).sum();
     let Scratch { cuts, segments } = scratch;
     cuts.clear();
@@ -126,8 +132,8 @@ pub(super) fn windows(
     if total <= covered.saturating_mul(2) || fold == Fold::Count {
         for (place, (from, to)) in floats.iter_mut().zip(windows).filter(|(_, (from, to))| from < to) {
             *place = match fold {
-                Fold::Count => (to - from) as f64,
-                _ => fold.finish(fold.of(slice(*from, *to)), slice(*from, *to)),
+                Fold::Count => numbers.within(*from, *to) as f64,
+                _ => fold.finish(fold.of(slice(*from, *to)), slice(*from, *to), numbers.within(*from, *to)),
             };
         }
         return;
@@ -144,13 +150,41 @@ pub(super) fn windows(
         }
         let parts = segments.get(first..last).unwrap_or_default();
         let value = parts.iter().fold(fold.nothing(), |all, part| fold.join(all, *part));
-        *place = fold.finish(value, slice(*from, *to));
+        *place = fold.finish(value, slice(*from, *to), numbers.within(*from, *to));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn samples(values: &[f64]) -> Samples {
+        let mut samples = Samples::default();
+        (0..).zip(values).for_each(|(time, value)| samples.push(time, *value));
+        samples
+    }
+
+    #[test]
+    fn rows_stand_for_as_many_samples_as_they_say() {
+        let mut runs = samples(&[10.0, 3.0, 5.0]);
+        runs.counts = vec![4, 1, 2];
+        let all = [(0, 1), (0, 3), (0, 3), (1, 3)];
+        for (fold, wanted) in [
+            (Fold::Sum, [10.0, 18.0, 18.0, 8.0]),
+            (Fold::Average, [2.5, 18.0 / 7.0, 18.0 / 7.0, 8.0 / 3.0]),
+            (Fold::Count, [4.0, 7.0, 7.0, 3.0]),
+        ] {
+            let mut floats = [f64::NAN; 4];
+            windows(fold, &runs, &all, &mut floats, &mut Scratch::default());
+            assert_eq!(floats, wanted, "{fold:?}");
+        }
+        // A sum beyond all numbers.
+        let mut huge = samples(&[1.6e308, 1.6e308]);
+        huge.counts = vec![2, 2];
+        let mut floats = [f64::NAN];
+        windows(Fold::Average, &huge, &[(0, 2)], &mut floats, &mut Scratch::default());
+        assert_eq!(floats, [0.8e308]);
+    }
 
     #[test]
     fn the_earlier_of_equal_zeros_stays() {
@@ -160,7 +194,7 @@ mod tests {
             [(Fold::Max, [0.0, 0.0, -0.0, -0.0, -0.0]), (Fold::Min, [0.0, -1.0, -1.0, -1.0, -1.0])]
         {
             let mut floats = [f64::NAN; 5];
-            windows(fold, &values, &overlapping, &mut floats, &mut Scratch::default());
+            windows(fold, &samples(&values), &overlapping, &mut floats, &mut Scratch::default());
             assert_eq!(floats.map(f64::to_bits), wanted.map(f64::to_bits), "{fold:?}");
         }
     }
@@ -171,10 +205,10 @@ mod tests {
         let overlapping: Vec<(usize, usize)> = (0..40).map(|i| (i * 5, i * 5 + 300)).collect();
         for fold in [Fold::Sum, Fold::Average, Fold::Min, Fold::Max, Fold::Count] {
             let mut floats = vec![0.0; overlapping.len()];
-            windows(fold, &values, &overlapping, &mut floats, &mut Scratch::default());
+            windows(fold, &samples(&values), &overlapping, &mut floats, &mut Scratch::default());
             for (got, (from, to)) in floats.iter().zip(&overlapping) {
                 let slice = &values[*from..*to];
-                let wanted = fold.finish(fold.of(slice), slice);
+                let wanted = fold.finish(fold.of(slice), slice, slice.len());
                 assert!((got - wanted).abs() <= 1e-12 * wanted.abs(), "{fold:?}: {got} {wanted}");
             }
         }
@@ -183,11 +217,17 @@ mod tests {
     #[test]
     fn nothing_is_lost_between_large_numbers() {
         let values = [1.0, 1e100, 1.0, -1e100];
-        assert_eq!(Fold::Sum.finish(Fold::Sum.of(&values), &values), 2.0);
+        assert_eq!(Fold::Sum.finish(Fold::Sum.of(&values), &values, 4), 2.0);
         let mut floats = [0.0; 3];
-        windows(Fold::Sum, &values, &[(0, 4), (0, 4), (0, 4)], &mut floats, &mut Scratch::default());
+        windows(
+            Fold::Sum,
+            &samples(&values),
+            &[(0, 4), (0, 4), (0, 4)],
+            &mut floats,
+            &mut Scratch::default(),
+        );
         assert_eq!(floats, [2.0; 3]);
         let huge = [1e308, 1e308, -1e308];
-        assert_eq!(Fold::Average.finish(Fold::Average.of(&huge), &huge), 1e308 / 3.0);
+        assert_eq!(Fold::Average.finish(Fold::Average.of(&huge), &huge, 3), 1e308 / 3.0);
     }
 }

@@ -23,6 +23,7 @@ mod info;
 mod instant;
 mod label;
 pub(crate) mod metricsql;
+mod number;
 mod quantile;
 mod range;
 mod rate;
@@ -47,7 +48,7 @@ use crate::error::{Error, refused};
 use crate::labels::Labels;
 use crate::position::Span;
 use crate::query::Options;
-use crate::source::Source;
+use crate::source::{Runs, Source};
 
 /// What an operator does with each row.
 pub(crate) type Sink<'s> = &'s mut dyn FnMut(&mut Row) -> Result<(), Error>;
@@ -58,6 +59,7 @@ pub(crate) struct Around<'a> {
     pub(crate) func: Option<&'a str>,
     pub(crate) grouping: &'a [String],
     pub(crate) by: bool,
+    pub(crate) runs: Runs,
 }
 
 /// One query being evaluated.

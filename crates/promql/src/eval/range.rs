@@ -15,7 +15,7 @@ use crate::ast::*;
 use crate::error::{Error, refused};
 use crate::histogram::{Histogram, ResetHint};
 use crate::labels::{Labels, METRIC_TYPE};
-use crate::source::{Hints, Samples, Select};
+use crate::source::{Hints, Runs, Samples, Select};
 
 /// The samples of one series of a range, floats and histograms apart.
 #[derive(Debug, Default)]
@@ -146,6 +146,7 @@ impl Eval<'_> {
                         func: around.func,
                         grouping: around.grouping,
                         by: around.by,
+                        runs: if starts { Runs::Apart } else { around.runs },
                         starts,
                     },
                 };
@@ -236,7 +237,8 @@ impl Eval<'_> {
             range_ms: range.range_ms,
             edges: range.edges,
         };
-        let around = Around { func: Some(call.function.name), ..Around::default() };
+        let runs = if range.edges == Edges::Plain { runs(call.function.name) } else { Runs::Apart };
+        let around = Around { func: Some(call.function.name), runs, ..Around::default() };
         let (before, after) = self.widening(range.edges);
         let (mut track, mut row) = (Track::default(), Row::default());
         let mut params = vec![0.0; scalars.len()];
@@ -256,7 +258,7 @@ impl Eval<'_> {
                     let start_ms = end_ms.saturating_sub(range.range_ms);
                     floats.advance(&track.samples.times_ms, |t| *t, start_ms, end_ms)
                 }));
-                super::fold::windows(fold, &track.samples.values, &bounds, &mut row.floats, &mut scratch);
+                super::fold::windows(fold, &track.samples, &bounds, &mut row.floats, &mut scratch);
                 self.budget.work(steps.count + track.samples.len())?;
                 std::mem::swap(&mut track.samples, samples);
                 return sink(&mut row);
@@ -371,6 +373,19 @@ impl Eval<'_> {
             Ok(self.budget.work(steps.count)?)
         })?;
         if row.is_empty() { Ok(()) } else { sink(&mut row) }
+    }
+}
+
+/// What may stand for samples that a range function only ever sees together.
+fn runs(function: &str) -> Runs {
+    match function {
+        "avg_over_time" | "count_over_time" | "sum_over_time" => Runs::Sum,
+        "min_over_time" => Runs::Least,
+        "max_over_time" => Runs::Greatest,
+        "delta" | "first_over_time" | "last_over_time" | "present_over_time" => Runs::Ends,
+        "ts_of_first_over_time" | "ts_of_last_over_time" => Runs::Ends,
+        "increase" | "rate" | "resets" => Runs::RisingEnds,
+        _ => Runs::Apart,
     }
 }
 

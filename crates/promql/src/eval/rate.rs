@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::Eval;
+use super::number::Numbers;
 use super::row::Cell;
 use super::window::{HistogramPoint, Place, Window};
 use crate::annotations::{Note, Operation};
@@ -109,6 +110,7 @@ impl Plain {
         floats: &mut [f64],
     ) {
         let Samples { times_ms, values, .. } = samples;
+        let numbers = Numbers::of(&samples.counts);
         let mut next = 0;
         for (place, ((from, to), end_ms)) in floats.iter_mut().zip(windows) {
             let (Some(times), Some(values)) = (times_ms.get(from..to), values.get(from..to)) else {
@@ -125,7 +127,7 @@ impl Plain {
                 change = inside.fold(change, |change, (_, before)| change + before);
             }
             let range = Range { start_ms: end_ms.saturating_sub(range_ms), end_ms, length_ms: range_ms };
-            let ends = (Some((first, last)), times.len());
+            let ends = (Some((first, last)), numbers.within(from, to));
             let found = factor(&range, ends, 0, self.counter, self.per_second, || {
                 (change > 0.0 && *first_value >= 0.0).then_some(first_value / change)
             });

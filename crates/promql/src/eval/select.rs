@@ -14,7 +14,7 @@ use crate::ast::*;
 use crate::error::Error;
 use crate::histogram::{Histogram, ResetHint};
 use crate::labels::Labels;
-use crate::source::{Hints, Samples, Select, is_stale};
+use crate::source::{Hints, Runs, Samples, Select, is_stale};
 
 /// The times at which a selector looks, one per step.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +97,7 @@ impl Eval<'_> {
                 func: around.func,
                 grouping: around.grouping,
                 by: around.by,
+                runs: Runs::Apart,
                 starts: false,
             },
         }
@@ -296,4 +297,5 @@ pub(crate) fn drop_stale(samples: &mut Samples) {
     retain(&mut samples.values, &keep);
     retain(&mut samples.histograms, &keep);
     retain(&mut samples.starts_ms, &keep);
+    retain(&mut samples.counts, &keep);
 }

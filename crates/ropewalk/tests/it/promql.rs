@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ropewalk::promql::script::{Storage, run};
-use ropewalk::promql::{Labels, Samples, Source};
+use ropewalk::promql::{Labels, Options as QueryOptions, Query, Sample, Samples, Source, Value};
 use ropewalk::series::{self, Bucket, Duplicates, Histogram, ResetHint, SampleBatch, SeriesOptions};
 use ropewalk::{Background, Database, Env, Options};
 
@@ -188,4 +188,93 @@ eval instant at 3m histogram_count(latency)
         let report = run(script, &mut Stored::new(way));
         assert_eq!((report.passed, report.failures), (3, vec![]), "{way:?}");
     }
+}
+
+/// Three days of four series, every 15 s: a counter that is reset once a day, one that never is, a gauge, and a constant.
+fn three_days(db: &Database) {
+    let store = db.series("m").unwrap();
+    let times: Vec<i64> = (0..3 * 5760).map(|i| i * 15_000).collect();
+    let mut batch = SampleBatch::new();
+    let mut series = |name: &str, value: fn(i64) -> f64| {
+        let values: Vec<f64> = (0..times.len() as i64).map(value).collect();
+        batch.series(&series::Labels::new([("__name__", name)]).unwrap()).extend(&times, &values);
+    };
+    series("resets_total", |i| ((i % 5000) * 7) as f64);
+    series("rises_total", |i| (1_000_000 + i * 13 + i % 11) as f64);
+    series("gauge", |i| (i * 7919 % 10_007) as f64 / 100.0 - 40.0);
+    series("constant", |_| 0.1);
+    store.append(&batch).unwrap();
+}
+
+#[test]
+fn chunks_that_no_window_parts_are_not_read() {
+    let samples = |at: &Database, text: &str, (start, end, step): (i64, i64, i64)| {
+        let (snapshot, store) = (at.snapshot(), at.series("m").unwrap());
+        let query = Query::parse(text, QueryOptions::default()).unwrap();
+        let answer = query.range(&snapshot.metrics(&store), start, end, step, &|| None).unwrap();
+        let Value::Matrix(series) = answer.value else { panic!("{text}: no matrix") };
+        (series, answer.spent.samples)
+    };
+    let memory = Options::new().env(Env::memory()).background(Background::Manual).open("/a").unwrap();
+    let stored = Options::new().env(Env::memory()).background(Background::Manual).open("/b").unwrap();
+    three_days(&memory);
+    three_days(&stored);
+    stored.compact().unwrap();
+    let (hour, day) = (3_600_000, 86_400_000);
+    let one = (3 * day - 15_000, 3 * day - 15_000, hour);
+    for function in [
+        "sum_over_time",
+        "avg_over_time",
+        "min_over_time",
+        "max_over_time",
+        "count_over_time",
+        "first_over_time",
+        "last_over_time",
+        "present_over_time",
+        "rate",
+        "increase",
+        "delta",
+        "resets",
+        "changes",
+        "stddev_over_time",
+        "quantile_over_time(0.9,",
+        "irate",
+        "idelta",
+        "deriv",
+    ] {
+        let open = if function.ends_with(',') { "" } else { "(" };
+        for (range, steps) in [
+            ("3d", one),
+            ("2d", one),
+            ("1d", (day, 3 * day, 6 * hour)),
+            ("50h", (2 * day, 3 * day, 7 * hour)),
+            ("1h", (0, day, 6 * hour)),
+            ("1d", (day - 15_000, 3 * day, day)),
+        ] {
+            for name in ["resets_total", "rises_total", "gauge", "constant"] {
+                let text = format!("{function}{open}{name}[{range}])");
+                let (plain, all) = samples(&memory, &text, steps);
+                let (found, read) = samples(&stored, &text, steps);
+                // Of a constant, what is known of chunks in memory is used, too.
+                assert!(read <= all || name == "constant", "{text}: {read} of {all}");
+                assert_eq!(found.len(), plain.len(), "{text}");
+                for (found, plain) in found.iter().zip(&plain) {
+                    assert_eq!((&found.labels, found.samples.len()), (&plain.labels, plain.samples.len()));
+                    for ((at, found), (_, plain)) in found.samples.iter().zip(&plain.samples) {
+                        let (Sample::Float(found), Sample::Float(plain)) = (found, plain) else {
+                            panic!("{text}: histograms")
+                        };
+                        let close = (found - plain).abs() <= 1e-13 * plain.abs();
+                        assert!(close, "{text} at {at}: {found}, by samples {plain}");
+                    }
+                }
+            }
+        }
+    }
+    let read = |text: &str| samples(&stored, text, one).1;
+    assert!(read("max_over_time(gauge[3d])") < 50, "{}", read("max_over_time(gauge[3d])"));
+    assert!(read("increase(rises_total[3d])") < 50);
+    // A counter that was reset inside of a chunk: only its samples say by how much.
+    assert!(read("increase(resets_total[3d])") > 500);
+    assert!(read("stddev_over_time(gauge[3d])") > 17_000);
 }

@@ -1,0 +1,28 @@
+//! How many samples the rows of a window stand for.
+
+/// Sums over [`crate::source::Samples::counts`].
+pub(super) struct Numbers {
+    /// Of the rows in front of each row, and of all; empty when each row is one sample.
+    totals: Vec<usize>,
+}
+
+impl Numbers {
+    pub(super) fn of(counts: &[u32]) -> Self {
+        let mut total = 0;
+        let rows = counts.iter().map(|count| {
+            total += *count as usize;
+            total
+        });
+        let totals = if counts.is_empty() { Vec::new() } else { std::iter::once(0).chain(rows).collect() };
+        Self { totals }
+    }
+
+    /// Samples of the rows from one to in front of another.
+    #[inline]
+    pub(super) fn within(&self, from: usize, to: usize) -> usize {
+        match (self.totals.get(from), self.totals.get(to)) {
+            (Some(before), Some(all)) => all - before,
+            _ => to - from,
+        }
+    }
+}
