@@ -36,6 +36,7 @@ mod dml;
 mod finder;
 mod from;
 mod functions;
+mod in_order;
 mod merge;
 mod models;
 mod rows;

@@ -29,6 +29,7 @@ use tokio::sync::Semaphore;
 use crate::access::Access;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, bug};
+use crate::query::in_order::PutInOrder;
 use crate::query::rows::{Request, Want, read};
 
 /// Batches that wait for the session at most.
@@ -81,13 +82,16 @@ fn session_state(limits: Limits) -> std::result::Result<SessionState, DataFusion
     let mut config = SessionConfig::new().with_target_partitions(if limits.single { 1 } else { threads });
     let options = config.options_mut();
     options.optimizer.prefer_hash_join = true;
+    // The other way mixes the parts of UNION ALL.
+    options.optimizer.prefer_existing_union = true;
     options.sql_parser.enable_ident_normalization = false;
     let pool = Arc::new(FairSpillPool::new(limits.memory_bytes_max));
     let env = RuntimeEnvBuilder::new()
         .with_memory_pool(pool)
         .with_max_temp_directory_size(SPILL_BYTES_MAX)
         .build_arc()?;
-    Ok(SessionStateBuilder::new().with_config(config).with_runtime_env(env).build())
+    let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(env);
+    Ok(builder.with_physical_optimizer_rule(Arc::new(PutInOrder)).build())
 }
 
 /// True when a subquery of the plan reads the query around it.

@@ -10,6 +10,7 @@ mod fuzzing;
 mod golden;
 mod logic;
 mod models;
+mod order;
 mod random;
 mod sessions;
 mod waiting;
