@@ -46,28 +46,33 @@ pub struct Select<'a> {
 }
 
 impl Select<'_> {
-    /// True when no window of the query begins or ends between samples at `first_ms` and `last_ms`. A window at t has the
-    /// samples in (t - range, t]. False where [`Hints::runs`] is [`Runs::Apart`].
-    pub fn is_whole(&self, first_ms: i64, last_ms: i64) -> bool {
-        let Hints { step_ms, range_ms, runs, .. } = self.hints;
-        if runs == Runs::Apart || first_ms < self.start_ms || self.end_ms < last_ms {
-            return false;
+    /// The times at which a window of the query ends, and those in front of which one begins: a window at t has the samples in
+    /// (t - window, t]. Rising, each once; none where [`Hints::runs`] is [`Runs::Apart`].
+    pub fn borders(&self) -> Vec<i64> {
+        let Hints { step_ms, window_ms, runs, .. } = self.hints;
+        if runs == Runs::Apart || self.end_ms < self.start_ms {
+            return Vec::new();
         }
-        // Borders are multiples of the step behind the beginning and the end of the first window.
-        let begin = i128::from(self.start_ms) - 1;
-        let parts = |border: i128| match i128::from(step_ms) {
-            0 => (i128::from(first_ms)..i128::from(last_ms)).contains(&border),
-            step => {
-                let behind = (i128::from(first_ms) - border).max(0);
-                border + (behind + step - 1) / step * step < i128::from(last_ms)
-            }
-        };
-        !parts(begin) && !parts(begin + i128::from(range_ms))
+        let before = self.start_ms.saturating_sub(1);
+        let end = before.saturating_add(window_ms);
+        let steps = if step_ms > 0 { self.end_ms.saturating_sub(end) / step_ms } else { 0 };
+        let row =
+            |first: i64| (0..=steps).map(move |step| first.saturating_add(step.saturating_mul(step_ms)));
+        let mut borders: Vec<i64> = row(end).collect();
+        if runs != Runs::Last {
+            borders.extend(row(before));
+            borders.sort_unstable();
+            borders.dedup();
+        }
+        borders
     }
 }
 
 /// What may stand for a run of two samples and more, all floats without start timestamps and none of them a staleness marker.
 /// The first row has the time of the first sample; [`Samples::counts`] says of how many samples each row tells.
+///
+/// With [`Runs::Ends`] and [`Runs::RisingEnds`] a source may also give, of samples that windows do part, only those at which one
+/// begins or ends, each telling of the samples from it to the next; with [`Runs::Last`] only those that are the last of a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Runs {
     /// Nothing: each sample is wanted.
@@ -83,6 +88,8 @@ pub enum Runs {
     Ends,
     /// The first and the last sample, if no value is less than the one before it.
     RisingEnds,
+    /// Any sample, staleness markers too, that is the last at one of [`Select::borders`]; a row stands for itself.
+    Last,
 }
 
 /// What the query does with the samples, for sources that hold aggregates or prune columns.
@@ -98,6 +105,8 @@ pub struct Hints<'a> {
     pub grouping: &'a [String],
     /// `by (grouping)` when true, `without (grouping)` when false.
     pub by: bool,
+    /// How far a window reaches back in milliseconds: the range of a range selector, or what an instant selector looks back.
+    pub window_ms: i64,
     /// What may stand for samples that no window parts.
     pub runs: Runs,
     /// True when the query reads start timestamps: only then must [`Samples::starts_ms`] be filled.
@@ -243,32 +252,31 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whole_is_what_no_window_parts(
-            (first_step, steps, step_ms, range_ms) in (0..50_i64, 1..6_i64, 1..20_i64, 1..40_i64),
-            (first, length) in (-40..150_i64, 1..60_i64),
+        fn windows_begin_and_end_at_borders(
+            (first_step, steps, step_ms, window_ms) in (0..50_i64, 1..6_i64, 1..20_i64, 1..40_i64),
         ) {
-            let last = first + length;
-            let runs = Runs::Sum;
-            let hints = Hints { step_ms: if steps > 1 { step_ms } else { 0 }, range_ms, runs, ..Hints::default() };
+            let hints = Hints { step_ms: if steps > 1 { step_ms } else { 0 }, window_ms, ..Hints::default() };
             let end_ms = first_step + (steps - 1) * step_ms;
-            let select = Select { matchers: &[], start_ms: first_step - range_ms + 1, end_ms, hints };
-            if select.is_whole(first, last) {
-                prop_assert!(select.start_ms <= first && last <= end_ms);
-                for at in (0..steps).map(|step| first_step + step * step_ms) {
-                    let seen = (first..=last).filter(|time| at - range_ms < *time && *time <= at).count();
-                    prop_assert!(seen == 0 || seen as i64 == last - first + 1, "{seen} at {at}");
-                }
-            }
+            let select = |runs| {
+                let hints = Hints { runs, ..hints };
+                Select { matchers: &[], start_ms: first_step - window_ms + 1, end_ms, hints }.borders()
+            };
+            let ends: Vec<i64> = (0..steps).map(|step| first_step + step * step_ms).collect();
+            prop_assert_eq!(&select(Runs::Last), &ends);
+            let mut all: Vec<i64> = ends.iter().flat_map(|end| [*end, end - window_ms]).collect();
+            all.sort_unstable();
+            all.dedup();
+            prop_assert_eq!(select(Runs::Sum), all);
+            prop_assert_eq!(select(Runs::Apart), []);
         }
     }
 
     #[test]
-    fn one_window_of_all_is_whole() {
-        let hints = Hints { range_ms: 100, runs: Runs::Ends, ..Hints::default() };
-        let select = Select { matchers: &[], start_ms: 1, end_ms: 100, hints };
-        assert!(select.is_whole(1, 100) && select.is_whole(40, 41));
-        assert!(!select.is_whole(0, 100) && !select.is_whole(1, 101));
-        let stepped = Select { hints: Hints { step_ms: 50, ..hints }, end_ms: 150, ..select };
-        assert!(stepped.is_whole(1, 50) && stepped.is_whole(51, 100) && !stepped.is_whole(50, 51));
+    fn nothing_is_parted_where_nothing_is_asked_for() {
+        let hints = Hints { window_ms: 100, runs: Runs::Ends, ..Hints::default() };
+        let select = Select { matchers: &[], start_ms: 1, end_ms: 0, hints };
+        assert_eq!(select.borders(), []);
+        assert_eq!(Select { end_ms: 100, ..select }.borders(), [0, 100]);
+        assert_eq!(Select { start_ms: i64::MIN, ..select }.borders().len(), 2);
     }
 }

@@ -1,12 +1,13 @@
 //! PromQL over a series store: the reader that the language asks, on one snapshot.
 //!
 //!   Query ─▶ [`Metrics`] ─▶ matchers ─▶ `SeriesAt::select` ─▶ columns, handed over without a copy where they are floats
-//!                                                        └─▶ in place of chunks that no window parts: their aggregates
+//!                                                        ├─▶ in place of chunks that no window parts: their aggregates
+//!                                                        └─▶ of chunks that few windows part: the samples at which they do
 
 use std::sync::Arc;
 
 use ropewalk_promql::{self as promql, Budget, Hints, Runs, Select, SeriesSet, Source, SourceError};
-use ropewalk_series::{self as series, Run, Selection, SeriesAt, SeriesError, SeriesStore};
+use ropewalk_series::{self as series, Chunk, Selection, SeriesAt, SeriesError, SeriesStore};
 
 use crate::database::Snapshot;
 use crate::label_texts::LabelTexts;
@@ -60,31 +61,50 @@ fn histogram(from: &series::Histogram) -> promql::Histogram {
     }
 }
 
-/// Appends what stands for a run, and of how many samples each row tells. False where nothing does.
-fn stand_for(run: &Run, runs: Runs, rows: &mut series::Samples, counts: &mut Vec<u32>) -> bool {
-    let of = &run.aggregates;
+/// Appends what stands for a chunk, and of how many samples each row tells. False where nothing does.
+fn stand_for(
+    chunk: &Chunk<'_>,
+    request: &Select<'_>,
+    borders: &[i64],
+    rows: &mut series::Samples,
+    counts: &mut Vec<u32>,
+) -> Result<bool, SeriesError> {
+    let runs = request.hints.runs;
+    if runs == Runs::Last {
+        return chunk.read_before(borders, rows);
+    }
+    let (first_ms, last_ms) = chunk.ends_ms();
+    // A border parts the samples at or before it from those behind it.
+    let parts = borders.get(borders.partition_point(|border| *border < first_ms));
+    let is_whole = first_ms >= request.start_ms
+        && last_ms <= request.end_ms
+        && parts.is_none_or(|border| *border >= last_ms);
+    if !is_whole && !matches!(runs, Runs::Ends | Runs::RisingEnds) {
+        return Ok(false);
+    }
+    let Some(of) = chunk.aggregates()?.filter(|of| of.count > 1) else { return Ok(false) };
     let (first, last) = match runs {
         Runs::Sum if of.sum.is_finite() => (of.sum, None),
         Runs::Least if !of.min.is_nan() => (of.min, None),
         Runs::Greatest if !of.max.is_nan() => (of.max, None),
         Runs::Ends => (of.first, Some(of.last)),
         Runs::RisingEnds if of.resets == 0 => (of.first, Some(of.last)),
-        _ => return false,
+        _ => return Ok(false),
     };
-    if of.count < 2 {
-        return false;
-    }
     counts.resize(rows.len(), 1);
+    if !is_whole {
+        return chunk.read_around(borders, rows, counts);
+    }
     let mut push = |time_ms: i64, value: f64, count: u32| {
         rows.times_ms.push(time_ms);
         rows.values.push(value);
         counts.push(count);
     };
-    push(run.first_ms, first, of.count - u32::from(last.is_some()));
+    push(first_ms, first, of.count - u32::from(last.is_some()));
     if let Some(last) = last {
-        push(run.last_ms, last, 1);
+        push(last_ms, last, 1);
     }
-    true
+    Ok(true)
 }
 
 impl Source for Metrics<'_> {
@@ -97,10 +117,11 @@ impl Source for Metrics<'_> {
         let selection = self.at.select(&matchers, request.start_ms, request.end_ms).map_err(storage)?;
         let read = series::Samples::default();
         let (store, texts) = (self.at.number().unwrap_or_default(), self.texts);
-        // What it asks for lives as long as this call; whether a run is whole depends on numbers alone.
+        // What it asks for lives as long as this call; where windows part depends on numbers alone.
         let request =
             Select { matchers: &[], hints: Hints { func: None, grouping: &[], ..request.hints }, ..*request };
-        Ok(Box::new(Found { selection, budget, request, read, store, texts }))
+        let borders = request.borders();
+        Ok(Box::new(Found { selection, budget, request, borders, read, store, texts }))
     }
 }
 
@@ -108,6 +129,7 @@ struct Found<'s> {
     selection: Selection<'s>,
     budget: &'s Budget<'s>,
     request: Select<'static>,
+    borders: Vec<i64>,
     read: series::Samples,
     store: u32,
     texts: &'s Arc<LabelTexts>,
@@ -127,8 +149,8 @@ impl SeriesSet for Found<'_> {
         let request = &self.request;
         let count = match request.hints.runs {
             Runs::Apart => self.selection.samples(&mut self.read),
-            runs => self.selection.samples_or_runs(&mut self.read, &mut |run, rows| {
-                request.is_whole(run.first_ms, run.last_ms) && stand_for(run, runs, rows, &mut into.counts)
+            _ => self.selection.samples_or_chunks(&mut self.read, &mut |chunk, rows| {
+                stand_for(chunk, request, &self.borders, rows, &mut into.counts)
             }),
         }
         .map_err(storage)?;

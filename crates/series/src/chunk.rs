@@ -154,6 +154,46 @@ fn greater(earlier: f64, later: f64) -> f64 {
     if later > earlier || earlier.is_nan() { later } else { earlier }
 }
 
+/// Samples are few when they are less than one of so many.
+const FEW: usize = 4;
+
+/// Which samples of a chunk are wanted where only those around some times count: the last at or before each time, and the last
+/// of all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Around<'m> {
+    /// Times, rising.
+    pub(crate) marks: &'m [i64],
+    /// Also the first behind each time, and the first of all.
+    pub(crate) both: bool,
+}
+
+impl Around<'_> {
+    /// Fills `places` with the places of `wanted` that are asked for; `before` says for each mark how many samples of the chunk
+    /// stand at or before it.
+    fn places(&self, wanted: Range<usize>, before: impl Iterator<Item = usize>, places: &mut Vec<u32>) {
+        let mut put = |place: usize| {
+            // A chunk holds 8192 at most.
+            if wanted.contains(&place) && places.last().is_none_or(|last| (*last as usize) < place) {
+                places.push(place as u32);
+            }
+        };
+        if self.both {
+            put(wanted.start);
+        }
+        for before in before {
+            if let Some(place) = before.checked_sub(1) {
+                put(place);
+            }
+            if self.both {
+                put(before);
+            }
+        }
+        if let Some(last) = wanted.end.checked_sub(1) {
+            put(last);
+        }
+    }
+}
+
 /// The head of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChunkHead<'a> {
@@ -253,31 +293,87 @@ impl<'a> ChunkHead<'a> {
         Ok(())
     }
 
+    /// Appends those samples from one time to another, both inclusive, that stand around some times, and says of each how many
+    /// samples there are from it to the next of them. Answers false, and appends nothing, where these would not be few.
+    pub(crate) fn samples_around(
+        &self,
+        (from, to): (i64, i64),
+        around: &Around<'_>,
+        (times, values): (&mut Vec<i64>, &mut Vec<f64>),
+        counts: &mut Vec<u32>,
+    ) -> Result<bool, DecodeError> {
+        let (first, last) = (from.max(self.first), to.min(self.last));
+        let begin = around.marks.partition_point(|mark| *mark < first);
+        let end = begin + around.marks.get(begin..).unwrap_or_default().partition_point(|mark| *mark < last);
+        let marks = around.marks.get(begin..end).unwrap_or_default();
+        if (2 * marks.len() + 2) * FEW > self.count {
+            return Ok(false);
+        }
+        let (_, mut decoder) = self.parts()?;
+        let offset = decoder.offset();
+        let mut places: Vec<u32> = Vec::with_capacity(2 * marks.len() + 2);
+        match decoder.u8("coding of times")? {
+            EQUAL_STEPS => {
+                let (wanted, step) = self.equally(offset, (from, to))?;
+                let before = |time: i64| match step {
+                    0 => self.count,
+                    _ => (time.wrapping_sub(self.first) as u64 / step) as usize + 1,
+                };
+                around.places(wanted, marks.iter().map(|mark| before(*mark)), &mut places);
+                let time = |place: &u32| self.first.wrapping_add(i64::from(*place).wrapping_mul(step as i64));
+                times.extend(places.iter().map(time));
+            }
+            PACKED_STEPS => {
+                let mut all = Vec::with_capacity(self.count);
+                self.packed_steps(&mut decoder, &mut all)?;
+                if all.last() != Some(&self.last) || !all.is_sorted() {
+                    return Err(DecodeError { what: "times that rise to the last", offset });
+                }
+                let end = all.partition_point(|time| *time <= to);
+                let begin = all.partition_point(|time| *time < from).min(end);
+                let before = |mark: &i64| all.partition_point(|time| time <= mark);
+                around.places(begin..end, marks.iter().map(before), &mut places);
+                times.extend(places.iter().filter_map(|place| all.get(*place as usize)));
+            }
+            _ => return Err(DecodeError { what: "a known coding of times", offset }),
+        }
+        let gaps = places.iter().zip(places.iter().skip(1)).map(|(a, b)| b - a);
+        counts.extend(gaps.chain(places.last().map(|_| 1)));
+        values::decode_at(&mut decoder, self.count, &places, values)?;
+        Ok(true)
+    }
+
     fn equal_steps(
         &self,
         offset: usize,
         (from, to): (i64, i64),
         times: &mut Vec<i64>,
     ) -> Result<Range<usize>, DecodeError> {
+        let (wanted, step) = self.equally(offset, (from, to))?;
+        let time = |i: usize| self.first.wrapping_add((i as i64).wrapping_mul(step as i64));
+        times.extend(wanted.clone().map(time));
+        Ok(wanted)
+    }
+
+    /// The samples from one time to another, and the step between two.
+    fn equally(&self, offset: usize, (from, to): (i64, i64)) -> Result<(Range<usize>, u64), DecodeError> {
         let span = self.last.wrapping_sub(self.first) as u64;
         let steps = (self.count as u64 - 1).max(1);
         if !span.is_multiple_of(steps) || self.count == 1 && span != 0 {
             return Err(DecodeError { what: "equal steps", offset });
         }
         let (from, to) = (from.max(self.first), to.min(self.last));
-        if from > to {
-            return Ok(0..0);
-        }
         let step = span / steps;
+        if from > to {
+            return Ok((0..0, step));
+        }
         let behind = |time: i64| time.wrapping_sub(self.first) as u64;
         let wanted = match step {
             0 => 0..self.count,
             // Both are at most `steps`, which came from a usize.
             _ => behind(from).div_ceil(step) as usize..(behind(to) / step) as usize + 1,
         };
-        let time = |i: usize| self.first.wrapping_add((i as i64).wrapping_mul(step as i64));
-        times.extend(wanted.clone().map(time));
-        Ok(wanted)
+        Ok((wanted, step))
     }
 
     fn packed_steps(&self, decoder: &mut Decoder<'_>, times: &mut Vec<i64>) -> Result<(), DecodeError> {
@@ -473,9 +569,54 @@ mod tests {
         }
 
         #[test]
+        fn samples_around_times_are_found_among_all(
+            times in prop_oneof![any_times(), (0..50_i64, 1..9_i64, 100..400_i64)
+                .prop_map(|(first, step, n)| (0..n).map(|i| first + i * step).collect::<Vec<i64>>())],
+            pool in prop::collection::vec(any_bits(), 1..20),
+            mut marks in prop::collection::vec((any::<prop::sample::Index>(), -2..3_i64), 0..8),
+            bounds in (any::<prop::sample::Index>(), any::<prop::sample::Index>(), -1..2_i64, -1..2_i64),
+            both: bool,
+        ) {
+            let bits: Vec<u64> = times.iter().zip(pool.iter().cycle()).map(|(_, b)| *b).collect();
+            let bytes = encode(7, &times, &bits);
+            let from = bounds.0.get(&times).saturating_add(bounds.2);
+            let to = bounds.1.get(&times).saturating_add(bounds.3);
+            let mut marks: Vec<i64> =
+                marks.drain(..).map(|(at, more)| at.get(&times).saturating_add(more)).collect();
+            marks.sort_unstable();
+            let (mut found, mut values, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+            let head = ChunkHead::decode(&bytes, 7).unwrap();
+            let around = Around { marks: &marks, both };
+            if !head.samples_around((from, to), &around, (&mut found, &mut values), &mut counts).unwrap() {
+                prop_assert!(found.is_empty() && values.is_empty() && counts.is_empty());
+                return Ok(());
+            }
+            let inside: Vec<(i64, u64)> =
+                times.iter().zip(&bits).map(|(t, b)| (*t, *b)).filter(|(t, _)| from <= *t && *t <= to).collect();
+            let found: Vec<(i64, u64)> = found.into_iter().zip(values.iter().map(|v| v.to_bits())).collect();
+            prop_assert_eq!(found.last(), inside.last());
+            prop_assert_eq!(counts.len(), found.len());
+            if both {
+                prop_assert_eq!(found.first(), inside.first());
+                prop_assert_eq!(counts.iter().sum::<u32>() as usize, inside.len());
+            }
+            for mark in marks {
+                let before = |all: &[(i64, u64)]| all.iter().rev().find(|(t, _)| *t <= mark).copied();
+                let behind = |all: &[(i64, u64)]| all.iter().find(|(t, _)| *t > mark).copied();
+                prop_assert_eq!(before(&found), before(&inside));
+                prop_assert!(!both || behind(&found) == behind(&inside));
+            }
+        }
+
+        #[test]
         fn any_bytes_decode_or_fail(mut bytes: Vec<u8>, form in 0..4_u8, base: i64) {
             bytes.insert(0, form);
             let _ = decode(&bytes, base);
+            if let Ok(head) = ChunkHead::decode(&bytes, base) {
+                let around = Around { marks: &[head.first], both: true };
+                let all = (i64::MIN, i64::MAX);
+                let _ = head.samples_around(all, &around, (&mut Vec::new(), &mut Vec::new()), &mut Vec::new());
+            }
         }
 
         #[test]

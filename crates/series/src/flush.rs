@@ -93,8 +93,8 @@ impl Entries {
     }
 }
 
-/// Hears of each part of a partition that is written: store, partition, last time.
-type Reaches<'a> = &'a dyn Fn(u32, i64, i64);
+/// Hears of each chunk that is written: store, partition, times of the first and the last sample.
+type Reaches<'a> = &'a dyn Fn(u32, i64, i64, i64);
 
 /// Writes a frozen memory out. `duplicates` tells a store's rule.
 pub(crate) fn flush(
@@ -292,10 +292,10 @@ impl<'a> StoreFlush<'a> {
 
     fn put_floats(&mut self, id: u32, seq: Seq, rows: &[Row<u64>]) -> Result<(), SeriesError> {
         for partition in rows.chunk_by(|a, b| partition_of(a.time) == partition_of(b.time)) {
-            self.reaches_to(partition);
             let len = partition.len().div_ceil(partition.len().div_ceil(CHUNK_SAMPLES));
             for chunk in partition.chunks(len) {
                 let Some(first) = chunk.first() else { continue };
+                self.reaches_to(chunk);
                 let key = ChunkKey::at(first.time, id, false, seq);
                 let times: Vec<i64> = chunk.iter().map(|r| r.time).collect();
                 let bits: Vec<u64> = chunk.iter().map(|r| r.value).collect();
@@ -309,9 +309,9 @@ impl<'a> StoreFlush<'a> {
 
     fn put_rich(&mut self, id: u32, seq: Seq, rows: &[Row<std::sync::Arc<[u8]>>]) -> Result<(), SeriesError> {
         for partition in rows.chunk_by(|a, b| partition_of(a.time) == partition_of(b.time)) {
-            self.reaches_to(partition);
             for chunk in partition.chunks(CHUNK_SAMPLES) {
                 let Some(first) = chunk.first() else { continue };
+                self.reaches_to(chunk);
                 let key = ChunkKey::at(first.time, id, true, seq);
                 let samples: Vec<(i64, &[u8])> = chunk.iter().map(|r| (r.time, &*r.value)).collect();
                 self.encoded.clear();
@@ -323,10 +323,10 @@ impl<'a> StoreFlush<'a> {
         Ok(())
     }
 
-    /// Tells of rows, sorted, of one partition.
+    /// Tells of the rows of a chunk, sorted.
     fn reaches_to<V>(&self, rows: &[Row<V>]) {
-        if let Some(last) = rows.last() {
-            (self.reaches)(self.store, partition_of(last.time), last.time);
+        if let [first, .., last] | [first @ last] = rows {
+            (self.reaches)(self.store, partition_of(last.time), first.time, last.time);
         }
     }
 

@@ -52,8 +52,9 @@ pub use labels::{
 pub use matcher::{MatchOp, Matcher};
 pub use metadata::{HELP_BYTES_MAX, Metadata, MetricType, UNIT_BYTES_MAX};
 pub use model::{SERIES, SeriesModel};
+pub use read::Chunk;
 pub use rules::{Downsampling, Keep, Retention, Rules};
 pub use select::{Selection, SeriesAt};
 pub use store::{PendingSamples, SeriesStore};
 pub use stored::PARTITION_MS;
-pub use types::{Appended, Duplicates, Run, Samples, SeriesId, SeriesOptions};
+pub use types::{Appended, Duplicates, Samples, SeriesId, SeriesOptions};

@@ -443,9 +443,9 @@ impl Model for SeriesModel {
     ) -> Result<Vec<NewRun>, EngineError> {
         let Some(memory) = memory.as_any().downcast_ref::<SeriesMemory>() else { return Ok(Vec::new()) };
         let duplicates = |id| self.by_id(id).map(|s| s.options().duplicates).unwrap_or_default();
-        let reach = |id: u32, partition: i64, last: i64| {
+        let reach = |id: u32, partition: i64, first: i64, last: i64| {
             if let Some(state) = self.by_id(id) {
-                state.reach.note(partition, last);
+                state.reach.note(partition, last, last.saturating_sub(first));
             }
         };
         flush(memory, (store, self.keyspaces().chunks), snapshots, duplicates, &reach).map_err(to_engine)

@@ -13,15 +13,75 @@ use ropewalk_base::Seq;
 use ropewalk_engine::{Cursor, Keyspace, ReadView};
 
 use crate::batch::take_payload;
-use crate::chunk::{Aggregates, ChunkHead};
+use crate::chunk::{Aggregates, Around, ChunkHead};
 use crate::error::SeriesError;
 use crate::memory::{Deletion, Sample, Sealed, SeriesMemory, StoreMemory};
+use crate::reach::Reach;
 use crate::rich::each_rich;
-use crate::stored::{ChunkKey, damaged, each_chunk, partition_of, partitions};
-use crate::types::{Duplicates, Run, Samples};
+use crate::stored::{ChunkKey, damaged, each_chunk_between, partition_of, partitions};
+use crate::types::{Duplicates, Samples};
 
-/// Puts what stands for a run into the samples and answers true, or leaves it to be read.
-pub(crate) type TakeRun<'t> = &'t mut dyn FnMut(&Run, &mut Samples) -> bool;
+/// A chunk of floats that no other samples of its series lie between, of which nothing has been read.
+pub struct Chunk<'c> {
+    head: ChunkHead<'c>,
+    /// What of it is asked for: times, both inclusive.
+    range: (i64, i64),
+    source: &'c Source,
+    store: u32,
+}
+
+impl Chunk<'_> {
+    /// Time of its first sample, and of its last.
+    pub fn ends_ms(&self) -> (i64, i64) {
+        (self.head.first, self.head.last)
+    }
+
+    /// What its samples come to. `None` when that is not known without reading them, and with staleness markers among them.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn aggregates(&self) -> Result<Option<Aggregates>, SeriesError> {
+        let known = self.head.aggregates().map_err(|error| explain(self.source, self.store, &error))?;
+        Ok(known.filter(|aggregates| aggregates.count as usize == self.head.count))
+    }
+
+    /// Appends the first and the last of its samples that are asked for, and for each of `marks`, times that rise, the last one at
+    /// or before it and the first one behind it. `counts` gets for each of them the number of samples from it to the next.
+    /// Answers false, and has appended nothing, where these are not few. Cost: what lies between is unpacked and added up.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn read_around(
+        &self,
+        marks: &[i64],
+        into: &mut Samples,
+        counts: &mut Vec<u32>,
+    ) -> Result<bool, SeriesError> {
+        self.read(&Around { marks, both: true }, into, counts)
+    }
+
+    /// As [`Chunk::read_around`], but only the last sample at or before each mark, and the last of all.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn read_before(&self, marks: &[i64], into: &mut Samples) -> Result<bool, SeriesError> {
+        self.read(&Around { marks, both: false }, into, &mut Vec::new())
+    }
+
+    fn read(
+        &self,
+        around: &Around<'_>,
+        into: &mut Samples,
+        counts: &mut Vec<u32>,
+    ) -> Result<bool, SeriesError> {
+        let columns = (&mut into.times_ms, &mut into.values);
+        let read = self.head.samples_around(self.range, around, columns, counts);
+        read.map_err(|error| explain(self.source, self.store, &error))
+    }
+}
+
+/// Puts what stands for a chunk into the samples and answers true, or leaves it to be read.
+pub(crate) type TakeChunk<'t> = &'t mut dyn FnMut(&Chunk<'_>, &mut Samples) -> Result<bool, SeriesError>;
 
 /// Where a store's samples are.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +121,14 @@ enum RowValue {
     Payload(Range<usize>),
 }
 
+/// One partition that is read.
+struct Partition<'a> {
+    number: i64,
+    /// Before this time begins no chunk that is asked for.
+    since: i64,
+    cursor: Cursor<'a>,
+}
+
 /// Reads series of one store, within one range of times, best in the order of their ids.
 pub(crate) struct SeriesReader<'a> {
     place: Place,
@@ -71,7 +139,7 @@ pub(crate) struct SeriesReader<'a> {
     /// Oldest first.
     memories: Vec<Arc<StoreMemory>>,
     deletions: Vec<Deletion>,
-    partitions: Vec<(i64, Cursor<'a>)>,
+    partitions: Vec<Partition<'a>>,
     pieces: Vec<Piece>,
     stored: Vec<u8>,
     open: Vec<Sample>,
@@ -99,7 +167,8 @@ impl<'a> SeriesReader<'a> {
         } else {
             Vec::new()
         };
-        let partitions = found.into_iter().map(|p| (p, read.cursor(place.chunks))).collect();
+        let of = |number| Partition { number, since: i64::MIN, cursor: read.cursor(place.chunks) };
+        let partitions = found.into_iter().map(of).collect();
         Ok(Self {
             place,
             at: read.at(),
@@ -119,9 +188,16 @@ impl<'a> SeriesReader<'a> {
         })
     }
 
-    /// Leaves out the partitions of which `keep` says that no stored chunk lies in the range.
-    pub(crate) fn retain_partitions(&mut self, keep: impl Fn(i64) -> bool) {
-        self.partitions.retain(|(partition, _)| keep(*partition));
+    /// Leaves out the partitions in which no stored chunk lies in the range, and of the others what begins too early for it.
+    pub(crate) fn narrow(&mut self, reach: &Reach) {
+        let from = self.from;
+        self.partitions.retain_mut(|partition| match reach.since(partition.number, from) {
+            Some(since) => {
+                partition.since = since;
+                true
+            }
+            None => false,
+        });
     }
 
     /// Makes the next reads of these series, few and ascending, quicker.
@@ -131,16 +207,16 @@ impl<'a> SeriesReader<'a> {
 
     /// Appends the samples of series `id` to `out`; answers how many.
     pub(crate) fn read(&mut self, id: u32, out: &mut Samples) -> Result<usize, SeriesError> {
-        self.read_runs(id, out, None)
+        self.read_chunks(id, out, None)
     }
 
     /// As [`SeriesReader::read`], but chunks that `take` answers true for are not read: it has put into `out` what stands for
     /// them. Answers how many rows came.
-    pub(crate) fn read_runs(
+    pub(crate) fn read_chunks(
         &mut self,
         id: u32,
         out: &mut Samples,
-        take: Option<TakeRun<'_>>,
+        take: Option<TakeChunk<'_>>,
     ) -> Result<usize, SeriesError> {
         self.gather(id)?;
         let deleted = self.deletions.iter().any(|d| d.covers(id));
@@ -227,8 +303,8 @@ impl<'a> SeriesReader<'a> {
     fn gather_stored(&mut self, id: u32) -> Result<(), SeriesError> {
         let (from, to, store) = (self.from, self.to, self.place.store);
         let Self { pieces, stored, rows, payloads, .. } = self;
-        for (partition, cursor) in &mut self.partitions {
-            each_chunk(cursor, store, *partition, id, |key, _, value| {
+        for Partition { number, since, cursor } in &mut self.partitions {
+            each_chunk_between(cursor, store, *number, id, (*since, to), |key, _, value| {
                 let bad = |error| damaged(&key.encode(store), &error);
                 if key.first() > to {
                     return Ok(());
@@ -312,7 +388,7 @@ impl<'a> SeriesReader<'a> {
     }
 
     /// Appends piece behind piece, of each what lies in the range and nobody takes; answers how many rows.
-    fn concatenate(&self, out: &mut Samples, mut take: Option<TakeRun<'_>>) -> Result<usize, SeriesError> {
+    fn concatenate(&self, out: &mut Samples, mut take: Option<TakeChunk<'_>>) -> Result<usize, SeriesError> {
         let before = out.times_ms.len();
         for piece in &self.pieces {
             match &piece.source {
@@ -325,13 +401,12 @@ impl<'a> SeriesReader<'a> {
                     let (bytes, base) = place_of(other, &self.stored);
                     let explain = |error| explain(other, self.place.store, &error);
                     let head = ChunkHead::decode(bytes, base).map_err(explain)?;
+                    let range = (self.from, self.to);
                     if let Some(take) = &mut take
-                        && let Some(run) = self.run(&head).map_err(explain)?
-                        && take(&run, out)
+                        && take(&Chunk { head, range, source: other, store: self.place.store }, out)?
                     {
                         continue;
                     }
-                    let range = (self.from, self.to);
                     head.samples_within(range, &mut out.times_ms, &mut out.values).map_err(explain)?;
                 }
             }
@@ -344,15 +419,6 @@ impl<'a> SeriesReader<'a> {
             out.starts_ms.resize(len, 0);
         }
         Ok(len - before)
-    }
-
-    /// A chunk of which everything is asked for and something is known.
-    fn run(&self, head: &ChunkHead<'_>) -> Result<Option<Run>, ropewalk_base::DecodeError> {
-        if head.first < self.from || self.to < head.last {
-            return Ok(None);
-        }
-        let whole = head.aggregates()?.filter(|aggregates| aggregates.count as usize == head.count);
-        Ok(whole.map(|aggregates| Run { first_ms: head.first, last_ms: head.last, aggregates }))
     }
 
     /// Fills `rows` with every sample that is seen, in order, one for each time.

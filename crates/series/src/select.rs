@@ -11,8 +11,8 @@ use crate::error::SeriesError;
 use crate::labels::Labels;
 use crate::matcher::Matcher;
 use crate::model::{SeriesModel, StoreState};
-use crate::read::SeriesReader;
-use crate::types::{Run, Samples, SeriesId};
+use crate::read::{Chunk, SeriesReader};
+use crate::types::{Samples, SeriesId};
 
 /// A store as of one snapshot. Any number of threads may read it.
 pub struct SeriesAt<'s> {
@@ -61,7 +61,7 @@ impl<'s> SeriesAt<'s> {
                 let place = self.model.place(state.id);
                 let duplicates = state.options().duplicates;
                 let mut reader = SeriesReader::new(read, place, duplicates, (from_ms, to_ms))?;
-                reader.retain_partitions(|partition| state.reach.reaches(partition, from_ms));
+                reader.narrow(&state.reach);
                 Some(reader)
             }
             _ => None,
@@ -174,19 +174,19 @@ impl Selection<'_> {
         }
     }
 
-    /// As [`Selection::samples`], but stored chunks that `take` answers true for are not read: it has put into the samples what
-    /// stands for them. Only chunks that lie in the range as a whole and apart from all other samples are shown to it. Answers
-    /// how many rows came. Cost of a chunk that is taken: that of its head.
+    /// As [`Selection::samples`], but chunks that `take` answers true for are not read: it has put into the samples what stands for
+    /// them, or a part of theirs. Only chunks of floats that lie apart from all other samples are shown to it. Answers how many
+    /// rows came. Cost of a chunk that is taken: that of its head, and of what `take` reads of it.
     ///
     /// # Errors
     /// Damage.
-    pub fn samples_or_runs(
+    pub fn samples_or_chunks(
         &mut self,
         into: &mut Samples,
-        take: &mut dyn FnMut(&Run, &mut Samples) -> bool,
+        take: &mut dyn FnMut(&Chunk<'_>, &mut Samples) -> Result<bool, SeriesError>,
     ) -> Result<usize, SeriesError> {
         match (self.current, &mut self.reader) {
-            (Some(id), Some(reader)) => reader.read_runs(id, into, Some(take)),
+            (Some(id), Some(reader)) => reader.read_chunks(id, into, Some(take)),
             _ => Ok(0),
         }
     }

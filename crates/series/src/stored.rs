@@ -136,15 +136,36 @@ pub(crate) fn each_chunk(
     store: u32,
     partition: i64,
     id: u32,
+    each: impl FnMut(ChunkKey, Seq, &[u8]) -> Result<(), SeriesError>,
+) -> Result<(), SeriesError> {
+    each_chunk_between(cursor, store, partition, id, (i64::MIN, i64::MAX), each)
+}
+
+/// As [`each_chunk`], but of floats only those that begin at two times or between them.
+pub(crate) fn each_chunk_between(
+    cursor: &mut Cursor<'_>,
+    store: u32,
+    partition: i64,
+    id: u32,
+    (since, until): (i64, i64),
     mut each: impl FnMut(ChunkKey, Seq, &[u8]) -> Result<(), SeriesError>,
 ) -> Result<(), SeriesError> {
-    let start = series_start(store, partition, id);
+    let since = since.saturating_sub(base_of(partition)).clamp(0, PARTITION_MS) as u32;
+    let start = put_key(store, partition, id, since, 0);
     let (prefix, _) = start.split_at(16);
+    if cursor.valid() && cursor.key().starts_with(prefix) && cursor.key() < start.as_slice() {
+        // A step is less work than a search.
+        cursor.next()?;
+    }
     if !cursor.valid() || cursor.key() < start.as_slice() || !cursor.key().starts_with(prefix) {
         cursor.seek(&start)?;
     }
     while cursor.valid() && cursor.key().starts_with(prefix) {
         let (_, key) = ChunkKey::decode(cursor.key()).map_err(|e| damaged(cursor.key(), &e))?;
+        if !key.rich && key.first() > until {
+            cursor.seek(&put_key(store, partition, id, RICH, 0))?;
+            continue;
+        }
         each(key, cursor.seq(), cursor.value())?;
         cursor.next()?;
     }

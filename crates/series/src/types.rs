@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use ropewalk_base::Seq;
 
-use crate::chunk::Aggregates;
 use crate::histogram::Histogram;
 
 /// Number of a series in its store. Never given again.
@@ -93,17 +92,6 @@ impl Samples {
     pub fn bits(&self) -> impl Iterator<Item = (i64, u64)> + '_ {
         self.times_ms.iter().zip(&self.values).map(|(t, v)| (*t, v.to_bits()))
     }
-}
-
-/// A stored chunk of floats that lies in the range of a selection as a whole: what its samples come to, without reading them.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Run {
-    /// Time of the first sample.
-    pub first_ms: i64,
-    /// Time of the last sample.
-    pub last_ms: i64,
-    /// Of all of them; there are no staleness markers.
-    pub aggregates: Aggregates,
 }
 
 /// What an append did.

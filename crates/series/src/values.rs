@@ -360,46 +360,227 @@ pub(crate) fn decode<V: Stored>(
     }
 }
 
+/// The head of a column of decimals.
+struct Decimals<'a> {
+    e: usize,
+    power: f64,
+    exceptions: u64,
+    exceptions_at: Decoder<'a>,
+    first: i64,
+    unit: i64,
+}
+
+impl<'a> Decimals<'a> {
+    fn take(decoder: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        let offset = decoder.offset();
+        let e = usize::from(decoder.u8("decimal places")?);
+        let power = *POWERS.get(e).ok_or(DecodeError { what: "at most 9 decimal places", offset })?;
+        let exceptions = decoder.varint("number of exceptions")?;
+        let exceptions_at = *decoder;
+        for _ in 0..exceptions {
+            decoder.varint("place of an exception")?;
+            decoder.u64("value of an exception")?;
+        }
+        let first = take_signed(decoder, "first integer")?;
+        let unit = decoder.varint("unit")? as i64;
+        Ok(Self { e, power, exceptions, exceptions_at, first, unit })
+    }
+
+    #[inline]
+    fn integer(&self, value: u64) -> f64 {
+        self.first.wrapping_add((value as i64).wrapping_mul(self.unit)) as f64
+    }
+
+    /// Shows place and bits of each exception.
+    fn each_exception(&self, count: usize, mut each: impl FnMut(usize, u64)) -> Result<(), DecodeError> {
+        let mut decoder = self.exceptions_at;
+        let mut next = 0_u64;
+        for _ in 0..self.exceptions {
+            let offset = decoder.offset();
+            let index = next.saturating_add(decoder.varint("place of an exception")?);
+            let bits = decoder.u64("value of an exception")?;
+            let place = usize::try_from(index).ok().filter(|index| *index < count);
+            each(place.ok_or(DecodeError { what: "an exception inside its chunk", offset })?, bits);
+            next = index + 1;
+        }
+        Ok(())
+    }
+}
+
 fn decode_decimals<V: Stored>(
     decoder: &mut Decoder<'_>,
     count: usize,
     wanted: Range<usize>,
     out: &mut Vec<V>,
 ) -> Result<(), DecodeError> {
-    let offset = decoder.offset();
-    let e = usize::from(decoder.u8("decimal places")?);
-    let power = *POWERS.get(e).ok_or(DecodeError { what: "at most 9 decimal places", offset })?;
-    let exceptions = decoder.varint("number of exceptions")?;
-    let exceptions_at = *decoder;
-    for _ in 0..exceptions {
-        decoder.varint("place of an exception")?;
-        decoder.u64("value of an exception")?;
-    }
-    let first = take_signed(decoder, "first integer")?;
-    let unit = decoder.varint("unit")? as i64;
+    let head = Decimals::take(decoder)?;
     let start = out.len();
-    let integer = move |value: u64| first.wrapping_add((value as i64).wrapping_mul(unit)) as f64;
     // Dividing is the slowest part, and most metrics count.
-    match e {
-        0 => decode_column(decoder, count, wanted.clone(), false, out, move |m| V::of_float(integer(m)))?,
-        _ => decode_column(decoder, count, wanted.clone(), false, out, move |m| {
-            V::of_float(integer(m) / power)
+    match head.e {
+        0 => decode_column(decoder, count, wanted.clone(), false, out, |m| V::of_float(head.integer(m)))?,
+        _ => decode_column(decoder, count, wanted.clone(), false, out, |m| {
+            V::of_float(head.integer(m) / head.power)
         })?,
     }
-    let mut decoder = exceptions_at;
-    let mut next = 0_u64;
-    for _ in 0..exceptions {
-        let offset = decoder.offset();
-        let index = next.saturating_add(decoder.varint("place of an exception")?);
-        let bits = decoder.u64("value of an exception")?;
-        let place = usize::try_from(index).ok().filter(|index| *index < count);
-        let place = place.ok_or(DecodeError { what: "an exception inside its chunk", offset })?;
+    head.each_exception(count, |place, bits| {
         if wanted.contains(&place)
             && let Some(slot) = out.get_mut(start + place - wanted.start)
         {
             *slot = V::of_bits(bits);
         }
-        next = index + 1;
+    })
+}
+
+/// Appends those of `count` values that stand at `places`, which rise; what lies behind the last is not looked at. Cost: what
+/// lies between two places is unpacked and added up, but made no number of.
+///
+/// # Errors
+/// The bytes are not such a column.
+pub(crate) fn decode_at<V: Stored>(
+    decoder: &mut Decoder<'_>,
+    count: usize,
+    places: &[u32],
+    out: &mut Vec<V>,
+) -> Result<(), DecodeError> {
+    let offset = decoder.offset();
+    match decoder.u8("coding of values")? {
+        CONSTANT => {
+            let constant = decoder.u64("constant value")?;
+            out.resize(out.len() + places.len(), V::of_bits(constant));
+            Ok(())
+        }
+        DECIMALS => {
+            let head = Decimals::take(decoder)?;
+            let start = out.len();
+            let value = |m| V::of_float(head.integer(m) / head.power);
+            column_at(decoder, count, places, false, |m| out.push(value(m)))?;
+            head.each_exception(count, |place, bits| {
+                if let Ok(at) = places.binary_search(&(place as u32))
+                    && let Some(slot) = out.get_mut(start + at)
+                {
+                    *slot = V::of_bits(bits);
+                }
+            })
+        }
+        BITS => column_at(decoder, count, places, true, |bits| out.push(V::of_bits(bits))),
+        _ => Err(DecodeError { what: "a known coding of values", offset }),
+    }
+}
+
+/// Gives the numbers of a column at `places` to `each`.
+fn column_at(
+    decoder: &mut Decoder<'_>,
+    count: usize,
+    places: &[u32],
+    raw: bool,
+    mut each: impl FnMut(u64),
+) -> Result<(), DecodeError> {
+    let offset = decoder.offset();
+    let transform = decoder.u8("transform of a column")?;
+    let mut places = Places { at: 0, left: places };
+    if transform == OFFSETS {
+        let least = take_signed(decoder, "least value")? as u64;
+        let mut frames = Frames::new(decoder, count);
+        while frames.len() > 0 && !places.left.is_empty() {
+            let inside = places.within(frames.len());
+            if inside.is_empty() {
+                frames.skip()?;
+                continue;
+            }
+            let start = places.at - frames.len();
+            let values = frames.next()?;
+            for place in inside {
+                let value = values.get(*place as usize - start);
+                each(value.copied().unwrap_or_default().wrapping_add(least));
+            }
+        }
+        return Ok(());
+    }
+    let value = match (transform, raw) {
+        (STEPS | XOR, true) => decoder.u64("first value")?,
+        (STEPS | BENDS | RISES, false) => 0,
+        _ => return Err(DecodeError { what: "a known transform of a column", offset }),
+    };
+    places.within(1).iter().for_each(|_| each(value));
+    let rest = count - 1;
+    match transform {
+        STEPS => chain_at(decoder, rest, value, places, each, |value, packed| {
+            packed.iter().fold(value, |value, step| value.wrapping_add(unzigzag(*step) as u64))
+        }),
+        RISES => {
+            let least = take_signed(decoder, "least step")? as u64;
+            chain_at(decoder, rest, value, places, each, |value, packed| {
+                let least = least.wrapping_mul(packed.len() as u64);
+                packed.iter().fold(value.wrapping_add(least), |value, step| value.wrapping_add(*step))
+            })
+        }
+        XOR => {
+            let shift = decoder.u8("shift")?;
+            if shift > 63 {
+                return Err(DecodeError { what: "a shift below 64", offset });
+            }
+            chain_at(decoder, rest, value, places, each, |value, packed| {
+                value ^ packed.iter().fold(0, |all, bits| all ^ bits) << shift
+            })
+        }
+        _ => {
+            let mut step = take_signed(decoder, "first step")?;
+            let value = value.wrapping_add(step as u64);
+            if count > 1 {
+                places.within(1).iter().for_each(|_| each(value));
+            }
+            chain_at(decoder, count.saturating_sub(2), value, places, each, |value, packed| {
+                packed.iter().fold(value, |value, bend| {
+                    step = step.wrapping_add(unzigzag(*bend));
+                    value.wrapping_add(step as u64)
+                })
+            })
+        }
+    }
+}
+
+/// Places in a column that are still to come, and that of the next number.
+struct Places<'p> {
+    at: usize,
+    left: &'p [u32],
+}
+
+impl<'p> Places<'p> {
+    /// Goes on by `count` numbers; the places among them.
+    fn within(&mut self, count: usize) -> &'p [u32] {
+        self.at += count;
+        let (inside, left) =
+            self.left.split_at(self.left.partition_point(|place| (*place as usize) < self.at));
+        self.left = left;
+        inside
+    }
+}
+
+/// Gives to `each` the numbers at `places` of `count`, where `forward` makes of a number and what is packed of those behind it
+/// the last of those.
+#[inline]
+fn chain_at(
+    decoder: &mut Decoder<'_>,
+    count: usize,
+    mut value: u64,
+    mut places: Places<'_>,
+    mut each: impl FnMut(u64),
+    mut forward: impl FnMut(u64, &[u64]) -> u64,
+) -> Result<(), DecodeError> {
+    let mut frames = Frames::new(decoder, count);
+    while frames.len() > 0 && !places.left.is_empty() {
+        let start = places.at;
+        let inside = places.within(frames.len());
+        let mut packed = frames.next()?;
+        let mut done = start;
+        for place in inside {
+            let upto = *place as usize + 1;
+            let (front, rest) = packed.split_at((upto - done).min(packed.len()));
+            value = forward(value, front);
+            each(value);
+            (packed, done) = (rest, upto);
+        }
+        value = forward(value, packed);
     }
     Ok(())
 }
@@ -537,6 +718,15 @@ mod tests {
         decode(&mut decoder, bits.len(), 0..bits.len(), &mut back).unwrap();
         assert!(decoder.is_empty());
         assert_eq!(back, bits);
+        for stride in [1, 2, 7, 127, 128, 129, 500] {
+            for offset in [0, 1, 5] {
+                let places: Vec<u32> = (offset..bits.len() as u32).step_by(stride).collect();
+                let wanted: Vec<u64> = places.iter().map(|place| bits[*place as usize]).collect();
+                let mut found: Vec<u64> = Vec::new();
+                decode_at(&mut Decoder::new(&bytes), bits.len(), &places, &mut found).unwrap();
+                assert_eq!(found, wanted, "every {stride} from {offset}");
+            }
+        }
         bytes.len()
     }
 

@@ -36,8 +36,8 @@ impl Fold {
     fn of(self, values: &[f64]) -> (f64, f64) {
         match self {
             Fold::Sum | Fold::Average => compensated(values),
-            Fold::Min => (values.iter().copied().fold(f64::NAN, smaller), 0.0),
-            Fold::Max => (values.iter().copied().fold(f64::NAN, larger), 0.0),
+            Fold::Min => (extreme(values, smaller), 0.0),
+            Fold::Max => (extreme(values, larger), 0.0),
             Fold::Count => (values.len() as f64, 0.0),
         }
     }
@@ -90,19 +90,41 @@ fn larger(earlier: f64, later: f64) -> f64 {
     if later > earlier || earlier.is_nan() { later } else { earlier }
 }
 
-/// Sums in four lanes, which do not wait for each other.
-fn compensated(values: &[f64]) -> (f64, f64) {
-    let (mut sums, mut lost) = ([0.0; 4], [0.0; 4]);
-    let chunks = values.chunks_exact(4);
-    let rest = chunks.remainder();
+/// Numbers that are folded beside each other, none of which waits for another.
+const LANES: usize = 8;
+
+/// What `better` chooses of all.
+#[inline]
+fn extreme(values: &[f64], better: impl Fn(f64, f64) -> f64) -> f64 {
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [f64::NAN; LANES];
     for chunk in chunks {
-        for ((sum, lost), value) in sums.iter_mut().zip(&mut lost).zip(chunk) {
-            (*sum, *lost) = kahan(*value, (*sum, *lost));
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane = better(*lane, *value);
         }
     }
-    let lanes = sums.into_iter().chain(rest.iter().copied());
+    let best = lanes.iter().chain(rest).copied().fold(f64::NAN, &better);
+    // Which of equal zeros was the earlier, and what NaN was the last: lanes do not know.
+    if best == 0.0 || best.is_nan() { values.iter().copied().fold(f64::NAN, better) } else { best }
+}
+
+/// The sum, and what it has lost. Source: the error-free sum of two numbers, Knuth, TAOCP volume 2, 4.2.2.
+fn compensated(values: &[f64]) -> (f64, f64) {
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let (mut sums, mut lost) = ([0.0; LANES], [0.0; LANES]);
+    for chunk in chunks {
+        for ((sum, lost), value) in sums.iter_mut().zip(&mut lost).zip(chunk) {
+            let total = *sum + value;
+            let added = total - *sum;
+            *lost += (*sum - (total - added)) + (value - added);
+            *sum = total;
+        }
+    }
+    let lanes = sums.iter().chain(rest).copied();
     let (sum, carried) = lanes.fold((0.0, 0.0), |total, value| kahan(value, total));
-    (sum, carried + lost.iter().sum::<f64>())
+    let lost = carried + lost.iter().sum::<f64>();
+    // Beyond all numbers nothing is lost.
+    (sum, if sum.is_finite() { lost } else { 0.0 })
 }
 
 /// Memory for [`windows`], used again for each series.

@@ -143,6 +143,7 @@ impl Eval<'_> {
                     hints: Hints {
                         step_ms: if steps.count > 1 { steps.step_ms } else { 0 },
                         range_ms: range.range_ms,
+                        window_ms: range.range_ms,
                         func: around.func,
                         grouping: around.grouping,
                         by: around.by,

@@ -94,10 +94,11 @@ impl Eval<'_> {
             hints: Hints {
                 step_ms: if steps.count > 1 { steps.step_ms } else { 0 },
                 range_ms: 0,
+                window_ms: lookback,
                 func: around.func,
                 grouping: around.grouping,
                 by: around.by,
-                runs: Runs::Apart,
+                runs: if selector.edges == Edges::Smoothed { Runs::Apart } else { Runs::Last },
                 starts: false,
             },
         }
@@ -183,7 +184,9 @@ impl Eval<'_> {
     ) -> Result<(), Error> {
         let reference = Reference::new(selector.at, &selector.offset, steps);
         let mut select = self.instant_bounds(selector, &reference, steps, Around::default());
-        select.hints.starts = starts;
+        if starts {
+            (select.hints.starts, select.hints.runs) = (true, Runs::Apart);
+        }
         self.each_series(&select, selector.totals, &mut |labels, samples| {
             self.budget.work(steps.count)?;
             let mut seen = Vec::new();

@@ -203,6 +203,12 @@ fn three_days(db: &Database) {
     series("rises_total", |i| (1_000_000 + i * 13 + i % 11) as f64);
     series("gauge", |i| (i * 7919 % 10_007) as f64 / 100.0 - 40.0);
     series("constant", |_| 0.1);
+    // A counter whose times are never equally far apart, and that ends and comes back twice a day.
+    let stale = f64::from_bits(ropewalk::series::STALE_BITS);
+    let apart: Vec<i64> = times.iter().map(|time| time + time / 15_000 * 7919 % 997).collect();
+    let values: Vec<f64> =
+        (0..times.len()).map(|i| if i % 2880 == 2000 { stale } else { (i * 3) as f64 }).collect();
+    batch.series(&series::Labels::new([("__name__", "apart_total")]).unwrap()).extend(&apart, &values);
     store.append(&batch).unwrap();
 }
 
@@ -241,8 +247,9 @@ fn chunks_that_no_window_parts_are_not_read() {
         "irate",
         "idelta",
         "deriv",
+        "",
     ] {
-        let open = if function.ends_with(',') { "" } else { "(" };
+        let open = if function.is_empty() || function.ends_with(',') { "" } else { "(" };
         for (range, steps) in [
             ("3d", one),
             ("2d", one),
@@ -250,13 +257,20 @@ fn chunks_that_no_window_parts_are_not_read() {
             ("50h", (2 * day, 3 * day, 7 * hour)),
             ("1h", (0, day, 6 * hour)),
             ("1d", (day - 15_000, 3 * day, day)),
+            ("5m", (hour, day, hour)),
+            ("1h", (7_001, day, 2 * hour)),
+            ("20m", (40_000, day, 1_800_000)),
         ] {
-            for name in ["resets_total", "rises_total", "gauge", "constant"] {
-                let text = format!("{function}{open}{name}[{range}])");
+            for name in ["resets_total", "rises_total", "gauge", "constant", "apart_total"] {
+                let text = match function {
+                    "" => format!("{name} offset {range}"),
+                    _ => format!("{function}{open}{name}[{range}])"),
+                };
                 let (plain, all) = samples(&memory, &text, steps);
                 let (found, read) = samples(&stored, &text, steps);
-                // Of a constant, what is known of chunks in memory is used, too.
-                assert!(read <= all || name == "constant", "{text}: {read} of {all}");
+                // Of a constant, and by selectors alone, chunks in memory are not read as a whole either.
+                let same = name == "constant" || function.is_empty();
+                assert!(read <= all || same, "{text}: {read} of {all}");
                 assert_eq!(found.len(), plain.len(), "{text}");
                 for (found, plain) in found.iter().zip(&plain) {
                     assert_eq!((&found.labels, found.samples.len()), (&plain.labels, plain.samples.len()));
@@ -277,4 +291,11 @@ fn chunks_that_no_window_parts_are_not_read() {
     // A counter that was reset inside of a chunk: only its samples say by how much.
     assert!(read("increase(resets_total[3d])") > 500);
     assert!(read("stddev_over_time(gauge[3d])") > 17_000);
+    // Steps that are far apart: of a chunk, the samples that they see, or those at which windows begin and end.
+    let every = |text: &str| samples(&stored, text, (hour, 3 * day - 15_000, hour)).1;
+    assert!(every("gauge") < 200, "{}", every("gauge"));
+    assert!(every("apart_total") < 250, "{}", every("apart_total"));
+    assert!(every("increase(rises_total[5m])") < 500, "{}", every("increase(rises_total[5m])"));
+    assert!(every("delta(gauge[2h])") < 300, "{}", every("delta(gauge[2h])"));
+    assert!(every("deriv(gauge[5m])") > 1_000);
 }
