@@ -79,22 +79,30 @@ fn stand_for(
     let is_whole = first_ms >= request.start_ms
         && last_ms <= request.end_ms
         && parts.is_none_or(|border| *border >= last_ms);
-    if !is_whole && !matches!(runs, Runs::Ends | Runs::RisingEnds) {
-        return Ok(false);
-    }
-    let Some(of) = chunk.aggregates()?.filter(|of| of.count > 1) else { return Ok(false) };
+    let of = match runs {
+        Runs::RisingEnds if !chunk.counts_up()? => return Ok(false),
+        // Of chunks in memory no more is known.
+        Runs::RisingEnds => chunk.aggregates()?,
+        Runs::Ends => match chunk.aggregates()? {
+            None => return Ok(false),
+            known => known,
+        },
+        _ if is_whole => chunk.aggregates()?,
+        _ => None,
+    };
+    counts.resize(rows.len(), 1);
+    let of = match (of, runs) {
+        (Some(of), _) if is_whole && of.count > 1 => of,
+        (_, Runs::Ends | Runs::RisingEnds) => return chunk.read_around(borders, rows, counts),
+        _ => return Ok(false),
+    };
     let (first, last) = match runs {
         Runs::Sum if of.sum.is_finite() => (of.sum, None),
         Runs::Least if !of.min.is_nan() => (of.min, None),
         Runs::Greatest if !of.max.is_nan() => (of.max, None),
-        Runs::Ends => (of.first, Some(of.last)),
-        Runs::RisingEnds if of.resets == 0 => (of.first, Some(of.last)),
+        Runs::Ends | Runs::RisingEnds => (of.first, Some(of.last)),
         _ => return Ok(false),
     };
-    counts.resize(rows.len(), 1);
-    if !is_whole {
-        return chunk.read_around(borders, rows, counts);
-    }
     let mut push = |time_ms: i64, value: f64, count: u32| {
         rows.times_ms.push(time_ms);
         rows.values.push(value);

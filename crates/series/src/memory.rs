@@ -64,6 +64,8 @@ pub(crate) struct Sealed {
     pub(crate) last: i64,
     /// No two samples have the same time.
     pub(crate) rises: bool,
+    /// No value is less than the one before it, and none is a NaN. False where nobody has looked.
+    pub(crate) counts: bool,
     /// The first and the last commit in it.
     pub(crate) seqs: (Seq, Seq),
     /// When they differ: run by run, commit relative to the one before (signed) and samples (varint).
@@ -169,11 +171,19 @@ impl Head {
             }
         }
         let rises = times.is_sorted_by(|a, b| a < b);
+        let counts = bits.array_windows().all(|[a, b]| f64::from_bits(*a) <= f64::from_bits(*b));
         let freed = self.open.capacity() as i64 * SAMPLE_BYTES;
         self.open = Vec::new();
         self.rest().open_falls = false;
-        let sealed =
-            Sealed { bytes: bytes.into(), first, last, rises, seqs: (least, greatest), runs: runs.into() };
+        let sealed = Sealed {
+            bytes: bytes.into(),
+            first,
+            last,
+            rises,
+            counts,
+            seqs: (least, greatest),
+            runs: runs.into(),
+        };
         let taken = CHUNK_BYTES + (sealed.bytes.len() + sealed.runs.len()) as i64;
         self.rest().sealed.push((first, last, Arc::new(sealed)));
         taken - freed
@@ -398,7 +408,7 @@ impl MemoryWriter<'_> {
         let head = ChunkHead::decode(bytes, 0)?;
         let (first, last) = (head.first, head.last);
         let (seqs, runs) = ((seq, seq), Box::default());
-        let sealed = Sealed { bytes: bytes.into(), first, last, rises: true, seqs, runs };
+        let sealed = Sealed { bytes: bytes.into(), first, last, rises: true, counts: false, seqs, runs };
         let mut shard = self.store.shard(id).lock();
         shard.head(id, &mut self.grown).rest().sealed.push((first, last, Arc::new(sealed)));
         self.grown += CHUNK_BYTES + bytes.len() as i64;

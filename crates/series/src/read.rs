@@ -45,6 +45,18 @@ impl Chunk<'_> {
         Ok(known.filter(|aggregates| aggregates.count as usize == self.head.count))
     }
 
+    /// True when it is known that no value is less than the one before it, and none a NaN.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn counts_up(&self) -> Result<bool, SeriesError> {
+        match self.source {
+            Source::Sealed(sealed) => Ok(sealed.counts),
+            // A sum with a NaN is one.
+            _ => Ok(self.aggregates()?.is_some_and(|of| of.resets == 0 && !of.sum.is_nan())),
+        }
+    }
+
     /// Appends the first and the last of its samples that are asked for, and for each of `marks`, times that rise, the last one at
     /// or before it and the first one behind it. `counts` gets for each of them the number of samples from it to the next.
     /// Answers false, and has appended nothing, where these are not few. Cost: what lies between is unpacked and added up.

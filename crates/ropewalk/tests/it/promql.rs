@@ -208,7 +208,11 @@ fn three_days(db: &Database) {
     let apart: Vec<i64> = times.iter().map(|time| time + time / 15_000 * 7919 % 997).collect();
     let values: Vec<f64> =
         (0..times.len()).map(|i| if i % 2880 == 2000 { stale } else { (i * 3) as f64 }).collect();
+    let mut gaps: Vec<f64> = (0..times.len()).map(|i| (i * 3) as f64).collect();
+    gaps[3_000] = f64::NAN;
+    gaps[3_001..].iter_mut().for_each(|value| *value -= 8_000.0);
     batch.series(&series::Labels::new([("__name__", "apart_total")]).unwrap()).extend(&apart, &values);
+    batch.series(&series::Labels::new([("__name__", "nan_total")]).unwrap()).extend(&times, &gaps);
     store.append(&batch).unwrap();
 }
 
@@ -261,7 +265,7 @@ fn chunks_that_no_window_parts_are_not_read() {
             ("1h", (7_001, day, 2 * hour)),
             ("20m", (40_000, day, 1_800_000)),
         ] {
-            for name in ["resets_total", "rises_total", "gauge", "constant", "apart_total"] {
+            for name in ["resets_total", "rises_total", "gauge", "constant", "apart_total", "nan_total"] {
                 let text = match function {
                     "" => format!("{name} offset {range}"),
                     _ => format!("{function}{open}{name}[{range}])"),
@@ -278,7 +282,8 @@ fn chunks_that_no_window_parts_are_not_read() {
                         let (Sample::Float(found), Sample::Float(plain)) = (found, plain) else {
                             panic!("{text}: histograms")
                         };
-                        let close = (found - plain).abs() <= 1e-13 * plain.abs();
+                        let both = found.is_nan() && plain.is_nan();
+                        let close = both || (found - plain).abs() <= 1e-13 * plain.abs();
                         assert!(close, "{text} at {at}: {found}, by samples {plain}");
                     }
                 }
