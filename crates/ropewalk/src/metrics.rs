@@ -90,10 +90,17 @@ fn stand_for(
         _ if is_whole => chunk.aggregates()?,
         _ => None,
     };
-    counts.resize(rows.len(), 1);
     let of = match (of, runs) {
         (Some(of), _) if is_whole && of.count > 1 => of,
-        (_, Runs::Ends | Runs::RisingEnds) => return chunk.read_around(borders, rows, counts),
+        (_, Runs::Ends | Runs::RisingEnds) => {
+            let before = counts.len();
+            counts.resize(rows.len(), 1);
+            let taken = chunk.read_around(borders, rows, counts)?;
+            if !taken {
+                counts.truncate(before);
+            }
+            return Ok(taken);
+        }
         _ => return Ok(false),
     };
     let (first, last) = match runs {
@@ -103,6 +110,7 @@ fn stand_for(
         Runs::Ends | Runs::RisingEnds => (of.first, Some(of.last)),
         _ => return Ok(false),
     };
+    counts.resize(rows.len(), 1);
     let mut push = |time_ms: i64, value: f64, count: u32| {
         rows.times_ms.push(time_ms);
         rows.values.push(value);
