@@ -1,6 +1,6 @@
 //! The newest samples, between two checkpoints.
 //!
-//!   small groups ─▶ open samples (time, bits, commit) ─▶ every 256 are sealed: sorted, compressed
+//!   small groups ─▶ open samples (time, bits, commit) ─▶ 256 of them are sealed: sorted, compressed
 //!   long groups arrive as chunks, compressed by the caller's thread ─▶ kept as they are
 //!
 //! One writer, the sequencer; readers look at one series at a time. Series are spread over shards, each behind a lock that
@@ -28,6 +28,9 @@ use crate::pack::{put_signed, take_signed};
 
 /// Open samples of a series that are sealed together.
 const SEAL_SAMPLES: usize = 256;
+/// Of how many sizes the first chunks of series are, and the difference between two.
+const FIRST_SIZES: u32 = 16;
+const FIRST_STEP: usize = 12;
 const SHARDS: u32 = 64;
 /// Series with neighbouring numbers that share a shard.
 const BLOCK: u32 = 128;
@@ -192,6 +195,13 @@ impl Head {
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty() && self.sealed().is_empty() && self.rich().is_empty()
     }
+}
+
+/// How many open samples of a series are sealed. Series that are written at the same moments begin with chunks of different
+/// sizes, from 76 to 256: sealed together, ten thousand of them would hold up everybody for tens of milliseconds.
+fn seal_at(id: u32, is_first: bool) -> usize {
+    let shorter = if is_first { id.wrapping_mul(0x9e37_79b9) >> 16 & (FIRST_SIZES - 1) } else { 0 };
+    SEAL_SAMPLES - shorter as usize * FIRST_STEP
 }
 
 /// The shard of a series. Neighbours share one, and lie side by side in it: series of one target come together.
@@ -398,7 +408,7 @@ impl MemoryWriter<'_> {
         let mut shard = self.store.shard(id).lock();
         let head = shard.head(id, &mut self.grown);
         self.grown += head.push(seq, samples);
-        if head.open.len() >= SEAL_SAMPLES {
+        if head.open.len() >= seal_at(id, head.sealed().is_empty()) {
             self.grown += head.seal();
         }
     }
@@ -447,10 +457,20 @@ mod tests {
     }
 
     #[test]
+    fn first_chunks_are_of_many_sizes() {
+        let mut sizes = std::collections::HashMap::new();
+        (0..16_000).for_each(|id| *sizes.entry(seal_at(id, true)).or_insert(0) += 1);
+        assert_eq!((sizes.keys().min(), sizes.keys().max(), sizes.len()), (Some(&76), Some(&256), 16));
+        assert!(sizes.values().all(|series| (900..1100).contains(series)), "{sizes:?}");
+        assert!((0..100).all(|id| seal_at(id, false) == SEAL_SAMPLES));
+    }
+
+    #[test]
     fn sealing_keeps_the_commit_of_every_sample() {
         let memory = SeriesMemory::default();
         let mut writer = memory.writer(1);
-        for i in 0..SEAL_SAMPLES as u64 {
+        let first = seal_at(77, true) as u64;
+        for i in 0..first {
             // Out of order, two samples per commit.
             let time = if i % 5 == 0 { -(i as i64) } else { i as i64 };
             writer.push(77, Seq(1000 + i / 2), &[(time, i)]);
@@ -463,7 +483,7 @@ mod tests {
         store.with(77, |head| {
             assert_eq!((head.open.len(), head.sealed().len()), (1, 1));
             let (.., sealed) = &head.sealed()[0];
-            assert_eq!(sealed.seqs, (Seq(1000), Seq(1127)));
+            assert_eq!(sealed.seqs, (Seq(1000), Seq(1000 + (first - 1) / 2)));
             let (mut times, mut bits) = (Vec::new(), Vec::new());
             let chunk = ChunkHead::decode(&sealed.bytes, 0).unwrap();
             chunk.samples(&mut times, &mut bits).unwrap();

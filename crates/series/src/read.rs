@@ -77,6 +77,14 @@ impl Chunk<'_> {
     /// # Errors
     /// Damage.
     pub fn read_before(&self, marks: &[i64], into: &mut Samples) -> Result<bool, SeriesError> {
+        let (first, last) = self.ends_ms();
+        let begin = marks.partition_point(|mark| *mark < first);
+        let only_last = last <= self.range.1 && marks.get(begin).is_none_or(|mark| *mark >= last);
+        if only_last && let Some(of) = self.aggregates()? {
+            into.times_ms.push(last);
+            into.values.push(of.last);
+            return Ok(true);
+        }
         self.read(&Around { marks, both: false }, into, &mut Vec::new())
     }
 
