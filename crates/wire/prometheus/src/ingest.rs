@@ -70,7 +70,7 @@ pub(crate) async fn import(
         let inflated = body::inflate(encoding, &body, bytes_max)?;
         read(std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?)
     };
-    let read = app.take_in(work).await??;
+    let read = app.off_thread(work).await??;
     store_pushed(app, caller, read).await?.into_error().map_or(Ok(StatusCode::NO_CONTENT), Err)
 }
 

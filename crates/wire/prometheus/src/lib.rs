@@ -131,21 +131,12 @@ impl App {
         Ok(self.service.check(caller, right, &self.settings.store)?)
     }
 
-    /// Answers a question that may take its time, where it may block.
+    /// Answers a question, or takes in what a client wrote, where that may take its time and block.
     pub(crate) async fn off_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let turn = self.turns.question().await;
-        run(turn, work).await
-    }
-
-    /// Takes in what a client wrote, where it may block.
-    pub(crate) async fn take_in<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, ApiError> {
-        let turn = self.turns.push().await;
+        let turn = self.turns.next().await;
         run(turn, work).await
     }
 

@@ -1,14 +1,12 @@
 //! Turns: who works, in which order, and for how long without a break.
 //!
 //! ```text
-//! question              due now ───────────┐
-//! question that goes on due a little later ├─▶ the one that is due first ─▶ works for a slice ─▶ another is due before? its turn
-//! what is written       due later ─────────┘
+//! question, or what is written  due now ───────────┐
+//! question that goes on         due a little later ┴▶ the one that is due first ─▶ works for a slice ─▶ another is due before? its turn
 //! ```
-//! There are as many turns as processors. Whoever writes waits for an answer, but no person looks at a screen: so questions go
-//! before it, up to [`PATIENCE`], from when on it goes before every later question. A question that takes long passes its turn on
-//! every few milliseconds, so a short one waits for a slice and not for the whole of it; it falls behind those that come up to
-//! [`BEHIND`] later, and no further, or it would never be done where others keep coming.
+//! There are as many turns as processors, and who comes first is next. A question that takes long passes its turn on every few
+//! milliseconds, so a short one waits for a slice and not for the whole of it; it falls behind those that come up to [`BEHIND`]
+//! later, and no further, or it would never be done where others keep coming.
 //!
 //! Not here: threads. What has a turn works on the thread that it has; what waits takes none, but for a question that goes on.
 
@@ -21,9 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// How long a question works before others have their turn.
-const SLICE: Duration = Duration::from_millis(2);
-/// How long questions go before what is written.
-const PATIENCE: Duration = Duration::from_millis(5);
+const SLICE: Duration = Duration::from_millis(4);
 /// How far a question that goes on falls behind those that begin.
 const BEHIND: Duration = Duration::from_millis(3);
 
@@ -104,22 +100,13 @@ impl Turns {
         Err(told)
     }
 
-    async fn wait(self: &Arc<Self>, due: Instant) -> Held {
-        match self.ask(due) {
+    /// The next turn that nobody else waits for.
+    pub(crate) async fn next(self: &Arc<Self>) -> Held {
+        match self.ask(Instant::now()) {
             Ok(held) => held,
             // Nobody forgets who waits.
             Err(told) => told.await.unwrap_or(Held(None)),
         }
-    }
-
-    /// A turn for a question.
-    pub(crate) async fn question(self: &Arc<Self>) -> Held {
-        self.wait(Instant::now()).await
-    }
-
-    /// A turn for what a client writes.
-    pub(crate) async fn push(self: &Arc<Self>) -> Held {
-        self.wait(Instant::now() + PATIENCE).await
     }
 
     fn give_back(self: &Arc<Self>) {

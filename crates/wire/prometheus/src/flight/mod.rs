@@ -131,7 +131,7 @@ async fn take_all(
             let read = incoming.take(is_packed, &message, bytes_max);
             (incoming, read)
         };
-        let (back, read) = app.take_in(work).await?;
+        let (back, read) = app.off_thread(work).await?;
         incoming = back;
         let Some((read, rows)) = read? else { continue };
         counts.batches += 1;

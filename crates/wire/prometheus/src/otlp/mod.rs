@@ -201,7 +201,7 @@ async fn take(
         };
         decode(&message, bytes_max, (deltas, &totals)).map_err(|error| ApiError::bad(error.to_string()))
     };
-    let read = app.take_in(work).await??;
+    let read = app.off_thread(work).await??;
     ingest::store_pushed(app, caller, read).await
 }
 

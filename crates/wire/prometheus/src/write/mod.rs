@@ -157,9 +157,9 @@ async fn decode(
         Ok::<_, ApiError>(decoded??)
     };
     if size > INLINE_BYTES_MAX {
-        return app.take_in(work).await?;
+        return app.off_thread(work).await?;
     }
-    let _turn = app.turns.push().await;
+    let _turn = app.turns.next().await;
     work()
 }
 
