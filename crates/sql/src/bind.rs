@@ -165,9 +165,7 @@ impl<'b, 'a> Binder<'b, 'a> {
             E::Identifier(ident) => self.column(None, &folded(ident)),
             E::CompoundIdentifier(idents) => match idents.as_slice() {
                 [relation, column] => self.column(Some(&folded(relation)), &folded(column)),
-                [schema, relation, column]
-                    if matches!(folded(schema).as_str(), "public" | "pg_catalog" | "information_schema") =>
-                {
+                [schema, relation, column] if self.is_schema(&folded(schema))? => {
                     self.column(Some(&folded(relation)), &folded(column))
                 }
                 _ => Err(unsupported(format!("the name {expr}"))),

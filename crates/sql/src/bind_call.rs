@@ -111,7 +111,7 @@ impl Binder<'_, '_> {
                 return Ok(Typed::new(Expr::Const(Value::Int4(number)), Type::INT4));
             }
             ("set_config", [_, _, _]) => return self.set_config(arguments),
-            ("current_schema", []) => return Ok(Typed::new(Expr::Const(Value::text("public")), Type::TEXT)),
+            ("current_schema", []) => return self.current_schema(),
             ("pg_typeof", [argument]) => {
                 let name = self.planner.shown(argument.ty);
                 return Ok(Typed::new(Expr::Const(Value::text(name)), Type::TEXT));

@@ -11,6 +11,7 @@ use crate::catalog::{CatalogCall, CatalogFunction};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::plan::SetConfig;
+use crate::schemas;
 use crate::scope::{Mark, folded, parts};
 use crate::types::{is_integer, shown};
 use crate::zone::Zone;
@@ -68,6 +69,21 @@ impl Binder<'_, '_> {
             <[Expr; 3]>::try_from(settled).map_err(|_| crate::expr::bug("three arguments"))?;
         self.planner.sets.push(SetConfig { name, value: value.clone(), is_local });
         Ok(Typed::new(value, Type::TEXT))
+    }
+
+    /// True when a name with a dot behind it may be that of a schema.
+    pub(crate) fn is_schema(&mut self, name: &str) -> Result<bool> {
+        Ok(matches!(name, "pg_catalog" | "information_schema")
+            || schemas::is_there(&mut self.planner.access, name)?)
+    }
+
+    /// The first schema of the path that is there.
+    pub(crate) fn current_schema(&mut self) -> Result<Typed> {
+        let settings = &self.planner.standing.settings;
+        let first = schemas::path(&mut self.planner.access, settings)?.into_iter().next();
+        // The next run may find another one.
+        self.planner.is_fleeting = true;
+        Ok(Typed::new(Expr::Const(first.map_or(Value::Null, Value::text)), Type::TEXT))
     }
 
     /// What a bound column is beyond its type.

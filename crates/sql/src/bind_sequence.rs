@@ -8,6 +8,7 @@ use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, Expr};
 use crate::interrupt::Interrupt;
+use crate::plan::Standing;
 use crate::sequences::{Asks, SequenceCall, meant};
 use crate::zone::Zone;
 
@@ -43,8 +44,8 @@ impl Binder<'_, '_> {
             None => (String::new(), 0),
             Some(argument) => {
                 let argument = self.sequence_argument(argument)?;
-                let created = self.planner.standing.created.clone();
-                let found = meant(&mut self.planner.access, &created, &argument)?;
+                let Standing { settings, created, .. } = &self.planner.standing;
+                let found = meant(&mut self.planner.access, settings, created, &argument)?;
                 (found.name, found.number)
             }
         };

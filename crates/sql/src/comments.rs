@@ -80,19 +80,24 @@ impl Ddl<'_> {
         };
         let id = |schema: &Schema| i64::from(schema.id());
         Ok(match on {
-            Commented::Table(table) => ("table", id(&*self.schema(table)?), String::new()),
+            Commented::Table(table) => {
+                let table = self.meant(table)?;
+                ("table", id(&*self.schema(&table)?), String::new())
+            }
             Commented::Column(table, column) => {
-                let schema = self.schema(table)?;
+                let table = self.meant(table)?;
+                let schema = self.schema(&table)?;
                 let place = schema.index_of(column)?;
                 let column = schema.columns().get(place).ok_or_else(|| bug("a column"))?;
                 ("column", id(&schema), column.id().to_string())
             }
             Commented::Index(name) => {
-                let table = self.table_of_index(name)?.ok_or_else(|| none("index", name))?;
-                ("index", id(&*self.schema(&table)?), name.clone())
+                let (table, index) = self.table_of_index(name)?.ok_or_else(|| none("index", name))?;
+                ("index", id(&*self.schema(&table)?), index)
             }
             Commented::Constraint(table, name) => {
-                let schema = self.schema(table)?;
+                let table = self.meant(table)?;
+                let schema = self.schema(&table)?;
                 let known = schema.key_name() == name && !schema.key_columns().is_empty()
                     || schema.checks().iter().any(|check| check.name() == name)
                     || schema.foreign_keys().iter().any(|key| key.name() == name)
@@ -103,24 +108,48 @@ impl Ddl<'_> {
                 ("constraint", id(&schema), name.clone())
             }
             Commented::Sequence(name) => {
-                self.sequence_named(name)?.ok_or_else(|| none("sequence", name))?;
-                ("sequence", 0, name.clone())
+                let kept = self.meant(name)?;
+                self.sequence_named(&kept)?.ok_or_else(|| none("sequence", name))?;
+                ("sequence", 0, kept)
             }
             Commented::View(name) => {
-                let mut access = Access::Transaction(self.db, self.transaction);
-                crate::views::find(&mut access, name)?.ok_or_else(|| none("view", name))?;
-                ("view", 0, name.clone())
+                let kept = self.meant(name)?;
+                crate::views::find(&mut self.access(), &kept)?.ok_or_else(|| none("view", name))?;
+                ("view", 0, kept)
             }
             Commented::Type(name) => {
-                let known = self.transaction.tables().enum_named(name)?;
+                let kept = self.type_meant(name)?;
+                let known = self.transaction.tables().enum_named(&kept)?;
                 let known = known.ok_or_else(|| none("type", name))?;
                 ("type", i64::from(known.number()), String::new())
             }
-            Commented::Schema(name) if name == "public" => ("schema", 0, name.clone()),
-            Commented::Schema(name) => return Err(none("schema", name)),
+            Commented::Schema(name) => {
+                if !crate::schemas::is_there(&mut self.access(), name)? {
+                    return Err(crate::schemas::unknown(name));
+                }
+                ("schema", 0, name.clone())
+            }
             // There is one, whatever clients call it.
             Commented::Database(_) => ("database", 0, String::new()),
         })
+    }
+
+    /// What is said of a thing of this kind goes with its new name.
+    pub(crate) fn recomment(&mut self, kind: &str, old: &str, new: &str) -> Result<()> {
+        let comments = all(&mut self.access())?;
+        let Some(known) = comments.into_iter().find(|known| known.kind == kind && known.name == old) else {
+            return Ok(());
+        };
+        self.uncomment(Some(kind), 0, Some(old))?;
+        let mut tables = self.transaction.tables();
+        let table = tables.table(COMMENTS)?;
+        let (kind, text) = (Value::text(kind), Value::text(known.text));
+        let name = Value::text(new);
+        tables.insert(
+            &table,
+            &[("kind", kind), ("table", Value::Int8(0)), ("name", name), ("comment", text)],
+        )?;
+        Ok(())
     }
 
     /// Forgets the comments on things of this kind; all of one table when `kind` is none.

@@ -116,7 +116,7 @@ impl CopyPlan {
                 || "*".to_owned(),
                 |columns| columns.iter().map(quoted).collect::<Vec<_>>().join(", "),
             );
-            let text = format!("SELECT {list} FROM {}", quoted(table));
+            let text = format!("SELECT {list} FROM {}", crate::schemas::object_name(table));
             return match crate::parse::one(&text)? {
                 Statement::Sql(ast::Statement::Query(query)) => {
                     Ok(Self::Out(Box::new(planner.query(&query)?)))
@@ -124,8 +124,7 @@ impl CopyPlan {
                 _ => Err(bug("a query that is none")),
             };
         }
-        let name = vec![ast::ObjectNamePart::Identifier(ast::Ident::with_quote('"', table))];
-        let (table, schema) = planner.table(&ast::ObjectName(name))?;
+        let (table, schema) = planner.table(&crate::schemas::object_name(table))?;
         let places = match columns {
             None => (0..schema.columns().len()).collect(),
             Some(columns) => {
@@ -457,7 +456,7 @@ impl CopyIn {
 
     /// The error, with the line that it is about.
     fn placed(&self, error: SqlError) -> SqlError {
-        let place = format!("COPY {}, line {}", self.target.schema.name(), self.reader.line);
+        let place = format!("COPY {}, line {}", self.target.schema.own_name(), self.reader.line);
         match &error.hint {
             None => error.hint(place),
             Some(hint) => {

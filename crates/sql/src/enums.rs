@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use ropewalk::tables::{EnumChange, EnumPlace, EnumType, Scalar, TablesRead, Type, Value, ValueError};
+use ropewalk::tables::{
+    EnumChange, EnumPlace, EnumType, Scalar, TablesRead, Type, Value, ValueError, name_in, schema_and_name,
+};
 use sqlparser::ast;
 
 use crate::access::Access;
@@ -15,7 +17,9 @@ use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, bug};
 use crate::plan::Planner;
+use crate::schemas;
 use crate::scope::{folded, table_name};
+use crate::settings::Settings;
 use crate::text::from_text_in;
 use crate::types::{self, Modifiers};
 use crate::zone::Zone;
@@ -109,6 +113,7 @@ pub(crate) fn custom_name(data_type: &ast::DataType) -> Option<(&ast::ObjectName
 /// The type that `data_type` names, enum types included, and what else it says.
 pub(crate) fn data_type(
     access: &mut Access<'_>,
+    settings: &Settings,
     data_type: &ast::DataType,
 ) -> Result<(Type, Modifiers, Option<EnumType>)> {
     let error = match types::with_modifiers(data_type) {
@@ -118,6 +123,10 @@ pub(crate) fn data_type(
     };
     let Some((name, is_array)) = custom_name(data_type) else { return Err(error) };
     let name = table_name(name).map_err(|_| error.clone())?;
+    let name = schemas::of_type(access, settings, &name).map_err(|other| match other.state {
+        state::INVALID_SCHEMA_NAME => other,
+        _ => error.clone(),
+    })?;
     let labels = access.enum_named(&name)?.ok_or(error)?;
     let ty = if is_array { labels.column_type().array() } else { labels.column_type() };
     Ok((ty, Modifiers::default(), Some(labels)))
@@ -128,7 +137,7 @@ impl Planner<'_> {
     pub(crate) fn cut(&mut self, wanted: &ast::DataType) -> Result<(Type, Option<u64>)> {
         let (ty, modifiers, labels) = match self.table_enum(wanted) {
             Some(ty) => (ty, Modifiers::default(), None),
-            None => data_type(&mut self.access, wanted)?,
+            None => data_type(&mut self.access, &self.standing.settings, wanted)?,
         };
         if let Some(labels) = labels {
             self.enums.add(&Arc::new(labels), false);
@@ -141,12 +150,14 @@ impl Planner<'_> {
     }
 
     /// A type of a table at hand, which need not be looked up.
-    fn table_enum(&self, wanted: &ast::DataType) -> Option<Type> {
+    fn table_enum(&mut self, wanted: &ast::DataType) -> Option<Type> {
         if self.enums.0.is_empty() || types::with_modifiers(wanted).is_ok() {
             return None;
         }
         let (name, is_array) = custom_name(wanted)?;
-        let ty = self.enums.named(&table_name(name).ok()?)?.column_type();
+        let reference = table_name(name).ok()?;
+        let kept = schemas::of_type(&mut self.access, &self.standing.settings, &reference).ok()?;
+        let ty = self.enums.named(&kept)?.column_type();
         Some(if is_array { ty.array() } else { ty })
     }
 
@@ -166,8 +177,8 @@ impl Planner<'_> {
     pub(crate) fn shown(&mut self, ty: Option<Type>) -> String {
         let labels = ty.and_then(|ty| self.enum_of(ty).ok().flatten());
         match (labels, ty) {
-            (Some(labels), Some(Type::Array(_))) => format!("{}[]", crate::catalog::ident(labels.name())),
-            (Some(labels), _) => crate::catalog::ident(labels.name()),
+            (Some(labels), Some(Type::Array(_))) => format!("{}[]", crate::catalog::ident(labels.own_name())),
+            (Some(labels), _) => crate::catalog::ident(labels.own_name()),
             (None, ty) => types::shown(ty),
         }
     }
@@ -294,8 +305,14 @@ fn label(ident: &ast::Ident) -> Result<&str> {
 impl Ddl<'_> {
     /// The type that `wanted` names, enum types included, and what else it says.
     pub(crate) fn data_type(&mut self, wanted: &ast::DataType) -> Result<(Type, Modifiers)> {
-        let mut access = Access::Transaction(self.db, self.transaction);
-        data_type(&mut access, wanted).map(|(ty, modifiers, _)| (ty, modifiers))
+        let settings = self.settings.clone();
+        data_type(&mut self.access(), &settings, wanted).map(|(ty, modifiers, _)| (ty, modifiers))
+    }
+
+    /// The kept name of the type that a reference means.
+    pub(crate) fn type_meant(&mut self, reference: &str) -> Result<String> {
+        let settings = self.settings.clone();
+        schemas::of_type(&mut self.access(), &settings, reference)
     }
 
     pub(crate) fn create_type(
@@ -309,10 +326,10 @@ impl Ddl<'_> {
                 "CREATE TYPE name AS ENUM ('label', ...)",
             ));
         };
-        let name = table_name(name)?;
+        let name = self.fresh(&table_name(name)?)?;
         let labels = labels.iter().map(label).collect::<Result<Vec<_>>>()?;
         if self.exists(&name)? || types::named(&name).is_some() {
-            let message = format!("type \"{name}\" already exists");
+            let message = format!("type \"{}\" already exists", schemas::own(&name));
             return Err(SqlError::new(state::DUPLICATE_OBJECT, message));
         }
         self.transaction.tables().create_enum(&name, &labels)?;
@@ -320,9 +337,11 @@ impl Ddl<'_> {
     }
 
     pub(crate) fn alter_type(&mut self, alter: &ast::AlterType) -> Result<()> {
-        let name = table_name(&alter.name)?;
+        let name = self.type_meant(&table_name(&alter.name)?)?;
         let change = match &alter.operation {
-            ast::AlterTypeOperation::Rename(renamed) => EnumChange::Rename(folded(&renamed.new_name)),
+            ast::AlterTypeOperation::Rename(renamed) => {
+                EnumChange::Rename(name_in(schema_and_name(&name).0, &folded(&renamed.new_name)))
+            }
             ast::AlterTypeOperation::RenameValue(renamed) => {
                 EnumChange::RenameLabel(label(&renamed.from)?.to_owned(), label(&renamed.to)?.to_owned())
             }
@@ -351,22 +370,42 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    pub(crate) fn drop_type(&mut self, name: &ast::ObjectName, if_exists: bool) -> Result<()> {
-        let name = table_name(name)?;
-        let Some(known) = self.transaction.tables().enum_named(&name)? else {
-            if !if_exists {
-                return Err(undefined(&name));
-            }
-            let message = format!("type \"{name}\" does not exist, skipping");
-            self.notice = Some(SqlError::new(state::SUCCESSFUL_COMPLETION, message));
-            return Ok(());
+    /// DROP TYPE; with CASCADE columns of the type go, too.
+    pub(crate) fn drop_type(&mut self, name: &ast::ObjectName, if_exists: bool, cascade: bool) -> Result<()> {
+        let name = match self.type_meant(&table_name(name)?) {
+            Err(error) if if_exists && error.state == state::INVALID_SCHEMA_NAME => return Ok(()),
+            found => found?,
         };
-        self.transaction.tables().drop_enum(&name).map_err(crate::ddl::dependent)?;
+        if self.transaction.tables().enum_named(&name)?.is_some() {
+            return self.drop_kept_type(&name, cascade);
+        }
+        if !if_exists {
+            return Err(undefined(&name));
+        }
+        let message = format!("type \"{name}\" does not exist, skipping");
+        self.notice = Some(SqlError::new(state::SUCCESSFUL_COMPLETION, message));
+        Ok(())
+    }
+
+    /// Drops the type that is kept under this name.
+    pub(crate) fn drop_kept_type(&mut self, name: &str, cascade: bool) -> Result<()> {
+        let known = self.transaction.tables().enum_named(name)?.ok_or_else(|| undefined(name))?;
+        for table in if cascade { self.tables()? } else { Vec::new() } {
+            let schema = self.schema(&table)?;
+            let is_of = |column: &&ropewalk::tables::Column| {
+                column.enum_type().is_some_and(|labels| labels.number() == known.number())
+            };
+            for column in schema.columns().iter().filter(is_of) {
+                self.drop_column(&table, column.name())?;
+            }
+        }
+        self.transaction.tables().drop_enum(name).map_err(crate::ddl::dependent)?;
         self.uncomment(Some("type"), i64::from(known.number()), None)
     }
 
     /// ALTER TYPE ... OWNER TO, as dumps say it: there is one owner of everything.
-    pub(crate) fn type_owned(&mut self, name: &str) -> Result<()> {
+    pub(crate) fn type_owned(&mut self, reference: &str) -> Result<()> {
+        let name = &self.type_meant(reference)?;
         self.transaction.tables().enum_named(name)?.ok_or_else(|| undefined(name))?;
         self.notice = Some(SqlError::new(
             state::SUCCESSFUL_COMPLETION,

@@ -1,7 +1,9 @@
 //! Errors as PostgreSQL's clients know them: a code of five characters, a message, sometimes a hint.
 
-use ropewalk::tables::{TablesError, ValueError};
+use ropewalk::tables::{TablesError, ValueError, shown};
 use ropewalk::{Class, Error, LockError};
+
+use crate::schemas::own;
 
 /// A code of five characters; see [`state`] for those given out here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,6 +76,7 @@ pub mod state {
     pub const UNDEFINED_TABLE: SqlState = SqlState("42P01");
     pub const UNDEFINED_PARAMETER: SqlState = SqlState("42P02");
     pub const DUPLICATE_PREPARED_STATEMENT: SqlState = SqlState("42P05");
+    pub const RESERVED_NAME: SqlState = SqlState("42939");
     pub const DUPLICATE_SCHEMA: SqlState = SqlState("42P06");
     pub const DUPLICATE_TABLE: SqlState = SqlState("42P07");
     pub const INVALID_COLUMN_REFERENCE: SqlState = SqlState("42P10");
@@ -108,7 +111,8 @@ pub struct SqlError {
 impl SqlError {
     /// An error without a hint.
     pub fn new(state: SqlState, message: impl Into<String>) -> Self {
-        Self { state, message: message.into(), hint: None }
+        let message: String = message.into();
+        Self { state, message: shown(&message), hint: None }
     }
 
     /// With a hint.
@@ -136,6 +140,7 @@ impl From<TablesError> for SqlError {
                 return Self::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
             }
             TablesError::UnknownColumn { table, column } => {
+                let table = own(table);
                 let message = format!("column \"{column}\" of relation \"{table}\" does not exist");
                 return Self::new(state::UNDEFINED_COLUMN, message);
             }
@@ -143,7 +148,7 @@ impl From<TablesError> for SqlError {
                 state::UNDEFINED_OBJECT
             }
             TablesError::Duplicate { kind: kind @ ("table" | "index"), name } => {
-                let kind = if *kind == "table" { "relation" } else { kind };
+                let (kind, name) = (if *kind == "table" { "relation" } else { kind }, own(name));
                 return Self::new(state::DUPLICATE_TABLE, format!("{kind} \"{name}\" already exists"));
             }
             TablesError::UnknownType { name } => {
@@ -155,6 +160,7 @@ impl From<TablesError> for SqlError {
             }
             TablesError::EnumDefinition { .. } => state::PROGRAM_LIMIT_EXCEEDED,
             TablesError::Duplicate { kind: kind @ ("type" | "enum label"), name } => {
+                let name = own(name);
                 return Self::new(state::DUPLICATE_OBJECT, format!("{kind} \"{name}\" already exists"));
             }
             TablesError::Duplicate { kind: "column", .. } => state::DUPLICATE_COLUMN,
@@ -171,6 +177,7 @@ impl From<TablesError> for SqlError {
             },
             TablesError::Arity { .. } => state::SYNTAX_ERROR,
             TablesError::NotNull { table, column } => {
+                let table = own(table);
                 let message = format!(
                     "null value in column \"{column}\" of relation \"{table}\" violates not-null constraint"
                 );

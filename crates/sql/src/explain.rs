@@ -1,5 +1,7 @@
 //! EXPLAIN: the path to every table, and what is done with the rows.
 
+use ropewalk::tables::shown;
+
 use crate::plan::{Asked, Groups, Select, Subquery};
 use crate::prepared::Plan;
 use crate::write::{Found, Source};
@@ -10,7 +12,7 @@ pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {
     match plan {
         Plan::Select(select) => of_select(select, 0, &mut lines),
         Plan::Insert(insert) => {
-            lines.push(format!("Insert into {}", insert.schema.name()));
+            lines.push(format!("Insert into {}", shown(insert.schema.name())));
             match &insert.source {
                 Source::Values(rows) => lines.push(format!("  Values ({} rows)", rows.len())),
                 Source::Select(select) => of_select(select, 1, &mut lines),
@@ -45,7 +47,7 @@ pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {
 }
 
 fn of_found(what: &str, found: &Found, lines: &mut Vec<String>) {
-    lines.push(format!("{what} {}", found.schema.name()));
+    lines.push(format!("{what} {}", shown(found.schema.name())));
     let filter = if found.filter.is_empty() { "" } else { ", filter" };
     lines.push(format!("  {}{filter}", found.path.describe(&found.schema)));
 }
@@ -84,6 +86,10 @@ fn of_select(select: &Select, depth: usize, lines: &mut Vec<String>) {
         };
         let filter = if level.filter.is_empty() && level.after.is_empty() { "" } else { ", filter" };
         let order = if by_path && !select.order.is_empty() { ", in order" } else { "" };
-        push(format!("{join}{} {}{filter}{order}", level.schema.name(), level.path.describe(&level.schema)));
+        push(format!(
+            "{join}{} {}{filter}{order}",
+            shown(level.schema.name()),
+            level.path.describe(&level.schema)
+        ));
     }
 }

@@ -83,6 +83,7 @@ mod plan;
 mod prepared;
 mod query;
 mod rows_in;
+mod schemas;
 mod scope;
 mod sequences;
 mod session;

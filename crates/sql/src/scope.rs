@@ -4,6 +4,7 @@ use ropewalk::tables::{Schema, Type};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
 use crate::error::{Result, SqlError, state};
+use crate::schemas::reference;
 use crate::types::type_name;
 
 /// The name that an identifier means: folded to lower case unless it is quoted.
@@ -20,19 +21,16 @@ pub(crate) fn parts(name: &ObjectName) -> Result<Vec<String>> {
     name.0.iter().map(part).collect()
 }
 
-/// The name of a table; `public` is the only schema there is.
+/// The name of a relation or a type as it is written, see [`crate::schemas::reference`].
 pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
-    match parts(name)?.as_slice() {
-        [table] => Ok(table.clone()),
-        [schema, table] if schema == "public" => Ok(table.clone()),
-        [schema, table] if matches!(schema.as_str(), "pg_catalog" | "information_schema") => {
-            let message = format!("relation \"{schema}.{table}\" does not exist");
-            Err(SqlError::new(state::UNDEFINED_TABLE, message).hint("only SELECT reads the catalogs"))
-        }
-        [schema, _] => {
-            let message = format!("schema \"{schema}\" does not exist");
-            Err(SqlError::new(state::INVALID_SCHEMA_NAME, message).hint("there is one schema, public"))
-        }
+    let parts = parts(name)?;
+    if let Some(part) = parts.iter().find(|part| part.contains('\u{1f}')) {
+        let message = format!("the name {part:?} has a control character");
+        return Err(SqlError::new(state::INVALID_NAME, message));
+    }
+    match parts.as_slice() {
+        [table] => Ok(reference(None, table)),
+        [schema, table] => Ok(reference(Some(schema), table)),
         _ => Err(SqlError::unsupported(format!("the name {name}"), "write schema.table or table")),
     }
 }

@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropewalk::tables::{
-    ColumnDef, DefaultValue, Identity, Schema, Steps, TableDef, Tables, TablesError, Type, Value,
+    ColumnDef, DefaultValue, Identity, Schema, Steps, TableDef, Tables, TablesError, Type, Value, name_in,
+    schema_and_name,
 };
 
 use crate::access::Access;
@@ -19,6 +20,7 @@ use crate::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::expr::bug;
+use crate::settings::Settings;
 use crate::types::type_name;
 use crate::utility::{AddIdentity, SequenceChange, SequenceStatement};
 
@@ -153,7 +155,12 @@ fn numbered(access: &mut Access<'_>, created: &[String], number: u32) -> Result<
 }
 
 /// What an argument says: a name, or a number as `regclass` shows it to programs.
-pub(crate) fn meant(access: &mut Access<'_>, created: &[String], argument: &Value<'_>) -> Result<Sequence> {
+pub(crate) fn meant(
+    access: &mut Access<'_>,
+    settings: &Settings,
+    created: &[String],
+    argument: &Value<'_>,
+) -> Result<Sequence> {
     let wrong_kind =
         |name: &str| SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a sequence"));
     if let Some(oid) = argument.as_integer() {
@@ -164,6 +171,7 @@ pub(crate) fn meant(access: &mut Access<'_>, created: &[String], argument: &Valu
     let Value::Text(text) = argument else { return Err(wrong_kind("NULL")) };
     let parts = crate::catalog::name_parts(text);
     let name = crate::utility::relation_of(&parts)?;
+    let (name, _) = crate::schemas::relation(access, settings, created, &name)?;
     match find(access, created, &name)? {
         Some(found) => Ok(found),
         None if access.table(&name).is_ok() => Err(wrong_kind(&name)),
@@ -281,10 +289,6 @@ pub(crate) fn stepped(
 }
 
 impl Ddl<'_> {
-    fn access(&mut self) -> Access<'_> {
-        Access::Transaction(self.db, self.transaction)
-    }
-
     pub(crate) fn sequence_named(&mut self, name: &str) -> Result<Option<Sequence>> {
         let created = self.created.clone();
         find(&mut self.access(), &created, name)
@@ -294,6 +298,7 @@ impl Ddl<'_> {
     pub(crate) fn sequence(&mut self, statement: &SequenceStatement) -> Result<&'static str> {
         let SequenceStatement { alters, name, exists, changes } = statement;
         let command = if *alters { "ALTER SEQUENCE" } else { "CREATE SEQUENCE" };
+        let name = &if *alters { self.meant(name)? } else { self.fresh(name)? };
         let known = self.sequence_named(name)?;
         match (known, alters) {
             (None, true) if *exists => {}
@@ -331,7 +336,8 @@ impl Ddl<'_> {
         });
         let Some(said) = said else { return Ok(None) };
         let Some((table, column)) = said else { return Ok(Some(None)) };
-        let schema = self.schema(table)?;
+        let table = self.meant(table)?;
+        let schema = self.schema(&table)?;
         let place = schema.index_of(column)?;
         let column = schema.columns().get(place).ok_or_else(|| bug("a column"))?;
         Ok(Some(Some((schema.id(), column.id()))))
@@ -348,11 +354,12 @@ impl Ddl<'_> {
                         "it is named after the table and the column",
                     ));
                 }
-                if self.sequence_named(name)?.is_some() {
-                    return Err(taken(name));
+                let name = name_in(schema_and_name(&sequence.name).0, name);
+                if self.sequence_named(&name)?.is_some() {
+                    return Err(taken(&name));
                 }
-                self.free_name(name)?;
-                sequence.name.clone_from(name);
+                self.free_name(&name)?;
+                sequence.name = name;
             }
         }
         if let Some(owner) = self.owner(changes)? {
@@ -503,6 +510,16 @@ impl Ddl<'_> {
         Ok(self.transaction.tables().set_identity(table, column, Some((identity, number)))?)
     }
 
+    /// Keeps a sequence under another name.
+    pub(crate) fn rename_sequence(&mut self, old: &str, new: &str) -> Result<()> {
+        let Some(mut sequence) = self.sequence_named(old)?.filter(|sequence| !sequence.is_identity) else {
+            return Ok(());
+        };
+        self.delete_sequence(old)?;
+        sequence.name = new.to_owned();
+        self.put_sequence(&sequence)
+    }
+
     fn delete_sequence(&mut self, name: &str) -> Result<()> {
         let mut tables = self.transaction.tables();
         let table = tables.table(SEQUENCES)?;
@@ -544,7 +561,7 @@ impl Ddl<'_> {
 }
 
 fn taken(name: &str) -> SqlError {
-    SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"))
+    SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{}\" already exists", schema_and_name(name).1))
 }
 
 /// The numbers that a session was given: what currval and lastval answer.

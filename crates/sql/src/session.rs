@@ -230,7 +230,7 @@ impl Session {
         if self.has_failed && !ends_or_returns(&prepared.statement) {
             return Err(failed());
         }
-        if prepared.is_fleeting() || !prepared.is_of_zone(&self.settings.zone) {
+        if prepared.is_fleeting() || !prepared.is_of(&self.settings) {
             prepared.stand_in(self.standing());
         }
         match &mut self.open {
@@ -274,7 +274,7 @@ impl Session {
         if self.has_failed && !ends_or_returns(&prepared.statement) {
             return Err(failed());
         }
-        if prepared.is_fleeting() || !prepared.is_of_zone(&self.settings.zone) {
+        if prepared.is_fleeting() || !prepared.is_of(&self.settings) {
             prepared.stand_in(self.standing());
         }
         self.set_configs(prepared, params)?;

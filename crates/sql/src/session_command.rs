@@ -179,9 +179,11 @@ impl Session {
                 self.known(tables)?;
                 Ok(Outcome::of("LOCK TABLE"))
             }
-            Utility::Sequence(_) | Utility::Comment { .. } | Utility::Identity(_) | Utility::TypeOwner(_) => {
-                self.define(&Statement::Utility(utility.clone()))
-            }
+            Utility::Sequence(_)
+            | Utility::Comment { .. }
+            | Utility::Identity(_)
+            | Utility::TypeOwner(_)
+            | Utility::Move(_) => self.define(&Statement::Utility(utility.clone())),
             Utility::ShowAll => {
                 let rows = self.settings.all().into_iter();
                 let row = |(name, value, about): (&str, String, &str)| {
@@ -197,13 +199,13 @@ impl Session {
 
     /// The type of a parameter that PREPARE names.
     fn data_type(&mut self, wanted: &ast::DataType) -> Result<Type> {
-        let db = self.db.clone();
+        let (db, settings) = (self.db.clone(), self.settings.clone());
         let snapshot = db.snapshot();
         let mut access = match self.transaction() {
             Some(transaction) => Access::Transaction(&db, transaction),
             None => Access::Snapshot(&db, &snapshot),
         };
-        match crate::enums::data_type(&mut access, wanted)? {
+        match crate::enums::data_type(&mut access, &settings, wanted)? {
             (ty, _, Some(_)) => Ok(ty),
             _ => crate::types::plain(wanted),
         }
@@ -211,13 +213,16 @@ impl Session {
 
     /// These tables must be there.
     fn known(&mut self, tables: &[String]) -> Result<()> {
-        let db = self.db.clone();
+        let (db, settings) = (self.db.clone(), self.settings.clone());
         let snapshot = db.snapshot();
         let mut access = match self.transaction() {
             Some(transaction) => Access::Transaction(&db, transaction),
             None => Access::Snapshot(&db, &snapshot),
         };
-        tables.iter().try_for_each(|table| access.table(table).map(|_| ()))
+        tables.iter().try_for_each(|table| {
+            let (kept, _) = crate::schemas::relation(&mut access, &settings, &[], table)?;
+            access.table(&kept).map(|_| ())
+        })
     }
 
     fn execute_named(&mut self, name: &str, parameters: &[ast::Expr]) -> Result<Outcome> {
@@ -262,11 +267,12 @@ impl Session {
             let cx = Context { params: &[], answers: &[], now: open.now, env, zone, interrupt };
             let (transaction, created) = (&mut open.transaction, &mut open.created);
             transaction.begin_statement();
-            let mut ddl = Ddl { db: &self.db, transaction, cx, created, notice: None };
+            let settings = self.settings.clone();
+            let mut ddl = Ddl { db: &self.db, transaction, cx, settings, created, notice: None };
             return ddl.run(statement)?.ok_or_else(|| unsupported(statement));
         }
         let Settings { durability, attempts, .. } = *self.settings;
-        let zone = &self.settings.zone.clone();
+        let (zone, settings) = (&self.settings.zone.clone(), self.settings.clone());
         if let Statement::Sql(ast::Statement::CreateIndex(create)) = statement
             && create.concurrently
         {
@@ -274,7 +280,7 @@ impl Session {
             let env = self.db.engine().env();
             let now = env.clock.wall_micros();
             let cx = Context { params: &[], answers: &[], now, env, zone, interrupt };
-            create_index_concurrently(&self.db, &mut transaction, cx, create)?;
+            create_index_concurrently(&self.db, &mut transaction, cx, self.settings.clone(), create)?;
             return Ok(Outcome::of("CREATE INDEX"));
         }
         self.alone(Isolation::Serializable, durability, attempts, |db, transaction| {
@@ -282,7 +288,8 @@ impl Session {
             let now = env.clock.wall_micros();
             let cx = Context { params: &[], answers: &[], now, env, zone, interrupt };
             let mut created = Vec::new();
-            let mut ddl = Ddl { db, transaction, cx, created: &mut created, notice: None };
+            let settings = settings.clone();
+            let mut ddl = Ddl { db, transaction, cx, settings, created: &mut created, notice: None };
             ddl.run(statement)?.ok_or_else(|| unsupported(statement))
         })
     }

@@ -78,6 +78,14 @@ impl Session {
                     {
                         self.settings.fresh().show(&name)?
                     }
+                    // A list of names, each as it is written in SQL.
+                    values if name == "search_path" => {
+                        let written = |value: &ast::Expr| match text(value) {
+                            empty if empty.is_empty() => "\"\"".to_owned(),
+                            name => crate::catalog::ident(&name),
+                        };
+                        values.iter().map(written).collect::<Vec<_>>().join(", ")
+                    }
                     values => values.iter().map(text).collect::<Vec<_>>().join(", "),
                 };
                 self.set_one(&name, &value, is_local)

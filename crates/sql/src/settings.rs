@@ -61,6 +61,9 @@ impl Default for Settings {
     }
 }
 
+/// `search_path` by itself.
+const SEARCH_PATH: &str = "\"$user\", public";
+
 /// The isolation by its name in SQL; repeatable read is our snapshot isolation, as it is in PostgreSQL.
 pub(crate) fn isolation_named(name: &str) -> Option<Isolation> {
     match name.to_ascii_lowercase().as_str() {
@@ -145,11 +148,7 @@ const VARIABLES: &[(&str, Kind, &str)] = &[
         "Whether shown definitions have all names in quotes.",
     ),
     ("row_security", Truth("on"), "There is no row security."),
-    (
-        "search_path",
-        Free("\"$user\", public"),
-        "Schemas that names are shown without; names are always looked up in public.",
-    ),
+    ("search_path", Free(SEARCH_PATH), "Schemas in which names without one are looked up."),
     ("server_encoding", Told("UTF8"), "How text is stored."),
     ("server_version", Told("15.0"), "The version of PostgreSQL that this is like."),
     ("server_version_num", Told("150000"), "The same as a number."),
@@ -336,6 +335,11 @@ impl Settings {
             },
             (Own, _) => self.user.clone(),
         })
+    }
+
+    /// The schemas in which names without one are looked up, as they were written.
+    pub(crate) fn search_path(&self) -> &str {
+        self.others.get("search_path").map_or(SEARCH_PATH, String::as_str)
     }
 
     /// True when the client wants to see a notice.

@@ -29,6 +29,8 @@ pub(crate) enum Utility {
     Sequence(SequenceStatement),
     /// ALTER TYPE ... OWNER TO.
     TypeOwner(String),
+    /// ALTER ... SET SCHEMA.
+    Move(MoveTo),
     /// ALTER TABLE ... ALTER COLUMN ... ADD GENERATED AS IDENTITY.
     Identity(AddIdentity),
     Merge(Box<MergeStatement>),
@@ -85,6 +87,35 @@ pub(crate) struct AddIdentity {
     pub(crate) changes: Vec<SequenceChange>,
 }
 
+/// ALTER ... SET SCHEMA.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MoveTo {
+    pub(crate) what: Moved,
+    pub(crate) name: String,
+    pub(crate) if_exists: bool,
+    pub(crate) schema: String,
+}
+
+/// What is moved to another schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moved {
+    Table,
+    View,
+    Sequence,
+    Type,
+}
+
+impl Moved {
+    pub(crate) fn command(self) -> &'static str {
+        match self {
+            Self::Table => "ALTER TABLE",
+            Self::View => "ALTER VIEW",
+            Self::Sequence => "ALTER SEQUENCE",
+            Self::Type => "ALTER TYPE",
+        }
+    }
+}
+
 /// What a comment is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Commented {
@@ -112,6 +143,7 @@ impl Utility {
             Self::Sequence(_) => "CREATE SEQUENCE",
             Self::TypeOwner(_) => "ALTER TYPE",
             Self::Identity(_) => "ALTER TABLE",
+            Self::Move(moved) => moved.what.command(),
             Self::Comment { .. } => "COMMENT",
             Self::Merge(_) => "MERGE",
             Self::Declare(_) => "DECLARE CURSOR",
@@ -129,6 +161,10 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>> {
     let tokens: Vec<&Token> =
         tokens.iter().map(|t| &t.token).filter(|t| !matches!(t, Token::Whitespace(_))).collect();
     let mut words = Words { tokens: &tokens, place: 0 };
+    if let Some(moved) = move_to(&mut words) {
+        words.end()?;
+        return Ok(Some(moved));
+    }
     let utility = match words.word().as_deref() {
         Some("copy") => copy(&mut words)?,
         Some("vacuum") => vacuum(&mut words, "VACUUM")?,
@@ -375,6 +411,37 @@ impl<'t> Words<'t> {
 pub(crate) fn relation_of(parts: &[String]) -> Result<String> {
     let name = parts.iter().map(|part| ast::ObjectNamePart::Identifier(ast::Ident::with_quote('"', part)));
     crate::scope::table_name(&ast::ObjectName(name.collect()))
+}
+
+/// `ALTER ... SET SCHEMA s`, which the parser does not know; whatever else it is stays.
+fn move_to(words: &mut Words<'_>) -> Option<Utility> {
+    let start = words.place;
+    let moved = moved_to(words);
+    if moved.is_none() {
+        words.place = start;
+    }
+    moved
+}
+
+fn moved_to(words: &mut Words<'_>) -> Option<Utility> {
+    if !words.are(&["alter"]) {
+        return None;
+    }
+    let what = match words.word()?.as_str() {
+        "table" => Moved::Table,
+        "view" => Moved::View,
+        "sequence" => Moved::Sequence,
+        "type" => Moved::Type,
+        _ => return None,
+    };
+    let if_exists = words.are(&["if", "exists"]);
+    words.are(&["only"]);
+    let name = words.relation().ok()?;
+    if !words.are(&["set", "schema"]) {
+        return None;
+    }
+    let schema = words.ident().ok()?;
+    Some(Utility::Move(MoveTo { what, name, if_exists, schema }))
 }
 
 /// `ALTER TYPE t OWNER TO r`, which the parser does not know.

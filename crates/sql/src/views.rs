@@ -3,16 +3,18 @@
 //! A view is planned anew wherever it is used, so it follows the definitions under it. What it reads may be dropped: then using it
 //! is an error, not the dropping.
 
-use ropewalk::tables::{ColumnDef, TableDef, Value};
+use ropewalk::tables::{ColumnDef, PUBLIC, TableDef, TablesRead, Value, schema_and_name};
 use sqlparser::ast;
 
 use crate::access::Access;
 use crate::budget::{Budget, MEMORY_BYTES_MAX};
+use crate::catalog::with_relations;
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::parse;
-use crate::plan::Planner;
+use crate::plan::{Planner, Standing};
 use crate::query::{Planned, prepare};
+use crate::schemas::own;
 use crate::scope::{Params, folded, table_name};
 
 /// The table that holds views: name, the names of columns, query.
@@ -48,7 +50,10 @@ pub(crate) fn find(access: &mut Access<'_>, name: &str) -> Result<Option<View>> 
 }
 
 fn planned(ddl: &mut Ddl<'_>, query: &ast::Query) -> Result<Planned> {
-    let mut planner = Planner::new(Access::Transaction(ddl.db, ddl.transaction), Params::default());
+    let (settings, created) = (ddl.settings.clone(), ddl.created.clone());
+    let standing = Standing { settings, created, ..Standing::default() };
+    let mut planner =
+        Planner::beside(Access::Transaction(ddl.db, ddl.transaction), Params::default(), standing);
     let planned = prepare(query, &mut planner)?;
     if !planner.params.finished().is_empty() {
         return Err(SqlError::new(state::UNDEFINED_PARAMETER, "there are no parameters in a definition"));
@@ -71,6 +76,93 @@ fn names(planned: &Planned, given: Vec<String>) -> Result<Vec<String>> {
     Ok(names)
 }
 
+impl Ddl<'_> {
+    /// The text of a query as a view keeps it: relations with their schemas, but for those in public.
+    fn settled(&mut self, query: &ast::Query) -> Result<String> {
+        let settings = self.settings.clone();
+        let mut access = self.access();
+        if crate::schemas::path(&mut access, &settings)? == [PUBLIC] {
+            return Ok(query.to_string());
+        }
+        let mut failed = None;
+        let text = with_relations(query, &mut |schema, name| {
+            let None = schema else { return None };
+            match crate::schemas::relation(&mut access, &settings, &[], name) {
+                Ok((kept, _)) => match schema_and_name(&kept) {
+                    (PUBLIC | "", _) => None,
+                    (schema, name) => Some((Some(schema.to_owned()), name.to_owned())),
+                },
+                Err(error) => {
+                    failed = Some(error);
+                    None
+                }
+            }
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(text),
+        }
+    }
+
+    /// Views that read from a schema which has another name by now say that.
+    pub(crate) fn follow_schema(&mut self, old: &str, new: &str) -> Result<()> {
+        for view in crate::catalog::all_views(&mut self.access())? {
+            let mut reads = false;
+            let text = with_relations(&view.query, &mut |schema, name| {
+                let is_it = schema == Some(old);
+                reads |= is_it;
+                is_it.then(|| (Some(new.to_owned()), name.to_owned()))
+            });
+            if reads {
+                self.rewrite(&view.name, &view.name, &text)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Views that read a relation which is kept under another name by now say that.
+    pub(crate) fn follow(&mut self, old: &str, new: &str) -> Result<()> {
+        let parts = |kept: &str| match schema_and_name(kept) {
+            (PUBLIC, name) => (None, name.to_owned()),
+            (schema, name) => (Some(schema.to_owned()), name.to_owned()),
+        };
+        let ((old_schema, old_name), new) = (parts(old), parts(new));
+        for view in crate::catalog::all_views(&mut self.access())? {
+            let mut reads = false;
+            let text = with_relations(&view.query, &mut |schema, name| {
+                let schema = schema.filter(|schema| *schema != PUBLIC);
+                let is_it = schema == old_schema.as_deref() && name == old_name;
+                reads |= is_it;
+                is_it.then(|| new.clone())
+            });
+            if reads {
+                self.rewrite(&view.name, &view.name, &text)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a view under another name.
+    pub(crate) fn rename_view(&mut self, old: &str, new: &str) -> Result<()> {
+        let view = find(&mut self.access(), old)?;
+        let view = view
+            .ok_or_else(|| SqlError::new(state::UNDEFINED_TABLE, format!("view \"{old}\" does not exist")))?;
+        self.rewrite(old, new, &view.query.to_string())
+    }
+
+    fn rewrite(&mut self, old: &str, new: &str, query: &str) -> Result<()> {
+        let mut tables = self.transaction.tables();
+        let table = tables.table(VIEWS)?;
+        let row = tables.get(&table, &[Value::text(old)])?;
+        let row = row.ok_or_else(|| crate::expr::bug("a view"))?;
+        let columns = row.column("columns")?.into_owned();
+        tables.delete(&table, &[Value::text(old)])?;
+        let (name, query) = (Value::text(new), Value::text(query));
+        tables.insert(&table, &[("name", name), ("columns", columns), ("query", query)])?;
+        Ok(())
+    }
+}
+
 pub(crate) fn create(ddl: &mut Ddl<'_>, create: &ast::CreateView) -> Result<()> {
     let plain = !create.materialized
         && !create.or_alter
@@ -86,9 +178,9 @@ pub(crate) fn create(ddl: &mut Ddl<'_>, create: &ast::CreateView) -> Result<()> 
     if !plain {
         return Err(SqlError::unsupported(create, "CREATE [OR REPLACE] VIEW name [(columns)] AS query"));
     }
-    let name = table_name(&create.name)?;
+    let name = ddl.fresh(&table_name(&create.name)?)?;
     let exists = |what: &str| {
-        SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{name}\" already exists{what}"))
+        SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{}\" already exists{what}", own(&name)))
     };
     let mut access = Access::Transaction(ddl.db, ddl.transaction);
     if access.table(&name).is_ok() {
@@ -103,6 +195,7 @@ pub(crate) fn create(ddl: &mut Ddl<'_>, create: &ast::CreateView) -> Result<()> 
     }
     let planned = planned(ddl, &create.query)?;
     let columns = names(&planned, create.columns.iter().map(|column| folded(&column.name)).collect())?;
+    let query = ddl.settled(&create.query)?;
     let mut tables = ddl.transaction.tables();
     let table = match tables.table(VIEWS) {
         Ok(table) => table,
@@ -122,7 +215,7 @@ pub(crate) fn create(ddl: &mut Ddl<'_>, create: &ast::CreateView) -> Result<()> 
         columns.iter().map(|c| Value::text(c.as_str())),
     )
     .map_err(|error| crate::expr::bug(&error.to_string()))?;
-    let query = Value::text(create.query.to_string());
+    let query = Value::text(query);
     tables.insert(
         &table,
         &[("name", Value::text(name.as_str())), ("columns", Value::Array(columns)), ("query", query)],
@@ -146,7 +239,7 @@ pub(crate) fn drop(ddl: &mut Ddl<'_>, name: &str, if_exists: bool) -> Result<()>
 /// CREATE TABLE AS: a table of the query's columns, with its rows.
 pub(crate) fn create_table_as(ddl: &mut Ddl<'_>, create: &ast::CreateTable) -> Result<()> {
     let Some(query) = &create.query else { return Err(crate::expr::bug("no query")) };
-    let name = table_name(&create.name)?;
+    let name = ddl.fresh(&table_name(&create.name)?)?;
     let mut rest = create.clone();
     (rest.query, rest.if_not_exists) = (None, false);
     crate::ddl::nothing_but_a_table(&rest)?;
@@ -154,7 +247,7 @@ pub(crate) fn create_table_as(ddl: &mut Ddl<'_>, create: &ast::CreateTable) -> R
         if create.if_not_exists {
             return Ok(());
         }
-        let message = format!("relation \"{name}\" already exists");
+        let message = format!("relation \"{}\" already exists", own(&name));
         return Err(SqlError::new(state::DUPLICATE_TABLE, message));
     }
     let planned = planned(ddl, query)?;

@@ -12,6 +12,7 @@ use crate::define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, IndexDef, Ta
 use crate::enums::EnumType;
 use crate::error::TablesError;
 use crate::expr::{ColumnRef, Expr};
+use crate::names::schema_and_name;
 use crate::read::{KeyRange, TablesRead};
 use crate::row::OwnedRow;
 use crate::rowkey::index_entry;
@@ -40,6 +41,13 @@ pub(crate) fn check_name(table: &str, kind: &str, name: &str) -> Result<(), Tabl
         return Err(invalid(table, what));
     }
     Ok(())
+}
+
+/// The name of a table or a type, which may stand in a schema.
+pub(crate) fn check_kept_name(kind: &str, kept: &str) -> Result<(), TablesError> {
+    let (schema, name) = schema_and_name(kept);
+    check_name(kept, "schema", schema)?;
+    check_name(kept, kind, name)
 }
 
 /// The ids of columns by name, each at most once.
@@ -125,7 +133,8 @@ impl TablesTx<'_> {
     }
 
     fn create(&mut self, def: TableDef) -> Result<Table, TablesError> {
-        check_name(&def.name, "table", &def.name)?;
+        check_kept_name("table", &def.name)?;
+        let own = schema_and_name(&def.name).1.to_owned();
         if self.find(&def.name)?.is_some() {
             return Err(TablesError::Duplicate { kind: "table", name: def.name });
         }
@@ -139,7 +148,7 @@ impl TablesTx<'_> {
             rows: self.new_object()?,
             rowid: None,
             key: Vec::new(),
-            key_name: def.key_name.clone().unwrap_or_else(|| format!("{}_pkey", def.name)),
+            key_name: def.key_name.clone().unwrap_or_else(|| format!("{own}_pkey")),
             next_column: 1,
             columns: Vec::new(),
             layouts: Vec::new(),
@@ -171,7 +180,7 @@ impl TablesTx<'_> {
             let name = match name {
                 Some(name) if taken(&name) => return Err(TablesError::Duplicate { kind: "check", name }),
                 Some(name) => name,
-                None => fresh_name(taken, format!("{}_check", def.name)),
+                None => fresh_name(taken, format!("{own}_check")),
             };
             check_name(&def.name, "check", &name)?;
             parts.checks.push(Check { name, expr });
@@ -272,7 +281,7 @@ impl TablesTx<'_> {
 
     fn new_index(&self, parts: &Parts, def: IndexDef, ready: bool) -> Result<Index, TablesError> {
         let mut columns = Vec::new();
-        let mut label = parts.name.clone();
+        let mut label = schema_and_name(&parts.name).1.to_owned();
         for (mut expr, order) in def.columns {
             label += "_";
             label += match &expr {
@@ -348,7 +357,10 @@ impl TablesTx<'_> {
         let name = match def.name {
             Some(name) if taken(&name) => return Err(TablesError::Duplicate { kind: "foreign key", name }),
             Some(name) => name,
-            None => fresh_name(taken, format!("{}_{}_fkey", parts.name, def.columns.join("_"))),
+            None => fresh_name(
+                taken,
+                format!("{}_{}_fkey", schema_and_name(&parts.name).1, def.columns.join("_")),
+            ),
         };
         check_name(&parts.name, "foreign key", &name)?;
         // Children are found through an index; a foreign key brings one where there is none.
@@ -639,7 +651,7 @@ impl TablesTx<'_> {
     /// The new name is taken.
     pub fn rename_table(&mut self, table: &str, name: &str) -> Result<(), TablesError> {
         self.alter(table, |tx, _, parts| {
-            check_name(table, "table", name)?;
+            check_kept_name("table", name)?;
             if tx.find(name)?.is_some() {
                 return Err(TablesError::Duplicate { kind: "table", name: name.to_owned() });
             }

@@ -17,8 +17,9 @@ use std::sync::Arc;
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u32, put_varint};
 
 use crate::catalog::{enum_key, table_key};
-use crate::ddl::check_name;
+use crate::ddl::check_kept_name;
 use crate::error::TablesError;
+use crate::names::schema_and_name;
 use crate::read::TablesRead;
 use crate::schema::{DEFINITION_BYTES_MAX, Parts};
 use crate::tx::TablesTx;
@@ -113,9 +114,14 @@ impl EnumType {
         self.number
     }
 
-    /// Its name.
+    /// Its name, as it is kept: see [`crate::schema_and_name`].
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Its name in its schema.
+    pub fn own_name(&self) -> &str {
+        schema_and_name(&self.name).1
     }
 
     /// The type of its columns.
@@ -150,7 +156,8 @@ impl EnumType {
     pub fn read<'a>(&self, value: Value<'a>) -> Result<Value<'a>, ValueError> {
         match value {
             Value::Text(label) => {
-                let unknown = || ValueError::Label { name: self.name.clone(), label: label.to_string() };
+                let unknown =
+                    || ValueError::Label { name: self.own_name().to_owned(), label: label.to_string() };
                 self.value_of(&label).map(Value::into_owned).ok_or_else(unknown)
             }
             Value::Array(array) if array.element() == Scalar::Text => {
@@ -235,7 +242,7 @@ impl EnumType {
                 Ok(())
             }
             EnumChange::Rename(name) => {
-                check_name(name, "type", name)?;
+                check_kept_name("type", name)?;
                 self.name.clone_from(name);
                 Ok(())
             }
@@ -337,7 +344,7 @@ impl TablesTx<'_> {
     /// # Errors
     /// The name is taken; a label is given twice.
     pub fn create_enum(&mut self, name: &str, labels: &[&str]) -> Result<EnumType, TablesError> {
-        check_name(name, "type", name)?;
+        check_kept_name("type", name)?;
         self.ddl(|tx| {
             if tx.enum_named(name)?.is_some() {
                 return Err(TablesError::Duplicate { kind: "type", name: name.to_owned() });

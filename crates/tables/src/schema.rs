@@ -13,6 +13,7 @@ use crate::enums::EnumType;
 use crate::error::TablesError;
 use crate::expr::Expr;
 use crate::key::KeyOrder;
+use crate::names::schema_and_name;
 use crate::row::{Layout, LayoutColumn, Source};
 use crate::types::Type;
 use crate::value::{Value, ValueError};
@@ -344,9 +345,14 @@ impl Schema {
         self.parts.id
     }
 
-    /// The table's name.
+    /// The table's name, as it is kept: see [`crate::schema_and_name`].
     pub fn name(&self) -> &str {
         &self.parts.name
+    }
+
+    /// The table's name in its schema.
+    pub fn own_name(&self) -> &str {
+        schema_and_name(&self.parts.name).1
     }
 
     /// Rises with every change of the definition.

@@ -167,14 +167,9 @@ impl CatalogCall {
             F::CurrentDatabase => text(&catalog.database),
             F::CurrentUser => text(&catalog.user),
             F::CurrentSchemas => {
-                let path = catalog.settings.show("search_path").unwrap_or_default();
-                let mut schemas: Vec<Value<'static>> = Vec::new();
-                if truth(0) {
-                    schemas.push(text("pg_catalog"));
-                }
-                if path.split(',').any(|name| name.trim().trim_matches('"') == "public") {
-                    schemas.push(text("public"));
-                }
+                let implied = truth(0).then(|| text("pg_catalog"));
+                let schemas: Vec<Value<'static>> =
+                    implied.into_iter().chain(catalog.path.iter().map(text)).collect();
                 let array = Array::new(Scalar::Text, schemas);
                 Value::Array(array.map_err(|_| crate::expr::bug("names that make no array"))?)
             }
@@ -188,7 +183,8 @@ impl CatalogCall {
             F::FunctionArguments => optional(Proc::find(oid).map(Proc::shown_arguments)),
             F::FunctionResult => optional(Proc::find(oid).map(Proc::shown_result)),
             F::GetExpr => text(words(0)),
-            F::HasPrivilege | F::IsVisible => Value::Bool(true),
+            F::HasPrivilege => Value::Bool(true),
+            F::IsVisible => Value::Bool(catalog.sees(oid)),
             // Nobody was given rights by name: there is nothing that differs from a default.
             F::AclDefault => Value::Null,
             F::ProcedureName => match arguments.first() {
@@ -197,15 +193,15 @@ impl CatalogCall {
                 _ => text(Proc::find(oid).map_or_else(|| oid.to_string(), |proc| proc.name.to_owned())),
             },
             F::SerialSequence => {
-                let (table, column) = (show::name_parts(words(0)).pop().unwrap_or_default(), words(1));
+                let (table, column) = (catalog.relation_oid(words(0)), words(1));
                 let mut sequences = catalog.sequences();
                 let found = sequences.find(|sequence| {
                     sequence.owner.as_ref().is_some_and(|(owner, place)| {
-                        owner.name() == table
+                        Some(super::table_oid(owner)) == table
                             && owner.columns().get(*place).is_some_and(|known| known.name() == column)
                     })
                 });
-                optional(found.map(|sequence| format!("public.{}", show::ident(sequence.name()))))
+                optional(found.map(|sequence| show::whole_name(sequence.name())))
             }
             F::SetConfig => {
                 return Err(SqlError::unsupported("set_config of a column", "name one variable"));
@@ -257,18 +253,12 @@ impl CatalogCall {
             F::RoleName if oid == super::DATABASE_OWNER => text("pg_database_owner"),
             F::RoleName => text(format!("unknown (OID={oid})")),
             F::SchemaName => {
-                let known = super::relations::SCHEMAS.iter().find(|(known, _)| *known == oid);
-                text(known.map_or_else(|| oid.to_string(), |(_, name)| (*name).to_owned()))
+                let known = catalog.schemas().find(|(known, _)| *known == oid);
+                text(known.map_or_else(|| oid.to_string(), |(_, name)| show::ident(name)))
             }
             F::SchemaOid => {
                 let name = show::name_parts(words(0)).pop().unwrap_or_default();
-                match super::relations::SCHEMAS.iter().find(|(_, known)| *known == name) {
-                    Some((oid, _)) => Value::Int8(*oid),
-                    None => {
-                        let message = format!("schema \"{name}\" does not exist");
-                        return Err(SqlError::new(state::INVALID_SCHEMA_NAME, message));
-                    }
-                }
+                Value::Int8(catalog.schema_oid(&name).ok_or_else(|| crate::schemas::unknown(&name))?)
             }
             F::TypeName => text(catalog.format_type(oid, None)),
             F::TypeOid => catalog.type_oid(words(0)).map_or(Value::Null, Value::Int8),

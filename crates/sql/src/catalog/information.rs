@@ -2,9 +2,10 @@
 
 use ropewalk::tables::{NumericLimits, Scalar, Type, Value};
 
-use super::relations::{SCHEMAS, row};
+use super::relations::{row, space};
 use super::{Catalog, ConstraintOf, IndexOf, Relation, SequenceOf, ViewOf, show};
 use crate::exec::Record;
+use crate::schemas::own;
 use crate::types::type_name;
 
 macro_rules! relations {
@@ -18,21 +19,21 @@ macro_rules! relations {
 relations! {
     "schemata" 13001 "catalog_name schema_name schema_owner default_character_set_catalog default_character_set_schema \
         default_character_set_name sql_path" => |catalog| {
-        let row = |(_, name): &(i64, &str)| {
-            row![catalog.database.clone(), (*name).to_owned(), catalog.user.clone(), Value::Null, Value::Null, Value::Null,
+        let row = |(_, name): (i64, &str)| {
+            row![catalog.database.clone(), name.to_owned(), catalog.user.clone(), Value::Null, Value::Null, Value::Null,
                 Value::Null]
         };
-        SCHEMAS.iter().map(row).collect()
+        catalog.schemas().map(row).collect()
     };
     "tables" 13002 "table_catalog table_schema table_name table_type self_referencing_column_name reference_generation \
         user_defined_type_catalog user_defined_type_schema user_defined_type_name is_insertable_into is_typed \
         commit_action" => |catalog| {
         let row = |schema: &std::sync::Arc<ropewalk::tables::Schema>| {
-            row![catalog.database.clone(), "public", schema.name().to_owned(), "BASE TABLE", Value::Null, Value::Null, Value::Null,
+            row![catalog.database.clone(), space(schema.name()), schema.own_name().to_owned(), "BASE TABLE", Value::Null, Value::Null, Value::Null,
                 Value::Null, Value::Null, "YES", "NO", Value::Null]
         };
         let view = |view: &ViewOf| {
-            row![catalog.database.clone(), "public", view.name.clone(), "VIEW", Value::Null, Value::Null, Value::Null,
+            row![catalog.database.clone(), space(&view.name), own(&view.name).to_owned(), "VIEW", Value::Null, Value::Null, Value::Null,
                 Value::Null, Value::Null, "NO", "NO", Value::Null]
         };
         catalog.tables.iter().map(row).chain(catalog.views.iter().map(view)).collect()
@@ -44,7 +45,7 @@ relations! {
         generation_expression is_updatable" => columns;
     "views" 13004 "table_catalog table_schema table_name view_definition check_option is_updatable is_insertable_into" => |catalog| {
         let row = |view: &ViewOf| {
-            row![catalog.database.clone(), "public", view.name.clone(), format!(" {};", catalog.view_text(view).0), "NONE",
+            row![catalog.database.clone(), space(&view.name), own(&view.name).to_owned(), format!(" {};", catalog.view_text(view).0), "NONE",
                 "NO", "NO"]
         };
         catalog.views.iter().map(row).collect()
@@ -59,7 +60,7 @@ relations! {
         unique_constraint_schema unique_constraint_name match_option update_rule delete_rule" => references;
     "check_constraints" 13009 "constraint_catalog constraint_schema constraint_name check_clause" => |catalog| {
         let row = |constraint: ConstraintOf<'_>| match &constraint {
-            ConstraintOf::Check(schema, _, check) => Some(row![catalog.database.clone(), "public",
+            ConstraintOf::Check(schema, _, check) => Some(row![catalog.database.clone(), space(schema.name()),
                 constraint.name().to_owned(), catalog.expr(schema, check.expr())]),
             _ => None,
         };
@@ -71,7 +72,7 @@ relations! {
             let (ty, steps) = (sequence.type_oid(), sequence.steps);
             let cycles = if steps.cycles { "YES" } else { "NO" };
             let bits = match ty { 21 => 16_i64, 23 => 32, _ => 64 };
-            row![catalog.database.clone(), "public", sequence.name().to_owned(), show::format_type(ty, None), bits, 2_i64, 0_i64,
+            row![catalog.database.clone(), space(sequence.name()), own(sequence.name()).to_owned(), show::format_type(ty, None), bits, 2_i64, 0_i64,
                 steps.start.to_string(), steps.least.to_string(), steps.greatest.to_string(), steps.increment.to_string(), cycles]
         };
         catalog.sequences().map(row).collect()
@@ -183,7 +184,7 @@ impl Described<'_> {
         let labels = catalog.enum_type(oid);
         let short = short.or_else(|| {
             let (known, is_array) = labels?;
-            Some(format!("{}{}", if is_array { "_" } else { "" }, known.name()))
+            Some(format!("{}{}", if is_array { "_" } else { "" }, known.own_name()))
         });
         let shown = match ty {
             Type::Array(_) => "ARRAY".to_owned(),
@@ -196,8 +197,8 @@ impl Described<'_> {
         let yes = |truth: bool| if truth { "YES" } else { "NO" };
         row![
             catalog.database.clone(),
-            "public",
-            self.relation.to_owned(),
+            space(self.relation),
+            own(self.relation).to_owned(),
             self.name.to_owned(),
             number(self.number),
             self.default,
@@ -212,7 +213,7 @@ impl Described<'_> {
             Value::Null,
             Value::Null,
             catalog.database.clone(),
-            if labels.is_some() { "public" } else { "pg_catalog" },
+            labels.map_or_else(|| "pg_catalog".to_owned(), |(known, _)| space(known.name())),
             short,
             yes(!identity.is_empty()),
             numbered(if identity == "a" { "ALWAYS" } else { "BY DEFAULT" }),
@@ -232,11 +233,11 @@ fn constraints(catalog: &Catalog) -> Vec<Record> {
     let row = |table: &str, name: &str, kind: &str| {
         row![
             catalog.database.clone(),
-            "public",
+            space(table),
             name.to_owned(),
             catalog.database.clone(),
-            "public",
-            table.to_owned(),
+            space(table),
+            own(table).to_owned(),
             kind.to_owned(),
             "NO",
             "NO",
@@ -277,11 +278,11 @@ fn keys(catalog: &Catalog) -> Vec<Record> {
             let position = number(place + 1);
             rows.push(row![
                 catalog.database.clone(),
-                "public",
+                space(table.name()),
                 constraint.name().to_owned(),
                 catalog.database.clone(),
-                "public",
-                table.name().to_owned(),
+                space(table.name()),
+                table.own_name().to_owned(),
                 column(table, number_of),
                 position,
                 refers.then_some(position),
@@ -307,11 +308,11 @@ fn usage(catalog: &Catalog) -> Vec<Record> {
         for number in numbers {
             rows.push(row![
                 catalog.database.clone(),
-                "public",
-                table.name().to_owned(),
+                space(table.name()),
+                table.own_name().to_owned(),
                 column(table, number),
                 catalog.database.clone(),
-                "public",
+                space(constraint.table().name()),
                 constraint.name().to_owned(),
             ]);
         }
@@ -335,10 +336,10 @@ fn references(catalog: &Catalog) -> Vec<Record> {
         let unique = indexes.find(|index| index.is_unique() && index.columns() == wanted)?;
         Some(row![
             catalog.database.clone(),
-            "public",
+            space(constraint.table().name()),
             constraint.name().to_owned(),
             catalog.database.clone(),
-            "public",
+            space(parent.name()),
             unique.name().to_owned(),
             "NONE",
             rule(key.on_update()).to_owned(),

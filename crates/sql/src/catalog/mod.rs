@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use ropewalk::Database;
-use ropewalk::tables::{EnumType, Schema, Steps, Type, Value};
+use ropewalk::tables::{EnumType, Schema, Steps, Type, Value, name_in, schema_and_name};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
@@ -31,13 +31,18 @@ use crate::cursor::CursorShape;
 use crate::error::Result;
 use crate::exec::Record;
 use crate::plan::{Planner, Standing};
+use crate::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE, own};
 use crate::sequences::{self, SEQUENCES, Sequence};
 use crate::settings::Settings;
 
 pub(crate) use functions::{CatalogCall, CatalogFunction};
+use relations::SCHEMAS;
 pub(crate) use show::{ident, length_bound, literal, name_parts};
 use views::ViewOf;
+pub(crate) use views::{all as all_views, with_relations};
 
+/// Numbers of schemas that somebody made.
+const NAMESPACE_OID: i64 = 0x1000_0000;
 /// PostgreSQL's own objects have numbers below.
 pub(crate) const FIRST_OID: i64 = 16_384;
 /// Numbers of constraints that are an index, above the index's own.
@@ -80,8 +85,10 @@ pub(crate) struct Catalog {
     db: Database,
     pub(crate) user: String,
     pub(crate) database: String,
-    /// Names are shown with their schema: `public` is not in the search path.
-    qualifies: bool,
+    /// Schemas that somebody made.
+    namespaces: Vec<Namespace>,
+    /// Schemas whose names are seen without them.
+    path: Vec<String>,
     settings: Settings,
     tables: Vec<Arc<Schema>>,
     by_oid: HashMap<i64, usize>,
@@ -121,6 +128,14 @@ impl IndexOf<'_> {
         match self {
             Self::Key(schema) | Self::Secondary(schema, _) => schema,
         }
+    }
+
+    fn kept_name(&self) -> String {
+        name_in(schema_and_name(self.table().name()).0, self.name())
+    }
+
+    fn is_kept_as(&self, kept: &str) -> bool {
+        schema_and_name(kept) == (schema_and_name(self.table().name()).0, self.name())
     }
 
     fn is_unique(&self) -> bool {
@@ -170,7 +185,7 @@ impl IndexOf<'_> {
 
 /// True for the tables in which SQL itself keeps what it knows.
 fn is_of_ours(table: &str) -> bool {
-    [crate::views::VIEWS, SEQUENCES, COMMENTS].contains(&table)
+    [crate::views::VIEWS, SEQUENCES, COMMENTS, SCHEMA_TABLE].contains(&table)
 }
 
 pub(crate) fn table_oid(schema: &Schema) -> i64 {
@@ -278,8 +293,7 @@ impl Catalog {
             }
         }
         let by_oid = tables.iter().enumerate().map(|(place, schema)| (table_oid(schema), place)).collect();
-        let path = settings.show("search_path").unwrap_or_default();
-        let qualifies = !path.split(',').any(|name| name.trim().trim_matches('"') == "public");
+        let (namespaces, path) = (schemas::all(access)?, schemas::path(access, settings)?);
         let (user, database) = (settings.user.clone(), settings.database.clone());
         let views = views::all(access)?;
         let own = tables.iter().flat_map(|schema| sequences::of_table(schema)).collect::<Vec<_>>();
@@ -293,7 +307,8 @@ impl Catalog {
             db: access.database().clone(),
             user,
             database,
-            qualifies,
+            namespaces,
+            path,
             settings,
             tables,
             by_oid,
@@ -318,9 +333,71 @@ impl Catalog {
         self.table_named(name).is_some() || self.views.iter().any(|view| view.name == name)
     }
 
+    /// Numbers and names of the schemas.
+    fn schemas(&self) -> impl Iterator<Item = (i64, &str)> {
+        let made = self.namespaces.iter().map(|known| (NAMESPACE_OID + known.number, known.name.as_str()));
+        SCHEMAS.into_iter().chain(made)
+    }
+
+    fn schema_oid(&self, name: &str) -> Option<i64> {
+        self.schemas().find(|(_, known)| *known == name).map(|(oid, _)| oid)
+    }
+
+    /// The number of the schema that a kept name stands in.
+    fn schema_of(&self, kept: &str) -> i64 {
+        self.schema_oid(schema_and_name(kept).0).unwrap_or(PUBLIC)
+    }
+
+    /// True when a kept name is the first one along the path of those that are called so.
+    fn is_visible(&self, kept: &str, is_there: &dyn Fn(&str) -> bool) -> bool {
+        let (schema, name) = schema_and_name(kept);
+        let Some(place) = self.path.iter().position(|known| known == schema) else { return false };
+        !self.path.iter().take(place).any(|before| is_there(&name_in(before, name)))
+    }
+
+    fn is_visible_relation(&self, kept: &str) -> bool {
+        self.is_visible(kept, &|kept| self.kept_oid(kept).is_some())
+    }
+
+    fn is_visible_type(&self, kept: &str) -> bool {
+        self.is_visible(kept, &|kept| self.enums.iter().any(|known| known.name() == kept))
+    }
+
+    /// True when the relation or type of a number is seen without its schema.
+    pub(crate) fn sees(&self, oid: i64) -> bool {
+        match (self.kept_name(oid), self.enum_type(oid)) {
+            (Some(kept), _) => self.is_visible_relation(&kept),
+            (None, Some((known, _))) => self.is_visible_type(known.name()),
+            (None, None) => {
+                !relations::all().any(|known| known.oid == oid && known.schema == "information_schema")
+            }
+        }
+    }
+
+    /// The kept name of a relation; indexes stand in the schemas of their tables.
+    fn kept_name(&self, oid: i64) -> Option<String> {
+        if let Some(schema) = self.table(oid) {
+            return Some(schema.name().to_owned());
+        }
+        let index = self.indexes().find(|index| index.oid() == oid).map(|index| index.kept_name());
+        let view = || self.views.iter().find(|view| view.oid() == oid).map(|view| view.name.clone());
+        let sequence =
+            || self.sequences().find(|known| known.oid() == oid).map(|known| known.name().to_owned());
+        index.or_else(view).or_else(sequence)
+    }
+
+    /// The number of the relation that is kept under this name.
+    fn kept_oid(&self, kept: &str) -> Option<i64> {
+        self.table_named(kept)
+            .map(table_oid)
+            .or_else(|| self.indexes().find(|index| index.is_kept_as(kept)).map(|index| index.oid()))
+            .or_else(|| self.views.iter().find(|view| view.name == kept).map(ViewOf::oid))
+            .or_else(|| self.sequences().find(|known| known.name() == kept).map(SequenceOf::oid))
+    }
+
     /// The query of a view as it is written.
     fn view_text(&self, view: &ViewOf) -> (String, Vec<String>) {
-        view.text(self.qualifies, &|name| self.is_relation(name))
+        view.text(&|kept| self.is_relation(kept), &|kept| self.is_visible_relation(kept))
     }
 
     pub(crate) fn table(&self, oid: i64) -> Option<&Schema> {
@@ -351,7 +428,7 @@ impl Catalog {
             let name = self.qualified(sequence.name());
             return Some(format!("nextval({}::regclass)", show::literal(&name)));
         }
-        show::default(column, self.qualifies)
+        show::default(column, &|kept| self.qualified_type(kept))
     }
 
     /// Comments with the number of the catalog that what they are on stands in, its own number there, and that of the column.
@@ -384,7 +461,7 @@ impl Catalog {
                     let known = self.enums.iter().find(|known| i64::from(known.number()) == comment.table)?;
                     (1247, i64::from(crate::types::oid(known.column_type())), 0)
                 }
-                "schema" => (2615, PUBLIC, 0),
+                "schema" => (2615, self.schema_oid(&comment.name)?, 0),
                 _ => return None,
             };
             Some((class, object, column, comment.text.as_str()))
@@ -413,17 +490,8 @@ impl Catalog {
 
     /// The name of a relation, qualified where that is needed, in quotes where that is.
     pub(crate) fn relation_name(&self, oid: i64) -> Option<String> {
-        if let Some(schema) = self.table(oid) {
-            return Some(self.qualified(schema.name()));
-        }
-        if let Some(index) = self.indexes().find(|index| index.oid() == oid) {
-            return Some(self.qualified(index.name()));
-        }
-        if let Some(view) = self.views.iter().find(|view| view.oid() == oid) {
-            return Some(self.qualified(&view.name));
-        }
-        if let Some(sequence) = self.sequences().find(|sequence| sequence.oid() == oid) {
-            return Some(self.qualified(sequence.name()));
+        if let Some(kept) = self.kept_name(oid) {
+            return Some(self.qualified(&kept));
         }
         let known = relations::all().find(|relation| relation.oid == oid && oid != 0)?;
         Some(if known.schema == "pg_catalog" {
@@ -433,8 +501,12 @@ impl Catalog {
         })
     }
 
-    fn qualified(&self, name: &str) -> String {
-        if self.qualifies { format!("public.{}", show::ident(name)) } else { show::ident(name) }
+    fn qualified(&self, kept: &str) -> String {
+        if self.is_visible_relation(kept) { show::ident(own(kept)) } else { show::whole_name(kept) }
+    }
+
+    fn qualified_type(&self, kept: &str) -> String {
+        if self.is_visible_type(kept) { show::ident(own(kept)) } else { show::whole_name(kept) }
     }
 
     /// The enum type of this number, and whether the number is that of its arrays.
@@ -450,8 +522,8 @@ impl Catalog {
     pub(crate) fn format_type(&self, oid: i64, modifier: Option<i64>) -> String {
         match self.enum_type(oid) {
             None => show::format_type(oid, modifier),
-            Some((known, false)) => self.qualified(known.name()),
-            Some((known, true)) => format!("{}[]", self.qualified(known.name())),
+            Some((known, false)) => self.qualified_type(known.name()),
+            Some((known, true)) => format!("{}[]", self.qualified_type(known.name())),
         }
     }
 
@@ -459,12 +531,13 @@ impl Catalog {
     pub(crate) fn type_oid(&self, text: &str) -> Option<i64> {
         let (name, is_array) = text.trim().strip_suffix("[]").map_or((text, false), |name| (name, true));
         let parts = show::name_parts(name);
-        let name = match parts.as_slice() {
-            [name] => name,
-            [schema, name] if schema == "public" => name,
+        let candidates: Vec<String> = match parts.as_slice() {
+            [name] => self.path.iter().map(|schema| name_in(schema, name)).collect(),
+            [schema, name] => vec![name_in(schema, name)],
             _ => return functions::type_oid(text),
         };
-        let known = self.enums.iter().find(|known| known.name() == name).map(EnumType::column_type);
+        let named = |kept: &String| self.enums.iter().find(|known| known.name() == kept);
+        let known = candidates.iter().find_map(named).map(EnumType::column_type);
         let ty = known.map(|ty| if is_array { ty.array() } else { ty });
         ty.map(|ty| i64::from(crate::types::oid(ty))).or_else(|| functions::type_oid(text))
     }
@@ -489,14 +562,10 @@ impl Catalog {
             all.find(|relation| relation.name == name && fits(relation)).map(|relation| relation.oid)
         };
         match schema {
-            None | Some("public") => self
-                .table_named(name)
-                .map(table_oid)
-                .or_else(|| self.indexes().find(|index| index.name() == name).map(|index| index.oid()))
-                .or_else(|| self.views.iter().find(|view| view.name == *name).map(ViewOf::oid))
-                .or_else(|| self.sequences().find(|known| known.name() == name).map(SequenceOf::oid))
-                .or_else(|| catalog().filter(|_| schema.is_none())),
-            Some(_) => catalog(),
+            // PostgreSQL looks into its catalog first.
+            None => catalog()
+                .or_else(|| self.path.iter().find_map(|schema| self.kept_oid(&name_in(schema, name)))),
+            Some(schema) => self.kept_oid(&name_in(schema, name)).or_else(catalog),
         }
     }
 }
@@ -584,7 +653,7 @@ impl Planner<'_> {
         self.is_fleeting = true;
         let columns = SEQUENCE_COLUMNS.map(|(name, ty)| (name.to_owned(), ty)).to_vec();
         let row = vec![Value::Int8(last), Value::Int8(0), Value::Bool(is_called)];
-        Ok(Some((sequence.name, columns, Arc::new(vec![row]))))
+        Ok(Some((own(&sequence.name).to_owned(), columns, Arc::new(vec![row]))))
     }
 }
 

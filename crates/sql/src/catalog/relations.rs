@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use ropewalk::tables::{Array, Interval, Scalar, Schema, Type, Value};
+use ropewalk::tables::{Array, Interval, Scalar, Schema, Type, Value, schema_and_name};
 use ropewalk::{LockHolder, LockMode};
 
 use super::procs::{PROCS, Proc};
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::cursor::CursorShape;
 use crate::exec::Record;
+use crate::schemas::own;
 use crate::types::oid as oid_of;
 use crate::zone::Zone;
 
@@ -42,6 +43,11 @@ macro_rules! relations {
     };
 }
 
+/// The schema of a kept name.
+pub(crate) fn space(kept: &str) -> String {
+    schema_and_name(kept).0.to_owned()
+}
+
 fn none(_: &Catalog) -> Vec<Record> {
     Vec::new()
 }
@@ -60,9 +66,9 @@ relations! {
         typisdefined:b typdelim typrelid:o typsubscript typelem:o typarray:o typinput typoutput typreceive typsend typmodin \
         typmodout typanalyze typalign typstorage typnotnull:b typbasetype:o typtypmod:i typndims:i typcollation:o \
         typdefaultbin typdefault typacl:T" => types;
-    "pg_namespace" 2615 "oid:o nspname nspowner:o nspacl:T" => |_| {
+    "pg_namespace" 2615 "oid:o nspname nspowner:o nspacl:T" => |catalog| {
         let owner = |oid: i64| if oid == PUBLIC { DATABASE_OWNER } else { OWNER };
-        SCHEMAS.iter().map(|(oid, name)| row![*oid, *name, owner(*oid), Value::Null]).collect()
+        catalog.schemas().map(|(oid, name)| row![oid, name.to_owned(), owner(oid), Value::Null]).collect()
     };
     "pg_index" 2610 "indexrelid:o indrelid:o indnatts:s indnkeyatts:s indisunique:b indnullsnotdistinct:b indisprimary:b \
         indisexclusion:b indimmediate:b indisclustered:b indisvalid:b indcheckxmin:b indisready:b indislive:b \
@@ -113,21 +119,21 @@ relations! {
     "pg_tables" 12030 "schemaname tablename tableowner tablespace hasindexes:b hasrules:b hastriggers:b rowsecurity:b" => |catalog| {
         let row = |schema: &std::sync::Arc<ropewalk::tables::Schema>| {
             let indexed = catalog.indexes_of(schema).next().is_some();
-            row!["public", schema.name().to_owned(), catalog.user.clone(), Value::Null, indexed, false,
+            row![space(schema.name()), schema.own_name().to_owned(), catalog.user.clone(), Value::Null, indexed, false,
                 !schema.foreign_keys().is_empty(), false]
         };
         catalog.tables.iter().map(row).collect()
     };
     "pg_indexes" 12040 "schemaname tablename indexname tablespace indexdef" => |catalog| {
         let row = |index: IndexOf<'_>| {
-            row!["public", index.table().name().to_owned(), index.name().to_owned(), Value::Null,
+            row![space(index.table().name()), index.table().own_name().to_owned(), index.name().to_owned(), Value::Null,
                 catalog.index_def(index, false)]
         };
         catalog.indexes().map(row).collect()
     };
     "pg_views" 12050 "schemaname viewname viewowner definition" => |catalog| {
         let row = |view: &ViewOf| {
-            row!["public", view.name.clone(), catalog.user.clone(), format!(" {};", catalog.view_text(view).0)]
+            row![space(&view.name), own(&view.name).to_owned(), catalog.user.clone(), format!(" {};", catalog.view_text(view).0)]
         };
         catalog.views.iter().map(row).collect()
     };
@@ -136,7 +142,7 @@ relations! {
         cycle:b cache_size:l last_value:l" => |catalog| {
         let row = |sequence: &SequenceOf| {
             let steps = sequence.steps;
-            row!["public", sequence.name().to_owned(), catalog.user.clone(), show::format_type(sequence.type_oid(), None),
+            row![space(sequence.name()), own(sequence.name()).to_owned(), catalog.user.clone(), show::format_type(sequence.type_oid(), None),
                 steps.start, steps.least, steps.greatest, steps.increment, steps.cycles, 1_i64,
                 sequence.last.map_or(Value::Null, Value::Int8)]
         };
@@ -262,6 +268,7 @@ fn length(numbers: usize) -> i64 {
 struct Class<'c> {
     oid: i64,
     name: &'c str,
+    schema: i64,
     kind: &'static str,
     method: i64,
     width: usize,
@@ -271,18 +278,24 @@ struct Class<'c> {
 }
 
 impl<'c> Class<'c> {
-    fn plain(oid: i64, name: &'c str, kind: &'static str, method: i64, width: usize) -> Self {
-        Self { oid, name, kind, method, width, checks: 0, is_indexed: false, refers: false }
+    fn plain(
+        oid: i64,
+        (schema, name): (i64, &'c str),
+        kind: &'static str,
+        method: i64,
+        width: usize,
+    ) -> Self {
+        Self { oid, name, schema, kind, method, width, checks: 0, is_indexed: false, refers: false }
     }
 
     fn row(&self) -> Record {
-        let Self { oid, name, kind, method, width, checks, is_indexed, refers } = *self;
+        let Self { oid, name, schema, kind, method, width, checks, is_indexed, refers } = *self;
         let (has_rule, replica) = (kind == "v", if kind == "r" { "d" } else { "n" });
         let file = if kind == "v" { 0 } else { oid };
         row![
             oid,
             name.to_owned(),
-            PUBLIC,
+            schema,
             0_i64,
             0_i64,
             OWNER,
@@ -324,20 +337,26 @@ fn classes(catalog: &Catalog) -> Vec<Record> {
     // In PostgreSQL triggers watch both ends of a foreign key.
     let refers = |schema: &Schema| !schema.foreign_keys().is_empty() || referred.contains(&schema.id());
     for schema in &catalog.tables {
+        let space = catalog.schema_of(schema.name());
         let checks =
             schema.checks().iter().filter(|check| show::length_bound(schema, check).is_none()).count();
-        let table = Class::plain(table_oid(schema), schema.name(), "r", HEAP, schema.columns().len());
+        let table =
+            Class::plain(table_oid(schema), (space, schema.own_name()), "r", HEAP, schema.columns().len());
         let is_indexed = catalog.indexes_of(schema).next().is_some();
         rows.push(Class { checks, is_indexed, refers: refers(schema), ..table }.row());
         for index in catalog.indexes_of(schema) {
-            rows.push(Class::plain(index.oid(), index.name(), "i", BTREE, index.columns().len()).row());
+            rows.push(
+                Class::plain(index.oid(), (space, index.name()), "i", BTREE, index.columns().len()).row(),
+            );
         }
     }
     for sequence in catalog.sequences() {
-        rows.push(Class::plain(sequence.oid(), sequence.name(), "S", 0, 3).row());
+        let name = (catalog.schema_of(sequence.name()), own(sequence.name()));
+        rows.push(Class::plain(sequence.oid(), name, "S", 0, 3).row());
     }
     for view in &catalog.views {
-        rows.push(Class::plain(view.oid(), &view.name, "v", 0, view.columns.len()).row());
+        let name = (catalog.schema_of(&view.name), own(&view.name));
+        rows.push(Class::plain(view.oid(), name, "v", 0, view.columns.len()).row());
     }
     rows
 }
@@ -358,7 +377,7 @@ fn dependencies(catalog: &Catalog) -> Vec<Record> {
         read.sort();
         read.dedup();
         for name in read {
-            if let Some(oid) = catalog.relation_oid(&show::ident(&name)) {
+            if let Some(oid) = catalog.kept_oid(&name) {
                 rows.push(row![RULE, view.rule_oid(), 0_i64, CLASS, oid, 0_i64, "n"]);
             }
         }
@@ -657,8 +676,8 @@ fn types(catalog: &Catalog) -> Vec<Record> {
         let (one, many) = (i64::from(oid_of(ty)), i64::from(oid_of(ty.array())));
         let plain = Shown {
             oid: one,
-            name: known.name().to_owned(),
-            schema: PUBLIC,
+            name: known.own_name().to_owned(),
+            schema: catalog.schema_of(known.name()),
             width: 4,
             kind: "e",
             category: "E",
@@ -669,7 +688,7 @@ fn types(catalog: &Catalog) -> Vec<Record> {
         };
         let array = Shown {
             oid: many,
-            name: format!("_{}", known.name()),
+            name: format!("_{}", known.own_name()),
             width: -1,
             kind: "b",
             category: "A",
@@ -771,7 +790,7 @@ fn constraints(catalog: &Catalog) -> Vec<Record> {
         row![
             constraint.oid(),
             constraint.name().to_owned(),
-            PUBLIC,
+            catalog.schema_of(table.name()),
             kind,
             false,
             false,

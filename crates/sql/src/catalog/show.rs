@@ -2,7 +2,7 @@
 
 use ropewalk::tables::{
     Action, Binary, Check, Column, ColumnRef, DefaultValue, Expr, Function, Identity, Scalar, Schema, Type,
-    Unary, Value,
+    Unary, Value, schema_and_name,
 };
 
 use super::{Catalog, ConstraintOf, IndexOf, table_oid};
@@ -22,6 +22,12 @@ pub(crate) fn ident(name: &str) -> String {
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         && !RESERVED.contains(&format!(" {name} "));
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+/// A kept name with its schema.
+pub(crate) fn whole_name(kept: &str) -> String {
+    let (schema, name) = schema_and_name(kept);
+    format!("{}.{}", ident(schema), ident(name))
 }
 
 /// A text as a literal.
@@ -161,11 +167,13 @@ fn value(value: &Value<'_>, types: &Types<'_>) -> String {
     }
 }
 
+/// How the kept name of a type is shown.
+pub(super) type Naming<'n> = &'n dyn Fn(&str) -> String;
+
 /// Where constants find the names of their types.
 struct Types<'t> {
     columns: &'t [Column],
-    /// Names are shown with their schema.
-    qualifies: bool,
+    naming: Naming<'t>,
 }
 
 impl Types<'_> {
@@ -176,15 +184,14 @@ impl Types<'_> {
         let Some(known) = enums.find(|known| known.column_type() == Type::Scalar(scalar)) else {
             return type_name(ty);
         };
-        let schema = if self.qualifies { "public." } else { "" };
         let array = if matches!(ty, Type::Array(_)) { "[]" } else { "" };
-        format!("{schema}{}{array}", ident(known.name()))
+        format!("{}{array}", (self.naming)(known.name()))
     }
 }
 
 /// An expression of a check or an index.
-fn expr(schema: &Schema, shown: &Expr, qualifies: bool) -> String {
-    let of = |part: &Expr| expr(schema, part, qualifies);
+fn expr(schema: &Schema, shown: &Expr, naming: Naming<'_>) -> String {
+    let of = |part: &Expr| expr(schema, part, naming);
     match shown {
         Expr::Column(_) => {
             let place = place_of(schema, shown);
@@ -192,7 +199,7 @@ fn expr(schema: &Schema, shown: &Expr, qualifies: bool) -> String {
                 .and_then(|place| schema.columns().get(place))
                 .map_or("?".into(), |column| ident(column.name()))
         }
-        Expr::Literal(constant) => value(constant, &Types { columns: schema.columns(), qualifies }),
+        Expr::Literal(constant) => value(constant, &Types { columns: schema.columns(), naming }),
         Expr::Unary(Unary::Not, inner) => format!("(NOT {})", of(inner)),
         Expr::Unary(Unary::Negate, inner) => format!("(- {})", of(inner)),
         Expr::Unary(Unary::IsNull, inner) => format!("({} IS NULL)", of(inner)),
@@ -230,12 +237,12 @@ fn expr(schema: &Schema, shown: &Expr, qualifies: bool) -> String {
 }
 
 /// The default of a column.
-pub(crate) fn default(column: &Column, qualifies: bool) -> Option<String> {
+pub(crate) fn default(column: &Column, naming: Naming<'_>) -> Option<String> {
     match (column.identity(), column.default_value()) {
         // The name of a sequence is known to the catalog alone.
         (Some(_), _) | (_, DefaultValue::None | DefaultValue::Next(_)) => None,
         (_, DefaultValue::Value(constant)) => {
-            Some(value(constant, &Types { columns: std::slice::from_ref(column), qualifies }))
+            Some(value(constant, &Types { columns: std::slice::from_ref(column), naming }))
         }
         (_, DefaultValue::Now) => Some(match column.column_type() {
             Type::DATE => "CURRENT_DATE".into(),
@@ -291,7 +298,7 @@ pub(crate) fn action_letter(action: Action) -> &'static str {
 }
 
 /// A column or expression of an index, with its order.
-fn index_column(index: IndexOf<'_>, number: usize, qualifies: bool) -> Option<String> {
+fn index_column(index: IndexOf<'_>, number: usize, naming: Naming<'_>) -> Option<String> {
     let place = number.checked_sub(1)?;
     match index {
         IndexOf::Key(schema) => {
@@ -300,7 +307,7 @@ fn index_column(index: IndexOf<'_>, number: usize, qualifies: bool) -> Option<St
         }
         IndexOf::Secondary(schema, index) => {
             let column = index.columns().get(place)?;
-            let text = expr(schema, &column.expr, qualifies);
+            let text = expr(schema, &column.expr, naming);
             Some(if matches!(column.expr, Expr::Column(_) | Expr::Call(..)) {
                 text
             } else {
@@ -313,23 +320,19 @@ fn index_column(index: IndexOf<'_>, number: usize, qualifies: bool) -> Option<St
 impl Catalog {
     /// A column or expression of an index, with its order.
     pub(crate) fn index_column(&self, index: IndexOf<'_>, number: usize) -> Option<String> {
-        index_column(index, number, self.qualifies)
+        index_column(index, number, &|kept| self.qualified_type(kept))
     }
 
     /// An expression of a check or an index.
     pub(crate) fn expr(&self, schema: &Schema, shown: &Expr) -> String {
-        expr(schema, shown, self.qualifies)
+        expr(schema, shown, &|kept| self.qualified_type(kept))
     }
 
     /// The CREATE INDEX of an index. With `pretty` the table is not qualified.
     pub(crate) fn index_def(&self, index: IndexOf<'_>, pretty: bool) -> String {
         let schema = index.table();
         let unique = if index.is_unique() { "UNIQUE " } else { "" };
-        let table = if pretty && !self.qualifies {
-            ident(schema.name())
-        } else {
-            format!("public.{}", ident(schema.name()))
-        };
+        let table = if pretty { self.qualified(schema.name()) } else { whole_name(schema.name()) };
         let width = index.columns().len();
         let mut columns = Vec::new();
         for number in 1..=width {

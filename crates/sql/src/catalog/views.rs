@@ -1,17 +1,18 @@
 //! Views as the catalogs show them: their columns, and their text with names as they must be written.
 
-use ropewalk::tables::{Type, Value};
+use ropewalk::tables::{PUBLIC, Type, Value, name_in};
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, Tokenizer, Word};
 
-use super::VIEW_OID;
+use super::{VIEW_OID, show};
 use crate::access::Access;
 use crate::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::error::{Result, state};
 use crate::plan::{Planner, Standing};
 use crate::scope::{Params, folded};
+use crate::settings::Settings;
 use crate::views::{self, VIEWS};
 
 /// A view.
@@ -36,43 +37,106 @@ impl ViewOf {
 
     /// The names of its columns with their types, as they are now; none when what it reads is gone.
     pub(crate) fn typed(&self, access: Access<'_>, standing: Standing) -> Vec<(String, Type)> {
+        // Names without a schema are of public there.
+        let mut settings = Settings::clone(&standing.settings);
+        settings.others.insert("search_path".into(), PUBLIC.into());
+        let standing = Standing { settings: settings.into(), ..standing };
         let mut planner = Planner::beside(access, Params::default(), standing);
         let Ok(planned) = crate::query::prepare(&self.query, &mut planner) else { return Vec::new() };
         let named = planned.columns.into_iter().zip(&self.columns);
         named.map(|(column, name)| (name.clone(), column.ty)).collect()
     }
 
-    /// Its query, and the names of the relations in its FROMs. Those that `is_known` knows are qualified when `qualifies`.
-    pub(crate) fn text(&self, qualifies: bool, is_known: &dyn Fn(&str) -> bool) -> (String, Vec<String>) {
-        let text = self.query.to_string();
-        let own: Vec<String> = match &self.query.with {
-            None => Vec::new(),
-            Some(with) => with.cte_tables.iter().map(|cte| folded(&cte.alias.name)).collect(),
-        };
-        let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize() else {
-            return (text, Vec::new());
-        };
-        let (mut shown, mut read) = (String::new(), Vec::new());
-        let mut place = Place::default();
-        for (number, token) in tokens.iter().enumerate() {
-            if let Token::Word(word) = token
-                && place.expects()
-            {
-                let name =
-                    if word.quote_style.is_some() { word.value.clone() } else { word.value.to_lowercase() };
-                let is_plain = !matches!(tokens.get(number + 1), Some(Token::Period | Token::LParen));
-                if is_plain && !own.contains(&name) && is_known(&name) {
-                    if qualifies {
-                        shown += "public.";
-                    }
-                    read.push(name);
-                }
+    /// Its query, and the relations in its FROMs by their kept names. Those that `is_known` knows and `is_visible` does not see are
+    /// qualified.
+    pub(crate) fn text(
+        &self,
+        is_known: &dyn Fn(&str) -> bool,
+        is_visible: &dyn Fn(&str) -> bool,
+    ) -> (String, Vec<String>) {
+        let mut read = Vec::new();
+        let text = with_relations(&self.query, &mut |schema, name| {
+            let kept = name_in(schema.unwrap_or(PUBLIC), name);
+            if !is_known(&kept) {
+                return None;
             }
+            let schema = (!is_visible(&kept)).then(|| schema.unwrap_or(PUBLIC).to_owned());
+            read.push(kept);
+            Some((schema, name.to_owned()))
+        });
+        (text, read)
+    }
+}
+
+/// What stands in the place of a relation: its schema, if that is to be written, and its name.
+type Named = Option<(Option<String>, String)>;
+
+/// The text of a query in which `named` says what stands for each relation of a FROM, given its schema and its name.
+pub(crate) fn with_relations(
+    query: &ast::Query,
+    named: &mut dyn FnMut(Option<&str>, &str) -> Named,
+) -> String {
+    let text = query.to_string();
+    let own: Vec<String> = match &query.with {
+        None => Vec::new(),
+        Some(with) => with.cte_tables.iter().map(|cte| folded(&cte.alias.name)).collect(),
+    };
+    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize() else { return text };
+    let word = |at: usize| match tokens.get(at) {
+        Some(Token::Word(word)) if word.quote_style.is_some() => Some(word.value.clone()),
+        Some(Token::Word(word)) => Some(word.value.to_lowercase()),
+        _ => None,
+    };
+    let is = |at: usize, token: &Token| tokens.get(at) == Some(token);
+    let (mut shown, mut at) = (String::new(), 0);
+    let mut place = Place::default();
+    while let Some(token) = tokens.get(at) {
+        let mut taken = 1;
+        if place.expects()
+            && let Some(first) = word(at)
+            && !is_keyword(token)
+        {
+            let second = if is(at + 1, &Token::Period) { word(at + 2) } else { None };
+            let (schema, name, length) = match second {
+                Some(second) => (Some(first), second, 3),
+                None => (None, first, 1),
+            };
+            let is_plain = !is(at + length, &Token::Period) && !is(at + length, &Token::LParen);
+            let is_own = schema.is_none() && own.contains(&name);
+            if is_plain
+                && !is_own
+                && let Some((schema, name)) = named(schema.as_deref(), &name)
+            {
+                if let Some(schema) = schema {
+                    shown += &show::ident(&schema);
+                    shown.push('.');
+                }
+                shown += &show::ident(&name);
+                tokens.iter().skip(at).take(length).for_each(|token| place.step(token));
+                at += length;
+                continue;
+            }
+            taken = length;
+        }
+        for token in tokens.iter().skip(at).take(taken) {
             place.step(token);
             shown += &token.to_string();
         }
-        (shown, read)
+        at += taken;
     }
+    shown
+}
+
+/// True for the words that may stand before a relation.
+fn is_keyword(token: &Token) -> bool {
+    matches!(
+        token,
+        Token::Word(Word {
+            keyword: Keyword::ONLY | Keyword::LATERAL | Keyword::SELECT | Keyword::VALUES | Keyword::WITH,
+            quote_style: None,
+            ..
+        })
+    )
 }
 
 /// Where in a query a walk over its tokens is: for each level of parentheses whether it is in a FROM, and whether the name of a

@@ -2,7 +2,7 @@
 
 use ropewalk::tables::{
     DefaultValue, Expr as TableExpr, Function as TableFunction, IndexDef, Scalar, Schema, TablesError, Type,
-    Value,
+    Value, name_in, schema_and_name,
 };
 use sqlparser::ast;
 
@@ -11,6 +11,7 @@ use super::{Ddl, dependent, unsupported};
 use crate::access::Access;
 use crate::cast::cast_in;
 use crate::error::{Result, SqlError, state};
+use crate::schemas::own;
 use crate::scope::{Scope, folded, table_name};
 use crate::types::type_name;
 use crate::utility::AddIdentity;
@@ -30,7 +31,11 @@ impl Ddl<'_> {
         else {
             return Err(unsupported(alter));
         };
-        let mut table = table_name(name)?;
+        let reference = table_name(name)?;
+        let mut table = match self.meant(&reference) {
+            Err(error) if *if_exists && error.state == state::INVALID_SCHEMA_NAME => return Ok(()),
+            found => found?,
+        };
         if let [ast::AlterTableOperation::OwnerTo { .. }] = operations.as_slice() {
             return self.owned(&table, *if_exists);
         }
@@ -76,14 +81,7 @@ impl Ddl<'_> {
                     if *if_exists && self.schema(table)?.index_of(&name).is_err() {
                         continue;
                     }
-                    let schema = self.schema(table)?;
-                    let id = schema.index_of(&name).ok().and_then(|place| schema.columns().get(place));
-                    let id = id.map(|column| column.id());
-                    self.transaction.tables().drop_column(table, &name).map_err(dependent)?;
-                    if let Some(id) = id {
-                        self.uncomment(Some("column"), i64::from(schema.id()), Some(&id.to_string()))?;
-                        self.drop_owned(schema.id(), Some(id))?;
-                    }
+                    self.drop_column(table, &name)?;
                 }
             }
             O::RenameColumn { old_column_name, new_column_name } => {
@@ -91,7 +89,7 @@ impl Ddl<'_> {
                 self.transaction.tables().rename_column(table, &old, &new)?;
             }
             O::RenameTable { table_name: ast::RenameTableNameKind::To(name) } => {
-                let new = table_name(name)?;
+                let new = name_in(schema_and_name(table).0, &table_name(name)?);
                 self.transaction.tables().rename_table(table, &new)?;
                 self.created.push(new.clone());
                 return Ok(Some(new));
@@ -146,6 +144,19 @@ impl Ddl<'_> {
         Ok(None)
     }
 
+    /// Drops a column, what is said of it and the sequence that goes with it.
+    pub(crate) fn drop_column(&mut self, table: &str, name: &str) -> Result<()> {
+        let schema = self.schema(table)?;
+        let id = schema.index_of(name).ok().and_then(|place| schema.columns().get(place));
+        let id = id.map(|column| column.id());
+        self.transaction.tables().drop_column(table, name).map_err(dependent)?;
+        if let Some(id) = id {
+            self.uncomment(Some("column"), i64::from(schema.id()), Some(&id.to_string()))?;
+            self.drop_owned(schema.id(), Some(id))?;
+        }
+        Ok(())
+    }
+
     /// ALTER COLUMN ... TYPE ... USING: every row is written anew.
     fn set_type(
         &mut self,
@@ -161,7 +172,7 @@ impl Ddl<'_> {
             return Err(unsupported(format!("ALTER COLUMN TYPE {data_type}")));
         }
         let mut scope = Scope::default();
-        scope.add_table(table.to_owned(), &schema)?;
+        scope.add_table(own(table).to_owned(), &schema)?;
         let own = ast::Expr::Identifier(ast::Ident::with_quote('"', column));
         let bound = self.bound(using.unwrap_or(&own), &scope, "USING", Some(ty));
         let (expr, _) = bound.map_err(|error| match error.state {
@@ -227,7 +238,7 @@ impl Ddl<'_> {
             schema.columns().iter().map(|column| (column.name().to_owned(), column.column_type())).collect();
         columns.push((name.clone(), self.data_type(&def.data_type)?.0));
         let mut scope = Scope::default();
-        scope.add(table.to_owned(), columns)?;
+        scope.add(own(table).to_owned(), columns)?;
         let defined = self.column(def, &scope)?;
         self.transaction.tables().add_column(table, defined.column)?;
         if let Some(steps) = defined.steps {
@@ -244,7 +255,7 @@ impl Ddl<'_> {
         }
         for (given, expr) in defined.checks {
             let taken: Vec<String> = schema.checks().iter().map(|check| check.name().to_owned()).collect();
-            let label = given.unwrap_or_else(|| fresh(format!("{table}_{name}_check"), &taken));
+            let label = given.unwrap_or_else(|| fresh(format!("{}_{name}_check", own(table)), &taken));
             self.transaction.tables().add_check(table, &label, expr)?;
         }
         for foreign in &defined.foreign {
@@ -262,12 +273,12 @@ impl Ddl<'_> {
             }
             ast::TableConstraint::Check(check) => {
                 let mut scope = Scope::default();
-                scope.add_table(table.to_owned(), &schema)?;
+                scope.add_table(own(table).to_owned(), &schema)?;
                 let expr = self.check(&check.expr, &scope)?;
                 let taken: Vec<String> =
                     schema.checks().iter().map(|check| check.name().to_owned()).collect();
                 let given = check.name.as_ref().map(folded);
-                let label = given.unwrap_or_else(|| fresh(format!("{table}_check"), &taken));
+                let label = given.unwrap_or_else(|| fresh(format!("{}_check", own(table)), &taken));
                 self.transaction.tables().add_check(table, &label, expr)?;
             }
             ast::TableConstraint::ForeignKey(foreign) => {
@@ -279,7 +290,8 @@ impl Ddl<'_> {
             ast::TableConstraint::PrimaryKey(primary) => {
                 not_deferred(primary.characteristics.as_ref())?;
                 if !schema.key_columns().is_empty() {
-                    let message = format!("multiple primary keys for table \"{table}\" are not allowed");
+                    let message =
+                        format!("multiple primary keys for table \"{}\" are not allowed", own(table));
                     return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message));
                 }
                 let name = primary.name.as_ref().map(folded);

@@ -7,6 +7,7 @@ use sqlparser::ast;
 
 use super::{Ddl, unsupported};
 use crate::error::{Result, SqlError, state};
+use crate::schemas;
 use crate::scope::{Scope, folded, table_name};
 use crate::utility::SequenceChange;
 
@@ -101,6 +102,17 @@ impl Ddl<'_> {
         Ok(defined)
     }
 
+    /// The table that a foreign key refers to, which may be the one that is being made.
+    fn parent(&mut self, name: &ast::ObjectName, table: &str) -> Result<String> {
+        let reference = table_name(name)?;
+        let settings = self.settings.clone();
+        let mut candidates = schemas::candidates(&mut self.access(), &settings, &reference)?.into_iter();
+        match candidates.next() {
+            Some(first) if first == table => Ok(first),
+            _ => self.meant(&reference),
+        }
+    }
+
     pub(super) fn foreign_key(
         &mut self,
         foreign: &ast::ForeignKeyConstraint,
@@ -113,7 +125,7 @@ impl Ddl<'_> {
         {
             return Err(unsupported(format!("the foreign key {foreign}")));
         }
-        let parent = table_name(&foreign.foreign_table)?;
+        let parent = self.parent(&foreign.foreign_table, table)?;
         let columns: Vec<String> = foreign.columns.iter().map(folded).collect();
         let mut referred: Vec<String> = foreign.referred_columns.iter().map(folded).collect();
         if referred.is_empty() {

@@ -5,7 +5,6 @@ use sqlparser::ast;
 
 use super::{Ddl, dependent, unsupported};
 use crate::error::{Result, SqlError, state};
-use crate::scope::table_name;
 
 impl Ddl<'_> {
     /// Drops the foreign keys that keep tables from going: those among them, and with CASCADE those of others.
@@ -19,14 +18,7 @@ impl Ddl<'_> {
                 going.push(self.schema(name)?.id());
             }
         }
-        let mut tables = self.db.tables().names()?;
-        tables.extend(self.created.iter().cloned());
-        tables.sort();
-        tables.dedup();
-        for table in tables {
-            if !self.exists(&table)? {
-                continue;
-            }
+        for table in self.tables()? {
             let schema = self.schema(&table)?;
             if !cascades && !going.contains(&schema.id()) {
                 continue;
@@ -69,7 +61,7 @@ impl Ddl<'_> {
         };
         let restart = *identity == Some(ast::TruncateIdentityOption::Restart);
         let names: Vec<String> =
-            table_names.iter().map(|target| table_name(&target.name)).collect::<Result<_>>()?;
+            table_names.iter().map(|target| self.relation(&target.name)).collect::<Result<_>>()?;
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let cascades = *cascade == Some(ast::CascadeOption::Cascade);
         let truncated = self.transaction.tables().truncate_all(&names, restart, cascades);

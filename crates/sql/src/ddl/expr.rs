@@ -28,8 +28,9 @@ impl Ddl<'_> {
         ty: Option<Type>,
     ) -> Result<(Expr, Type)> {
         let access = Access::Transaction(self.db, self.transaction);
-        let settings = Settings { zone: self.cx.zone.clone(), ..Settings::default() };
-        let standing = Standing { settings: settings.into(), ..Standing::default() };
+        let settings = Settings { zone: self.cx.zone.clone(), ..Settings::clone(&self.settings) };
+        let created = self.created.clone();
+        let standing = Standing { settings: settings.into(), created, ..Standing::default() };
         let mut planner = Planner::beside(access, Params::default(), standing);
         let mut binder = Binder::new(&mut planner, scope, clause);
         let bound = match ty {

@@ -1,8 +1,8 @@
 //! CREATE INDEX, within the transaction or beside running writers, and DROP INDEX.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use ropewalk::tables::{IndexDef, KeyOrder};
+use ropewalk::tables::{IndexDef, KeyOrder, name_in, schema_and_name};
 use ropewalk::{Database, Transaction};
 use sqlparser::ast;
 
@@ -12,7 +12,9 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::parse;
 use crate::plan::nothing_else;
+use crate::schemas::{self, own};
 use crate::scope::{Scope, table_name};
+use crate::settings::Settings;
 
 static CREATE_INDEX: LazyLock<Option<ast::CreateIndex>> =
     LazyLock::new(|| match parse::template("CREATE INDEX ON t (a)")? {
@@ -33,10 +35,10 @@ impl Ddl<'_> {
         (rest.unique, rest.concurrently, rest.if_not_exists) = (false, false, false);
         rest.using = rest.using.filter(|using| *using != ast::IndexType::BTree);
         nothing_else(&rest, empty)?;
-        let table = table_name(&create.table_name)?;
+        let table = self.relation(&create.table_name)?;
         let schema = self.schema(&table)?;
         let mut scope = Scope::default();
-        scope.add_table(table.clone(), &schema)?;
+        scope.add_table(own(&table).to_owned(), &schema)?;
         let mut def = IndexDef::on(Vec::<String>::new());
         for column in &create.columns {
             if column.operator_class.is_some() || column.column.with_fill.is_some() {
@@ -79,38 +81,55 @@ impl Ddl<'_> {
     /// 42P07 when the name is taken and that was not foreseen.
     pub(crate) fn index_is_there(&mut self, create: &ast::CreateIndex) -> Result<bool> {
         let Some(name) = &create.name else { return Ok(false) };
-        let name = table_name(name)?;
-        match self.table_of_index(&name)? {
+        let table = self.relation(&create.table_name)?;
+        let name = name_in(schema_and_name(&table).0, &table_name(name)?);
+        match self.index_kept(&name)? {
             Some(_) if create.if_not_exists => Ok(true),
-            Some(_) => {
-                Err(SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{name}\" already exists")))
-            }
+            Some(_) => Err(SqlError::new(
+                state::DUPLICATE_TABLE,
+                format!("relation \"{}\" already exists", own(&name)),
+            )),
             None => Ok(false),
         }
     }
 
-    pub(crate) fn table_of_index(&mut self, index: &str) -> Result<Option<String>> {
-        let mut names = self.db.tables().names()?;
-        names.extend(self.created.iter().cloned());
-        for name in names {
-            if !self.exists(&name)? {
+    /// The table of the index that a reference means, and the index's name.
+    pub(crate) fn table_of_index(&mut self, reference: &str) -> Result<Option<(String, String)>> {
+        let settings = self.settings.clone();
+        for kept in schemas::candidates(&mut self.access(), &settings, reference)? {
+            if let Some(table) = self.index_kept(&kept)? {
+                return Ok(Some((table, own(&kept).to_owned())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The table of an index, which is kept under no name of its own.
+    fn index_kept(&mut self, kept: &str) -> Result<Option<String>> {
+        let (namespace, index) = schema_and_name(kept);
+        for table in self.tables()? {
+            if schema_and_name(&table).0 != namespace {
                 continue;
             }
-            let schema = self.schema(&name)?;
+            let schema = self.schema(&table)?;
             let is_key = !schema.key_columns().is_empty() && schema.key_name() == index;
             if is_key || schema.indexes().iter().any(|known| known.name() == index) {
-                return Ok(Some(name));
+                return Ok(Some(table));
             }
         }
         Ok(None)
     }
 
     pub(super) fn drop_index(&mut self, name: &str, if_exists: bool) -> Result<()> {
-        match self.table_of_index(name)? {
-            Some(table) => {
+        let found = match self.table_of_index(name) {
+            Err(error) if if_exists && error.state == state::INVALID_SCHEMA_NAME => return Ok(()),
+            found => found?,
+        };
+        match found {
+            Some((table, index)) => {
                 let id = i64::from(self.schema(&table)?.id());
-                self.uncomment(Some("index"), id, Some(name))?;
-                self.transaction.tables().drop_index(&table, name).map_err(dependent)
+                self.uncomment(Some("index"), id, Some(&index))?;
+                self.transaction.tables().drop_index(&table, &index).map_err(dependent)
             }
             None if if_exists => Ok(()),
             None => Err(SqlError::new(state::UNDEFINED_OBJECT, format!("index \"{name}\" does not exist"))),
@@ -123,10 +142,11 @@ pub(crate) fn create_index_concurrently(
     db: &Database,
     transaction: &mut Transaction,
     cx: Context<'_>,
+    settings: Arc<Settings>,
     create: &ast::CreateIndex,
 ) -> Result<()> {
     let mut created = Vec::new();
-    let mut ddl = Ddl { db, transaction, cx, created: &mut created, notice: None };
+    let mut ddl = Ddl { db, transaction, cx, settings, created: &mut created, notice: None };
     if ddl.index_is_there(create)? {
         return Ok(());
     }

@@ -10,19 +10,25 @@ mod column;
 mod drop;
 mod expr;
 mod index;
+mod schema;
 mod table;
+
+use std::sync::Arc;
 
 use ropewalk::Database;
 use ropewalk::Transaction;
 use ropewalk::tables::{Schema, TablesError, TablesRead};
 use sqlparser::ast;
 
+use crate::access::Access;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::parse::Statement;
 use crate::prepared::Outcome;
+use crate::schemas;
 use crate::scope::table_name;
-use crate::utility::Utility;
+use crate::settings::Settings;
+use crate::utility::{AddIdentity, Utility};
 
 pub(crate) use index::create_index_concurrently;
 pub(crate) use table::nothing_but_a_table;
@@ -36,6 +42,8 @@ pub(crate) struct Ddl<'a> {
     pub(crate) db: &'a Database,
     pub(crate) transaction: &'a mut Transaction,
     pub(crate) cx: Context<'a>,
+    /// The session's: names are looked up along its path.
+    pub(crate) settings: Arc<Settings>,
     /// Tables that this transaction made: nobody else can list them yet.
     pub(crate) created: &'a mut Vec<String>,
     /// What the client should know though it all went well.
@@ -53,13 +61,15 @@ impl Ddl<'_> {
                 Some("COMMENT")
             }
             Statement::Utility(Utility::Identity(statement)) => {
-                self.add_identity(statement)?;
+                let table = self.meant(&statement.table)?;
+                self.add_identity(&AddIdentity { table, ..statement.clone() })?;
                 Some("ALTER TABLE")
             }
             Statement::Utility(Utility::TypeOwner(name)) => {
                 self.type_owned(name)?;
                 Some("ALTER TYPE")
             }
+            Statement::Utility(Utility::Move(moved)) => Some(self.move_to(moved)?),
             Statement::Utility(_) => None,
         };
         Ok(command.map(|command| Outcome { notice: self.notice.take(), ..Outcome::of(command) }))
@@ -76,15 +86,19 @@ impl Ddl<'_> {
                 "CREATE TABLE AS"
             }
             ast::Statement::CreateSchema {
-                schema_name: ast::SchemaName::Simple(name),
+                schema_name,
                 if_not_exists,
                 with: None,
                 options: None,
                 default_collate_spec: None,
                 clone: None,
             } => {
-                self.create_schema(name, *if_not_exists)?;
+                self.create_schema(schema_name, *if_not_exists)?;
                 "CREATE SCHEMA"
+            }
+            ast::Statement::AlterSchema(alter) => {
+                self.alter_schema(alter)?;
+                "ALTER SCHEMA"
             }
             ast::Statement::CreateType { name, representation } => {
                 self.create_type(name, representation.as_ref())?;
@@ -126,7 +140,7 @@ impl Ddl<'_> {
             } => match object_type {
                 // CASCADE takes foreign keys along; views stay, and are an error to use.
                 ast::ObjectType::Table => {
-                    let names = names.iter().map(table_name).collect::<Result<Vec<_>>>()?;
+                    let names = self.relations(names, *if_exists)?;
                     self.part(&names, *cascade)?;
                     for name in &names {
                         self.drop_table(name, *if_exists)?;
@@ -140,22 +154,28 @@ impl Ddl<'_> {
                     "DROP INDEX"
                 }
                 ast::ObjectType::View => {
-                    for name in names {
-                        crate::views::drop(self, &table_name(name)?, *if_exists)?;
+                    for name in self.relations(names, *if_exists)? {
+                        crate::views::drop(self, &name, *if_exists)?;
                     }
                     "DROP VIEW"
                 }
                 ast::ObjectType::Sequence => {
-                    for name in names {
-                        self.drop_sequence(&table_name(name)?, *if_exists, *cascade)?;
+                    for name in self.relations(names, *if_exists)? {
+                        self.drop_sequence(&name, *if_exists, *cascade)?;
                     }
                     "DROP SEQUENCE"
                 }
                 ast::ObjectType::Type => {
                     for name in names {
-                        self.drop_type(name, *if_exists)?;
+                        self.drop_type(name, *if_exists, *cascade)?;
                     }
                     "DROP TYPE"
+                }
+                ast::ObjectType::Schema => {
+                    for name in names {
+                        self.drop_schema(name, *if_exists, *cascade)?;
+                    }
+                    "DROP SCHEMA"
                 }
                 other => return Err(unsupported(format!("DROP {other}"))),
             },
@@ -177,21 +197,54 @@ impl Ddl<'_> {
         Ok(tables.schema(&handle)?)
     }
 
-    /// There is one schema, which everybody has.
-    fn create_schema(&mut self, name: &ast::ObjectName, if_not_exists: bool) -> Result<()> {
-        let name = crate::scope::parts(name)?.join(".");
-        if name != "public" {
-            return Err(SqlError::unsupported(
-                format!("a schema \"{name}\""),
-                "there is one schema, public; prefixes of names do as well",
-            ));
+    pub(crate) fn access(&mut self) -> Access<'_> {
+        Access::Transaction(self.db, self.transaction)
+    }
+
+    /// The kept name of the relation that a reference means.
+    pub(crate) fn meant(&mut self, reference: &str) -> Result<String> {
+        let settings = self.settings.clone();
+        let mut access = Access::Transaction(self.db, self.transaction);
+        schemas::relation(&mut access, &settings, self.created, reference).map(|(kept, _)| kept)
+    }
+
+    /// The kept name of a relation.
+    pub(crate) fn relation(&mut self, name: &ast::ObjectName) -> Result<String> {
+        self.meant(&table_name(name)?)
+    }
+
+    /// The kept names of relations; with `if_exists` but for those whose schema is not there.
+    fn relations(&mut self, names: &[ast::ObjectName], if_exists: bool) -> Result<Vec<String>> {
+        let mut kept = Vec::with_capacity(names.len());
+        for name in names {
+            match self.relation(name) {
+                Err(error) if if_exists && error.state == state::INVALID_SCHEMA_NAME => {}
+                found => kept.push(found?),
+            }
         }
-        let message = "schema \"public\" already exists";
-        if !if_not_exists {
-            return Err(SqlError::new(state::DUPLICATE_SCHEMA, message));
+        Ok(kept)
+    }
+
+    /// The name by which something is kept that is to be made.
+    pub(crate) fn fresh(&mut self, reference: &str) -> Result<String> {
+        let settings = self.settings.clone();
+        schemas::fresh(&mut self.access(), &settings, reference)
+    }
+
+    /// The tables that there are, by their kept names.
+    pub(crate) fn tables(&mut self) -> Result<Vec<String>> {
+        let mut names = self.db.tables().names()?;
+        names.extend(self.created.iter().cloned());
+        names.sort();
+        names.dedup();
+        let mut there = Vec::with_capacity(names.len());
+        for name in names {
+            // Renamed or dropped by this transaction.
+            if self.exists(&name)? {
+                there.push(name);
+            }
         }
-        self.notice = Some(SqlError::new(state::DUPLICATE_SCHEMA, format!("{message}, skipping")));
-        Ok(())
+        Ok(there)
     }
 }
 

@@ -10,6 +10,7 @@ use super::{Ddl, unsupported};
 use crate::error::{Result, SqlError, state};
 use crate::parse;
 use crate::plan::nothing_else;
+use crate::schemas::own;
 use crate::scope::{Scope, folded, table_name};
 
 static CREATE_TABLE: LazyLock<Option<ast::CreateTable>> =
@@ -30,7 +31,8 @@ impl Ddl<'_> {
         rest.if_not_exists = false;
         rest.table_options = self.storage_hints(&create.table_options)?;
         nothing_else(&rest, empty)?;
-        let name = table_name(&create.name)?;
+        let name = self.fresh(&table_name(&create.name)?)?;
+        let own = own(&name);
         if create.if_not_exists && self.exists(&name)? {
             return Ok(());
         }
@@ -39,7 +41,7 @@ impl Ddl<'_> {
         for column in &create.columns {
             columns.push((folded(&column.name), self.data_type(&column.data_type)?.0));
         }
-        scope.add(name.clone(), columns)?;
+        scope.add(own.to_owned(), columns)?;
         let mut def = TableDef::new(&name);
         let mut key: Vec<String> = Vec::new();
         let mut key_name = None;
@@ -60,10 +62,7 @@ impl Ddl<'_> {
                 def = def.index(if let Some(name) = unique { index.named(name) } else { index });
             }
             checks.extend(
-                defined
-                    .checks
-                    .into_iter()
-                    .map(|(given, expr)| (given, format!("{name}_{label}_check"), expr)),
+                defined.checks.into_iter().map(|(given, expr)| (given, format!("{own}_{label}_check"), expr)),
             );
             foreign.extend(defined.foreign);
             stepped.extend(defined.steps.map(|steps| (label.clone(), steps)));
@@ -80,14 +79,14 @@ impl Ddl<'_> {
                 ast::TableConstraint::Unique(constraint) => def = def.index(unique_index(constraint)?),
                 ast::TableConstraint::Check(check) => {
                     let expr = self.check(&check.expr, &scope)?;
-                    checks.push((check.name.as_ref().map(folded), format!("{name}_check"), expr));
+                    checks.push((check.name.as_ref().map(folded), format!("{own}_check"), expr));
                 }
                 ast::TableConstraint::ForeignKey(constraint) => foreign.push(constraint.clone()),
                 other => return Err(unsupported(format!("the constraint {other}"))),
             }
         }
         if keys > 1 {
-            let message = format!("multiple primary keys for table \"{name}\" are not allowed");
+            let message = format!("multiple primary keys for table \"{own}\" are not allowed");
             return Err(SqlError::new(state::INVALID_TABLE_DEFINITION, message));
         }
         if !key.is_empty() {

@@ -102,7 +102,7 @@ impl Planner<'_> {
             return Err(unsupported(format!("FROM {factor}")));
         }
         let (table, schema) = self.table(name)?;
-        let alias = alias_of(alias.as_ref())?.unwrap_or_else(|| schema.name().to_owned());
+        let alias = alias_of(alias.as_ref())?.unwrap_or_else(|| schema.own_name().to_owned());
         let start = from.scope.add_table(alias, &schema)?;
         let path = Path::choose(&schema, start, &[], &[], false);
         from.levels.push(Level {

@@ -25,6 +25,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::parse;
 use crate::path::Path;
+use crate::schemas;
 use crate::scope::{Params, Scope, table_name};
 use crate::settings::Settings;
 
@@ -252,8 +253,11 @@ pub(crate) fn nothing_but_a_select(select: &ast::Select) -> Result<()> {
     nothing_else(&rest, empty)
 }
 
-/// The expressions of LIMIT and OFFSET.
-pub(crate) fn limit_and_offset(query: &ast::Query) -> Result<(Option<&ast::Expr>, Option<&ast::Expr>)> {
+/// The expressions of LIMIT and OFFSET; WITH TIES is refused unless it `may_tie`.
+pub(crate) fn limit_and_offset(
+    query: &ast::Query,
+    may_tie: bool,
+) -> Result<(Option<&ast::Expr>, Option<&ast::Expr>)> {
     let (limit, offset) = match &query.limit_clause {
         None => (None, None),
         Some(ast::LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
@@ -263,7 +267,9 @@ pub(crate) fn limit_and_offset(query: &ast::Query) -> Result<(Option<&ast::Expr>
     };
     let limit = match (&query.fetch, limit) {
         (None, limit) => limit,
-        (Some(ast::Fetch { with_ties: false, percent: false, quantity: Some(quantity) }), None) => {
+        (Some(ast::Fetch { with_ties, percent: false, quantity: Some(quantity) }), None)
+            if !with_ties || may_tie =>
+        {
             Some(quantity)
         }
         (Some(fetch), _) => return Err(unsupported(fetch)),
@@ -272,10 +278,6 @@ pub(crate) fn limit_and_offset(query: &ast::Query) -> Result<(Option<&ast::Expr>
 }
 
 impl<'a> Planner<'a> {
-    pub(crate) fn new(access: Access<'a>, params: Params) -> Self {
-        Self::beside(access, params, Standing::default())
-    }
-
     pub(crate) fn beside(access: Access<'a>, params: Params, standing: Standing) -> Self {
         Self {
             access,
@@ -312,9 +314,30 @@ impl<'a> Planner<'a> {
         self.outer.clear();
     }
 
+    /// The name by which a relation is kept. Names within a view mean what they meant when it was made.
+    pub(crate) fn kept_name(&mut self, name: &ast::ObjectName) -> Result<String> {
+        let reference = table_name(name)?;
+        let is_of_view = self.whole.as_ref().is_some_and(|whole| whole.is_in_view());
+        if is_of_view && name.0.len() == 1 {
+            return Ok(reference);
+        }
+        let Standing { settings, created, .. } = &self.standing;
+        let found = schemas::relation(&mut self.access, settings, created, &reference);
+        let (kept, lasts) = found.map_err(|error| match error.state {
+            // Who reads is told of the relation, as in PostgreSQL.
+            state::INVALID_SCHEMA_NAME => {
+                SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{reference}\" does not exist"))
+            }
+            _ => error,
+        })?;
+        self.is_fleeting |= !lasts;
+        Ok(kept)
+    }
+
     /// A table, on which the plan rests from now on.
     pub(crate) fn table(&mut self, name: &ast::ObjectName) -> Result<(Table, Arc<Schema>)> {
-        let (table, schema) = self.access.table(&table_name(name)?)?;
+        let kept = self.kept_name(name)?;
+        let (table, schema) = self.access.table(&kept)?;
         self.rests_on.push((table.clone(), schema.version()));
         let enums = schema.columns().iter().filter_map(|column| column.enum_type());
         enums.for_each(|labels| self.enums.add(labels, true));
@@ -352,7 +375,7 @@ impl<'a> Planner<'a> {
             ast::SetExpr::SetOperation { op, .. } => return Err(unsupported(op)),
             other => return Err(unsupported(other)),
         };
-        let (limit, offset) = limit_and_offset(query)?;
+        let (limit, offset) = limit_and_offset(query, false)?;
         if (limit.is_some() || offset.is_some()) && (planned.limit.is_some() || planned.offset.is_some()) {
             return Err(unsupported("a LIMIT of a LIMIT"));
         }

@@ -8,6 +8,7 @@ use crate::aggregate::Aggregate;
 use crate::bind::Binder;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
+use crate::schemas::own;
 use crate::scope::{Scope, folded, parts, table_name};
 
 impl Planner<'_> {
@@ -31,7 +32,7 @@ impl Planner<'_> {
                         ast::SelectItem::QualifiedWildcard(
                             ast::SelectItemQualifiedWildcardKind::ObjectName(name),
                             _,
-                        ) => Some(table_name(name)?),
+                        ) => Some(own(&table_name(name)?).to_owned()),
                         ast::SelectItem::QualifiedWildcard(..) => return Err(unsupported(item)),
                         _ => None,
                     };

@@ -28,6 +28,7 @@ use crate::parse::Statement;
 use crate::path::key_value;
 use crate::plan::{ResultColumn, Select, SetConfig, Standing, Subquery};
 use crate::query::{Append, Keyed, Merge, WholeQuery};
+use crate::settings::Settings;
 use crate::small::Node;
 use crate::text::from_text_in;
 use crate::types::type_name;
@@ -147,6 +148,8 @@ pub struct Prepared {
     standing: Standing,
     /// The zone that it was planned in.
     zone: Zone,
+    /// The `search_path` that it was planned with.
+    path: String,
     /// Calls of `set_config`.
     pub(crate) sets: Vec<SetConfig>,
     /// It takes numbers from sequences, or sets them.
@@ -282,7 +285,8 @@ impl Prepared {
                     Utility::Sequence(_)
                     | Utility::Comment { .. }
                     | Utility::Identity(_)
-                    | Utility::TypeOwner(_),
+                    | Utility::TypeOwner(_)
+                    | Utility::Move(_),
                 ) => Does::Defines,
                 Statement::Utility(Utility::Fetch(_)) => Does::Controls,
                 _ => Does::Reads,
@@ -370,7 +374,7 @@ impl Prepared {
     /// Plans anew when a definition changed.
     pub(crate) fn renew(&mut self, access: Access<'_>) -> Result<()> {
         let mut access = access;
-        if self.is_fleeting || !self.is_of_zone(&self.standing.settings.zone) {
+        if self.is_fleeting || !self.is_of(&self.standing.settings) {
             *self = Self::plan(self.statement.clone(), &self.declared, access, self.standing.clone())?;
             return Ok(());
         }
@@ -391,13 +395,13 @@ impl Prepared {
         Ok(())
     }
 
-    /// True when constants were read as the clock of this zone shows them.
-    pub(crate) fn is_of_zone(&self, zone: &Zone) -> bool {
-        self.zone == *zone
+    /// True when constants were read as the clock of this zone shows them, and names looked up along this path.
+    pub(crate) fn is_of(&self, settings: &Settings) -> bool {
+        self.zone == settings.zone && self.path == settings.search_path()
     }
 
     fn is_current(&self, db: &Database, snapshot: &Snapshot) -> bool {
-        self.is_of_zone(&self.standing.settings.zone)
+        self.is_of(&self.standing.settings)
             && self.enums.are_current(&mut Access::Snapshot(db, snapshot)).unwrap_or(false)
             && self.rests_on.iter().all(|(table, version)| {
                 db.tables().schema(snapshot.engine(), table).is_ok_and(|schema| schema.version() == *version)

@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
-use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value};
+use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value, shown};
 use sqlparser::ast;
 
 use crate::access::Access;
@@ -134,7 +134,7 @@ impl Planner<'_> {
                 "give the table a primary key",
             ));
         }
-        let alias = alias.as_ref().map_or_else(|| schema.name().to_owned(), |alias| folded(&alias.name));
+        let alias = alias.as_ref().map_or_else(|| schema.own_name().to_owned(), |alias| folded(&alias.name));
         let mut scope = Scope::default();
         scope.add_table(alias.clone(), &schema)?;
         Ok((table, schema, scope, alias))
@@ -176,7 +176,7 @@ impl Keyed {
     /// The lines of EXPLAIN that say what is written.
     pub(crate) fn line(&self) -> String {
         let what = if self.set.is_some() { "Update" } else { "Delete" };
-        format!("{what} {} by the keys that a query finds", self.schema.name())
+        format!("{what} {} by the keys that a query finds", shown(self.schema.name()))
     }
 
     pub(crate) fn run(

@@ -250,16 +250,23 @@ impl Planner<'_> {
         let own = parts.last().cloned().unwrap_or_default();
         let relation: Box<dyn Rows> = match self.table(name) {
             Ok((table, schema)) => Box::new(TableRelation::new(table, schema, self.whole()?.around.clone())),
-            Err(error) if matches!(error.state, state::UNDEFINED_TABLE | state::INVALID_SCHEMA_NAME) => {
-                if let [name] = parts.as_slice()
-                    && let Some(view) = crate::views::find(&mut self.access, name)?
+            Err(error) if error.state == state::UNDEFINED_TABLE => {
+                // A schema that is not there may be a model, or the database of one.
+                let kept = self.kept_name(name).ok();
+                if let Some(kept) = &kept
+                    && let Some(view) = crate::views::find(&mut self.access, kept)?
                 {
                     return Ok((self.view(view)?, own));
                 }
                 match ModelRelation::find(&parts, &mut self.access)? {
                     Some(relation) => Box::new(relation),
                     // Nested loops read it: `Finder` asks them next.
-                    None if self.sequence_relation(&own)?.is_some() => {
+                    None if kept
+                        .map(|kept| self.sequence_relation(&kept))
+                        .transpose()?
+                        .flatten()
+                        .is_some() =>
+                    {
                         return Err(unsupported("a sequence beside what only the engine joins"));
                     }
                     None => return Err(error),

@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value};
+use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value, shown};
 use sqlparser::ast;
 
 use crate::access::Access;
@@ -167,7 +167,7 @@ impl Planner<'_> {
 impl Merge {
     /// The lines of EXPLAIN that say what is written.
     pub(crate) fn line(&self) -> String {
-        format!("Merge {} by the keys that a query finds", self.schema.name())
+        format!("Merge {} by the keys that a query finds", shown(self.schema.name()))
     }
 
     /// The clause for a row, and what it is asked about; nothing when the row is left alone.

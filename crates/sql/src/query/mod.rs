@@ -152,6 +152,11 @@ impl Whole {
         format!("{letter}{}", self.next)
     }
 
+    /// True while the query of a view is planned.
+    pub(crate) fn is_in_view(&self) -> bool {
+        self.views > 0
+    }
+
     fn translator<'t>(&'t self, columns: &'t [Col]) -> Translator<'t> {
         Translator { columns, outer: &self.outer, subqueries: &self.subqueries, around: &self.around }
     }

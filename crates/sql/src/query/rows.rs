@@ -24,7 +24,7 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, SendableRecordBatchStream,
 };
-use ropewalk::tables::Type;
+use ropewalk::tables::{Type, shown as readable};
 use ropewalk::{Database, Snapshot};
 use tokio::sync::oneshot;
 
@@ -214,7 +214,8 @@ impl RelationSource {
         let name =
             |place: &usize| self.fields.fields().get(*place).map_or("?", |field| field.name().as_str());
         let names: Vec<&str> = columns.iter().map(name).collect();
-        let mut shown = format!("{}, {shown}, columns [{}]", self.relation.name(), names.join(", "));
+        let mut shown =
+            format!("{}, {shown}, columns [{}]", readable(self.relation.name()), names.join(", "));
         if let Some(limit) = limit {
             shown += &format!(", limit {limit}");
         }

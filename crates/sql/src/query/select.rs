@@ -3,6 +3,7 @@
 //!   FROM ─▶ WHERE ─▶ GROUP BY, aggregates ─▶ HAVING ─▶ windows ─▶ output ─▶ DISTINCT ─▶ ORDER BY ─▶ LIMIT
 
 use datafusion::common::Column;
+use datafusion::functions_window::rank::rank_udwf;
 use datafusion::functions_window::row_number::row_number_udwf;
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
@@ -159,7 +160,7 @@ impl Planner<'_> {
     }
 
     fn limited(&mut self, relation: Relation, query: &ast::Query) -> Result<Relation> {
-        let (limit, offset) = crate::plan::limit_and_offset(query)?;
+        let (limit, offset) = crate::plan::limit_and_offset(query, true)?;
         if limit.is_none() && offset.is_none() {
             return Ok(relation);
         }
@@ -178,6 +179,9 @@ impl Planner<'_> {
             *slot = value.as_integer().map(|number| checked_count(number, clause)).transpose()?;
         }
         let [limit, offset] = bound;
+        if query.fetch.as_ref().is_some_and(|fetch| fetch.with_ties) {
+            return with_ties(relation, offset.unwrap_or(0), limit);
+        }
         let builder = LogicalPlanBuilder::from(relation.plan).limit(offset.unwrap_or(0), limit);
         let plan = built(builder.and_then(|builder| builder.build()))?;
         Ok(Relation { plan, ..relation })
@@ -519,4 +523,32 @@ fn reads_parameter(expr: &Expr) -> bool {
     let mut found = matches!(expr, Expr::Param(_));
     expr.for_parts(&mut |part| found |= reads_parameter(part));
     found
+}
+
+/// FETCH FIRST ... WITH TIES: also the rows behind the last one that are equal to it in the order.
+fn with_ties(relation: Relation, skip: usize, fetch: Option<usize>) -> Result<Relation> {
+    let (sort, above) = match &relation.plan {
+        LogicalPlan::Sort(sort) => (sort, None),
+        LogicalPlan::Projection(above) => match above.input.as_ref() {
+            LogicalPlan::Sort(sort) => (sort, Some(above.expr.clone())),
+            _ => return Err(without_order()),
+        },
+        _ => return Err(without_order()),
+    };
+    let Some(fetch) = fetch else { return Ok(relation) };
+    let shown = above.unwrap_or_else(|| sort.input.schema().columns().into_iter().map(Df::Column).collect());
+    let over = |function| Df::from(WindowFunction::new(function, Vec::new())).order_by(sort.expr.clone());
+    let (rank, number) = (built(over(rank_udwf()).build())?, built(over(row_number_udwf()).build())?);
+    let column = |call: &Df| Df::Column(bare(call.schema_name().to_string()));
+    let last = skip.saturating_add(fetch) as u64;
+    let is_within = column(&rank).lt_eq(lit(last)).and(column(&number).gt(lit(skip as u64)));
+    let plan = built(LogicalPlanBuilder::window_plan(sort.input.as_ref().clone(), [rank, number]))?;
+    let builder = LogicalPlanBuilder::from(plan).filter(is_within);
+    let builder = builder.and_then(|b| b.sort(sort.expr.clone())).and_then(|b| b.project(shown));
+    let plan = built(builder.and_then(|builder| builder.build()))?;
+    Ok(Relation { plan, ..relation })
+}
+
+fn without_order() -> SqlError {
+    SqlError::new(state::SYNTAX_ERROR, "WITH TIES cannot be specified without ORDER BY clause")
 }

@@ -15,7 +15,7 @@ use crate::plan::{
     Asked, Groups, Order, Planner, ResultColumn, label, limit_and_offset, name_of_using,
     nothing_but_a_select, split, unsupported,
 };
-use crate::scope::{Mark, Scope, folded, parts, table_name};
+use crate::scope::{Mark, Scope, folded, parts};
 use crate::types::common;
 
 /// Queries of WITH that are in reach.
@@ -90,7 +90,7 @@ impl Planner<'_> {
             Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(list), interpolate: None }) => list,
             Some(other) => return Err(unsupported(other)),
         };
-        let (limit, offset) = limit_and_offset(query)?;
+        let (limit, offset) = limit_and_offset(query, false)?;
         let mut node = match query.body.as_ref() {
             ast::SetExpr::Select(select) => self.small_select(select, order)?,
             other => {
@@ -574,11 +574,11 @@ impl Planner<'_> {
             let marks = columns.iter().enumerate().filter_map(vector).collect();
             return Ok((Source::Made(rows), name, columns, marks));
         }
-        let name_of_table = table_name(name)?;
+        let name_of_table = self.kept_name(name)?;
         match self.table(name) {
             Ok((table, schema)) => {
                 let columns = schema.columns().iter().map(|c| (c.name().to_owned(), c.column_type()));
-                Ok((Source::Table(table), name_of_table, columns.collect(), Vec::new()))
+                Ok((Source::Table(table), schema.own_name().to_owned(), columns.collect(), Vec::new()))
             }
             Err(error) if error.state == state::UNDEFINED_TABLE => {
                 let (name, columns, rows) = self.sequence_relation(&name_of_table)?.ok_or(error)?;

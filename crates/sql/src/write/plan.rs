@@ -124,7 +124,7 @@ impl Planner<'_> {
         let (table, schema) = self.table(name)?;
         let alias = match &insert.table_alias {
             Some(alias) => folded(&alias.alias),
-            None => schema.name().to_owned(),
+            None => schema.own_name().to_owned(),
         };
         let mut places = Vec::new();
         for column in &insert.columns {
@@ -288,12 +288,12 @@ impl Planner<'_> {
             }
             Some(ast::ConflictTarget::OnConstraint(name)) => {
                 let names = parts(name)?;
-                let key_name = format!("{}_pkey", schema.name());
+                let key_name = format!("{}_pkey", schema.own_name());
                 let named =
                     |target: &Target| names.last() == Some(target.index.as_ref().unwrap_or(&key_name));
                 vec![all.into_iter().find(named).ok_or_else(|| {
                     let message =
-                        format!("constraint \"{name}\" for table \"{}\" does not exist", schema.name());
+                        format!("constraint \"{name}\" for table \"{}\" does not exist", schema.own_name());
                     SqlError::new(state::UNDEFINED_OBJECT, message)
                 })?]
             }
@@ -354,7 +354,8 @@ impl Planner<'_> {
         }
         let (table, schema) = self.table(name)?;
         let mut scope = Scope::default();
-        scope.add_table(alias_of(alias.as_ref())?.unwrap_or_else(|| schema.name().to_owned()), &schema)?;
+        scope
+            .add_table(alias_of(alias.as_ref())?.unwrap_or_else(|| schema.own_name().to_owned()), &schema)?;
         let mut filter = Vec::new();
         if let Some(selection) = selection {
             split(Binder::new(self, &scope, "WHERE").condition(selection)?, &mut filter);

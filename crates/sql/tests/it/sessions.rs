@@ -218,3 +218,28 @@ fn updates_at_read_committed_lose_nothing() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(rows(&mut s, "SELECT sum(balance) FROM tellers", &[]), ["4000"]);
 }
+
+#[test]
+fn schemas_are_there_after_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Session::new(Database::open(folder.path()).unwrap());
+    {
+        let mut s = open();
+        for sql in [
+            "CREATE SCHEMA other",
+            "CREATE TABLE other.t (id int PRIMARY KEY)",
+            "CREATE TABLE t (id int PRIMARY KEY)",
+            "INSERT INTO other.t VALUES (1), (2)",
+            "SET search_path = other",
+            "CREATE VIEW v AS SELECT count(*) AS n FROM t",
+        ] {
+            s.execute(sql, &[]).unwrap();
+        }
+    }
+    let mut s = open();
+    assert_eq!(rows(&mut s, "SELECT n, (SELECT count(*) FROM t) FROM other.v", &[]), ["2|0"]);
+    assert_eq!(code(&mut s, "DROP SCHEMA other", &[]), "2BP01");
+    s.execute("DROP SCHEMA other CASCADE", &[]).unwrap();
+    assert_eq!(code(&mut s, "SELECT * FROM other.t", &[]), "42P01");
+    assert_eq!(rows(&mut s, "SELECT count(*) FROM public.t", &[]), ["0"]);
+}
