@@ -244,6 +244,15 @@ pub enum AggregateOp {
 }
 
 impl AggregateOp {
+    /// All of them.
+    pub const ALL: [AggregateOp; 14] = {
+        use AggregateOp::*;
+        [
+            Sum, Avg, Count, Min, Max, Group, Stddev, Stdvar, Topk, Bottomk, CountValues, Quantile, Limitk,
+            LimitRatio,
+        ]
+    };
+
     /// The word.
     pub fn name(self) -> &'static str {
         match self {
@@ -318,6 +327,15 @@ pub enum BinaryOp {
 }
 
 impl BinaryOp {
+    /// All of them.
+    pub const ALL: [BinaryOp; 18] = {
+        use BinaryOp::*;
+        [
+            Add, Sub, Mul, Div, Mod, Pow, Atan2, Equal, NotEqual, Greater, Less, GreaterEqual, LessEqual,
+            TrimUpper, TrimLower, And, Or, Unless,
+        ]
+    };
+
     /// The sign or word.
     pub fn name(self) -> &'static str {
         match self {

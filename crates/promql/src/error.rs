@@ -11,6 +11,10 @@ pub enum Error {
     /// The text is no expression. Write another one.
     #[error(transparent)]
     Parse(#[from] ParseError),
+    /// The expression cannot be asked for these times: a duration that depends on them is out of bounds, or a range query was to give
+    /// ranges. Write another one.
+    #[error("{0}")]
+    Times(String),
     /// The expression has no value on this data: ambiguous matches, duplicate series, parameters out of bounds.
     #[error("{0}")]
     Execution(String),

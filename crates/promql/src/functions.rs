@@ -154,6 +154,11 @@ pub static FUNCTIONS: &[Function] = &[
     optional("year", &[Vector]),
 ];
 
+/// The functions that MetricsQL has beside these, by name.
+pub fn of_metricsql() -> &'static [Function] {
+    crate::metricsql::FUNCTIONS
+}
+
 /// The function of a name; names are written in small letters.
 pub(crate) fn find(name: &str) -> Option<&'static Function> {
     find_in(FUNCTIONS, name)

@@ -35,6 +35,7 @@ mod metricsql;
 mod parser;
 mod plan;
 mod position;
+mod pretty;
 mod print;
 mod query;
 pub mod script;

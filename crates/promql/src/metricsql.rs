@@ -13,7 +13,7 @@ const fn across(function: Function) -> Function {
 }
 
 /// All of them, by name.
-static FUNCTIONS: &[Function] = &[
+pub(crate) static FUNCTIONS: &[Function] = &[
     function("alias", &[Vector, String]),
     function("ascent_over_time", &[Matrix]),
     function("count_eq_over_time", &[Matrix, Scalar]),

@@ -2,7 +2,7 @@
 //! are calculated, and the largest parts whose value is the same at every step are marked, to be evaluated once.
 
 use crate::ast::*;
-use crate::error::{Error, refused};
+use crate::error::Error;
 use crate::parser::SECONDS_MAX;
 
 /// The times of a query in milliseconds; the step is 0 when there is one step.
@@ -97,9 +97,19 @@ fn resolve_at(at: &mut Option<At>, times: Times) {
     }
 }
 
+/// A duration that cannot be, at these times. The place is given as Prometheus gives it: bytes from 1, and that of the first of two
+/// durations of which one is chosen.
+fn misfit<T>(expr: &DurationExpr, what: &str) -> Result<T, Error> {
+    let start = match &expr.kind {
+        DurationKind::MinOf(first, _) | DurationKind::MaxOf(first, _) if !expr.wrapped => first.span.start,
+        _ => expr.span.start,
+    };
+    Err(Error::Times(format!("{start}:{}: {what}", expr.span.end)))
+}
+
 fn resolve_duration(duration: &mut Duration, times: Times, any_sign: bool) -> Result<(), Error> {
     let Duration::Expr(expr) = duration else { return Ok(()) };
-    let at = |what: &str| refused(format!("{}:{}: {what}", expr.span.start, expr.span.end));
+    let at = |what: &str| misfit(expr, what);
     let seconds = calculate(expr, times)?;
     if !seconds.is_finite() {
         return at("duration is NaN or infinite");
@@ -115,7 +125,6 @@ fn resolve_duration(duration: &mut Duration, times: Times, any_sign: bool) -> Re
 }
 
 fn calculate(expr: &DurationExpr, times: Times) -> Result<f64, Error> {
-    let by_zero = |what: &str| refused(format!("{}:{}: {what} by zero", expr.span.start, expr.span.end));
     Ok(match &expr.kind {
         DurationKind::Number(number) => number.value,
         DurationKind::Step => times.step_ms as f64 / 1000.0,
@@ -129,9 +138,9 @@ fn calculate(expr: &DurationExpr, times: Times) -> Result<f64, Error> {
                 BinaryOp::Add => a + b,
                 BinaryOp::Sub => a - b,
                 BinaryOp::Mul => a * b,
-                BinaryOp::Div if b == 0.0 => return by_zero("division"),
+                BinaryOp::Div if b == 0.0 => return misfit(expr, "division by zero"),
                 BinaryOp::Div => a / b,
-                BinaryOp::Mod if b == 0.0 => return by_zero("modulo"),
+                BinaryOp::Mod if b == 0.0 => return misfit(expr, "modulo by zero"),
                 BinaryOp::Mod => a % b,
                 _ => a.powf(b),
             }

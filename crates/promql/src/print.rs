@@ -14,35 +14,64 @@ impl Display for Expr {
             Expr::Text(e) => out.write_str(&quote_bytes(&e.value)),
             Expr::Selector(e) => e.fmt(out),
             Expr::Matrix(e) => e.fmt(out),
-            Expr::Subquery(e) => {
-                write!(out, "{}[{}:", e.expr, e.range)?;
-                if e.step != Duration::NONE {
-                    e.step.fmt(out)?;
-                }
-                out.write_str("]")?;
-                at(e.at, out)?;
-                offset(&e.offset, out)
-            }
+            Expr::Subquery(e) => write!(out, "{}{}", e.expr, Behind(e)),
             Expr::Call(e) => {
                 write!(out, "{}(", e.function.name)?;
                 list(&e.args, out)?;
                 out.write_str(")")
             }
             Expr::Aggregate(e) => e.fmt(out),
-            Expr::Binary(e) => {
-                write!(out, "{} {}", e.left, e.op.name())?;
-                if e.bool {
-                    out.write_str(" bool")?;
-                }
-                if let Some(matching) = &e.matching {
-                    matching.fmt(out)?;
-                }
-                write!(out, " {}", e.right)
-            }
+            Expr::Binary(e) => write!(out, "{} {} {}", e.left, Middle(e), e.right),
             Expr::Unary(e) => write!(out, "{}{}", if e.negative { "-" } else { "+" }, e.expr),
             Expr::Paren(e) => write!(out, "({})", e.expr),
             Expr::Invariant(e) => e.fmt(out),
         }
+    }
+}
+
+/// What stands behind the expression of a subquery.
+pub(crate) struct Behind<'e>(pub(crate) &'e Subquery);
+
+impl Display for Behind<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "[{}:", self.0.range)?;
+        if self.0.step != Duration::NONE {
+            self.0.step.fmt(out)?;
+        }
+        out.write_str("]")?;
+        at(self.0.at, out)?;
+        offset(&self.0.offset, out)
+    }
+}
+
+/// What stands between the two sides of an operator.
+pub(crate) struct Middle<'e>(pub(crate) &'e Binary);
+
+impl Display for Middle<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        out.write_str(self.0.op.name())?;
+        if self.0.bool {
+            out.write_str(" bool")?;
+        }
+        match &self.0.matching {
+            Some(matching) => matching.fmt(out),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What stands before the arguments of an aggregation.
+pub(crate) struct Head<'e>(pub(crate) &'e Aggregate);
+
+impl Display for Head<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        out.write_str(self.0.op.name())?;
+        if !self.0.without && self.0.grouping.is_empty() {
+            return Ok(());
+        }
+        out.write_str(if self.0.without { " without " } else { " by " })?;
+        names(&self.0.grouping, out)?;
+        out.write_str(" ")
     }
 }
 
@@ -176,17 +205,7 @@ impl Display for DurationExpr {
 
 impl Display for Aggregate {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        out.write_str(self.op.name())?;
-        if self.without {
-            out.write_str(" without ")?;
-            names(&self.grouping, out)?;
-            out.write_str(" ")?;
-        } else if !self.grouping.is_empty() {
-            out.write_str(" by ")?;
-            names(&self.grouping, out)?;
-            out.write_str(" ")?;
-        }
-        out.write_str("(")?;
+        write!(out, "{}(", Head(self))?;
         if let Some(param) = &self.param {
             write!(out, "{param}, ")?;
         }

@@ -14,7 +14,8 @@ use crate::parser::{ParseError, ParseOptions, parse};
 use crate::plan::{Times, plan};
 use crate::source::Source;
 
-/// How queries are read and evaluated. The default is what Prometheus does without feature flags.
+/// How queries are read and evaluated. The default understands the whole language, and evaluates as Prometheus does without feature
+/// flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Which parts of the language are understood.
@@ -149,10 +150,10 @@ impl Query {
         }
         let kind = self.expr.value_type();
         if !matches!(kind, ValueType::Scalar | ValueType::Vector) {
-            return refused(format!(
+            return Err(Error::Times(format!(
                 "invalid expression type \"{}\" for range query, must be Scalar or instant Vector",
                 kind.documented()
-            ));
+            )));
         }
         let times = Times { start_ms, end_ms, step_ms };
         self.run(source, times, stop, |eval, expr| {

@@ -206,9 +206,9 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
     while !rest.is_empty() {
         let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, tail) = rest.split_at_checked(digits).ok_or_else(invalid)?;
-        let letters = tail.len() - tail.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
+        let letters = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at_checked(letters).ok_or_else(invalid)?;
-        if !unit.is_empty() && !UNITS.iter().any(|(name, ..)| *name == unit) {
+        if !number.is_empty() && !unit.is_empty() && !UNITS.iter().any(|(name, ..)| *name == unit) {
             return Err(format!("unknown unit {} in duration {}", quote(unit), quote(text)));
         }
         let place = UNITS

@@ -36,7 +36,7 @@ def free_port():
 class Prometheus:
     """A Prometheus on a directory of its own."""
 
-    def __init__(self, config):
+    def __init__(self, config, options=()):
         self._directory = tempfile.TemporaryDirectory(prefix="prometheus-clients-")
         self._place = Path(self._directory.name)
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -45,7 +45,7 @@ class Prometheus:
         command = [installed("prometheus"), "--config.file", self._place / "prometheus.yml"]
         command += ["--storage.tsdb.path", self._place / "data", "--storage.tsdb.retention.time", "10y"]
         command += ["--web.enable-remote-write-receiver", "--log.level", "warn"]
-        command += ["--web.listen-address", self.url.removeprefix("http://")]
+        command += ["--web.listen-address", self.url.removeprefix("http://"), *options]
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
         wait(lambda: status(f"{self.url}/-/ready") == 200, "Prometheus does not start", self.said)
 

@@ -24,31 +24,24 @@ const DEPTH_MAX: usize = 200;
 /// Longest query text.
 const QUERY_BYTES_MAX: usize = 1 << 20;
 
-/// Which parts of the language are understood. The default is what Prometheus 3.15 understands without feature flags, and
-/// functions of MetricsQL.
+/// Which parts of the language are understood. The default is everything: no part changes what a text means that is valid without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParseOptions {
-    /// Functions and aggregations marked experimental.
+    /// Functions and aggregations that Prometheus calls experimental.
     pub experimental_functions: bool,
-    /// `foo[step() * 2]`; on by default
+    /// `foo[step() * 2]`
     pub duration_expressions: bool,
     /// `anchored`, `smoothed`
     pub extended_ranges: bool,
     /// `fill`, `fill_left`, `fill_right`
     pub fill_modifiers: bool,
-    /// Functions that MetricsQL has and PromQL has not; on by default
+    /// What MetricsQL has and PromQL has not
     pub metricsql: bool,
 }
 
 impl Default for ParseOptions {
     fn default() -> Self {
-        Self {
-            experimental_functions: false,
-            duration_expressions: true,
-            extended_ranges: false,
-            fill_modifiers: false,
-            metricsql: true,
-        }
+        Self::ALL
     }
 }
 
@@ -60,6 +53,15 @@ impl ParseOptions {
         extended_ranges: true,
         fill_modifiers: true,
         metricsql: true,
+    };
+
+    /// What Prometheus 3.15 understands without feature flags.
+    pub const PLAIN: ParseOptions = ParseOptions {
+        experimental_functions: false,
+        duration_expressions: true,
+        extended_ranges: false,
+        fill_modifiers: false,
+        metricsql: false,
     };
 }
 

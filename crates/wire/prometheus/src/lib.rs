@@ -15,6 +15,7 @@ mod cache;
 mod csv;
 mod described;
 mod exposition;
+mod features;
 mod federate;
 mod flight;
 mod influx;
@@ -241,6 +242,9 @@ fn routes(app: App) -> Router {
         .route("/api/v1/status/flags", get(status::flags))
         .route("/api/v1/status/config", get(status::config))
         .route("/api/v1/status/tsdb", get(status::tsdb))
+        .route("/api/v1/status/walreplay", get(status::replayed))
+        .route("/api/v1/notifications", get(status::notifications))
+        .route("/api/v1/features", get(features::features))
         .route("/api/v1/admin/tsdb/delete_series", post(admin::delete_series).put(admin::delete_series))
         .route("/api/v1/admin/tsdb/clean_tombstones", post(admin::clean).put(admin::clean))
         .route("/api/v1/admin/tsdb/snapshot", post(admin::snapshot).put(admin::snapshot))

@@ -25,12 +25,16 @@ pub(crate) struct Wanted {
     pub(crate) between: Option<(i64, i64)>,
 }
 
-/// The conditions of a selector such as `up{job="a"}`.
+/// The conditions of a selector such as `up{job="a"}`, as `match[]` has them.
 pub(crate) fn selector(text: &str) -> Result<Vec<Matcher>, ApiError> {
-    let parsed = promql::parse_selector(text).map_err(|error| ApiError::parameter("match[]", error))?;
-    let matchers = matchers(&parsed)?;
+    of_text(text).map_err(|why| ApiError::parameter("match[]", why))
+}
+
+fn of_text(text: &str) -> Result<Vec<Matcher>, String> {
+    let parsed = promql::parse_selector(text).map_err(|error| error.to_string())?;
+    let matchers = matchers(&parsed).map_err(|error| error.message)?;
     if matchers.iter().all(|matcher| matcher.matches("")) {
-        return Err(ApiError::parameter("match[]", "match[] must contain at least one non-empty matcher"));
+        return Err("match[] must contain at least one non-empty matcher".to_owned());
     }
     Ok(matchers)
 }
@@ -51,23 +55,24 @@ fn matcher(parsed: &promql::Matcher) -> Result<Matcher, ApiError> {
 }
 
 impl Wanted {
+    /// What the parameters say. Nothing lies between an end and a later start.
     fn of(params: &Params) -> Result<Self, ApiError> {
         let (start, end) = (params.time("start")?, params.time("end")?);
         let between = match (start, end) {
             (None, None) => None,
             (start, end) => Some((start.unwrap_or(i64::MIN), end.unwrap_or(i64::MAX))),
         };
-        if between.is_some_and(|(start, end)| end < start) {
-            return Err(ApiError::parameter("end", "end timestamp must not be before start time"));
-        }
-        let selectors: Result<_, _> = params.all("match[]").map(selector).collect();
-        Ok(Self { selectors: selectors?, between })
+        let selectors: Result<_, _> = params.all("match[]").map(of_text).collect();
+        Ok(Self { selectors: selectors.map_err(ApiError::bad)?, between })
     }
 
     /// Shows the labels of each series to `look`; one that matches two selectors may come twice.
     fn each(&self, series: &SeriesAt<'_>, mut look: impl FnMut(LabelsRef<'_>)) -> Result<(), SeriesError> {
         let (from, to) = self.between.unwrap_or((0, -1));
         let mut samples = Samples::default();
+        if self.between.is_some_and(|(from, to)| to < from) {
+            return Ok(());
+        }
         let all = [Vec::new()];
         let selectors = if self.selectors.is_empty() { &all[..] } else { &self.selectors };
         for matchers in selectors {
@@ -154,13 +159,18 @@ pub(crate) async fn values(
 }
 
 /// A name as clients put it into a path: with `U__` in front, `_xx_` stands for the character of that hexadecimal number, and
-/// `__` for `_`. `None` for an empty name, or a wrong escape.
+/// `__` for `_`. What is escaped wrongly is a name as it is; an empty one is none.
 fn unescape(name: &str) -> Option<String> {
-    let Some(escaped) = name.strip_prefix("U__") else {
-        return Some(name.to_owned()).filter(|name| !name.is_empty());
-    };
+    let plain = || Some(name.to_owned()).filter(|name| !name.is_empty());
+    match name.strip_prefix("U__") {
+        None => plain(),
+        Some("") => None,
+        Some(escaped) => escapes(escaped).or_else(plain),
+    }
+}
+
+fn escapes(mut rest: &str) -> Option<String> {
     let mut out = String::new();
-    let mut rest = escaped;
     while let Some((plain, tail)) = rest.split_once('_') {
         out.push_str(plain);
         if let Some(tail) = tail.strip_prefix('_') {
@@ -174,7 +184,7 @@ fn unescape(name: &str) -> Option<String> {
         rest = tail;
     }
     out.push_str(rest);
-    Some(out).filter(|name| !name.is_empty())
+    Some(out)
 }
 
 /// `series`: label sets.
@@ -184,10 +194,13 @@ pub(crate) async fn series(
     params: Params,
 ) -> Result<Response, ApiError> {
     app.may(&caller, Right::Read)?;
-    let (limit, wanted) = (params.limit("limit")?, Wanted::of(&params)?);
-    if wanted.selectors.is_empty() {
+    if params.all("match[]").next().is_none() {
         return Err(ApiError::bad("no match[] parameter provided"));
     }
+    let limit = params.limit("limit")?;
+    // In its own words for selectors, as in Prometheus.
+    params.all("match[]").try_for_each(|text| selector(text).map(drop))?;
+    let wanted = Wanted::of(&params)?;
     let found = on_snapshot(&app, move |series| {
         let mut found: Vec<promql::Labels> = Vec::new();
         wanted.each(series, |labels| found.push(promql::Labels::from_sorted(labels.iter())))?;
@@ -223,9 +236,9 @@ mod tests {
             ("a.b", Some("a.b")),
             ("", None),
             ("U__", None),
-            ("U__a_zz_", None),
-            ("U__a_d800_", None),
-            ("U__a_2e", None),
+            ("U__a_zz_", Some("U__a_zz_")),
+            ("U__a_d800_", Some("U__a_d800_")),
+            ("U__a_2e", Some("U__a_2e")),
         ] {
             assert_eq!(unescape(escaped).as_deref(), name, "{escaped}");
         }

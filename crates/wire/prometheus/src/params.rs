@@ -47,12 +47,16 @@ impl Params {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// A moment in milliseconds.
+    /// A moment in milliseconds that may be left out.
     ///
     /// # Errors
     /// It is no time.
     pub(crate) fn time(&self, name: &str) -> Result<Option<i64>, ApiError> {
-        let parse = |text| time::parse_time(text).map_err(|NotTime(why)| ApiError::parameter(name, why));
+        let parse = |text| {
+            time::parse_time(text).map_err(|NotTime(why)| {
+                ApiError::parameter(name, format!("invalid time value for '{name}': {why}"))
+            })
+        };
         self.get(name).map(parse).transpose()
     }
 
@@ -61,8 +65,21 @@ impl Params {
     /// # Errors
     /// It is missing, or no time.
     pub(crate) fn needed_time(&self, name: &str) -> Result<i64, ApiError> {
-        let missing = || ApiError::parameter(name, "cannot parse \"\" to a valid timestamp");
-        self.time(name)?.ok_or_else(missing)
+        let text = self.get(name).unwrap_or_default();
+        time::parse_time(text).map_err(|NotTime(why)| ApiError::parameter(name, why))
+    }
+
+    /// `lookback_delta` in milliseconds; none, zero or less for the usual one.
+    ///
+    /// # Errors
+    /// It is no duration.
+    pub(crate) fn lookback_delta(&self) -> Result<Option<i64>, ApiError> {
+        let parse = |text| {
+            time::parse_duration(text).map_err(|NotTime(why)| {
+                ApiError::bad(format!("error parsing lookback delta duration: {why}"))
+            })
+        };
+        Ok(self.get("lookback_delta").map(parse).transpose()?.filter(|ms| *ms > 0))
     }
 
     /// A duration in milliseconds.
@@ -71,6 +88,17 @@ impl Params {
     /// It is none.
     pub(crate) fn duration(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let parse = |text| time::parse_duration(text).map_err(|NotTime(why)| ApiError::parameter(name, why));
+        self.get(name).map(parse).transpose()
+    }
+
+    /// A whole number.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn whole(&self, name: &str) -> Result<Option<i64>, ApiError> {
+        let parse = |text: &str| {
+            text.parse::<i64>().map_err(|_| ApiError::bad(format!("{name} must be a number")))
+        };
         self.get(name).map(parse).transpose()
     }
 
@@ -85,7 +113,14 @@ impl Params {
             Ok(number) => {
                 usize::try_from(number).map_err(|_| ApiError::parameter(name, "limit must be non-negative"))
             }
-            Err(_) => Err(ApiError::parameter(name, format!("cannot parse {text:?} to a valid number"))),
+            Err(error) => {
+                use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+                let what = match error.kind() {
+                    PosOverflow | NegOverflow => "value out of range",
+                    _ => "invalid syntax",
+                };
+                Err(ApiError::parameter(name, format!("strconv.Atoi: parsing {text:?}: {what}")))
+            }
         }
     }
 }

@@ -17,7 +17,8 @@ use axum::response::Response;
 use ropewalk::Snapshot;
 use ropewalk::promql::ast::Expr;
 use ropewalk::promql::{
-    self, Answer, BudgetError, Error, Labels, Limits, Options, ParseError, Query, Severity, Stop, Value,
+    self, Annotation, Answer, BudgetError, Error, Labels, Limits, Options, ParseError, Query, Severity,
+    Spent, Stop, Value,
 };
 use ropewalk::series::Exemplar;
 use ropewalk_wire::{Caller, Right};
@@ -51,10 +52,9 @@ fn parse_fault(error: &ParseError) -> ApiError {
 fn options(app: &App, params: &Params) -> Result<Options, ApiError> {
     let settings = &app.settings;
     let lookback = i64::try_from(settings.lookback.as_millis()).unwrap_or(i64::MAX);
-    let lookback_ms = match params.duration("lookback_delta")? {
-        None | Some(0) => lookback,
-        Some(ms) if ms > 0 => ms,
-        Some(_) => return Err(ApiError::parameter("lookback_delta", "it has to be positive")),
+    let lookback_ms = match params.lookback_delta()? {
+        None => lookback,
+        Some(ms) => ms,
     };
     let limits = Limits {
         samples_max: settings.query_samples,
@@ -74,6 +74,7 @@ fn time_limit(app: &App, params: &Params) -> Result<Duration, ApiError> {
 fn query_error(error: Error) -> ApiError {
     let kind = match &error {
         Error::Parse(parse) => return parse_fault(parse),
+        Error::Times(why) => return ApiError::parameter("query", why),
         Error::Budget(BudgetError::TimedOut) => Kind::Timeout,
         Error::Budget(BudgetError::Cancelled) => Kind::Canceled,
         Error::Storage(inner) => {
@@ -156,9 +157,9 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let options = options(app, params)?;
     let text = params.get("query").unwrap_or_default();
-    let stats = params.get("stats").is_some();
+    let stats = params.get("stats").map(str::to_owned);
     // `nocache=1`, as VictoriaMetrics calls it: evaluated anew. Statistics are of one evaluation.
-    let kept = !stats && params.get("nocache").is_none_or(|value| value != "1");
+    let kept = stats.is_none() && params.get("nocache").is_none_or(|value| value != "1");
     let question = format!("{at:?} {limit} {}\n{text}", options.lookback_ms);
     if kept && let Some(body) = app.answers.get(&question, &app.store()?) {
         return Ok(json(Body::from(body)));
@@ -188,7 +189,7 @@ async fn answer(
     // Long answers take their time to be written, too.
     let finish = move |answer: Answer, took: Duration| {
         let latest_ms = answer.spent.latest_ms;
-        let list = respond(answer, time_ms, limit, stats.then_some(took));
+        let list = respond(answer, time_ms, limit, stats.as_deref().map(|asked| (asked, took)));
         if kept && let List::Short(body) = &list {
             answers.keep(question, body, seq, latest_ms);
         }
@@ -246,14 +247,46 @@ fn cut<T>(items: &mut Vec<T>, limit: usize, notes: &mut Notes) {
     }
 }
 
-fn respond(answer: Answer, time_ms: i64, limit: usize, took: Option<Duration>) -> List {
-    let Answer { value, annotations, spent } = answer;
-    let mut notes = Notes::default();
-    for note in annotations {
-        match note.severity {
-            Severity::Warning => notes.warnings.push(note.text),
-            Severity::Info => notes.infos.push(note.text),
+/// Warnings of an answer, and infos: of each kind so many, and how many more there would be.
+const NOTES_MAX: usize = 10;
+
+/// What there is to say about an answer.
+fn notes(annotations: Vec<Annotation>) -> Notes {
+    let of = |severity: Severity, word: &str| {
+        let mut texts: Vec<String> =
+            annotations.iter().filter(|note| note.severity == severity).map(|note| note.text.clone()).collect();
+        if let Some(more) = texts.len().checked_sub(NOTES_MAX).filter(|more| *more > 0) {
+            texts.truncate(NOTES_MAX);
+            texts.push(format!("{more} more {word} annotations omitted"));
         }
+        texts
+    };
+    Notes { warnings: of(Severity::Warning, "warning"), infos: of(Severity::Info, "info") }
+}
+
+/// What a query has cost, in the shape of Prometheus. What it counts and we do not is 0; `peakSamples` are the most bytes held at
+/// one time, in samples of 16 bytes.
+fn statistics(spent: Spent, took: Duration) -> serde_json::Value {
+    let seconds = took.as_secs_f64();
+    serde_json::json!({
+        "timings": {
+            "evalTotalTime": seconds, "resultSortTime": 0, "queryPreparationTime": 0, "innerEvalTime": seconds,
+            "execQueueTime": 0, "execTotalTime": seconds,
+        },
+        "samples": {
+            "totalQueryableSamples": spent.samples, "samplesRead": spent.samples,
+            "peakSamples": spent.memory_bytes_max.div_ceil(16),
+        },
+    })
+}
+
+fn respond(answer: Answer, time_ms: i64, limit: usize, stats: Option<(&str, Duration)>) -> List {
+    let Answer { value, annotations, spent } = answer;
+    let mut notes = notes(annotations);
+    if let Some((asked, _)) = stats.filter(|(asked, _)| !matches!(*asked, "true" | "all")) {
+        notes.warnings.push(format!(
+            "value {asked:?} for parameter \"stats\" is deprecated and will be rejected in the next major release, use \"true\" or \"all\""
+        ));
     }
     let kind = match &value {
         Value::Scalar(_) => "scalar",
@@ -265,12 +298,8 @@ fn respond(answer: Answer, time_ms: i64, limit: usize, took: Option<Duration>) -
     head.extend_from_slice(format!("{{\"resultType\":\"{kind}\",\"result\":[").as_bytes());
     let end = |notes: &Notes| {
         let mut out = b"]".to_vec();
-        if let Some(took) = took {
-            let (seconds, samples) = (took.as_secs_f64(), spent.samples);
-            let stats = format!(
-                ",\"stats\":{{\"timings\":{{\"evalTotalTime\":{seconds},\"execTotalTime\":{seconds}}},\"samples\":{{\"totalQueryableSamples\":{samples}}}}}"
-            );
-            out.extend_from_slice(stats.as_bytes());
+        if let Some((_, took)) = stats {
+            out.extend_from_slice(format!(",\"stats\":{}", statistics(spent, took)).as_bytes());
         }
         out.push(b'}');
         put_tail(&mut out, notes);
@@ -329,7 +358,7 @@ pub(crate) async fn exemplars(
         return Err(ApiError::bad("end timestamp must not be before start timestamp"));
     }
     let text = params.get("query").unwrap_or_default();
-    let query = Query::parse(text, Options::default()).map_err(|error| parse_fault(&error))?;
+    let query = Query::parse(text, Options::default()).map_err(|error| ApiError::bad(error.to_string()))?;
     let mut lists = Vec::new();
     selectors(query.expr(), &mut lists);
     let lists: Vec<_> = lists.into_iter().map(names::matchers).collect::<Result<_, _>>()?;
@@ -368,9 +397,9 @@ fn put_exemplar(out: &mut Vec<u8>, exemplar: &Exemplar) {
     out.push(b'}');
 }
 
-/// `format_query`: the query in one form.
+/// `format_query`: the query in one form, long ones on several lines.
 pub(crate) async fn format(params: Params) -> Result<Response, ApiError> {
     let text = params.get("query").unwrap_or_default();
     let query = Query::parse(text, Options::default()).map_err(|error| parse_fault(&error))?;
-    Ok(success(&Notes::default(), |out| put_text(out, &query.expr().to_string())))
+    Ok(success(&Notes::default(), |out| put_text(out, &query.expr().pretty())))
 }

@@ -13,8 +13,9 @@ use crate::answer::{ApiError, Notes, put_labels, put_list, put_text, success};
 use crate::names;
 use crate::params::Params;
 
-/// The version of Prometheus whose API this is. Clients look at it to know what they may ask.
-const API_VERSION: &str = "3.5.0";
+/// The version of Prometheus whose language and API these are. Clients look at it to know what they may ask: Grafana whether names
+/// may be UTF-8 and label values be asked for by selector. The tests compare us with this version.
+pub(crate) const API_VERSION: &str = "3.15.0";
 
 fn texts(pairs: &[(&str, &str)]) -> Response {
     success(&Notes::default(), |out| put_labels(out, pairs.iter().copied()))
@@ -66,6 +67,16 @@ pub(crate) async fn flags(
     ]))
 }
 
+/// `status/walreplay`: how far reading the log at the start is. It is done before anybody can ask.
+pub(crate) async fn replayed() -> Response {
+    success(&Notes::default(), |out| out.extend_from_slice(br#"{"min":0,"max":0,"current":0}"#))
+}
+
+/// `notifications`: what the server has to say to people. It says it in its log.
+pub(crate) async fn notifications() -> Response {
+    success(&Notes::default(), |out| out.extend_from_slice(b"[]"))
+}
+
 /// `status/config`: the file as it was read. It may hold passwords.
 pub(crate) async fn config(
     State(app): State<App>,
@@ -85,8 +96,9 @@ pub(crate) async fn metadata(
 ) -> Result<Response, ApiError> {
     app.may(&caller, Right::Read)?;
     // There is one for each metric, so that any limit on their number per metric is kept.
-    params.limit("limit_per_metric")?;
-    let (limit, metric) = (params.limit("limit")?, params.get("metric").map(str::to_owned));
+    params.whole("limit_per_metric")?;
+    let limit = params.whole("limit")?.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let metric = params.get("metric").map(str::to_owned);
     let found = names::on_snapshot(&app, move |series| series.metadata(metric.as_deref(), limit)).await?;
     Ok(success(&Notes::default(), |out| {
         out.push(b'{');
@@ -110,6 +122,9 @@ pub(crate) async fn targets_metadata() -> Response {
     success(&Notes::default(), |out| out.extend_from_slice(b"[]"))
 }
 
+/// Rows of each list that may be asked for.
+const TOP_MAX: usize = 10_000;
+
 /// Which labels and metrics make the series.
 pub(crate) async fn tsdb(
     State(app): State<App>,
@@ -117,10 +132,13 @@ pub(crate) async fn tsdb(
     params: Params,
 ) -> Result<Response, ApiError> {
     app.may(&caller, Right::Read)?;
-    let top = match params.limit("limit")? {
-        usize::MAX => 10,
-        top if top > 10_000 => return Err(ApiError::parameter("limit", "at most 10000 are possible")),
-        top => top,
+    let top = match params.get("limit").map(str::parse::<usize>) {
+        None => 10,
+        Some(Ok(top @ 1..=TOP_MAX)) => top,
+        Some(Ok(top)) if top > TOP_MAX => {
+            return Err(ApiError::bad(format!("limit must not exceed {TOP_MAX}")));
+        }
+        Some(_) => return Err(ApiError::bad("limit must be a positive number")),
     };
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
     let found = app.off_thread(move || snapshot.series(&store).cardinality(top)).await?;

@@ -16,7 +16,8 @@ pub(crate) const LATEST_MS: i64 = 9_223_309_901_257_974_999;
 pub(crate) fn parse_time(text: &str) -> Result<i64, NotTime> {
     let refuse = || NotTime(format!("cannot parse {text:?} to a valid timestamp"));
     if let Some(seconds) = crate::number::parse_float(text) {
-        let ms = (seconds * 1000.0).round();
+        // The part behind the point by itself: halves of a millisecond are what they seem.
+        let ms = seconds.trunc() * 1000.0 + (seconds.fract() * 1000.0).round();
         let inside = ms.is_finite() && ms.abs() < LATEST_MS as f64;
         return inside.then_some(ms as i64).ok_or_else(refuse);
     }
@@ -81,6 +82,7 @@ mod tests {
             ("1.5", 1_500),
             ("-1", -1_000),
             ("1435781451.781", 1_435_781_451_781),
+            ("1.0005", 1_000),
             ("2015-07-01T20:10:51.781Z", 1_435_781_451_781),
             ("2015-07-01T22:10:51.781+02:00", 1_435_781_451_781),
             (EARLIEST, EARLIEST_MS),
