@@ -322,6 +322,7 @@ def main():
     try:
         real = {"PROMETHEUS": str(prometheus())} | own
         results.append(suite("Prometheus and promtool", python, ["test_prometheus"], HERE / "prometheus", real))
+        results.append(suite("Prometheus' language", python, ["test_language"], HERE / "prometheus", real))
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"test result: ok. 0 passed; 0 failed; 1 ignored; Prometheus and promtool SKIPPED: {error}", flush=True)
     results.append(suite("OpenTelemetry's SDK", python, ["test_otlp"], HERE / "prometheus", own))

@@ -66,6 +66,8 @@ pub enum Expr {
     Unary(Box<Unary>),
     /// `(a)`
     Paren(Box<Paren>),
+    /// `sum(a) offset 5m`
+    Shifted(Box<Shifted>),
     /// Made by the planner: this part has the same value at every step, so it is evaluated once.
     Invariant(Box<Expr>),
 }
@@ -103,6 +105,11 @@ impl Duration {
     /// Nothing: no offset, the default step.
     pub const NONE: Duration = Duration::Fixed(0);
 
+    /// True for a range that is not written.
+    pub(crate) fn is_implicit(&self) -> bool {
+        matches!(self, Duration::Expr(expr) if expr.kind == DurationKind::Window)
+    }
+
     /// Milliseconds; 0 for an expression that the planner has not calculated yet.
     pub fn ms(&self) -> i64 {
         match self {
@@ -132,6 +139,8 @@ pub enum DurationKind {
     Step,
     /// `range()`: the query's end less its start.
     Range,
+    /// Nothing is written where a range could be: the step, or how far an instant selector looks back when there is one step.
+    Window,
     /// `-a`
     Negative(Box<DurationExpr>),
     /// `a + b`
@@ -172,6 +181,8 @@ pub struct Selector {
     pub name: String,
     /// All conditions, the name's last.
     pub matchers: Vec<Matcher>,
+    /// Further lists of conditions, each behind an `or`, with the name's in each: a series has to meet one of the lists.
+    pub others: Vec<Vec<Matcher>>,
     /// `offset`
     pub offset: Duration,
     /// `@`
@@ -219,6 +230,8 @@ pub struct Call {
     pub function: &'static Function,
     /// Its arguments.
     pub args: Vec<Expr>,
+    /// `keep_metric_names`
+    pub keep_name: bool,
     /// Its place.
     pub span: Span,
 }
@@ -241,17 +254,94 @@ pub enum AggregateOp {
     Quantile,
     Limitk,
     LimitRatio,
+    Any,
+    BottomkBy(Rank),
+    Distinct,
+    Geomean,
+    Mad,
+    Median,
+    Mode,
+    OutliersIqr,
+    OutliersMad,
+    Outliersk,
+    Quantiles,
+    Share,
+    Sum2,
+    TopkBy(Rank),
+    Zscore,
+}
+
+/// What `topk_max` and its like compare of each series: one value of all its steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "they are parts of the words of the language")]
+pub enum Rank {
+    Avg,
+    Last,
+    Max,
+    Median,
+    Min,
 }
 
 impl AggregateOp {
-    /// All of them.
+    /// Those of PromQL.
     pub const ALL: [AggregateOp; 14] = {
         use AggregateOp::*;
         [
-            Sum, Avg, Count, Min, Max, Group, Stddev, Stdvar, Topk, Bottomk, CountValues, Quantile, Limitk,
+            Sum,
+            Avg,
+            Count,
+            Min,
+            Max,
+            Group,
+            Stddev,
+            Stdvar,
+            Topk,
+            Bottomk,
+            CountValues,
+            Quantile,
+            Limitk,
             LimitRatio,
         ]
     };
+
+    /// Those that MetricsQL has beside them.
+    pub const OF_METRICSQL: [AggregateOp; 23] = {
+        use AggregateOp::{
+            Any, BottomkBy, Distinct, Geomean, Mad, Mode, OutliersIqr, OutliersMad, Outliersk, Quantiles,
+            Share, Sum2, TopkBy, Zscore,
+        };
+        use Rank::{Avg, Last, Max, Median, Min};
+        [
+            Any,
+            BottomkBy(Avg),
+            BottomkBy(Last),
+            BottomkBy(Max),
+            BottomkBy(Median),
+            BottomkBy(Min),
+            Distinct,
+            Geomean,
+            Mad,
+            AggregateOp::Median,
+            Mode,
+            OutliersIqr,
+            OutliersMad,
+            Outliersk,
+            Quantiles,
+            Share,
+            Sum2,
+            TopkBy(Avg),
+            TopkBy(Last),
+            TopkBy(Max),
+            TopkBy(Median),
+            TopkBy(Min),
+            Zscore,
+        ]
+    };
+
+    /// The aggregation of MetricsQL of this name.
+    pub(crate) fn of_metricsql(name: &str) -> Option<Self> {
+        Self::OF_METRICSQL.into_iter().find(|op| op.name().eq_ignore_ascii_case(name))
+    }
 
     /// The word.
     pub fn name(self) -> &'static str {
@@ -270,13 +360,75 @@ impl AggregateOp {
             AggregateOp::Quantile => "quantile",
             AggregateOp::Limitk => "limitk",
             AggregateOp::LimitRatio => "limit_ratio",
+            AggregateOp::Any => "any",
+            AggregateOp::BottomkBy(Rank::Avg) => "bottomk_avg",
+            AggregateOp::BottomkBy(Rank::Last) => "bottomk_last",
+            AggregateOp::BottomkBy(Rank::Max) => "bottomk_max",
+            AggregateOp::BottomkBy(Rank::Median) => "bottomk_median",
+            AggregateOp::BottomkBy(Rank::Min) => "bottomk_min",
+            AggregateOp::Distinct => "distinct",
+            AggregateOp::Geomean => "geomean",
+            AggregateOp::Mad => "mad",
+            AggregateOp::Median => "median",
+            AggregateOp::Mode => "mode",
+            AggregateOp::OutliersIqr => "outliers_iqr",
+            AggregateOp::OutliersMad => "outliers_mad",
+            AggregateOp::Outliersk => "outliersk",
+            AggregateOp::Quantiles => "quantiles",
+            AggregateOp::Share => "share",
+            AggregateOp::Sum2 => "sum2",
+            AggregateOp::TopkBy(Rank::Avg) => "topk_avg",
+            AggregateOp::TopkBy(Rank::Last) => "topk_last",
+            AggregateOp::TopkBy(Rank::Max) => "topk_max",
+            AggregateOp::TopkBy(Rank::Median) => "topk_median",
+            AggregateOp::TopkBy(Rank::Min) => "topk_min",
+            AggregateOp::Zscore => "zscore",
         }
     }
 
     /// True when a parameter comes before the vector.
     pub fn has_param(self) -> bool {
         use AggregateOp::*;
-        matches!(self, Topk | Bottomk | CountValues | Quantile | Limitk | LimitRatio)
+        matches!(
+            self,
+            Topk | Bottomk
+                | CountValues
+                | Quantile
+                | Limitk
+                | LimitRatio
+                | BottomkBy(_)
+                | OutliersMad
+                | Outliersk
+                | Quantiles
+                | TopkBy(_)
+        )
+    }
+
+    /// The type of its parameter, if it has one.
+    pub(crate) fn param_type(self) -> ValueType {
+        match self {
+            AggregateOp::CountValues | AggregateOp::Quantiles => ValueType::String,
+            _ => ValueType::Scalar,
+        }
+    }
+
+    /// The type of [`Aggregate::more`].
+    pub(crate) fn more_type(self) -> ValueType {
+        match self {
+            AggregateOp::Quantiles => ValueType::Scalar,
+            AggregateOp::TopkBy(_) | AggregateOp::BottomkBy(_) => ValueType::String,
+            _ => ValueType::Vector,
+        }
+    }
+
+    /// How many [`Aggregate::more`] there may be.
+    pub(crate) fn more_max(self) -> usize {
+        match self {
+            AggregateOp::TopkBy(_) | AggregateOp::BottomkBy(_) => 1,
+            AggregateOp::Quantiles => usize::MAX,
+            _ if self.has_param() => 0,
+            _ => usize::MAX,
+        }
     }
 
     /// True for those that must be switched on.
@@ -294,12 +446,34 @@ pub struct Aggregate {
     pub expr: Expr,
     /// `k`, the quantile, the label.
     pub param: Option<Expr>,
+    /// Of `quantiles` the quantiles, of `topk_max` and its like the label of the rest; of the others further vectors.
+    pub more: Vec<Expr>,
     /// Labels of `by` or `without`.
     pub grouping: Vec<String>,
     /// `without` instead of `by`.
     pub without: bool,
+    /// `limit`: groups at most.
+    pub limit: Option<u64>,
     /// Its place.
     pub span: Span,
+}
+
+impl Aggregate {
+    /// Its arguments, in order of the text.
+    pub fn args(&self) -> Vec<&Expr> {
+        let (before, behind) = if self.op == AggregateOp::Quantiles {
+            (self.more.as_slice(), &[][..])
+        } else {
+            (&[][..], self.more.as_slice())
+        };
+        self.param.iter().chain(before).chain([&self.expr]).chain(behind).collect()
+    }
+
+    /// The vectors whose series are aggregated.
+    pub(crate) fn vectors(&self) -> impl Iterator<Item = &Expr> {
+        let more = if self.op.more_type() == ValueType::Vector { self.more.as_slice() } else { &[] };
+        [&self.expr].into_iter().chain(more)
+    }
 }
 
 /// A binary operator.
@@ -324,15 +498,37 @@ pub enum BinaryOp {
     And,
     Or,
     Unless,
+    /// Gaps of the left are filled with the right.
+    Default,
+    /// What of the left has a partner on the right.
+    If,
+    /// What of the left has none.
+    IfNot,
 }
 
 impl BinaryOp {
-    /// All of them.
+    /// Those of PromQL.
     pub const ALL: [BinaryOp; 18] = {
         use BinaryOp::*;
         [
-            Add, Sub, Mul, Div, Mod, Pow, Atan2, Equal, NotEqual, Greater, Less, GreaterEqual, LessEqual,
-            TrimUpper, TrimLower, And, Or, Unless,
+            Add,
+            Sub,
+            Mul,
+            Div,
+            Mod,
+            Pow,
+            Atan2,
+            Equal,
+            NotEqual,
+            Greater,
+            Less,
+            GreaterEqual,
+            LessEqual,
+            TrimUpper,
+            TrimLower,
+            And,
+            Or,
+            Unless,
         ]
     };
 
@@ -357,14 +553,25 @@ impl BinaryOp {
             BinaryOp::And => "and",
             BinaryOp::Or => "or",
             BinaryOp::Unless => "unless",
+            BinaryOp::Default => "default",
+            BinaryOp::If => "if",
+            BinaryOp::IfNot => "ifnot",
         }
+    }
+
+    /// The operator of MetricsQL of this name.
+    pub(crate) fn of_metricsql(name: &str) -> Option<Self> {
+        let all = [BinaryOp::Default, BinaryOp::If, BinaryOp::IfNot];
+        all.into_iter().find(|op| op.name().eq_ignore_ascii_case(name))
     }
 
     /// How strongly it binds, and whether it groups to the right.
     pub(crate) fn precedence(self) -> (u8, bool) {
         match self {
-            BinaryOp::Or => (1, false),
-            BinaryOp::And | BinaryOp::Unless => (2, false),
+            BinaryOp::Default => (1, false),
+            BinaryOp::If | BinaryOp::IfNot => (2, false),
+            BinaryOp::Or => (3, false),
+            BinaryOp::And | BinaryOp::Unless => (4, false),
             BinaryOp::Equal
             | BinaryOp::NotEqual
             | BinaryOp::Greater
@@ -372,10 +579,10 @@ impl BinaryOp {
             | BinaryOp::GreaterEqual
             | BinaryOp::LessEqual
             | BinaryOp::TrimUpper
-            | BinaryOp::TrimLower => (3, false),
-            BinaryOp::Add | BinaryOp::Sub => (4, false),
-            BinaryOp::Mul | BinaryOp::Div | BinaryOp::Mod | BinaryOp::Atan2 => (5, false),
-            BinaryOp::Pow => (6, true),
+            | BinaryOp::TrimLower => (5, false),
+            BinaryOp::Add | BinaryOp::Sub => (6, false),
+            BinaryOp::Mul | BinaryOp::Div | BinaryOp::Mod | BinaryOp::Atan2 => (7, false),
+            BinaryOp::Pow => (8, true),
         }
     }
 
@@ -388,6 +595,11 @@ impl BinaryOp {
     /// `and`, `or`, `unless`.
     pub fn is_set(self) -> bool {
         matches!(self, BinaryOp::And | BinaryOp::Or | BinaryOp::Unless)
+    }
+
+    /// `default`, `if`, `ifnot`, which look at whether there are values, not at what they are.
+    pub fn fills(self) -> bool {
+        matches!(self, BinaryOp::Default | BinaryOp::If | BinaryOp::IfNot)
     }
 
     /// True when the result is no longer what the metric name says.
@@ -440,6 +652,8 @@ pub struct Binary {
     pub bool: bool,
     /// Only between two vectors.
     pub matching: Option<Matching>,
+    /// `keep_metric_names`
+    pub keep_name: bool,
 }
 
 /// A sign.
@@ -462,6 +676,19 @@ pub struct Paren {
     pub span: Span,
 }
 
+/// An expression evaluated at other times.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shifted {
+    /// What is evaluated.
+    pub expr: Expr,
+    /// `offset`
+    pub offset: Duration,
+    /// `@`
+    pub at: Option<At>,
+    /// Its place.
+    pub span: Span,
+}
+
 impl Expr {
     /// Its place in the text.
     pub fn span(&self) -> Span {
@@ -476,6 +703,7 @@ impl Expr {
             Expr::Binary(e) => e.left.span().to(e.right.span()),
             Expr::Unary(e) => e.span,
             Expr::Paren(e) => e.span,
+            Expr::Shifted(e) => e.span,
             Expr::Invariant(e) => e.span(),
         }
     }
@@ -494,6 +722,7 @@ impl Expr {
             },
             Expr::Unary(e) => e.expr.value_type(),
             Expr::Paren(e) => e.expr.value_type(),
+            Expr::Shifted(e) => e.expr.value_type(),
             Expr::Invariant(e) => e.value_type(),
         }
     }
@@ -504,11 +733,30 @@ impl Expr {
             Expr::Number(_) | Expr::Text(_) | Expr::Selector(_) | Expr::Matrix(_) => Vec::new(),
             Expr::Subquery(e) => vec![&e.expr],
             Expr::Call(e) => e.args.iter().collect(),
-            Expr::Aggregate(e) => e.param.iter().chain([&e.expr]).collect(),
+            Expr::Aggregate(e) => e.args(),
             Expr::Binary(e) => vec![&e.left, &e.right],
             Expr::Unary(e) => vec![&e.expr],
             Expr::Paren(e) => vec![&e.expr],
+            Expr::Shifted(e) => vec![&e.expr],
             Expr::Invariant(e) => vec![e],
+        }
+    }
+
+    /// True when its value at a step depends on what there is at others, so that a range query does not give what instant queries
+    /// would. What is inside is not asked.
+    pub fn across_steps(&self) -> bool {
+        use AggregateOp::{Any, BottomkBy, OutliersIqr, OutliersMad, Outliersk, Quantiles, TopkBy};
+        match self {
+            Expr::Call(e) => e.function.across_steps,
+            Expr::Aggregate(e) => {
+                e.limit.is_some()
+                    || matches!(
+                        e.op,
+                        Any | BottomkBy(_) | OutliersIqr | OutliersMad | Outliersk | Quantiles | TopkBy(_)
+                    )
+            }
+            Expr::Binary(e) => e.op == BinaryOp::Default,
+            _ => false,
         }
     }
 

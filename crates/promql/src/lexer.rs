@@ -180,6 +180,7 @@ pub(crate) fn tokens(query: &str) -> Vec<Token<'_>> {
         bracket: false,
         colon: false,
         duration: false,
+        calculates: false,
     };
     let end = loop {
         match lexer.next_token() {
@@ -206,6 +207,8 @@ struct Lexer<'a> {
     /// Seen since the bracket was opened.
     colon: bool,
     duration: bool,
+    /// In a bracket, and no number has come yet: then operators are what they are anywhere, but nothing else is.
+    calculates: bool,
 }
 
 impl<'a> Lexer<'a> {
@@ -263,10 +266,10 @@ impl<'a> Lexer<'a> {
         let Some(c) = self.bump() else {
             return if self.brace {
                 Err("unexpected end of input inside braces".to_owned())
+            } else if self.calculates {
+                Err("unexpected end of input in duration expression".to_owned())
             } else if self.parens > 0 {
                 Err("unclosed left parenthesis".to_owned())
-            } else if self.bracket && !self.duration {
-                Err("unexpected end of input in duration expression".to_owned())
             } else if self.bracket {
                 Err("unclosed left bracket".to_owned())
             } else {
@@ -275,6 +278,8 @@ impl<'a> Lexer<'a> {
         };
         if self.brace {
             self.in_braces(c)?
+        } else if self.calculates && !"]()+-*/%^,.".contains(c) && !c.is_ascii_digit() {
+            self.in_duration(c)?
         } else {
             self.outside(c)?
         }
@@ -367,23 +372,24 @@ impl<'a> Lexer<'a> {
                     return Err("unexpected left bracket '['".to_owned());
                 }
                 self.emit(Kind::LeftBracket);
-                (self.bracket, self.colon, self.duration) = (true, false, false);
+                (self.bracket, self.colon, self.duration, self.calculates) = (true, false, false, true);
             }
             ']' => {
                 if !self.bracket {
                     return Err("unexpected right bracket ']'".to_owned());
                 }
                 self.emit(Kind::RightBracket);
-                self.bracket = false;
+                (self.bracket, self.calculates) = (false, false);
             }
-            '"' | '\'' | '`' if !self.bracket || self.duration => self.string(c)?,
+            '"' | '\'' | '`' => self.string(c)?,
             _ if c.is_ascii_digit() || (c == '.' && self.peek().is_some_and(|c| c.is_ascii_digit())) => {
                 self.at = self.start;
-                self.duration = true;
+                (self.duration, self.calculates) = (true, false);
                 let kind = self.number_or_duration()?;
                 self.emit(kind);
             }
-            _ if self.bracket => self.in_brackets(c)?,
+            _ if self.calculates => return Err(unexpected_in_duration(c)),
+            _ if self.bracket && (is_alpha(c) || c == ':') => self.in_brackets(c)?,
             _ if is_alpha(c) || c == ':' => {
                 self.eat_while(|c| is_alphanumeric(c) || c == ':');
                 let kind = self.identifier();
@@ -394,32 +400,45 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
+    /// Within brackets, before any number.
+    fn in_duration(&mut self, c: char) -> Result<(), String> {
+        if c != ':' {
+            return if self.duration_word() { Ok(()) } else { Err(unexpected_in_duration(c)) };
+        }
+        let why = if !self.duration { "colon before duration" } else { "repeated colon" };
+        if !self.duration || self.colon {
+            self.start = self.at;
+            return Err(format!("unexpected {why} in duration expression"));
+        }
+        self.emit(Kind::Colon);
+        self.colon = true;
+        Ok(())
+    }
+
+    /// Within brackets, behind a number.
     fn in_brackets(&mut self, c: char) -> Result<(), String> {
         match c {
-            ':' if !self.duration => {
-                self.start = self.at;
-                Err("unexpected colon before duration in duration expression".to_owned())
-            }
             ':' if self.colon => Err("unexpected colon ':'".to_owned()),
             ':' => {
                 self.emit(Kind::Colon);
                 self.colon = true;
                 Ok(())
             }
-            _ => {
-                self.eat_while(is_alpha);
-                match special(&self.read().to_ascii_lowercase()) {
-                    Some(word @ (Special::Step | Special::Range | Special::MaxOf | Special::MinOf)) => {
-                        self.duration = true;
-                        self.emit(Kind::Special(word));
-                        Ok(())
-                    }
-                    _ if self.duration => {
-                        Err(format!("unexpected character: {}, expected ':'", shown(Some(c))))
-                    }
-                    _ => Err(format!("unexpected character in duration expression: {}", shown(Some(c)))),
-                }
+            _ if self.duration_word() => Ok(()),
+            _ => Err(format!("unexpected character: {}, expected ':'", shown(Some(c)))),
+        }
+    }
+
+    /// Reads `step` and its like, if that is what stands here.
+    fn duration_word(&mut self) -> bool {
+        self.eat_while(is_alpha);
+        match special(&self.read().to_ascii_lowercase()) {
+            Some(word @ (Special::Step | Special::Range | Special::MaxOf | Special::MinOf)) => {
+                self.duration = true;
+                self.emit(Kind::Special(word));
+                true
             }
+            _ => false,
         }
     }
 
@@ -439,7 +458,7 @@ impl<'a> Lexer<'a> {
     }
 
     fn number_or_duration(&mut self) -> Result<Kind, String> {
-        if self.scan_number() {
+        if self.scan_number() || self.scan_multiple() {
             return Ok(Kind::Number);
         }
         if self.scan_duration() {
@@ -493,6 +512,21 @@ impl<'a> Lexer<'a> {
             }
         }
         self.at > self.start && !self.peek().is_some_and(is_alphanumeric)
+    }
+
+    /// Reads what says how many of a number are meant: `K`, `Mi`, `GB`, `TiB`.
+    fn scan_multiple(&mut self) -> bool {
+        let number = self.at;
+        if !self.read().ends_with(|c: char| c.is_ascii_digit() || c == '.') || !self.accept("KMGT") {
+            return false;
+        }
+        self.accept("i");
+        self.accept("B");
+        let is_end = !self.peek().is_some_and(is_alphanumeric);
+        if !is_end {
+            self.at = number;
+        }
+        is_end
     }
 
     /// Reads the units and further digits of a duration whose first digits have been read.
@@ -558,6 +592,10 @@ impl<'a> Lexer<'a> {
         }
         Ok(())
     }
+}
+
+fn unexpected_in_duration(c: char) -> String {
+    format!("unexpected character in duration expression: {}", shown(Some(c)))
 }
 
 fn code_point(c: char) -> String {

@@ -11,6 +11,7 @@ pub(crate) struct Times {
     pub(crate) start_ms: i64,
     pub(crate) end_ms: i64,
     pub(crate) step_ms: i64,
+    pub(crate) lookback_ms: i64,
 }
 
 /// Functions whose value depends on the time of the step even when their arguments do not.
@@ -69,9 +70,12 @@ fn resolve(expr: &mut Expr, times: Times) -> Result<(), Error> {
             Ok(())
         }
         Expr::Aggregate(e) => {
-            if let Some(param) = &mut e.param {
-                resolve(param, times)?;
-            }
+            let Aggregate { param, expr, more, .. } = &mut **e;
+            param.iter_mut().chain([expr]).chain(more).try_for_each(|part| resolve(part, times))
+        }
+        Expr::Shifted(e) => {
+            resolve_at(&mut e.at, times);
+            resolve_duration(&mut e.offset, times, true)?;
             resolve(&mut e.expr, times)
         }
         Expr::Binary(e) => {
@@ -97,14 +101,16 @@ fn resolve_at(at: &mut Option<At>, times: Times) {
     }
 }
 
-/// A duration that cannot be, at these times. The place is given as Prometheus gives it: bytes from 1, and that of the first of two
-/// durations of which one is chosen.
+/// A duration that cannot be, at these times. The place is given as Prometheus gives it: first byte and end, and of two durations of
+/// which one is chosen those of the two.
 fn misfit<T>(expr: &DurationExpr, what: &str) -> Result<T, Error> {
-    let start = match &expr.kind {
-        DurationKind::MinOf(first, _) | DurationKind::MaxOf(first, _) if !expr.wrapped => first.span.start,
-        _ => expr.span.start,
+    let span = match &expr.kind {
+        DurationKind::MinOf(one, other) | DurationKind::MaxOf(one, other) if !expr.wrapped => {
+            one.span.to(other.span)
+        }
+        _ => expr.span,
     };
-    Err(Error::Times(format!("{start}:{}: {what}", expr.span.end)))
+    Err(Error::Times(format!("{}:{}: {what}", span.start, span.end)))
 }
 
 fn resolve_duration(duration: &mut Duration, times: Times, any_sign: bool) -> Result<(), Error> {
@@ -128,6 +134,8 @@ fn calculate(expr: &DurationExpr, times: Times) -> Result<f64, Error> {
     Ok(match &expr.kind {
         DurationKind::Number(number) => number.value,
         DurationKind::Step => times.step_ms as f64 / 1000.0,
+        DurationKind::Window if times.step_ms > 0 => times.step_ms as f64 / 1000.0,
+        DurationKind::Window => times.lookback_ms as f64 / 1000.0,
         DurationKind::Range => times.end_ms.saturating_sub(times.start_ms) as f64 / 1000.0,
         DurationKind::Negative(expr) => -calculate(expr, times)?,
         DurationKind::MinOf(a, b) => calculate(a, times)?.min(calculate(b, times)?),
@@ -174,11 +182,10 @@ fn mark_totals(expr: &mut Expr, around: bool) {
             mark_totals(&mut e.right, around);
         }
         Expr::Aggregate(e) => {
-            if let Some(param) = &mut e.param {
-                mark_totals(param, around);
-            }
-            mark_totals(&mut e.expr, around);
+            let Aggregate { param, expr, more, .. } = &mut **e;
+            param.iter_mut().chain([expr]).chain(more).for_each(|part| mark_totals(part, around));
         }
+        Expr::Shifted(e) => mark_totals(&mut e.expr, around),
         Expr::Unary(e) => mark_totals(&mut e.expr, around),
         Expr::Paren(e) => mark_totals(&mut e.expr, around),
         Expr::Invariant(e) => mark_totals(e, around),
@@ -214,9 +221,13 @@ fn mark(expr: &mut Expr) -> (bool, bool) {
         Expr::Unary(e) => mark(&mut e.expr),
         Expr::Binary(e) => mark_all(&mut [&mut e.left, &mut e.right], true),
         Expr::Aggregate(e) => {
-            let Aggregate { expr, param, .. } = &mut **e;
-            let mut parts: Vec<&mut Expr> = param.iter_mut().chain([expr]).collect();
+            let Aggregate { expr, param, more, .. } = &mut **e;
+            let mut parts: Vec<&mut Expr> = param.iter_mut().chain([expr]).chain(more).collect();
             mark_all(&mut parts, true)
+        }
+        Expr::Shifted(e) => {
+            let (same, wrap) = mark(&mut e.expr);
+            if same || e.at.is_some() { (true, true) } else { (same, wrap) }
         }
         Expr::Call(e) => mark_call(e),
     }

@@ -10,6 +10,7 @@ use crate::print::{Behind, Head, Middle};
 
 /// Longest part that stays on one line; the indentation does not count.
 const LINE_BYTES_MAX: usize = 100;
+const KEEP_NAME: &str = " keep_metric_names";
 
 impl Expr {
     /// The expression as text of several lines where it is long. It parses to the same tree.
@@ -58,16 +59,25 @@ fn put(expr: &Expr, level: usize, out: &mut String) {
         Expr::Aggregate(e) if !fits(expr) => {
             indent(level, out);
             out.push_str(&Head(e).to_string());
-            put_list(e.param.iter().chain([&e.expr]), level, out);
+            put_list(e.args(), level, out);
+            if let Some(limit) = e.limit {
+                out.push_str(&format!(" limit {limit}"));
+            }
         }
         Expr::Call(e) if !fits(expr) => {
             indent(level, out);
             out.push_str(e.function.name);
             put_list(&e.args, level, out);
+            if e.keep_name {
+                out.push_str(KEEP_NAME);
+            }
         }
         Expr::Paren(e) if !fits(expr) => {
             indent(level, out);
             put_list([&e.expr], level, out);
+            if matches!(&e.expr, Expr::Binary(inner) if inner.keep_name) {
+                out.push_str(KEEP_NAME);
+            }
         }
         Expr::Binary(e) if !fits(expr) => {
             put(&e.left, level + 1, out);

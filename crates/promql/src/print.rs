@@ -18,12 +18,20 @@ impl Display for Expr {
             Expr::Call(e) => {
                 write!(out, "{}(", e.function.name)?;
                 list(&e.args, out)?;
-                out.write_str(")")
+                out.write_str(if e.keep_name { ") keep_metric_names" } else { ")" })
             }
             Expr::Aggregate(e) => e.fmt(out),
             Expr::Binary(e) => write!(out, "{} {} {}", e.left, Middle(e), e.right),
             Expr::Unary(e) => write!(out, "{}{}", if e.negative { "-" } else { "+" }, e.expr),
-            Expr::Paren(e) => write!(out, "({})", e.expr),
+            Expr::Paren(e) => {
+                let keep_name = matches!(&e.expr, Expr::Binary(inner) if inner.keep_name);
+                write!(out, "({}){}", e.expr, if keep_name { " keep_metric_names" } else { "" })
+            }
+            Expr::Shifted(e) => {
+                e.expr.fmt(out)?;
+                at(e.at, out)?;
+                offset(&e.offset, out)
+            }
             Expr::Invariant(e) => e.fmt(out),
         }
     }
@@ -128,21 +136,31 @@ impl Selector {
                 && m.value() == self.name
                 && !self.name.is_empty()
         };
-        let mut matchers: Vec<String> =
-            self.matchers.iter().filter(|m| !of_name(m)).map(ToString::to_string).collect();
-        matchers.sort();
+        let list = |matchers: &[crate::matcher::Matcher]| {
+            let mut texts: Vec<String> =
+                matchers.iter().filter(|m| !of_name(m)).map(ToString::to_string).collect();
+            texts.sort();
+            texts.join(",")
+        };
         out.write_str(&self.name)?;
-        if matchers.is_empty() && !self.name.is_empty() {
+        let mut text = list(&self.matchers);
+        for other in &self.others {
+            text += " or ";
+            text += &list(other);
+        }
+        if text.is_empty() && !self.name.is_empty() {
             return Ok(());
         }
-        write!(out, "{{{}}}", matchers.join(","))
+        write!(out, "{{{text}}}")
     }
 }
 
 impl Display for Matrix {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         self.selector.bare_text(out)?;
-        write!(out, "[{}]", self.range)?;
+        if !self.range.is_implicit() {
+            write!(out, "[{}]", self.range)?;
+        }
         edges(self.selector.edges, out)?;
         at(self.selector.at, out)?;
         offset(&self.selector.offset, out)
@@ -191,6 +209,8 @@ impl Display for DurationExpr {
             DurationKind::Number(number) => number.fmt(out)?,
             DurationKind::Step => out.write_str("step()")?,
             DurationKind::Range => out.write_str("range()")?,
+            // What is not written is left out by the selector.
+            DurationKind::Window => {}
             DurationKind::Negative(expr) => write!(out, "-{expr}")?,
             DurationKind::Binary(op, left, right) => write!(out, "{left} {} {right}", op.name())?,
             DurationKind::MinOf(left, right) => write!(out, "min_of({left}, {right})")?,
@@ -206,10 +226,12 @@ impl Display for DurationExpr {
 impl Display for Aggregate {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         write!(out, "{}(", Head(self))?;
-        if let Some(param) = &self.param {
-            write!(out, "{param}, ")?;
+        list(&self.args(), out)?;
+        out.write_str(")")?;
+        match self.limit {
+            Some(limit) => write!(out, " limit {limit}"),
+            None => Ok(()),
         }
-        write!(out, "{})", self.expr)
     }
 }
 

@@ -127,7 +127,7 @@ impl Query {
         at_ms: i64,
         stop: &dyn Fn() -> Option<Stop>,
     ) -> Result<Answer, Error> {
-        let times = Times { start_ms: at_ms, end_ms: at_ms, step_ms: 0 };
+        let times = self.times(at_ms, at_ms, 0);
         self.run(source, times, stop, |eval, expr| instant(eval, expr, at_ms))
     }
 
@@ -155,12 +155,16 @@ impl Query {
                 kind.documented()
             )));
         }
-        let times = Times { start_ms, end_ms, step_ms };
+        let times = self.times(start_ms, end_ms, step_ms);
         self.run(source, times, stop, |eval, expr| {
             let steps = Steps::new(start_ms, end_ms, step_ms);
             eval.budget.steps(steps.count as u64)?;
             range(eval, expr, steps)
         })
+    }
+
+    fn times(&self, start_ms: i64, end_ms: i64, step_ms: i64) -> Times {
+        Times { start_ms, end_ms, step_ms, lookback_ms: self.options.lookback_ms }
     }
 
     fn run(
@@ -174,9 +178,9 @@ impl Query {
         let budget = Budget::new(self.options.limits, stop);
         budget.check()?;
         let notes = RefCell::new(Annotations::default());
-        let eval = Eval { source, budget: &budget, options: &self.options, notes };
+        let eval = Eval { source, budget: &budget, options: &self.options, notes: &notes, keep_name: false };
         let value = evaluate(&eval, &expr)?;
-        let annotations = eval.notes.into_inner().into_list(&self.text);
+        let annotations = notes.into_inner().into_list(&self.text);
         Ok(Answer { value, annotations, spent: budget.spent() })
     }
 }

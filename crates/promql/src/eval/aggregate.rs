@@ -156,13 +156,34 @@ fn add_float(
 
 impl Eval<'_> {
     pub(crate) fn aggregate(&self, aggregate: &Aggregate, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
-        use AggregateOp::{Bottomk, CountValues, LimitRatio, Limitk, Quantile, Topk};
-        match aggregate.op {
+        use AggregateOp::{
+            Avg, Bottomk, Count, CountValues, Group, LimitRatio, Limitk, Max, Min, Quantile, Stddev, Stdvar,
+            Sum, Topk,
+        };
+        let run = |sink: Sink<'_>| match aggregate.op {
             Topk | Bottomk | Limitk | LimitRatio | Quantile | CountValues => {
                 self.choose(aggregate, steps, sink)
             }
-            _ => self.accumulate(aggregate, steps, sink),
+            Sum | Avg | Count | Min | Max | Group | Stddev | Stdvar => {
+                self.accumulate(aggregate, steps, sink)
+            }
+            _ => self.aggregate_of_metricsql(aggregate, steps, sink),
+        };
+        match aggregate.limit {
+            None => run(sink),
+            Some(limit) => self.first_groups(aggregate, limit, run, sink),
         }
+    }
+
+    /// Gives the series of all vectors that are aggregated.
+    pub(super) fn each_member(
+        &self,
+        aggregate: &Aggregate,
+        steps: Steps,
+        around: Around<'_>,
+        sink: Sink<'_>,
+    ) -> Result<(), Error> {
+        aggregate.vectors().try_for_each(|vector| self.each_row(vector, steps, around, &mut *sink))
     }
 
     fn accumulate(&self, aggregate: &Aggregate, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
@@ -175,7 +196,7 @@ impl Eval<'_> {
             by: !aggregate.without,
             ..Around::default()
         };
-        let result = self.each_row(&aggregate.expr, steps, around, &mut |row| {
+        let result = self.each_member(aggregate, steps, around, &mut |row| {
             if row.is_empty() {
                 return Ok(());
             }

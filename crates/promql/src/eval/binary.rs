@@ -36,14 +36,14 @@ fn signature(matching: &Matching, labels: &Labels) -> Labels {
 }
 
 /// The series of both sides by signature.
-struct Sides {
-    left: Vec<usize>,
-    right: Vec<usize>,
+pub(super) struct Sides {
+    pub(super) left: Vec<usize>,
+    pub(super) right: Vec<usize>,
     signatures: Vec<Labels>,
 }
 
 impl Sides {
-    fn new(matching: &Matching, left: &[Row], right: &[Row]) -> Self {
+    pub(super) fn new(matching: &Matching, left: &[Row], right: &[Row]) -> Self {
         let mut numbers: HashMap<Labels, usize> = HashMap::new();
         let mut signatures = Vec::new();
         let mut number = |row: &Row| {
@@ -60,7 +60,7 @@ impl Sides {
     }
 
     /// For each signature, the series of a side that have it.
-    fn by_signature(&self, side: &[usize]) -> Vec<Vec<usize>> {
+    pub(super) fn by_signature(&self, side: &[usize]) -> Vec<Vec<usize>> {
         let mut lists = vec![Vec::new(); self.signatures.len()];
         for (index, signature) in side.iter().enumerate() {
             if let Some(list) = lists.get_mut(*signature) {
@@ -87,6 +87,9 @@ impl Sides {
 impl<'a> Eval<'a> {
     pub(crate) fn binary(&self, binary: &Binary, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
         use ValueType::{Scalar, Vector};
+        if binary.op.fills() {
+            return self.fill(binary, steps, sink);
+        }
         match (binary.left.value_type(), binary.right.value_type()) {
             (Vector, Scalar) => self.with_scalar(binary, &binary.left, &binary.right, false, steps, sink),
             (Scalar, Vector) => self.with_scalar(binary, &binary.right, &binary.left, true, steps, sink),
@@ -221,7 +224,7 @@ impl<'a> Eval<'a> {
         }
     }
 
-    fn set_operation(
+    pub(super) fn set_operation(
         &self,
         op: BinaryOp,
         matching: &Matching,
@@ -240,7 +243,7 @@ impl<'a> Eval<'a> {
             let present = presence.get(*signature);
             for step in 0..steps.count {
                 let partner = present.and_then(|list| list.get(step)).copied().unwrap_or(false);
-                if partner != (op == BinaryOp::And) {
+                if partner != matches!(op, BinaryOp::And | BinaryOp::If) {
                     row.clear(step);
                 }
             }
@@ -404,8 +407,9 @@ impl Join<'_, '_> {
 
     /// The labels of a result.
     fn labels(&self, many: &Labels, one: &Labels) -> Labels {
-        let renames =
-            self.binary.op.changes_meaning() || self.binary.bool && !self.eval.options.delayed_name_removal;
+        let renames = !self.eval.keep_name
+            && (self.binary.op.changes_meaning()
+                || self.binary.bool && !self.eval.options.delayed_name_removal);
         let listed = |name: &str| self.matching.labels.iter().any(|label| label == name);
         let one_to_one = self.matching.card == Cardinality::OneToOne;
         let mut labels = many.filter(|name| {
@@ -418,7 +422,8 @@ impl Join<'_, '_> {
     }
 
     fn place(&mut self, labels: Labels, drop_name: bool) -> Result<usize, Error> {
-        let drop_name = drop_name || self.binary.bool && self.eval.options.delayed_name_removal;
+        let drop_name =
+            drop_name || self.binary.bool && self.eval.options.delayed_name_removal && !self.eval.keep_name;
         let key = (labels, drop_name);
         if let Some(place) = self.places.get(&key) {
             return Ok(*place);

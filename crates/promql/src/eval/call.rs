@@ -117,8 +117,8 @@ pub(super) fn text(expr: &Expr) -> Result<&str, Error> {
 /// The labels that a missing series would surely have: those compared for equality, each once.
 pub(super) fn labels_of_absence(expr: Option<&Expr>) -> Labels {
     let matchers = match expr.map(Expr::bare) {
-        Some(Expr::Selector(e)) => &e.matchers,
-        Some(Expr::Matrix(e)) => &e.selector.matchers,
+        Some(Expr::Selector(e)) if e.others.is_empty() => &e.matchers,
+        Some(Expr::Matrix(e)) if e.selector.others.is_empty() => &e.selector.matchers,
         _ => return Labels::default(),
     };
     let of = |name: &str| matchers.iter().filter(|m| m.name() == name).count();

@@ -25,7 +25,7 @@ pub(super) fn nan_last(a: f64, b: f64, descending: bool) -> Ordering {
 }
 
 /// Numbers of the rows of each group, in order of the first.
-fn grouped(aggregate: &Aggregate, rows: &[Row]) -> Vec<(Labels, Vec<usize>)> {
+pub(super) fn grouped(aggregate: &Aggregate, rows: &[Row]) -> Vec<(Labels, Vec<usize>)> {
     let mut grouping = Grouping::new(aggregate);
     let mut groups: Vec<(Labels, Vec<usize>)> = Vec::new();
     for (index, row) in rows.iter().enumerate() {

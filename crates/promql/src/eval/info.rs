@@ -70,6 +70,8 @@ fn collect<'e>(
         Expr::Call(call) if call.function.name == "info" => {
             return call.args.first().is_some_and(|arg| collect(arg, around, found, free));
         }
+        // At which times it looks is not followed.
+        Expr::Shifted(_) => false,
         Expr::Subquery(subquery) => {
             around.push(subquery);
             let any = collect(&subquery.expr, around, found, free);
@@ -193,7 +195,7 @@ impl Eval<'_> {
                 end_ms: reference.last(),
                 hints: Hints { step_ms: steps.step_ms, func: Some("info"), ..Hints::default() },
             };
-            self.each_series(&select, false, &mut |labels, samples| {
+            self.each_series(&select, (&[], false), &mut |labels, samples| {
                 let mut times = vec![None; steps.count];
                 let mut histogram = false;
                 self.look_back(&reference, samples, |step, seen| {

@@ -63,11 +63,14 @@ pub(crate) struct Around<'a> {
 }
 
 /// One query being evaluated.
+#[derive(Clone, Copy)]
 pub(crate) struct Eval<'a> {
     pub(crate) source: &'a dyn Source,
     pub(crate) budget: &'a Budget<'a>,
     pub(crate) options: &'a Options,
-    pub(crate) notes: RefCell<Annotations>,
+    pub(crate) notes: &'a RefCell<Annotations>,
+    /// The function or operator that is evaluated leaves names as they are.
+    pub(crate) keep_name: bool,
 }
 
 impl<'a> Eval<'a> {
@@ -94,15 +97,41 @@ impl<'a> Eval<'a> {
                 sink(row)
             }),
             Expr::Selector(e) => self.select_instant(e, steps, around, sink),
-            Expr::Unary(e) => self.negate(e, steps, sink),
-            Expr::Call(e) => self.call(e, steps, sink),
+            Expr::Unary(e) => self.keeping(false).negate(e, steps, sink),
+            Expr::Call(e) => self.keeping(e.keep_name).call(e, steps, sink),
             Expr::Aggregate(e) => self.aggregate(e, steps, sink),
-            Expr::Binary(e) => self.binary(e, steps, sink),
+            Expr::Binary(e) => self.keeping(e.keep_name).binary(e, steps, sink),
+            Expr::Shifted(e) => self.shifted(e, steps, around, sink),
             // Types are checked by the parser: what is left are scalars, texts and ranges, where no vector can stand.
             Expr::Number(_) | Expr::Text(_) | Expr::Matrix(_) | Expr::Subquery(_) => {
                 refused("expected an expression of type instant vector")
             }
         }
+    }
+
+    /// For a function or operator that leaves names as they are, or does not.
+    pub(crate) fn keeping(&self, keep_name: bool) -> Self {
+        Self { keep_name, ..*self }
+    }
+
+    /// An expression at other times than those of the steps.
+    fn shifted(
+        &self,
+        shifted: &Shifted,
+        steps: Steps,
+        around: Around<'_>,
+        sink: Sink<'_>,
+    ) -> Result<(), Error> {
+        let earlier = |at_ms: i64| at_ms.saturating_sub(shifted.offset.ms());
+        let Some(At::Time(at_ms)) = shifted.at else {
+            let steps = Steps { start_ms: earlier(steps.start_ms), ..steps };
+            return self.each_row(&shifted.expr, steps, around, sink);
+        };
+        self.each_row(&shifted.expr, Steps::one(earlier(at_ms)), Around::default(), &mut |row| {
+            self.budget.work(steps.count)?;
+            row.spread(steps.count);
+            sink(row)
+        })
     }
 
     /// All series of a vector expression that have a value.
@@ -128,6 +157,9 @@ impl<'a> Eval<'a> {
 
     /// The value is no longer that of the metric: its name goes, now or at the end of the query.
     pub(crate) fn drop_name(&self, row: &mut Row) {
+        if self.keep_name {
+            return;
+        }
         if self.options.delayed_name_removal {
             row.drop_name = true;
         } else {
@@ -137,7 +169,11 @@ impl<'a> Eval<'a> {
 
     /// As [`Eval::drop_name`], for labels.
     pub(crate) fn without_name(&self, labels: &Labels) -> Labels {
-        if self.options.delayed_name_removal { labels.clone() } else { labels.without_name() }
+        if self.options.delayed_name_removal || self.keep_name {
+            labels.clone()
+        } else {
+            labels.without_name()
+        }
     }
 
     /// Runs an operator that takes names away. When that can make two series equal, they are put together before they go on.
@@ -147,7 +183,7 @@ impl<'a> Eval<'a> {
         sink: Sink<'_>,
         run: impl FnOnce(Sink<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        if self.options.delayed_name_removal || names_are_equal(from) {
+        if self.options.delayed_name_removal || self.keep_name || names_are_equal(from) {
             return run(sink);
         }
         let mut rows = Rows::new(self.budget);
@@ -185,15 +221,17 @@ fn names_are_equal(expr: &Expr) -> bool {
     use crate::labels::METRIC_NAME;
     use crate::matcher::MatchOp;
     let of_selector = |selector: &Selector| {
-        selector
-            .matchers
-            .iter()
-            .any(|m| m.name() == METRIC_NAME && m.op() == MatchOp::Equal && !m.value().is_empty())
+        selector.others.is_empty()
+            && selector
+                .matchers
+                .iter()
+                .any(|m| m.name() == METRIC_NAME && m.op() == MatchOp::Equal && !m.value().is_empty())
     };
     match expr {
         Expr::Selector(e) => of_selector(e),
         Expr::Matrix(e) => of_selector(&e.selector),
         Expr::Paren(e) => names_are_equal(&e.expr),
+        Expr::Shifted(e) => names_are_equal(&e.expr),
         Expr::Invariant(e) => names_are_equal(e),
         _ => false,
     }

@@ -151,7 +151,7 @@ impl Eval<'_> {
                         starts,
                     },
                 };
-                self.each_series(&select, e.selector.totals, &mut |labels, samples| {
+                self.each_series(&select, (&e.selector.others, e.selector.totals), &mut |labels, samples| {
                     each(labels, false, samples)
                 })
             }

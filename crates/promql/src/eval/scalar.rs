@@ -93,6 +93,11 @@ fn number(op: BinaryOp, a: f64, b: f64) -> f64 {
         BinaryOp::Less => truth(a < b),
         BinaryOp::GreaterEqual => truth(a >= b),
         BinaryOp::LessEqual => truth(a <= b),
+        // A gap of a scalar is NaN.
+        BinaryOp::Default if a.is_nan() => b,
+        BinaryOp::If if b.is_nan() => f64::NAN,
+        BinaryOp::IfNot if !b.is_nan() => f64::NAN,
+        BinaryOp::Default | BinaryOp::If | BinaryOp::IfNot => a,
         op => arithmetic(op, a, b),
     }
 }

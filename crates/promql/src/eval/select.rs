@@ -5,6 +5,7 @@
 //!
 //! where t is the time of the step less the offset, or the time of `@` less the offset.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::row::{Cell, Row, Steps};
@@ -14,6 +15,7 @@ use crate::ast::*;
 use crate::error::Error;
 use crate::histogram::{Histogram, ResetHint};
 use crate::labels::Labels;
+use crate::matcher::Matcher;
 use crate::source::{Hints, Runs, Samples, Select, is_stale};
 
 /// The times at which a selector looks, one per step.
@@ -55,25 +57,32 @@ pub(crate) struct Seen {
 }
 
 impl Eval<'_> {
-    /// Reads the series of a selector: labels, and samples in the bounds.
+    /// Reads the series of a selector: labels, and samples in the bounds. `others` are further lists of conditions.
     pub(crate) fn each_series(
         &self,
         select: &Select<'_>,
-        totals: bool,
+        (others, totals): (&[Vec<Matcher>], bool),
         each: &mut dyn FnMut(&Labels, &mut Samples) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.budget.check()?;
         self.budget.looks_at(select.end_ms);
-        let mut set = self.source.select(select, self.budget)?;
         let mut samples = Samples::default();
-        while let Some(labels) = set.next()? {
-            self.budget.one_series()?;
-            samples.clear();
-            set.samples(&mut samples)?;
-            if totals && !samples.histograms.is_empty() {
-                resolve_resets(&mut samples);
+        // A series that meets two lists of conditions comes once.
+        let mut known = (!others.is_empty()).then(HashSet::new);
+        for matchers in [select.matchers].into_iter().chain(others.iter().map(Vec::as_slice)) {
+            let mut set = self.source.select(&Select { matchers, ..*select }, self.budget)?;
+            while let Some(labels) = set.next()? {
+                self.budget.one_series()?;
+                if known.as_mut().is_some_and(|known| !known.insert(labels.clone())) {
+                    continue;
+                }
+                samples.clear();
+                set.samples(&mut samples)?;
+                if totals && !samples.histograms.is_empty() {
+                    resolve_resets(&mut samples);
+                }
+                each(&labels, &mut samples)?;
             }
-            each(&labels, &mut samples)?;
         }
         Ok(())
     }
@@ -115,7 +124,7 @@ impl Eval<'_> {
         let reference = Reference::new(selector.at, &selector.offset, steps);
         let select = self.instant_bounds(selector, &reference, steps, around);
         let mut row = Row::default();
-        self.each_series(&select, selector.totals, &mut |labels, samples| {
+        self.each_series(&select, (&selector.others, selector.totals), &mut |labels, samples| {
             self.budget.work(steps.count)?;
             row.reset(labels.clone(), false, steps.count);
             if selector.edges == Edges::Smoothed {
@@ -187,7 +196,7 @@ impl Eval<'_> {
         if starts {
             (select.hints.starts, select.hints.runs) = (true, Runs::Apart);
         }
-        self.each_series(&select, selector.totals, &mut |labels, samples| {
+        self.each_series(&select, (&selector.others, selector.totals), &mut |labels, samples| {
             self.budget.work(steps.count)?;
             let mut seen = Vec::new();
             self.look_back(&reference, samples, |step, found| seen.push((step, found)));

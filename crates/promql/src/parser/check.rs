@@ -4,6 +4,7 @@ use super::{Fault, fault};
 use crate::ast::*;
 use crate::functions::{Function, Variadic};
 use crate::labels::METRIC_NAME;
+use crate::matcher::Matcher;
 use crate::position::Span;
 use crate::text::quote;
 
@@ -15,6 +16,7 @@ pub(super) fn check(expr: &Expr, query: &str) -> Result<(), Fault> {
         Expr::Matrix(e) => selector(&e.selector, true),
         Expr::Invariant(e) => check(e, query),
         Expr::Paren(e) => check(&e.expr, query),
+        Expr::Shifted(e) => check(&e.expr, query),
         Expr::Unary(e) => {
             check(&e.expr, query)?;
             match e.expr.value_type() {
@@ -54,9 +56,14 @@ fn expect_type(expr: &Expr, wanted: ValueType, context: &str) -> Result<(), Faul
     )
 }
 
-fn selector(selector: &Selector, must_select: bool) -> Result<(), Fault> {
+fn selector(whole: &Selector, must_select: bool) -> Result<(), Fault> {
+    let mut lists = [&whole.matchers].into_iter().chain(&whole.others);
+    lists.try_for_each(|matchers| conditions(whole, matchers, must_select))
+}
+
+fn conditions(selector: &Selector, matchers: &[Matcher], must_select: bool) -> Result<(), Fault> {
     if !selector.name.is_empty() {
-        let others = selector.matchers.iter().rev().skip(1).rev();
+        let others = matchers.iter().rev().skip(1).rev();
         return match others.into_iter().find(|m| m.name() == METRIC_NAME) {
             Some(again) => fault(
                 selector.span,
@@ -69,7 +76,7 @@ fn selector(selector: &Selector, must_select: bool) -> Result<(), Fault> {
             None => Ok(()),
         };
     }
-    if must_select && selector.matchers.iter().all(|m| m.matches("")) {
+    if must_select && matchers.iter().all(|m| m.matches("")) {
         return fault(selector.span, "vector selector must contain at least one non-empty matcher");
     }
     Ok(())
@@ -80,8 +87,11 @@ fn aggregate(e: &Aggregate, query: &str) -> Result<(), Fault> {
     expect_type(&e.expr, ValueType::Vector, "aggregation expression")?;
     if let Some(param) = &e.param {
         check(param, query)?;
-        let wanted = if e.op == AggregateOp::CountValues { ValueType::String } else { ValueType::Scalar };
-        expect_type(param, wanted, "aggregation parameter")?;
+        expect_type(param, e.op.param_type(), "aggregation parameter")?;
+    }
+    for more in &e.more {
+        check(more, query)?;
+        expect_type(more, e.op.more_type(), "aggregation parameter")?;
     }
     Ok(())
 }
@@ -127,10 +137,10 @@ fn call(e: &Call, query: &str) -> Result<(), Fault> {
 
 /// A binary operation as the parser makes it: matching only between vectors, many-to-many for set operators.
 pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr, bool: bool, mut matching: Matching) -> Expr {
-    if op.is_set() && matching.card == Cardinality::OneToOne {
+    if (op.is_set() || op.fills()) && matching.card == Cardinality::OneToOne {
         matching.card = Cardinality::ManyToMany;
     }
-    Expr::Binary(Box::new(Binary { op, left, right, bool, matching: Some(matching) }))
+    Expr::Binary(Box::new(Binary { op, left, right, bool, matching: Some(matching), keep_name: false }))
 }
 
 fn binary_types(e: &Binary, query: &str) -> Result<(), Fault> {
@@ -168,7 +178,7 @@ fn binary_types(e: &Binary, query: &str) -> Result<(), Fault> {
                 format!("set operator {} not allowed in binary scalar expression", quote(e.op.name()));
             return fault(whole, message);
         }
-    } else if e.op.is_set() {
+    } else if e.op.is_set() || e.op.fills() {
         if matching.card != Cardinality::ManyToMany {
             return fault(whole, format!("no grouping allowed for {} operation", quote(e.op.name())));
         }

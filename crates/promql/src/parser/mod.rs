@@ -3,17 +3,22 @@
 //! Errors stop the parser at the first one and name the place. Their words are those that users of Prometheus know: what was
 //! unexpected, in which part of the language, and what would have been right.
 //!
-//! Not here: types of arguments and operands (`check`), durations (`durations`), selectors and their modifiers (`selector`).
+//! Not here: types of arguments and operands (`check`), durations (`durations`), selectors and their modifiers (`selector`), `WITH`
+//! (`templates`).
 
 mod check;
 mod durations;
 mod selector;
+mod templates;
 
 pub(crate) use durations::SECONDS_MAX;
 
+use std::rc::Rc;
+
+use self::templates::Template;
 use crate::ast::*;
 use crate::functions;
-use crate::lexer::{Keyword, Kind, Special, Token, tokens};
+use crate::lexer::{Keyword, Kind, Token, tokens};
 use crate::matcher::Matcher;
 use crate::metricsql;
 use crate::position::Span;
@@ -98,7 +103,7 @@ pub fn parse(query: &str, options: ParseOptions) -> Result<Expr, ParseError> {
 /// # Errors
 /// The first mistake, or no condition at all.
 pub fn parse_selector(query: &str) -> Result<Vec<Matcher>, ParseError> {
-    with_parser(query, ParseOptions::default(), |parser| {
+    with_parser(query, ParseOptions::PLAIN, |parser| {
         let selector = parser.vector_selector()?;
         parser.end()?;
         Ok(selector.matchers)
@@ -114,7 +119,15 @@ fn with_parser<T>(
         let message = format!("query of {} bytes exceeds the limit of {QUERY_BYTES_MAX}", query.len());
         Err(Fault { message, span: Span::default() })
     } else {
-        let mut parser = Parser { tokens: tokens(query), at: 0, options, aggregations: 0, depth: 0 };
+        let mut parser = Parser {
+            tokens: tokens(query),
+            at: 0,
+            options,
+            aggregations: 0,
+            depth: 0,
+            templates: Vec::new(),
+            filled_in: 0,
+        };
         parse(&mut parser)
     };
     result.map_err(|fault| ParseError {
@@ -142,6 +155,10 @@ struct Parser<'a> {
     /// Aggregations around here: mistakes in them are said to be in an aggregation.
     aggregations: usize,
     depth: usize,
+    /// What `WITH` has given names to, the innermost last.
+    templates: Vec<Rc<Template>>,
+    /// Parts that templates have been replaced by.
+    filled_in: usize,
 }
 
 impl<'a> Parser<'a> {
@@ -230,7 +247,7 @@ impl<'a> Parser<'a> {
     fn binary(&mut self, strength: u8) -> Result<Expr, Fault> {
         let mut left = self.unary()?;
         let mut grown = 0;
-        while let Kind::Operator(op) = self.token().kind {
+        while let Some(op) = self.operator() {
             let (binds, to_the_right) = op.precedence();
             if binds < strength {
                 break;
@@ -248,6 +265,21 @@ impl<'a> Parser<'a> {
             }
         }
         Ok(left)
+    }
+
+    /// The operator that the next token is.
+    fn operator(&self) -> Option<BinaryOp> {
+        match self.token().kind {
+            Kind::Operator(op) => Some(op),
+            // After an expression PromQL has no names.
+            Kind::Identifier if self.options.metricsql => BinaryOp::of_metricsql(self.token().text),
+            _ => None,
+        }
+    }
+
+    /// True when the next token is this word, which means something to MetricsQL where PromQL has no names.
+    fn is_word(&self, word: &str) -> bool {
+        self.options.metricsql && self.is(&Kind::Identifier) && self.token().text.eq_ignore_ascii_case(word)
     }
 
     fn unary(&mut self) -> Result<Expr, Fault> {
@@ -293,9 +325,27 @@ impl<'a> Parser<'a> {
                 self.aggregations -= 1;
                 result
             }
+            Kind::Identifier if self.is_word("with") && followed_by == Kind::LeftParen => self.with(),
+            Kind::Identifier | Kind::MetricIdentifier if self.template().is_some() => self.fill_in(),
+            Kind::Identifier
+                if matches!(followed_by, Kind::LeftParen | Kind::Keyword(Keyword::By | Keyword::Without))
+                    && self.aggregation_of_metricsql().is_some() =>
+            {
+                let Some(op) = self.aggregation_of_metricsql() else { return self.unexpected_here() };
+                self.next();
+                self.aggregations += 1;
+                let result = self.aggregate(op, token.span);
+                self.aggregations -= 1;
+                result
+            }
             Kind::Identifier | Kind::Special(_) if followed_by == Kind::LeftParen => self.call(),
             _ => Ok(Expr::Selector(Box::new(self.vector_selector()?))),
         }
+    }
+
+    /// The aggregation of MetricsQL that the next token names.
+    fn aggregation_of_metricsql(&self) -> Option<AggregateOp> {
+        AggregateOp::of_metricsql(self.token().text).filter(|_| self.options.metricsql)
     }
 
     fn number(&mut self) -> Result<Number, Fault> {
@@ -307,7 +357,8 @@ impl<'a> Parser<'a> {
             }
             _ => {
                 let is_word = token.text.starts_with(|c: char| c.is_ascii_alphabetic());
-                let what = match text::parse_number(token.text) {
+                let multiple = text::parse_multiple(token.text).filter(|_| self.options.metricsql);
+                let what = match multiple.or_else(|| text::parse_number(token.text)) {
                     Some(value) if value.is_finite() || is_word => {
                         return Ok(Number { value, duration: false, span: token.span });
                     }
@@ -350,7 +401,8 @@ impl<'a> Parser<'a> {
         if function.experimental && !self.options.experimental_functions {
             return fault(name.span, format!("function {} is not enabled", text::quote(name.text)));
         }
-        Ok(Expr::Call(Box::new(Call { function, args, span: name.span.to(close) })))
+        let args = if self.options.metricsql { with_windows(function, args) } else { args };
+        Ok(Expr::Call(Box::new(Call { function, args, keep_name: false, span: name.span.to(close) })))
     }
 
     fn args(&mut self) -> Result<(Vec<Expr>, Span), Fault> {
@@ -365,7 +417,7 @@ impl<'a> Parser<'a> {
                 break;
             }
             let comma = self.next();
-            if self.is(&Kind::RightParen) {
+            if !self.begins_expr() && !matches!(self.token().kind, Kind::Error(_)) {
                 return fault(comma.span, "trailing commas not allowed in function call args");
             }
         }
@@ -393,17 +445,37 @@ impl<'a> Parser<'a> {
         let (wanted, given) = (1 + usize::from(op.has_param()), args.len());
         let mut args = args.into_iter();
         let param = if op.has_param() { args.next() } else { None };
-        match (args.next(), args.next()) {
-            (Some(expr), None) => {
-                Ok(Expr::Aggregate(Box::new(Aggregate { op, expr, param, grouping, without, span })))
-            }
-            _ => fault(
-                span,
-                format!(
-                    "wrong number of arguments for aggregate expression provided, expected {wanted}, got {given}"
-                ),
-            ),
+        // Of several quantiles the vector comes last.
+        let expr = if op == AggregateOp::Quantiles { args.next_back() } else { args.next() };
+        let more: Vec<Expr> = args.collect();
+        let more_max = if self.options.metricsql { op.more_max() } else { 0 };
+        let (Some(expr), true) = (expr, more.len() <= more_max) else {
+            let message = format!(
+                "wrong number of arguments for aggregate expression provided, expected {wanted}, got {given}"
+            );
+            return fault(span, message);
+        };
+        if op == AggregateOp::Quantiles && more.is_empty() {
+            return fault(span, "quantiles needs a label, quantiles and a vector");
         }
+        let limit = if self.is_word("limit") { Some(self.limit()?) } else { None };
+        let span = Span { start: start.start, end: self.end_of_last() };
+        let aggregate = Aggregate { op, expr, param, more, grouping, without, limit, span };
+        Ok(Expr::Aggregate(Box::new(aggregate)))
+    }
+
+    /// `limit 5`: groups of an aggregation at most.
+    fn limit(&mut self) -> Result<u64, Fault> {
+        self.next();
+        let span = self.token().span;
+        if !self.is(&Kind::Number) {
+            return self.unexpected("limit", "number");
+        }
+        let value = self.number()?.value;
+        if value < 0.0 || value.fract() != 0.0 || value > u32::MAX.into() {
+            return fault(span, "limit must be a whole number from 0");
+        }
+        Ok(value as u64)
     }
 
     /// `by (...)` or `without (...)`, if there.
@@ -469,7 +541,7 @@ impl<'a> Parser<'a> {
                 self.next();
                 matching.card =
                     if word == Keyword::GroupLeft { Cardinality::ManyToOne } else { Cardinality::OneToMany };
-                if self.is(&Kind::LeftParen) {
+                if self.is(&Kind::LeftParen) || !self.begins_expr() {
                     matching.include = self.labels()?;
                 }
             }
@@ -506,15 +578,41 @@ impl<'a> Parser<'a> {
         Ok(if negative { -value } else { value })
     }
 
-    /// `start()`, `end()`: the word, when parentheses follow.
-    fn empty_call(&mut self, wanted: &[Special]) -> Result<Option<(Special, Span)>, Fault> {
-        let Kind::Special(word) = self.token().kind else { return Ok(None) };
-        if !wanted.contains(&word) || self.peek(1).kind != Kind::LeftParen {
-            return Ok(None);
+    /// True when the next token can begin an expression.
+    fn begins_expr(&self) -> bool {
+        use BinaryOp::{Add, And, Or, Sub, Unless};
+        match self.token().kind {
+            Kind::Number
+            | Kind::Duration
+            | Kind::Text
+            | Kind::LeftParen
+            | Kind::LeftBrace
+            | Kind::Identifier
+            | Kind::MetricIdentifier
+            | Kind::Aggregate(_)
+            | Kind::Special(_)
+            | Kind::Operator(Add | Sub | And | Or | Unless) => true,
+            Kind::Keyword(word) => !matches!(
+                word,
+                Keyword::On | Keyword::Ignoring | Keyword::GroupLeft | Keyword::GroupRight | Keyword::Bool
+            ),
+            _ => false,
         }
-        let start = self.next().span;
-        self.next();
-        let close = self.expect(&Kind::RightParen)?;
-        Ok(Some((word, start.to(close.span))))
     }
+}
+
+/// Gives selectors a range where a function wants one and none is written.
+fn with_windows(function: &functions::Function, args: Vec<Expr>) -> Vec<Expr> {
+    let wants_range =
+        |index: usize| function.args.get(index).or(function.args.last()) == Some(&ValueType::Matrix);
+    let widen = |(index, arg): (usize, Expr)| match arg {
+        Expr::Selector(selector) if wants_range(index) => {
+            let span = selector.span;
+            let window = DurationExpr { kind: DurationKind::Window, wrapped: false, span };
+            let range = Duration::Expr(Box::new(window));
+            Expr::Matrix(Box::new(Matrix { selector: *selector, range, span }))
+        }
+        arg => arg,
+    };
+    args.into_iter().enumerate().map(widen).collect()
 }

@@ -35,28 +35,76 @@ impl Parser<'_> {
             Kind::LeftBrace => String::new(),
             _ => return self.unexpected_here(),
         };
-        let mut matchers = Vec::new();
-        if self.eat(&Kind::LeftBrace) {
-            while !self.eat(&Kind::RightBrace) {
-                matchers.push(self.matcher()?);
-                if !self.eat(&Kind::Comma) && !self.is(&Kind::RightBrace) {
-                    return self.unexpected("label matching", "\",\" or \"}\"");
-                }
-            }
-        }
+        let mut lists = if self.is(&Kind::LeftBrace) { self.conditions()? } else { vec![Vec::new()] };
         if !name.is_empty() {
-            matchers.push(Matcher::equal(METRIC_NAME, name.clone()));
+            lists.iter_mut().for_each(|list| list.push(Matcher::equal(METRIC_NAME, name.clone())));
         }
+        let mut lists = lists.into_iter();
+        let matchers = lists.next().unwrap_or_default();
         let span = Span { start: start.start, end: self.end_of_last() };
         Ok(Selector {
             name,
             matchers,
+            others: lists.collect(),
             offset: Duration::NONE,
             at: None,
             edges: Edges::Plain,
             totals: false,
             span,
         })
+    }
+
+    /// What stands in braces: lists of conditions, one at least.
+    fn conditions(&mut self) -> Result<Vec<Vec<Matcher>>, Fault> {
+        self.next();
+        let (mut lists, mut list) = (Vec::new(), Vec::new());
+        while !self.eat(&Kind::RightBrace) {
+            match self.conditions_by_name() {
+                Some(conditions) => list.extend(conditions),
+                None => list.push(self.matcher()?),
+            }
+            if self.is_word("or") {
+                self.next();
+                lists.push(std::mem::take(&mut list));
+                if self.is(&Kind::RightBrace) {
+                    return self.unexpected("label matching", "identifier");
+                }
+            } else if !self.eat(&Kind::Comma) && !self.is(&Kind::RightBrace) {
+                return self.unexpected("label matching", "\",\" or \"}\"");
+            }
+        }
+        lists.push(list);
+        Ok(lists)
+    }
+
+    /// The conditions that a template stands for: a name alone.
+    fn conditions_by_name(&mut self) -> Option<Vec<Matcher>> {
+        if !self.is(&Kind::Identifier)
+            || matches!(
+                self.peek(1).kind,
+                Kind::Assign | Kind::Match | Kind::NotMatch | Kind::Operator(BinaryOp::NotEqual)
+            )
+        {
+            return None;
+        }
+        let conditions = self.conditions_of_template()?;
+        self.next();
+        Some(conditions)
+    }
+
+    /// A selector that a template stands for, and the conditions in braces behind its name.
+    pub(super) fn more_conditions(&mut self, mut selector: Selector) -> Result<Selector, Fault> {
+        let open = self.token().span;
+        let lists = self.conditions()?;
+        let ([list], true) = (lists.as_slice(), selector.others.is_empty()) else {
+            return fault(open, "conditions joined by \"or\" cannot be joined with others");
+        };
+        // The name's stays the last.
+        let at = selector.matchers.len() - usize::from(!selector.name.is_empty());
+        for (index, condition) in list.iter().enumerate() {
+            selector.matchers.insert(at + index, condition.clone());
+        }
+        Ok(selector)
     }
 
     fn matcher(&mut self) -> Result<Matcher, Fault> {
@@ -76,11 +124,15 @@ impl Parser<'_> {
             _ => return self.unexpected("label matching", "label matching operator"),
         };
         self.next();
-        if !self.is(&Kind::Text) {
-            return self.unexpected("label matching", "string");
-        }
         let span = start.to(self.token().span);
-        let value = self.utf8()?;
+        let value = match self.text_of_template().filter(|_| self.is(&Kind::Identifier)) {
+            Some(text) => {
+                self.next();
+                String::from_utf8(text).or_else(|_| fault(span, "the value of a label is not valid UTF-8"))?
+            }
+            None if self.is(&Kind::Text) => self.utf8()?,
+            None => return self.unexpected("label matching", "string"),
+        };
         Matcher::new(op, name, value).or_else(|error| fault(span, error.to_string()))
     }
 
@@ -96,6 +148,7 @@ impl Parser<'_> {
                 Kind::At => self.at_modifier(&mut expr)?,
                 Kind::Keyword(Keyword::Anchored) => self.edges(&mut expr, Edges::Anchored)?,
                 Kind::Keyword(Keyword::Smoothed) => self.edges(&mut expr, Edges::Smoothed)?,
+                Kind::Identifier if self.is_word("keep_metric_names") => self.keep_name(&mut expr)?,
                 _ => return Ok(expr),
             }
         }
@@ -141,14 +194,49 @@ impl Parser<'_> {
         Ok(Expr::Matrix(Box::new(Matrix { selector: *selector, range, span })))
     }
 
+    /// `keep_metric_names` behind a function, or an operator in parentheses.
+    fn keep_name(&mut self, expr: &mut Expr) -> Result<(), Fault> {
+        let word = self.next().span;
+        let keep_name = match expr {
+            Expr::Call(call) => &mut call.keep_name,
+            Expr::Paren(paren) if matches!(paren.expr, Expr::Binary(_)) => match &mut paren.expr {
+                Expr::Binary(binary) => &mut binary.keep_name,
+                _ => return self.unexpected_here(),
+            },
+            _ => {
+                return fault(
+                    word,
+                    "keep_metric_names belongs behind a function, or an operator in parentheses",
+                );
+            }
+        };
+        *keep_name = true;
+        Ok(())
+    }
+
+    /// Makes an expression one that may be evaluated at other times, where only MetricsQL allows that.
+    fn shift(&self, expr: &mut Expr) {
+        if self.options.metricsql
+            && matches!(expr, Expr::Aggregate(_) | Expr::Call(_) | Expr::Paren(_))
+            && expr.value_type() == ValueType::Vector
+        {
+            let span = expr.span();
+            let inner = std::mem::replace(expr, Expr::Text(Text { value: Vec::new(), span }));
+            let shifted = Shifted { expr: inner, offset: Duration::NONE, at: None, span };
+            *expr = Expr::Shifted(Box::new(shifted));
+        }
+    }
+
     fn offset(&mut self, expr: &mut Expr) -> Result<(), Fault> {
         self.next();
         let wanted = self.offset_duration()?;
+        self.shift(expr);
         let (end, whole) = (self.end_of_last(), expr.span());
         let (offset, span) = match expr {
             Expr::Selector(e) => (&mut e.offset, &mut e.span),
             Expr::Matrix(e) => (&mut e.selector.offset, &mut e.span),
             Expr::Subquery(e) => (&mut e.offset, &mut e.span),
+            Expr::Shifted(e) => (&mut e.offset, &mut e.span),
             _ => return fault(whole, NO_OFFSET_HERE),
         };
         if *offset != Duration::NONE {
@@ -161,7 +249,13 @@ impl Parser<'_> {
 
     fn at_modifier(&mut self, expr: &mut Expr) -> Result<(), Fault> {
         self.next();
-        let wanted = if let Some((word, _)) = self.empty_call(&[Special::Start, Special::End])? {
+        let wanted = if let Kind::Special(word @ (Special::Start | Special::End)) = self.token().kind {
+            self.next();
+            for paren in [Kind::LeftParen, Kind::RightParen] {
+                if !self.eat(&paren) {
+                    return self.unexpected("@", "timestamp");
+                }
+            }
             if word == Special::Start { At::Start } else { At::End }
         } else {
             let negative = self.is(&Kind::Operator(BinaryOp::Sub));
@@ -181,11 +275,13 @@ impl Parser<'_> {
             }
             At::Time((seconds * 1000.0).round() as i64)
         };
+        self.shift(expr);
         let (end, whole) = (self.end_of_last(), expr.span());
         let (at, span) = match expr {
             Expr::Selector(e) => (&mut e.at, &mut e.span),
             Expr::Matrix(e) => (&mut e.selector.at, &mut e.span),
             Expr::Subquery(e) => (&mut e.at, &mut e.span),
+            Expr::Shifted(e) => (&mut e.at, &mut e.span),
             _ => return fault(whole, NO_AT_HERE),
         };
         if at.is_some() {

@@ -12,7 +12,7 @@ mod memory;
 mod nhcb;
 mod values;
 
-use crate::ast::{At, Expr};
+use crate::ast::{Aggregate, At, Expr};
 use crate::error::Error;
 use crate::labels::Labels;
 use crate::parser::{ParseOptions, parse};
@@ -264,6 +264,7 @@ fn pin(expr: &mut Expr, at_ms: i64) -> bool {
             *at = Some(At::Time(at_ms));
         }
     };
+    let across = expr.across_steps();
     match expr {
         Expr::Number(_) | Expr::Text(_) => false,
         Expr::Selector(e) => {
@@ -280,14 +281,23 @@ fn pin(expr: &mut Expr, at_ms: i64) -> bool {
             false
         }
         Expr::Call(e) => {
-            let depends = TIME_DEPENDENT.contains(&e.function.name) || e.function.across_steps;
+            let depends = TIME_DEPENDENT.contains(&e.function.name) || across;
             e.args.iter_mut().fold(depends, |depends, arg| pin(arg, at_ms) | depends)
         }
         Expr::Aggregate(e) => {
-            let param = e.param.as_mut().is_some_and(|param| pin(param, at_ms));
-            pin(&mut e.expr, at_ms) | param
+            let Aggregate { param, expr, more, .. } = &mut **e;
+            param
+                .iter_mut()
+                .chain([expr])
+                .chain(more)
+                .fold(across, |depends, part| pin(part, at_ms) | depends)
         }
-        Expr::Binary(e) => pin(&mut e.left, at_ms) | pin(&mut e.right, at_ms),
+        Expr::Shifted(e) => {
+            // As with a subquery.
+            set(&mut e.at);
+            false
+        }
+        Expr::Binary(e) => pin(&mut e.left, at_ms) | pin(&mut e.right, at_ms) | across,
         Expr::Unary(e) => pin(&mut e.expr, at_ms),
         Expr::Paren(e) => pin(&mut e.expr, at_ms),
         Expr::Invariant(e) => pin(e, at_ms),

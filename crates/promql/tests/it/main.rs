@@ -3,6 +3,7 @@
 mod conformance;
 mod golden;
 mod limits;
+mod metricsql;
 mod parse_errors;
 mod print;
 mod steps;

@@ -58,7 +58,9 @@ pub(crate) async fn snapshot(
             return Err(ApiError::parameter("skip_head", "a snapshot has everything that was acknowledged"));
         }
         Some(other) => {
-            return Err(ApiError::parameter("skip_head", format!("unable to parse boolean {other:?}")));
+            let why =
+                format!("unable to parse boolean: strconv.ParseBool: parsing {other:?}: invalid syntax");
+            return Err(ApiError::parameter("skip_head", why));
         }
     }
     let made = app.service.backup(&caller, None).await?;

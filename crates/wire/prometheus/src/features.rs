@@ -57,8 +57,11 @@ const API: [(&str, bool); 13] = [
 const RULES: [(&str, bool); 3] =
     [("concurrent_rule_eval", false), ("keep_firing_for", true), ("query_offset", true)];
 
-const SCRAPE: [(&str, bool); 3] =
-    [("extra_scrape_metrics", false), ("start_timestamp_zero_ingestion", false), ("type_and_unit_labels", false)];
+const SCRAPE: [(&str, bool); 3] = [
+    ("extra_scrape_metrics", false),
+    ("start_timestamp_zero_ingestion", false),
+    ("type_and_unit_labels", false),
+];
 
 const DISCOVERY: [(&str, bool); 3] = [("file", true), ("http", true), ("static", true)];
 
@@ -84,14 +87,17 @@ pub(crate) async fn features(
 ) -> Result<Response, ApiError> {
     app.may(&caller, Right::Read)?;
     let list = |pairs: &[(&'static str, bool)]| pairs.iter().copied().collect::<BTreeMap<_, _>>();
-    let functions =
-        |all: &'static [Function]| all.iter().map(|function| (function.name, true)).collect::<BTreeMap<_, _>>();
-    let operators = BinaryOp::ALL.iter().map(|op| op.name()).chain(AggregateOp::ALL.iter().map(|op| op.name()));
+    let functions = |all: &'static [Function]| {
+        all.iter().map(|function| (function.name, true)).collect::<BTreeMap<_, _>>()
+    };
+    let operators =
+        BinaryOp::ALL.iter().map(|op| op.name()).chain(AggregateOp::ALL.iter().map(|op| op.name()));
     let mut operators: BTreeMap<&str, bool> = operators.map(|name| (name, true)).collect();
     operators.extend([("=~", true), ("!~", true), ("@", true)]);
     let deltas = app.settings.otlp_deltas == crate::Deltas::Cumulate;
     let all = BTreeMap::from([
         ("api", list(&API)),
+        ("metricsql_aggregations", AggregateOp::OF_METRICSQL.iter().map(|op| (op.name(), true)).collect()),
         ("metricsql_functions", functions(of_metricsql())),
         ("otlp_receiver", BTreeMap::from([("delta_conversion", deltas)])),
         ("prometheus", list(&[("agent_mode", false), ("auto_reload_config", false), ("server_mode", true)])),

@@ -96,9 +96,8 @@ impl Params {
     /// # Errors
     /// It is none.
     pub(crate) fn whole(&self, name: &str) -> Result<Option<i64>, ApiError> {
-        let parse = |text: &str| {
-            text.parse::<i64>().map_err(|_| ApiError::bad(format!("{name} must be a number")))
-        };
+        let parse =
+            |text: &str| text.parse::<i64>().map_err(|_| ApiError::bad(format!("{name} must be a number")));
         self.get(name).map(parse).transpose()
     }
 

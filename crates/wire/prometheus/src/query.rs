@@ -15,7 +15,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use ropewalk::Snapshot;
-use ropewalk::promql::ast::Expr;
+use ropewalk::promql::ast::{Expr, Selector};
 use ropewalk::promql::{
     self, Annotation, Answer, BudgetError, Error, Labels, Limits, Options, ParseError, Query, Severity,
     Spent, Stop, Value,
@@ -253,8 +253,11 @@ const NOTES_MAX: usize = 10;
 /// What there is to say about an answer.
 fn notes(annotations: Vec<Annotation>) -> Notes {
     let of = |severity: Severity, word: &str| {
-        let mut texts: Vec<String> =
-            annotations.iter().filter(|note| note.severity == severity).map(|note| note.text.clone()).collect();
+        let mut texts: Vec<String> = annotations
+            .iter()
+            .filter(|note| note.severity == severity)
+            .map(|note| note.text.clone())
+            .collect();
         if let Some(more) = texts.len().checked_sub(NOTES_MAX).filter(|more| *more > 0) {
             texts.truncate(NOTES_MAX);
             texts.push(format!("{more} more {word} annotations omitted"));
@@ -339,10 +342,14 @@ const EXEMPLARS_MAX: usize = 100_000;
 /// The conditions of every selector in an expression.
 fn selectors<'e>(expr: &'e Expr, found: &mut Vec<&'e [promql::Matcher]>) {
     match expr {
-        Expr::Selector(selector) => found.push(&selector.matchers),
-        Expr::Matrix(matrix) => found.push(&matrix.selector.matchers),
+        Expr::Selector(selector) => found.extend(lists(selector)),
+        Expr::Matrix(matrix) => found.extend(lists(&matrix.selector)),
         other => other.children().into_iter().for_each(|child| selectors(child, found)),
     }
+}
+
+fn lists(selector: &Selector) -> impl Iterator<Item = &[promql::Matcher]> {
+    [&selector.matchers].into_iter().chain(&selector.others).map(Vec::as_slice)
 }
 
 /// `query_exemplars`: the exemplars of the series that the query selects.

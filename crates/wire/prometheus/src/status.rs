@@ -97,7 +97,8 @@ pub(crate) async fn metadata(
     app.may(&caller, Right::Read)?;
     // There is one for each metric, so that any limit on their number per metric is kept.
     params.whole("limit_per_metric")?;
-    let limit = params.whole("limit")?.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let limit =
+        params.whole("limit")?.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let metric = params.get("metric").map(str::to_owned);
     let found = names::on_snapshot(&app, move |series| series.metadata(metric.as_deref(), limit)).await?;
     Ok(success(&Notes::default(), |out| {

@@ -116,19 +116,18 @@ fn is_free(expr: &Expr) -> bool {
                 && is_fixed(&e.range)
                 && matches!(e.step, Duration::Fixed(_))
         }
-        Expr::Call(e) => {
-            !e.function.across_steps && !matches!(e.function.name, "start" | "end" | "range" | "step")
-        }
+        Expr::Shifted(e) => e.at.is_none() && is_fixed(&e.offset),
+        Expr::Call(e) => !matches!(e.function.name, "start" | "end" | "range" | "step"),
         _ => true,
     };
-    own && expr.children().into_iter().all(is_free)
+    own && !expr.across_steps() && expr.children().into_iter().all(is_free)
 }
 
 /// True for a duration that does not depend on where the query begins and ends.
 fn is_fixed(duration: &Duration) -> bool {
     fn all(expr: &DurationExpr) -> bool {
         match &expr.kind {
-            DurationKind::Number(_) | DurationKind::Step => true,
+            DurationKind::Number(_) | DurationKind::Step | DurationKind::Window => true,
             DurationKind::Range => false,
             DurationKind::Negative(one) => all(one),
             DurationKind::Binary(_, one, other)

@@ -40,19 +40,30 @@ fn tree(expr: &Expr) -> Value {
             put_at(&mut tree, subquery.at);
             tree
         }
-        Expr::Call(call) => json!({
-            "type": "call",
-            "func": function(call.function),
-            "args": call.args.iter().map(self::tree).collect::<Vec<_>>(),
-        }),
-        Expr::Aggregate(aggregate) => json!({
-            "type": "aggregation",
-            "op": aggregate.op.name(),
-            "expr": self::tree(&aggregate.expr),
-            "param": aggregate.param.as_ref().map(self::tree),
-            "grouping": aggregate.grouping,
-            "without": aggregate.without,
-        }),
+        Expr::Call(call) => {
+            let mut tree = json!({
+                "type": "call",
+                "func": function(call.function),
+                "args": call.args.iter().map(self::tree).collect::<Vec<_>>(),
+            });
+            put_if(&mut tree, "keepMetricNames", call.keep_name, || json!(true));
+            tree
+        }
+        Expr::Aggregate(aggregate) => {
+            let mut tree = json!({
+                "type": "aggregation",
+                "op": aggregate.op.name(),
+                "expr": self::tree(&aggregate.expr),
+                "param": aggregate.param.as_ref().map(self::tree),
+                "grouping": aggregate.grouping,
+                "without": aggregate.without,
+            });
+            put_if(&mut tree, "more", !aggregate.more.is_empty(), || {
+                aggregate.more.iter().map(self::tree).collect()
+            });
+            put_if(&mut tree, "limit", aggregate.limit.is_some(), || json!(aggregate.limit));
+            tree
+        }
         Expr::Binary(binary) => {
             let vectors = [&binary.left, &binary.right].iter().all(|e| e.value_type() == ValueType::Vector);
             let matching = binary.matching.as_ref().filter(|_| vectors).map(|matching| {
@@ -70,14 +81,22 @@ fn tree(expr: &Expr) -> Value {
                     "fillValues": { "lhs": matching.fill_left, "rhs": matching.fill_right },
                 })
             });
-            json!({
+            let mut tree = json!({
                 "type": "binaryExpr",
                 "op": binary.op.name(),
                 "lhs": self::tree(&binary.left),
                 "rhs": self::tree(&binary.right),
                 "matching": matching,
                 "bool": binary.bool,
-            })
+            });
+            put_if(&mut tree, "keepMetricNames", binary.keep_name, || json!(true));
+            tree
+        }
+        Expr::Shifted(shifted) => {
+            let mut tree = json!({ "type": "shiftedExpr", "expr": self::tree(&shifted.expr) });
+            put_duration(&mut tree, "offset", &shifted.offset);
+            put_at(&mut tree, shifted.at);
+            tree
         }
         Expr::Unary(unary) => {
             let op = if unary.negative { "-" } else { "+" };
@@ -99,6 +118,9 @@ fn selector_tree(kind: &str, selector: &Selector) -> Value {
     });
     put_duration(&mut tree, "offset", &selector.offset);
     put_at(&mut tree, selector.at);
+    put_if(&mut tree, "orMatchers", !selector.others.is_empty(), || {
+        selector.others.iter().map(|list| list.iter().map(matcher).collect::<Vec<_>>()).collect()
+    });
     tree
 }
 
@@ -129,6 +151,13 @@ fn function(function: &Function) -> Value {
 fn put(tree: &mut Value, name: &str, value: Value) {
     if let Value::Object(fields) = tree {
         fields.insert(name.to_owned(), value);
+    }
+}
+
+/// For what only MetricsQL has: it is not there where PromQL is meant.
+fn put_if(tree: &mut Value, name: &str, is_there: bool, value: impl FnOnce() -> Value) {
+    if is_there {
+        put(tree, name, value());
     }
 }
 
@@ -173,6 +202,7 @@ fn duration_tree(expr: &DurationExpr) -> Value {
         }
         DurationKind::Step => of("step", None, None),
         DurationKind::Range => of("range", None, None),
+        DurationKind::Window => of("window", None, None),
         DurationKind::Negative(inner) => of(BinaryOp::Sub.name(), None, Some(inner)),
         DurationKind::Binary(op, left, right) => of(op.name(), Some(left), Some(right)),
         DurationKind::MinOf(left, right) => of("min_of", Some(left), Some(right)),

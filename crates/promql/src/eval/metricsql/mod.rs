@@ -1,6 +1,9 @@
-//! Functions of MetricsQL: over windows of samples (`window`), over all steps of a series (`across`), over labels (`label`).
+//! What MetricsQL has and PromQL has not: functions over windows of samples (`window`), over all steps of a series (`across`), over
+//! labels (`label`); aggregations (`aggregate`); operators that fill gaps and make them (`fill`).
 
 mod across;
+mod aggregate;
+mod fill;
 mod label;
 mod window;
 

@@ -89,6 +89,9 @@ async fn range_queries() {
     assert_eq!(many["warnings"], json!(["results truncated due to limit"]));
     let stats = server.get("/api/v1/query_range?query=up&start=1000&end=1060&step=30&stats=all").await.json();
     assert!(stats["data"]["stats"]["samples"]["totalQueryableSamples"].as_u64().unwrap() >= 3, "{stats}");
+    assert!(stats["data"]["stats"]["timings"]["execQueueTime"].is_number(), "{stats}");
+    let odd = server.get("/api/v1/query?query=1&stats=1").await.json();
+    assert!(odd["warnings"][0].as_str().unwrap().contains("is deprecated"), "{odd}");
 }
 
 #[tokio::test]
@@ -203,6 +206,10 @@ async fn what_grafana_asks_first() {
     }
     let format = server.get("/api/v1/format_query?query=sum(up)by(job)").await.is(200).json();
     assert_eq!(format["data"], "sum by (job) (up)");
+    let long = format!("sum(rate({}%5B5m%5D))%2Bup", "a".repeat(100));
+    let format = server.get(&format!("/api/v1/format_query?query={long}")).await.is(200).json();
+    let lines = format!("  sum(\n    rate(\n      {}[5m]\n    )\n  )\n+\n  up", "a".repeat(100));
+    assert_eq!(format["data"], lines);
 }
 
 /// What Prometheus 3.15 answers.

@@ -52,6 +52,32 @@ async fn what_is_there() {
 }
 
 #[tokio::test]
+async fn features_are_told_by_name() {
+    let server = Server::new();
+    let features = server.get("/api/v1/features").await.is(200).json()["data"].clone();
+    for (category, name, there) in [
+        ("promql", "anchored", true),
+        ("promql", "delayed_name_removal", false),
+        ("promql_functions", "info", true),
+        ("promql_operators", "limitk", true),
+        ("metricsql_functions", "median_over_time", true),
+        ("metricsql_aggregations", "outliersk", true),
+        ("api", "search", false),
+        ("otlp_receiver", "delta_conversion", false),
+    ] {
+        assert_eq!(features[category][name], there, "{category} {name}");
+    }
+    // What is told is so.
+    for query in
+        ["info(up)", "limitk(1,up)", "rate(up%5B5m%5D%20anchored)", "up%2Bfill(1)up", "outliersk(1,up)"]
+    {
+        server.get(&format!("/api/v1/query?query={query}")).await.is(200);
+    }
+    assert_eq!(server.get("/api/v1/notifications").await.is(200).json()["data"], json!([]));
+    assert_eq!(server.get("/api/v1/status/walreplay").await.is(200).json()["data"]["current"], 0);
+}
+
+#[tokio::test]
 async fn the_server_is_in_its_own_series() {
     let server = Server::new();
     let settings = PrometheusSettings::default();
