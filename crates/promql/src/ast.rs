@@ -461,17 +461,14 @@ pub struct Aggregate {
 impl Aggregate {
     /// Its arguments, in order of the text.
     pub fn args(&self) -> Vec<&Expr> {
-        let (before, behind) = if self.op == AggregateOp::Quantiles {
-            (self.more.as_slice(), &[][..])
-        } else {
-            (&[][..], self.more.as_slice())
-        };
+        let (more, none): (&[Expr], &[Expr]) = (&self.more, &[]);
+        let (before, behind) = if self.op == AggregateOp::Quantiles { (more, none) } else { (none, more) };
         self.param.iter().chain(before).chain([&self.expr]).chain(behind).collect()
     }
 
     /// The vectors whose series are aggregated.
     pub(crate) fn vectors(&self) -> impl Iterator<Item = &Expr> {
-        let more = if self.op.more_type() == ValueType::Vector { self.more.as_slice() } else { &[] };
+        let more = self.more.iter().filter(|_| self.op.more_type() == ValueType::Vector);
         [&self.expr].into_iter().chain(more)
     }
 }

@@ -251,7 +251,8 @@ impl Display for Matching {
             names(&self.include, out)?;
         }
         match (self.fill_left, self.fill_right) {
-            (Some(left), Some(right)) if left.to_bits() == right.to_bits() => {
+            // NaN is not equal to itself, and so Prometheus prints it twice.
+            (Some(left), Some(right)) if left == right => {
                 write!(out, " fill ({})", float(left))
             }
             (left, right) => {

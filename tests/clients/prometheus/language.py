@@ -939,7 +939,7 @@ class Whole:
                 f"clamp({self.vector(depth - 1)}, 0, 500)", f"round({self.vector(depth - 1)}, 10)",
                 f"sort_by_label({self.vector(depth - 1)}, \"instance\")", f"vector(scalar({self.vector(depth - 1)}))",
             ])
-        name = self.pick(["abs", "ceil", "floor", "sgn", "sqrt", "ln", "exp", "sin", "day_of_week", "hour", "deg"])
+        name = self.pick(["abs", "ceil", "floor", "sgn", "sqrt", "ln", "exp", "sin", "deg"])
         return f"{name}({self.vector(depth - 1)})"
 
     def grouping(self):

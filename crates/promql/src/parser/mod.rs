@@ -430,6 +430,9 @@ impl<'a> Parser<'a> {
         if modifier.is_none() {
             modifier = self.grouping()?;
         }
+        if matches!(self.token().kind, Kind::Error(_)) {
+            return self.unexpected_here();
+        }
         let (without, grouping) = modifier.unwrap_or_default();
         let span = Span { start: start.start, end: self.end_of_last() };
         if args.is_empty() {

@@ -52,10 +52,7 @@ fn parse_fault(error: &ParseError) -> ApiError {
 fn options(app: &App, params: &Params) -> Result<Options, ApiError> {
     let settings = &app.settings;
     let lookback = i64::try_from(settings.lookback.as_millis()).unwrap_or(i64::MAX);
-    let lookback_ms = match params.lookback_delta()? {
-        None => lookback,
-        Some(ms) => ms,
-    };
+    let lookback_ms = params.lookback_delta()?.unwrap_or(lookback);
     let limits = Limits {
         samples_max: settings.query_samples,
         memory_bytes_max: settings.query_bytes,

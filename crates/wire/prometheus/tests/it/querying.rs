@@ -480,6 +480,16 @@ async fn kept_steps_give_what_new_ones_give() {
         "max_over_time(sum(up)[1m:step() * 3])",
         "running_sum(up)",
         "keep_last_value(up > 20)",
+        "(up > 20) default 7",
+        "up if (up > 20)",
+        "topk_avg(1, up)",
+        "any(up > 20)",
+        "sum(up > 20) by (job) limit 1",
+        "sum(up) offset 20s",
+        "sum(up) offset (range() / 2)",
+        "max(up) @ end()",
+        "sum_over_time(up)",
+        "up{job=\"a\" or job=\"b\"}",
     ];
     let mut seed = 7_u64;
     let mut below = move |end: u64| {
