@@ -193,7 +193,7 @@ class Language(unittest.TestCase):
             "labels?match[]=", "labels?start=0&end=1", "label/job/values", "label/job/values?limit=2", "label/job/values?match[]=stock",
             "label/job/values?match[]=stock{zone=\"a\"}&match[]={\"zähler.total\"}", "label/nothere/values", "label/__name__/values",
             "label/__name__/values?match[]={job=~\"shop.*\"}", "label/späti/values", "label/U__sp__e4_ti/values", "label/U__sp_e4_ti/values", "label/U__job/values",
-            "label/a-b/values", "label/job/values?limit=x", "label/job/values?match[]={", "series", "series?match[]=stock", 
+            "label/a-b/values", "label/job/values?limit=x", "label/job/values?match[]={", "series", "series?match[]=stock",
             "series?match[]=stock&limit=0", "series?match[]=stock&limit=-3", "series?match[]=stock&match[]={zone=\"a\",__name__=\"target_info\"}", "series?match[]={",
             "series?match[]={}", "series?match[]=nothing", "series?match[]=stock&start=y", "series?match[]=stock&start=0&end=1", "series?start=0",
             "query", "query?query=", "query?query=stock&time=x", "query?query=stock&timeout=x", "query?query=stock&lookback_delta=x", "query?query=stock&limit=x",
