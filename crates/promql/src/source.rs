@@ -73,6 +73,7 @@ impl Select<'_> {
 ///
 /// With [`Runs::Ends`] and [`Runs::RisingEnds`] a source may also give, of samples that windows do part, only those at which one
 /// begins or ends, each telling of the samples from it to the next; with [`Runs::Last`] only those that are the last of a window.
+/// With the others, a row may stand for any run that no window parts, whatever lies around it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Runs {
     /// Nothing: each sample is wanted.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ropewalk_promql::{self as promql, Budget, Hints, Runs, Select, SeriesSet, Source, SourceError};
-use ropewalk_series::{self as series, Chunk, Selection, SeriesAt, SeriesError, SeriesStore};
+use ropewalk_series::{self as series, Chunk, Part, Selection, SeriesAt, SeriesError, SeriesStore};
 
 use crate::database::Snapshot;
 use crate::label_texts::LabelTexts;
@@ -79,29 +79,31 @@ fn stand_for(
     let is_whole = first_ms >= request.start_ms
         && last_ms <= request.end_ms
         && parts.is_none_or(|border| *border >= last_ms);
-    let of = match runs {
-        Runs::RisingEnds if !chunk.counts_up()? => return Ok(false),
-        // Of chunks in memory no more is known.
-        Runs::RisingEnds => chunk.aggregates()?,
-        Runs::Ends => match chunk.aggregates()? {
-            None => return Ok(false),
-            known => known,
-        },
-        _ if is_whole => chunk.aggregates()?,
+    let part = match runs {
+        Runs::Sum => Some(Part::Sum),
+        Runs::Least => Some(Part::Least),
+        Runs::Greatest => Some(Part::Greatest),
         _ => None,
     };
-    let of = match (of, runs) {
-        (Some(of), _) if is_whole && of.count > 1 => of,
-        (_, Runs::Ends | Runs::RisingEnds) => {
+    if runs == Runs::RisingEnds && !chunk.counts_up()? {
+        return Ok(false);
+    }
+    let known = if is_whole || runs == Runs::Ends { chunk.aggregates()? } else { None };
+    let of = match known {
+        Some(of) if is_whole && of.count > 1 => of,
+        None if runs == Runs::Ends => return Ok(false),
+        _ => {
             let before = counts.len();
             counts.resize(rows.len(), 1);
-            let taken = chunk.read_around(borders, rows, counts)?;
+            let taken = match part {
+                Some(part) => chunk.read_parts(borders, part, rows, counts)?,
+                None => chunk.read_around(borders, rows, counts)?,
+            };
             if !taken {
                 counts.truncate(before);
             }
             return Ok(taken);
         }
-        _ => return Ok(false),
     };
     let (first, last) = match runs {
         Runs::Sum if of.sum.is_finite() => (of.sum, None),

@@ -157,41 +157,72 @@ fn greater(earlier: f64, later: f64) -> f64 {
 /// Samples are few when they are less than one of so many.
 const FEW: usize = 4;
 
-/// Which samples of a chunk are wanted where only those around some times count: the last at or before each time, and the last
-/// of all.
+/// Which samples of a chunk are wanted where only those around some times count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Around<'m> {
     /// Times, rising.
     pub(crate) marks: &'m [i64],
-    /// Also the first behind each time, and the first of all.
-    pub(crate) both: bool,
+    pub(crate) which: Which,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// The last at or before each time, and the last of all.
+    Before,
+    /// The first of all, and the first behind each time.
+    Behind,
+    /// All of them.
+    Both,
 }
 
 impl Around<'_> {
     /// Fills `places` with the places of `wanted` that are asked for; `before` says for each mark how many samples of the chunk
     /// stand at or before it.
-    fn places(&self, wanted: Range<usize>, before: impl Iterator<Item = usize>, places: &mut Vec<u32>) {
+    fn places(&self, wanted: &Range<usize>, before: impl Iterator<Item = usize>, places: &mut Vec<u32>) {
         let mut put = |place: usize| {
             // A chunk holds 8192 at most.
             if wanted.contains(&place) && places.last().is_none_or(|last| (*last as usize) < place) {
                 places.push(place as u32);
             }
         };
-        if self.both {
+        if self.which != Which::Before {
             put(wanted.start);
         }
         for before in before {
-            if let Some(place) = before.checked_sub(1) {
+            if self.which != Which::Behind
+                && let Some(place) = before.checked_sub(1)
+            {
                 put(place);
             }
-            if self.both {
+            if self.which != Which::Before {
                 put(before);
             }
         }
-        if let Some(last) = wanted.end.checked_sub(1) {
+        if self.which != Which::Behind
+            && let Some(last) = wanted.end.checked_sub(1)
+        {
             put(last);
         }
     }
+}
+
+/// Samples that were asked for: places, times, the place behind all that were asked about, and the column of values.
+struct Placed<'a> {
+    places: Vec<u32>,
+    times: Vec<i64>,
+    end: usize,
+    values: Decoder<'a>,
+}
+
+/// What may stand for samples that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Their sum.
+    Sum,
+    /// The least of them.
+    Least,
+    /// The greatest of them.
+    Greatest,
 }
 
 /// The head of a chunk.
@@ -297,31 +328,64 @@ impl<'a> ChunkHead<'a> {
     /// samples there are from it to the next of them. Answers false, and appends nothing, where these would not be few.
     pub(crate) fn samples_around(
         &self,
-        (from, to): (i64, i64),
+        range: (i64, i64),
         around: &Around<'_>,
         (times, values): (&mut Vec<i64>, &mut Vec<f64>),
         counts: &mut Vec<u32>,
     ) -> Result<bool, DecodeError> {
+        let Some(mut placed) = self.place(range, around)? else { return Ok(false) };
+        values::decode_at(&mut placed.values, self.count, &placed.places, values)?;
+        times.append(&mut placed.times);
+        let gaps = placed.places.iter().zip(placed.places.iter().skip(1)).map(|(a, b)| b - a);
+        counts.extend(gaps.chain(placed.places.last().map(|_| 1)));
+        Ok(true)
+    }
+
+    /// Appends one row for the samples between each two of some times, as of one time to another: the time of the first, what
+    /// `part` makes of their values, and how many they are. Answers false, and appends nothing, where these would not be few, or
+    /// the values are no integers.
+    pub(crate) fn parts_between(
+        &self,
+        range: (i64, i64),
+        (marks, part): (&[i64], Part),
+        (times, values): (&mut Vec<i64>, &mut Vec<f64>),
+        counts: &mut Vec<u32>,
+    ) -> Result<bool, DecodeError> {
+        let around = Around { marks, which: Which::Behind };
+        let Some(mut placed) = self.place(range, &around)? else { return Ok(false) };
+        let ends = placed.places.iter().skip(1).copied().chain([placed.end as u32]);
+        let parts: Vec<Range<usize>> =
+            placed.places.iter().zip(ends).map(|(start, end)| *start as usize..end as usize).collect();
+        if !values::fold(&mut placed.values, self.count, &parts, part, values)? {
+            return Ok(false);
+        }
+        times.append(&mut placed.times);
+        counts.extend(parts.iter().map(|part| part.len() as u32));
+        Ok(true)
+    }
+
+    /// Where the samples that are asked for stand; `None` where they are not few.
+    fn place(&self, (from, to): (i64, i64), around: &Around<'_>) -> Result<Option<Placed<'a>>, DecodeError> {
         let (first, last) = (from.max(self.first), to.min(self.last));
         let begin = around.marks.partition_point(|mark| *mark < first);
         let end = begin + around.marks.get(begin..).unwrap_or_default().partition_point(|mark| *mark < last);
         let marks = around.marks.get(begin..end).unwrap_or_default();
         if (2 * marks.len() + 2) * FEW > self.count {
-            return Ok(false);
+            return Ok(None);
         }
         let (_, mut decoder) = self.parts()?;
         let offset = decoder.offset();
         let mut places: Vec<u32> = Vec::with_capacity(2 * marks.len() + 2);
-        match decoder.u8("coding of times")? {
+        let (times, end) = match decoder.u8("coding of times")? {
             EQUAL_STEPS => {
                 let (wanted, step) = self.equally(offset, (from, to))?;
-                let before = |time: i64| match step {
+                let before = |time: &i64| match step {
                     0 => self.count,
                     _ => (time.wrapping_sub(self.first) as u64 / step) as usize + 1,
                 };
-                around.places(wanted, marks.iter().map(|mark| before(*mark)), &mut places);
+                around.places(&wanted, marks.iter().map(before), &mut places);
                 let time = |place: &u32| self.first.wrapping_add(i64::from(*place).wrapping_mul(step as i64));
-                times.extend(places.iter().map(time));
+                (places.iter().map(time).collect(), wanted.end)
             }
             PACKED_STEPS => {
                 let mut all = Vec::with_capacity(self.count);
@@ -332,15 +396,12 @@ impl<'a> ChunkHead<'a> {
                 let end = all.partition_point(|time| *time <= to);
                 let begin = all.partition_point(|time| *time < from).min(end);
                 let before = |mark: &i64| all.partition_point(|time| time <= mark);
-                around.places(begin..end, marks.iter().map(before), &mut places);
-                times.extend(places.iter().filter_map(|place| all.get(*place as usize)));
+                around.places(&(begin..end), marks.iter().map(before), &mut places);
+                (places.iter().filter_map(|place| all.get(*place as usize).copied()).collect(), end)
             }
             _ => return Err(DecodeError { what: "a known coding of times", offset }),
-        }
-        let gaps = places.iter().zip(places.iter().skip(1)).map(|(a, b)| b - a);
-        counts.extend(gaps.chain(places.last().map(|_| 1)));
-        values::decode_at(&mut decoder, self.count, &places, values)?;
-        Ok(true)
+        };
+        Ok(Some(Placed { places, times, end, values: decoder }))
     }
 
     fn equal_steps(
@@ -586,7 +647,7 @@ mod tests {
             marks.sort_unstable();
             let (mut found, mut values, mut counts) = (Vec::new(), Vec::new(), Vec::new());
             let head = ChunkHead::decode(&bytes, 7).unwrap();
-            let around = Around { marks: &marks, both };
+            let around = Around { marks: &marks, which: if both { Which::Both } else { Which::Before } };
             if !head.samples_around((from, to), &around, (&mut found, &mut values), &mut counts).unwrap() {
                 prop_assert!(found.is_empty() && values.is_empty() && counts.is_empty());
                 return Ok(());
@@ -609,11 +670,53 @@ mod tests {
         }
 
         #[test]
+        fn parts_are_what_their_samples_come_to(
+            step in 1..9_i64,
+            pool in prop::collection::vec(prop_oneof![any_bits(), (0..1000_i64).prop_map(|i| (i as f64).to_bits())], 1..4),
+            rise in 0..3_i64,
+            mut marks in prop::collection::vec(-10..4_000_i64, 0..8),
+            (from, to) in (-10..2_000_i64, 1_000..4_000_i64),
+            part in prop::sample::select(vec![Part::Sum, Part::Least, Part::Greatest]),
+        ) {
+            let times: Vec<i64> = (0..400).map(|i| i * step).collect();
+            let values: Vec<f64> = (0_i64..400)
+                .zip(pool.iter().cycle())
+                .map(|(i, b)| if rise > 0 { (i * rise + (*b % 7) as i64) as f64 } else { f64::from_bits(*b) })
+                .collect();
+            let bits: Vec<u64> = values.iter().map(|v| v.to_bits()).collect();
+            let bytes = encode(7, &times, &bits);
+            marks.sort_unstable();
+            let (mut found, mut sums, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+            let head = ChunkHead::decode(&bytes, 7).unwrap();
+            let columns = (&mut found, &mut sums);
+            if !head.parts_between((from, to), (&marks, part), columns, &mut counts).unwrap() {
+                prop_assert!(found.is_empty() && sums.is_empty() && counts.is_empty());
+                prop_assert!(rise == 0);
+                return Ok(());
+            }
+            let inside: Vec<(i64, f64)> =
+                times.iter().copied().zip(values).filter(|(t, _)| from <= *t && *t <= to).collect();
+            let border = |time: i64| marks.partition_point(|mark| *mark < time);
+            let parts: Vec<_> = inside.chunk_by(|a, b| border(a.0) == border(b.0)).collect();
+            prop_assert_eq!(found, parts.iter().map(|part| part[0].0).collect::<Vec<_>>());
+            prop_assert_eq!(counts, parts.iter().map(|part| part.len() as u32).collect::<Vec<_>>());
+            for (sum, samples) in sums.into_iter().zip(parts) {
+                let values = samples.iter().map(|(_, value)| *value);
+                let wanted = match part {
+                    Part::Sum => values.sum::<f64>(),
+                    Part::Least => values.fold(f64::INFINITY, f64::min),
+                    Part::Greatest => values.fold(f64::NEG_INFINITY, f64::max),
+                };
+                prop_assert!((sum - wanted).abs() <= 1e-12 * wanted.abs(), "{sum} {wanted}");
+            }
+        }
+
+        #[test]
         fn any_bytes_decode_or_fail(mut bytes: Vec<u8>, form in 0..4_u8, base: i64) {
             bytes.insert(0, form);
             let _ = decode(&bytes, base);
             if let Ok(head) = ChunkHead::decode(&bytes, base) {
-                let around = Around { marks: &[head.first], both: true };
+                let around = Around { marks: &[head.first], which: Which::Both };
                 let all = (i64::MIN, i64::MAX);
                 let _ = head.samples_around(all, &around, (&mut Vec::new(), &mut Vec::new()), &mut Vec::new());
             }

@@ -41,7 +41,7 @@ pub use admin::{Cardinality, LabelCount, ValueCount};
 pub use append::AppendSamples;
 pub use batch::{Exemplar, SampleBatch, SeriesSamples};
 pub use block::{BlockError, Imported, PrometheusBlock};
-pub use chunk::{Aggregates, STALE_BITS};
+pub use chunk::{Aggregates, Part, STALE_BITS};
 pub use enforce::Enforced;
 pub use error::SeriesError;
 pub use histogram::{BUCKETS_MAX, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};

@@ -13,7 +13,7 @@ use ropewalk_base::Seq;
 use ropewalk_engine::{Cursor, Keyspace, ReadView};
 
 use crate::batch::take_payload;
-use crate::chunk::{Aggregates, Around, ChunkHead};
+use crate::chunk::{Aggregates, Around, ChunkHead, Part, Which};
 use crate::error::SeriesError;
 use crate::memory::{Deletion, Sample, Sealed, SeriesMemory, StoreMemory};
 use crate::reach::Reach;
@@ -69,7 +69,7 @@ impl Chunk<'_> {
         into: &mut Samples,
         counts: &mut Vec<u32>,
     ) -> Result<bool, SeriesError> {
-        self.read(&Around { marks, both: true }, into, counts)
+        self.read(&Around { marks, which: Which::Both }, into, counts)
     }
 
     /// As [`Chunk::read_around`], but only the last sample at or before each mark, and the last of all.
@@ -85,7 +85,25 @@ impl Chunk<'_> {
             into.values.push(of.last);
             return Ok(true);
         }
-        self.read(&Around { marks, both: false }, into, &mut Vec::new())
+        self.read(&Around { marks, which: Which::Before }, into, &mut Vec::new())
+    }
+
+    /// Appends one row for the samples between each two of `marks`, times that rise: the time of the first, what `part` makes of
+    /// them, and in `counts` how many they are; a sample at a mark belongs to those before it. Answers false, and has appended
+    /// nothing, where these are not few or the values are no integers. Cost: what walking over integers costs.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn read_parts(
+        &self,
+        marks: &[i64],
+        part: Part,
+        into: &mut Samples,
+        counts: &mut Vec<u32>,
+    ) -> Result<bool, SeriesError> {
+        let columns = (&mut into.times_ms, &mut into.values);
+        let read = self.head.parts_between(self.range, (marks, part), columns, counts);
+        read.map_err(|error| explain(self.source, self.store, &error))
     }
 
     fn read(

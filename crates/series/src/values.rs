@@ -25,6 +25,7 @@ use std::ops::Range;
 
 use ropewalk_base::{DecodeError, Decoder, put_varint};
 
+use crate::chunk::Part;
 use crate::pack::{FRAME, Frames, pack, packed_len, put_signed, signed_len, take_signed, unzigzag, zigzag};
 
 const CONSTANT: u8 = 0;
@@ -465,6 +466,58 @@ pub(crate) fn decode_at<V: Stored>(
         BITS => column_at(decoder, count, places, true, |bits| out.push(V::of_bits(bits))),
         _ => Err(DecodeError { what: "a known coding of values", offset }),
     }
+}
+
+/// Appends what `part` makes of each of `parts`, places that follow each other without a gap. Answers false, and appends nothing,
+/// where that would take more than a walk over integers: with exceptions, for sums of decimals, and for bits.
+///
+/// # Errors
+/// The bytes are not such a column.
+pub(crate) fn fold(
+    decoder: &mut Decoder<'_>,
+    count: usize,
+    parts: &[Range<usize>],
+    part: Part,
+    out: &mut Vec<f64>,
+) -> Result<bool, DecodeError> {
+    let offset = decoder.offset();
+    match decoder.u8("coding of values")? {
+        CONSTANT => {
+            let value = f64::from_bits(decoder.u64("constant value")?);
+            let of =
+                |range: &Range<usize>| if part == Part::Sum { value * range.len() as f64 } else { value };
+            if value.is_finite() {
+                out.extend(parts.iter().map(of));
+            }
+            return Ok(value.is_finite());
+        }
+        DECIMALS => {}
+        BITS => return Ok(false),
+        _ => return Err(DecodeError { what: "a known coding of values", offset }),
+    }
+    let head = Decimals::take(decoder)?;
+    if head.exceptions > 0 || head.unit <= 0 || part == Part::Sum && head.e > 0 {
+        return Ok(false);
+    }
+    let start = parts.first().map_or(0, |part| part.start);
+    let end = parts.last().map_or(0, |part| part.end);
+    let mut column: Vec<i64> = Vec::new();
+    decode_column(decoder, count, start..end, false, &mut column, |value| value as i64)?;
+    // An integer is less than 2^53 away from zero, a column less than 2^54, and a chunk holds 2^13.
+    let (first, unit) = (i128::from(head.first), i128::from(head.unit));
+    out.extend(parts.iter().map(|range| {
+        let values = column.get(range.start - start..range.end - start).unwrap_or_default();
+        let integer = |value: Option<&i64>| head.integer(value.copied().unwrap_or(0) as u64) / head.power;
+        match part {
+            Part::Least => integer(values.iter().min()),
+            Part::Greatest => integer(values.iter().max()),
+            Part::Sum => {
+                let sum: i128 = values.iter().map(|value| i128::from(*value)).sum();
+                first.wrapping_mul(values.len() as i128).wrapping_add(unit.wrapping_mul(sum)) as f64
+            }
+        }
+    }));
+    Ok(true)
 }
 
 /// Gives the numbers of a column at `places` to `each`.
