@@ -79,6 +79,8 @@ def duckdb(directory, tables):
     import duckdb as module
 
     db = module.connect(f"{directory}/data.duckdb")
+    # It would be shown on the output that the figures go to.
+    db.execute("SET enable_progress_bar = false")
     for name, columns in tables:
         db.execute(f"CREATE TABLE {name} ({columns})")
         db.execute(f"COPY {name} FROM '{directory}/{name}.text' (DELIMITER '\t', HEADER false, QUOTE '')")

@@ -286,11 +286,7 @@ pub(crate) fn from_engine(error: DataFusionError) -> SqlError {
         other => other,
     };
     match error {
-        DataFusionError::ResourcesExhausted(_) => SqlError::new(
-            state::OUT_OF_MEMORY,
-            format!("the statement needs more memory than it may have: {text}"),
-        )
-        .hint("read fewer rows, or give the session more memory"),
+        DataFusionError::ResourcesExhausted(_) => out_of_memory(&text),
         DataFusionError::Execution(_) if text.contains("more than one row") => SqlError::new(
             state::CARDINALITY_VIOLATION,
             "more than one row returned by a subquery used as an expression",
@@ -302,8 +298,15 @@ pub(crate) fn from_engine(error: DataFusionError) -> SqlError {
     }
 }
 
+fn out_of_memory(text: &str) -> SqlError {
+    let message = format!("the statement needs more memory than it may have: {text}");
+    SqlError::new(state::OUT_OF_MEMORY, message).hint("read fewer rows, or give the session more memory")
+}
+
+/// An error that several parts of a plan were given, as those of a hash join are.
 fn from_shared(error: &DataFusionError) -> SqlError {
     match error {
+        DataFusionError::ResourcesExhausted(_) => out_of_memory(&error.to_string()),
         DataFusionError::External(inner) => match inner.downcast_ref::<SqlError>() {
             Some(error) => error.clone(),
             None => bug(&inner.to_string()),
@@ -317,4 +320,24 @@ fn from_shared(error: &DataFusionError) -> SqlError {
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_a_shared_part_of_a_plan_lacks_is_said_so() {
+        let lacking = || DataFusionError::ResourcesExhausted("no more".into());
+        let shared = Arc::new(lacking());
+        let others = shared.clone();
+        for error in [
+            lacking(),
+            DataFusionError::Shared(shared),
+            DataFusionError::Context("a join".into(), Box::new(lacking())),
+        ] {
+            assert_eq!(from_engine(error).state, state::OUT_OF_MEMORY);
+        }
+        drop(others);
+    }
 }
