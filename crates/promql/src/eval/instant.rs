@@ -4,7 +4,7 @@ use super::row::{Cell, Row, Steps, is_absent};
 use super::scalar::{largest, smallest};
 use super::{Around, Eval, Sink};
 use crate::ast::*;
-use crate::calendar::Civil;
+use crate::calendar::{Civil, whole_seconds};
 use crate::error::{Error, refused};
 use crate::histogram::Histogram;
 
@@ -62,7 +62,7 @@ fn of_date(name: &str) -> Option<fn(f64) -> f64> {
 }
 
 fn civil(seconds: f64) -> Civil {
-    Civil::new(seconds as i64)
+    Civil::new(whole_seconds(seconds))
 }
 
 /// A function of a histogram.
@@ -112,7 +112,7 @@ impl Eval<'_> {
     /// `hour()` and its like without an argument: of the time of the step.
     pub(super) fn date_of_step(&self, name: &str, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
         let Some(change) = of_date(name) else { return refused(format!("function {name} gives no vector")) };
-        let floats = steps.times().map(|ms| change(ms.div_euclid(1000) as f64)).collect();
+        let floats = steps.times().map(|ms| change((ms / 1000) as f64)).collect();
         sink(&mut Row { floats, ..Row::default() })
     }
 
