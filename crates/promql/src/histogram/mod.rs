@@ -11,6 +11,7 @@
 //! Not here: adding and subtracting (`arithmetic`), counter resets (`reset`), trimming (`trim`), quantiles (`statistics`).
 
 mod arithmetic;
+mod bounds;
 mod reset;
 mod statistics;
 mod trim;
@@ -19,6 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub(crate) use arithmetic::{HistogramSum, Incompatible, Outcome};
+use bounds::exponential_bound;
 
 use crate::text::float_g;
 
@@ -100,25 +102,6 @@ pub struct Bounded {
     pub lower_inclusive: bool,
     /// True when a value at the upper bound is counted here.
     pub upper_inclusive: bool,
-}
-
-/// Upper bound of bucket `index` of an exponential schema.
-fn exponential_bound(index: i32, schema: i8) -> f64 {
-    let (exponent, fraction) = if schema < 0 {
-        (i64::from(index) << -i32::from(schema), 0.0)
-    } else {
-        let per_octave = 1i32 << schema;
-        (
-            i64::from(index.div_euclid(per_octave)),
-            f64::from(index.rem_euclid(per_octave)) / f64::from(per_octave),
-        )
-    };
-    if exponent == 1024 && fraction == 0.0 {
-        // The last bucket of finite numbers; the one after it holds the infinite ones.
-        return f64::MAX;
-    }
-    let octave = (exponent as f64).exp2();
-    if fraction == 0.0 { octave } else { fraction.exp2() * octave }
 }
 
 impl Histogram {
