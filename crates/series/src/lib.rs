@@ -12,6 +12,7 @@ mod batch;
 mod block;
 mod changes;
 mod chunk;
+mod column;
 mod enforce;
 mod error;
 mod flush;
