@@ -121,7 +121,8 @@ impl Core {
         self.compact_once()
     }
 
-    /// Waits for readers of states in the midst of the one generation that is to be flushed. Does not wait when there are more.
+    /// Waits for readers of states in the midst of the one generation that is to be flushed. Does not wait when there are more,
+    /// or when somebody waits for this flush.
     fn await_readers(&self) {
         for _ in 0..READERS_LOOKS {
             let version = self.versions.current();
@@ -131,9 +132,10 @@ impl Core {
                 return;
             }
             let mut background = self.background.lock();
-            if background.closing || self.stopped().is_some() {
+            if background.closing || background.asked > 0 || self.stopped().is_some() {
                 return;
             }
+            background.reader_waits += 1;
             self.background_work.wait_for(&mut background, READERS_LOOK);
         }
     }

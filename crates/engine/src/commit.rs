@@ -65,6 +65,10 @@ pub(crate) struct BackgroundState {
     pub(crate) closing: bool,
     /// Counts flushes, for waiters.
     pub(crate) flushes: u64,
+    /// How many wait for a flush that they asked for.
+    pub(crate) asked: usize,
+    /// Counts how often a flush waited for readers.
+    pub(crate) reader_waits: u64,
 }
 
 struct Sequencer {

@@ -66,6 +66,8 @@ pub struct EngineStats {
     pub snapshots: usize,
     /// Why the last flush failed, if it did.
     pub flush_error: Option<String>,
+    /// How often a flush waited, some milliseconds each, for readers of what it was to write.
+    pub reader_waits: u64,
 }
 
 /// What [`Engine::verify`] found.
@@ -386,6 +388,14 @@ impl Engine {
     /// # Errors
     /// The flush failed; nothing is lost and it is tried again.
     pub fn checkpoint(&self) -> Result<(), EngineError> {
+        // Before anything is frozen, so that the flusher knows when it looks.
+        self.core.background.lock().asked += 1;
+        let done = self.flush_all();
+        self.core.background.lock().asked -= 1;
+        done
+    }
+
+    fn flush_all(&self) -> Result<(), EngineError> {
         self.core.freeze_now()?;
         if self.core.options.background == Background::Manual {
             while self.core.flush_oldest()? {}
@@ -436,6 +446,10 @@ impl Engine {
     /// What the engine is doing and holding.
     pub fn stats(&self) -> EngineStats {
         let checkpoint = self.core.store.checkpoint();
+        let (flush_error, reader_waits) = {
+            let background = self.core.background.lock();
+            (background.flush_error.as_ref().map(ToString::to_string), background.reader_waits)
+        };
         EngineStats {
             seq: self.seq(),
             checkpoint: checkpoint.seq,
@@ -446,7 +460,8 @@ impl Engine {
             write_bytes_max: self.core.options.write_bytes_max(),
             frozen: self.core.versions.current().frozen.len(),
             snapshots: self.core.versions.live().len(),
-            flush_error: self.core.background.lock().flush_error.as_ref().map(ToString::to_string),
+            flush_error,
+            reader_waits,
         }
     }
 

@@ -111,6 +111,29 @@ fn writers_are_told_when_flushing_fails_and_the_budget_is_spent() {
 }
 
 #[test]
+fn a_flush_waits_for_readers_of_its_midst_unless_somebody_waits_for_it() {
+    let options = EngineOptions { background: Background::Threads, ..manual() };
+    let engine = open(&Env::memory(), options).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let put = |key: &[u8], bytes: usize| put(&engine, keys, key, &vec![7; bytes], Durability::Sync).unwrap();
+    put(b"a", 10);
+    let in_the_midst = engine.snapshot();
+    let last = put(b"b", 1 << 18); // enough for a generation
+    while engine.stats().checkpoint < last {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let waits = engine.stats().reader_waits;
+    assert!(waits > 0);
+    drop(in_the_midst);
+    put(b"c", 10);
+    let in_the_midst = engine.snapshot();
+    let last = put(b"d", 10);
+    engine.checkpoint().unwrap();
+    assert_eq!((engine.stats().checkpoint, engine.stats().reader_waits), (last, waits));
+    drop(in_the_midst);
+}
+
+#[test]
 fn async_commits_are_visible_at_once_and_synced_within_their_interval() {
     let (disk, clock) = (FaultyVfs::new(4), Arc::<ManualClock>::default());
     let env = env(&disk, &clock);
