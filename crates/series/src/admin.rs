@@ -208,7 +208,7 @@ fn bytes_by_partition(cursor: &mut Cursor<'_>, store: u32) -> Result<Vec<(i64, u
         if of != store {
             break;
         }
-        let bytes = (cursor.key().len() + cursor.value().len()) as u64;
+        let bytes = if key.is_of_bounds() { 0 } else { (cursor.key().len() + cursor.value().len()) as u64 };
         match days.last_mut().filter(|(day, _)| *day == key.partition) {
             Some((_, sum)) => *sum += bytes,
             None => days.push((key.partition, bytes)),

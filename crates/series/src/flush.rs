@@ -14,6 +14,8 @@
 //! Merging is how chunks become long when a checkpoint holds few samples of each series: chunks up to four times as large
 //! as what is merged so far come along, so a sample is rewritten a few times until its chunk is full, and never again.
 
+use std::collections::BTreeMap;
+
 use ropewalk_base::Seq;
 use ropewalk_engine::{Cursor, Keyspace};
 use ropewalk_store::{NewRun, Store, StoreView};
@@ -21,8 +23,11 @@ use ropewalk_store::{NewRun, Store, StoreView};
 use crate::chunk::{ChunkEncoder, ChunkHead};
 use crate::error::SeriesError;
 use crate::memory::{Deletion, Head, SeriesMemory, StoreMemory};
+use crate::reach::Bounds;
 use crate::rich::{each_rich, put_rich};
-use crate::stored::{ChunkKey, KeyBytes, damaged, each_chunk, partition_of, partitions, series_start};
+use crate::stored::{
+    ChunkKey, KeyBytes, bounds_key, damaged, each_chunk, partition_of, partitions, series_start,
+};
 use crate::types::Duplicates;
 
 /// Most samples of a chunk that is written here.
@@ -93,8 +98,8 @@ impl Entries {
     }
 }
 
-/// Hears of each chunk that is written: store, partition, times of the first and the last sample.
-type Reaches<'a> = &'a dyn Fn(u32, i64, i64, i64);
+/// Hears of the chunks that are written: store, partition, what they lie within. Answers what all of the partition lie within.
+type Reaches<'a> = &'a dyn Fn(u32, i64, Bounds) -> Bounds;
 
 /// Writes a frozen memory out. `duplicates` tells a store's rule.
 pub(crate) fn flush(
@@ -142,6 +147,8 @@ struct StoreFlush<'a> {
     encoder: ChunkEncoder,
     encoded: Vec<u8>,
     reaches: Reaches<'a>,
+    /// Of each partition what the chunks that are written lie within, and their last commit.
+    bounds: BTreeMap<i64, (Bounds, Seq)>,
 }
 
 impl<'a> StoreFlush<'a> {
@@ -173,6 +180,7 @@ impl<'a> StoreFlush<'a> {
             encoder: ChunkEncoder::default(),
             encoded: Vec::new(),
             reaches,
+            bounds: BTreeMap::new(),
         }
     }
 
@@ -198,7 +206,18 @@ impl<'a> StoreFlush<'a> {
         for id in ids {
             self.series(id)?;
         }
+        self.put_bounds();
         Ok(())
+    }
+
+    /// Tells of the chunks that are written, and stores with each partition what its chunks lie within.
+    fn put_bounds(&mut self) {
+        for (partition, (bounds, seq)) in std::mem::take(&mut self.bounds) {
+            let all = (self.reaches)(self.store, partition, bounds);
+            if let Some(value) = all.encode(partition) {
+                self.entries.put(bounds_key(self.store, partition), self.number(seq), Some(&value));
+            }
+        }
     }
 
     /// The version that an entry of commit `seq` is written with: zero when every snapshot sees it.
@@ -295,7 +314,7 @@ impl<'a> StoreFlush<'a> {
             let len = partition.len().div_ceil(partition.len().div_ceil(CHUNK_SAMPLES));
             for chunk in partition.chunks(len) {
                 let Some(first) = chunk.first() else { continue };
-                self.reaches_to(chunk);
+                self.reaches_to(chunk, seq);
                 let key = ChunkKey::at(first.time, id, false, seq);
                 let times: Vec<i64> = chunk.iter().map(|r| r.time).collect();
                 let bits: Vec<u64> = chunk.iter().map(|r| r.value).collect();
@@ -311,7 +330,7 @@ impl<'a> StoreFlush<'a> {
         for partition in rows.chunk_by(|a, b| partition_of(a.time) == partition_of(b.time)) {
             for chunk in partition.chunks(CHUNK_SAMPLES) {
                 let Some(first) = chunk.first() else { continue };
-                self.reaches_to(chunk);
+                self.reaches_to(chunk, seq);
                 let key = ChunkKey::at(first.time, id, true, seq);
                 let samples: Vec<(i64, &[u8])> = chunk.iter().map(|r| (r.time, &*r.value)).collect();
                 self.encoded.clear();
@@ -323,10 +342,13 @@ impl<'a> StoreFlush<'a> {
         Ok(())
     }
 
-    /// Tells of the rows of a chunk, sorted.
-    fn reaches_to<V>(&self, rows: &[Row<V>]) {
+    /// Notes the rows of a chunk, sorted.
+    fn reaches_to<V>(&mut self, rows: &[Row<V>], seq: Seq) {
         if let [first, .., last] | [first @ last] = rows {
-            (self.reaches)(self.store, partition_of(last.time), first.time, last.time);
+            let (bounds, partition) = (Bounds::of(first.time, last.time), partition_of(last.time));
+            let (all, newest) = self.bounds.entry(partition).or_insert((bounds, seq));
+            *all = all.and(bounds);
+            *newest = seq.max(*newest);
         }
     }
 

@@ -27,13 +27,13 @@ use crate::flush::flush;
 use crate::index::Index;
 use crate::memory::{Deletion, SeriesMemory};
 use crate::metadata::{exemplar_key, metadata_key};
-use crate::reach::Reach;
+use crate::reach::{Bounds, Reach};
 use crate::read::Place;
 use crate::rules::{progress_key, rules_key};
 use crate::section::{
     Body, Group, NewSeries, RulesPart, Section, Target, each_group, put_options, take_options,
 };
-use crate::stored::{partition_of, partitions};
+use crate::stored::{bounds_key, partition_of, partitions};
 use crate::types::SeriesOptions;
 use crate::verify::verify;
 
@@ -343,10 +343,26 @@ impl SeriesModel {
             let last = (*last).try_into().map_err(|_| damaged("largest series number"))?;
             index.raise_last(u32::from_le_bytes(last));
         }
-        let mut cursor = read.cursor(self.keyspaces().chunks);
-        let found = partitions(&mut cursor, id, partition_of(i64::MIN), partition_of(i64::MAX));
-        self.learn(name, id, settings, index, Reach::new(found.map_err(to_engine)?));
+        let reach = self.load_reach(read, id)?;
+        self.learn(name, id, settings, index, reach);
         Ok(())
+    }
+
+    /// Cost: a search for each partition.
+    fn load_reach(&self, read: ReadView<'_>, id: u32) -> Result<Reach, EngineError> {
+        let chunks = self.keyspaces().chunks;
+        let found = partitions(&mut read.cursor(chunks), id, partition_of(i64::MIN), partition_of(i64::MAX));
+        let mut all = Vec::new();
+        for partition in found.map_err(to_engine)? {
+            let bounds = match read.get(chunks, &bounds_key(id, partition))? {
+                Some(bytes) => {
+                    Some(Bounds::decode(partition, &bytes).map_err(|_| damaged("bounds of a partition"))?)
+                }
+                None => None,
+            };
+            all.push((partition, bounds));
+        }
+        Ok(Reach::new(all))
     }
 }
 
@@ -443,10 +459,8 @@ impl Model for SeriesModel {
     ) -> Result<Vec<NewRun>, EngineError> {
         let Some(memory) = memory.as_any().downcast_ref::<SeriesMemory>() else { return Ok(Vec::new()) };
         let duplicates = |id| self.by_id(id).map(|s| s.options().duplicates).unwrap_or_default();
-        let reach = |id: u32, partition: i64, first: i64, last: i64| {
-            if let Some(state) = self.by_id(id) {
-                state.reach.note(partition, last, last.saturating_sub(first));
-            }
+        let reach = |id: u32, partition: i64, more: Bounds| {
+            self.by_id(id).map_or(Bounds::UNKNOWN, |state| state.reach.note(partition, more))
         };
         flush(memory, (store, self.keyspaces().chunks), snapshots, duplicates, &reach).map_err(to_engine)
     }

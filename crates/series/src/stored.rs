@@ -8,6 +8,8 @@
 //! commit           the last one whose samples are in the chunk: tells chunks apart, and which of two samples is the later
 //!
 //! value            a chunk (see `chunk`), or one with payloads (see `rich`)
+//!
+//! store │ partition │ zeros → what the chunks of the partition lie within (see `reach`); no series has the number 0
 //! ```
 //! Old partitions are dropped by one range of keys; a series within a partition is one short walk.
 
@@ -61,7 +63,17 @@ pub(crate) fn series_start(store: u32, partition: i64, id: u32) -> KeyBytes {
     put_key(store, partition, id, 0, 0)
 }
 
+/// The key of what a partition's chunks lie within: the first of the partition.
+pub(crate) fn bounds_key(store: u32, partition: i64) -> KeyBytes {
+    series_start(store, partition, 0)
+}
+
 impl ChunkKey {
+    /// True for the key of what a partition's chunks lie within, which is no chunk's.
+    pub(crate) fn is_of_bounds(&self) -> bool {
+        self.id == 0
+    }
+
     /// The key of a chunk that begins at `first`.
     pub(crate) fn at(first: i64, id: u32, rich: bool, seq: Seq) -> Self {
         let start = first.rem_euclid(PARTITION_MS) as u32;

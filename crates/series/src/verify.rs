@@ -1,4 +1,4 @@
-//! Checks every stored chunk: its key, its samples, and that its series is known.
+//! Checks every stored chunk: its key, its samples, that its series is known, and that it lies within its partition's bounds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use crate::batch::take_payload;
 use crate::chunk::ChunkHead;
 use crate::error::SeriesError;
 use crate::model::StoreState;
+use crate::reach::Bounds;
 use crate::rich::each_rich;
 use crate::stored::{ChunkKey, partition_of};
 
@@ -23,16 +24,25 @@ pub(crate) fn verify(
     let mut out = Vec::new();
     let mut cursor = read.cursor(chunks);
     cursor.first()?;
+    let mut bounds = None;
     while cursor.valid() && out.len() < VIOLATIONS_MAX {
         let key: String = cursor.key().iter().map(|b| format!("{b:02x}")).collect();
         match ChunkKey::decode(cursor.key()) {
             Err(error) => out.push(format!("chunk {key}: {error}")),
+            Ok((store, found)) if found.is_of_bounds() => {
+                match Bounds::decode(found.partition, cursor.value()) {
+                    Ok(of) => bounds = Some((store, found.partition, of)),
+                    Err(error) => out.push(format!("bounds {key}: {error}")),
+                }
+            }
             Ok((store, found)) => {
                 let known = stores.get(&store).is_some_and(|s| s.index.read().labels(found.id).is_some());
                 if !known {
                     out.push(format!("chunk {key}: series {} of store {store} is unknown", found.id));
                 }
-                if let Some(what) = fault(&found, cursor.value()) {
+                let within =
+                    bounds.filter(|(of, partition, _)| (*of, *partition) == (store, found.partition));
+                if let Some(what) = fault(&found, cursor.value(), within.map(|(.., bounds)| bounds)) {
                     out.push(format!("chunk {key}: {what}"));
                 }
             }
@@ -42,7 +52,7 @@ pub(crate) fn verify(
     Ok(out)
 }
 
-fn fault(key: &ChunkKey, value: &[u8]) -> Option<String> {
+fn fault(key: &ChunkKey, value: &[u8], within: Option<Bounds>) -> Option<String> {
     let (mut times, mut bits) = (Vec::new(), Vec::new());
     let mut what = None;
     let read = if key.rich {
@@ -60,6 +70,29 @@ fn fault(key: &ChunkKey, value: &[u8]) -> Option<String> {
         what = Some("its times do not rise from the key's".into());
     } else if times.last().map(|t| partition_of(*t)) != Some(key.partition) {
         what = Some("it leaves its partition".into());
+    } else if let (Some(within), Some(last)) = (within, times.last())
+        && within.and(Bounds::of(key.first(), *last)) != within
+    {
+        what = Some("it leaves the bounds of its partition".into());
     }
     what
+}
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_base::Seq;
+
+    use super::*;
+    use crate::chunk::ChunkEncoder;
+
+    #[test]
+    fn a_chunk_beyond_its_partition_s_bounds_is_found() {
+        let key = ChunkKey::at(100, 1, false, Seq(1));
+        let mut chunk = Vec::new();
+        ChunkEncoder::default().encode(key.base(), &[100, 150, 200], &[0, 0, 0], &mut chunk);
+        let fault = |first, last| fault(&key, &chunk, Some(Bounds::of(first, last)));
+        assert_eq!((fault(100, 200), fault(0, 300)), (None, None));
+        let beyond = Some("it leaves the bounds of its partition".to_owned());
+        assert_eq!((fault(99, 199), fault(201, 300)), (beyond.clone(), beyond));
+    }
 }
