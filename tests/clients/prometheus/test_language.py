@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 import peer  # noqa: E402
-from language import COUNT, MISTAKES, STEP, WRITTEN, Whole, lines, request, series  # noqa: E402
+from language import COUNT, STEP, Whole, lines, request, series  # noqa: E402
 from peer import Prometheus, ask, get  # noqa: E402
 from servers import Server, binary  # noqa: E402
 
@@ -135,7 +135,7 @@ class Language(unittest.TestCase):
 
     def test_written(self):
         found = []
-        for query in lines(WRITTEN):
+        for query in lines("written.promql"):
             ordered = query.startswith(("sort", "topk", "bottomk"))
             for back in (4, 613):
                 self.compare(found, query, ordered, time=self.last - back)
@@ -157,7 +157,7 @@ class Language(unittest.TestCase):
     def test_mistakes(self):
         """Errors word for word, with their places. What MetricsQL allows and PromQL refuses is left out."""
         make, found = Whole(random.Random(SEED)), []
-        for query in lines(MISTAKES) + [make.broken() for _ in range(3 * EXPRESSIONS)]:
+        for query in lines("mistakes.promql") + [make.broken() for _ in range(3 * EXPRESSIONS)]:
             answers = [ask(url, "query", query=query, time=self.last - 4) for url in self.urls]
             (_, ours), (_, theirs) = answers
             # Not every text that we take is PromQL: MetricsQL goes on where PromQL stops.
@@ -170,7 +170,7 @@ class Language(unittest.TestCase):
 
     def test_trees_and_forms(self):
         make, found = Whole(random.Random(SEED)), []
-        for query in lines(WRITTEN) + lines(MISTAKES) + [make.next() for _ in range(EXPRESSIONS)]:
+        for query in lines("written.promql") + lines("mistakes.promql") + [make.next() for _ in range(EXPRESSIONS)]:
             for path in ("parse_query", "format_query"):
                 try:
                     (_, ours), (_, theirs) = self.ask_both(path, query=query)
