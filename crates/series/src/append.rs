@@ -42,6 +42,8 @@ pub struct AppendSamples {
     known: Vec<u32>,
     /// Deleted series when they were looked up.
     deaths: usize,
+    /// The last series, and how many were deleted, when the unknown ones were looked for.
+    looked: Option<(u32, usize)>,
     checks: Vec<Check>,
     groups: Vec<u8>,
     samples: u64,
@@ -147,6 +149,16 @@ fn resolve(batch: &SampleBatch, index: Option<&Index>, store: &str) -> Result<Re
     Ok(Resolved { targets, unknown, known })
 }
 
+/// Looks for series that were unknown when the index was as `looked` says; answers how it is now. Costs nothing while nobody makes
+/// or deletes series, which is when others wait for one that makes many.
+fn look_again(unknown: &mut [Unknown], index: &Index, looked: Option<(u32, usize)>) -> Option<(u32, usize)> {
+    let now = Some((index.last(), index.deaths()));
+    if looked != now {
+        unknown.iter_mut().for_each(|unknown| unknown.id = index.find(&unknown.labels));
+    }
+    now
+}
+
 /// True when no series has two groups.
 fn all_different(targets: &[Target]) -> bool {
     let key = |target: &Target| match target {
@@ -204,10 +216,10 @@ impl AppendSamples {
         batch: &SampleBatch,
         taken: &Taken,
     ) -> Result<Self, SeriesError> {
-        let (Resolved { targets, unknown, known }, deaths) = {
+        let (Resolved { targets, unknown, known }, looked) = {
             let index = state.as_ref().map(|state| state.index.read());
-            let deaths = index.as_ref().map_or(0, |index| index.deaths());
-            (resolve(batch, index.as_deref(), store)?, deaths)
+            let looked = index.as_ref().map(|index| (index.last(), index.deaths()));
+            (resolve(batch, index.as_deref(), store)?, looked)
         };
         let mut append = Self {
             model,
@@ -215,7 +227,8 @@ impl AppendSamples {
             state,
             unknown,
             known,
-            deaths,
+            deaths: looked.map_or(0, |(_, deaths)| deaths),
+            looked,
             checks: Vec::new(),
             groups: Vec::new(),
             samples: 0,
@@ -301,9 +314,7 @@ impl AppendSamples {
             {
                 return Err(SeriesError::UnknownSeries { id: SeriesId(*id), store: self.store.clone() });
             }
-            for unknown in &mut self.unknown {
-                unknown.id = index.find(&unknown.labels);
-            }
+            self.looked = look_again(&mut self.unknown, &index, self.looked);
             self.check_room(index.len(), index.last(), state.options())?;
             self.check_metrics(&index, state.options().metric_series_max)?;
         }
@@ -397,9 +408,7 @@ impl Operation for AppendSamples {
         let (store, last) = match &state {
             Some(state) => {
                 let index = state.index.read();
-                for unknown in self.unknown.iter_mut().filter(|u| u.id.is_none()) {
-                    unknown.id = index.find(&unknown.labels);
-                }
+                look_again(&mut self.unknown, &index, self.looked);
                 (state.id, index.last())
             }
             None => (self.model.next_id().unwrap_or(u32::MAX), 0),

@@ -55,6 +55,14 @@ fn a_series_created_by_two_batches_at_once_is_one() {
     let created: Vec<u64> = pending.into_iter().map(|p| p.wait().unwrap().created).collect();
     assert_eq!(created, [2, 1, 1, 1]);
     assert_eq!(db.show("new"), "new{job=\"a\"}: 0=0 1=1 2=2 3=3");
+    // The same where there is a store already.
+    batch.clear();
+    batch.push(&labels("new{job=b}"), 9, 9.0);
+    let made = db.store.submit(&batch, Default::default()).unwrap();
+    let again = db.store.submit(&batch, Default::default()).unwrap();
+    db.engine.drive();
+    assert_eq!((made.wait().unwrap().created, again.wait().unwrap().created), (1, 0));
+    assert_eq!(db.show("new"), "new{job=\"a\"}: 0=0 1=1 2=2 3=3\nnew{job=\"b\"}: 9=9");
 }
 
 #[test]
