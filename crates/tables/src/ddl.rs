@@ -13,6 +13,7 @@ use crate::enums::EnumType;
 use crate::error::TablesError;
 use crate::expr::{ColumnRef, Expr};
 use crate::names::schema_and_name;
+use crate::precision::Precision;
 use crate::read::{KeyRange, TablesRead};
 use crate::row::OwnedRow;
 use crate::rowkey::index_entry;
@@ -102,6 +103,25 @@ fn fresh_name(taken: impl Fn(&str) -> bool, wanted: String) -> String {
 
 fn index_name_taken(parts: &Parts, name: &str) -> bool {
     parts.key_name == name || parts.indexes.iter().any(|index| index.name == name)
+}
+
+fn checked_precision(
+    table: &str,
+    column: &str,
+    ty: Type,
+    precision: Option<Precision>,
+) -> Result<Option<Precision>, TablesError> {
+    match precision.filter(|precision| !precision.fits(ty)) {
+        None => Ok(precision),
+        Some(_) => Err(invalid(table, format!("column {column:?}: a precision that no {ty} has"))),
+    }
+}
+
+fn kept_default(default: DefaultValue, precision: Option<Precision>) -> DefaultValue {
+    match (default, precision) {
+        (DefaultValue::Value(value), Some(precision)) => DefaultValue::Value(precision.keep(value)),
+        (default, _) => default,
+    }
 }
 
 impl TablesTx<'_> {
@@ -242,7 +262,9 @@ impl TablesTx<'_> {
         parts.next_column += 1;
         let nullable = def.nullable && identity.is_none();
         let missing = Value::Null;
-        Ok(Column { id, name: def.name, ty: def.ty, nullable, default, identity, missing, labels })
+        let precision = checked_precision(&parts.name, &def.name, def.ty, def.precision)?;
+        let default = kept_default(default, precision);
+        Ok(Column { id, name: def.name, ty: def.ty, nullable, default, identity, missing, labels, precision })
     }
 
     fn checked_default(
@@ -568,7 +590,10 @@ impl TablesTx<'_> {
             let mut column = tx.new_column(parts, def)?;
             column.missing = match &column.default {
                 DefaultValue::Value(value) => value.clone(),
-                DefaultValue::Now => now(column.ty, tx.tables.engine.env().clock.wall_micros()),
+                DefaultValue::Now => {
+                    let now = now(column.ty, tx.tables.engine.env().clock.wall_micros());
+                    column.precision.map_or(now.clone(), |precision| precision.keep(now))
+                }
                 DefaultValue::None | DefaultValue::NewUuid | DefaultValue::Next(_) => Value::Null,
             };
             let per_row = column.identity.is_some()
@@ -638,8 +663,29 @@ impl TablesTx<'_> {
                 Some(column) if column.identity.is_some() && default != DefaultValue::None => {
                     return Err(invalid(table, format!("identity column {:?} has no default", column.name)));
                 }
-                Some(column) => column.default = default,
+                Some(column) => column.default = kept_default(default, column.precision),
                 None => {}
+            }
+            Ok(())
+        })
+    }
+
+    /// How exactly a column keeps times from now on; what rows have stays as it is.
+    ///
+    /// # Errors
+    /// The column is of another type.
+    pub fn set_precision(
+        &mut self,
+        table: &str,
+        column: &str,
+        precision: Option<Precision>,
+    ) -> Result<(), TablesError> {
+        self.alter(table, |_, schema, parts| {
+            let place = schema.index_of(column)?;
+            let ty = schema.column_at(place)?.ty;
+            if let Some(known) = parts.columns.get_mut(place) {
+                known.precision = checked_precision(table, column, ty, precision)?;
+                known.default = kept_default(std::mem::take(&mut known.default), known.precision);
             }
             Ok(())
         })

@@ -2,6 +2,7 @@
 
 use crate::expr::Expr;
 use crate::key::KeyOrder;
+use crate::precision::Precision;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -38,12 +39,14 @@ pub struct ColumnDef {
     pub(crate) nullable: bool,
     pub(crate) default: DefaultValue,
     pub(crate) identity: Option<Identity>,
+    pub(crate) precision: Option<Precision>,
 }
 
 impl ColumnDef {
     /// A column that may be NULL and has no default.
     pub fn new(name: impl Into<String>, ty: Type) -> Self {
-        Self { name: name.into(), ty, nullable: true, default: DefaultValue::None, identity: None }
+        let (default, identity, precision) = (DefaultValue::None, None, None);
+        Self { name: name.into(), ty, nullable: true, default, identity, precision }
     }
 
     /// NULL is refused.
@@ -57,6 +60,13 @@ impl ColumnDef {
     #[must_use]
     pub fn default(mut self, default: DefaultValue) -> Self {
         self.default = default;
+        self
+    }
+
+    /// Times are kept like this.
+    #[must_use]
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = Some(precision);
         self
     }
 

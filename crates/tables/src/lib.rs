@@ -29,6 +29,7 @@ mod loader;
 mod model;
 mod names;
 mod numeric;
+mod precision;
 mod read;
 mod rekey;
 mod row;
@@ -60,6 +61,7 @@ pub use load::{Load, LoadOptions, TxLoad};
 pub use model::{TABLES, Tables, TablesModel};
 pub use names::{PUBLIC, name_in, schema_and_name, shown};
 pub use numeric::{Numeric, NumericError};
+pub use precision::{Field, Precision, SECOND_DIGITS_MAX};
 pub use read::{KeyRange, TablesRead};
 pub use row::{OwnedRow, Row};
 pub use schema::{

@@ -67,7 +67,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Gives a column another type; `change` answers what it becomes in a row, or `None` to stop. Its default must be one of the
+    /// Gives a column another type, without a precision; `change` answers what it becomes in a row, or `None` to stop. Its default must be one of the
     /// new type or none: change it before. Cost: every row is written anew.
     ///
     /// # Errors
@@ -92,6 +92,7 @@ impl TablesTx<'_> {
                 known.ty = ty;
                 known.labels.clone_from(&labels);
                 known.missing = Value::Null;
+                known.precision = None;
             }
             let plain = Expr::Column(ColumnRef::Id(id));
             let indexed = parts.indexes.iter_mut().flat_map(|index| &mut index.columns);

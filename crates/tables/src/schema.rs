@@ -14,6 +14,7 @@ use crate::error::TablesError;
 use crate::expr::Expr;
 use crate::key::KeyOrder;
 use crate::names::schema_and_name;
+use crate::precision::Precision;
 use crate::row::{Layout, LayoutColumn, Source};
 use crate::types::Type;
 use crate::value::{Value, ValueError};
@@ -46,6 +47,7 @@ pub struct Column {
     pub(crate) missing: Value<'static>,
     /// The enum type of the column, or of its elements.
     pub(crate) labels: Option<Arc<EnumType>>,
+    pub(crate) precision: Option<Precision>,
 }
 
 impl Column {
@@ -78,6 +80,23 @@ impl Column {
             None => value.assign(self.ty),
             Some(labels) => labels.read(value)?.assign(self.ty),
         }
+    }
+
+    /// The value as rows keep it: as [`Column::assign`], and no more exact than the column is.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub fn keep<'v>(&self, value: Value<'v>) -> Result<Value<'v>, ValueError> {
+        let value = self.assign(value)?;
+        Ok(match self.precision {
+            None => value,
+            Some(precision) => precision.keep(value),
+        })
+    }
+
+    /// How exactly it keeps times.
+    pub fn precision(&self) -> Option<Precision> {
+        self.precision
     }
 
     /// True when NULL is allowed.

@@ -8,6 +8,7 @@ use crate::define::{Action, DefaultValue, Identity};
 use crate::enums::{EnumType, number_of};
 use crate::expr::Expr;
 use crate::key::KeyOrder;
+use crate::precision::Precision;
 use crate::row::LayoutColumn;
 use crate::schema::{Check, Column, ForeignKey, Index, IndexColumn, Parts};
 use crate::types::Type;
@@ -78,7 +79,7 @@ fn put_column(out: &mut Vec<u8>, column: &Column) {
     put_id(out, column.id);
     put_bytes(out, column.name.as_bytes());
     column.ty.encode(out);
-    out.push(u8::from(column.nullable));
+    out.push(u8::from(column.nullable) | u8::from(column.precision.is_some()) << 1);
     match &column.default {
         DefaultValue::None => out.push(0),
         DefaultValue::Value(value) => {
@@ -100,14 +101,23 @@ fn put_column(out: &mut Vec<u8>, column: &Column) {
     if let Some(labels) = &column.labels {
         labels.encode(out);
     }
+    if let Some(precision) = column.precision {
+        precision.encode(out);
+    }
 }
 
 fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
+    let (id, name, ty) = (take_id(decoder)?, take_name(decoder)?, Type::decode(decoder)?);
+    let offset = decoder.offset();
+    let flags = decoder.u8("flags of a column")?;
+    if flags > 3 {
+        return Err(DecodeError { what: "known flags of a column", offset });
+    }
     let mut column = Column {
-        id: take_id(decoder)?,
-        name: take_name(decoder)?,
-        ty: Type::decode(decoder)?,
-        nullable: take_bool(decoder)?,
+        id,
+        name,
+        ty,
+        nullable: flags & 1 != 0,
         default: {
             let offset = decoder.offset();
             match decoder.u8("default")? {
@@ -122,9 +132,13 @@ fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
         identity: take_option(decoder, |d| Ok((one_of(d, &IDENTITIES, "identity")?, d.u32("sequence")?)))?,
         missing: Value::decode(decoder)?.into_owned(),
         labels: None,
+        precision: None,
     };
     if number_of(column.ty).is_some() {
         column.labels = Some(Arc::new(EnumType::decode(decoder)?));
+    }
+    if flags & 2 != 0 {
+        column.precision = Some(Precision::decode(decoder)?);
     }
     Ok(column)
 }

@@ -121,14 +121,18 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// As [`TablesTx::insert`].
-    pub fn restore_many(&mut self, table: &Table, rows: &[&[(&str, Value<'_>)]]) -> Result<(), TablesError> {
+    pub fn restore_many(
+        &mut self,
+        table: &Table,
+        rows: &[&[(&str, Value<'_>)]],
+    ) -> Result<Option<OwnedRow>, TablesError> {
         self.statement(|statement| {
             statement.takes_generated = true;
-            let schema = statement.schema(table)?;
+            let (schema, mut last) = (statement.schema(table)?, None);
             for row in rows {
-                statement.insert(&schema, named(&schema, row)?, false)?;
+                last = Some(statement.insert(&schema, named(&schema, row)?, false)?);
             }
-            Ok(())
+            Ok(last)
         })
     }
 
@@ -317,7 +321,7 @@ fn assigned<'v>(schema: &Schema, column: &Column, value: Value<'v>) -> Result<Va
         let (table, column) = names();
         return Err(TablesError::NotNull { table, column });
     }
-    column.assign(value).map_err(|source| {
+    column.keep(value).map_err(|source| {
         let (table, column) = names();
         TablesError::Value { table, column, source }
     })
