@@ -3,20 +3,22 @@
 //! A literal in quotes, NULL and a parameter have no type of their own: they take that of what they meet, as in PostgreSQL.
 //! Nothing of the tree is passed over: a form that is not handled is an error that names it.
 
-use ropewalk::tables::{Numeric, Type, Value};
+use ropewalk::tables::{Numeric, Precision, Type, Value};
 use sqlparser::ast;
 use sqlparser::ast::BinaryOperator;
 
 use crate::aggregate::Aggregate;
 use crate::arith::Compare;
+use crate::bind_interval::read_interval;
 use crate::cast::{Strength, allowed, cast_in};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::function::{Function, element_of};
 use crate::plan::Planner;
 use crate::rows_in::{in_rows, row_of, rows_exist};
+use crate::schemas::{own, reference};
 use crate::scope::{Scope, folded, no_operator, unknown_column};
-use crate::types::{common, is_numeric, shown};
+use crate::types::{Modifiers, common, is_numeric, modifier_of, shown};
 use crate::zone::Zone;
 
 /// Deepest nesting of an expression.
@@ -165,8 +167,17 @@ impl<'b, 'a> Binder<'b, 'a> {
             E::Identifier(ident) => self.column(None, &folded(ident)),
             E::CompoundIdentifier(idents) => match idents.as_slice() {
                 [relation, column] => self.column(Some(&folded(relation)), &folded(column)),
-                [schema, relation, column] if self.is_schema(&folded(schema))? => {
-                    self.column(Some(&folded(relation)), &folded(column))
+                [schema, relation, column] => {
+                    self.column(Some(&reference(Some(&folded(schema)), &folded(relation))), &folded(column))
+                }
+                [database, rest @ ..] if rest.len() == 3 => {
+                    if folded(database) != self.planner.standing.settings.database {
+                        let written = idents.iter().map(folded).collect::<Vec<_>>().join(".");
+                        let message = format!("cross-database references are not implemented: {written}");
+                        return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
+                            .hint("leave out the name of the database"));
+                    }
+                    self.bind_one(&E::CompoundIdentifier(rest.to_vec()))
                 }
                 _ => Err(unsupported(format!("the name {expr}"))),
             },
@@ -174,9 +185,9 @@ impl<'b, 'a> Binder<'b, 'a> {
             E::Nested(inner) => self.bind(inner),
             E::Interval(written) => self.interval(expr, written),
             E::TypedString(typed) => {
-                let (ty, _) = self.planner.cut(&typed.data_type)?;
-                let bound = self.literal(&typed.value.value)?;
-                Ok(Typed::new(self.settle(bound, ty, Strength::Explicit)?, ty))
+                let (ty, modifiers) = self.planner.cut(&typed.data_type)?;
+                let text = ast::Expr::Value(typed.value.clone());
+                self.cast_with(&text, ty, modifiers)
             }
             E::Cast {
                 kind: ast::CastKind::Cast | ast::CastKind::DoubleColon,
@@ -188,11 +199,8 @@ impl<'b, 'a> Binder<'b, 'a> {
                 if let Some(cast) = self.object_cast(inner, data_type)? {
                     return Ok(cast);
                 }
-                let (ty, most) = self.planner.cut(data_type)?;
-                let cast = self.bind_as(inner, ty, Strength::Explicit)?;
-                let Some(most) = most else { return Ok(Typed::new(cast, ty)) };
-                let most = Expr::Const(Value::Int4(i32::try_from(most).unwrap_or(i32::MAX)));
-                Ok(Typed::new(Expr::Call(Function::Left, vec![cast, most]), ty))
+                let (ty, modifiers) = self.planner.cut(data_type)?;
+                self.cast_with(inner, ty, modifiers)
             }
             E::IsNull(inner) => boolean(Expr::IsNull(Box::new(self.bind_closed(inner)?.0), false)),
             E::IsNotNull(inner) => boolean(Expr::IsNull(Box::new(self.bind_closed(inner)?.0), true)),
@@ -295,6 +303,20 @@ impl<'b, 'a> Binder<'b, 'a> {
                 let like = self.like(inner, pattern, escape_char.as_ref(), true)?;
                 boolean(negated_if(*negated, like))
             }
+            E::AnyOp { left, compare_op: BinaryOperator::Eq, right, is_some: _ }
+                if row_of(left).is_some()
+                    && let E::Subquery(subquery) = right.as_ref() =>
+            {
+                let (expr, subquery) = (left.clone(), subquery.clone());
+                self.bind(&E::InSubquery { expr, subquery, negated: false })
+            }
+            E::AllOp { left, compare_op: BinaryOperator::NotEq, right }
+                if row_of(left).is_some()
+                    && let E::Subquery(subquery) = right.as_ref() =>
+            {
+                let (expr, subquery) = (left.clone(), subquery.clone());
+                self.bind(&E::InSubquery { expr, subquery, negated: true })
+            }
             E::AnyOp { left, compare_op, right, is_some: _ } => self.any_all(left, compare_op, right, false),
             E::AllOp { left, compare_op, right } => self.any_all(left, compare_op, right, true),
             E::Case { operand, conditions, else_result, .. } => {
@@ -383,11 +405,43 @@ impl<'b, 'a> Binder<'b, 'a> {
         }
         match relation {
             Some(relation) if !self.scope.knows(relation) => {
-                let message = format!("missing FROM-clause entry for table \"{relation}\"");
+                let message = format!("missing FROM-clause entry for table \"{}\"", own(relation));
                 Err(SqlError::new(state::UNDEFINED_TABLE, message))
             }
             _ => Err(unknown_column(relation, name)),
         }
+    }
+
+    /// Casts, and cuts to what the type says beside its name.
+    fn cast_with(&mut self, inner: &ast::Expr, ty: Type, modifiers: Modifiers) -> Result<Typed> {
+        if let Some(precision) = modifiers.precision {
+            let cast = match (inner, precision.fields) {
+                // What has no unit is of the least field.
+                (ast::Expr::Value(value), Some((_, least)))
+                    if let ast::Value::SingleQuotedString(text) = &value.value =>
+                {
+                    Expr::Const(Value::Interval(read_interval(text, Some(least))?))
+                }
+                _ => self.bind_as(inner, ty, Strength::Explicit)?,
+            };
+            return Ok(self.kept(cast, ty, precision));
+        }
+        let cast = self.bind_as(inner, ty, Strength::Explicit)?;
+        let Some(most) = modifiers.characters_max else { return Ok(Typed::new(cast, ty)) };
+        let most = Expr::Const(Value::Int4(i32::try_from(most).unwrap_or(i32::MAX)));
+        Ok(Typed::new(Expr::Call(Function::Left, vec![cast, most]), ty))
+    }
+
+    /// A time, no more exact than so.
+    pub(crate) fn kept(&mut self, time: Expr, ty: Type, precision: Precision) -> Typed {
+        let expr = match time {
+            Expr::Const(value) => Expr::Const(precision.keep(value)),
+            time => {
+                let modifier = i32::try_from(modifier_of(ty, precision)).unwrap_or(-1);
+                Expr::Call(Function::Keep, vec![time, Expr::Const(Value::Int4(modifier))])
+            }
+        };
+        Typed::new(expr, ty)
     }
 
     fn literal(&mut self, value: &ast::Value) -> Result<Typed> {

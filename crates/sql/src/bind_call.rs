@@ -1,8 +1,9 @@
 //! Calls of functions, by name.
 
-use ropewalk::tables::{Type, Value};
+use ropewalk::tables::{Precision, SECOND_DIGITS_MAX, Type, Value};
 use sqlparser::ast;
 
+use crate::advisory::AdvisoryCall;
 use crate::aggregate;
 use crate::arith::Compare;
 use crate::array_query::gathered;
@@ -101,6 +102,23 @@ impl Binder<'_, '_> {
             ("localtimestamp", []) => {
                 return Ok(Typed::new(Expr::Cast(now(), Type::TIMESTAMP), Type::TIMESTAMP));
             }
+            ("current_timestamp" | "current_time" | "localtimestamp" | "localtime", [digits]) => {
+                let Expr::Const(digits) = &digits.expr else {
+                    return Err(SqlError::new(
+                        state::SYNTAX_ERROR,
+                        format!("{name} takes a number of digits"),
+                    ));
+                };
+                let digits = digits.as_integer().and_then(|digits| u8::try_from(digits).ok());
+                let digits = digits.map_or(SECOND_DIGITS_MAX, |digits| digits.min(SECOND_DIGITS_MAX));
+                let Typed { expr, ty } = self.call(name, Vec::new())?;
+                let ty = ty.unwrap_or(Type::TIMESTAMPTZ);
+                // All digits are what there is.
+                return Ok(match digits {
+                    SECOND_DIGITS_MAX => Typed::new(expr, ty),
+                    digits => self.kept(expr, ty, Precision::digits(digits)),
+                });
+            }
             ("localtime", []) => return Ok(Typed::new(Expr::Cast(now(), Type::TIME), Type::TIME)),
             ("version", []) => {
                 let version = concat!("PostgreSQL 15.0 (Ropewalk ", env!("CARGO_PKG_VERSION"), ")");
@@ -109,6 +127,25 @@ impl Binder<'_, '_> {
             ("pg_backend_pid", []) => {
                 let number = self.planner.standing.settings.number;
                 return Ok(Typed::new(Expr::Const(Value::Int4(number)), Type::INT4));
+            }
+            (name, [_]) if crate::current_of::is_call(name) => {
+                return Err(SqlError::unsupported(
+                    "WHERE CURRENT OF here",
+                    "name one table, and nothing beside",
+                ));
+            }
+            (name, numbers)
+                if let Some((call, ty)) =
+                    AdvisoryCall::named(name, numbers.len(), &self.planner.standing.advisory) =>
+            {
+                let number = if arguments.len() == 1 { Type::INT8 } else { Type::INT4 };
+                let mut numbers = Vec::with_capacity(arguments.len());
+                for argument in arguments {
+                    numbers.push(self.settle(argument, number, Strength::Implicit)?);
+                }
+                // A program of its own is run, and once.
+                self.planner.draws = true;
+                return Ok(Typed::new(Expr::Advisory(Box::new(call), numbers), ty));
             }
             ("set_config", [_, _, _]) => return self.set_config(arguments),
             ("current_schema", []) => return self.current_schema(),

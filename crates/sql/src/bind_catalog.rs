@@ -37,8 +37,14 @@ impl Binder<'_, '_> {
         inner: &ast::Expr,
         data_type: &ast::DataType,
     ) -> Result<Option<Typed>> {
-        let kind = data_type.to_string().to_lowercase();
+        let kind = data_type.to_string().to_lowercase().replace('"', "");
         let kind = kind.trim_start_matches("pg_catalog.");
+        if let Some(kind) = kind.strip_suffix("[]").filter(|kind| *kind == "regtype" || *kind == "regclass")
+            && let ast::Expr::Value(value) = inner
+            && let ast::Value::SingleQuotedString(list) = &value.value
+        {
+            return self.object_casts(list, kind).map(Some);
+        }
         if !matches!(kind, "regclass" | "regtype" | "regnamespace" | "regrole" | "regproc") {
             return Ok(None);
         }
@@ -46,6 +52,21 @@ impl Binder<'_, '_> {
         let is_number = bound.ty.is_some_and(is_integer);
         let name = if is_number { format!("*{kind}") } else { format!("*to_{kind}") };
         self.catalog_call(&name, vec![bound])
+    }
+
+    /// An array of names, as that of their numbers.
+    fn object_casts(&mut self, list: &str, kind: &str) -> Result<Typed> {
+        let names = crate::text::from_text_in(list, Type::TEXT.array(), self.zone())?;
+        let Value::Array(names) = names else { return Err(crate::expr::bug("an array of names")) };
+        let mut numbers = Vec::with_capacity(names.len());
+        for name in names.iter() {
+            let name = name.map_err(|_| crate::expr::bug("a name"))?.into_owned();
+            let typed = Typed::new(Expr::Const(name), Type::TEXT);
+            numbers.extend(self.catalog_call(&format!("*to_{kind}"), vec![typed])?);
+        }
+        let (numbers, ty) = self.unified(numbers, "ARRAY")?;
+        let Type::Scalar(element) = ty else { return Err(crate::expr::bug("a number of an object")) };
+        Ok(Typed::new(Expr::ArrayOf(element, numbers), Type::Array(element)))
     }
 
     /// `set_config`: what the session does before the statement runs. It answers the value.
@@ -69,12 +90,6 @@ impl Binder<'_, '_> {
             <[Expr; 3]>::try_from(settled).map_err(|_| crate::expr::bug("three arguments"))?;
         self.planner.sets.push(SetConfig { name, value: value.clone(), is_local });
         Ok(Typed::new(value, Type::TEXT))
-    }
-
-    /// True when a name with a dot behind it may be that of a schema.
-    pub(crate) fn is_schema(&mut self, name: &str) -> Result<bool> {
-        Ok(matches!(name, "pg_catalog" | "information_schema")
-            || schemas::is_there(&mut self.planner.access, name)?)
     }
 
     /// The first schema of the path that is there.

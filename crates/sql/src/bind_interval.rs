@@ -1,6 +1,6 @@
 //! Intervals as they are written, and the operators that have one on a side or answer one.
 
-use ropewalk::tables::{Type, Value};
+use ropewalk::tables::{Field, Interval, Precision, SECOND_DIGITS_MAX, Type, Value};
 use sqlparser::ast;
 
 use crate::arith::Arith;
@@ -10,6 +10,15 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::interval;
 use crate::types::rank;
+
+/// An interval as it is written; a number without a unit is of the least field.
+pub(crate) fn read_interval(text: &str, least: Option<Field>) -> Result<Interval> {
+    let least = least.map(|least| format!("{least:?}").to_lowercase());
+    interval::parse(text, least.as_deref()).ok_or_else(|| {
+        let message = format!("invalid input syntax for type interval: \"{text}\"");
+        SqlError::new(state::INVALID_DATETIME_FORMAT, message)
+    })
+}
 
 fn is_moment(ty: Type) -> bool {
     matches!(ty, Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ)
@@ -26,13 +35,10 @@ impl Binder<'_, '_> {
         let ast::Interval {
             value,
             leading_field,
-            leading_precision: None,
+            leading_precision,
             last_field,
-            fractional_seconds_precision: None,
-        } = written
-        else {
-            return Err(unsupported(whole));
-        };
+            fractional_seconds_precision,
+        } = written;
         let text = match value.as_ref() {
             ast::Expr::Value(value) => match &value.value {
                 ast::Value::SingleQuotedString(text) => text,
@@ -42,16 +48,24 @@ impl Binder<'_, '_> {
         };
         let least =
             last_field.as_ref().or(leading_field.as_ref()).map(|field| field.to_string().to_lowercase());
-        let parsed = interval::parse(text, least.as_deref()).ok_or_else(|| {
-            let message = format!("invalid input syntax for type interval: \"{text}\"");
-            SqlError::new(state::INVALID_DATETIME_FORMAT, message)
-        })?;
-        let cut = match &least {
-            None => Some(parsed),
-            Some(field) => interval::cut_to(parsed, field),
+        let digits = fractional_seconds_precision.or(*leading_precision);
+        let least = match least.as_deref() {
+            None if digits.is_none() => None,
+            Some("year") => Some(Field::Year),
+            Some("month") => Some(Field::Month),
+            Some("day") => Some(Field::Day),
+            Some("hour") => Some(Field::Hour),
+            Some("minute") => Some(Field::Minute),
+            Some("second") => Some(Field::Second),
+            _ => return Err(unsupported(whole)),
         };
-        let cut = cut.ok_or_else(|| unsupported(whole))?;
-        Ok(Typed::new(Expr::Const(Value::Interval(cut)), Type::INTERVAL))
+        if digits.is_some() && least != Some(Field::Second) {
+            return Err(unsupported(whole));
+        }
+        let digits = digits.map(|digits| u8::try_from(digits).unwrap_or(SECOND_DIGITS_MAX));
+        let precision = Precision { digits, fields: least.map(|least| (least, least)) };
+        let cut = precision.keep(Value::Interval(read_interval(text, least)?));
+        Ok(Typed::new(Expr::Const(cut), Type::INTERVAL))
     }
 
     /// The operation, where it is one with intervals or times.

@@ -16,6 +16,7 @@ use sqlparser::ast;
 
 use crate::access::Access;
 use crate::budget::Budget;
+use crate::current_of::{Rows, with_keys};
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, bug};
 use crate::plan::ResultColumn;
@@ -67,6 +68,8 @@ pub(crate) struct CursorShape {
     pub(crate) scrolls: bool,
     /// Microseconds since 1970.
     pub(crate) since: i64,
+    /// The table whose rows it goes over, for WHERE CURRENT OF.
+    pub(crate) rows: Option<Rows>,
 }
 
 struct Cursor {
@@ -200,7 +203,7 @@ impl Session {
             ));
         }
         let columns = query.shape().ok_or_else(|| bug("a query without columns"))?;
-        let mut spool = Spool::new(columns.iter().map(|column| column.ty).collect());
+        let is_open = self.open.is_some();
         let (now, interrupt, db) = (self.now(), self.interrupt(), self.db.clone());
         let budget = Budget::new(self.settings.memory_bytes_max);
         let (snapshot, zone) = (db.snapshot(), &self.settings.zone.clone());
@@ -209,10 +212,21 @@ impl Session {
             None => Access::Snapshot(&db, &snapshot),
         };
         query.renew(access.again())?;
+        // A transaction reads for itself, row by row.
+        let keyed = match &query.plan {
+            Plan::Select(select) if is_open => with_keys(select),
+            _ => None,
+        };
+        let key_types = keyed.iter().flat_map(|(_, _, types)| types.iter().copied());
+        let mut spool = Spool::new(columns.iter().map(|column| column.ty).chain(key_types).collect());
         let bound = query.bound(params)?;
         let env = db.engine().env();
         let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt: &interrupt };
-        query.stream(&mut access, &cx, &budget, &mut |row| spool.push(&row).map(|()| true))?;
+        let mut sink = |row: Vec<Value<'static>>| spool.push(&row).map(|()| true);
+        match &keyed {
+            Some((select, _, _)) => query.stream_select(select, &mut access, &cx, &budget, &mut sink)?,
+            None => query.stream(&mut access, &cx, &budget, &mut sink)?,
+        }
         if let Some(open) = &self.open {
             let seq = open.transaction.rests_on();
             self.rests_on(seq);
@@ -224,6 +238,7 @@ impl Session {
             is_held: declare.is_held,
             scrolls: declare.scrolls != Some(false),
             since: self.db.engine().env().clock.wall_micros(),
+            rows: keyed.map(|(_, table, _)| Rows { table, key: None }),
         };
         Arc::make_mut(&mut self.cursors.shapes).insert(declare.name.clone(), shape);
         let cursor = Cursor { spool, position: 0, savepoints: self.savepoints() };
@@ -247,11 +262,23 @@ impl Session {
         let mut rows = Vec::new();
         for place in 0..if fetch.moves { 0 } else { step.count } {
             let number = if step.backward { step.first - place } else { step.first + place };
-            let row = cursor.spool.row(number - 1)?;
+            let mut row = cursor.spool.row(number - 1)?;
+            row.truncate(shape.columns.len());
             budget.take_row(&row)?;
             rows.push(row);
         }
         cursor.position = step.end;
+        if shape.rows.is_some() {
+            let stands = (1..=cursor.spool.len()).contains(&step.end);
+            let row = if stands { Some(cursor.spool.row(step.end - 1)?) } else { None };
+            let key = row.map(|mut row| row.split_off(shape.columns.len()));
+            if let Some(rows) =
+                Arc::make_mut(shapes).get_mut(&fetch.name).and_then(|shape| shape.rows.as_mut())
+            {
+                rows.key = key;
+            }
+        }
+        let shape = shapes.get(&fetch.name).ok_or_else(|| unknown(&fetch.name))?;
         let count = Some(step.count);
         Ok(match fetch.moves {
             true => Outcome { count, ..Outcome::of("MOVE") },

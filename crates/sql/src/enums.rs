@@ -133,8 +133,8 @@ pub(crate) fn data_type(
 }
 
 impl Planner<'_> {
-    /// The type that a cast is to, and the characters that it cuts a text to.
-    pub(crate) fn cut(&mut self, wanted: &ast::DataType) -> Result<(Type, Option<u64>)> {
+    /// The type that a cast is to, and how it cuts what it casts.
+    pub(crate) fn cut(&mut self, wanted: &ast::DataType) -> Result<(Type, Modifiers)> {
         let (ty, modifiers, labels) = match self.table_enum(wanted) {
             Some(ty) => (ty, Modifiers::default(), None),
             None => data_type(&mut self.access, &self.standing.settings, wanted)?,
@@ -142,11 +142,7 @@ impl Planner<'_> {
         if let Some(labels) = labels {
             self.enums.add(&Arc::new(labels), false);
         }
-        if modifiers.serial {
-            Err(undefined(&wanted.to_string()))
-        } else {
-            Ok((ty, modifiers.characters_max))
-        }
+        if modifiers.serial { Err(undefined(&wanted.to_string())) } else { Ok((ty, modifiers)) }
     }
 
     /// A type of a table at hand, which need not be looked up.
@@ -377,7 +373,9 @@ impl Ddl<'_> {
             found => found?,
         };
         if self.transaction.tables().enum_named(&name)?.is_some() {
-            return self.drop_kept_type(&name, cascade);
+            let views = if cascade { self.meaningful_views()? } else { Vec::new() };
+            self.drop_kept_type(&name, cascade)?;
+            return self.drop_meaningless(&views);
         }
         if !if_exists {
             return Err(undefined(&name));

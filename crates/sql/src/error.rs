@@ -51,6 +51,7 @@ pub mod state {
     pub const NO_ACTIVE_SQL_TRANSACTION: SqlState = SqlState("25P01");
     pub const IN_FAILED_SQL_TRANSACTION: SqlState = SqlState("25P02");
     pub const INVALID_CURSOR_NAME: SqlState = SqlState("34000");
+    pub const INVALID_CURSOR_STATE: SqlState = SqlState("24000");
     pub const INVALID_SQL_STATEMENT_NAME: SqlState = SqlState("26000");
     pub const DEPENDENT_OBJECTS_STILL_EXIST: SqlState = SqlState("2BP01");
     pub const INVALID_SAVEPOINT: SqlState = SqlState("3B001");
@@ -61,6 +62,7 @@ pub mod state {
     pub const SYNTAX_ERROR: SqlState = SqlState("42601");
     pub const DUPLICATE_COLUMN: SqlState = SqlState("42701");
     pub const AMBIGUOUS_COLUMN: SqlState = SqlState("42702");
+    pub const AMBIGUOUS_ALIAS: SqlState = SqlState("42P09");
     pub const UNDEFINED_COLUMN: SqlState = SqlState("42703");
     pub const UNDEFINED_OBJECT: SqlState = SqlState("42704");
     pub const WRONG_OBJECT_TYPE: SqlState = SqlState("42809");
@@ -187,7 +189,8 @@ impl From<TablesError> for SqlError {
             TablesError::Check { .. } => state::CHECK_VIOLATION,
             TablesError::ForeignKey { .. } => state::FOREIGN_KEY_VIOLATION,
             TablesError::Generated { .. } => {
-                return Self::new(state::GENERATED_ALWAYS, error.to_string()).hint("leave the column out");
+                return Self::new(state::GENERATED_ALWAYS, error.to_string())
+                    .hint("leave the column out, or use OVERRIDING SYSTEM VALUE");
             }
             TablesError::Evaluation { what, .. } if what.contains("zero") => state::DIVISION_BY_ZERO,
             TablesError::Evaluation { .. } => state::NUMERIC_VALUE_OUT_OF_RANGE,

@@ -32,12 +32,12 @@ pub(crate) fn answers(
     budget: &Budget,
 ) -> Result<Vec<Answer>> {
     let mut answers: Vec<Answer> = Vec::with_capacity(subqueries.len());
-    for Subquery { select, asked } in subqueries {
+    for Subquery { select, asked, locking } in subqueries {
         let mut rows: Vec<Value<'static>> = Vec::new();
         let mut several = false;
         let mut exists = false;
         let cx = Context { answers: &answers, ..*cx };
-        run(select, access, &cx, budget, &mut |row| {
+        let mut sink = |row: Record| {
             exists = true;
             if *asked == Asked::Exists {
                 return Ok(false);
@@ -46,7 +46,18 @@ pub(crate) fn answers(
             budget.take_row(&row)?;
             rows.extend(row.into_iter().next());
             Ok(*asked == Asked::List || !several)
-        })?;
+        };
+        match locking {
+            Some(locking) if access.is_locking() => {
+                for row in locking.run(access, &cx, budget)? {
+                    if !sink(row)? {
+                        break;
+                    }
+                }
+            }
+            Some(locking) if locking.skips() => return Err(crate::locking::unskippable()),
+            _ => run(select, access, &cx, budget, &mut sink)?,
+        }
         answers.push(match asked {
             Asked::Exists => Answer::Scalar(Value::Bool(exists)),
             Asked::List => Answer::List(rows),

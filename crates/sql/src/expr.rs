@@ -8,6 +8,7 @@
 use ropewalk::Env;
 use ropewalk::tables::{Array, OwnedRow, Row, Scalar, Type, Value};
 
+use crate::advisory::AdvisoryCall;
 use crate::arith::{self, Arith, Compare};
 use crate::cast::cast_in;
 use crate::catalog::CatalogCall;
@@ -37,6 +38,8 @@ pub(crate) enum Expr {
     Catalog(CatalogCall, Vec<Expr>),
     /// nextval and its kin.
     Sequence(Box<SequenceCall>, Vec<Expr>),
+    /// A call about an advisory lock.
+    Advisory(Box<AdvisoryCall>, Vec<Expr>),
     /// A function over an enum type.
     Enum(Box<EnumCall>, Vec<Expr>),
     /// Result of an aggregate; becomes a column of the groups.
@@ -262,6 +265,10 @@ impl Expr {
                 let values: Result<Vec<_>> = arguments.iter().map(|part| part.eval(cx, input)).collect();
                 return call.call(&values?);
             }
+            Self::Advisory(call, arguments) => {
+                let values: Result<Vec<_>> = arguments.iter().map(|part| part.eval(cx, input)).collect();
+                return call.call(&values?, cx);
+            }
             Self::Enum(call, arguments) => {
                 let values: Result<Vec<_>> = arguments.iter().map(|part| part.eval(cx, input)).collect();
                 return call.call(&values?, cx.zone);
@@ -426,6 +433,7 @@ impl Expr {
             | Self::ArrayOf(_, parts)
             | Self::Catalog(_, parts)
             | Self::Sequence(_, parts)
+            | Self::Advisory(_, parts)
             | Self::Enum(_, parts)
             | Self::Call(_, parts) => parts.iter().for_each(each),
             Self::In(a, list) => {
@@ -465,6 +473,9 @@ impl Expr {
             }
             Self::Sequence(call, parts) => {
                 Self::Sequence(call, parts.into_iter().map(|part| part.rewrite(change)).collect())
+            }
+            Self::Advisory(call, parts) => {
+                Self::Advisory(call, parts.into_iter().map(|part| part.rewrite(change)).collect())
             }
             Self::Enum(call, parts) => {
                 Self::Enum(call, parts.into_iter().map(|part| part.rewrite(change)).collect())
@@ -516,7 +527,10 @@ impl Expr {
 
     /// True when it may wait.
     pub(crate) fn sleeps(&self) -> bool {
-        let mut found = matches!(self, Self::Call(Function::Sleep, _));
+        let mut found = match self {
+            Self::Advisory(call, _) => call.waits(),
+            other => matches!(other, Self::Call(Function::Sleep, _)),
+        };
         self.for_parts(&mut |part| found |= part.sleeps());
         found
     }
@@ -525,7 +539,7 @@ impl Expr {
     pub(crate) fn is_volatile(&self) -> bool {
         let mut found = match self {
             Self::Call(function, _) => function.is_volatile(),
-            Self::Sequence(..) => true,
+            Self::Sequence(..) | Self::Advisory(..) => true,
             _ => false,
         };
         self.for_parts(&mut |part| found |= part.is_volatile());

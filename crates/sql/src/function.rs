@@ -43,7 +43,7 @@ functions! {
     JsonbDeletePath, JsonbExists, JsonbExistsAll, JsonbExistsAny, JsonbInsert, JsonbPretty, JsonbSet, JsonbStripNulls, Least, Left, Length, Ln, Log, Lower, Lpad, Ltrim, MakeDate, Mod, NewUuid, Now, OctetLength, Pi,
     Power, Random, RegexpReplace, Repeat, Replace, Reverse, Right, Round, Rpad, Rtrim, Sign, Sleep, SplitPart, Sqrt, StartsWith,
     Strpos, Substr, ToTimestamp, Trim, Trunc, Upper,
-    Age, Between, IntervalAdd, IntervalDivided, IntervalTimes, JustifyDays, JustifyHours, JustifyInterval, MakeInterval, MakeTime,
+    Age, Between, IntervalAdd, IntervalDivided, IntervalTimes, JustifyDays, JustifyHours, JustifyInterval, Keep, MakeInterval, MakeTime,
     MakeTimestamp, MakeTimestamptz, Shifted,
 }
 
@@ -437,6 +437,7 @@ impl Function {
                 | F::JsonbDeleteAll
                 | F::JsonbDeleteAt
                 | F::JsonbDeletePath
+                | F::Keep
                 | F::Least
                 | F::Shifted
         )

@@ -1,6 +1,6 @@
 //! Functions of intervals, and those that make times of their parts.
 
-use ropewalk::tables::{Interval, Type, Value};
+use ropewalk::tables::{Interval, Precision, SECOND_DIGITS_MAX, Type, Value};
 
 use crate::cast::to_f64;
 use crate::datetime::{self, DAY};
@@ -8,6 +8,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::function::{Function, Resolved};
 use crate::interval;
+use crate::types::interval_precision;
 use crate::zone::Zone;
 
 /// The function of intervals and times that `name` means; `None` for one that is not there.
@@ -165,6 +166,14 @@ impl Function {
                     }
                 };
                 answer(interval::age(later, earlier))?
+            }
+            F::Keep => {
+                let digits = u8::try_from(number(1)).unwrap_or(SECOND_DIGITS_MAX);
+                let precision = match first {
+                    Some(Value::Interval(_)) => interval_precision(number(1)),
+                    _ => Precision::digits(digits),
+                };
+                precision.keep(a.clone()).into_owned()
             }
             F::JustifyHours => answer(interval::justify_hours(length(first)))?,
             F::JustifyDays => answer(interval::justify_days(length(first)))?,

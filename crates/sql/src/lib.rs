@@ -36,6 +36,7 @@
 #![deny(missing_docs)]
 
 mod access;
+mod advisory;
 mod aggregate;
 mod announce;
 mod arith;
@@ -58,6 +59,7 @@ mod copy;
 mod copy_read;
 mod copy_write;
 mod copying;
+mod current_of;
 mod cursor;
 mod cursor_words;
 mod datetime;
@@ -77,6 +79,7 @@ mod jsonb;
 mod lifting;
 mod like;
 mod locking;
+mod overriding;
 mod parse;
 mod path;
 mod plan;

@@ -73,6 +73,61 @@ pub(crate) fn plain_strengths(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     out
 }
 
+/// Limits that stand behind FOR UPDATE before it, where the parser looks for them.
+pub(crate) fn limits_first(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is = |token: Option<&TokenWithSpan>, words: &[&str]| match token.map(|token| &token.token) {
+        Some(Token::Word(word)) if word.quote_style.is_none() => {
+            words.iter().any(|known| word.value.eq_ignore_ascii_case(known))
+        }
+        _ => false,
+    };
+    let begins = |at: usize, part: &[TokenWithSpan]| {
+        is(part.get(at), &["for"]) && is(part.get(at + 1), &["update", "share"])
+    };
+    const LIMITS: &[&str] = &["limit", "offset", "fetch"];
+    if !part.iter().any(|token| is(Some(token), &["update", "share"]))
+        || !part.iter().any(|token| is(Some(token), LIMITS))
+    {
+        return part;
+    }
+    let part: Vec<TokenWithSpan> =
+        part.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).collect();
+    let (mut out, mut at) = (Vec::with_capacity(part.len()), 0);
+    while let Some(token) = part.get(at) {
+        if !begins(at, &part) {
+            out.push(token.clone());
+            at += 1;
+            continue;
+        }
+        // The query ends with its parenthesis, or with the text.
+        let (mut depth, mut end) = (0_usize, at);
+        let mut limits = None;
+        while let Some(token) = part.get(end) {
+            match &token.token {
+                Token::LParen => depth += 1,
+                Token::RParen if depth == 0 => break,
+                Token::RParen => depth -= 1,
+                _ if depth == 0 && limits.is_none() && is(Some(token), LIMITS) => limits = Some(end),
+                _ => {}
+            }
+            end += 1;
+        }
+        let limits = limits.unwrap_or(end);
+        out.extend(part.iter().take(end).skip(limits).cloned());
+        out.extend(part.iter().take(limits).skip(at).cloned());
+        at = end;
+    }
+    out
+}
+
+/// What is skipped has to be locked by others.
+pub(crate) fn unskippable() -> SqlError {
+    SqlError::unsupported(
+        "SKIP LOCKED",
+        "rows are locked at read committed only: BEGIN ISOLATION LEVEL READ COMMITTED",
+    )
+}
+
 /// The names of the tables in FROM, in order; `None` when something else stands there.
 fn names(body: &ast::SetExpr) -> Option<Vec<String>> {
     let ast::SetExpr::Select(select) = body else { return None };
@@ -142,6 +197,18 @@ impl Locking {
         Ok(Self { select: extended, width: select.output.len(), limit, offset, targets })
     }
 
+    /// The first column is this, which it was before, but for its type.
+    pub(crate) fn answer_first(&mut self, expr: Expr) {
+        if let Some(first) = self.select.output.first_mut() {
+            *first = expr;
+        }
+    }
+
+    /// True when rows that others hold are passed over.
+    pub(crate) fn skips(&self) -> bool {
+        self.targets.iter().any(|target| target.taken == Taken::Skips)
+    }
+
     /// The rows, locked.
     pub(crate) fn run(
         &self,
@@ -154,8 +221,7 @@ impl Locking {
             Some(0) => return Ok(Vec::new()),
             limit => limit.map_or(u64::MAX, |limit| limit.saturating_add(skip)),
         };
-        let skips = self.targets.iter().any(|target| target.taken == Taken::Skips);
-        let mut most = if skips { wanted.saturating_add(SPARE) } else { wanted };
+        let mut most = if self.skips() { wanted.saturating_add(SPARE) } else { wanted };
         loop {
             let budget = &Budget::new(budget.left());
             let mut found = Vec::new();

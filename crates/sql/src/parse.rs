@@ -135,7 +135,8 @@ fn plain_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     out
 }
 
-/// `FETCH FIRST (expression) ROWS ONLY` as `LIMIT (expression)`: the parser takes a literal alone there.
+/// `FETCH FIRST (expression) ROWS ONLY` as `LIMIT (expression)`: the parser takes a literal alone there. WITH TIES stays, behind the
+/// limit, without a number.
 fn fetch_as_limit(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is = |token: &TokenWithSpan, names: [&str; 2]| match &token.token {
         Token::Word(word) if word.quote_style.is_none() => {
@@ -156,13 +157,25 @@ fn fetch_as_limit(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             && is(first, ["first", "next"])
             && open.token == Token::LParen
             && let Some(length) = enclosed(after)
-            && let Some((inner, [rows, only, end @ ..])) = after.split_at_checked(length)
+            && let Some((inner, [rows, with, end @ ..])) = after.split_at_checked(length)
             && is(rows, ["row", "rows"])
-            && is(only, ["only", "only"])
+            && is(with, ["only", "with"])
         {
             out.push(TokenWithSpan::wrap(Token::make_keyword("LIMIT")));
             out.push(open.clone());
             out.extend_from_slice(inner);
+            if is(with, ["with", "with"]) {
+                out.extend([token, first, rows, with].into_iter().cloned());
+            }
+            rest = end;
+        } else if let [first, rows, only, end @ ..] = behind
+            && is(token, ["fetch", "fetch"])
+            && is(first, ["first", "next"])
+            && is(rows, ["row", "rows"])
+            && is(only, ["only", "only"])
+        {
+            out.push(TokenWithSpan::wrap(Token::make_keyword("LIMIT")));
+            out.push(TokenWithSpan::wrap(Token::Number("1".into(), false)));
             rest = end;
         } else {
             out.push(token.clone());
@@ -238,14 +251,19 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
             continue;
         }
         let part = utility::identity_in_order(plain_operators(fetch_as_limit(without_only(part))));
-        let part = crate::locking::plain_strengths(part);
+        let part = crate::locking::limits_first(crate::locking::plain_strengths(part));
+        let part = crate::current_of::as_call(part);
+        let (part, overriding) = crate::overriding::taken(part);
         if let Some(utility) = utility::parse(&part)? {
             statements.push(Statement::Utility(utility));
             continue;
         }
         let mut parser =
             Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(part);
-        let parsed = parser.parse_statements().map_err(refused)?;
+        let mut parsed = parser.parse_statements().map_err(refused)?;
+        if let (Some(overriding), Some(statement)) = (overriding, parsed.first_mut()) {
+            crate::overriding::mark(statement, overriding);
+        }
         statements.extend(parsed.into_iter().map(Statement::Sql));
     }
     Ok(statements)

@@ -39,8 +39,14 @@ pub(crate) fn reference(schema: Option<&str>, name: &str) -> String {
     }
 }
 
+/// The reference that says the schema of a kept name.
+pub(crate) fn in_full(kept: &str) -> String {
+    let (schema, name) = schema_and_name(kept);
+    reference(Some(schema), name)
+}
+
 /// The schema that a reference names, and the name in it.
-fn said(reference: &str) -> (Option<&str>, &str) {
+pub(crate) fn said(reference: &str) -> (Option<&str>, &str) {
     match schema_and_name(reference) {
         (_, name) if name == reference => (None, name),
         (schema, name) => (Some(schema), name),
@@ -53,6 +59,15 @@ pub(crate) fn object_name(reference: &str) -> ast::ObjectName {
     ast::ObjectName(match said(reference) {
         (None, name) => vec![part(name)],
         (Some(schema), name) => vec![part(schema), part(name)],
+    })
+}
+
+/// A column of the relation that a reference means.
+pub(crate) fn column_of(reference: &str, column: &str) -> ast::Expr {
+    let part = |name: &str| ast::Ident::with_quote('"', name);
+    ast::Expr::CompoundIdentifier(match said(reference) {
+        (None, name) => vec![part(name), part(column)],
+        (Some(schema), name) => vec![part(schema), part(name), part(column)],
     })
 }
 

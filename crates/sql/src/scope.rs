@@ -4,7 +4,7 @@ use ropewalk::tables::{Schema, Type};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
 use crate::error::{Result, SqlError, state};
-use crate::schemas::reference;
+use crate::schemas::{own, reference, said};
 use crate::types::type_name;
 
 /// The name that an identifier means: folded to lower case unless it is quoted.
@@ -46,6 +46,7 @@ pub(crate) enum Mark {
 
 #[derive(Debug, Clone)]
 struct Relation {
+    /// A reference: with its schema when it is a table or a view under no name but its own.
     name: String,
     columns: Vec<(String, Type)>,
     start: usize,
@@ -53,6 +54,22 @@ struct Relation {
     qualified_only: bool,
     /// A function of one column, which its own name means, too.
     is_scalar: bool,
+}
+
+impl Relation {
+    /// True when a reference means it: by its name alone, or with its schema.
+    fn is_meant(&self, reference: &str) -> bool {
+        match said(reference) {
+            (None, name) => own(&self.name) == name,
+            _ => self.name == reference,
+        }
+    }
+
+    /// True when it cannot stand beside another one: tables of one name are told apart by their schemas.
+    fn is_taken_by(&self, other: &str) -> bool {
+        let ((schema, name), (other_schema, other_name)) = (said(&self.name), said(other));
+        name == other_name && (schema.is_none() || other_schema.is_none() || schema == other_schema)
+    }
 }
 
 /// The columns in reach, numbered through all relations.
@@ -72,10 +89,10 @@ impl Scope {
         self.relations.last().map_or(0, |relation| relation.start + relation.columns.len())
     }
 
-    /// Adds a relation and answers the number of its first column.
+    /// Adds a relation, named by a reference, and answers the number of its first column.
     pub(crate) fn add(&mut self, name: String, columns: Vec<(String, Type)>) -> Result<usize> {
-        if !name.is_empty() && self.relations.iter().any(|relation| relation.name == name) {
-            let message = format!("table name \"{name}\" specified more than once");
+        if !name.is_empty() && self.relations.iter().any(|relation| relation.is_taken_by(&name)) {
+            let message = format!("table name \"{}\" specified more than once", own(&name));
             return Err(SqlError::new(state::DUPLICATE_ALIAS, message));
         }
         let start = self.width();
@@ -164,11 +181,14 @@ impl Scope {
     /// Number and type of a column; `None` when there is none.
     ///
     /// # Errors
-    /// 42702: there are several.
+    /// 42702: there are several; 42P09: there are several relations of this name.
     pub(crate) fn find(&self, relation: Option<&str>, name: &str) -> Result<Option<(usize, Type)>> {
         let mut found = None;
+        if let Some(relation) = relation {
+            self.one_meant(relation)?;
+        }
         for candidate in &self.relations {
-            let fits = relation.map_or(!candidate.qualified_only, |relation| candidate.name == relation);
+            let fits = relation.map_or(!candidate.qualified_only, |relation| candidate.is_meant(relation));
             if !fits {
                 continue;
             }
@@ -187,15 +207,29 @@ impl Scope {
         Ok(found)
     }
 
-    /// True when there is a relation of this name.
+    /// True when a reference means a relation.
+    ///
+    /// # Errors
+    /// 42P09: it means several.
+    pub(crate) fn one_meant(&self, relation: &str) -> Result<bool> {
+        match self.relations.iter().filter(|candidate| candidate.is_meant(relation)).count() {
+            0 | 1 => Ok(self.knows(relation)),
+            _ => {
+                let message = format!("table reference \"{}\" is ambiguous", own(relation));
+                Err(SqlError::new(state::AMBIGUOUS_ALIAS, message))
+            }
+        }
+    }
+
+    /// True when a reference means a relation, or several.
     pub(crate) fn knows(&self, relation: &str) -> bool {
-        self.relations.iter().any(|candidate| candidate.name == relation)
+        self.relations.iter().any(|candidate| candidate.is_meant(relation))
     }
 
     /// Names, types and numbers of all columns of `*`, or of `relation.*`.
     pub(crate) fn all(&self, relation: Option<&str>) -> Vec<(String, Type, usize)> {
         let shown = |candidate: &&Relation| {
-            relation.map_or(!candidate.qualified_only, |relation| candidate.name == relation)
+            relation.map_or(!candidate.qualified_only, |relation| candidate.is_meant(relation))
         };
         let mut all = Vec::new();
         for candidate in self.relations.iter().filter(shown) {
@@ -255,7 +289,7 @@ impl Params {
 
 /// No such column, in PostgreSQL's words.
 pub(crate) fn unknown_column(relation: Option<&str>, name: &str) -> SqlError {
-    let full = relation.map_or_else(|| format!("\"{name}\""), |relation| format!("{relation}.{name}"));
+    let full = relation.map_or_else(|| format!("\"{name}\""), |relation| format!("{}.{name}", own(relation)));
     SqlError::new(state::UNDEFINED_COLUMN, format!("column {full} does not exist"))
 }
 

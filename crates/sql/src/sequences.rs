@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropewalk::tables::{
     ColumnDef, DefaultValue, Identity, Schema, Steps, TableDef, Tables, TablesError, Type, Value, name_in,
-    schema_and_name,
+    schema_and_name, shown,
 };
 
 use crate::access::Access;
@@ -449,6 +449,43 @@ impl Ddl<'_> {
         self.delete_sequence(name)?;
         self.transaction.tables().drop_sequences([sequence.number]);
         self.uncomment(Some("sequence"), 0, Some(name))
+    }
+
+    /// Takes from columns of other tables the defaults that draw from sequences of these ones; without CASCADE there may be none.
+    pub(crate) fn part_from_sequences(&mut self, tables: &[String], cascades: bool) -> Result<()> {
+        let (mut going, mut sequences) = (Vec::new(), Vec::new());
+        for table in tables {
+            if !self.exists(table)? {
+                continue;
+            }
+            let schema = self.schema(table)?;
+            going.push(schema.id());
+            let named = |column: &ropewalk::tables::Column| {
+                let name = format!("{}_{}_seq", shown(schema.name()), column.name());
+                column.sequence().map(|number| (number, name))
+            };
+            sequences.extend(schema.columns().iter().filter_map(named));
+        }
+        let owned = all(&mut self.access())?.into_iter();
+        let owned = owned.filter(|sequence| sequence.owner.is_some_and(|(table, _)| going.contains(&table)));
+        sequences.extend(owned.map(|sequence| (sequence.number, shown(&sequence.name))));
+        for (number, name) in sequences {
+            for (schema, column) in self.drawing(number)? {
+                if going.contains(&schema.id()) {
+                    continue;
+                }
+                if !cascades {
+                    let table = shown(schema.name());
+                    let message = format!(
+                        "cannot drop sequence {name} because column {column} of table {table} depends on it"
+                    );
+                    return Err(SqlError::new(state::DEPENDENT_OBJECTS_STILL_EXIST, message)
+                        .hint("use DROP ... CASCADE to drop the dependent objects too"));
+                }
+                self.transaction.tables().set_default(schema.name(), &column, DefaultValue::None)?;
+            }
+        }
+        Ok(())
     }
 
     /// Drops the sequences that go with a table, or with one of its columns.

@@ -60,6 +60,7 @@ pub struct Session {
     /// Commits are handed over, into `pending`, instead of waited for.
     pub(crate) submits: bool,
     pub(crate) pending: Option<PendingCommit>,
+    pub(crate) advisory: crate::advisory::Held,
     /// What the submitted statement waits for, and what it goes on with.
     pub(crate) waits: Option<RowWait>,
     pub(crate) resuming: Option<Resuming>,
@@ -76,6 +77,7 @@ impl Session {
     /// A session with settings of its own.
     pub fn with_settings(db: Database, settings: Settings) -> Self {
         let settings = Arc::new(settings);
+        let advisory = crate::advisory::Held::of(&db);
         Self {
             db,
             settings,
@@ -87,6 +89,7 @@ impl Session {
             announcements: Announcements::default(),
             given: crate::sequences::Given::default(),
             cursors: Cursors::default(),
+            advisory,
             submits: false,
             pending: None,
             waits: None,
@@ -250,6 +253,7 @@ impl Session {
             created,
             given: self.given.clone(),
             cursors: self.cursors.shapes.clone(),
+            advisory: self.advisory.clone(),
             heard: self.announcements.heard(),
         }
     }
@@ -296,6 +300,9 @@ impl Session {
         };
         if self.waits.is_some() {
             return outcome;
+        }
+        if self.open.is_none() {
+            self.advisory.end_transaction();
         }
         if !self.submits
             && (self.open.is_none() || !matches!(&outcome, Ok(outcome) if outcome.columns.is_none()))

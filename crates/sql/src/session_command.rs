@@ -151,6 +151,7 @@ impl Session {
                 self.announcements.leave();
                 self.given.forget();
                 self.cursors.close_all();
+                self.advisory.release_all();
                 Ok(Outcome::of("DISCARD ALL"))
             }
             _ => self.define(whole),

@@ -52,6 +52,7 @@ impl Session {
     pub(crate) fn end(&mut self) -> Option<Box<Open>> {
         self.has_failed = false;
         self.announcements.take();
+        self.advisory.end_transaction();
         self.cursors.end(false);
         let open = self.open.take()?;
         self.settings = open.before.clone();

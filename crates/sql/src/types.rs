@@ -1,7 +1,9 @@
 //! Names of types: from SQL to the types of columns, and back as PostgreSQL says them in messages.
 
-use ropewalk::tables::{NumericLimits, Scalar, Type};
-use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
+use ropewalk::tables::{Field, NumericLimits, Precision, SECOND_DIGITS_MAX, Scalar, Type};
+use sqlparser::ast::{
+    ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, IntervalFields, TimezoneInfo,
+};
 
 use crate::error::{Result, SqlError, state};
 
@@ -17,12 +19,17 @@ pub(crate) struct Modifiers {
     pub(crate) serial: bool,
     /// `char(n)`: PostgreSQL fills up with blanks, we do not.
     pub(crate) is_padded: bool,
+    /// How exactly times are kept.
+    pub(crate) precision: Option<Precision>,
 }
 
 /// The type that `data_type` names of those that are there by themselves, without more.
 pub(crate) fn plain(data_type: &DataType) -> Result<Type> {
     let (ty, modifiers) = with_modifiers(data_type)?;
     match modifiers.characters_max {
+        _ if modifiers.precision.is_some() => {
+            Err(SqlError::unsupported(format!("{data_type} here"), "leave the precision out"))
+        }
         _ if modifiers.serial => Err(unknown(data_type)),
         None => Ok(ty),
         Some(_) => {
@@ -57,9 +64,36 @@ fn length(characters: &Option<CharacterLength>) -> Modifiers {
     Modifiers { characters_max, ..Modifiers::default() }
 }
 
+/// A type of times with as many digits of seconds as are asked for, or as there are.
+fn timed(ty: Type, digits: Option<u64>, fields: Option<(Field, Field)>) -> (Type, Modifiers) {
+    let most = u64::from(SECOND_DIGITS_MAX);
+    let digits = digits.map(|digits| u8::try_from(digits.min(most)).unwrap_or(SECOND_DIGITS_MAX));
+    let precision = Precision { digits, fields };
+    let precision = Some(precision).filter(|precision| *precision != Precision::default());
+    (ty, Modifiers { precision, ..Modifiers::default() })
+}
+
+/// The greatest and the least field that an interval says.
+fn fields_of(fields: &IntervalFields) -> (Field, Field) {
+    match fields {
+        IntervalFields::Year => (Field::Year, Field::Year),
+        IntervalFields::Month => (Field::Month, Field::Month),
+        IntervalFields::Day => (Field::Day, Field::Day),
+        IntervalFields::Hour => (Field::Hour, Field::Hour),
+        IntervalFields::Minute => (Field::Minute, Field::Minute),
+        IntervalFields::Second => (Field::Second, Field::Second),
+        IntervalFields::YearToMonth => (Field::Year, Field::Month),
+        IntervalFields::DayToHour => (Field::Day, Field::Hour),
+        IntervalFields::DayToMinute => (Field::Day, Field::Minute),
+        IntervalFields::DayToSecond => (Field::Day, Field::Second),
+        IntervalFields::HourToMinute => (Field::Hour, Field::Minute),
+        IntervalFields::HourToSecond => (Field::Hour, Field::Second),
+        IntervalFields::MinuteToSecond => (Field::Minute, Field::Second),
+    }
+}
+
 /// The type that `data_type` names, and what else it says.
 pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> {
-    let micros = |precision: &Option<u64>| matches!(precision, None | Some(6));
     let ty = match data_type {
         DataType::Bool | DataType::Boolean => Type::BOOL,
         DataType::SmallInt(None) | DataType::Int2(None) => Type::INT2,
@@ -83,12 +117,17 @@ pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> 
         }
         DataType::Bytea => Type::BYTEA,
         DataType::Date => Type::DATE,
-        DataType::Time(p, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) if micros(p) => Type::TIME,
-        DataType::Timestamp(p, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) if micros(p) => {
-            Type::TIMESTAMP
+        DataType::Time(digits, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+            return Ok(timed(Type::TIME, *digits, None));
         }
-        DataType::Timestamp(p, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) if micros(p) => {
-            Type::TIMESTAMPTZ
+        DataType::Timestamp(digits, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+            return Ok(timed(Type::TIMESTAMP, *digits, None));
+        }
+        DataType::Timestamp(digits, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
+            return Ok(timed(Type::TIMESTAMPTZ, *digits, None));
+        }
+        DataType::Interval { fields, precision } => {
+            return Ok(timed(Type::INTERVAL, *precision, fields.as_ref().map(fields_of)));
         }
         DataType::Uuid => Type::UUID,
         DataType::JSON => Type::JSON,
@@ -107,8 +146,7 @@ pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> 
             };
             return Ok((serial, Modifiers { serial: true, ..Modifiers::default() }));
         }
-        DataType::Interval { fields: None, precision: None | Some(6) } => Type::INTERVAL,
-        DataType::Interval { .. } | DataType::Time(..) => {
+        DataType::Time(..) => {
             return Err(SqlError::unsupported(format!("type {data_type}"), TYPES));
         }
         _ => return Err(unknown(data_type)),
@@ -277,5 +315,66 @@ pub(crate) fn common(a: Type, b: Type) -> Option<Type> {
     match (times(a)?, times(b)?) {
         (x, y) if x >= y => Some(a),
         _ => Some(b),
+    }
+}
+
+/// The bits by which PostgreSQL says the fields of an interval.
+const FIELD_BITS: [(Field, i64); 6] = [
+    (Field::Year, 1 << 2),
+    (Field::Month, 1 << 1),
+    (Field::Day, 1 << 3),
+    (Field::Hour, 1 << 10),
+    (Field::Minute, 1 << 11),
+    (Field::Second, 1 << 12),
+];
+/// All fields, and all digits, of an interval.
+const ALL_FIELDS: i64 = 0x7fff;
+const ALL_DIGITS: i64 = 0xffff;
+
+/// A precision as the modifier of a type in PostgreSQL's catalogs.
+pub(crate) fn modifier_of(ty: Type, precision: Precision) -> i64 {
+    let digits = precision.digits.map(i64::from);
+    if ty != Type::INTERVAL {
+        return digits.unwrap_or(-1);
+    }
+    let fields = precision.fields.map_or(ALL_FIELDS, |(greatest, least)| {
+        let within = FIELD_BITS.iter().filter(|(field, _)| greatest <= *field && *field <= least);
+        within.map(|(_, bit)| bit).sum()
+    });
+    fields << 16 | digits.unwrap_or(ALL_DIGITS)
+}
+
+/// The precision that a modifier of an interval says.
+pub(crate) fn interval_precision(modifier: i64) -> Precision {
+    let (fields, digits) = (modifier >> 16 & ALL_FIELDS, modifier & ALL_DIGITS);
+    let mut within = FIELD_BITS.iter().filter(|(_, bit)| fields & bit != 0).map(|(field, _)| *field);
+    let greatest = within.next().filter(|_| fields != ALL_FIELDS);
+    let fields = greatest.map(|greatest| (greatest, within.next_back().unwrap_or(greatest)));
+    Precision { digits: u8::try_from(digits).ok(), fields }
+}
+
+/// The fields of an interval as a type says them: `year to month`.
+pub(crate) fn shown_fields((greatest, least): (Field, Field)) -> String {
+    let name = |field: Field| format!("{field:?}").to_lowercase();
+    if greatest == least { name(least) } else { format!("{} to {}", name(greatest), name(least)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modifiers_are_those_of_postgresql() {
+        let of = |digits, fields| modifier_of(Type::INTERVAL, Precision { digits, fields });
+        for (modifier, digits, fields) in [
+            (2_147_418_115, Some(3), None),
+            (458_751, None, Some((Field::Year, Field::Month))),
+            (268_435_459, Some(3), Some((Field::Second, Field::Second))),
+            (470_286_338, Some(2), Some((Field::Day, Field::Second))),
+        ] {
+            assert_eq!(of(digits, fields), modifier);
+            assert_eq!(interval_precision(modifier), Precision { digits, fields });
+        }
+        assert_eq!(modifier_of(Type::TIMESTAMP, Precision::digits(3)), 3);
     }
 }

@@ -1,14 +1,14 @@
 //! Views: queries under names, kept as text in a table of ours; and CREATE TABLE AS.
 //!
-//! A view is planned anew wherever it is used, so it follows the definitions under it. What it reads may be dropped: then using it
-//! is an error, not the dropping.
+//! A view is planned anew wherever it is used, so it follows the definitions under it. Relations that it reads are dropped by CASCADE
+//! alone, which takes it along; where a column is dropped that it names, using it is an error, not the dropping.
 
-use ropewalk::tables::{ColumnDef, PUBLIC, TableDef, TablesRead, Value, schema_and_name};
+use ropewalk::tables::{ColumnDef, PUBLIC, TableDef, TablesRead, Value, name_in, schema_and_name};
 use sqlparser::ast;
 
 use crate::access::Access;
 use crate::budget::{Budget, MEMORY_BYTES_MAX};
-use crate::catalog::with_relations;
+use crate::catalog::{Written, with_relations};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::parse;
@@ -88,9 +88,9 @@ impl Ddl<'_> {
         let text = with_relations(query, &mut |schema, name| {
             let None = schema else { return None };
             match crate::schemas::relation(&mut access, &settings, &[], name) {
-                Ok((kept, _)) => match schema_and_name(&kept) {
-                    (PUBLIC | "", _) => None,
-                    (schema, name) => Some((Some(schema.to_owned()), name.to_owned())),
+                Ok((kept, _)) => match schema_and_name(&kept).0 {
+                    PUBLIC | "" => None,
+                    _ => Some(Written::of(&kept)),
                 },
                 Err(error) => {
                     failed = Some(error);
@@ -111,7 +111,7 @@ impl Ddl<'_> {
             let text = with_relations(&view.query, &mut |schema, name| {
                 let is_it = schema == Some(old);
                 reads |= is_it;
-                is_it.then(|| (Some(new.to_owned()), name.to_owned()))
+                is_it.then(|| Written::of(&name_in(new, name)))
             });
             if reads {
                 self.rewrite(&view.name, &view.name, &text)?;
@@ -122,18 +122,12 @@ impl Ddl<'_> {
 
     /// Views that read a relation which is kept under another name by now say that.
     pub(crate) fn follow(&mut self, old: &str, new: &str) -> Result<()> {
-        let parts = |kept: &str| match schema_and_name(kept) {
-            (PUBLIC, name) => (None, name.to_owned()),
-            (schema, name) => (Some(schema.to_owned()), name.to_owned()),
-        };
-        let ((old_schema, old_name), new) = (parts(old), parts(new));
         for view in crate::catalog::all_views(&mut self.access())? {
             let mut reads = false;
             let text = with_relations(&view.query, &mut |schema, name| {
-                let schema = schema.filter(|schema| *schema != PUBLIC);
-                let is_it = schema == old_schema.as_deref() && name == old_name;
+                let is_it = name_in(schema.unwrap_or(PUBLIC), name) == old;
                 reads |= is_it;
-                is_it.then(|| new.clone())
+                is_it.then(|| Written::of(new))
             });
             if reads {
                 self.rewrite(&view.name, &view.name, &text)?;

@@ -1,12 +1,12 @@
 //! The relations of `information_schema`, after ISO 9075-11, as far as tools read them.
 
-use ropewalk::tables::{NumericLimits, Scalar, Type, Value};
+use ropewalk::tables::{NumericLimits, Precision, SECOND_DIGITS_MAX, Scalar, Type, Value};
 
 use super::relations::{row, space};
 use super::{Catalog, ConstraintOf, IndexOf, Relation, SequenceOf, ViewOf, show};
 use crate::exec::Record;
 use crate::schemas::own;
-use crate::types::type_name;
+use crate::types::{shown_fields, type_name};
 
 macro_rules! relations {
     ($($name:literal $oid:literal $columns:literal => $rows:expr;)*) => {
@@ -111,6 +111,7 @@ fn columns(catalog: &Catalog) -> Vec<Record> {
                 ty: column.column_type(),
                 oid: show::type_of(schema, place, column).0,
                 characters_max: show::characters_max(schema, place),
+                times: column.precision().unwrap_or_default(),
                 default: catalog.default(column),
                 is_nullable: column.is_nullable(),
                 identity,
@@ -128,6 +129,7 @@ fn columns(catalog: &Catalog) -> Vec<Record> {
                 ty: *ty,
                 oid: show::type_and_modifier(*ty).0,
                 characters_max: None,
+                times: Precision::default(),
                 default: None,
                 is_nullable: true,
                 identity: "",
@@ -147,6 +149,7 @@ struct Described<'c> {
     ty: Type,
     oid: i64,
     characters_max: Option<i64>,
+    times: Precision,
     default: Option<String>,
     is_nullable: bool,
     identity: &'static str,
@@ -172,12 +175,18 @@ impl Described<'_> {
 
     fn row(self, catalog: &Catalog) -> Record {
         let precision = self.precision();
-        let Self { oid, ty, identity, characters_max, .. } = self;
+        let Self { oid, ty, identity, characters_max, times, .. } = self;
         let digits = match ty {
             Type::DATE => Some(0_i64),
-            Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ => Some(6),
+            Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL => {
+                Some(times.digits.unwrap_or(SECOND_DIGITS_MAX).into())
+            }
             _ => None,
         };
+        let fields = times.fields.map(|fields| {
+            let digits = times.digits.map_or_else(String::new, |digits| format!("({digits})"));
+            shown_fields(fields).to_uppercase() + &digits
+        });
         let known = show::TYPES.iter().find(|(one, _, _, many)| *one == oid || *many == oid);
         let short =
             known.map(|(one, name, _, _)| if *one == oid { (*name).to_owned() } else { format!("_{name}") });
@@ -210,7 +219,7 @@ impl Described<'_> {
             precision.1,
             precision.2,
             digits,
-            Value::Null,
+            fields,
             Value::Null,
             catalog.database.clone(),
             labels.map_or_else(|| "pg_catalog".to_owned(), |(known, _)| space(known.name())),

@@ -31,15 +31,14 @@ use crate::cursor::CursorShape;
 use crate::error::Result;
 use crate::exec::Record;
 use crate::plan::{Planner, Standing};
-use crate::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE, own};
+use crate::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE, in_full, own, reference};
 use crate::sequences::{self, SEQUENCES, Sequence};
 use crate::settings::Settings;
 
 pub(crate) use functions::{CatalogCall, CatalogFunction};
 use relations::SCHEMAS;
 pub(crate) use show::{ident, length_bound, literal, name_parts};
-use views::ViewOf;
-pub(crate) use views::{all as all_views, with_relations};
+pub(crate) use views::{ViewOf, Written, all as all_views, with_relations};
 
 /// Numbers of schemas that somebody made.
 const NAMESPACE_OID: i64 = 0x1000_0000;
@@ -539,7 +538,13 @@ impl Catalog {
         let named = |kept: &String| self.enums.iter().find(|known| known.name() == kept);
         let known = candidates.iter().find_map(named).map(EnumType::column_type);
         let ty = known.map(|ty| if is_array { ty.array() } else { ty });
-        ty.map(|ty| i64::from(crate::types::oid(ty))).or_else(|| functions::type_oid(text))
+        let own = || match parts.as_slice() {
+            [schema, name] if schema == "pg_catalog" => {
+                functions::type_oid(&format!("{name}{}", if is_array { "[]" } else { "" }))
+            }
+            _ => functions::type_oid(text),
+        };
+        ty.map(|ty| i64::from(crate::types::oid(ty))).or_else(own)
     }
 
     /// The number of a relation by its name, as regclass reads it.
@@ -551,6 +556,7 @@ impl Catalog {
         let (schema, name) = match parts.as_slice() {
             [name] => (None, name),
             [schema, name] => (Some(schema.as_str()), name),
+            [database, schema, name] if *database == self.database => (Some(schema.as_str()), name),
             _ => return None,
         };
         let catalog = || {
@@ -641,7 +647,7 @@ impl Planner<'_> {
                 }
             }
         }
-        Ok(Some((relation.name.to_owned(), columns, Arc::new(rows))))
+        Ok(Some((reference(Some(relation.schema), relation.name), columns, Arc::new(rows))))
     }
 
     /// A sequence as a relation of one row: where it stands, as pg_dump asks for it.
@@ -653,7 +659,7 @@ impl Planner<'_> {
         self.is_fleeting = true;
         let columns = SEQUENCE_COLUMNS.map(|(name, ty)| (name.to_owned(), ty)).to_vec();
         let row = vec![Value::Int8(last), Value::Int8(0), Value::Bool(is_called)];
-        Ok(Some((own(&sequence.name).to_owned(), columns, Arc::new(vec![row]))))
+        Ok(Some((in_full(&sequence.name), columns, Arc::new(vec![row]))))
     }
 }
 

@@ -50,7 +50,9 @@ make_interval(int4,int4,int4,int4,int4,int4,float8) make_time(int4,int4,float8)
 make_timestamp(int4,int4,int4,int4,int4,float8) make_timestamptz(int4,int4,int4,int4,int4,float8)
 make_timestamptz(int4,int4,int4,int4,int4,float8,text)
 mod(int2,int2) mod(int4,int4) mod(int8,int8) mod(numeric,numeric) nextval(text)int8 now() num_nulls(any...)int4
-obj_description(oid) obj_description(oid,text) octet_length(text) octet_length(bytea) pg_advisory_unlock_all() pg_backend_pid()int4
+obj_description(oid) obj_description(oid,text) octet_length(text) octet_length(bytea)
+pg_advisory_lock(int8)void pg_advisory_lock(int4,int4)void pg_advisory_lock_shared(int8)void pg_advisory_lock_shared(int4,int4)void pg_advisory_xact_lock(int8)void pg_advisory_xact_lock(int4,int4)void pg_advisory_xact_lock_shared(int8)void pg_advisory_xact_lock_shared(int4,int4)void pg_try_advisory_lock(int8)bool pg_try_advisory_lock(int4,int4)bool pg_try_advisory_lock_shared(int8)bool pg_try_advisory_lock_shared(int4,int4)bool pg_try_advisory_xact_lock(int8)bool pg_try_advisory_xact_lock(int4,int4)bool pg_try_advisory_xact_lock_shared(int8)bool pg_try_advisory_xact_lock_shared(int4,int4)bool
+pg_advisory_unlock(int8)bool pg_advisory_unlock(int4,int4)bool pg_advisory_unlock_shared(int8)bool pg_advisory_unlock_shared(int4,int4)bool pg_advisory_unlock_all() pg_backend_pid()int4
 pg_collation_is_visible(oid) pg_conversion_is_visible(oid) pg_database_size(oid) pg_encoding_to_char(int4)
 pg_function_is_visible(oid) pg_get_constraintdef(oid) pg_get_constraintdef(oid,bool) pg_get_expr(text,oid)
 pg_get_expr(text,oid,bool) pg_get_function_arguments(oid) pg_get_function_identity_arguments(oid) pg_get_function_result(oid)

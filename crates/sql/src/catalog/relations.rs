@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use ropewalk::tables::{Array, Interval, Scalar, Schema, Type, Value, schema_and_name};
+use ropewalk::tables::{Array, DefaultValue, Interval, Scalar, Schema, Type, Value, schema_and_name};
 use ropewalk::{LockHolder, LockMode};
 
 use super::procs::{PROCS, Proc};
@@ -121,6 +121,12 @@ relations! {
             let indexed = catalog.indexes_of(schema).next().is_some();
             row![space(schema.name()), schema.own_name().to_owned(), catalog.user.clone(), Value::Null, indexed, false,
                 !schema.foreign_keys().is_empty(), false]
+        };
+        catalog.tables.iter().map(row).collect()
+    };
+    "pg_statio_all_tables" 12990 "relid:o schemaname relname heap_blks_read:l heap_blks_hit:l idx_blks_read:l idx_blks_hit:l" => |catalog| {
+        let row = |schema: &std::sync::Arc<ropewalk::tables::Schema>| {
+            row![table_oid(schema), space(schema.name()), schema.own_name().to_owned(), Value::Null, Value::Null, Value::Null, Value::Null]
         };
         catalog.tables.iter().map(row).collect()
     };
@@ -292,11 +298,13 @@ impl<'c> Class<'c> {
         let Self { oid, name, schema, kind, method, width, checks, is_indexed, refers } = *self;
         let (has_rule, replica) = (kind == "v", if kind == "r" { "d" } else { "n" });
         let file = if kind == "v" { 0 } else { oid };
+        // There are no types of rows; that a relation would have one is how some tell tables and views from indexes.
+        let of_rows = if matches!(kind, "r" | "v") { oid } else { 0 };
         row![
             oid,
             name.to_owned(),
             schema,
-            0_i64,
+            of_rows,
             0_i64,
             OWNER,
             method,
@@ -365,7 +373,24 @@ fn classes(catalog: &Catalog) -> Vec<Record> {
 fn dependencies(catalog: &Catalog) -> Vec<Record> {
     const CLASS: i64 = 1259;
     const RULE: i64 = 2618;
+    const DEFAULT: i64 = 2604;
     let mut rows = Vec::new();
+    for schema in &catalog.tables {
+        for (place, column) in schema.columns().iter().enumerate() {
+            let DefaultValue::Next(number) = column.default_value() else { continue };
+            if let Some(sequence) = catalog.sequences().find(|known| known.sequence.number == *number) {
+                rows.push(row![
+                    DEFAULT,
+                    default_oid(schema, place),
+                    0_i64,
+                    CLASS,
+                    sequence.oid(),
+                    0_i64,
+                    "n"
+                ]);
+            }
+        }
+    }
     for sequence in catalog.sequences() {
         let Some((table, place)) = &sequence.owner else { continue };
         let kind = if sequence.sequence.is_identity { "i" } else { "a" };
@@ -819,13 +844,16 @@ fn constraints(catalog: &Catalog) -> Vec<Record> {
     catalog.constraints().map(row).collect()
 }
 
+fn default_oid(schema: &Schema, place: usize) -> i64 {
+    DEFAULT_OID + i64::from(schema.id()) * 2048 + length(place)
+}
+
 fn defaults(catalog: &Catalog) -> Vec<Record> {
     let mut rows = Vec::new();
     for schema in &catalog.tables {
         for (place, column) in schema.columns().iter().enumerate() {
             if let Some(default) = catalog.default(column) {
-                let oid = DEFAULT_OID + i64::from(schema.id()) * 2048 + length(place);
-                rows.push(row![oid, table_oid(schema), length(place + 1), default]);
+                rows.push(row![default_oid(schema, place), table_oid(schema), length(place + 1), default]);
             }
         }
     }

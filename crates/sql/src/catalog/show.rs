@@ -1,13 +1,13 @@
 //! Definitions as SQL: types, expressions, indexes, constraints, in PostgreSQL's words.
 
 use ropewalk::tables::{
-    Action, Binary, Check, Column, ColumnRef, DefaultValue, Expr, Function, Identity, Scalar, Schema, Type,
-    Unary, Value, schema_and_name,
+    Action, Binary, Check, Column, ColumnRef, DefaultValue, Expr, Function, Identity, Precision, Scalar,
+    Schema, Type, Unary, Value, schema_and_name,
 };
 
 use super::{Catalog, ConstraintOf, IndexOf, table_oid};
 use crate::text::to_text;
-use crate::types::type_name;
+use crate::types::{interval_precision, modifier_of, shown_fields, type_name};
 
 /// Words that need quotes as names. Those that PostgreSQL reserves.
 const RESERVED: &str = " all analyse analyze and any array as asc asymmetric both case cast check collate column constraint \
@@ -85,7 +85,10 @@ pub(crate) fn characters_max(schema: &Schema, place: usize) -> Option<i64> {
 pub(crate) fn type_of(schema: &Schema, place: usize, column: &Column) -> (i64, i64) {
     match (column.column_type(), characters_max(schema, place)) {
         (Type::TEXT, Some(max)) => (1043, max + 4),
-        (ty, _) => type_and_modifier(ty),
+        (ty, _) => match (type_and_modifier(ty), column.precision()) {
+            ((oid, _), Some(precision)) => (oid, modifier_of(ty, precision)),
+            (found, None) => found,
+        },
     }
 }
 
@@ -143,6 +146,10 @@ pub(crate) fn format_type(oid: i64, modifier: Option<i64>) -> String {
         let pseudo = PSEUDO_TYPES.iter().find(|(known, _)| *known == oid).map(|(_, name)| *name);
         return pseudo.unwrap_or(if oid == 0 { "-" } else { "???" }).into();
     };
+    if let (1083 | 1114 | 1184 | 1186, Some(modifier @ 0..)) = (*one, modifier) {
+        let named = timed_type(*one, name, modifier);
+        return if *one == oid { named } else { format!("{named}[]") };
+    }
     let modifier = modifier.filter(|modifier| *modifier >= 4).map(|modifier| modifier - 4);
     let named = match (*one, modifier) {
         (1042 | 1043, Some(max)) => format!("{name}({max})"),
@@ -150,6 +157,18 @@ pub(crate) fn format_type(oid: i64, modifier: Option<i64>) -> String {
         _ => (*name).to_owned(),
     };
     if *one == oid { named } else { format!("{named}[]") }
+}
+
+/// A type of times with its modifier.
+fn timed_type(oid: i64, name: &str, modifier: i64) -> String {
+    if oid != 1186 {
+        let (first, rest) = name.split_once(' ').unwrap_or((name, ""));
+        return format!("{first}({modifier}) {rest}");
+    }
+    let Precision { digits, fields } = interval_precision(modifier);
+    let fields = fields.map_or_else(String::new, |fields| format!(" {}", shown_fields(fields)));
+    let digits = digits.map_or_else(String::new, |digits| format!("({digits})"));
+    format!("{name}{fields}{digits}")
 }
 
 /// A constant. What it is cast to is the type's name, that of an enum among `types`.

@@ -1,6 +1,6 @@
 //! Views as the catalogs show them: their columns, and their text with names as they must be written.
 
-use ropewalk::tables::{PUBLIC, Type, Value, name_in};
+use ropewalk::tables::{PUBLIC, Type, Value, name_in, schema_and_name};
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
@@ -11,7 +11,7 @@ use crate::access::Access;
 use crate::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::error::{Result, state};
 use crate::plan::{Planner, Standing};
-use crate::scope::{Params, folded};
+use crate::scope::Params;
 use crate::settings::Settings;
 use crate::views::{self, VIEWS};
 
@@ -47,6 +47,16 @@ impl ViewOf {
         named.map(|(column, name)| (name.clone(), column.ty)).collect()
     }
 
+    /// The kept names of what stands in its FROMs.
+    pub(crate) fn reads(&self) -> Vec<String> {
+        let mut read = Vec::new();
+        with_relations(&self.query, &mut |schema, name| {
+            read.push(name_in(schema.unwrap_or(PUBLIC), name));
+            None
+        });
+        read
+    }
+
     /// Its query, and the relations in its FROMs by their kept names. Those that `is_known` knows and `is_visible` does not see are
     /// qualified.
     pub(crate) fn text(
@@ -56,37 +66,47 @@ impl ViewOf {
     ) -> (String, Vec<String>) {
         let mut read = Vec::new();
         let text = with_relations(&self.query, &mut |schema, name| {
-            let kept = name_in(schema.unwrap_or(PUBLIC), name);
+            let schema = schema.unwrap_or(PUBLIC);
+            let kept = name_in(schema, name);
             if !is_known(&kept) {
                 return None;
             }
-            let schema = (!is_visible(&kept)).then(|| schema.unwrap_or(PUBLIC).to_owned());
-            read.push(kept);
-            Some((schema, name.to_owned()))
+            let is_qualified = !is_visible(&kept);
+            if !read.contains(&kept) {
+                read.push(kept);
+            }
+            Some(Written { schema: schema.to_owned(), is_qualified, name: name.to_owned() })
         });
         (text, read)
     }
 }
 
-/// What stands in the place of a relation: its schema, if that is to be written, and its name.
-type Named = Option<(Option<String>, String)>;
+/// How a relation is written.
+pub(crate) struct Written {
+    pub(crate) schema: String,
+    /// FROM says the schema. Columns do so in any case, where they did.
+    pub(crate) is_qualified: bool,
+    pub(crate) name: String,
+}
 
-/// The text of a query in which `named` says what stands for each relation of a FROM, given its schema and its name.
+impl Written {
+    /// A kept name; what is in public need not say so.
+    pub(crate) fn of(kept: &str) -> Self {
+        let (schema, name) = schema_and_name(kept);
+        Self { schema: schema.to_owned(), is_qualified: schema != PUBLIC, name: name.to_owned() }
+    }
+}
+
+/// The text of a query in which `named` says how each relation of a FROM is written, given its schema and its name. Columns that are
+/// qualified by both follow.
 pub(crate) fn with_relations(
     query: &ast::Query,
-    named: &mut dyn FnMut(Option<&str>, &str) -> Named,
+    named: &mut dyn FnMut(Option<&str>, &str) -> Option<Written>,
 ) -> String {
     let text = query.to_string();
-    let own: Vec<String> = match &query.with {
-        None => Vec::new(),
-        Some(with) => with.cte_tables.iter().map(|cte| folded(&cte.alias.name)).collect(),
-    };
     let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize() else { return text };
-    let word = |at: usize| match tokens.get(at) {
-        Some(Token::Word(word)) if word.quote_style.is_some() => Some(word.value.clone()),
-        Some(Token::Word(word)) => Some(word.value.to_lowercase()),
-        _ => None,
-    };
+    let own = names_of_with(&tokens);
+    let word = |at: usize| tokens.get(at).and_then(word_of);
     let is = |at: usize, token: &Token| tokens.get(at) == Some(token);
     let (mut shown, mut at) = (String::new(), 0);
     let mut place = Place::default();
@@ -105,18 +125,29 @@ pub(crate) fn with_relations(
             let is_own = schema.is_none() && own.contains(&name);
             if is_plain
                 && !is_own
-                && let Some((schema, name)) = named(schema.as_deref(), &name)
+                && let Some(written) = named(schema.as_deref(), &name)
             {
-                if let Some(schema) = schema {
-                    shown += &show::ident(&schema);
+                if written.is_qualified {
+                    shown += &show::ident(&written.schema);
                     shown.push('.');
                 }
-                shown += &show::ident(&name);
+                shown += &show::ident(&written.name);
                 tokens.iter().skip(at).take(length).for_each(|token| place.step(token));
                 at += length;
                 continue;
             }
             taken = length;
+        } else if !place.expects()
+            && let (Some(schema), Some(name)) = (word(at), word(at + 2))
+            && is(at + 1, &Token::Period)
+            && is(at + 3, &Token::Period)
+            && let Some(written) = named(Some(&schema), &name)
+        {
+            shown += &format!("{}.{}", show::ident(&written.schema), show::ident(&written.name));
+            taken = 3;
+            tokens.iter().skip(at).take(taken).for_each(|token| place.step(token));
+            at += taken;
+            continue;
         }
         for token in tokens.iter().skip(at).take(taken) {
             place.step(token);
@@ -125,6 +156,37 @@ pub(crate) fn with_relations(
         at += taken;
     }
     shown
+}
+
+fn word_of(token: &Token) -> Option<String> {
+    match token {
+        Token::Word(word) if word.quote_style.is_some() => Some(word.value.clone()),
+        Token::Word(word) => Some(word.value.to_lowercase()),
+        _ => None,
+    }
+}
+
+/// The names that WITH gives, on whatever level: those before `AS (`, and before `(columns) AS (`.
+fn names_of_with(tokens: &[Token]) -> Vec<String> {
+    let plain = |token: &&Token| !matches!(token, Token::Whitespace(_));
+    let tokens: Vec<&Token> = tokens.iter().filter(plain).collect();
+    let is = |token: &Token, wanted: Keyword| matches!(token, Token::Word(word) if word.quote_style.is_none() && word.keyword == wanted);
+    let mut names = Vec::new();
+    for (place, _) in tokens.iter().enumerate().filter(|(_, token)| is(token, Keyword::AS)) {
+        let behind = tokens.iter().skip(place + 1);
+        let mut behind =
+            behind.skip_while(|token| is(token, Keyword::NOT) || is(token, Keyword::MATERIALIZED));
+        if behind.next() != Some(&&Token::LParen) {
+            continue;
+        }
+        let mut before = tokens.iter().take(place).rev();
+        let mut name = before.next();
+        if name == Some(&&Token::RParen) {
+            name = before.find(|token| **token == &Token::LParen).and_then(|_| before.next());
+        }
+        names.extend(name.and_then(|token| word_of(token)));
+    }
+    names
 }
 
 /// True for the words that may stand before a relation.

@@ -11,7 +11,7 @@ use super::{Ddl, dependent, unsupported};
 use crate::access::Access;
 use crate::cast::cast_in;
 use crate::error::{Result, SqlError, state};
-use crate::schemas::own;
+use crate::schemas::{in_full, own};
 use crate::scope::{Scope, folded, table_name};
 use crate::types::type_name;
 use crate::utility::AddIdentity;
@@ -172,7 +172,7 @@ impl Ddl<'_> {
             return Err(unsupported(format!("ALTER COLUMN TYPE {data_type}")));
         }
         let mut scope = Scope::default();
-        scope.add_table(own(table).to_owned(), &schema)?;
+        scope.add_table(in_full(table), &schema)?;
         let own = ast::Expr::Identifier(ast::Ident::with_quote('"', column));
         let bound = self.bound(using.unwrap_or(&own), &scope, "USING", Some(ty));
         let (expr, _) = bound.map_err(|error| match error.state {
@@ -210,7 +210,7 @@ impl Ddl<'_> {
         let changed = self.transaction.tables().set_type(table, column, ty, &mut |row| {
             let row: Vec<Value<'static>> = row.iter().map(|value| value.borrowed().into_owned()).collect();
             match expr.eval(&cx, &row).map(Value::into_owned) {
-                Ok(value) => Some(value),
+                Ok(value) => Some(modifiers.precision.map_or(value.clone(), |kept| kept.keep(value))),
                 Err(error) => {
                     failed = Some(error);
                     None
@@ -220,6 +220,9 @@ impl Ddl<'_> {
         match (changed, failed) {
             (_, Some(error)) => return Err(error),
             (changed, None) => changed?,
+        }
+        if modifiers.precision.is_some() {
+            self.transaction.tables().set_precision(table, column, modifiers.precision)?;
         }
         if let Some(default) = default {
             self.transaction.tables().set_default(table, column, default)?;
@@ -238,7 +241,7 @@ impl Ddl<'_> {
             schema.columns().iter().map(|column| (column.name().to_owned(), column.column_type())).collect();
         columns.push((name.clone(), self.data_type(&def.data_type)?.0));
         let mut scope = Scope::default();
-        scope.add(own(table).to_owned(), columns)?;
+        scope.add(in_full(table), columns)?;
         let defined = self.column(def, &scope)?;
         self.transaction.tables().add_column(table, defined.column)?;
         if let Some(steps) = defined.steps {
@@ -273,7 +276,7 @@ impl Ddl<'_> {
             }
             ast::TableConstraint::Check(check) => {
                 let mut scope = Scope::default();
-                scope.add_table(own(table).to_owned(), &schema)?;
+                scope.add_table(in_full(table), &schema)?;
                 let expr = self.check(&check.expr, &scope)?;
                 let taken: Vec<String> =
                     schema.checks().iter().map(|check| check.name().to_owned()).collect();

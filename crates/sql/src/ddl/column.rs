@@ -38,6 +38,9 @@ impl Ddl<'_> {
             foreign: Vec::new(),
             steps: None,
         };
+        if let Some(precision) = modifiers.precision {
+            column = column.precision(precision);
+        }
         if modifiers.serial {
             column = column.identity(Identity::ByDefault);
         }

@@ -1,12 +1,80 @@
-//! DROP TABLE and TRUNCATE, with what refers to the tables.
+//! DROP TABLE, DROP VIEW and TRUNCATE, with what refers to the tables.
 
-use ropewalk::tables::TablesError;
+use ropewalk::tables::{TablesError, shown};
 use sqlparser::ast;
 
 use super::{Ddl, dependent, unsupported};
+use crate::catalog::all_views;
 use crate::error::{Result, SqlError, state};
+use crate::plan::Standing;
 
 impl Ddl<'_> {
+    /// The views that read one of these relations, or a view that does; without those among them.
+    pub(super) fn views_over(&mut self, going: &[String]) -> Result<Vec<String>> {
+        let views = all_views(&mut self.access())?;
+        let reads: Vec<Vec<String>> = views.iter().map(crate::catalog::ViewOf::reads).collect();
+        let mut found: Vec<String> = Vec::new();
+        loop {
+            let before = found.len();
+            for (view, reads) in views.iter().zip(&reads) {
+                let is_new = !going.contains(&view.name) && !found.contains(&view.name);
+                if is_new && reads.iter().any(|read| going.contains(read) || found.contains(read)) {
+                    found.push(view.name.clone());
+                }
+            }
+            if found.len() == before {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Drops the views over relations that go; without CASCADE there may be none.
+    pub(super) fn part_from_views(&mut self, what: &str, going: &[String], cascades: bool) -> Result<()> {
+        let mut there = Vec::with_capacity(going.len());
+        for name in going {
+            if self.exists(name)?
+                || crate::views::find(&mut self.access(), name)?.is_some()
+                || self.sequence_named(name)?.is_some()
+            {
+                there.push(name.clone());
+            }
+        }
+        let over = self.views_over(&there)?;
+        if !over.is_empty() && !cascades {
+            let message = match going {
+                [one] => format!("cannot drop {what} {} because other objects depend on it", shown(one)),
+                _ => "cannot drop desired object(s) because other objects depend on them".to_owned(),
+            };
+            return Err(SqlError::new(state::DEPENDENT_OBJECTS_STILL_EXIST, message)
+                .hint("use DROP ... CASCADE to drop the dependent objects too"));
+        }
+        for view in &over {
+            crate::views::drop(self, view, false)?;
+        }
+        Ok(())
+    }
+
+    /// The views whose queries have a meaning now.
+    pub(crate) fn meaningful_views(&mut self) -> Result<Vec<String>> {
+        let standing = Standing {
+            settings: self.settings.clone(),
+            created: self.created.clone(),
+            ..Standing::default()
+        };
+        let mut views = all_views(&mut self.access())?;
+        views.retain(|view| !view.typed(self.access(), standing.clone()).is_empty());
+        Ok(views.into_iter().map(|view| view.name).collect())
+    }
+
+    /// Drops those of `views` that have lost their meaning, by a type or a column that is gone.
+    pub(crate) fn drop_meaningless(&mut self, views: &[String]) -> Result<()> {
+        let left = self.meaningful_views()?;
+        for view in views.iter().filter(|view| !left.contains(view)) {
+            crate::views::drop(self, view, true)?;
+        }
+        Ok(())
+    }
+
     /// Drops the foreign keys that keep tables from going: those among them, and with CASCADE those of others.
     pub(super) fn part(&mut self, names: &[String], cascades: bool) -> Result<()> {
         if names.len() < 2 && !cascades {

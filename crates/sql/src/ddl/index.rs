@@ -12,7 +12,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::parse;
 use crate::plan::nothing_else;
-use crate::schemas::{self, own};
+use crate::schemas::{self, in_full, own};
 use crate::scope::{Scope, table_name};
 use crate::settings::Settings;
 
@@ -38,7 +38,7 @@ impl Ddl<'_> {
         let table = self.relation(&create.table_name)?;
         let schema = self.schema(&table)?;
         let mut scope = Scope::default();
-        scope.add_table(own(&table).to_owned(), &schema)?;
+        scope.add_table(in_full(&table), &schema)?;
         let mut def = IndexDef::on(Vec::<String>::new());
         for column in &create.columns {
             if column.operator_class.is_some() || column.column.with_fill.is_some() {

@@ -138,10 +138,12 @@ impl Ddl<'_> {
                 temporary: false,
                 table: None,
             } => match object_type {
-                // CASCADE takes foreign keys along; views stay, and are an error to use.
+                // CASCADE takes along foreign keys, views, and defaults that draw from what goes.
                 ast::ObjectType::Table => {
                     let names = self.relations(names, *if_exists)?;
+                    self.part_from_views("table", &names, *cascade)?;
                     self.part(&names, *cascade)?;
+                    self.part_from_sequences(&names, *cascade)?;
                     for name in &names {
                         self.drop_table(name, *if_exists)?;
                     }
@@ -154,7 +156,9 @@ impl Ddl<'_> {
                     "DROP INDEX"
                 }
                 ast::ObjectType::View => {
-                    for name in self.relations(names, *if_exists)? {
+                    let names = self.relations(names, *if_exists)?;
+                    self.part_from_views("view", &names, *cascade)?;
+                    for name in names {
                         crate::views::drop(self, &name, *if_exists)?;
                     }
                     "DROP VIEW"

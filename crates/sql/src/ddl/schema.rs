@@ -171,10 +171,14 @@ impl Ddl<'_> {
             return Err(SqlError::new(state::DEPENDENT_OBJECTS_STILL_EXIST, message)
                 .hint("DROP SCHEMA ... CASCADE drops what stands in it, too"));
         }
+        let views = self.meaningful_views()?;
+        let relations = [content.tables.as_slice(), &content.views, &content.sequences].concat();
+        self.part_from_views("schema", &relations, true)?;
         for view in &content.views {
             crate::views::drop(self, view, false)?;
         }
         self.part(&content.tables, true)?;
+        self.part_from_sequences(&content.tables, true)?;
         for table in &content.tables {
             self.drop_table(table, false)?;
         }
@@ -184,6 +188,7 @@ impl Ddl<'_> {
         for kept in &content.types {
             self.drop_kept_type(kept, true)?;
         }
+        self.drop_meaningless(&views)?;
         schemas::remove(&mut self.access(), &name)?;
         self.uncomment(Some("schema"), 0, Some(&name))
     }

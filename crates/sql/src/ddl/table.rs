@@ -41,7 +41,7 @@ impl Ddl<'_> {
         for column in &create.columns {
             columns.push((folded(&column.name), self.data_type(&column.data_type)?.0));
         }
-        scope.add(own.to_owned(), columns)?;
+        scope.add(crate::schemas::in_full(&name), columns)?;
         let mut def = TableDef::new(&name);
         let mut key: Vec<String> = Vec::new();
         let mut key_name = None;

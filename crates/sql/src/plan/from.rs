@@ -8,6 +8,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::path::{Path, Wanted};
 use crate::plan::Planner;
+use crate::schemas::in_full;
 use crate::scope::{Scope, folded, parts};
 
 #[derive(Default)]
@@ -102,7 +103,7 @@ impl Planner<'_> {
             return Err(unsupported(format!("FROM {factor}")));
         }
         let (table, schema) = self.table(name)?;
-        let alias = alias_of(alias.as_ref())?.unwrap_or_else(|| schema.own_name().to_owned());
+        let alias = alias_of(alias.as_ref())?.unwrap_or_else(|| in_full(schema.name()));
         let start = from.scope.add_table(alias, &schema)?;
         let path = Path::choose(&schema, start, &[], &[], false);
         from.levels.push(Level {

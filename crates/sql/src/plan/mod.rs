@@ -23,6 +23,7 @@ use crate::catalog::Catalog;
 use crate::enums::Enums;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
+use crate::locking::Locking;
 use crate::parse;
 use crate::path::Path;
 use crate::schemas;
@@ -132,6 +133,8 @@ pub(crate) enum Asked {
 pub(crate) struct Subquery {
     pub(crate) select: Select,
     pub(crate) asked: Asked,
+    /// What its FOR UPDATE locks, where rows are locked.
+    pub(crate) locking: Option<Box<Locking>>,
 }
 
 /// Plans one statement.
@@ -188,6 +191,8 @@ pub(crate) struct Standing {
     pub(crate) given: crate::sequences::Given,
     /// Its cursors.
     pub(crate) cursors: Arc<std::collections::BTreeMap<String, crate::cursor::CursorShape>>,
+    /// The advisory locks that it holds.
+    pub(crate) advisory: crate::advisory::Held,
     /// The channels that it hears.
     pub(crate) heard: Arc<std::collections::BTreeSet<String>>,
 }
@@ -267,6 +272,9 @@ pub(crate) fn limit_and_offset(
     };
     let limit = match (&query.fetch, limit) {
         (None, limit) => limit,
+        (Some(ast::Fetch { with_ties: true, percent: false, quantity: None }), Some(limit)) if may_tie => {
+            Some(limit)
+        }
         (Some(ast::Fetch { with_ties, percent: false, quantity: Some(quantity) }), None)
             if !with_ties || may_tie =>
         {
@@ -410,13 +418,13 @@ impl<'a> Planner<'a> {
             let (number, ty) = self.whole_subquery(query, around, asked)?;
             return Ok((number, ty.unwrap_or(Type::TEXT)));
         }
-        let select = self.inner(query, around)?;
+        let (select, locking) = self.inner(query, around)?;
         let [column] = select.columns.as_slice() else {
             return Err(SqlError::new(state::SYNTAX_ERROR, "subquery must return only one column"));
         };
         let ty = column.ty;
         let asked = if is_list { Asked::List } else { Asked::Scalar };
-        self.subqueries.push(Subquery { select, asked });
+        self.subqueries.push(Subquery { select, asked, locking });
         Ok((self.subqueries.len() - 1, ty))
     }
 
@@ -427,6 +435,9 @@ impl<'a> Planner<'a> {
         {
             let inner = std::mem::replace(output, Expr::Const(Value::Null));
             *output = Expr::Cast(Box::new(inner), ty);
+            if let Some(locking) = &mut subquery.locking {
+                locking.answer_first(output.clone());
+            }
         }
     }
 
@@ -434,16 +445,27 @@ impl<'a> Planner<'a> {
         if self.whole.is_some() {
             return Ok(self.whole_subquery(query, around, Asked::Exists)?.0);
         }
-        let select = self.inner(query, around)?;
-        self.subqueries.push(Subquery { select, asked: Asked::Exists });
+        let (select, locking) = self.inner(query, around)?;
+        self.subqueries.push(Subquery { select, asked: Asked::Exists, locking });
         Ok(self.subqueries.len() - 1)
     }
 
-    fn inner(&mut self, query: &ast::Query, around: &Scope) -> Result<Select> {
+    fn inner(&mut self, query: &ast::Query, around: &Scope) -> Result<(Select, Option<Box<Locking>>)> {
         self.outer.push(around.clone());
-        let select = self.query(query);
+        let select = self.locking_query(query);
         self.outer.pop();
         select
+    }
+
+    /// Plans a query within another one that may say FOR UPDATE.
+    pub(crate) fn locking_query(&mut self, query: &ast::Query) -> Result<(Select, Option<Box<Locking>>)> {
+        if query.locks.is_empty() {
+            return Ok((self.query(query)?, None));
+        }
+        let plain = ast::Query { locks: Vec::new(), ..query.clone() };
+        let select = self.query(&plain)?;
+        let locking = Locking::of(query, &select)?;
+        Ok((select, Some(Box::new(locking))))
     }
 
     pub(crate) fn values(&mut self, values: &ast::Values, order: &[ast::OrderByExpr]) -> Result<Select> {

@@ -32,12 +32,14 @@ impl Planner<'_> {
                         ast::SelectItem::QualifiedWildcard(
                             ast::SelectItemQualifiedWildcardKind::ObjectName(name),
                             _,
-                        ) => Some(own(&table_name(name)?).to_owned()),
+                        ) => Some(table_name(name)?),
                         ast::SelectItem::QualifiedWildcard(..) => return Err(unsupported(item)),
                         _ => None,
                     };
-                    if let Some(relation) = relation.as_deref().filter(|relation| !scope.knows(relation)) {
-                        let message = format!("missing FROM-clause entry for table \"{relation}\"");
+                    if let Some(relation) = &relation
+                        && !scope.one_meant(relation)?
+                    {
+                        let message = format!("missing FROM-clause entry for table \"{}\"", own(relation));
                         return Err(SqlError::new(state::UNDEFINED_TABLE, message));
                     }
                     let all = scope.all(relation.as_deref());

@@ -23,7 +23,7 @@ use crate::error::{Result, SqlError, state};
 use crate::exec::{self, Record};
 use crate::expr::{Answer, Context, Expr};
 use crate::interrupt::Interrupt;
-use crate::locking::Locking;
+use crate::locking::{Locking, unskippable};
 use crate::parse::Statement;
 use crate::path::key_value;
 use crate::plan::{ResultColumn, Select, SetConfig, Standing, Subquery};
@@ -180,7 +180,7 @@ impl Prepared {
         match &self.plan {
             Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) => true,
             Plan::Keyed(_) | Plan::Merge(_) | Plan::Chain(_) => true,
-            _ => self.locks(),
+            _ => self.locks() || self.subqueries.iter().any(|subquery| subquery.locking.is_some()),
         }
     }
 
@@ -491,6 +491,19 @@ impl Prepared {
         Ok(Outcome { count, columns, rows, ..Outcome::of("SELECT") })
     }
 
+    /// Runs this in the place of its SELECT, which it is but for more columns.
+    pub(crate) fn stream_select(
+        &self,
+        select: &Select,
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+        sink: &mut dyn FnMut(Record) -> Result<bool>,
+    ) -> Result<()> {
+        let answers = exec::answers(&self.subqueries, access, cx, budget)?;
+        exec::run(select, access, &Context { answers: &answers, ..*cx }, budget, sink)
+    }
+
     /// Runs a query; every row goes to `sink`. Its definitions were looked at with [`Prepared::renew`].
     pub(crate) fn stream(
         &self,
@@ -596,13 +609,6 @@ fn is_large(select: &Select, subqueries: &[Subquery], access: &mut Access<'_>) -
         }
     }
     Ok(false)
-}
-
-fn unskippable() -> SqlError {
-    SqlError::unsupported(
-        "SKIP LOCKED",
-        "rows are locked at read committed only: BEGIN ISOLATION LEVEL READ COMMITTED",
-    )
 }
 
 fn selected(

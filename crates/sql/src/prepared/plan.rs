@@ -67,7 +67,9 @@ impl Prepared {
         let (plan, columns) = Self::plan_one(&statement, &mut planner)?;
         let whole = match (&plan, statement.sql()) {
             (Plan::Select(select), Some(ast::Statement::Query(query)))
-                if query.locks.is_empty() && !planner.draws =>
+                if query.locks.is_empty()
+                    && !planner.draws
+                    && planner.subqueries.iter().all(|subquery| subquery.locking.is_none()) =>
             {
                 beside(query, select, &mut planner)
             }
@@ -346,9 +348,10 @@ impl Prepared {
     }
 }
 
-/// True when a query of its WITH writes.
+/// True when a query of its WITH writes, or locks rows.
 fn has_writers(query: &ast::Query) -> bool {
-    query.with.iter().flat_map(|with| &with.cte_tables).any(|cte| crate::write::writes(&cte.query))
+    let mut queries = query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| &cte.query);
+    queries.any(|query| crate::write::writes(query) || !query.locks.is_empty())
 }
 
 /// True for a statement that writes, where a query may stand.

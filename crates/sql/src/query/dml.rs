@@ -22,6 +22,7 @@ use crate::exec::Record;
 use crate::expr::{Context, bug};
 use crate::plan::Planner;
 use crate::query::{Finder, unsupported};
+use crate::schemas::{column_of, in_full};
 use crate::scope::{Scope, folded};
 use crate::text::from_text_in;
 use crate::write::{Returning, Written, assignments_of, change, default_value, is_default};
@@ -134,7 +135,7 @@ impl Planner<'_> {
                 "give the table a primary key",
             ));
         }
-        let alias = alias.as_ref().map_or_else(|| schema.own_name().to_owned(), |alias| folded(&alias.name));
+        let alias = alias.as_ref().map_or_else(|| in_full(schema.name()), |alias| folded(&alias.name));
         let mut scope = Scope::default();
         scope.add_table(alias.clone(), &schema)?;
         Ok((table, schema, scope, alias))
@@ -152,10 +153,8 @@ impl Planner<'_> {
     ) -> Result<Finder> {
         let mut query = SELECT.clone().ok_or_else(|| bug("SELECT 1"))?;
         let ast::SetExpr::Select(select) = query.body.as_mut() else { return Err(bug("SELECT 1")) };
-        let quoted = |name: &str| ast::Ident::with_quote('"', name);
         let names = schema.key_columns().iter().filter_map(|place| schema.columns().get(*place));
-        let keys =
-            names.map(|column| ast::Expr::CompoundIdentifier(vec![quoted(alias), quoted(column.name())]));
+        let keys = names.map(|column| column_of(alias, column.name()));
         select.projection = keys.chain(exprs).map(ast::SelectItem::UnnamedExpr).collect();
         select.from = std::iter::once(target).chain(others).cloned().collect();
         select.selection = selection.cloned();

@@ -18,7 +18,8 @@ use crate::query::rows::{RelationSource, Rows};
 use crate::query::table::TableRelation;
 use crate::query::translate::Col;
 use crate::query::{Relation, built, unsupported};
-use crate::scope::{Scope, folded, parts};
+use crate::schemas::in_full;
+use crate::scope::{Scope, folded, parts, table_name};
 
 /// Views within views.
 const VIEWS_MAX: usize = 16;
@@ -247,16 +248,20 @@ impl Planner<'_> {
                 return Ok((named.relation.clone(), only.clone()));
             }
         }
-        let own = parts.last().cloned().unwrap_or_default();
+        // A model is known under all of its name.
+        let mut own = table_name(name)?;
         let relation: Box<dyn Rows> = match self.table(name) {
-            Ok((table, schema)) => Box::new(TableRelation::new(table, schema, self.whole()?.around.clone())),
+            Ok((table, schema)) => {
+                own = in_full(schema.name());
+                Box::new(TableRelation::new(table, schema, self.whole()?.around.clone()))
+            }
             Err(error) if error.state == state::UNDEFINED_TABLE => {
                 // A schema that is not there may be a model, or the database of one.
                 let kept = self.kept_name(name).ok();
                 if let Some(kept) = &kept
                     && let Some(view) = crate::views::find(&mut self.access, kept)?
                 {
-                    return Ok((self.view(view)?, own));
+                    return Ok((self.view(view)?, in_full(kept)));
                 }
                 match ModelRelation::find(&parts, &mut self.access)? {
                     Some(relation) => Box::new(relation),
@@ -366,6 +371,18 @@ impl Planner<'_> {
         Ok((self.scanned(relation)?, function.clone()))
     }
 
+    /// The same relation may be used twice: each use has a name of its own.
+    fn under_own_name(&mut self, plan: LogicalPlan, cols: Vec<Col>) -> Result<(LogicalPlan, Vec<Col>)> {
+        let unique = self.whole()?.fresh('t');
+        let builder = LogicalPlanBuilder::from(plan);
+        let plan = built(builder.alias(unique.clone()).and_then(|builder| builder.build()))?;
+        let named = |col: Col| Col {
+            column: Column::new(Some(TableReference::bare(unique.clone())), col.column.name),
+            ..col
+        };
+        Ok((plan, cols.into_iter().map(named).collect()))
+    }
+
     /// A relation under the name that FROM gives it.
     fn aliased(
         &mut self,
@@ -397,18 +414,13 @@ impl Planner<'_> {
             }
             None => own.unwrap_or_default(),
         };
-        // The same relation may be used twice: each use has a name of its own.
-        let unique = self.whole()?.fresh('t');
-        let builder = LogicalPlanBuilder::from(relation.plan);
-        let plan = built(builder.alias(unique.clone()).and_then(|builder| builder.build()))?;
-        let cols: Vec<Col> = relation
-            .cols
-            .into_iter()
-            .map(|col| Col {
-                column: Column::new(Some(TableReference::bare(unique.clone())), col.column.name),
-                ..col
-            })
-            .collect();
+        let reads_outer = !matches!(relation.plan, LogicalPlan::Subquery(_))
+            && !relation.plan.all_out_ref_exprs().is_empty();
+        let (plan, cols) = match reads_outer {
+            // The engine takes such a query apart, and does not find what it reads behind a name. There is no other use of it.
+            true => (relation.plan, relation.cols),
+            false => self.under_own_name(relation.plan, relation.cols)?,
+        };
         let mut scope = Scope::default();
         scope.add(name, names.into_iter().zip(cols.iter().map(|col| col.ty)).collect())?;
         Ok(From { plan, scope, cols })

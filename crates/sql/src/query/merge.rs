@@ -22,7 +22,8 @@ use crate::expr::{Context, Expr, bug};
 use crate::plan::Planner;
 use crate::query::dml::SELECT;
 use crate::query::{Finder, unsupported};
-use crate::scope::{Scope, folded, parts};
+use crate::schemas::{in_full, object_name, own};
+use crate::scope::{Scope, folded, table_name};
 use crate::utility::MergeStatement;
 use crate::write::{Given, Written, change, changes, column_place};
 
@@ -49,23 +50,33 @@ pub(crate) struct Merge {
     whens: Vec<When>,
 }
 
-fn wildcard(relation: &str) -> ast::SelectItem {
-    let name = ast::ObjectName::from(vec![ast::Ident::with_quote('"', relation)]);
+fn wildcard(reference: &str) -> ast::SelectItem {
+    let name = object_name(reference);
     let kind = ast::SelectItemQualifiedWildcardKind::ObjectName(name);
     ast::SelectItem::QualifiedWildcard(kind, ast::WildcardAdditionalOptions::default())
 }
 
-/// The name under which a source is in reach.
-fn name_of(source: &ast::TableFactor) -> Result<String> {
-    match source {
-        ast::TableFactor::Table { alias: Some(alias), .. }
-        | ast::TableFactor::Derived { alias: Some(alias), .. } => Ok(folded(&alias.name)),
-        ast::TableFactor::Table { name, .. } => Ok(parts(name)?.pop().unwrap_or_default()),
-        other => Err(unsupported(format!("MERGE ... USING {other} without an alias"))),
-    }
-}
-
 impl Planner<'_> {
+    /// The name under which a source is in reach.
+    fn name_of_source(&mut self, source: &ast::TableFactor) -> Result<String> {
+        match source {
+            ast::TableFactor::Table { alias: Some(alias), .. }
+            | ast::TableFactor::Derived { alias: Some(alias), .. } => Ok(folded(&alias.name)),
+            ast::TableFactor::Table { name, .. } => {
+                let written = table_name(name)?;
+                let with = self.with.as_ref().map(|with| with.cte_tables.as_slice()).unwrap_or_default();
+                if with.iter().any(|cte| folded(&cte.alias.name) == written) {
+                    return Ok(written);
+                }
+                match self.table(name) {
+                    Ok((_, schema)) => Ok(in_full(schema.name())),
+                    Err(_) => Ok(written),
+                }
+            }
+            other => Err(unsupported(format!("MERGE ... USING {other} without an alias"))),
+        }
+    }
+
     pub(crate) fn merge(&mut self, statement: &MergeStatement) -> Result<Merge> {
         let ast::Merge { merge_token: _, optimizer_hints, into: _, table, source, on, clauses, output: None } =
             &statement.merge
@@ -77,7 +88,12 @@ impl Planner<'_> {
         }
         let target = ast::TableWithJoins { relation: table.clone(), joins: Vec::new() };
         let (table, schema, _, alias) = self.target(&target)?;
-        let source_name = name_of(source)?;
+        let source_name = self.name_of_source(source)?;
+        if own(&source_name) == own(&alias) {
+            let message = format!("name \"{}\" specified more than once", own(&alias));
+            return Err(SqlError::new(state::DUPLICATE_ALIAS, message)
+                .hint("it is the name of the target and of the source: give one an alias"));
+        }
         let has_others = clauses.iter().any(|clause| clause.clause_kind != ast::MergeClauseKind::Matched);
         let condition = ast::JoinConstraint::On((**on).clone());
         let join_operator = if has_others {

@@ -15,6 +15,7 @@ use crate::plan::{
     Asked, Groups, Order, Planner, ResultColumn, label, limit_and_offset, name_of_using,
     nothing_but_a_select, split, unsupported,
 };
+use crate::schemas::in_full;
 use crate::scope::{Mark, Scope, folded, parts};
 use crate::types::common;
 
@@ -42,6 +43,10 @@ impl Named {
             columns: cte.alias.columns.iter().map(|column| folded(&column.name)).collect(),
             query: (*cte.query).clone(),
         }
+    }
+
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.name == name
     }
 
     /// Rows that are there by the time they are read.
@@ -249,14 +254,27 @@ impl Planner<'_> {
         for expr in on {
             distinct_on.push(self.group_key(expr, &scope, &projected)?.0);
         }
-        for expr in orders.iter().map(|order| &order.expr).chain(&group_keys).chain(&distinct_on) {
+        let is_made = |expr: &Expr| {
             let mut is_made = false;
             expr.columns(&mut |column| is_made |= column > usize::MAX / 2);
-            if is_made {
-                return Err(unsupported(
-                    "ORDER BY or GROUP BY of a function that answers rows, and of row_number()",
-                ));
+            is_made
+        };
+        // What functions answer is there to be ordered once all rows are.
+        let mut by_result = Vec::new();
+        if distinct_on.is_empty() && orders.iter().any(|order| is_made(&order.expr)) {
+            by_result = std::mem::take(&mut orders);
+            for order in &mut by_result {
+                let place = projected.iter().position(|(expr, _)| *expr == order.expr);
+                let place = place.ok_or_else(|| {
+                    unsupported("ORDER BY of a function that answers rows beside what is not answered")
+                })?;
+                order.expr = Expr::Column(place);
             }
+        }
+        if orders.iter().map(|order| &order.expr).chain(&group_keys).chain(&distinct_on).any(is_made) {
+            return Err(unsupported(
+                "ORDER BY or GROUP BY of a function that answers rows, and of row_number()",
+            ));
         }
         let columns: Vec<ResultColumn> = projected.into_iter().map(|(_, column)| column).collect();
         if aggregates.iter().any(crate::aggregate::Aggregate::is_of_sets) {
@@ -292,7 +310,7 @@ impl Planner<'_> {
         };
         let constant = place(&mut from, conjuncts);
         let select = Select { from, constant, groups, output, order: orders, is_distinct, distinct_on };
-        Ok(Node { marks, ..Node::new(Body::Select(Box::new(select)), columns) })
+        Ok(Node { marks, order: by_result, ..Node::new(Body::Select(Box::new(select)), columns) })
     }
 
     /// A function of the select list that answers rows, or a field of those; or `row_number()`.
@@ -446,11 +464,20 @@ impl Planner<'_> {
                 marks = found;
                 (source, alias, name, columns)
             }
-            ast::TableFactor::Table { name, alias, args: Some(args), with_ordinality, .. } => {
+            ast::TableFactor::Table { args: Some(_), .. } | ast::TableFactor::Function { .. } => {
+                let (name, args, with_ordinality, alias) = match factor {
+                    ast::TableFactor::Table { name, args: Some(args), with_ordinality, alias, .. } => {
+                        (name, &args.args, with_ordinality, alias)
+                    }
+                    ast::TableFactor::Function { lateral: _, name, args, with_ordinality, alias } => {
+                        (name, args, with_ordinality, alias)
+                    }
+                    other => return Err(unsupported(format!("FROM {other}"))),
+                };
                 let called = parts(name)?.pop().unwrap_or_default();
                 let list = ast::FunctionArgumentList {
                     duplicate_treatment: None,
-                    args: args.args.clone(),
+                    args: args.clone(),
                     clauses: Vec::new(),
                 };
                 let arguments = ast::FunctionArguments::List(list);
@@ -471,19 +498,22 @@ impl Planner<'_> {
                 with_offset_alias: None,
                 with_ordinality,
             } => {
-                let [array] = array_exprs.as_slice() else {
-                    return Err(unsupported("unnest of several arrays"));
-                };
-                let bound = Binder::new(self, scope, "unnest").bind(array)?;
-                let Some((function, _)) = SetFunction::resolve("unnest", &[bound.ty])? else {
-                    return Err(unsupported(factor));
-                };
                 let shown = alias.as_ref().map_or("unnest".into(), |alias| folded(&alias.name));
-                let mut columns = function.columns(&shown);
+                // Of several arrays each column is called after the function.
+                let name = if array_exprs.len() == 1 { shown.as_str() } else { "unnest" };
+                let (mut columns, mut arrays) = (Vec::new(), Vec::new());
+                for array in array_exprs {
+                    let bound = Binder::new(self, scope, "unnest").bind(array)?;
+                    let Some((function, _)) = SetFunction::resolve("unnest", &[bound.ty])? else {
+                        return Err(unsupported(factor));
+                    };
+                    columns.extend(function.columns(name));
+                    arrays.push(bound.expr);
+                }
                 if *with_ordinality {
                     columns.push(("ordinality".into(), Type::INT8));
                 }
-                (Source::Function(function, vec![bound.expr], *with_ordinality), alias, shown, columns)
+                (Source::Function(SetFunction::UnnestAll, arrays, *with_ordinality), alias, shown, columns)
             }
             ast::TableFactor::Derived { lateral, subquery, alias, .. } => {
                 let around = if *lateral { scope.clone() } else { Scope::default() };
@@ -578,7 +608,7 @@ impl Planner<'_> {
         match self.table(name) {
             Ok((table, schema)) => {
                 let columns = schema.columns().iter().map(|c| (c.name().to_owned(), c.column_type()));
-                Ok((Source::Table(table), schema.own_name().to_owned(), columns.collect(), Vec::new()))
+                Ok((Source::Table(table), in_full(schema.name()), columns.collect(), Vec::new()))
             }
             Err(error) if error.state == state::UNDEFINED_TABLE => {
                 let (name, columns, rows) = self.sequence_relation(&name_of_table)?.ok_or(error)?;

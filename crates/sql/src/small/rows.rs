@@ -16,6 +16,8 @@ pub(crate) enum SetFunction {
     /// The number of the first element.
     GenerateSubscripts(i32),
     Unnest(Type),
+    /// Several arrays beside each other, the shorter ones filled up with NULLs: `unnest` in FROM.
+    UnnestAll,
     JsonElements {
         as_text: bool,
     },
@@ -106,12 +108,17 @@ impl SetFunction {
             }
             Self::RegexpMatches => vec![(name.to_owned(), Type::TEXT.array())],
             Self::ExpandArray => vec![("x".into(), Type::INT8), ("n".into(), Type::INT8)],
+            // Whoever calls it knows the arrays.
+            Self::UnnestAll => Vec::new(),
             Self::Options => vec![("option_name".into(), Type::TEXT), ("option_value".into(), Type::TEXT)],
         }
     }
 
     pub(crate) fn rows(self, arguments: &[Value<'static>], budget: &Budget) -> Result<Vec<Record>> {
         let mut rows: Vec<Record> = Vec::new();
+        if self == Self::UnnestAll {
+            return beside_each_other(arguments, budget);
+        }
         if arguments.iter().any(Value::is_null) {
             return Ok(rows);
         }
@@ -203,7 +210,7 @@ impl SetFunction {
                     push(vec![item.as_integer().map_or(Value::Null, Value::Int8), Value::Int8(number)])?;
                 }
             }
-            (Self::Nothing(_) | Self::Options, _) => {}
+            (Self::Nothing(_) | Self::Options | Self::UnnestAll, _) => {}
             _ => {
                 let types: Vec<String> =
                     arguments.iter().filter_map(Value::value_type).map(type_name).collect();
@@ -212,6 +219,31 @@ impl SetFunction {
         }
         Ok(rows)
     }
+}
+
+/// The elements of arrays, a row for each place.
+fn beside_each_other(arrays: &[Value<'static>], budget: &Budget) -> Result<Vec<Record>> {
+    let length = |array: &Value<'_>| match array {
+        Value::Array(array) => array.len(),
+        _ => 0,
+    };
+    let most = arrays.iter().map(length).max().unwrap_or_default();
+    let mut rows: Vec<Record> = vec![Vec::with_capacity(arrays.len()); most];
+    for array in arrays {
+        let mut items = match array {
+            Value::Array(array) => Some(array.iter()),
+            _ => None,
+        };
+        for row in &mut rows {
+            row.push(match items.as_mut().and_then(Iterator::next) {
+                None => Value::Null,
+                Some(Ok(item)) => item.into_owned(),
+                Some(Err(error)) => return Err(SqlError::new(state::DATA_CORRUPTED, error.to_string())),
+            });
+        }
+    }
+    rows.iter().try_for_each(|row| budget.take_row(row))?;
+    Ok(rows)
 }
 
 impl SetFunction {

@@ -1,4 +1,4 @@
-//! WITH whose queries write: `WITH gone AS (DELETE FROM t RETURNING *) INSERT INTO u SELECT * FROM gone`.
+//! WITH whose queries write, or lock rows: `WITH gone AS (DELETE FROM t RETURNING *) INSERT INTO u SELECT * FROM gone`.
 //!
 //!   read:  every part finds its rows and reads the tables that it asks, as they were before the statement
 //!   write: the parts that somebody reads one after the other, each over what those before it answered; the statement behind WITH;
@@ -21,9 +21,10 @@ use super::{Delete, Given, Insert, Returning, Source, Update, Written};
 use crate::access::Access;
 use crate::budget::Budget;
 use crate::error::{Result, SqlError, state};
-use crate::exec::Record;
+use crate::exec::{Record, run};
 use crate::expr::{Context, Expr, bug};
-use crate::plan::{Planner, ResultColumn};
+use crate::locking::{Locking, unskippable};
+use crate::plan::{Planner, ResultColumn, Select};
 use crate::query::{Finder, Keyed};
 use crate::scope::folded;
 use crate::small::{Last, Named, Node, fill_expr};
@@ -47,8 +48,9 @@ enum Main {
     Step(Step),
 }
 
-/// A statement that writes.
+/// A statement that writes, or that locks what it reads.
 enum Step {
+    Lock(Box<(Select, Box<Locking>)>),
     Insert(Box<Insert>),
     Update(Box<Update>),
     Delete(Box<Delete>),
@@ -60,6 +62,8 @@ enum Ready {
     Values(Vec<Vec<Given>>),
     Query(Box<Node>),
     Rows(Vec<OwnedRow>),
+    /// It reads when it locks.
+    Nothing,
 }
 
 /// Stored keys of rows that the statement has written.
@@ -140,17 +144,23 @@ impl Planner<'_> {
     }
 
     fn link(&mut self, cte: &ast::Cte, recursive: bool, parts: &mut Vec<Part>) -> Result<()> {
-        if !writes(&cte.query) {
+        let locks = !cte.query.locks.is_empty();
+        if !locks && !writes(&cte.query) {
             self.named.push(Named::of(cte, recursive));
             return Ok(());
         }
         if cte.query.with.is_some() {
             return Err(refused("WITH in a query of WITH that writes"));
         }
-        self.is_small = true;
-        let step = self.step(bare(&cte.query)?)?;
+        let step = match locks {
+            true => self.lock_step(&cte.query)?,
+            false => {
+                self.is_small = true;
+                self.step(bare(&cte.query)?)?
+            }
+        };
         let answered = Last::default();
-        let returned = step.returning().map_or(&[][..], |returning| &returning.columns);
+        let returned = step.columns();
         let mut columns: Vec<(String, Type)> =
             returned.iter().map(|column| (column.name.clone(), column.ty)).collect();
         crate::rows_in::check_width(&cte.alias, columns.len())?;
@@ -161,6 +171,32 @@ impl Planner<'_> {
         self.named.push(Named::answered(name, columns, answered.clone(), &cte.query));
         parts.push(Part { step, answered, is_read: false });
         Ok(())
+    }
+
+    /// Plans a query that locks rows, by their keys.
+    fn lock_step(&mut self, query: &ast::Query) -> Result<Step> {
+        let is_of_with = |name: &ast::ObjectName| match name.0.as_slice() {
+            [ast::ObjectNamePart::Identifier(name)] => {
+                let name = folded(name);
+                self.named.iter().any(|named| named.is_called(&name))
+            }
+            _ => false,
+        };
+        if let ast::SetExpr::Select(select) = query.body.as_ref()
+            && select.from.iter().any(|from| match &from.relation {
+                ast::TableFactor::Table { name, .. } => is_of_with(name),
+                _ => false,
+            })
+        {
+            return Err(refused("FOR UPDATE of a query of WITH"));
+        }
+        let was_small = std::mem::replace(&mut self.is_small, false);
+        let planned = self.locking_query(query);
+        self.is_small = was_small;
+        match planned? {
+            (select, Some(locking)) => Ok(Step::Lock(Box::new((select, locking)))),
+            (_, None) => Err(bug("a query that locks nothing")),
+        }
     }
 
     /// Plans one statement that writes. What it asks is read before it runs.
@@ -220,6 +256,15 @@ impl Step {
             Self::Update(update) => update.returning.as_ref(),
             Self::Delete(delete) => delete.returning.as_ref(),
             Self::Keyed(keyed) => keyed.columns(),
+            Self::Lock(_) => None,
+        }
+    }
+
+    /// The columns of what it answers.
+    fn columns(&self) -> &[ResultColumn] {
+        match self {
+            Self::Lock(lock) => &lock.0.columns,
+            _ => self.returning().map_or(&[][..], |returning| &returning.columns),
         }
     }
 
@@ -229,12 +274,14 @@ impl Step {
             Self::Update(_) => "UPDATE",
             Self::Delete(_) => "DELETE",
             Self::Keyed(keyed) => keyed.command(),
+            Self::Lock(_) => "SELECT",
         }
     }
 
     /// Reads what it needs of tables, as they are before the statement.
     fn read(&self, access: &mut Access<'_>, cx: &Context<'_>, budget: &Budget) -> Result<Ready> {
         let query = match self {
+            Self::Lock(_) => return Ok(Ready::Nothing),
             Self::Update(update) => return update.found.rows(access, cx, budget).map(Ready::Rows),
             Self::Delete(delete) => return delete.found.rows(access, cx, budget).map(Ready::Rows),
             Self::Insert(insert) => match &insert.source {
@@ -267,6 +314,23 @@ impl Step {
         budget: &Budget,
     ) -> Result<Written> {
         match (self, ready) {
+            (Self::Lock(lock), Ready::Nothing) => {
+                let (select, locking) = lock.as_ref();
+                let rows = if access.is_locking() {
+                    locking.run(access, cx, budget)?
+                } else if locking.skips() {
+                    return Err(unskippable());
+                } else {
+                    let mut rows = Vec::new();
+                    run(select, access, cx, budget, &mut |row| {
+                        budget.take_row(&row)?;
+                        rows.push(row);
+                        Ok(true)
+                    })?;
+                    rows
+                };
+                Ok(Written { count: rows.len() as u64, rows })
+            }
             (Self::Insert(insert), Ready::Values(rows)) => {
                 insert.write(given(&rows, cx)?, access, cx, budget)
             }
@@ -338,7 +402,8 @@ impl Chain {
             }
             _ => return Err(bug("a query that read something else")),
         };
-        for (part, ready) in last {
+        // What would lock rows for nobody locks none.
+        for (part, ready) in last.into_iter().filter(|(part, _)| !matches!(part.step, Step::Lock(_))) {
             part.step.write(ready, &mut touched, access, cx, budget)?;
         }
         for part in &self.parts {

@@ -18,6 +18,7 @@ use ropewalk::tables::{Schema, Table, Type};
 
 use crate::error::SqlError;
 use crate::expr::Expr;
+use crate::overriding::Overriding;
 use crate::path::Path;
 use crate::plan::{ResultColumn, Select};
 
@@ -74,6 +75,7 @@ pub(crate) struct Insert {
     /// Columns without a value that sequences number: place and sequence.
     numbered: Vec<(usize, u32)>,
     given: crate::sequences::Given,
+    overriding: Option<Overriding>,
 }
 
 /// The rows that an UPDATE or DELETE is about.

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use ropewalk::tables::{ColumnRef, Expr as TableExpr, Schema, Type, Value};
+use ropewalk::tables::{Column, ColumnRef, Expr as TableExpr, Schema, Type, Value};
 use sqlparser::ast;
 
 use super::{Delete, Found, Given, Insert, OnConflict, Returning, Source, Target, Update, unsupported};
@@ -10,9 +10,11 @@ use crate::bind::{Binder, Typed};
 use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, bug};
+use crate::overriding::Overriding;
 use crate::parse;
 use crate::path::Path;
 use crate::plan::{Planner, Select, alias_of, nothing_else, split};
+use crate::schemas::in_full;
 use crate::scope::{Scope, folded, parts};
 
 static INSERT: LazyLock<Option<ast::Insert>> =
@@ -119,12 +121,16 @@ impl Planner<'_> {
         }
         rest.columns.clear();
         (rest.on, rest.returning, rest.table_alias) = (None, None, None);
+        let overriding = crate::overriding::of(insert);
+        if overriding.is_some() {
+            rest.settings = None;
+        }
         nothing_else(&rest, empty)?;
         let ast::TableObject::TableName(name) = &insert.table else { return Err(unsupported(&insert.table)) };
         let (table, schema) = self.table(name)?;
         let alias = match &insert.table_alias {
             Some(alias) => folded(&alias.alias),
-            None => schema.own_name().to_owned(),
+            None => in_full(schema.name()),
         };
         let mut places = Vec::new();
         for column in &insert.columns {
@@ -234,14 +240,27 @@ impl Planner<'_> {
             Some(other) => return Err(unsupported(other)),
         };
         let returning = self.returning(insert.returning.as_deref(), &scope)?;
-        let numbered = schema.columns().iter().enumerate().filter(|(place, _)| !places.contains(place));
+        let numbers = |column: &Column| overriding == Some(Overriding::User) && column.identity().is_some();
+        let numbered = schema.columns().iter().enumerate();
+        let numbered = numbered.filter(|(place, column)| !places.contains(place) || numbers(column));
         let numbered = numbered.filter_map(|(place, column)| match column.default_value() {
             ropewalk::tables::DefaultValue::Next(sequence) => Some((place, *sequence)),
             _ => Some((place, column.sequence()?)),
         });
         let (numbered, given) = (numbered.collect(), self.standing.given.clone());
         let locals = locals.into_iter().map(|(_, now)| now).collect();
-        Ok(Insert { table, schema, places, source, locals, on_conflict, returning, numbered, given })
+        Ok(Insert {
+            table,
+            schema,
+            places,
+            source,
+            locals,
+            on_conflict,
+            returning,
+            numbered,
+            given,
+            overriding,
+        })
     }
 
     /// The plan of a query by keys; rows of WITH that are not there yet have none.
@@ -354,11 +373,14 @@ impl Planner<'_> {
         }
         let (table, schema) = self.table(name)?;
         let mut scope = Scope::default();
-        scope
-            .add_table(alias_of(alias.as_ref())?.unwrap_or_else(|| schema.own_name().to_owned()), &schema)?;
+        scope.add_table(alias_of(alias.as_ref())?.unwrap_or_else(|| in_full(schema.name())), &schema)?;
         let mut filter = Vec::new();
-        if let Some(selection) = selection {
-            split(Binder::new(self, &scope, "WHERE").condition(selection)?, &mut filter);
+        match selection {
+            None => {}
+            Some(selection) => match self.current_of(selection, &schema)? {
+                Some(key) => filter = key,
+                None => split(Binder::new(self, &scope, "WHERE").condition(selection)?, &mut filter),
+            },
         }
         let path = Path::choose(&schema, 0, &filter, &[], false);
         Ok((Found { table, schema, path, filter }, scope))

@@ -9,6 +9,7 @@ use crate::cast::cast_in;
 use crate::error::{Result, SqlError, state};
 use crate::exec::{Record, run};
 use crate::expr::{Context, Expr, Input, Nothing, bug};
+use crate::overriding::Overriding;
 use crate::path::{Path, key_value};
 
 /// How many rows were written, and what RETURNING says of them.
@@ -135,6 +136,16 @@ impl Insert {
         if !locals.is_empty() {
             records.iter_mut().for_each(|record| record.extend(locals.iter().cloned()));
         }
+        if self.overriding == Some(Overriding::User) {
+            let is_numbered = |place: &usize| {
+                self.schema.columns().get(*place).is_some_and(|column| column.identity().is_some())
+            };
+            let numbered: Vec<bool> = self.places.iter().map(is_numbered).collect();
+            for record in &mut records {
+                let slots = record.iter_mut().zip(&numbered).filter(|(_, is_numbered)| **is_numbered);
+                slots.for_each(|(slot, _)| *slot = None);
+            }
+        }
         if self.on_conflict.is_none() && self.returning.is_none() && records.len() > 1 {
             return self.insert_all(access, records);
         }
@@ -160,10 +171,28 @@ impl Insert {
         let named: Vec<Vec<(&str, Value<'_>)>> =
             records.iter().map(|record| self.named(record)).collect::<Result<_>>()?;
         let rows: Vec<&[(&str, Value<'_>)]> = named.iter().map(Vec::as_slice).collect();
-        if let Some(last) = access.transaction()?.tables().insert_many(&self.table, &rows)? {
+        if let Some(last) = self.insert_rows(access, &rows)? {
             self.note_numbers(&last)?;
         }
         Ok(Written { count: rows.len() as u64, rows: Vec::new() })
+    }
+
+    /// Answers the last of the rows.
+    fn insert_rows(
+        &self,
+        access: &mut Access<'_>,
+        rows: &[&[(&str, Value<'_>)]],
+    ) -> Result<Option<OwnedRow>> {
+        let mut tables = access.transaction()?.tables();
+        Ok(match self.overriding {
+            Some(Overriding::System) => tables.restore_many(&self.table, rows)?,
+            _ => tables.insert_many(&self.table, rows)?,
+        })
+    }
+
+    fn insert_row(&self, access: &mut Access<'_>, record: &Proposed) -> Result<OwnedRow> {
+        let row = self.insert_rows(access, &[&self.named(record)?])?;
+        row.ok_or_else(|| bug("a row that was inserted"))
     }
 
     fn insert_one(
@@ -176,7 +205,7 @@ impl Insert {
         touched: &mut Vec<Vec<Value<'static>>>,
     ) -> Result<()> {
         let Some(on_conflict) = &self.on_conflict else {
-            let row = access.transaction()?.tables().insert(&self.table, &self.named(&record)?)?;
+            let row = self.insert_row(access, &record)?;
             self.note_numbers(&row)?;
             return written.row(&row, self.returning.as_ref(), cx, budget);
         };
@@ -208,7 +237,7 @@ impl Insert {
                 }
             };
         }
-        let row = access.transaction()?.tables().insert(&self.table, &self.named(&record)?)?;
+        let row = self.insert_row(access, &record)?;
         self.note_numbers(&row)?;
         if on_conflict.update.is_some() {
             touched.push(identity(&row, &self.schema)?);
@@ -233,7 +262,7 @@ impl Insert {
             let at = self.places.iter().position(|given| *given == place);
             let given = at.and_then(|at| record.get(at)).and_then(Option::as_ref);
             row.push(match (given, column.default_value()) {
-                (Some(value), _) => column.assign(value.clone()).map_err(|source| {
+                (Some(value), _) => column.keep(value.clone()).map_err(|source| {
                     let (table, column) = (self.schema.name().to_owned(), column.name().to_owned());
                     SqlError::from(ropewalk::tables::TablesError::Value { table, column, source })
                 })?,
