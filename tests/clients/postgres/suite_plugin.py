@@ -5,8 +5,6 @@ import pytest
 
 #: Requirements of the suite that are not met.
 CLOSED = [
-    # Its default setup wants a schema test_schema; the suite was last run when there was public alone.
-    "schemas", "cross_schema_fk_reflection", "schema_create_delete",
     # Tables last.
     "temporary_tables", "temp_table_names", "temp_table_reflection", "temporary_views", "temp_table_reflect_indexes",
     # An index has no columns beside its key; views are computed; nobody prepares transactions.
