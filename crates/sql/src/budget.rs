@@ -7,7 +7,7 @@ use ropewalk::tables::Value;
 use crate::error::{Result, SqlError, state};
 
 /// Default of [`crate::Settings::memory_bytes_max`].
-pub(crate) const MEMORY_BYTES_MAX: usize = 256 << 20;
+pub(crate) const MEMORY_BYTES_MAX: usize = 512 << 20;
 
 /// Memory that is left to a statement. All its parts take from the same.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ pub struct Settings {
     pub read_only: bool,
     /// When a commit is answered. After the sync.
     pub durability: Durability,
-    /// Bytes that one statement may hold in memory. 256 MiB.
+    /// Bytes that one statement may hold in memory. 512 MiB.
     pub memory_bytes_max: usize,
     /// How often a single statement outside of a transaction is run when other commits get there first. 10.
     pub attempts: usize,

@@ -37,6 +37,7 @@ mod finder;
 mod from;
 mod functions;
 mod in_order;
+mod memory;
 mod merge;
 mod models;
 mod rows;
@@ -44,6 +45,7 @@ mod run;
 mod scalar;
 mod select;
 mod sets;
+mod sorted_joins;
 mod table;
 mod translate;
 mod unnest;
@@ -78,7 +80,7 @@ pub(crate) fn may_serve(error: &SqlError) -> bool {
 
 /// A plan of the engine, or its refusal as an error of SQL.
 pub(crate) fn built<T>(plan: std::result::Result<T, DataFusionError>) -> Result<T> {
-    plan.map_err(from_engine)
+    plan.map_err(|error| from_engine(&error))
 }
 
 /// A planned relation: its plan, its columns, their names.

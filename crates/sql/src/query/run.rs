@@ -7,6 +7,8 @@
 //! The engine's runtime belongs to this crate; see docs/decisions/0009. A session never runs on it and never blocks one of its
 //! threads. Dropping out early stops everything.
 
+use std::error::Error;
+use std::pin::pin;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,14 +17,15 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::DataFusionError;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Expr as Df, LogicalPlan};
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use futures_util::StreamExt;
+use futures_util::future::{Either, select};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
@@ -30,7 +33,9 @@ use crate::access::Access;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, bug};
 use crate::query::in_order::PutInOrder;
+use crate::query::memory::StatementMemory;
 use crate::query::rows::{Request, Want, read};
+use crate::query::sorted_joins::JoinSorted;
 
 /// Batches that wait for the session at most.
 const WAITING: usize = 4;
@@ -77,21 +82,41 @@ fn runtime() -> Result<&'static Runtime> {
     runtime.as_ref().map_err(|error| SqlError::new(state::INTERNAL_ERROR, format!("no threads: {error}")))
 }
 
-fn session_state(limits: Limits) -> std::result::Result<SessionState, DataFusionError> {
+/// How a statement is worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// On all processors, with hash tables for joins, which have to fit into memory.
+    Parallel,
+    /// On one thread, with joins by sorting, which spill.
+    Spilling,
+}
+
+fn session_state(
+    limits: Limits,
+    way: Way,
+    memory: Arc<StatementMemory>,
+) -> std::result::Result<SessionState, DataFusionError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut config = SessionConfig::new().with_target_partitions(if limits.single { 1 } else { threads });
+    let single = limits.single || way == Way::Spilling;
+    let mut config = SessionConfig::new().with_target_partitions(if single { 1 } else { threads });
     let options = config.options_mut();
+    let reserved = &mut options.execution.sort_spill_reservation_bytes;
+    *reserved = (*reserved).min(limits.memory_bytes_max / 16);
     options.optimizer.prefer_hash_join = true;
     // The other way mixes the parts of UNION ALL.
     options.optimizer.prefer_existing_union = true;
     options.sql_parser.enable_ident_normalization = false;
-    let pool = Arc::new(FairSpillPool::new(limits.memory_bytes_max));
     let env = RuntimeEnvBuilder::new()
-        .with_memory_pool(pool)
+        .with_memory_pool(memory)
         .with_max_temp_directory_size(SPILL_BYTES_MAX)
         .build_arc()?;
+    let mut rules = PhysicalOptimizer::default().rules;
+    if way == Way::Spilling {
+        rules.insert(0, Arc::new(JoinSorted));
+    }
+    rules.push(Arc::new(PutInOrder));
     let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(env);
-    Ok(builder.with_physical_optimizer_rule(Arc::new(PutInOrder)).build())
+    Ok(builder.with_physical_optimizer_rules(rules).build())
 }
 
 /// True when a subquery of the plan reads the query around it.
@@ -120,7 +145,8 @@ pub(crate) fn is_served(plan: &LogicalPlan) -> bool {
         return true;
     }
     let limits = Limits { memory_bytes_max: crate::budget::MEMORY_BYTES_MAX, single: true };
-    let optimized = session_state(limits).and_then(|state| state.optimize(plan));
+    let memory = Arc::new(StatementMemory::new(limits.memory_bytes_max));
+    let optimized = session_state(limits, Way::Parallel, memory).and_then(|state| state.optimize(plan));
     optimized.is_ok_and(|plan| !reads_around(&plan))
 }
 
@@ -129,15 +155,50 @@ pub(crate) fn events() -> (Sender<Event>, Receiver<Event>) {
     channel()
 }
 
+/// Where the engine's part of a statement sends what it has.
+struct Answer {
+    events: Sender<Event>,
+    /// Room for batches that the session has not taken yet.
+    room: Arc<Semaphore>,
+    /// True once a batch was sent.
+    begun: bool,
+}
+
+impl Answer {
+    /// False when nobody listens any more.
+    async fn send(&mut self, batch: RecordBatch) -> std::result::Result<bool, DataFusionError> {
+        let permit = self.room.acquire().await.map_err(|_| DataFusionError::Internal("no room".into()))?;
+        permit.forget();
+        self.begun = true;
+        Ok(self.events.send(Event::Batch(batch)).is_ok())
+    }
+}
+
+/// Runs `plan`. When memory ends before there is any answer, it begins anew in the way that spills.
 async fn work(
     plan: LogicalPlan,
     limits: Limits,
     mode: Mode,
-    room: Arc<Semaphore>,
-    events: Sender<Event>,
+    answer: &mut Answer,
 ) -> std::result::Result<(), DataFusionError> {
-    let state = session_state(limits)?;
-    let physical = state.create_physical_plan(&plan).await?;
+    match work_in(Way::Parallel, &plan, limits, mode, answer).await {
+        Err(error) if !answer.begun && lacks_memory(&error) => {
+            work_in(Way::Spilling, &plan, limits, mode, answer).await
+        }
+        done => done,
+    }
+}
+
+async fn work_in(
+    way: Way,
+    plan: &LogicalPlan,
+    limits: Limits,
+    mode: Mode,
+    answer: &mut Answer,
+) -> std::result::Result<(), DataFusionError> {
+    let memory = Arc::new(StatementMemory::new(limits.memory_bytes_max));
+    let state = session_state(limits, way, memory.clone())?;
+    let physical = state.create_physical_plan(plan).await?;
     let lines = |physical: &Arc<dyn ExecutionPlan>| {
         let shown = match mode {
             Mode::Analyze => DisplayableExecutionPlan::with_metrics(physical.as_ref()),
@@ -146,23 +207,26 @@ async fn work(
         Event::Lines(shown.indent(false).to_string().lines().map(str::to_owned).collect())
     };
     if mode == Mode::Explain {
-        let _ = events.send(lines(&physical));
+        let _ = answer.events.send(lines(&physical));
         return Ok(());
     }
     let mut stream = execute_stream(physical.clone(), state.task_ctx())?;
-    while let Some(batch) = stream.next().await {
-        let batch = batch?;
+    let mut ended = pin!(memory.ended());
+    loop {
+        let batch = match select(stream.next(), ended.as_mut()).await {
+            Either::Left((Some(batch), _)) => batch?,
+            Either::Left((None, _)) => break,
+            Either::Right(_) => return Err(memory.error()),
+        };
         if mode == Mode::Analyze || batch.num_rows() == 0 {
             continue;
         }
-        let permit = room.acquire().await.map_err(|_| DataFusionError::Internal("no room".into()))?;
-        permit.forget();
-        if events.send(Event::Batch(batch)).is_err() {
+        if !answer.send(batch).await? {
             return Ok(());
         }
     }
     if mode == Mode::Analyze {
-        let _ = events.send(lines(&physical));
+        let _ = answer.events.send(lines(&physical));
     }
     Ok(())
 }
@@ -184,8 +248,9 @@ pub(crate) fn run(
     let task = {
         let room = room.clone();
         runtime()?.spawn(async move {
-            let done = work(plan, limits, mode, room, sender.clone()).await;
-            let _ = sender.send(Event::Done(done));
+            let mut answer = Answer { events: sender, room, begun: false };
+            let done = work(plan, limits, mode, &mut answer).await;
+            let _ = answer.events.send(Event::Done(done));
         })
     };
     let outcome = serve(&receiver, (&room, limits), access, cx, each, &|| task.is_finished());
@@ -217,7 +282,7 @@ fn serve(
                 let _ = request.reply.send(gather(&request.want, limits, access, cx));
             }
             Ok(Event::Lines(lines)) => shown = lines,
-            Ok(Event::Done(done)) => return done.map(|()| shown).map_err(from_engine),
+            Ok(Event::Done(done)) => return done.map(|()| shown).map_err(|error| from_engine(&error)),
             Err(RecvTimeoutError::Timeout) if is_finished() && idle => {
                 return Err(bug("the query engine stopped"));
             }
@@ -253,69 +318,40 @@ fn gather(
 }
 
 /// An error of the engine as one of SQL.
-pub(crate) fn from_engine(error: DataFusionError) -> SqlError {
-    let text = error.to_string();
-    let error = match error {
-        DataFusionError::External(inner) => match inner.downcast::<SqlError>() {
-            Ok(error) => return *error,
-            Err(inner) => return bug(&inner.to_string()),
-        },
-        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
-            return from_engine(*inner);
-        }
-        DataFusionError::Shared(inner) => match Arc::try_unwrap(inner) {
-            Ok(inner) => return from_engine(inner),
-            Err(inner) => return from_shared(&inner),
-        },
-        DataFusionError::ArrowError(inner, _) => match *inner {
-            ArrowError::ExternalError(inner) => match inner.downcast::<DataFusionError>() {
-                Ok(error) => return from_engine(*error),
-                Err(inner) => match inner.downcast::<SqlError>() {
-                    Ok(error) => return *error,
-                    Err(inner) => return bug(&inner.to_string()),
-                },
-            },
-            ArrowError::DivideByZero => {
-                return SqlError::new(state::DIVISION_BY_ZERO, "division by zero");
-            }
-            ArrowError::ArithmeticOverflow(what) => {
-                return SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, what);
-            }
-            other => return bug(&other.to_string()),
-        },
-        other => other,
+pub(crate) fn from_engine(error: &DataFusionError) -> SqlError {
+    let ours = |inner: &(dyn Error + Send + Sync + 'static)| match inner.downcast_ref::<SqlError>() {
+        Some(error) => error.clone(),
+        None => bug(&inner.to_string()),
     };
-    match error {
-        DataFusionError::ResourcesExhausted(_) => out_of_memory(&text),
-        DataFusionError::Execution(_) if text.contains("more than one row") => SqlError::new(
+    let root = error.find_root();
+    match root {
+        DataFusionError::External(inner) => ours(inner.as_ref()),
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            ArrowError::ExternalError(inner) => ours(inner.as_ref()),
+            ArrowError::DivideByZero => SqlError::new(state::DIVISION_BY_ZERO, "division by zero"),
+            ArrowError::ArithmeticOverflow(what) => {
+                SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, what.as_str())
+            }
+            other => bug(&other.to_string()),
+        },
+        DataFusionError::ResourcesExhausted(_) => {
+            let message = format!("the statement needs more memory than it may have: {error}");
+            SqlError::new(state::OUT_OF_MEMORY, message)
+                .hint("read fewer rows, or give the session more memory")
+        }
+        DataFusionError::Execution(what) if what.contains("more than one row") => SqlError::new(
             state::CARDINALITY_VIOLATION,
             "more than one row returned by a subquery used as an expression",
         ),
-        DataFusionError::NotImplemented(_) | DataFusionError::Plan(_) | DataFusionError::SchemaError(..) => {
-            SqlError::unsupported(format!("this query ({})", first_line(&text)), super::HINT)
+        _ => {
+            let message = format!("this query ({})", first_line(&root.to_string()));
+            SqlError::unsupported(message, super::HINT)
         }
-        _ => SqlError::unsupported(format!("this query ({})", first_line(&text)), super::HINT),
     }
 }
 
-fn out_of_memory(text: &str) -> SqlError {
-    let message = format!("the statement needs more memory than it may have: {text}");
-    SqlError::new(state::OUT_OF_MEMORY, message).hint("read fewer rows, or give the session more memory")
-}
-
-/// An error that several parts of a plan were given, as those of a hash join are.
-fn from_shared(error: &DataFusionError) -> SqlError {
-    match error {
-        DataFusionError::ResourcesExhausted(_) => out_of_memory(&error.to_string()),
-        DataFusionError::External(inner) => match inner.downcast_ref::<SqlError>() {
-            Some(error) => error.clone(),
-            None => bug(&inner.to_string()),
-        },
-        DataFusionError::Context(_, inner) => from_shared(inner),
-        other => {
-            SqlError::unsupported(format!("this query ({})", first_line(&other.to_string())), super::HINT)
-        }
-    }
+fn lacks_memory(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
 fn first_line(text: &str) -> String {
@@ -336,7 +372,7 @@ mod tests {
             DataFusionError::Shared(shared),
             DataFusionError::Context("a join".into(), Box::new(lacking())),
         ] {
-            assert_eq!(from_engine(error).state, state::OUT_OF_MEMORY);
+            assert_eq!(from_engine(&error).state, state::OUT_OF_MEMORY);
         }
         drop(others);
     }
