@@ -39,6 +39,8 @@ const HEAD_BYTES: i64 = 64;
 const SAMPLE_BYTES: i64 = 24;
 /// Memory of a sealed chunk beside its bytes.
 const CHUNK_BYTES: i64 = 128;
+/// Samples of different series that are written at a time.
+const TOGETHER: usize = 32;
 /// Of open samples that are touched ahead: two of them fill most of a cache line.
 const TOUCH_STEP: usize = 2;
 const TOUCHES_MAX: usize = 16;
@@ -248,6 +250,18 @@ impl Shard {
         self.heads.get_mut(place).expect("slots hold places of heads")
     }
 
+    /// Adds float samples of one series; answers the change in bytes.
+    #[inline]
+    fn push(&mut self, id: u32, seq: Seq, samples: &[(i64, u64)]) -> i64 {
+        let mut grown = 0;
+        let head = self.head(id, &mut grown);
+        grown += head.push(seq, samples);
+        if head.open.len() >= seal_at(id, head.sealed().is_empty()) {
+            grown += head.seal();
+        }
+        grown
+    }
+
     fn find(&self, id: u32) -> Option<&Head> {
         self.at(slot_of(id))
     }
@@ -378,46 +392,70 @@ impl SeriesMemory {
         all
     }
 
-    /// Begins to write to a store. Called by the sequencer only.
-    pub(crate) fn writer(&self, store: u32) -> MemoryWriter<'_> {
+    /// Begins to write what commit `seq` says to a store. Called by the sequencer only.
+    pub(crate) fn writer(&self, store: u32, seq: Seq) -> MemoryWriter<'_> {
         let found = self.store(store);
         let grown = if found.is_some() { 0 } else { i64::from(SHARDS) * 64 };
         let store = found.unwrap_or_else(|| self.stores.write().entry(store).or_default().clone());
-        MemoryWriter { memory: self, store, grown }
+        MemoryWriter { memory: self, store, seq, gathered: Vec::new(), grown }
     }
 }
 
-/// Writes the samples of one commit to one store; accounts for them when dropped.
+/// Writes the samples of one commit to one store; what is still gathered and how it grew counts when it is dropped.
 pub(crate) struct MemoryWriter<'a> {
     memory: &'a SeriesMemory,
     store: Arc<StoreMemory>,
+    seq: Seq,
+    /// Single samples of series that share a shard.
+    gathered: Vec<(u32, (i64, u64))>,
     grown: i64,
 }
 
 impl Drop for MemoryWriter<'_> {
     fn drop(&mut self) {
+        self.write_gathered();
         // Adding the two's complement subtracts: sealing gives memory back.
         self.memory.bytes.fetch_add(self.grown as u64, Ordering::Relaxed);
     }
 }
 
 impl MemoryWriter<'_> {
-    /// Adds float samples of one series.
+    /// Adds float samples of one series. Those that come alone are written some at a time.
     #[inline]
-    pub(crate) fn push(&mut self, id: u32, seq: Seq, samples: &[(i64, u64)]) {
-        let mut shard = self.store.shard(id).lock();
-        let head = shard.head(id, &mut self.grown);
-        self.grown += head.push(seq, samples);
-        if head.open.len() >= seal_at(id, head.sealed().is_empty()) {
-            self.grown += head.seal();
+    pub(crate) fn push(&mut self, id: u32, samples: &[(i64, u64)]) {
+        let [sample] = samples else {
+            self.write_gathered();
+            let mut shard = self.store.shard(id).lock();
+            self.grown += shard.push(id, self.seq, samples);
+            return;
+        };
+        let stays = self.gathered.first().is_none_or(|(other, _)| shard_of(*other) == shard_of(id));
+        if !stays || self.gathered.len() == TOGETHER {
+            self.write_gathered();
         }
+        self.gathered.push((id, *sample));
+    }
+
+    /// Writes what was gathered, under one lock and after a look at all of it: the misses of the processor's caches overlap.
+    fn write_gathered(&mut self) {
+        let Some((first, _)) = self.gathered.first() else { return };
+        let mut shard = self.store.shard(*first).lock();
+        let heads = || self.gathered.iter().filter_map(|(id, _)| shard.find(*id));
+        let lengths: usize = heads().map(|head| head.open.len()).sum();
+        let newest = heads().filter_map(|head| head.open.last()).fold(0, |all, sample| all ^ sample.time);
+        std::hint::black_box((lengths, newest));
+        for (id, sample) in &self.gathered {
+            self.grown += shard.push(*id, self.seq, std::slice::from_ref(sample));
+        }
+        self.gathered.clear();
     }
 
     /// Adds a chunk of one series, whose times rise and are relative to 0; answers the first.
-    pub(crate) fn push_chunk(&mut self, id: u32, seq: Seq, bytes: &[u8]) -> Result<i64, DecodeError> {
+    pub(crate) fn push_chunk(&mut self, id: u32, bytes: &[u8]) -> Result<i64, DecodeError> {
+        self.write_gathered();
         let head = ChunkHead::decode(bytes, 0)?;
         let (first, last) = (head.first, head.last);
-        let (seqs, runs) = ((seq, seq), Box::default());
+        let (seqs, runs) = ((self.seq, self.seq), Box::default());
         let sealed = Sealed { bytes: bytes.into(), first, last, rises: true, counts: false, seqs, runs };
         let mut shard = self.store.shard(id).lock();
         shard.head(id, &mut self.grown).rest().sealed.push((first, last, Arc::new(sealed)));
@@ -426,15 +464,17 @@ impl MemoryWriter<'_> {
     }
 
     /// Adds a sample with a payload.
-    pub(crate) fn push_rich(&mut self, id: u32, seq: Seq, time: i64, payload: &[u8]) {
+    pub(crate) fn push_rich(&mut self, id: u32, time: i64, payload: &[u8]) {
+        self.write_gathered();
         let mut shard = self.store.shard(id).lock();
-        let sample = RichSample { time, seq, payload: payload.into() };
+        let sample = RichSample { time, seq: self.seq, payload: payload.into() };
         shard.head(id, &mut self.grown).rest().rich.push(sample);
         self.grown += 64 + payload.len() as i64;
     }
 
     /// Notes a deletion.
     pub(crate) fn delete(&mut self, deletion: Deletion) {
+        self.write_gathered();
         self.grown += 64 + deletion.ids.as_ref().map_or(0, |ids| ids.serialized_size() as i64);
         self.store.deletions.write().push(deletion);
     }
@@ -466,17 +506,47 @@ mod tests {
     }
 
     #[test]
+    fn what_is_gathered_is_written_in_the_order_in_which_it_came() {
+        let memory = SeriesMemory::default();
+        let mut writer = memory.writer(1, Seq(1));
+        // Across shards, a series twice, more than are written at a time, and several samples behind one.
+        let ids: Vec<u32> = (0..3 * BLOCK).chain([5, 6]).collect();
+        ids.iter().zip(0..).for_each(|(id, at)| writer.push(*id, &[(at, 0)]));
+        writer.push(6, &[(1000, 0), (1001, 0)]);
+        writer.push(6, &[(1002, 0)]);
+        drop(writer);
+        let store = memory.store(1).unwrap();
+        let times = |id| store.with(id, |head| head.open.iter().map(|s| s.time).collect::<Vec<_>>()).unwrap();
+        assert_eq!(times(5), [5, 384]);
+        assert_eq!(times(6), [6, 385, 1000, 1001, 1002]);
+        assert_eq!(store.ids().len(), 384);
+        assert!(store.with(6, Head::open_rises).unwrap());
+        assert_eq!(memory.bytes() as i64, 64 * 64 + memory_of(&store));
+    }
+
+    /// Bytes of heads, slots and room for open samples.
+    fn memory_of(store: &StoreMemory) -> i64 {
+        let shards = store.shards.iter().map(Mutex::lock);
+        shards
+            .map(|shard| {
+                let room: usize = shard.heads.iter().map(|head| head.open.capacity()).sum();
+                shard.heads.len() as i64 * HEAD_BYTES
+                    + shard.slots.len() as i64 * 4
+                    + room as i64 * SAMPLE_BYTES
+            })
+            .sum()
+    }
+
+    #[test]
     fn sealing_keeps_the_commit_of_every_sample() {
         let memory = SeriesMemory::default();
-        let mut writer = memory.writer(1);
         let first = seal_at(77, true) as u64;
         for i in 0..first {
             // Out of order, two samples per commit.
             let time = if i % 5 == 0 { -(i as i64) } else { i as i64 };
-            writer.push(77, Seq(1000 + i / 2), &[(time, i)]);
+            memory.writer(1, Seq(1000 + i / 2)).push(77, &[(time, i)]);
         }
-        writer.push(77, Seq(5000), &[(3, 3)]);
-        drop(writer);
+        memory.writer(1, Seq(5000)).push(77, &[(3, 3)]);
         assert!(memory.bytes() > 0 && memory.bytes() < 64 * 64 + 5000, "{}", memory.bytes());
         let store = memory.store(1).unwrap();
         assert_eq!(store.ids(), [77]);

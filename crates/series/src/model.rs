@@ -229,7 +229,7 @@ impl SeriesModel {
     ) -> Result<(), DecodeError> {
         let ids = self.create(apply, state, first_new, new)?;
         let mut oldest = i64::MAX;
-        let mut writer = apply.memory::<SeriesMemory>().writer(state.id);
+        let mut writer = apply.memory::<SeriesMemory>().writer(state.id, apply.seq);
         each_group(groups, |target, group, floats| {
             let id = match target {
                 Target::Known(id) => id,
@@ -240,12 +240,12 @@ impl SeriesModel {
             match group {
                 Group::Floats => {
                     oldest = floats.iter().map(|(time, _)| *time).fold(oldest, i64::min);
-                    writer.push(id, apply.seq, floats);
+                    writer.push(id, floats);
                 }
-                Group::Chunk(bytes) => oldest = oldest.min(writer.push_chunk(id, apply.seq, bytes)?),
+                Group::Chunk(bytes) => oldest = oldest.min(writer.push_chunk(id, bytes)?),
                 Group::Rich(time, payload) => {
                     oldest = oldest.min(time);
-                    writer.push_rich(id, apply.seq, time, payload);
+                    writer.push_rich(id, time, payload);
                 }
                 Group::Exemplar(time, bits, labels) => {
                     let value = [&bits.to_le_bytes(), labels].concat();
@@ -321,7 +321,7 @@ impl SeriesModel {
             apply.delete_range(self.exemplars(), &exemplar_key(state.id, id, deletion.from), &last);
             apply.put(self.exemplars(), &last, None);
         }
-        apply.memory::<SeriesMemory>().writer(state.id).delete(deletion);
+        apply.memory::<SeriesMemory>().writer(state.id, apply.seq).delete(deletion);
     }
 
     fn load_store(&self, read: ReadView<'_>, name: &str, value: &[u8]) -> Result<(), EngineError> {
