@@ -42,6 +42,7 @@ mod value;
 mod write;
 mod xor;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,9 +67,19 @@ use turn::Turns;
 /// Requests that wait for the disk at the same time.
 const WAITING_MAX: usize = 16;
 
-/// What every handler has at hand.
+/// What every handler has at hand. Each request takes several clones.
 #[derive(Clone)]
-pub(crate) struct App {
+pub(crate) struct App(Arc<Parts>);
+
+impl Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+pub(crate) struct Parts {
     pub(crate) service: Service,
     pub(crate) settings: Arc<PrometheusSettings>,
     /// Questions that are worked on, and requests that are decoded, at the same time.
@@ -105,7 +116,7 @@ impl App {
         let evaluated = Arc::new(Evaluated::new(settings.answer_bytes / 2));
         let kept = Arc::new(Kept::open(service.database())?);
         let (described, known, totals) = (Arc::default(), Arc::default(), Arc::default());
-        Ok(Self {
+        Ok(Self(Arc::new(Parts {
             answers,
             evaluated,
             service,
@@ -118,7 +129,7 @@ impl App {
             jobs,
             kept,
             started,
-        })
+        })))
     }
 
     /// The store that all of this is about.

@@ -4,7 +4,7 @@ use ropewalk::series::{Exemplar, Metadata};
 
 use crate::described::metric_type;
 use crate::labels::{LabelSet, Rejected};
-use crate::protobuf::{Fields, Malformed, Value};
+use crate::protobuf::{Fields, Malformed, Value, varint};
 
 use super::histogram::{self, Timed};
 use super::known::{Known, Reading};
@@ -44,8 +44,13 @@ fn metadata(message: Value<'_>, decoded: &mut Decoded) -> Result<(), Malformed> 
 
 /// The labels of a series as they were sent, and what comes behind them; `None` when there are labels behind that.
 fn split(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, Malformed> {
-    let mut fields = Fields(bytes);
     let mut end = 0;
+    // Labels of less than 128 bytes, as almost all are: number 1 with bytes, their length, they themselves.
+    while let Some([0x0a, length @ 0..0x80]) = bytes.get(end..).and_then(<[u8]>::first_chunk) {
+        end += 2 + usize::from(*length);
+    }
+    let rest = bytes.get(end..).ok_or(Malformed("a field is longer than its message"))?;
+    let mut fields = Fields(rest);
     let mut ended = false;
     while let Some((number, _)) = fields.next()? {
         match (number, ended) {
@@ -154,6 +159,15 @@ fn label(message: Value<'_>) -> Result<(&[u8], &[u8]), Malformed> {
 
 #[inline]
 fn sample(message: Value<'_>) -> Result<(i64, f64), Malformed> {
+    // As everybody writes it: number 1 with eight bytes, number 2 with a varint.
+    if let Value::Bytes([0x09, rest @ ..]) = message
+        && let Some((bits, [0x10, time @ ..])) = rest.split_first_chunk()
+        && let mut time = time
+        && let Ok(time_ms) = varint(&mut time)
+        && time.is_empty()
+    {
+        return Ok((time_ms as i64, f64::from_le_bytes(*bits)));
+    }
     let (mut time_ms, mut number_of) = (0, 0.0);
     let mut fields = message.message()?;
     while let Some((number, value)) = fields.next()? {
