@@ -104,7 +104,7 @@ async fn evaluate<T: Send + 'static>(
     let (started, store) = (Instant::now(), app.store()?);
     let stop = app.service.stop().clone();
     let turns = app.turns.clone();
-    let held = turns.next().await;
+    let held = turns.next_question().await;
     let work = move || {
         let turn = Turn::new(turns, held);
         let series = snapshot.metrics(&store);

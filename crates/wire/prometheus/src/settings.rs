@@ -20,7 +20,7 @@ pub struct PrometheusSettings {
     /// What becomes of OTLP metrics that are deltas. Default: they are refused.
     pub otlp_deltas: Deltas,
     /// Queries that are worked on, and requests that are decoded, at the same time; more take turns with them. Default: one
-    /// for each processor.
+    /// more than processors, so that none is idle while a turn is handed on.
     pub queries: usize,
 }
 
@@ -35,7 +35,7 @@ impl Default for PrometheusSettings {
             answer_bytes: 64 << 20,
             lookback: Duration::from_secs(300),
             otlp_deltas: Deltas::default(),
-            queries: processors,
+            queries: processors + 1,
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Turns: who works, in which order, and for how long without a break.
 //!
 //! ```text
-//! question, or what is written  due now ───────────┐
-//! question that goes on         due a little later ┴▶ the one that is due first ─▶ works for a slice ─▶ another is due before? its turn
+//! what is written             due now ─────────────┐
+//! question, or one that       due HEAD_START later ┴▶ the one that is due first ─▶ works for a slice ─▶ another is due before? its turn
+//! goes on
 //! ```
-//! There are as many turns as processors, and who comes first is next. A question that takes long passes its turn on every few
-//! milliseconds, so a short one waits for a slice and not for the whole of it; it falls behind those that come up to [`BEHIND`]
-//! later, and no further, or it would never be done where others keep coming.
+//! Who comes first is next, but for the head start of what is written: writers wait for little, and a question never longer
+//! for them than that. A question that takes long passes its turn on after a slice and queues as one that comes then, so a
+//! short one waits for slices and not for the whole of it. There is one turn more than there are processors: while a turn is
+//! handed from thread to thread no processor is idle. Figures: docs/decisions/0020.
 //!
 //! Not here: threads. What has a turn works on the thread that it has; what waits takes none, but for a question that goes on.
 
@@ -19,9 +21,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// How long a question works before others have their turn.
-const SLICE: Duration = Duration::from_millis(4);
-/// How far a question that goes on falls behind those that begin.
-const BEHIND: Duration = Duration::from_millis(3);
+const SLICE: Duration = Duration::from_millis(12);
+/// How long a question that waits lets what is written go first.
+const HEAD_START: Duration = Duration::from_millis(10);
+
+/// When a question is due that comes now.
+fn question_due() -> Instant {
+    Instant::now() + HEAD_START
+}
 
 /// All turns.
 #[derive(Debug)]
@@ -100,9 +107,18 @@ impl Turns {
         Err(told)
     }
 
-    /// The next turn that nobody else waits for.
+    /// A turn for what is written.
     pub(crate) async fn next(self: &Arc<Self>) -> Held {
-        match self.ask(Instant::now()) {
+        self.due(Instant::now()).await
+    }
+
+    /// A turn for a question.
+    pub(crate) async fn next_question(self: &Arc<Self>) -> Held {
+        self.due(question_due()).await
+    }
+
+    async fn due(self: &Arc<Self>, due: Instant) -> Held {
+        match self.ask(due) {
             Ok(held) => held,
             // Nobody forgets who waits.
             Err(told) => told.await.unwrap_or(Held(None)),
@@ -151,7 +167,7 @@ impl Turn {
         if self.since.get().elapsed() < SLICE {
             return;
         }
-        let due = Instant::now() + BEHIND;
+        let due = question_due();
         if self.turns.is_behind(due) {
             drop(self.held.take());
             let held = match self.turns.ask(due) {
@@ -185,6 +201,24 @@ mod tests {
             order.push(next);
         }
         assert_eq!(order, [1, 3, 2, 0]);
+    }
+
+    #[tokio::test]
+    async fn what_is_written_goes_before_questions_that_wait() {
+        let turns = Turns::new(1);
+        let held = turns.next().await;
+        let order = std::sync::Mutex::new(Vec::new());
+        let note = |name, held| {
+            order.lock().unwrap().push(name);
+            drop::<Held>(held);
+        };
+        tokio::join!(
+            async { note("question", turns.next_question().await) },
+            async { note("write", turns.next().await) },
+            async { note("write", turns.next().await) },
+            async { drop(held) },
+        );
+        assert_eq!(*order.lock().unwrap(), ["write", "write", "question"]);
     }
 
     #[test]
