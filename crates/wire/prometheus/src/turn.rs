@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// How long a question works before others have their turn.
-const SLICE: Duration = Duration::from_millis(12);
+const SLICE: Duration = Duration::from_millis(24);
 /// How long a question that waits lets what is written go first.
 const HEAD_START: Duration = Duration::from_millis(10);
 
