@@ -4,8 +4,9 @@
 //!   long groups arrive as chunks, compressed by the caller's thread ─▶ kept as they are
 //!
 //! One writer, the sequencer; readers look at one series at a time. Series are spread over shards, each behind a lock that
-//! the writer holds for one group of samples and a reader while it copies what is open and takes a handle on what is
-//! sealed, so neither ever waits for the other's disk, decoding or compression of anything but one chunk.
+//! the writer holds for one group of samples, or for thirty-two single ones, and a reader while it copies what is open and
+//! takes a handle on what is sealed. So neither ever waits for the other's disk or decoding, and a reader for the compression
+//! of those series alone that are full in the same moment.
 //!
 //! Every sample keeps the commit that wrote it, so a snapshot sees exactly what it should: sealed chunks hold the commits as
 //! runs, and one number where they came whole.

@@ -1,11 +1,12 @@
 //! Turns: who works, in which order, and for how long without a break.
 //!
 //! ```text
-//! what is written             due now ─────────────┐
-//! question, or one that       due HEAD_START later ┴▶ the one that is due first ─▶ works for a slice ─▶ another is due before? its turn
+//! what is written, what is short  due now ─────────────┐
+//! question, or one that           due HEAD_START later ┴▶ the one that is due first ─▶ works for a slice ─▶ another is due before? its turn
 //! goes on
 //! ```
-//! Who comes first is next, but for the head start of what is written: writers wait for little, and a question never longer
+//! Short are look-ups of names and labels, answers that are kept, remote reads and federation.
+//! Who comes first is next, but for the head start of what is written or short: writers wait for little, and a question never longer
 //! for them than that. A question that takes long passes its turn on after a slice and queues as one that comes then, so a
 //! short one waits for slices and not for the whole of it. There is one turn more than there are processors: while a turn is
 //! handed from thread to thread no processor is idle. Figures: docs/decisions/0020.
