@@ -12,6 +12,7 @@ use crate::args::Global;
 use crate::context::{Context, RETRY};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::Cell;
+use crate::remote::Url;
 
 /// Settings that have an argument of every command for a flag.
 const GLOBAL: &[&str] = &["dir", "memory"];
@@ -110,6 +111,10 @@ pub(crate) fn serve(global: Global, serve: Serve) -> Result {
     match (&serve.dir, &global.at) {
         (Some(_), Some(_)) => {
             return Err(Failure::invalid("DIR and --at both name the database directory; one is enough"));
+        }
+        (Some(dir), None) if dir.to_str().is_some_and(Url::is_meant) => {
+            let what = format!("{} is a server, and `serve` takes a database directory", dir.display());
+            return Err(Failure::invalid(what));
         }
         (Some(dir), None) | (None, Some(dir)) => flags.push(("dir".to_owned(), dir.display().to_string())),
         (None, None) => {}

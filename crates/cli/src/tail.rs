@@ -301,7 +301,13 @@ fn told(change: &Change<'_>) -> Result<Told> {
                 }
             })),
             ChangedPart::Other(model, bytes) => {
-                let what = format!("{} bytes of model {}, unknown to this version", bytes.len(), model.0);
+                let what = match model.0 {
+                    2 => "tables".to_owned(),
+                    3 => "time series".to_owned(),
+                    4 => "documents".to_owned(),
+                    other => format!("model {other}, unknown to this version"),
+                };
+                let what = format!("{} bytes of {what}", bytes.len());
                 parts.push(ToldPart::Other { what });
             }
         }

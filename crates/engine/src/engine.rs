@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use ropewalk_base::{Lsn, Seq};
-use ropewalk_log::{LocalLog, LogStats, Recovery};
+use ropewalk_log::{Extent, LocalLog, LogError, LogStats, Recovery};
 use ropewalk_store::{Edit, Keyspace, KeyspaceOptions, NewRun, RunWriter, Store, StoreStats, VerifyReport};
 use ropewalk_vfs::{Env, LockGuard};
 
@@ -104,6 +104,14 @@ impl Engine {
             })?;
         }
         let store = Store::open(env, &store_dir, options.store.clone())?;
+        check_halves(env, &store, &log_dir)?;
+        if store.is_new() {
+            // The log is there before the first manifest, and that before the first commit. So either without the other is lost.
+            if LocalLog::extent(env, &log_dir)? == Extent::Nothing {
+                LocalLog::create(env, &log_dir, options.log)?;
+            }
+            store.begin()?;
+        }
         for model in &all {
             model.open(&store)?;
         }
@@ -518,6 +526,19 @@ impl Drop for Engine {
     fn drop(&mut self) {
         // An error here has nobody to go to; callers who care call `close` themselves.
         let _ = self.close();
+    }
+}
+
+/// Refuses a log whose store is gone, and a store whose log is: each would pass for an empty one. Nothing is changed.
+fn check_halves(env: &Env, store: &Store, log_dir: &Path) -> Result<(), EngineError> {
+    match (store.is_new(), LocalLog::extent(env, log_dir)) {
+        // The manifest is written before the first commit, and says which runs were loaded beside the log.
+        (true, Ok(Extent::Records)) => Err(store.lost().into()),
+        (false, Ok(Extent::Nothing)) => {
+            Err(LogError::Missing { dir: log_dir.to_owned(), lsn: store.checkpoint().lsn }.into())
+        }
+        // What is damaged in it, opening it says.
+        (_, Ok(_) | Err(_)) => Ok(()),
     }
 }
 

@@ -1,10 +1,11 @@
 //! What to do about a log that refuses to open: the log's own salvage, behind the directory's lock and from the
 //! checkpoint that the manifest names. Only the log is looked at; a damaged run is not mended by anything here.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use ropewalk_log::Damage;
-use ropewalk_store::{Store, StoreOptions};
+use ropewalk_log::{Damage, Extent, LocalLog};
+use ropewalk_store::{Checkpoint, Store, StoreOptions};
 use ropewalk_vfs::Env;
 
 use crate::engine::lock;
@@ -14,11 +15,11 @@ use crate::error::EngineError;
 /// The log is not changed.
 ///
 /// # Errors
-/// [`EngineError::Locked`]; a damaged manifest; a format from the future; I/O.
+/// [`EngineError::Locked`]; a damaged or missing manifest; a format from the future; I/O.
 pub fn inspect_log(env: &Env, dir: &Path) -> Result<Option<Damage>, EngineError> {
     let _lock = lock(env, dir)?;
-    let checkpoint = Store::open(env, &dir.join("store"), StoreOptions::default())?.checkpoint();
-    Ok(ropewalk_log::inspect(env, &dir.join("log"), checkpoint.lsn, checkpoint.seq)?)
+    let Some((log, checkpoint)) = log_and_checkpoint(env, dir)? else { return Ok(None) };
+    Ok(ropewalk_log::inspect(env, &log, checkpoint.lsn, checkpoint.seq)?)
 }
 
 /// Ends the log in front of its damage; `None` when it opens as it is. What is cut off stays in files beside it.
@@ -27,6 +28,23 @@ pub fn inspect_log(env: &Env, dir: &Path) -> Result<Option<Damage>, EngineError>
 /// As [`inspect_log`]. May be repeated.
 pub fn salvage_log(env: &Env, dir: &Path) -> Result<Option<Damage>, EngineError> {
     let _lock = lock(env, dir)?;
-    let checkpoint = Store::open(env, &dir.join("store"), StoreOptions::default())?.checkpoint();
-    Ok(ropewalk_log::salvage(env, &dir.join("log"), checkpoint.lsn, checkpoint.seq)?)
+    let Some((log, checkpoint)) = log_and_checkpoint(env, dir)? else { return Ok(None) };
+    Ok(ropewalk_log::salvage(env, &log, checkpoint.lsn, checkpoint.seq)?)
+}
+
+/// Where the log is, and where recovery starts in it; `None` in a directory where nothing was ever written.
+fn log_and_checkpoint(env: &Env, dir: &Path) -> Result<Option<(PathBuf, Checkpoint)>, EngineError> {
+    let log = dir.join("log");
+    ropewalk_vfs::create_dir_durably(&*env.vfs, &log).map_err(|source| EngineError::Io {
+        op: "create directory",
+        path: log.clone(),
+        source: Arc::new(source),
+    })?;
+    let store = Store::open(env, &dir.join("store"), StoreOptions::default())?;
+    match LocalLog::extent(env, &log) {
+        Ok(Extent::Nothing) if store.is_new() => Ok(None),
+        Ok(Extent::Records) if store.is_new() => Err(store.lost().into()),
+        // What is damaged in it, the salvage says.
+        Ok(_) | Err(_) => Ok(Some((log, store.checkpoint()))),
+    }
 }

@@ -36,7 +36,7 @@ use ropewalk_base::{Lsn, Seq};
 
 pub use copy::LogCopy;
 pub use error::{LogError, ReplayError};
-pub use local::{LocalLog, LogOptions};
+pub use local::{Extent, LocalLog, LogOptions};
 pub use recover::{Cut, Recovery};
 pub use salvage::{Damage, inspect, salvage};
 

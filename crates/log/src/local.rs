@@ -32,7 +32,7 @@ use crate::format::{
 };
 use crate::pool::Pool;
 use crate::reader::SegmentReader;
-use crate::recover::{open_chain, recover};
+use crate::recover::{Walk, open_chain, recover};
 use crate::segment::{Segment, new_id};
 use crate::{
     CommitLog, Found, LogCopy, LogError, LogHold, LogId, LogLimits, LogReader, LogStats, Record, Recovery,
@@ -131,7 +131,52 @@ struct Counters {
     rolls: AtomicU64,
 }
 
+/// How much of a log there is in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// No log was ever made there, or its files are gone.
+    Nothing,
+    /// A log without records.
+    Empty,
+    /// A log that has or had records.
+    Records,
+}
+
+/// The addresses at which the segments among these files start, ascending.
+fn starts_of(names: &[String]) -> Vec<Lsn> {
+    let mut starts: Vec<Lsn> = names.iter().filter_map(|name| Segment::parse_name(name)).collect();
+    starts.sort_unstable();
+    starts
+}
+
 impl LocalLog {
+    /// Looks how much of a log there is in `dir`, which exists, up to its first record. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`LocalLog::open`], about the first segment.
+    pub fn extent(env: &Env, dir: &Path) -> Result<Extent, LogError> {
+        let starts = starts_of(&env.vfs.list(dir).map_err(io("list", dir))?);
+        if starts.as_slice() != [Lsn::ZERO] {
+            return Ok(if starts.is_empty() { Extent::Nothing } else { Extent::Records });
+        }
+        let chain = open_chain(env, dir, &starts)?;
+        let Some(mut walk) = Walk::new(&chain, Lsn::ZERO, Seq::ZERO) else { return Ok(Extent::Nothing) };
+        Ok(if walk.next()?.is_some() { Extent::Records } else { Extent::Empty })
+    }
+
+    /// Makes a log without records in `dir`, which exists and has none. Its first segment is durable when it returns.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; options out of range.
+    pub fn create(env: &Env, dir: &Path, options: LogOptions) -> Result<(), LogError> {
+        options.check()?;
+        let names = env.vfs.list(dir).map_err(io("list", dir))?;
+        let pool = Pool::open(env, dir.to_owned(), &names, options.spare_segments_max)?;
+        let header = SegmentHeader { id: new_id(env), start: Lsn::ZERO, seq: Seq::ZERO, bytes: 0 };
+        pool.next(options.segment_bytes_first, header)?;
+        pool.sync_names()
+    }
+
     /// Opens the log in `dir`, creating both when absent, and replays what follows the checkpoint: the records from
     /// `from` on, the first of which is `seq + 1`. Zero and zero replay everything.
     ///
@@ -154,8 +199,7 @@ impl LocalLog {
         // The process before may have died between a rename and its sync; from here on the names found are relied upon.
         env.vfs.sync_dir(dir).map_err(io("sync directory", dir))?;
         let names = env.vfs.list(dir).map_err(io("list", dir))?;
-        let mut starts: Vec<Lsn> = names.iter().filter_map(|name| Segment::parse_name(name)).collect();
-        starts.sort_unstable();
+        let starts = starts_of(&names);
         let missing = || LogError::Missing { dir: dir.to_owned(), lsn: from };
         if starts.is_empty() && (from, seq) != (Lsn::ZERO, Seq::ZERO) {
             return Err(missing());

@@ -124,7 +124,6 @@ fn survey(env: &Env, dir: &Path, from: Lsn, seq: Seq) -> Result<Option<Plan>, Lo
     let refusal =
         match open_chain(env, dir, &starts).and_then(|chain| examine(&chain, from, seq, &mut |_| Ok(()))) {
             Ok(Some(_)) => return Ok(None),
-            Ok(None) if starts.is_empty() && (from, seq) == (Lsn::ZERO, Seq::ZERO) => return Ok(None),
             Ok(None) => LogError::Missing { dir: dir.to_owned(), lsn: from },
             Err(error @ (LogError::Io { .. } | LogError::Future { .. })) => return Err(error),
             Err(error) => error,

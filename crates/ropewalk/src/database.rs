@@ -70,7 +70,9 @@ impl Database {
 
     pub(crate) fn open_with(path: &Path, options: Options) -> Result<Self, Error> {
         if options.must_exist {
-            let exists = options.env.vfs.exists(&path.join("store")).unwrap_or(false);
+            // One of them alone is a damaged database, as opening it says.
+            let exists =
+                ["store", "log"].iter().any(|half| options.env.vfs.exists(&path.join(half)).unwrap_or(false));
             if !exists {
                 let why = format!(
                     "there is no database in {}; create one with `init`, or check the path",
@@ -306,6 +308,12 @@ impl Database {
     /// The newest visible commit.
     pub fn seq(&self) -> Seq {
         self.engine.seq()
+    }
+
+    /// The failure after which nothing is written any more, such as a full disk under the log, or that the database was closed.
+    /// Reads go on; opening again goes on from what is durable.
+    pub fn stopped(&self) -> Option<Error> {
+        self.engine.stopped().map(Error::from)
     }
 
     /// A future for the newest visible commit once that lies beyond `seq`; resolves to the failure if the engine stops.

@@ -1,5 +1,6 @@
 //! Logs on standard error, as text or JSON; with the feature `otel` also spans, to a collector.
 
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, fmt};
@@ -18,6 +19,13 @@ pub(crate) struct Logs {
 /// A level that makes no sense; a collector whose address makes none.
 pub(crate) fn start(log: &Log) -> Result<Logs, SettingsError> {
     let invalid = |what: String| SettingsError::Invalid { place: "log.level".to_owned(), what };
+    // A word alone would be a target, and everything else would be silent.
+    let is_level = |word: &str| word.contains(['=', '[']) || word.trim().parse::<LevelFilter>().is_ok();
+    if let Some(word) = log.level.split(',').find(|word| !is_level(word)) {
+        return Err(invalid(format!(
+            "{word:?} is neither error, warn, info, debug, trace, off nor TARGET=LEVEL"
+        )));
+    }
     let filter = EnvFilter::builder().parse(&log.level).map_err(|error| invalid(error.to_string()))?;
     let lines = fmt::layer().with_writer(std::io::stderr);
     let lines = match log.format {

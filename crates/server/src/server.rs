@@ -102,6 +102,9 @@ struct Ready<'a> {
     listening: &'a [Address],
 }
 
+/// Stack of a thread, taken as it is used: statements of SQL are walked from top to bottom.
+const STACK_BYTES: usize = 8 << 20;
+
 /// Serves until a signal ends it. `listening` hears the addresses once everything is served; with `ready_file` they are
 /// written there as JSON, too.
 ///
@@ -116,6 +119,7 @@ pub fn serve(
     // Before there are threads. A kernel that does not know it has nothing to switch off.
     let small = crate::pages::stay_small();
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|source| ServeError::Io { what: "start threads".to_owned(), source })?;

@@ -64,6 +64,7 @@ mod cursor;
 mod cursor_words;
 mod datetime;
 mod ddl;
+mod dialect;
 mod enums;
 mod error;
 mod exec;

@@ -2,9 +2,11 @@
 
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+use crate::dialect::Bounded;
 use crate::error::{Result, SqlError, state};
 use crate::utility::{self, Utility};
 
@@ -14,6 +16,8 @@ pub(crate) const STATEMENT_BYTES_MAX: usize = 16 << 20;
 pub(crate) const DEPTH_MAX: usize = 60;
 /// Operators in a row, on one level of parentheses: the parser makes a tree as deep as they are many.
 const CHAIN_MAX: usize = 2000;
+/// UNION, EXCEPT and INTERSECT of one statement: what plans and runs them goes down one by one, too, by larger steps.
+const SETS_MAX: usize = 250;
 
 fn too_complex(what: String) -> SqlError {
     SqlError::new(state::STATEMENT_TOO_COMPLEX, what).hint("split the statement, or use a list: x IN (...)")
@@ -22,7 +26,19 @@ fn too_complex(what: String) -> SqlError {
 /// Refuses chains of operators whose tree would be deeper than the stack.
 fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
     let mut levels = vec![0_usize];
+    let mut sets = 0;
     for token in tokens {
+        if let Token::Word(word) = &token.token
+            && matches!(word.keyword, Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT)
+            && word.quote_style.is_none()
+        {
+            sets += 1;
+            if sets > SETS_MAX {
+                let what = format!("more than {SETS_MAX} of UNION, EXCEPT and INTERSECT");
+                return Err(SqlError::new(state::STATEMENT_TOO_COMPLEX, what)
+                    .hint("split the statement, or bring the rows together in a table"));
+            }
+        }
         let count = match &token.token {
             Token::LParen | Token::LBracket => {
                 levels.push(0);
@@ -36,6 +52,9 @@ fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
                 continue;
             }
             Token::Comma | Token::SemiColon => {
+                if token.token == Token::SemiColon {
+                    sets = 0;
+                }
                 if let Some(level) = levels.last_mut() {
                     *level = 0;
                 }
@@ -100,8 +119,13 @@ impl std::fmt::Display for Statement {
     }
 }
 
-pub(crate) fn refused(error: ParserError) -> SqlError {
+pub(crate) fn refused(dialect: &Bounded, error: ParserError) -> SqlError {
     match error {
+        ParserError::RecursionLimitExceeded if dialect.is_spent() => {
+            let what = "too many ways to read the statement, none of which holds so far";
+            SqlError::new(state::STATEMENT_TOO_COMPLEX, what)
+                .hint("look for a syntax error within nested calls, or nest fewer of them")
+        }
         ParserError::RecursionLimitExceeded => too_complex(format!("nested deeper than {DEPTH_MAX}")),
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => syntax(&message),
     }
@@ -258,9 +282,10 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
             statements.push(Statement::Utility(utility));
             continue;
         }
+        let bounded = Bounded::of_spans(&part);
         let mut parser =
-            Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(part);
-        let mut parsed = parser.parse_statements().map_err(refused)?;
+            Parser::new(&bounded).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(part);
+        let mut parsed = parser.parse_statements().map_err(|error| refused(&bounded, error))?;
         if let (Some(overriding), Some(statement)) = (overriding, parsed.first_mut()) {
             crate::overriding::mark(statement, overriding);
         }

@@ -4,13 +4,13 @@
 //! A statement belongs here by its first words; everything else is the parser's.
 
 use sqlparser::ast;
-use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::copy::{Copied, CopyStatement, Direction};
 use crate::cursor::{Declare, Fetch};
 use crate::cursor_words;
+use crate::dialect::Bounded;
 use crate::error::{Result, SqlError, state};
 
 /// A statement of ours.
@@ -377,11 +377,15 @@ impl<'t> Words<'t> {
     }
 
     fn parsed(tokens: &[&Token], command: &str) -> Result<ast::Query> {
-        let tokens = tokens.iter().map(|token| (*token).clone()).collect();
-        let dialect = PostgreSqlDialect {};
+        let tokens: Vec<Token> = tokens.iter().map(|token| (*token).clone()).collect();
+        let dialect = Bounded::of(tokens.iter());
         let mut parser =
             Parser::new(&dialect).with_recursion_limit(crate::parse::DEPTH_MAX).with_tokens(tokens);
-        match parser.parse_statements().map_err(crate::parse::refused)?.as_mut_slice() {
+        match parser
+            .parse_statements()
+            .map_err(|error| crate::parse::refused(&dialect, error))?
+            .as_mut_slice()
+        {
             [ast::Statement::Query(query)] => Ok((**query).clone()),
             _ => Err(SqlError::unsupported(
                 format!("{command} of a statement that is no query"),
@@ -629,9 +633,9 @@ fn merge(words: &mut Words<'_>) -> Result<Utility> {
         tokens.push(token.clone());
         words.place += 1;
     }
-    let dialect = PostgreSqlDialect {};
+    let dialect = Bounded::of(tokens.iter());
     let mut parser = Parser::new(&dialect).with_recursion_limit(crate::parse::DEPTH_MAX).with_tokens(tokens);
-    let mut parsed = parser.parse_statements().map_err(crate::parse::refused)?;
+    let mut parsed = parser.parse_statements().map_err(|error| crate::parse::refused(&dialect, error))?;
     match (parsed.pop(), parsed.is_empty()) {
         (Some(ast::Statement::Merge(merge)), true) => {
             Ok(Utility::Merge(Box::new(MergeStatement { merge, idle })))

@@ -25,8 +25,8 @@ pub enum StoreError {
         /// What was expected there.
         what: &'static str,
     },
-    /// The manifest names a run that is not there.
-    #[error("{}: the manifest names this file, but it is missing", path.display())]
+    /// A run that the manifest names, or the manifest of runs or commits that are there, is not there.
+    #[error("{}: this file is missing, and others rest on it", path.display())]
     Missing {
         /// The missing file.
         path: PathBuf,

@@ -75,6 +75,8 @@ pub struct Store {
     state: Mutex<State>,
     /// Held for a quantum of compaction.
     job: Mutex<Option<Job>>,
+    /// There was no manifest when it was opened.
+    is_new: bool,
 }
 
 impl std::fmt::Debug for Store {
@@ -94,7 +96,9 @@ impl Store {
         env.vfs.create_dir_all(dir).map_err(StoreError::io("create", dir))?;
         let files = Arc::new(Files::new(env, dir, options));
         let names = env.vfs.list(dir).map_err(StoreError::io("list", dir))?;
-        let manifest = match Manifest::read(&*env.vfs, dir)? {
+        let found = Manifest::read(&*env.vfs, dir)?;
+        let is_new = found.is_none();
+        let manifest = match found {
             Some(manifest) => manifest,
             // The manifest is written before the first run, so runs without one mean that it is lost.
             None if names.iter().any(|n| n.ends_with(".run")) => {
@@ -123,6 +127,7 @@ impl Store {
             view: ArcSwap::from_pointee(StoreView { keyspaces }),
             state: Mutex::new(State { checkpoint: manifest.checkpoint, next_group, written }),
             job: Mutex::new(None),
+            is_new,
         })
     }
 
@@ -151,6 +156,25 @@ impl Store {
         state.written.resize(view.keyspaces.len(), Written::default());
         self.view.store(Arc::new(view));
         Ok(keyspace)
+    }
+
+    /// True when there was no manifest at the opening: nothing was in the directory, or nothing that counts.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Writes the manifest as things stand, durably: from then on the store is there.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn begin(&self) -> Result<(), StoreError> {
+        let state = self.state.lock();
+        self.switch(&self.view.load(), &state.checkpoint).map_err(|(error, _)| error)
+    }
+
+    /// What to say when something proves that a new store is none.
+    pub fn lost(&self) -> StoreError {
+        StoreError::Missing { path: self.files.dir.join(manifest::NAME) }
     }
 
     /// Where recovery starts, as the manifest in force says; zero and empty in a new store.

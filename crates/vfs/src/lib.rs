@@ -77,7 +77,7 @@ pub trait Vfs: Send + Sync {
     /// Creates `dir` and its parents.
     ///
     /// # Errors
-    /// As `std::fs::create_dir_all`.
+    /// As `std::fs::create_dir_all`; what `dir` names is its owner's alone.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
     /// True when the file or directory exists.
     ///

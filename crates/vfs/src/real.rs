@@ -6,13 +6,16 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{Clock, File, LockGuard, Mapping, MappingKind, OpenMode, Random, Vfs};
 
+/// Who may do what with what is made here: its owner alone, since a database holds data of users and what proves their passwords.
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
 /// What the kernel maps at once where it can.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// `std::fs` with `fdatasync`.
@@ -29,7 +32,7 @@ impl Vfs for RealVfs {
                 options.write(true);
             }
             OpenMode::CreateNew => {
-                options.write(true).create_new(true);
+                options.write(true).create_new(true).mode(FILE_MODE);
             }
         }
         Ok(Arc::new(RealFile(options.open(path)?)))
@@ -47,7 +50,10 @@ impl Vfs for RealVfs {
     }
 
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        if let Some(parent) = dir.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(dir)
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
@@ -75,8 +81,9 @@ impl Vfs for RealVfs {
     }
 
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn LockGuard>> {
-        let mut file =
-            fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
+        let mut file = options.open(path)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {

@@ -157,6 +157,8 @@ fn wrong_settings_are_refused_where_they_stand() {
     refused(&place.run(&["serve", "--tls-cert", "c.pem"]), 2, &["tls", "key"]);
     refused(&place.run(&["serve", "--tls-cert", "c.pem", "--tls-key", "k.pem"]), 2, &["c.pem"]);
     refused(&place.run(&["serve", "--colour", "red"]), 2, &["--colour"]);
+    refused(&place.run(&["serve", "http://127.0.0.1:4780"]), 2, &["http://127.0.0.1:4780", "directory"]);
+    refused(&place.run(&["serve", "--log-level", "info,loud"]), 2, &["loud", "debug"]);
 }
 
 #[test]

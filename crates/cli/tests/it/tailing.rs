@@ -55,3 +55,11 @@ fn tail_follows_other_processes_and_misses_nothing() {
     follower.kill().unwrap();
     follower.wait().unwrap();
 }
+
+#[test]
+fn tail_tells_whose_bytes_it_does_not_show() {
+    let place = Place::with_database();
+    place.ok(&["sql", "-c", "CREATE TABLE t (id int PRIMARY KEY)"]);
+    let told = place.ok(&["tail"]);
+    assert!(told.contains("bytes of tables") && !told.contains("unknown"), "{told}");
+}

@@ -124,3 +124,60 @@ fn a_damaged_run_is_refused_and_found_by_verify() {
     assert_eq!(error.class(), Class::Corrupt);
     assert!(error.to_string().contains(largest.file_name().unwrap().to_str().unwrap()), "{error}");
 }
+
+#[test]
+fn a_database_without_its_log_or_its_store_is_no_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let aside = tempfile::tempdir().unwrap();
+    {
+        let db = Database::open(dir.path()).unwrap();
+        db.events("s").unwrap().append(&[Event::new("E")], None).unwrap();
+    }
+    // Nothing was flushed so far, so the manifest asks for the log from its beginning.
+    for (half, named) in [("log", "log"), ("store", "MANIFEST")] {
+        let (inside, outside) = (dir.path().join(half), aside.path().join(half));
+        std::fs::rename(&inside, &outside).unwrap();
+        for _ in 0..2 {
+            let error = refused(Options::new().must_exist().open(dir.path()));
+            assert_eq!(error.class(), Class::Corrupt, "{half}: {error}");
+            assert!(error.to_string().contains(named), "{half}: {error}");
+        }
+        assert_eq!(std::fs::read_dir(&inside).unwrap().count(), 0, "{half}: nothing is made in its place");
+        std::fs::remove_dir(&inside).unwrap();
+        std::fs::rename(&outside, &inside).unwrap();
+    }
+    let db = Database::open(dir.path()).unwrap();
+    assert_eq!(db.existing_events("s").unwrap().count(&Query::all()).unwrap(), 1);
+    drop(db);
+    // Salvage says what is lost; the database goes on from the checkpoint.
+    std::fs::remove_dir_all(dir.path().join("log")).unwrap();
+    assert!(Options::new().inspect_log(dir.path()).unwrap().is_some());
+    assert!(Options::new().salvage_log(dir.path()).unwrap().is_some());
+    assert_eq!(Database::open(dir.path()).unwrap().seq().0, 0);
+    assert!(Options::new().inspect_log(dir.path()).unwrap().is_none());
+    assert!(
+        Options::new().inspect_log(aside.path()).unwrap().is_none(),
+        "where there is nothing, nothing is damaged"
+    );
+}
+
+#[test]
+fn the_files_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let around = tempfile::tempdir().unwrap();
+    let (dir, copy) = (around.path().join("in").join("db"), around.path().join("copy"));
+    let db = Database::open(&dir).unwrap();
+    db.events("s").unwrap().append(&[Event::new("E")], None).unwrap();
+    db.checkpoint().unwrap();
+    db.backup(&copy).unwrap();
+    let (mut rest, mut seen) = (vec![dir, copy], 0);
+    while let Some(path) = rest.pop() {
+        let found = std::fs::metadata(&path).unwrap();
+        assert_eq!(found.permissions().mode() & 0o077, 0, "{}", path.display());
+        seen += 1;
+        if found.is_dir() {
+            rest.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    assert!(seen > 10, "{seen}");
+}

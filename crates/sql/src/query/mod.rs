@@ -20,7 +20,7 @@ use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
 use crate::access::Access;
-use crate::budget::Budget;
+use crate::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::error::{Result, SqlError};
 use crate::exec::Record;
 use crate::expr::{Context, Expr};
@@ -266,7 +266,7 @@ pub(crate) fn prepare(query: &ast::Query, planner: &mut Planner<'_>) -> Result<P
     let now = db.engine().env().clock.wall_micros();
     let (sender, _) = run::events();
     let zone = planner.standing.settings.zone.clone();
-    let around = Around { db, now, zone, params: Vec::new().into() };
+    let around = Around { db, now, zone, params: Vec::new().into(), memory: MEMORY_BYTES_MAX };
     planner.whole = Some(Box::new(Whole::new(around, Source::Session(sender))));
     let relation = planner.relation(query);
     planner.whole = None;
@@ -294,7 +294,8 @@ impl WholeQuery {
     ) -> Result<Vec<String>> {
         let db = access.database().clone();
         let zone = cx.zone.clone();
-        let around = Around { db, now: cx.now, zone, params: cx.params.to_vec().into() };
+        let params = cx.params.to_vec().into();
+        let around = Around { db, now: cx.now, zone, params, memory: budget.left() };
         let (sender, receiver) = run::events();
         let source = match access {
             Access::Snapshot(db, snapshot) => Source::Snapshot((*db).clone(), (*snapshot).clone()),

@@ -70,11 +70,16 @@ pub(crate) struct Limits {
     pub(crate) single: bool,
 }
 
+/// Stack of a thread that plans and runs queries, taken as it is used. Plans are walked from top to bottom, and one of a thousand
+/// joins is that deep.
+const STACK_BYTES: usize = 16 << 20;
+
 fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<std::result::Result<Runtime, String>> = OnceLock::new();
     let runtime = RUNTIME.get_or_init(|| {
         tokio::runtime::Builder::new_multi_thread()
             .thread_name("ropewalk-query")
+            .thread_stack_size(STACK_BYTES)
             .enable_time()
             .build()
             .map_err(|error| error.to_string())

@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 use ropewalk::tables::{Type, Value};
 use ropewalk::{Database, Env};
 
+use crate::budget::{Budget, value_bytes};
 use crate::error::{Result, SqlError};
 use crate::expr::{Context, Expr, Input, bug};
 use crate::interrupt::Interrupt;
@@ -27,6 +28,8 @@ pub(crate) struct Around {
     pub(crate) now: i64,
     pub(crate) zone: Zone,
     pub(crate) params: Arc<[Value<'static>]>,
+    /// Bytes that the statement may hold.
+    pub(crate) memory: usize,
 }
 
 impl Around {
@@ -130,14 +133,20 @@ impl RowExpr {
         let never = Interrupt::never();
         let cx = self.around.context(&never);
         let mut builder = Builder::new(&self.result, rows)?;
+        let left = Budget::new(self.around.memory.max(BATCH_BYTES_MIN));
         for row in 0..rows {
             let input = RowOf { columns: &readers, row };
             let value = self.expr.eval(&cx, &input)?;
+            left.take(value_bytes(&value))?;
             builder.push(&value)?;
         }
         Ok(builder.finish())
     }
 }
+
+/// Bytes that the values of one batch may have, however little memory there is: the engine does not ask before it calls us, and takes
+/// thousands of rows at a time.
+const BATCH_BYTES_MIN: usize = 32 << 20;
 
 impl ScalarUDFImpl for RowExpr {
     fn name(&self) -> &str {

@@ -128,6 +128,7 @@ fn nonsense_and_excess_are_refused() {
         (&format!("SELECT 1{}", "+1".repeat(5000)), "54001"),
         (&format!("SELECT 1{}", "+1".repeat(1500)), "54001"),
         (&format!("SELECT {}true", "NOT ".repeat(5000)), "54001"),
+        (&format!("SELECT 1{}", " UNION SELECT 1".repeat(251)), "54001"),
         ("SELECT repeat('x', 2000000000)", "54000"),
         ("SELECT lpad('x', 2000000000)", "54000"),
         ("MERGE INTO t USING u ON true WHEN MATCHED THEN DELETE", "42P01"),
@@ -136,11 +137,63 @@ fn nonsense_and_excess_are_refused() {
         let error = s.execute(sql, &[]).unwrap_err();
         assert_eq!(error.state.0, expected, "{} {}", sql.chars().take(40).collect::<String>(), error.message);
     }
+    // What is allowed fits into the stacks, with all kinds of set operations, and over tables that the engine reads.
+    for all in ["UNION ALL", "UNION", "EXCEPT", "INTERSECT"] {
+        rows(&mut s, &format!("SELECT 1{}", format!(" {all} SELECT 1").repeat(250)), &[]);
+    }
+    s.execute("CREATE TABLE large (id int PRIMARY KEY, v int)", &[]).unwrap();
+    s.execute("INSERT INTO large SELECT i, i FROM generate_series(1, 9000) i", &[]).unwrap();
+    let joins: String = (1..800).map(|i| format!(" LEFT JOIN large t{i} ON t{i}.id = t0.id")).collect();
+    assert_eq!(
+        rows(&mut s, &format!("EXPLAIN SELECT count(*), sum(t0.v) FROM large t0{joins}"), &[]).len() > 800,
+        true
+    );
     // Long chains of AND and OR are walked, not followed down.
     let chain = format!("SELECT true{}", " AND true".repeat(1500));
     assert_eq!(rows(&mut s, &chain, &[]), ["t"]);
     let list: Vec<String> = (0..20_000).map(|n| n.to_string()).collect();
     assert_eq!(rows(&mut s, &format!("SELECT 19999 IN ({})", list.join(",")), &[]), ["t"]);
+}
+
+#[test]
+fn what_is_nested_is_read_once() {
+    let mut s = session();
+    let nested = |open: &str, middle: &str, close: &str| {
+        format!("SELECT {}{middle}{}", open.repeat(40), close.repeat(40))
+    };
+    // Without an end to the parser's attempts each of these takes longer than anybody waits.
+    assert_eq!(rows(&mut s, &nested("abs(", "-1", ")"), &[]), ["1"]);
+    assert_eq!(rows(&mut s, &nested("replace(", "'a'", ", 'a', 'a')"), &[]), ["a"]);
+    for (open, close) in [
+        ("array[", "]"),
+        ("abs(", ")"),
+        ("coalesce(", ")"),
+        ("cast(", " AS int)"),
+        ("position(", " IN 'a')"),
+        ("substring(", " FROM 1)"),
+        ("overlay(", " PLACING 'a' FROM 1)"),
+        ("(VALUES (", "))"),
+        ("f(a => ", ")"),
+    ] {
+        assert_eq!(code(&mut s, &nested(open, "1 1", close), &[]), "54001", "{open}");
+    }
+    assert_eq!(code(&mut s, "SELECT abs(abs(1 1))", &[]), "42601");
+    let merge = "MERGE INTO t USING u ON true WHEN NOT MATCHED BY SOURCE AND ";
+    assert_eq!(code(&mut s, &format!("{merge}{} THEN DELETE", nested("abs(", "1 1", ")")), &[]), "54001");
+    let declare = format!("DECLARE c CURSOR FOR {}", nested("array[", "1 1", "]"));
+    assert_eq!(code(&mut s, &declare, &[]), "54001");
+}
+
+#[test]
+fn a_batch_of_large_texts_ends_with_the_memory() {
+    let db = Database::in_memory().unwrap();
+    let mut s = Session::with_settings(db, Settings { memory_bytes_max: 1_000_000, ..Settings::default() });
+    let sql = |rows: u32| {
+        let v = "SELECT repeat('x', 1000000) || i AS v";
+        format!("SELECT count(*) FROM ({v} FROM generate_series(1, {rows}) i) t WHERE v <> ''")
+    };
+    assert_eq!(code(&mut s, &sql(100), &[]), "53200");
+    assert_eq!(rows(&mut session(), &sql(10), &[]), ["10"]);
 }
 
 #[test]

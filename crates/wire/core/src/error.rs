@@ -120,6 +120,10 @@ pub struct WireError {
     pub conflict: Option<Conflict>,
 }
 
+/// What a client learns once the engine has stopped; the log says why.
+pub(crate) const WRITES_NOTHING: &str = "the database writes nothing any more since its disk failed or was full; the server's log \
+    says more, and a restart goes on from what is durable";
+
 /// Pause that is proposed to a client after a limit was met.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -195,6 +199,10 @@ impl From<Error> for WireError {
             }
             (_, Class::Corrupt) => return Self::ours(Code::Corrupt, &error),
             (_, Class::Io) => return Self::ours(Code::Io, &error),
+            (Error::Engine(ropewalk::EngineError::Stopped { .. }), _) => {
+                tracing::error!(%error, "operation failed");
+                return Self::new(Code::Internal, WRITES_NOTHING);
+            }
             (_, Class::Internal) => return Self::ours(Code::Internal, &error),
         };
         Self { conflict, ..Self::new(code, error.to_string()) }

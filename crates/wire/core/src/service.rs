@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::{Access, Caller, Right};
 use crate::backups::Turn;
-use crate::error::WireError;
+use crate::error::{Code, WRITES_NOTHING, WireError};
 use crate::follow::Following;
 use crate::hub::Hub;
 use crate::limits::{Limits, ServiceSettings};
@@ -112,6 +112,17 @@ impl Service {
     /// What is counted.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    /// Whether requests that write can succeed.
+    ///
+    /// # Errors
+    /// The server is shutting down, or the database writes nothing any more until it is opened again.
+    pub fn readiness(&self) -> Result<(), WireError> {
+        if self.stop().stopping() {
+            return Err(WireError::stopping());
+        }
+        self.database().stopped().map_or(Ok(()), |_| Err(WireError::new(Code::Internal, WRITES_NOTHING)))
     }
 
     /// The shutdown signal.

@@ -6,7 +6,7 @@ use axum::http::{Method, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use ropewalk_wire::{Caller, Code, Right, WireError};
+use ropewalk_wire::{Caller, Code, Right};
 use tower_http::compression::predicate::SizeAbove;
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 
@@ -117,11 +117,9 @@ pub(crate) async fn metrics(
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
 }
 
-/// Readiness: requests are taken.
+/// Readiness: requests are taken, those that write among them.
 pub(crate) async fn ready(State(app): State<App>) -> Result<Json<serde_json::Value>, Problem> {
-    if app.service.stop().stopping() {
-        return Err(WireError::stopping().into());
-    }
+    app.service.readiness()?;
     Ok(Json(serde_json::json!({ "status": "ready" })))
 }
 

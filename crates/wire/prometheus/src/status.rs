@@ -205,8 +205,8 @@ pub(crate) async fn healthy() -> &'static str {
 }
 
 pub(crate) async fn ready(State(service): State<Service>) -> Response {
-    if service.stop().stopping() {
-        return ApiError::from(WireError::stopping()).into_text();
+    match service.readiness() {
+        Ok(()) => "Ropewalk is ready.\n".into_response(),
+        Err(error) => ApiError::from(error).into_text(),
     }
-    "Ropewalk is ready.\n".into_response()
 }

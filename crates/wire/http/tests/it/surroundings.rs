@@ -97,6 +97,19 @@ async fn cors_is_off_unless_set() {
 }
 
 #[tokio::test]
+async fn a_database_that_writes_no_more_is_not_ready() {
+    let server = Server::start().await;
+    server.post("/v1/stores/s/events", json!({ "events": [{ "type": "A" }] })).await.ok();
+    server.service.database().clone().close().unwrap();
+    server.get("/ready").await.refused(500, "internal");
+    let refused = server.post("/v1/stores/s/events", json!({ "events": [{ "type": "A" }] })).await;
+    refused.refused(500, "internal");
+    assert!(refused.json()["detail"].as_str().unwrap().contains("writes nothing any more"));
+    server.get("/health").await.ok();
+    assert_eq!(server.get("/v1/stores/s/events:count").await.ok()["count"], 1);
+}
+
+#[tokio::test]
 async fn readiness_ends_with_the_stop_and_liveness_does_not() {
     let server = Server::start().await;
     assert_eq!(server.get("/ready").await.ok(), json!({ "status": "ready" }));

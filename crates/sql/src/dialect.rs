@@ -1,0 +1,115 @@
+//! PostgreSQL's dialect for the parser, with an end to its attempts.
+//!
+//! Where a word may begin an expression in two ways the parser tries one, and goes back and tries the other when that fails.
+//! Nested, each level doubles the attempts: a syntax error within twenty calls would keep a thread busy for seconds, within
+//! forty for ever. So each expression that is begun counts, and a text may begin as many as its length explains.
+
+use std::any::{Any, TypeId};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sqlparser::ast::Expr;
+use sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+/// Expressions that any text may begin, and those that it may begin for each of its tokens.
+const BEGUN: usize = 20_000;
+const BEGUN_EACH: usize = 8;
+
+/// The dialect for one text.
+#[derive(Debug)]
+pub(crate) struct Bounded {
+    left: AtomicUsize,
+    has_named_arguments: bool,
+}
+
+impl Bounded {
+    /// For a text of these tokens.
+    pub(crate) fn of<'a>(tokens: impl ExactSizeIterator<Item = &'a Token>) -> Self {
+        let left = AtomicUsize::new(BEGUN + BEGUN_EACH * tokens.len());
+        let mut tokens = tokens;
+        let has_named_arguments = tokens.any(|token| match token {
+            Token::RArrow | Token::Assignment | Token::Colon => true,
+            Token::Word(word) => word.keyword == Keyword::VALUE,
+            _ => false,
+        });
+        Self { left, has_named_arguments }
+    }
+
+    /// As [`Bounded::of`].
+    pub(crate) fn of_spans(tokens: &[TokenWithSpan]) -> Self {
+        Self::of(tokens.iter().map(|token| &token.token))
+    }
+
+    /// True when a text was given up because of its attempts.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// Methods that answer what PostgreSQL's dialect answers: all that it does not leave to the defaults.
+macro_rules! as_postgres {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $out:ty;)*) => {
+        $(fn $name(&self, $($argument: $type),*) -> $out {
+            PostgreSqlDialect {}.$name($($argument),*)
+        })*
+    };
+}
+
+impl Dialect for Bounded {
+    fn dialect(&self) -> TypeId {
+        PostgreSqlDialect {}.type_id()
+    }
+
+    fn parse_prefix(&self, _parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+        let left = self.left.load(Ordering::Relaxed).saturating_sub(1);
+        self.left.store(left, Ordering::Relaxed);
+        (left == 0).then_some(Err(ParserError::RecursionLimitExceeded))
+    }
+
+    /// Each argument is read twice where this is true, so only where there is something to find.
+    fn supports_named_fn_args_with_expr_name(&self) -> bool {
+        self.has_named_arguments
+    }
+
+    as_postgres! {
+        identifier_quote_style(identifier: &str) -> Option<char>;
+        is_delimited_identifier_start(ch: char) -> bool;
+        is_identifier_start(ch: char) -> bool;
+        is_identifier_part(ch: char) -> bool;
+        supports_unicode_string_literal() -> bool;
+        is_reserved_for_identifier(kw: Keyword) -> bool;
+        is_custom_operator_part(ch: char) -> bool;
+        get_next_precedence(parser: &Parser<'_>) -> Option<Result<u8, ParserError>>;
+        supports_filter_during_aggregation() -> bool;
+        supports_group_by_expr() -> bool;
+        prec_value(prec: Precedence) -> u8;
+        allow_extract_custom() -> bool;
+        allow_extract_single_quotes() -> bool;
+        supports_create_index_with_clause() -> bool;
+        supports_explain_with_utility_options() -> bool;
+        supports_listen_notify() -> bool;
+        supports_factorial_operator() -> bool;
+        supports_bitwise_shift_operators() -> bool;
+        supports_comment_on() -> bool;
+        supports_load_extension() -> bool;
+        supports_named_fn_args_with_colon_operator() -> bool;
+        supports_empty_projections() -> bool;
+        supports_nested_comments() -> bool;
+        supports_string_escape_constant() -> bool;
+        supports_numeric_literal_underscores() -> bool;
+        supports_array_typedef_with_brackets() -> bool;
+        supports_geometric_types() -> bool;
+        supports_set_names() -> bool;
+        supports_alter_column_type_using() -> bool;
+        supports_notnull_operator() -> bool;
+        supports_interval_options() -> bool;
+        supports_insert_table_alias() -> bool;
+        supports_create_table_like_parenthesized() -> bool;
+        supports_select_wildcard_with_alias() -> bool;
+        supports_comma_separated_trim() -> bool;
+        supports_xml_expressions() -> bool;
+        supports_comment_optimizer_hint() -> bool;
+    }
+}
