@@ -59,6 +59,7 @@ codes! {
     InvalidBSON = 22, "bytes that are no BSON";
     PathNotViable = 28, "a path through a value that has no fields";
     ConflictingUpdateOperators = 40, "two operators of one update on the same path";
+    MaxTimeMSExpired = 50, "the time that was given is up";
     DollarPrefixedFieldName = 52, "a field name that begins with a dollar";
     InvalidIdField = 53, "an `_id` of a type that identifies nothing";
     NotSingleValueField = 54, "two values for one field";
@@ -73,6 +74,7 @@ codes! {
     ConversionFailure = 241, "a value that cannot be converted";
     ExceededTimeLimit = 262, "more work than one document may be";
     QueryExceededMemoryLimitNoDiskUseAllowed = 292, "a stage wants more memory than it may have";
+    InterruptedAtShutdown = 11_600, "who serves is going away";
     BSONObjectTooLarge = 10334, "a document above 16 MiB";
 }
 

@@ -48,6 +48,30 @@ pub trait Source {
     /// # Errors
     /// Whatever reading can fail with; a collection that is not there is empty.
     fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, Self::Error>, Self::Error>;
+
+    /// Whether the pipeline may go on. Asked every few hundred documents of each stage.
+    ///
+    /// # Errors
+    /// Whatever ends it.
+    fn look(&self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+/// Documents of a stage after which the source is asked whether the pipeline may go on.
+const DOCUMENTS_PER_LOOK: u32 = 512;
+
+/// The documents of a stage, as long as the source lets it go on.
+fn looked<'a, S: Source>(stream: Stream<'a, S::Error>, source: &'a S) -> Stream<'a, S::Error> {
+    let mut seen = 0;
+    Box::new(stream.map(move |document| {
+        seen += 1;
+        if seen == DOCUMENTS_PER_LOOK {
+            seen = 0;
+            source.look()?;
+        }
+        document
+    }))
 }
 
 /// A parsed pipeline.
@@ -187,13 +211,13 @@ impl Pipeline {
         source: &'a S,
         memory: &Memory,
     ) -> Result<Stream<'a, S::Error>, S::Error> {
-        let mut stream = input;
+        let mut stream = looked(input, source);
         for (at, stage) in self.stages.iter().enumerate() {
             let limit = match self.stages.get(at + 1) {
                 Some(Stage::Limit(limit)) => Some(*limit),
                 _ => None,
             };
-            stream = stage.run(stream, source, memory, limit)?;
+            stream = looked(stage.run(stream, source, memory, limit)?, source);
         }
         Ok(stream)
     }

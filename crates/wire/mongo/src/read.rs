@@ -610,6 +610,17 @@ impl lang::Source for Others<'_> {
         let find = Find::matching(filter.clone());
         Ok(Box::new(collection.find_for(self.call.asked(), self.snapshot.engine().clone(), &find)?))
     }
+
+    fn look(&self) -> Result<(), DocumentsError> {
+        let why = if self.call.shared.service.stop().stopping() {
+            lang::LangError::new(lang::Code::InterruptedAtShutdown, "the server is shutting down")
+        } else if self.call.in_time().is_err() {
+            lang::LangError::new(lang::Code::MaxTimeMSExpired, "operation exceeded time limit")
+        } else {
+            return Ok(());
+        };
+        Err(why.into())
+    }
 }
 
 /// `explain`

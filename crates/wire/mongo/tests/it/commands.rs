@@ -311,6 +311,20 @@ async fn time_that_is_up_ends_a_query() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn time_that_is_up_ends_a_pipeline_that_shows_nothing() {
+    let mut client = with(1).await;
+    let mut stages = Vec::new();
+    for _ in 0..4 {
+        stages.push(doc! { "$project": { "a": { "$range": [0, 1000] } } });
+        stages.push(doc! { "$unwind": "$a" });
+    }
+    stages.push(doc! { "$count": "n" });
+    // It would run for days.
+    let endless = doc! { "aggregate": "c", "pipeline": stages, "cursor": {}, "maxTimeMS": 50 };
+    assert_eq!(client.refused(endless).await.0, 50);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pipeline_writes_into_collections() {
     let mut client = Server::new().connect();
     client.ok(doc! { "insert": "c", "documents": [{ "_id": 1, "n": 1 }, { "_id": 2, "n": 2 }] }).await;
