@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use ropewalk_wire::{Caller, Code, Right, Service, WireError};
+use ropewalk_wire::{Caller, Code, Right, Service};
 
 use crate::App;
 use crate::answer::{ApiError, Notes, put_labels, put_list, put_text, success};
