@@ -173,7 +173,7 @@ fn what_is_nested_is_read_once() {
         ("(VALUES (", "))"),
     ] {
         let code = code(&mut s, &nested(open, "1 1", close), &[]);
-        assert!(["42601", "54001"].contains(&code.as_str()), "{open}: {code}");
+        assert!(["42601", "54001"].contains(&code), "{open}: {code}");
     }
     assert_eq!(code(&mut s, &nested("array[", "1 1", "]"), &[]), "54001");
     assert_eq!(code(&mut s, "SELECT abs(abs(1 1))", &[]), "42601");
