@@ -3,7 +3,7 @@
 //!   append, delete, drop ─▶ the model's next state      hold ─▶ a snapshot, compared again and again while flushes go on
 //!   crash ─▶ open ─▶ the samples are a state of the model, not older than promised; verify finds nothing
 //!
-//! The model keeps every sample of every state, so it says what any snapshot must show.
+//! The model keeps what every commit did to every sample, so it says what any snapshot must show.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,23 +16,87 @@ use crate::boots::{self, Boots, World};
 use crate::world::{Bug, Check, ensure};
 
 const SERIES: u64 = 6;
+/// Of those that come many at a time.
+const MANY: u64 = 400;
 const SNAPSHOTS: usize = 3;
 
-/// What the store holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct State {
-    /// Series and time; the bits of the value.
-    samples: BTreeMap<(u64, i64), u64>,
-    floor: i64,
+/// Series and time of a sample.
+type Key = (u64, i64);
+
+/// What a commit does.
+#[derive(Debug)]
+struct Change {
+    /// The bits that a sample has from now on; `None`: it is gone.
+    samples: Vec<(Key, Option<u64>)>,
+    floor: Option<i64>,
+}
+
+/// What the store held after each commit.
+#[derive(Default)]
+struct History {
+    /// What became of each sample, with the commits, which rise.
+    samples: BTreeMap<Key, Vec<(u64, Option<u64>)>>,
+    floors: Vec<(u64, i64)>,
+    last: u64,
+}
+
+impl History {
+    /// The samples after commit `at`.
+    fn samples_at(&self, at: u64) -> impl Iterator<Item = (Key, u64)> {
+        self.samples.iter().filter_map(move |(key, versions)| {
+            let (_, bits) = versions.iter().rev().find(|(seq, _)| *seq <= at)?;
+            bits.map(|bits| (*key, bits))
+        })
+    }
+
+    fn newest(&self) -> impl Iterator<Item = (Key, u64)> {
+        self.samples_at(u64::MAX)
+    }
+
+    fn floor(&self) -> i64 {
+        self.floors.last().map_or(i64::MIN, |(_, floor)| *floor)
+    }
+
+    fn commit(&mut self, seq: u64, change: Change) {
+        for (key, bits) in change.samples {
+            self.samples.entry(key).or_default().push((seq, bits));
+        }
+        self.floors.extend(change.floor.map(|floor| (seq, floor)));
+        self.last = seq;
+    }
+
+    /// Forgets what commits behind `seq` did.
+    fn cut(&mut self, seq: u64) {
+        if seq >= self.last {
+            return;
+        }
+        self.samples.retain(|_, versions| {
+            versions.retain(|(of, _)| *of <= seq);
+            !versions.is_empty()
+        });
+        self.floors.retain(|(of, _)| *of <= seq);
+        self.last = seq;
+    }
+
+    /// True when `change` would leave just this.
+    fn would_be(&self, change: &Change, samples: &BTreeMap<Key, u64>, floor: i64) -> bool {
+        let mut all: BTreeMap<Key, u64> = self.newest().collect();
+        for (key, bits) in &change.samples {
+            match bits {
+                Some(bits) => all.insert(*key, *bits),
+                None => all.remove(key),
+            };
+        }
+        all == *samples && change.floor.unwrap_or_else(|| self.floor()) == floor
+    }
 }
 
 struct SeriesWorld {
     boots: Boots,
     held: Vec<Snapshot>,
-    /// The state after each commit, ascending.
-    states: Vec<(u64, State)>,
-    /// States that a commit without an answer may have left.
-    doubts: Vec<State>,
+    history: History,
+    /// Commits without an answer since the last one with one.
+    doubts: Vec<Change>,
 }
 
 /// Runs one seed: so many boots, each under some trouble.
@@ -40,7 +104,7 @@ pub fn run_series(seed: u64, boots: u64) -> Run {
     let world = SeriesWorld {
         boots: Boots::new(seed, 0x5e71e5),
         held: Vec::new(),
-        states: vec![(0, State { samples: BTreeMap::new(), floor: i64::MIN })],
+        history: History::default(),
         doubts: Vec::new(),
     };
     boots::run(world, boots)
@@ -83,16 +147,15 @@ impl World for SeriesWorld {
 
     fn reconcile(&mut self, db: &Database) -> Check {
         let found = db.seq().0;
-        let last = self.states.last().map_or(0, |(seq, _)| *seq);
-        if found > last {
-            let samples = read_state(db, &db.snapshot())?;
-            let floor = store(db)?.floor();
-            let state = State { samples, floor };
-            ensure!(self.doubts.contains(&state), "commit {found}, which nobody knows of, left {state:?}");
-            self.states.push((found, state));
+        let doubts = std::mem::take(&mut self.doubts);
+        if found > self.history.last {
+            let (samples, floor) = (read_state(db, &db.snapshot())?, store(db)?.floor());
+            let done = doubts.into_iter().find(|change| self.history.would_be(change, &samples, floor));
+            let nobody =
+                || Bug(format!("commit {found}, which nobody knows of, left {samples:?} from {floor}"));
+            self.history.commit(found, done.ok_or_else(nobody)?);
         }
-        self.states.retain(|(seq, _)| *seq <= found);
-        self.doubts.clear();
+        self.history.cut(found);
         self.compare(db)
     }
 
@@ -121,17 +184,16 @@ impl World for SeriesWorld {
 }
 
 impl SeriesWorld {
-    /// The state that a snapshot of commit `at` shows.
-    fn state_at(&self, at: u64) -> Check<&State> {
-        let found = self.states.iter().rev().find(|(seq, _)| *seq <= at);
-        found.map(|(_, state)| state).ok_or_else(|| Bug(format!("no state at commit {at}")))
-    }
-
     fn compare_at(&mut self, db: &Database, snapshot: &Snapshot) -> Check {
         self.boots.counts.reads += 1;
         let at = snapshot.seq().0;
-        let (found, expected) = (read_state(db, snapshot)?, &self.state_at(at)?.samples);
-        ensure!(found == *expected, "at commit {at}: expected {expected:?}, found {found:?}");
+        let found = read_state(db, snapshot)?;
+        let expected = || self.history.samples_at(at);
+        ensure!(
+            found.iter().map(|(key, bits)| (*key, *bits)).eq(expected()),
+            "at commit {at}: expected {:?}, found {found:?}",
+            expected().collect::<BTreeMap<_, _>>()
+        );
         Ok(())
     }
 
@@ -142,8 +204,8 @@ impl SeriesWorld {
 
     fn append(&mut self) -> Check {
         let db = self.boots.db()?;
-        let latest = self.state_at(u64::MAX)?;
-        let (floor, mut after) = (latest.floor, latest.clone());
+        let floor = self.history.floor();
+        let mut after = BTreeMap::new();
         let mut batch = SampleBatch::new();
         for _ in 0..self.boots.dice.between(1, 8) {
             let series = self.boots.dice.below(SERIES);
@@ -156,8 +218,17 @@ impl SeriesWorld {
                 let value = (self.boots.dice.below(50) as f64) / 4.0;
                 if time >= floor {
                     to.push(time, value);
-                    after.samples.insert((series, time), value.to_bits());
+                    after.insert((series, time), Some(value.to_bits()));
                 }
+            }
+        }
+        if self.boots.dice.one_in(40) {
+            // More than the index takes up at a time.
+            let first = SERIES + MANY / 2 * self.boots.dice.below(4);
+            let time = self.any_time().max(floor);
+            for series in first..first + MANY {
+                batch.push(&labels(series)?, time, 1.0);
+                after.insert((series, time), Some(1.0_f64.to_bits()));
             }
         }
         let durability = self.boots.dice.weighted(&[
@@ -167,7 +238,8 @@ impl SeriesWorld {
         ]);
         self.boots.note(format!("append {} samples, {durability:?}", batch.len()));
         let done = store(&db)?.append_with(&batch, durability).map(|done| done.seq.0);
-        self.settle("append", done.map_err(Error::from), durability, after)
+        let change = Change { samples: after.into_iter().collect(), floor: None };
+        self.settle("append", done.map_err(Error::from), durability, change)
     }
 
     /// A commit that was answered, or not.
@@ -176,16 +248,18 @@ impl SeriesWorld {
         what: &str,
         done: Result<u64, Error>,
         durability: Durability,
-        after: State,
+        change: Change,
     ) -> Check {
         match done {
             Ok(seq) => {
                 self.boots.acknowledged(seq, durability);
-                self.states.push((seq, after));
+                // What came before it and had no answer did not happen.
+                self.doubts.clear();
+                self.history.commit(seq, change);
             }
             Err(error) => {
                 self.boots.excuse(what, &error)?;
-                self.doubts.push(after);
+                self.doubts.push(change);
             }
         }
         Ok(())
@@ -196,8 +270,8 @@ impl SeriesWorld {
         let series = self.boots.dice.below(SERIES);
         let (a, b) = (self.any_time(), self.any_time());
         let (from, to) = if self.boots.dice.one_in(4) { (i64::MIN, i64::MAX) } else { (a.min(b), a.max(b)) };
-        let mut after = self.state_at(u64::MAX)?.clone();
-        after.samples.retain(|(s, time), _| *s != series || *time < from || *time > to);
+        let hit = |(s, time): Key| s == series && (from..=to).contains(&time);
+        let change = Change { samples: self.gone(hit), floor: None };
         self.boots.note(format!("delete {series} from {from} to {to}"));
         let done = store(&db)?.delete(&[matcher(series)?], from, to).map_err(Error::from);
         if matches!(done, Ok(0)) {
@@ -205,7 +279,12 @@ impl SeriesWorld {
             return Ok(());
         }
         let seq = db.seq().0;
-        self.settle("delete", done.map(|_| seq), Durability::Sync, after)
+        self.settle("delete", done.map(|_| seq), Durability::Sync, change)
+    }
+
+    /// What a commit does that takes away the samples for which `hit` holds.
+    fn gone(&self, hit: impl Fn(Key) -> bool) -> Vec<(Key, Option<u64>)> {
+        self.history.newest().filter(|(key, _)| hit(*key)).map(|(key, _)| (key, None)).collect()
     }
 
     fn drop_days(&mut self) -> Check {
@@ -214,16 +293,14 @@ impl SeriesWorld {
             return Ok(());
         }
         let day = PARTITION_MS * self.boots.dice.below(2).cast_signed();
-        let mut after = self.state_at(u64::MAX)?.clone();
-        if after.floor >= day || db.series_stores().is_empty() {
+        if self.history.floor() >= day || db.series_stores().is_empty() {
             return Ok(());
         }
-        after.floor = day;
-        after.samples.retain(|(_, time), _| *time >= day);
+        let change = Change { samples: self.gone(|(_, time)| time < day), floor: Some(day) };
         self.boots.note(format!("drop what lies before {day}"));
         let done = store(&db)?.drop_before(day + 3).map_err(Error::from);
         let seq = db.seq().0;
-        self.settle("drop", done.map(|_| seq), Durability::Sync, after)
+        self.settle("drop", done.map(|_| seq), Durability::Sync, change)
     }
 
     fn hold(&mut self) -> Check {

@@ -1,6 +1,6 @@
 //! `sim`: runs seeds of the simulation; the last line is `N passed, N failed`.
 //!
-//! A failure prints the command that repeats it and the end of its trace. With `--plant-lost-sync` one sync in every boot
+//! Each tenth of the seeds is told when it is done. A failure prints the command that repeats it and the end of its trace. With `--plant-lost-sync` one sync in every boot
 //! lies, and the run succeeds only if that is found.
 #![allow(clippy::print_stdout)]
 
@@ -89,9 +89,17 @@ fn add(total: &mut Counts, counts: &Counts) {
     total.rolls += counts.rolls;
 }
 
+/// Says how far it is, about ten times.
+fn progress(seeds: &std::ops::Range<u64>, seed: u64, failed: u64) {
+    let (all, done) = (seeds.end - seeds.start, seed + 1 - seeds.start);
+    if done < all && done * 10 / all > (done - 1) * 10 / all {
+        println!("{done} of {all} seeds, {failed} failed");
+    }
+}
+
 fn exhaust_all(arguments: &Arguments, seeds: std::ops::Range<u64>, steps: u64) -> (u64, u64) {
     let (mut passed, mut failed, mut runs) = (0, 0, 0);
-    for seed in seeds {
+    for seed in seeds.clone() {
         let done = match arguments.documents {
             true => exhaust_documents(seed, steps, arguments.tears),
             false => exhaust(seed, steps, arguments.tears),
@@ -109,6 +117,7 @@ fn exhaust_all(arguments: &Arguments, seeds: std::ops::Range<u64>, steps: u64) -
                 );
             }
         }
+        progress(&seeds, seed, failed);
     }
     println!(
         "{runs} runs, each but one for a seed with an end at another operation or another outcome of it"
@@ -120,7 +129,7 @@ fn run_all(arguments: &Arguments, seeds: std::ops::Range<u64>) -> (u64, u64) {
     let Arguments { boots, steps, plant_lost_sync, .. } = *arguments;
     let settings = Settings { boots, steps, plant_lost_sync, whole_trace: arguments.trace };
     let (mut passed, mut failed, mut total) = (0, 0, Counts::default());
-    for seed in seeds {
+    for seed in seeds.clone() {
         let run = match (arguments.tables, arguments.series, arguments.documents) {
             (true, ..) => run_tables(seed, boots),
             (_, true, _) => run_series(seed, boots),
@@ -143,6 +152,7 @@ fn run_all(arguments: &Arguments, seeds: std::ops::Range<u64>) -> (u64, u64) {
                 report(&run, &command);
             }
         }
+        progress(&seeds, seed, failed);
     }
     println!("{total:?}");
     (passed, failed)
