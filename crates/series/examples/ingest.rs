@@ -1,11 +1,12 @@
 //! How fast samples go in, durably, and come out again: `cargo run -p ropewalk-series --example ingest [DIRECTORY]`.
 //!
-//! With `SERIES=1000000` in the environment: so many series, one sample each, again and again. Else three shapes: batches of 2,000 samples of one series with random values and overlapping times, over 102,000 series (the
+//! With `SERIES=1000000` in the environment: so many series, one sample each, again and again, `BATCH` of them a commit, and how
+//! long somebody beside waits to be ordered. Else three shapes: batches of 2,000 samples of one series with random values and overlapping times, over 102,000 series (the
 //! mytsdb report's); scrapes of 10,000 series, one integer sample each; and a mix of metrics as a cluster has them, for its size.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::indexing_slicing)] // an example that measures
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ropewalk_engine::{Durability, Engine, EngineOptions};
@@ -84,8 +85,24 @@ fn resident() -> u64 {
     status.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
 }
 
+/// Ten samples again and again, with a pause between, until it is over; how long each waited for its place in the order.
+fn beside(store: &SeriesStore, over: &AtomicBool) -> Vec<Duration> {
+    let labels: Vec<Labels> = (0..10).map(|i| Labels::new([("beside", i.to_string())]).unwrap()).collect();
+    let (mut batch, mut waits) = (SampleBatch::new(), Vec::new());
+    while !over.load(Ordering::Acquire) {
+        batch.clear();
+        labels.iter().for_each(|labels| batch.push(labels, 1_700_000_000_000 + waits.len() as i64, 1.0));
+        let begin = Instant::now();
+        store.append_with(&batch, Durability::Async { interval: Duration::from_secs(1) }).unwrap();
+        waits.push(begin.elapsed());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    waits.sort_unstable();
+    waits
+}
+
 /// Many series with one sample each, over and over.
-fn many(dir: &std::path::Path, count: u64) {
+fn many(dir: &std::path::Path, count: u64, size: u64) {
     let open = || {
         let model = Arc::new(SeriesModel::new(1));
         let engine =
@@ -105,19 +122,28 @@ fn many(dir: &std::path::Path, count: u64) {
     };
     let mut batch = SampleBatch::new();
     for round in 0..4_i64 {
-        let begin = Instant::now();
-        for start in (0..count).step_by(20_000) {
-            batch.clear();
-            for i in start..(start + 20_000).min(count) {
-                batch.push(&labels(i), 1_700_000_000_000 + round * 15_000, (i + round as u64) as f64);
+        let (mut seconds, over) = (0.0, AtomicBool::new(false));
+        let waits = std::thread::scope(|scope| {
+            let beside = scope.spawn(|| beside(&store, &over));
+            for start in (0..count).step_by(size as usize) {
+                batch.clear();
+                for i in start..(start + size).min(count) {
+                    batch.push(&labels(i), 1_700_000_000_000 + round * 15_000, (i + round as u64) as f64);
+                }
+                let begin = Instant::now();
+                store.append(&batch).unwrap();
+                seconds += begin.elapsed().as_secs_f64();
             }
-            store.append(&batch).unwrap();
-        }
-        let seconds = begin.elapsed().as_secs_f64();
+            over.store(true, Ordering::Release);
+            beside.join().unwrap()
+        });
+        let longest: Vec<String> =
+            waits.iter().rev().take(5).map(|wait| format!("{:.1}", wait.as_secs_f64() * 1e3)).collect();
         println!(
-            "round {round}: {count} series in {seconds:.2} s, {:.2}M/s; resident {} MB",
+            "round {round}: {count} series in {seconds:.2} s, {:.2}M/s; resident {} MB; longest waits beside {} ms",
             count as f64 / seconds / 1e6,
-            resident() >> 20
+            resident() >> 20,
+            longest.join(", ")
         );
     }
     drop((store, engine));
@@ -208,7 +234,8 @@ fn main() {
     let dir = std::env::args().nth(1).map_or_else(std::env::temp_dir, Into::into);
     let dir = dir.join(format!("ropewalk-ingest-{}", std::process::id()));
     if let Some(count) = std::env::var("SERIES").ok().and_then(|count| count.parse().ok()) {
-        many(&dir, count);
+        let size = std::env::var("BATCH").ok().and_then(|size| size.parse().ok()).unwrap_or(20_000);
+        many(&dir, count, size);
         std::fs::remove_dir_all(&dir).unwrap();
         return;
     }

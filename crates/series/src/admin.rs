@@ -247,6 +247,8 @@ pub struct Cardinality {
     pub series: u64,
     /// Bytes of memory that names and postings take, roughly.
     pub index_bytes: u64,
+    /// Pairs of a label and a value in all.
+    pub pairs: u64,
     /// Labels with the most values.
     pub labels: Vec<LabelCount>,
     /// Metric names with the most series.
@@ -261,6 +263,7 @@ impl SeriesAt<'_> {
         self.with_index(|index, ids| {
             let mut all = Cardinality { series: ids.len(), index_bytes: index.bytes(), ..Default::default() };
             index.census(ids, |name, value, series| {
+                all.pairs += 1;
                 match all.labels.last_mut().filter(|last| last.name == name) {
                     Some(last) => {
                         last.values += 1;

@@ -1,10 +1,13 @@
 //! Appending: what a client asks for, and its place in the commit order.
 //!
 //!   caller's thread: look every series up, sort, compress, encode ─▶ sequencer: look the unknown ones up again, give ids
+//!     ─▶ caller's thread: postings of many new series
 //!
-//! Almost everything is done before the sequencer; what is left there costs by new series, not by samples.
+//! Almost everything is done before the sequencer; what is left there costs by new series, not by samples, and what new series cost
+//! most is done behind it (see `index`).
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 
 use ropewalk_base::{Seq, hash64};
@@ -12,18 +15,76 @@ use ropewalk_engine::{ModelId, Operation, Outcome, ReadView, Rejection, Verdict}
 
 use crate::batch::{GroupRef, SampleBatch, Who, take_payload};
 use crate::error::SeriesError;
-use crate::index::Index;
+use crate::index::{Hashed, Index};
 use crate::labels::{self, LabelsRef, METRIC_NAME};
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::read::SeriesReader;
 use crate::section::{GroupWriter, NewSeries, Target, put_samples};
 use crate::types::{Duplicates, Samples, SeriesId, SeriesOptions};
 
-/// A series that was unknown when the batch was prepared.
+/// The series that were unknown when the batch was prepared, by ordinal. Their labels lie in one piece: it is the sequencer who
+/// drops them.
+#[derive(Default)]
 struct Unknown {
-    labels: Box<[u8]>,
+    labels: Vec<u8>,
+    series: Vec<UnknownSeries>,
+}
+
+#[derive(Clone, Copy)]
+struct UnknownSeries {
+    /// Of its labels.
+    start: usize,
+    end: usize,
+    hash: u64,
     /// Found in the sequencer.
     id: Option<u32>,
+}
+
+impl Unknown {
+    fn push(&mut self, labels: &[u8], hash: u64) {
+        let start = self.labels.len();
+        self.labels.extend_from_slice(labels);
+        self.series.push(UnknownSeries { start, end: self.labels.len(), hash, id: None });
+    }
+
+    fn labels(&self, series: &UnknownSeries) -> LabelsRef<'_> {
+        LabelsRef(self.labels.get(series.start..series.end).unwrap_or_default())
+    }
+
+    fn get(&self, ordinal: u32) -> Option<&UnknownSeries> {
+        self.series.get(ordinal as usize)
+    }
+
+    /// Those that are to be created.
+    fn fresh(&self) -> impl Iterator<Item = LabelsRef<'_>> + Clone {
+        self.series.iter().filter(|series| series.id.is_none()).map(|series| self.labels(series))
+    }
+
+    /// Looks for them again when the index was as `looked` says; answers how it is now. Costs nothing while nobody makes or deletes
+    /// series, which is when others wait for one that makes many.
+    fn look_again(&mut self, index: &Index, looked: Option<(u32, usize)>) -> Option<(u32, usize)> {
+        let now = Some((index.last(), index.deaths()));
+        if looked != now {
+            for series in &mut self.series {
+                let labels = self.labels.get(series.start..series.end).unwrap_or_default();
+                series.id = index.find(labels, series.hash);
+            }
+        }
+        now
+    }
+}
+
+/// Labels with their hash, which a map need not make again.
+#[derive(PartialEq, Eq)]
+struct HashedLabels<'a> {
+    hash: u64,
+    labels: &'a [u8],
+}
+
+impl Hash for HashedLabels<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
 }
 
 /// Samples that the sequencer must look for, because the store refuses duplicates.
@@ -37,7 +98,7 @@ pub struct AppendSamples {
     model: Arc<SeriesModel>,
     store: String,
     state: Option<Arc<StoreState>>,
-    unknown: Vec<Unknown>,
+    unknown: Unknown,
     /// Ids that the groups name: they must not be deleted meanwhile.
     known: Vec<u32>,
     /// Deleted series when they were looked up.
@@ -104,7 +165,7 @@ impl Taken {
 /// What the groups of a batch mean.
 struct Resolved {
     targets: Vec<Target>,
-    unknown: Vec<Unknown>,
+    unknown: Unknown,
     known: Vec<u32>,
 }
 
@@ -120,9 +181,9 @@ fn resolve(batch: &SampleBatch, index: Option<&Index>, store: &str) -> Result<Re
     let candidates: Vec<Option<u32>> = hashes.iter().map(candidate).collect();
     let mut targets = Vec::with_capacity(batch.group_count());
     let mut known = Vec::with_capacity(batch.group_count());
-    let mut unknown: Vec<Unknown> = Vec::new();
-    let mut ordinals: HashMap<&[u8], u32> = HashMap::new();
-    for (group, candidate) in batch.groups().zip(candidates) {
+    let mut unknown = Unknown::default();
+    let mut ordinals: HashMap<HashedLabels<'_>, u32, BuildHasherDefault<Hashed>> = HashMap::default();
+    for ((group, candidate), hash) in batch.groups().zip(candidates).zip(hashes) {
         let found = match group.who {
             Who::Id(id) => match index.filter(|index| index.is_alive(id.0)) {
                 Some(_) => Some(id.0),
@@ -136,27 +197,17 @@ fn resolve(batch: &SampleBatch, index: Option<&Index>, store: &str) -> Result<Re
         if let Some(id) = found {
             known.push(id);
             targets.push(Target::Known(id));
-        } else if let Some(bytes) = labels(&group) {
-            let next = unknown.len() as u32;
-            let ordinal = *ordinals.entry(bytes).or_insert(next);
+        } else if let Some(labels) = labels(&group) {
+            let next = unknown.series.len() as u32;
+            let ordinal = *ordinals.entry(HashedLabels { hash, labels }).or_insert(next);
             if ordinal == next {
-                labels::check(bytes)?;
-                unknown.push(Unknown { labels: bytes.into(), id: None });
+                labels::check(labels)?;
+                unknown.push(labels, hash);
             }
             targets.push(Target::New(ordinal));
         }
     }
     Ok(Resolved { targets, unknown, known })
-}
-
-/// Looks for series that were unknown when the index was as `looked` says; answers how it is now. Costs nothing while nobody makes
-/// or deletes series, which is when others wait for one that makes many.
-fn look_again(unknown: &mut [Unknown], index: &Index, looked: Option<(u32, usize)>) -> Option<(u32, usize)> {
-    let now = Some((index.last(), index.deaths()));
-    if looked != now {
-        unknown.iter_mut().for_each(|unknown| unknown.id = index.find(&unknown.labels));
-    }
-    now
 }
 
 /// True when no series has two groups.
@@ -284,10 +335,10 @@ impl AppendSamples {
     /// The series of a group, for messages.
     fn name(&self, target: Target) -> String {
         match target {
-            Target::New(ordinal) => self
-                .unknown
-                .get(ordinal as usize)
-                .map_or_else(String::new, |unknown| LabelsRef(&unknown.labels).to_string()),
+            Target::New(ordinal) => {
+                let labels = self.unknown.get(ordinal).map(|series| self.unknown.labels(series));
+                labels.map_or_else(String::new, |labels| labels.to_string())
+            }
             Target::Known(id) => {
                 let index = self.state.as_ref().map(|state| state.index.read());
                 let labels = index.as_ref().and_then(|index| index.labels(id));
@@ -307,16 +358,19 @@ impl AppendSamples {
             return self.check_room(0, 0, SeriesOptions::default());
         };
         {
-            let index = state.index.read();
+            let metric_max = state.options().metric_series_max;
+            // Counting by metric takes the postings of all.
+            let head = if metric_max == u64::MAX { 0 } else { u32::MAX };
+            let index = state.posted(head);
             let dead = |id: &&u32| !index.is_alive(**id);
             if index.deaths() != self.deaths
                 && let Some(id) = self.known.iter().find(dead)
             {
                 return Err(SeriesError::UnknownSeries { id: SeriesId(*id), store: self.store.clone() });
             }
-            self.looked = look_again(&mut self.unknown, &index, self.looked);
+            self.looked = self.unknown.look_again(&index, self.looked);
             self.check_room(index.len(), index.last(), state.options())?;
-            self.check_metrics(&index, state.options().metric_series_max)?;
+            self.check_metrics(&index, metric_max)?;
         }
         let floor_ms = state.floor();
         if self.oldest < floor_ms {
@@ -327,11 +381,11 @@ impl AppendSamples {
     }
 
     fn check_room(&self, held: u64, last: u32, options: SeriesOptions) -> Result<(), SeriesError> {
-        let mut fresh = self.unknown.iter().filter(|u| u.id.is_none());
+        let mut fresh = self.unknown.fresh();
         let new = fresh.clone().count() as u64;
         let max = options.series_max;
         if new > 0 && held + new > max {
-            let labels = fresh.next().map(|u| LabelsRef(&u.labels).to_string()).unwrap_or_default();
+            let labels = fresh.next().map(|labels| labels.to_string()).unwrap_or_default();
             return Err(SeriesError::CardinalityLimit { store: self.store.clone(), new, held, max, labels });
         }
         if new > u64::from(u32::MAX - last) {
@@ -346,8 +400,7 @@ impl AppendSamples {
             return Ok(());
         }
         let mut new: HashMap<&str, (u64, LabelsRef<'_>)> = HashMap::new();
-        for unknown in self.unknown.iter().filter(|u| u.id.is_none()) {
-            let labels = LabelsRef(&unknown.labels);
+        for labels in self.unknown.fresh() {
             let metric = labels.get(METRIC_NAME).unwrap_or_default();
             new.entry(metric).or_insert((0, labels)).0 += 1;
         }
@@ -366,7 +419,7 @@ impl AppendSamples {
         for check in &self.checks {
             let id = match check.target {
                 Target::Known(id) => Some(id),
-                Target::New(ordinal) => self.unknown.get(ordinal as usize).and_then(|u| u.id),
+                Target::New(ordinal) => self.unknown.get(ordinal).and_then(|series| series.id),
             };
             let range = (check.samples.first(), check.samples.last());
             let (Some(id), (Some((from, _)), Some((to, _)))) = (id, range) else { continue };
@@ -394,7 +447,7 @@ impl Operation for AppendSamples {
     }
 
     fn bytes_max(&self) -> usize {
-        let new: usize = self.unknown.iter().map(|u| u.labels.len() + 12).sum();
+        let new = self.unknown.labels.len() + 12 * self.unknown.series.len();
         self.groups.len() + new + self.store.len() + 64
     }
 
@@ -408,17 +461,17 @@ impl Operation for AppendSamples {
         let (store, last) = match &state {
             Some(state) => {
                 let index = state.index.read();
-                look_again(&mut self.unknown, &index, self.looked);
+                self.unknown.look_again(&index, self.looked);
                 (state.id, index.last())
             }
             None => (self.model.next_id().unwrap_or(u32::MAX), 0),
         };
         let creates = state.is_none().then_some(self.store.as_str());
-        let new = self.unknown.iter().map(|unknown| match unknown.id {
+        let new = self.unknown.series.iter().map(|series| match series.id {
             Some(id) => NewSeries::Known(id),
-            None => NewSeries::Created(&unknown.labels),
+            None => NewSeries::Created(self.unknown.labels(series).as_bytes()),
         });
-        let created = new.clone().filter(|n| matches!(n, NewSeries::Created(_))).count();
+        let created = self.unknown.series.iter().filter(|series| series.id.is_none()).count();
         put_samples(out, (store, creates), last.saturating_add(1), new, &self.groups);
         (self.samples, created as u64)
     }

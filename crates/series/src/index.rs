@@ -1,23 +1,25 @@
 //! Which series a store has: label bytes to id, id to labels, and postings from each label value to the ids that have it.
 //!
 //!   label bytes ─▶ XXH3 ─▶ id     (compared byte by byte, so two sets with one hash stay two series)
-//!   name ─▶ value ─▶ ids          (values sorted: a prefix of a pattern is a range)
+//!   id ─▶ labels ─▶ postings      (see `postings`; behind the ids by those that nobody has asked for yet)
 //!
 //! It lives in memory, is written by the sequencer and built anew at open from the stored labels. Ids rise, so a snapshot
 //! is a bound on ids, and a deleted series stays here, for older snapshots, with the number of the commit that deleted it.
+//!
+//! Postings are most of what a series costs here and only readers need them. So the sequencer, for whom everybody waits, leaves
+//! those of many new series out, and who made the series, or reads first, adds them: slice by slice, so that others get in between.
 
-use std::collections::btree_map::Range;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::Bound;
 
 use roaring::RoaringBitmap;
 use ropewalk_base::{Arena, ArenaOffset, Seq, hash64};
 
 use crate::labels::LabelsRef;
-use crate::matcher::{Lookup, MatchOp, Matcher};
+use crate::matcher::{MatchOp, Matcher};
+use crate::postings::Postings;
 
-/// The key is half of a hash already: the map takes its bits from both ends.
+/// The key is a hash already, or half of one: maps take its bits from both ends.
 #[derive(Default)]
 pub(crate) struct Hashed(u64);
 
@@ -30,6 +32,10 @@ impl Hasher for Hashed {
 
     fn write_u32(&mut self, half: u32) {
         self.0 = u64::from(half) << 32 | u64::from(half);
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 }
 
@@ -62,69 +68,6 @@ impl LabelPlace {
     }
 }
 
-/// Most label values of most systems belong to one series.
-enum Ids {
-    None,
-    One(u32),
-    Many(RoaringBitmap),
-}
-
-impl Ids {
-    fn push(&mut self, id: u32) {
-        match self {
-            Self::None => *self = Self::One(id),
-            Self::One(one) => *self = Self::Many([*one, id].into_iter().collect()),
-            Self::Many(many) => {
-                many.insert(id);
-            }
-        }
-    }
-
-    fn add_to(&self, all: &mut RoaringBitmap) {
-        match self {
-            Self::None => {}
-            Self::One(one) => {
-                all.insert(*one);
-            }
-            Self::Many(many) => *all |= many,
-        }
-    }
-
-    fn meets(&self, ids: &RoaringBitmap) -> bool {
-        match self {
-            Self::None => false,
-            Self::One(one) => ids.contains(*one),
-            Self::Many(many) => !many.is_disjoint(ids),
-        }
-    }
-
-    fn common(&self, ids: &RoaringBitmap) -> u64 {
-        match self {
-            Self::None => 0,
-            Self::One(one) => u64::from(ids.contains(*one)),
-            Self::Many(many) => many.intersection_len(ids),
-        }
-    }
-
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::None | Self::One(_) => 0,
-            Self::Many(many) => many.serialized_size() as u64,
-        }
-    }
-}
-
-/// Values in order, each with its place in `Index::lists`.
-type Values = BTreeMap<Box<str>, u32>;
-
-/// What is known of one label name.
-#[derive(Default)]
-struct Name {
-    values: Values,
-    /// The value that came last, and its list: series that come together share most of theirs.
-    last: (String, u32),
-}
-
 /// Series of one store.
 #[derive(Default)]
 pub(crate) struct Index {
@@ -134,9 +77,9 @@ pub(crate) struct Index {
     /// Of the labels of id − 1.
     places: Vec<LabelPlace>,
     arena: Arena,
-    names: BTreeMap<Box<str>, Name>,
-    /// The series of each value of each name.
-    lists: Vec<Ids>,
+    postings: Postings,
+    /// Ids up to here are in the postings.
+    posted: u32,
     alive: RoaringBitmap,
     /// Deleted since open, with the commit.
     died: HashMap<u32, Seq>,
@@ -175,10 +118,10 @@ impl Index {
         (!bytes.is_empty()).then_some(LabelsRef(bytes))
     }
 
-    /// The series with these labels in the newest state.
+    /// The series with these labels, which have this hash, in the newest state.
     #[inline]
-    pub(crate) fn find(&self, labels: &[u8]) -> Option<u32> {
-        self.confirm(self.candidate(hash64(labels)), labels)
+    pub(crate) fn find(&self, labels: &[u8], hash: u64) -> Option<u32> {
+        self.confirm(self.candidate(hash), labels)
     }
 
     /// The series that labels with this hash most likely mean.
@@ -198,8 +141,8 @@ impl Index {
         if self.collided.is_empty() { None } else { self.collided.get(labels).copied() }
     }
 
-    /// Adds a series. Called by the sequencer and at open.
-    pub(crate) fn insert(&mut self, id: u32, labels: &[u8]) {
+    /// Adds a series whose labels have this hash; [`Index::post`] adds it to the postings. Called by the sequencer and at open.
+    pub(crate) fn insert(&mut self, id: u32, labels: &[u8], hash: u64) {
         let offset = self.arena.push(labels);
         let slot = id.saturating_sub(1) as usize;
         if self.places.len() <= slot {
@@ -208,7 +151,7 @@ impl Index {
         if let Some(place) = self.places.get_mut(slot) {
             *place = LabelPlace::new(offset, labels.len());
         }
-        match self.by_hash.entry(half(hash64(labels))) {
+        match self.by_hash.entry(half(hash)) {
             std::collections::hash_map::Entry::Vacant(free) => {
                 free.insert(id);
             }
@@ -216,39 +159,34 @@ impl Index {
                 self.collided.insert(labels.into(), id);
             }
         }
-        for (name, value) in LabelsRef(labels).iter() {
-            self.post(id, name, value);
+        if self.alive.try_push(id).is_err() {
+            self.alive.insert(id);
         }
-        self.alive.insert(id);
         self.last = self.last.max(id);
     }
 
-    fn post(&mut self, id: u32, name: &str, value: &str) {
-        let name = match self.names.get_mut(name) {
-            Some(name) => name,
-            None => self.names.entry(name.into()).or_default(),
-        };
-        if name.last.0 != value {
-            let list = match name.values.get(value) {
-                Some(list) => *list,
-                None => {
-                    let list = self.lists.len() as u32;
-                    self.lists.push(Ids::None);
-                    name.values.insert(value.into(), list);
-                    list
-                }
-            };
-            name.last.0.clear();
-            name.last.0.push_str(value);
-            name.last.1 = list;
-        }
-        if let Some(list) = self.lists.get_mut(name.last.1 as usize) {
-            list.push(id);
-        }
+    /// Makes room for so many more series.
+    pub(crate) fn reserve(&mut self, series: usize) {
+        self.by_hash.reserve(series);
+        self.places.reserve(series);
     }
 
-    fn list(&self, list: u32) -> &Ids {
-        self.lists.get(list as usize).unwrap_or(&Ids::None)
+    /// True when the postings have every series up to `head`.
+    pub(crate) fn is_posted(&self, head: u32) -> bool {
+        self.posted >= head || self.posted as usize >= self.places.len()
+    }
+
+    /// Adds the next `count` series to the postings.
+    pub(crate) fn post(&mut self, count: usize) {
+        let to = self.places.len().min((self.posted as usize).saturating_add(count)) as u32;
+        for slot in self.posted..to {
+            let place = self.places.get(slot as usize).copied().unwrap_or_default();
+            // Numbers that were given and whose series are gone have no labels.
+            if let Some(labels) = self.arena.get(place.offset(), place.len()) {
+                self.postings.add(slot + 1, LabelsRef(labels));
+            }
+        }
+        self.posted = self.posted.max(to);
     }
 
     /// Deletes a series as of commit `seq`.
@@ -276,7 +214,7 @@ impl Index {
         all
     }
 
-    /// The series for which all `matchers` hold.
+    /// The series for which all `matchers` hold, of those in the postings.
     pub(crate) fn select(&self, matchers: &[Matcher], at: Seq, head: u32) -> RoaringBitmap {
         let mut found = self.all_at(at, head);
         let is_text = |m: &&Matcher| matches!(m.op(), MatchOp::Equal);
@@ -289,7 +227,7 @@ impl Index {
             let empty = matcher.matches_empty();
             let negated = matches!(matcher.op(), MatchOp::NotEqual | MatchOp::NotRegex);
             // Series without the label match the empty text: then those with a value that does not match are taken away.
-            let named = self.named(matcher, negated == empty, &found);
+            let named = self.postings.named(matcher, negated == empty, &found);
             if empty {
                 found -= named;
             } else {
@@ -299,82 +237,33 @@ impl Index {
         found
     }
 
-    /// Series with a value of the matcher's label that its test answers `expected`.
-    fn named(&self, matcher: &Matcher, expected: bool, among: &RoaringBitmap) -> RoaringBitmap {
-        let mut ids = RoaringBitmap::new();
-        let Some(Name { values, .. }) = self.names.get(matcher.name()) else { return ids };
-        match matcher.lookup() {
-            Lookup::Texts(texts) if expected => {
-                let lists = texts.iter().filter_map(|text| values.get(text.as_str()));
-                lists.for_each(|list| self.list(*list).add_to(&mut ids));
-            }
-            Lookup::Prefix(prefix) if expected => {
-                let all = matcher.accepts_all();
-                for (_, list) in from_prefix(values, prefix).filter(|(value, _)| all || matcher.test(value)) {
-                    self.list(list).add_to(&mut ids);
-                }
-            }
-            _ => {
-                for (_, list) in values.iter().filter(|(value, _)| !matcher.test(value)) {
-                    self.list(*list).add_to(&mut ids);
-                }
-            }
-        }
-        ids &= among;
-        ids
-    }
-
     /// Names that occur among `ids`, sorted.
     pub(crate) fn names(&self, ids: &RoaringBitmap) -> Vec<String> {
-        let occurs = |name: &Name| name.values.values().any(|list| self.list(*list).meets(ids));
-        self.names.iter().filter(|(_, name)| occurs(name)).map(|(name, _)| name.to_string()).collect()
+        self.postings.names(ids)
     }
 
     /// Values of `name` that occur among `ids`, sorted, at most `limit`.
     pub(crate) fn values(&self, name: &str, ids: &RoaringBitmap, limit: usize) -> Vec<String> {
-        let values = self.names.get(name).into_iter().flat_map(|name| &name.values);
-        let occurring = values.filter(|(_, list)| self.list(**list).meets(ids));
-        occurring.map(|(value, _)| value.to_string()).take(limit).collect()
+        self.postings.values(name, ids, limit)
     }
 
     /// How many series have this value of this name in the newest state; with an empty value, how many lack the name.
     pub(crate) fn alive_with(&self, name: &str, value: &str) -> u64 {
-        let name = self.names.get(name);
-        let common = |list: &u32| self.list(*list).common(&self.alive);
-        if value.is_empty() {
-            let named: u64 = name.map_or(0, |name| name.values.values().map(common).sum());
-            return self.alive.len() - named;
-        }
-        name.and_then(|name| name.values.get(value)).map_or(0, common)
+        self.postings.with(name, value, &self.alive)
     }
 
     /// Each value of each name with the number of series among `ids` that have it, through `each`.
-    pub(crate) fn census(&self, ids: &RoaringBitmap, mut each: impl FnMut(&str, &str, u64)) {
-        for (name, Name { values, .. }) in &self.names {
-            for (value, list) in values {
-                let series = self.list(*list).common(ids);
-                if series > 0 {
-                    each(name, value, series);
-                }
-            }
-        }
+    pub(crate) fn census(&self, ids: &RoaringBitmap, each: impl FnMut(&str, &str, u64)) {
+        self.postings.census(ids, each);
     }
 
     /// Bytes of memory, roughly.
     pub(crate) fn bytes(&self) -> u64 {
-        let values = |name: &Name| name.values.keys().map(|value| 48 + value.len() as u64).sum::<u64>();
         self.arena.used()
             + self.places.capacity() as u64 * 8
             + self.by_hash.capacity() as u64 * 10
-            + self.names.values().map(values).sum::<u64>()
-            + self.lists.iter().map(|ids| 32 + ids.bytes()).sum::<u64>()
+            + self.postings.bytes()
     }
-}
-
-fn from_prefix<'a>(values: &'a Values, prefix: &str) -> impl Iterator<Item = (&'a str, u32)> {
-    let range: Range<'a, Box<str>, u32> = values.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
-    let prefix = prefix.to_owned();
-    range.map(|(value, list)| (&**value, *list)).take_while(move |(value, _)| value.starts_with(&prefix))
 }
 
 #[cfg(test)]
@@ -390,9 +279,18 @@ mod tests {
             (3, [("__name__", "up"), ("job", "ab"), ("env", "y")]),
             (4, [("__name__", "down"), ("job", "a"), ("env", "x")]),
         ] {
-            index.insert(id, Labels::new(pairs).unwrap().as_bytes());
+            insert(&mut index, id, &Labels::new(pairs).unwrap());
         }
         index
+    }
+
+    fn find(index: &Index, labels: &Labels) -> Option<u32> {
+        index.find(labels.as_bytes(), hash64(labels.as_bytes()))
+    }
+
+    fn insert(index: &mut Index, id: u32, labels: &Labels) {
+        index.insert(id, labels.as_bytes(), hash64(labels.as_bytes()));
+        index.post(usize::MAX);
     }
 
     fn select(index: &Index, matchers: &[(&str, MatchOp, &str)]) -> Vec<u32> {
@@ -424,11 +322,11 @@ mod tests {
         let mut index = index();
         let labels = index.labels(2).unwrap().to_owned();
         index.forget(2, Seq(9));
-        assert_eq!(index.find(labels.as_bytes()), None);
+        assert_eq!(find(&index, &labels), None);
         assert_eq!(index.all_at(Seq(8), 3).iter().collect::<Vec<_>>(), [1, 2, 3]);
         assert_eq!(index.all_at(Seq(9), 3).iter().collect::<Vec<_>>(), [1, 3]);
-        index.insert(5, labels.as_bytes());
-        assert_eq!(index.find(labels.as_bytes()), Some(5));
+        insert(&mut index, 5, &labels);
+        assert_eq!(find(&index, &labels), Some(5));
         let up = index.select(&[Matcher::equal("__name__", "up").unwrap()], Seq(8), 4);
         assert_eq!(index.values("job", &up, 9), ["a", "ab", "b"]);
         assert_eq!(index.names(&[1].into_iter().collect()), ["__name__", "job"]);
@@ -438,13 +336,35 @@ mod tests {
     fn one_hash_two_series() {
         let mut index = index();
         let (one, other) = (Labels::new([("a", "1")]).unwrap(), Labels::new([("a", "2")]).unwrap());
-        index.insert(5, one.as_bytes());
+        insert(&mut index, 5, &one);
         // As if both had the same hash.
         index.by_hash.insert(half(hash64(other.as_bytes())), 5);
-        assert_eq!(index.find(other.as_bytes()), None);
-        index.insert(6, other.as_bytes());
-        assert_eq!((index.find(one.as_bytes()), index.find(other.as_bytes())), (Some(5), Some(6)));
+        assert_eq!(find(&index, &other), None);
+        insert(&mut index, 6, &other);
+        assert_eq!((find(&index, &one), find(&index, &other)), (Some(5), Some(6)));
         index.forget(6, Seq(1));
-        assert_eq!((index.find(one.as_bytes()), index.find(other.as_bytes())), (Some(5), None));
+        assert_eq!((find(&index, &one), find(&index, &other)), (Some(5), None));
+    }
+
+    #[test]
+    fn postings_come_behind() {
+        let mut index = index();
+        let labels = |i: u32| Labels::new([("__name__", "up".to_owned()), ("i", i.to_string())]).unwrap();
+        // Numbers between, which were given once, have no series.
+        for id in 9..20 {
+            index.insert(id, labels(id).as_bytes(), hash64(labels(id).as_bytes()));
+        }
+        index.forget(12, Seq(7));
+        assert_eq!(find(&index, &labels(15)), Some(15));
+        assert!(index.is_posted(4) && !index.is_posted(9));
+        index.post(8);
+        assert!(index.is_posted(12) && !index.is_posted(13));
+        index.post(100);
+        assert!(index.is_posted(19) && index.is_posted(u32::MAX));
+        let up: Vec<u32> = [1, 2, 3].into_iter().chain(9..20).filter(|id| *id != 12).collect();
+        assert_eq!(select(&index, &[("__name__", MatchOp::Equal, "up")]), up);
+        let before = index.select(&[Matcher::equal("i", "12").unwrap()], Seq(6), 19);
+        assert_eq!(before.iter().collect::<Vec<_>>(), [12]);
+        assert_eq!(index.alive_with("i", "12"), 0);
     }
 }

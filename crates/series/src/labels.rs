@@ -101,6 +101,15 @@ impl<'a> LabelsRef<'a> {
         LabelsIter(Decoder::new(self.0))
     }
 
+    /// Names and values as bytes, without a look at whether they are UTF-8.
+    pub(crate) fn bytes(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let mut decoder = Decoder::new(self.0);
+        std::iter::from_fn(move || {
+            let name = decoder.bytes("label name").ok()?;
+            Some((name, decoder.bytes("label value").ok()?))
+        })
+    }
+
     /// The value of `name`.
     pub fn get(self, name: &str) -> Option<&'a str> {
         self.iter().take_while(|(n, _)| *n <= name).find(|(n, _)| *n == name).map(|(_, value)| value)

@@ -26,6 +26,7 @@ mod memory;
 mod metadata;
 mod model;
 mod pack;
+mod postings;
 mod reach;
 mod read;
 mod rich;

@@ -13,8 +13,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
-use ropewalk_base::{AppendList, DecodeError, Decoder, Seq, put_u32};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use ropewalk_base::{AppendList, DecodeError, Decoder, Seq, hash64, put_u32};
 use ropewalk_engine::{
     Apply, Compression, EngineError, FilterPolicy, Keyspace, KeyspaceOptions, Memory, Model, ModelId,
     ReadView,
@@ -65,6 +65,21 @@ impl StoreState {
     /// Samples before this time are refused.
     pub(crate) fn floor(&self) -> i64 {
         self.settings.lock().1
+    }
+
+    /// The index, with the postings of every series up to `head` that is there. Who finds some missing adds them.
+    pub(crate) fn posted(&self, head: u32) -> RwLockReadGuard<'_, Index> {
+        loop {
+            let index = self.index.read();
+            if index.is_posted(head) {
+                return index;
+            }
+            drop(index);
+            let mut index = self.index.write();
+            index.post(INDEX_SLICE);
+            // Writers, for whom everybody waits, get in between.
+            RwLockWriteGuard::unlock_fair(index);
+        }
     }
 
     /// The last series that a reader at `at` may see.
@@ -271,18 +286,26 @@ impl SeriesModel {
         }
         let mut ids = Vec::with_capacity(new.len());
         let mut next = first_new;
+        let few = new.len() <= INDEX_SLICE;
+        if !few {
+            state.index.write().reserve(new.len());
+        }
         for some in new.chunks(INDEX_SLICE) {
             let mut index = state.index.write();
             for series in some {
                 match series {
                     NewSeries::Known(id) => ids.push(*id),
                     NewSeries::Created(labels) => {
-                        index.insert(next, labels);
+                        index.insert(next, labels, hash64(labels));
                         ids.push(next);
                         next =
                             next.checked_add(1).ok_or(DecodeError { what: "series numbers", offset: 0 })?;
                     }
                 }
+            }
+            // Of many they come later, see `index`.
+            if few {
+                index.post(INDEX_SLICE);
             }
             // Whoever looks a series up meanwhile goes first. Half of a commit is nobody's business: readers are bound by
             // `created`, writers come behind in the order of commits.
@@ -336,9 +359,10 @@ impl SeriesModel {
         while cursor.valid() && cursor.key().starts_with(&id.to_be_bytes()) {
             let key: [u8; 8] = cursor.key().try_into().map_err(|_| damaged("key of a series"))?;
             crate::labels::check(cursor.value()).map_err(to_engine)?;
-            index.insert(u64::from_be_bytes(key) as u32, cursor.value());
+            index.insert(u64::from_be_bytes(key) as u32, cursor.value(), hash64(cursor.value()));
             cursor.next()?;
         }
+        index.post(usize::MAX);
         if let Some(last) = read.get(meta, &last_key(id))? {
             let last = (*last).try_into().map_err(|_| damaged("largest series number"))?;
             index.raise_last(u32::from_le_bytes(last));

@@ -40,7 +40,7 @@ impl<'s> SeriesAt<'s> {
     fn ids(&self, matchers: &[Matcher]) -> RoaringBitmap {
         let Some(state) = &self.state else { return RoaringBitmap::new() };
         let head = state.head_at(self.seq());
-        state.index.read().select(matchers, self.seq(), head)
+        state.posted(head).select(matchers, self.seq(), head)
     }
 
     /// The series for which all `matchers` hold, with their samples from `from_ms` to `to_ms`, both inclusive. Series

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropewalk_base::Seq;
+use ropewalk_base::{Seq, hash64};
 use ropewalk_engine::{CommitHandle, Committed, Durability, Engine, Snapshot};
 
 use crate::append::AppendSamples;
@@ -26,7 +26,10 @@ pub struct SeriesStore {
 }
 
 /// An append on its way; [`PendingSamples::wait`] for it, or `.await` it.
-pub struct PendingSamples(CommitHandle);
+pub struct PendingSamples {
+    handle: CommitHandle,
+    store: SeriesStore,
+}
 
 impl PendingSamples {
     /// Blocks until the append is decided and durable.
@@ -34,7 +37,7 @@ impl PendingSamples {
     /// # Errors
     /// As [`SeriesStore::append_with`].
     pub fn wait(self) -> Result<Appended, SeriesError> {
-        Ok(appended(&self.0.wait()?))
+        Ok(self.store.appended(&self.handle.wait()?))
     }
 }
 
@@ -45,13 +48,9 @@ impl std::future::Future for PendingSamples {
         mut self: std::pin::Pin<&mut Self>,
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Self::Output> {
-        std::pin::Pin::new(&mut self.0).poll(context).map(|result| Ok(appended(&result?)))
+        let done = std::pin::Pin::new(&mut self.handle).poll(context);
+        done.map(|result| Ok(self.store.appended(&result?)))
     }
-}
-
-fn appended(committed: &Committed) -> Appended {
-    let (samples, created) = committed.outcomes.first().copied().unwrap_or_default();
-    Appended { seq: committed.seq, samples, created }
 }
 
 impl SeriesStore {
@@ -89,7 +88,18 @@ impl SeriesStore {
     /// [`SeriesError::OutOfWindow`]: nothing was written. The engine's own.
     pub fn append_with(&self, batch: &SampleBatch, durability: Durability) -> Result<Appended, SeriesError> {
         let operation = self.operation(batch)?;
-        Ok(appended(&self.engine.commit(vec![Box::new(operation)], durability)?))
+        Ok(self.appended(&self.engine.commit(vec![Box::new(operation)], durability)?))
+    }
+
+    /// What an append came to. Who has made many series adds their postings, for the commit did not.
+    fn appended(&self, committed: &Committed) -> Appended {
+        let (samples, created) = committed.outcomes.first().copied().unwrap_or_default();
+        if created > 0
+            && let Some(state) = self.model.find(&self.name)
+        {
+            drop(state.posted(state.head_at(committed.seq)));
+        }
+        Appended { seq: committed.seq, samples, created }
     }
 
     /// Queues an append and returns a handle at once, so that one thread can keep many appends in flight.
@@ -98,7 +108,8 @@ impl SeriesStore {
     /// As [`SeriesStore::append_with`], for what is known before it is queued.
     pub fn submit(&self, batch: &SampleBatch, durability: Durability) -> Result<PendingSamples, SeriesError> {
         let operation = self.operation(batch)?;
-        Ok(PendingSamples(self.engine.submit(vec![Box::new(operation)], durability)?))
+        let handle = self.engine.submit(vec![Box::new(operation)], durability)?;
+        Ok(PendingSamples { handle, store: self.clone() })
     }
 
     /// The append as a part of a larger transaction, which may hold one for each store.
@@ -117,7 +128,7 @@ impl SeriesStore {
     /// The number of the series with these labels, for [`SampleBatch::series_id`]. `None` when there is none yet.
     pub fn resolve(&self, labels: &Labels) -> Option<SeriesId> {
         let state = self.model.find(&self.name)?;
-        let id = state.index.read().find(labels.as_bytes())?;
+        let id = state.index.read().find(labels.as_bytes(), hash64(labels.as_bytes()))?;
         (id <= state.head_at(self.engine.seq())).then_some(SeriesId(id))
     }
 

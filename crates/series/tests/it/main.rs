@@ -10,6 +10,7 @@ mod crashes;
 mod deleting;
 mod fixtures;
 mod histograms;
+mod many;
 mod metadata;
 mod model;
 mod rules;
