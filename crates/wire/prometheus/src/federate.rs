@@ -1,7 +1,10 @@
 //! `/federate`: the newest sample of each series that matches, in the text format, for another Prometheus to scrape.
 //!
 //! A sample is there with its own time, when it is younger than the look-back and no staleness marker. Native histograms have no
-//! place in a text and are left out, as in Prometheus.
+//! place in a text and are left out, as in Prometheus. Each series carries the external labels of the configuration that it lacks, and
+//! an `instance`, empty where it has none, so that who scrapes with `honor_labels` does not take us for it.
+
+use std::collections::BTreeMap;
 
 use axum::Extension;
 use axum::extract::State;
@@ -28,6 +31,8 @@ pub(crate) async fn federate(
     let now_ms = crate::now_ms();
     let lookback = i64::try_from(app.settings.lookback.as_millis()).unwrap_or(i64::MAX);
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
+    let mut external = app.jobs.config().external_labels.clone();
+    external.entry("instance".to_owned()).or_default();
     let work = move || -> Result<Vec<u8>, SeriesError> {
         let series = snapshot.series(&store);
         let mut rows = Vec::new();
@@ -48,7 +53,7 @@ pub(crate) async fn federate(
         }
         rows.sort_by(|a, b| a.0.name().cmp(b.0.name()).then_with(|| a.0.cmp(&b.0)));
         rows.dedup_by(|a, b| a.0 == b.0);
-        Ok(text(&rows))
+        Ok(text(&rows, &external))
     };
     let done = app.off_thread(work).await?;
     let text = done.map_err(|error| WireError::from(ropewalk::Error::from(error)))?;
@@ -56,7 +61,7 @@ pub(crate) async fn federate(
         .into_response())
 }
 
-fn text(rows: &[(Labels, i64, f64)]) -> Vec<u8> {
+fn text(rows: &[(Labels, i64, f64)], external: &BTreeMap<String, String>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut family: Option<&str> = None;
     for (labels, time_ms, value) in rows {
@@ -75,7 +80,9 @@ fn text(rows: &[(Labels, i64, f64)]) -> Vec<u8> {
         if plain {
             out.extend_from_slice(name.as_bytes());
         }
-        let rest = labels.iter().filter(|(name, _)| *name != METRIC_NAME);
+        let own = labels.iter().filter(|(name, _)| *name != METRIC_NAME);
+        let added = external.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let rest = own.chain(added.filter(|(name, _)| labels.get(name).is_empty()));
         let mut opened = false;
         let mut part = |out: &mut Vec<u8>| {
             out.push(if opened { b',' } else { b'{' });

@@ -30,7 +30,8 @@ pub(crate) fn selector(text: &str) -> Result<Vec<Matcher>, ApiError> {
     of_text(text).map_err(|why| ApiError::parameter("match[]", why))
 }
 
-fn of_text(text: &str) -> Result<Vec<Matcher>, String> {
+/// As [`selector`], with the error in words.
+pub(crate) fn of_text(text: &str) -> Result<Vec<Matcher>, String> {
     let parsed = promql::parse_selector(text).map_err(|error| error.to_string())?;
     let matchers = matchers(&parsed).map_err(|error| error.message)?;
     if matchers.iter().all(|matcher| matcher.matches("")) {

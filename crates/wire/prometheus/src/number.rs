@@ -15,11 +15,9 @@ pub(crate) fn put_float(out: &mut Vec<u8>, value: f64) {
         return out.extend_from_slice(itoa::Buffer::new().format(value as i64).as_bytes());
     }
     if size != 0.0 && !(1e-6..1e21).contains(&size) {
-        let start = out.len();
-        // Writing to a vector does not fail.
-        let _ = write!(out, "{value:e}");
-        return two_digits(out, start);
+        return put_exponent(out, value);
     }
+    // Writing to a vector does not fail.
     let _ = write!(out, "{value}");
 }
 
@@ -36,6 +34,32 @@ fn two_digits(out: &mut Vec<u8>, start: usize) {
         out.push(b'0');
     }
     out.extend_from_slice(digits);
+}
+
+/// A float as OpenMetrics writes bounds: at least one decimal, or an exponent where Go's `g` has one.
+pub(crate) fn open_metrics_float(value: f64) -> String {
+    let mut out = Vec::new();
+    let exponent =
+        format!("{value:e}").rsplit_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok());
+    match exponent {
+        Some(exponent) if value != 0.0 && !(-4..6).contains(&exponent) => put_exponent(&mut out, value),
+        _ => put_float(&mut out, value),
+    }
+    if value.is_finite() && !out.iter().any(|byte| matches!(byte, b'.' | b'e')) {
+        out.extend_from_slice(b".0");
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// A float with an exponent, whatever its size: `1e+00`.
+pub(crate) fn put_exponent(out: &mut Vec<u8>, value: f64) {
+    if !value.is_finite() {
+        return put_float(out, value);
+    }
+    let start = out.len();
+    // Writing to a vector does not fail.
+    let _ = write!(out, "{value:e}");
+    two_digits(out, start);
 }
 
 /// A time in milliseconds as JSON number of seconds: `1435781451.781`, `-0.005`, `7`.
@@ -69,6 +93,32 @@ mod tests {
         let mut out = b"x".to_vec();
         put_float(&mut out, value);
         String::from_utf8(out).unwrap()[1..].to_owned()
+    }
+
+    #[test]
+    fn bounds_look_like_those_of_prometheus() {
+        for (value, text) in [
+            (0.0, "0.0"),
+            (1.0, "1.0"),
+            (-1.0, "-1.0"),
+            (0.005, "0.005"),
+            (0.0001, "0.0001"),
+            (0.00001, "1e-05"),
+            (100_000.0, "100000.0"),
+            (123_456.5, "123456.5"),
+            (1_000_000.0, "1e+06"),
+            (1_234_567.0, "1.234567e+06"),
+            (f64::INFINITY, "+Inf"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(open_metrics_float(value), text);
+        }
+        let mut out = Vec::new();
+        [1.0, 0.0, 1234.5, -0.25, f64::NEG_INFINITY].iter().for_each(|value| {
+            put_exponent(&mut out, *value);
+            out.push(b' ');
+        });
+        assert_eq!(String::from_utf8(out).unwrap(), "1e+00 0e+00 1.2345e+03 -2.5e-01 -Inf ");
     }
 
     #[test]

@@ -143,7 +143,7 @@ pub(crate) async fn tsdb(
     };
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
     let found = app.off_thread(move || snapshot.series(&store).cardinality(top)).await?;
-    let pairs: u64 = found.labels.iter().map(|label| label.values).sum();
+    let pairs = found.pairs;
     Ok(success(&Notes::default(), |out| {
         let counts = |out: &mut Vec<u8>, name: &str, rows: Vec<(String, u64)>| {
             out.push(b',');

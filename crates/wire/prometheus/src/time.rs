@@ -71,9 +71,41 @@ pub(crate) fn parse_duration(text: &str) -> Result<i64, NotTime> {
     Ok(total)
 }
 
+/// A duration as Prometheus writes it: `1m30s`, `90d`, `500ms`; years and weeks only where nothing is left over.
+pub(crate) fn duration(time: std::time::Duration) -> String {
+    let mut rest = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    let mut out = String::new();
+    for (unit, ms) in UNITS {
+        if !matches!(unit, "y" | "w") || rest % ms == 0 {
+            let count = rest / ms;
+            rest -= count * ms;
+            if count > 0 {
+                out.push_str(&format!("{count}{unit}"));
+            }
+        }
+    }
+    if out.is_empty() { "0s".to_owned() } else { out }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_as_prometheus_writes_them() {
+        for (ms, text) in [
+            (0, "0s"),
+            (500, "500ms"),
+            (15_000, "15s"),
+            (90_000, "1m30s"),
+            (90 * 86_400_000, "90d"),
+            (14 * 86_400_000, "2w"),
+            (365 * 86_400_000, "1y"),
+            (3_600_001, "1h1ms"),
+        ] {
+            assert_eq!(duration(std::time::Duration::from_millis(ms)), text);
+        }
+    }
 
     #[test]
     fn times() {

@@ -6,13 +6,14 @@
 
 mod parse;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
-use ropewalk::series::{Exemplar, Labels, SampleBatch};
+use ropewalk::series::{Exemplar, Labels, MetricType, SampleBatch};
 use ropewalk_wire::Caller;
 
 use crate::App;
@@ -20,6 +21,7 @@ use crate::answer::{ApiError, Plain};
 use crate::described::Descriptions;
 use crate::ingest::{self, Read};
 use crate::labels::{LabelSet, Rejected};
+use crate::number::{open_metrics_float, parse_float};
 
 pub(crate) use parse::Format;
 use parse::{Example, Item, Sample, parse};
@@ -46,8 +48,16 @@ pub(crate) struct Scraped<'s> {
 }
 
 impl Scraped<'_> {
-    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
-        self.sample.labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    /// # Errors
+    /// A name that occurs twice: which of the values is meant, nobody knows.
+    pub(crate) fn labels(&self) -> Result<BTreeMap<String, String>, String> {
+        let mut labels = BTreeMap::new();
+        for (name, value) in &self.sample.labels {
+            if labels.insert(name.to_string(), value.to_string()).is_some() {
+                return Err(format!("label name {name:?} is not unique"));
+            }
+        }
+        Ok(labels)
     }
 
     /// The exemplar, at its own time or at `at_ms`.
@@ -56,7 +66,8 @@ impl Scraped<'_> {
     }
 }
 
-/// Reads a page, sample by sample; answers what it says of its metrics.
+/// Reads a page, sample by sample; answers what it says of its metrics. Bounds of buckets and quantiles have one form, as in
+/// Prometheus 3: `le="1"` of a histogram is `le="1.0"`.
 ///
 /// # Errors
 /// The first line that cannot be read, or that `take` refuses.
@@ -66,16 +77,33 @@ pub(crate) fn each(
     mut take: impl FnMut(Scraped<'_>) -> Result<(), String>,
 ) -> Result<Descriptions, String> {
     let mut described = Descriptions::default();
-    parse(text, format, |item: Item<'_, '_>| {
-        match item {
+    let mut bounded = None;
+    parse(text, format, |mut item: Item<'_, '_>| {
+        match &mut item {
             Item::Sample(sample) => {
-                return take(Scraped { sample, value: sample.value, time_ms: sample.time_ms });
+                if let Some(label) = bounded {
+                    one_form(sample, label);
+                }
+                return take(Scraped { value: sample.value, time_ms: sample.time_ms, sample });
             }
-            other => describe(&mut described, other),
+            Item::Type(_, MetricType::Histogram) => bounded = Some("le"),
+            Item::Type(_, MetricType::Summary) => bounded = Some("quantile"),
+            Item::Type(..) => bounded = None,
+            Item::Help(..) | Item::Unit(..) => {}
         }
+        describe(&mut described, item);
         Ok(())
     })?;
     Ok(described)
+}
+
+/// Brings the number that a label holds into the form of OpenMetrics.
+fn one_form(sample: &mut Sample<'_>, label: &str) {
+    for (_, value) in sample.labels.iter_mut().filter(|(name, _)| name == label) {
+        if let Some(number) = parse_float(value) {
+            *value = Cow::Owned(open_metrics_float(number));
+        }
+    }
 }
 
 fn describe(described: &mut Descriptions, item: Item<'_, '_>) {

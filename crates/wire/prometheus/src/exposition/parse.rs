@@ -41,7 +41,7 @@ pub(crate) struct Example<'t> {
 /// What a line says.
 #[derive(Debug)]
 pub(crate) enum Item<'i, 't> {
-    Sample(&'i Sample<'t>),
+    Sample(&'i mut Sample<'t>),
     Type(Cow<'t, str>, MetricType),
     Help(Cow<'t, str>, String),
     Unit(Cow<'t, str>, &'t str),
@@ -76,7 +76,7 @@ pub(crate) fn parse<'t>(
             continue;
         }
         Line { rest: line, format }.sample(&mut sample).map_err(at)?;
-        take(Item::Sample(&sample)).map_err(at)?;
+        take(Item::Sample(&mut sample)).map_err(at)?;
     }
     if format == Format::OpenMetrics && !ended {
         return Err("the text does not end with # EOF".to_owned());

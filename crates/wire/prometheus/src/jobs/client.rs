@@ -1,11 +1,11 @@
 //! The HTTP that the server speaks as a client: to targets, discovery and Alertmanager. One request, one connection, all of it
-//! within one time limit and one limit of bytes.
+//! within one time limit and one limit of bytes, redirections among it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{CONTENT_ENCODING, HOST};
+use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, HOST, LOCATION};
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -34,7 +34,12 @@ pub(crate) struct Ask<'a> {
     /// Bytes of the answer, packed and unpacked.
     pub(crate) bytes_max: usize,
     pub(crate) time: Duration,
+    /// Goes on where an answer sends it to. Who it is, is told to the first host alone.
+    pub(crate) follow: bool,
 }
+
+/// As in Go, and so in Prometheus.
+const REDIRECTIONS_MAX: usize = 10;
 
 /// Asks, whatever the status of the answer.
 ///
@@ -42,25 +47,55 @@ pub(crate) struct Ask<'a> {
 /// In words: no connection, no answer in time, an answer that is too long.
 pub(crate) async fn ask(ask: Ask<'_>) -> Result<Answer, String> {
     let time = ask.time;
-    tokio::time::timeout(time, answer(ask)).await.map_err(|_| format!("no answer within {time:?}"))?
+    tokio::time::timeout(time, follow(&ask)).await.map_err(|_| format!("no answer within {time:?}"))?
 }
 
-async fn answer(ask: Ask<'_>) -> Result<Answer, String> {
-    let uri: Uri = ask.url.parse().map_err(|error| format!("{:?} is no URL: {error}", ask.url))?;
-    let host = uri.host().ok_or_else(|| format!("{:?} names no host", ask.url))?;
+async fn follow(ask: &Ask<'_>) -> Result<Answer, String> {
+    let mut uri: Uri = ask.url.parse().map_err(|error| format!("{:?} is no URL: {error}", ask.url))?;
+    let first = uri.authority().cloned();
+    for _ in 0..=REDIRECTIONS_MAX {
+        let response = answer(ask, &uri, uri.authority() == first.as_ref()).await?;
+        let sent = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+        let place = response.headers().get(LOCATION).and_then(|place| place.to_str().ok());
+        match place.filter(|_| sent && ask.follow) {
+            Some(place) => uri = joined(&uri, place)?,
+            None => return read(response, ask.bytes_max).await,
+        }
+    }
+    Err(format!("stopped after {REDIRECTIONS_MAX} redirects"))
+}
+
+/// Where `place` leads, as seen from `uri`.
+fn joined(uri: &Uri, place: &str) -> Result<Uri, String> {
+    let place = place.split('#').next().unwrap_or_default();
+    let (scheme, host) = (uri.scheme_str().unwrap_or("http"), uri.authority().map_or("", |a| a.as_str()));
+    let up = uri.path().rsplit_once('/').map_or("", |(up, _)| up);
+    let whole = match place {
+        place if place.starts_with("http://") || place.starts_with("https://") => place.to_owned(),
+        place if place.starts_with("//") => format!("{scheme}:{place}"),
+        place if place.starts_with('/') => format!("{scheme}://{host}{place}"),
+        place if place.starts_with('?') => format!("{scheme}://{host}{}{place}", uri.path()),
+        place => format!("{scheme}://{host}{up}/{place}"),
+    };
+    whole.parse().map_err(|error| format!("sent to {place:?}: {error}"))
+}
+
+async fn answer(ask: &Ask<'_>, uri: &Uri, is_first_host: bool) -> Result<Response<Incoming>, String> {
+    let host = uri.host().ok_or_else(|| format!("{uri} names no host"))?;
     let tls = match uri.scheme_str() {
         Some("http") => false,
         Some("https") => true,
-        _ => return Err(format!("{:?} is neither http nor https", ask.url)),
+        _ => return Err(format!("{uri} is neither http nor https")),
     };
     let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let authority = uri.authority().map_or(host, |authority| authority.as_str());
-    let mut request = Request::builder().method(ask.method).uri(path).header(HOST, authority);
-    for (name, value) in ask.headers {
-        request = request.header(name, value);
+    let mut request = Request::builder().method(ask.method.clone()).uri(path).header(HOST, authority);
+    let told = |name: &str| is_first_host || !name.eq_ignore_ascii_case(AUTHORIZATION.as_str());
+    for (name, value) in ask.headers.iter().filter(|(name, _)| told(name)) {
+        request = request.header(*name, value);
     }
-    let request = request.body(Body::from(ask.body)).map_err(|error| error.to_string())?;
+    let request = request.body(Body::from(ask.body.clone())).map_err(|error| error.to_string())?;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let stream = TcpStream::connect((bare, port)).await.map_err(|error| format!("{host}:{port}: {error}"))?;
     let response = if tls {
@@ -71,7 +106,7 @@ async fn answer(ask: Ask<'_>) -> Result<Answer, String> {
     } else {
         send(stream, request).await?
     };
-    read(response, ask.bytes_max).await
+    Ok(response)
 }
 
 async fn send<S>(stream: S, request: Request<Body>) -> Result<Response<Incoming>, String>
@@ -113,4 +148,24 @@ fn tls_config() -> Result<Arc<ClientConfig>, String> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_an_answer_sends_to() {
+        let from: Uri = "http://a:1/x/metrics?q=1".parse().unwrap();
+        for (place, whole) in [
+            ("/m", "http://a:1/m"),
+            ("m?z=2#top", "http://a:1/x/m?z=2"),
+            ("?z=2", "http://a:1/x/metrics?z=2"),
+            ("//b/m", "http://b/m"),
+            ("https://b:2/m", "https://b:2/m"),
+        ] {
+            assert_eq!(joined(&from, place).unwrap().to_string(), whole);
+        }
+        assert!(joined(&from, "http://[").is_err());
+    }
 }

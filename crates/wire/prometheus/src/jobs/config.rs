@@ -162,6 +162,8 @@ struct ScrapeConfig {
     honor_labels: bool,
     #[serde(default = "yes")]
     honor_timestamps: bool,
+    #[serde(default = "yes")]
+    follow_redirects: bool,
     #[serde(default)]
     sample_limit: usize,
     basic_auth: Option<BasicAuth>,
@@ -209,6 +211,7 @@ pub(crate) struct Job {
     pub(crate) params: BTreeMap<String, Vec<String>>,
     pub(crate) honor_labels: bool,
     pub(crate) honor_timestamps: bool,
+    pub(crate) follow_redirects: bool,
     /// 0 for no limit.
     pub(crate) sample_limit: usize,
     /// `Authorization`, if it is sent.
@@ -402,6 +405,7 @@ impl ScrapeConfig {
             params: self.params.clone(),
             honor_labels: self.honor_labels,
             honor_timestamps: self.honor_timestamps,
+            follow_redirects: self.follow_redirects,
             sample_limit: self.sample_limit,
             authorization,
             static_groups: self.static_configs.clone(),

@@ -29,6 +29,7 @@ pub(super) async fn tell(config: &Arc<Config>, alerts: &[Alert], interval: Durat
             body: body.clone(),
             bytes_max: ANSWER_BYTES_MAX,
             time: alertmanager.timeout,
+            follow: false,
         });
         match answer.await {
             Ok(answer) if answer.status.is_success() => {}

@@ -194,6 +194,7 @@ async fn ask(url: &str) -> Result<Vec<TargetGroup>, String> {
         body: Bytes::new(),
         bytes_max: DISCOVERY_BYTES_MAX,
         time: DISCOVERY_TIME,
+        follow: true,
     });
     let answer = answer.await?;
     if answer.status != 200 {

@@ -277,7 +277,8 @@ impl GroupState {
             let rows = evaluate(app, &rule.query, stored_ms).await;
             let rows = rows.and_then(|rows| match self.group.limit {
                 limit if limit > 0 && rows.len() > limit => {
-                    Err(format!("exceeded limit of {limit} with {} series", rows.len()))
+                    let what = if rule.alert.is_some() { "alerts" } else { "series" };
+                    Err(format!("exceeded limit of {limit} with {} {what}", rows.len()))
                 }
                 _ => Ok(rows),
             });

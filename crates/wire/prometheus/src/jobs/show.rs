@@ -1,11 +1,13 @@
 //! Jobs, rules and alerts as the API shows them.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use ropewalk::series::Matcher;
 use ropewalk_wire::{Caller, Right};
 use serde_json::{Value, json};
 
@@ -14,8 +16,10 @@ use super::alerts::{self, Alert};
 use super::rules::GroupState;
 use crate::App;
 use crate::answer::{ApiError, Notes, success};
-use crate::number::put_float;
+use crate::names;
+use crate::number::put_exponent;
 use crate::params::Params;
+use crate::time::duration;
 
 fn data(value: &Value) -> Response {
     success(&Notes::default(), |out| out.extend_from_slice(value.to_string().as_bytes()))
@@ -25,9 +29,10 @@ fn moment(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(|_| String::new(), |time| time.to_string())
 }
 
+/// The value of an alert, which Prometheus shows with an exponent.
 fn number(value: f64) -> String {
     let mut out = Vec::new();
-    put_float(&mut out, value);
+    put_exponent(&mut out, value);
     String::from_utf8_lossy(&out).into_owned()
 }
 
@@ -35,7 +40,13 @@ fn seconds(time: Duration) -> Value {
     json!(time.as_secs_f64())
 }
 
-/// `rules`, with `type`, `rule_name[]`, `rule_group[]`, `file[]` and `exclude_alerts`.
+/// Where a page of groups begins.
+fn token(file: &str, name: &str) -> String {
+    format!("{file};{name}")
+}
+
+/// `rules`, with `type`, `rule_name[]`, `rule_group[]`, `file[]`, `match[]` and `exclude_alerts`; by pages with `group_limit` and
+/// `group_next_token`.
 pub(crate) async fn rules(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -53,9 +64,23 @@ pub(crate) async fn rules(
         let mut all = params.all(name).peekable();
         all.peek().is_none() || all.any(|asked| asked == value)
     };
+    let selectors: Result<Vec<_>, _> = params.all("match[]").map(names::of_text).collect();
+    let selectors = selectors.map_err(ApiError::bad)?;
+    let selected = |labels: &BTreeMap<String, String>| {
+        let value = |name: &str| labels.get(name).map_or("", String::as_str);
+        let holds = |all: &Vec<Matcher>| all.iter().all(|matcher| matcher.matches(value(matcher.name())));
+        selectors.is_empty() || selectors.iter().any(holds)
+    };
+    let limit = params.whole("group_limit")?.filter(|limit| *limit > 0);
+    let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let (from, mut begun, mut next) = (params.get("group_next_token"), false, None);
     let mut groups = Vec::new();
     for state in app.jobs.groups().iter() {
         let group = &state.group;
+        begun |= from.is_none_or(|from| from == token(&group.file, &group.name));
+        if !begun {
+            continue;
+        }
         if !asked("rule_group[]", &group.name) || !asked("file[]", &group.file) {
             continue;
         }
@@ -65,12 +90,16 @@ pub(crate) async fn rules(
             .iter()
             .enumerate()
             .filter(|(_, rule)| kind.is_none_or(|alerts| rule.alert.is_some() == alerts))
-            .filter(|(_, rule)| asked("rule_name[]", &rule.name))
+            .filter(|(_, rule)| asked("rule_name[]", &rule.name) && selected(&rule.labels))
             .map(|(number, _)| rule(state, number, health.get(number), exclude))
             .collect();
-        let filtered = kind.is_some() || params.all("rule_name[]").next().is_some();
+        let filtered = kind.is_some() || !selectors.is_empty() || params.all("rule_name[]").next().is_some();
         if filtered && rules.is_empty() {
             continue;
+        }
+        if groups.len() == limit {
+            next = Some(token(&group.file, &group.name));
+            break;
         }
         let took = health.iter().map(|health| health.took).sum();
         groups.push(json!({
@@ -79,7 +108,15 @@ pub(crate) async fn rules(
             "lastEvaluation": moment(health.iter().map(|health| health.at_ms).max().unwrap_or(0)),
         }));
     }
-    Ok(data(&json!({ "groups": groups })))
+    if let Some(from) = from.filter(|_| !begun) {
+        let why = format!("invalid group_next_token '{from}'. were rule groups changed?");
+        return Err(ApiError::parameter("group_next_token", why));
+    }
+    let mut answer = json!({ "groups": groups });
+    if let (Some(next), Some(fields)) = (next, answer.as_object_mut()) {
+        fields.insert("groupNextToken".to_owned(), json!(next));
+    }
+    Ok(data(&answer))
 }
 
 fn rule(state: &GroupState, number: usize, health: Option<&RuleHealth>, exclude: bool) -> Value {
@@ -87,12 +124,15 @@ fn rule(state: &GroupState, number: usize, health: Option<&RuleHealth>, exclude:
     let mut shown = json!({
         "name": rule.name, "query": rule.query.expr().to_string(), "labels": rule.labels,
         "health": match health { None => "unknown", Some(health) if health.error.is_some() => "err", Some(_) => "ok" },
-        "lastError": health.and_then(|health| health.error.clone()).unwrap_or_default(),
         "evaluationTime": health.map_or(0.0, |health| health.took.as_secs_f64()),
         "lastEvaluation": moment(health.map_or(0, |health| health.at_ms)),
         "type": if rule.alert.is_some() { "alerting" } else { "recording" },
     });
-    if let (Some(alert), Some(fields)) = (&rule.alert, shown.as_object_mut()) {
+    let Some(fields) = shown.as_object_mut() else { return shown };
+    if let Some(error) = health.and_then(|health| health.error.clone()) {
+        fields.insert("lastError".to_owned(), json!(error));
+    }
+    if let Some(alert) = &rule.alert {
         let active = state.alerting.active(number);
         let worst = active.iter().map(|alert| alert.state);
         let firing = worst.clone().any(|state| state == alerts::State::Firing);
@@ -107,9 +147,8 @@ fn rule(state: &GroupState, number: usize, health: Option<&RuleHealth>, exclude:
         fields.insert("duration".to_owned(), seconds(alert.hold));
         fields.insert("keepFiringFor".to_owned(), seconds(alert.keep));
         fields.insert("annotations".to_owned(), json!(alert.annotation_texts));
-        if !exclude {
-            fields.insert("alerts".to_owned(), active.iter().map(shown_alert).collect());
-        }
+        let alerts = if exclude { Value::Null } else { active.iter().map(shown_alert).collect() };
+        fields.insert("alerts".to_owned(), alerts);
     }
     shown
 }
@@ -158,11 +197,11 @@ pub(crate) async fn targets(
     let config = app.jobs.config();
     let pools = app.jobs.pools.lock().unwrap_or_else(PoisonError::into_inner);
     for job in &config.jobs {
+        let Some(pool) = pools.get(&job.name) else { continue };
+        counts.insert(job.name.clone(), json!(pool.dropped.len()));
         if params.get("scrapePool").is_some_and(|pool| pool != job.name) {
             continue;
         }
-        let Some(pool) = pools.get(&job.name) else { continue };
-        counts.insert(job.name.clone(), json!(pool.dropped.len()));
         if state != "dropped" {
             active.extend(pool.active.iter().map(|(target, health)| {
                 let health = health.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,13 +211,13 @@ pub(crate) async fn targets(
                     "discoveredLabels": target.discovered, "labels": target.labels, "scrapePool": job.name,
                     "scrapeUrl": target.url, "globalUrl": target.url, "lastError": error.unwrap_or_default(),
                     "lastScrape": moment(health.at_ms), "lastScrapeDuration": seconds(health.took), "health": word,
-                    "scrapeInterval": format!("{}s", job.interval.as_secs_f64()),
-                    "scrapeTimeout": format!("{}s", job.timeout.as_secs_f64()),
+                    "scrapeInterval": duration(job.interval), "scrapeTimeout": duration(job.timeout),
                 })
             }));
         }
         if state != "active" {
-            dropped.extend(pool.dropped.iter().map(|labels| json!({ "discoveredLabels": labels })));
+            let shown = |labels| json!({ "discoveredLabels": labels, "scrapePool": job.name });
+            dropped.extend(pool.dropped.iter().map(shown));
         }
     }
     drop(pools);
@@ -192,6 +231,7 @@ pub(crate) async fn scrape_pools(
 ) -> Result<Response, ApiError> {
     app.may(&caller, Right::Read)?;
     let config = app.jobs.config();
-    let names: Vec<&str> = config.jobs.iter().map(|job| job.name.as_str()).collect();
+    let mut names: Vec<&str> = config.jobs.iter().map(|job| job.name.as_str()).collect();
+    names.sort_unstable();
     Ok(data(&json!({ "scrapePools": names })))
 }

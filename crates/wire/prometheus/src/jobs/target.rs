@@ -24,6 +24,7 @@ use crate::described::Descriptions;
 use crate::exposition::{self, Format, Scraped};
 use crate::ingest::{self, Read};
 use crate::labels::{LabelSet, METRIC_NAME, Rejected};
+use crate::time;
 
 const ACCEPT: &str =
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1";
@@ -57,8 +58,8 @@ pub(crate) fn targets(job: &Job, group: &TargetGroup, meta: &[(&str, &str)]) -> 
             ("job", job.name.as_str()),
             ("__scheme__", &job.scheme),
             ("__metrics_path__", &job.path),
-            ("__scrape_interval__", &format!("{}ms", job.interval.as_millis())),
-            ("__scrape_timeout__", &format!("{}ms", job.timeout.as_millis())),
+            ("__scrape_interval__", &time::duration(job.interval)),
+            ("__scrape_timeout__", &time::duration(job.timeout)),
         ] {
             labels.entry(name.to_owned()).or_insert_with(|| value.to_owned());
         }
@@ -140,9 +141,8 @@ impl Scraper {
             Err(error) => Err(error),
         };
         if outcome.is_err() {
-            // Nothing of a page that cannot be read as a whole.
+            // Nothing of a page that cannot be read as a whole, but how much of it was read.
             batch.clear();
-            counts = Counts::default();
             for gone in std::mem::take(&mut self.seen) {
                 batch.series_bytes(&gone).push(at_ms, STALE);
             }
@@ -182,6 +182,7 @@ impl Scraper {
             body: Bytes::new(),
             bytes_max: app.service.limits().request_bytes,
             time: self.job.timeout,
+            follow: self.job.follow_redirects,
         });
         let answer = answer.await?;
         if answer.status != 200 {
@@ -203,11 +204,12 @@ impl Scraper {
         let mut set_bytes = Vec::new();
         let described = exposition::each(&text, format, |scraped: Scraped<'_>| {
             counts.scraped += 1;
-            if self.job.sample_limit > 0 && counts.scraped > self.job.sample_limit {
-                return Err(format!("sample limit of {} exceeded", self.job.sample_limit));
-            }
-            let Some(labels) = self.labels(&scraped) else { return Ok(()) };
+            let Some(labels) = self.labels(&scraped)? else { return Ok(()) };
             counts.left += 1;
+            if self.job.sample_limit > 0 && counts.left > self.job.sample_limit {
+                // The rest is counted, so that it is seen how far the limit is from what there is.
+                return Ok(());
+            }
             let mut set = LabelSet::default();
             labels.iter().for_each(|(name, value)| set.push(name.as_bytes(), value.as_bytes()));
             set_bytes.clear();
@@ -224,6 +226,9 @@ impl Scraper {
             }
             Ok(())
         })?;
+        if self.job.sample_limit > 0 && counts.left > self.job.sample_limit {
+            return Err(format!("sample limit of {} exceeded", self.job.sample_limit));
+        }
         for gone in self.seen.difference(&now) {
             batch.series_bytes(gone).push(at_ms, STALE);
         }
@@ -232,8 +237,8 @@ impl Scraper {
     }
 
     /// The labels of a sample as they are stored; `None` when relabelling drops it.
-    fn labels(&self, scraped: &Scraped<'_>) -> Option<Labels> {
-        let mut labels = scraped.labels();
+    fn labels(&self, scraped: &Scraped<'_>) -> Result<Option<Labels>, String> {
+        let mut labels = scraped.labels()?;
         for (name, value) in &self.target.labels {
             match labels.get(name).filter(|there| !there.is_empty()).cloned() {
                 Some(_) if self.job.honor_labels => continue,
@@ -248,8 +253,8 @@ impl Scraper {
             }
             labels.insert(name.clone(), value.clone());
         }
-        let labels = relabel(labels, &self.job.metric_relabel)?;
-        labels.get(METRIC_NAME).is_some_and(|name| !name.is_empty()).then_some(labels)
+        let labels = relabel(labels, &self.job.metric_relabel);
+        Ok(labels.filter(|labels| labels.get(METRIC_NAME).is_some_and(|name| !name.is_empty())))
     }
 
     fn report(&self, batch: &mut SampleBatch, at_ms: i64, values: [(&str, f64); 5]) {

@@ -215,10 +215,17 @@ async fn rules_record_and_alerts_reach_the_alertmanager() {
     );
     let shown = running.server.get("/api/v1/alerts").await.json();
     assert_eq!(shown["data"]["alerts"][0]["annotations"]["text"], "test at 7");
+    assert_eq!(shown["data"]["alerts"][0]["value"], "7e+00");
+    // Who federates gets the external labels, and no instance of its own making.
+    let page = running.server.get("/federate?match%5B%5D=env:load:sum").await;
+    page.says(200, "env:load:sum{by=\"rule\",env=\"test\",cluster=\"c\",instance=\"\"} 7 ");
     let shown = running.server.get("/api/v1/rules?type=alert").await.json();
     assert_eq!(shown["data"]["groups"][0]["rules"][0]["state"], "firing");
     let shown = running.server.get("/api/v1/rules?rule_name[]=wrong").await.json();
     assert_eq!(shown["data"]["groups"][0]["rules"][0]["health"], "err");
+    assert!(shown["data"]["groups"][0]["rules"][0]["lastError"].is_string());
+    let shown = running.server.get("/api/v1/rules?rule_name[]=env:load:sum").await.json();
+    assert!(shown["data"]["groups"][0]["rules"][0].get("lastError").is_none());
     let first = loop {
         if let Some(first) = world.told.lock().unwrap().first().cloned() {
             break first;
@@ -233,7 +240,135 @@ async fn rules_record_and_alerts_reach_the_alertmanager() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let last = world.told.lock().unwrap().last().cloned().unwrap();
-    assert!(last["endsAt"].as_str() < Some(&jiff::Timestamp::now().to_string()), "{last}");
+    let ended: jiff::Timestamp = last["endsAt"].as_str().unwrap().parse().unwrap();
+    assert!(ended <= jiff::Timestamp::now(), "{last}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_are_shown_by_label_and_by_page() {
+    let group = |name: &str, label: &str| {
+        format!(
+            "- name: {name}\n  rules: [{{record: 'r:{name}', expr: '1', labels: {{x: {label}}}}}, {{record: 's:{name}', expr: '1'}}]\n"
+        )
+    };
+    let rules = format!("groups:\n{}{}{}", group("a", "one"), group("b", "two"), group("c", "one"));
+    let (server, _dir) = configured(&[("rules.yml", &rules)], "rule_files: ['rules.yml']\n");
+    let shown = async |query: &str| {
+        let data = server.get(&format!("/api/v1/rules?{query}")).await.is(200).json()["data"].clone();
+        let groups = data["groups"].as_array().unwrap().iter().map(|group| {
+            let rules = group["rules"].as_array().unwrap().iter().map(|rule| rule["name"].as_str().unwrap());
+            format!("{}: {}", group["name"].as_str().unwrap(), rules.collect::<Vec<_>>().join(" "))
+        });
+        (groups.collect::<Vec<_>>(), data["groupNextToken"].as_str().map(str::to_owned))
+    };
+    let of = |value: &str| format!("match[]=%7Bx%3D%22{value}%22%7D");
+    assert_eq!(shown(&of("one")).await, (vec!["a: r:a".to_owned(), "c: r:c".to_owned()], None));
+    let both = format!("{}&{}", of("one"), of("two"));
+    assert_eq!(shown(&both).await.0, ["a: r:a", "b: r:b", "c: r:c"]);
+    assert!(shown(&of("three")).await.0.is_empty());
+    server.get("/api/v1/rules?match[]=%7B").await.says(400, "parse error");
+    let (first, token) = shown("group_limit=2").await;
+    assert_eq!(first, ["a: r:a s:a", "b: r:b s:b"]);
+    let token: String = form_urlencoded::byte_serialize(token.unwrap().as_bytes()).collect();
+    let last = shown(&format!("group_limit=2&group_next_token={token}")).await;
+    assert_eq!(last, (vec!["c: r:c s:c".to_owned()], None));
+    assert_eq!(shown(&format!("{}&group_limit=2", of("one"))).await.1, None);
+    server.get("/api/v1/rules?group_limit=1&group_next_token=x").await.says(400, "were rule groups changed?");
+}
+
+/// Pages that need a second look.
+async fn odd_pages(other: String) -> String {
+    let sent = |to: String| (StatusCode::FOUND, [("location", to)]);
+    let page = |text: &'static str| get(move || async move { text });
+    let router = Router::new()
+        .route("/moved/here", get(move || async move { sent("there".to_owned()) }))
+        .route("/moved/there", page("moved 1\n"))
+        .route("/away", get(move || async move { sent(format!("http://{other}/metrics")) }))
+        .route("/round", get(move || async move { sent("/round".to_owned()) }))
+        .route("/twice", page("fine 1\ntwice{a=\"1\",a=\"2\"} 1\n"))
+        .route("/named", page("named{__name__=\"other\"} 1\n"))
+        .route("/limited", page("limited{i=\"1\"} 1\nlimited{i=\"2\"} 1\nlimited{i=\"3\"} 1\n"))
+        .route(
+            "/bounds",
+            page("# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_bucket{le=\"1000000\"} 2\nh_bucket{le=\"+Inf\"} 2\nh_count 2\nh_sum 2\n\
+                  # TYPE s summary\ns{quantile=\"0\",le=\"1\"} 1\n# TYPE g gauge\ng{le=\"1\",quantile=\"1\"} 1\n"),
+        );
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_that_lead_elsewhere_or_contradict_themselves() {
+    let world = Arc::new(World::default());
+    let address = odd_pages(listen(world.clone(), String::new()).await).await;
+    let job = |name: &str, path: &str, more: &str| {
+        format!(
+            "- {{job_name: {name}, scrape_interval: 1s, metrics_path: /{path}, static_configs: [{{targets: ['{address}']}}]{more}}}\n"
+        )
+    };
+    let config = [
+        job("moved", "moved/here", ""),
+        job("stays", "moved/here", ", follow_redirects: false"),
+        job("away", "away", ", basic_auth: {username: u, password: p}"),
+        job("round", "round", ""),
+        job("twice", "twice", ""),
+        job("named", "named", ""),
+        job("limited", "limited", ", sample_limit: 2"),
+        job(
+            "relabelled",
+            "limited",
+            ", sample_limit: 2, metric_relabel_configs: [{source_labels: [i], regex: '3', action: drop}]",
+        ),
+        job("bounds", "bounds", ""),
+    ];
+    let running = start(&[], &format!("scrape_configs:\n{}", config.concat()));
+    assert_eq!(running.found("moved{job=\"moved\"}").await, 1.0);
+    assert_eq!(running.found("load{job=\"away\"}").await, 7.0);
+    // The password is nothing for the host that the first one names.
+    assert_eq!(world.authorization.lock().unwrap().as_str(), "");
+    for (job, up, scraped) in [
+        ("stays", 0.0, 0.0),
+        ("round", 0.0, 0.0),
+        ("twice", 0.0, 2.0),
+        ("named", 0.0, 1.0),
+        ("limited", 0.0, 3.0),
+        ("relabelled", 1.0, 3.0),
+    ] {
+        assert_eq!(running.found(&format!("up{{job=\"{job}\"}}")).await, up, "{job}");
+        assert_eq!(
+            running.found(&format!("scrape_samples_scraped{{job=\"{job}\"}}")).await,
+            scraped,
+            "{job}"
+        );
+    }
+    assert!(running.result("{job=~\"twice|named|limited\",__name__!~\"up|scrape_.*\"}").await.is_empty());
+    for found in [
+        "h_bucket{le=\"1.0\"}",
+        "h_bucket{le=\"1e+06\"}",
+        "s{quantile=\"0.0\",le=\"1\"}",
+        "g{le=\"1\",quantile=\"1\"}",
+    ] {
+        running.found(found).await;
+    }
+    let targets = running.server.get("/api/v1/targets").await.json();
+    let all = targets["data"]["activeTargets"].as_array().unwrap();
+    for (job, why) in [
+        ("stays", "302 Found"),
+        ("round", "stopped after 10 redirects"),
+        ("twice", "line 2: label name \"a\" is not unique"),
+        ("named", "label name \"__name__\" is not unique"),
+        ("limited", "sample limit of 2 exceeded"),
+    ] {
+        let target = all.iter().find(|target| target["labels"]["job"] == job).unwrap();
+        assert!(target["lastError"].as_str().unwrap().contains(why), "{target}");
+        assert_eq!(
+            (&target["scrapeInterval"], &target["discoveredLabels"]["__scrape_interval__"]),
+            (&"1s".into(), &"1s".into())
+        );
+    }
     running.stop().await;
 }
 
@@ -351,7 +486,7 @@ async fn jobs_change_while_the_server_runs_and_targets_go_on() {
     running.gone("queue{job=\"changed\"}").await;
     assert_eq!(running.found("up{job=\"new\"}").await, 1.0);
     let pools = running.server.get("/api/v1/scrape_pools").await.json();
-    assert_eq!(pools["data"]["scrapePools"], serde_json::json!(["same", "changed", "new"]));
+    assert_eq!(pools["data"]["scrapePools"], serde_json::json!(["changed", "new", "same"]));
     let dump = running.server.dump();
     for (job, marks) in [("same", 0), ("changed", 0), ("removed", 1)] {
         for name in ["up", "load"] {

@@ -381,7 +381,7 @@ async fn federation_and_deletion() {
         .collect();
     assert_eq!(
         text,
-        "# TYPE \"odd name\" untyped\n{\"odd name\",x=\"q\\\"\"} 3\n# TYPE up untyped\nup{job=\"a\"} 1\nup{job=\"b\"} 2\n"
+        "# TYPE \"odd name\" untyped\n{\"odd name\",x=\"q\\\"\",instance=\"\"} 3\n# TYPE up untyped\nup{job=\"a\",instance=\"\"} 1\nup{job=\"b\",instance=\"\"} 2\n"
     );
     // What it says can be read again.
     server.import(reply.text()).await;

@@ -37,7 +37,7 @@ async fn what_is_there() {
     assert_eq!(
         data("tsdb?limit=1").await,
         json!({
-            "headStats": {"numSeries": 3, "numLabelPairs": 2},
+            "headStats": {"numSeries": 3, "numLabelPairs": 4},
             "seriesCountByMetricName": [{"name": "up", "value": 2}],
             "labelValueCountByLabelName": [{"name": "__name__", "value": 2}],
             "seriesCountByLabelValuePair": [{"name": "__name__=up", "value": 2}],
