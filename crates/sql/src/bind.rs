@@ -164,6 +164,11 @@ impl<'b, 'a> Binder<'b, 'a> {
         use ast::Expr as E;
         let boolean = |expr| Ok(Typed::new(expr, Type::BOOL));
         match expr {
+            E::Identifier(ident)
+                if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("current_role") =>
+            {
+                self.call("current_role", Vec::new())
+            }
             E::Identifier(ident) => self.column(None, &folded(ident)),
             E::CompoundIdentifier(idents) => match idents.as_slice() {
                 [relation, column] => self.column(Some(&folded(relation)), &folded(column)),
@@ -347,16 +352,40 @@ impl<'b, 'a> Binder<'b, 'a> {
                 let (part, whole) = (self.bind(inner)?, self.bind(r#in)?);
                 self.call("strpos", vec![whole, part])
             }
-            E::Substring { expr: inner, substring_from, substring_for, special: _, shorthand: _ } => {
+            E::Substring {
+                expr: inner,
+                substring_from,
+                substring_for,
+                special: _,
+                shorthand: shorthand_of_place,
+            } => {
                 let mut arguments = vec![self.bind(inner)?];
                 arguments.push(match substring_from {
                     Some(from) => self.bind(from)?,
                     None => number("1")?,
                 });
+                // From a pattern, not from a place.
+                let is_pattern =
+                    matches!(arguments.as_slice(), [_, from] if matches!(from.ty, None | Some(Type::TEXT)));
+                if is_pattern && !*shorthand_of_place && substring_for.is_none() {
+                    return self.call("*substring", arguments);
+                }
                 if let Some(length) = substring_for {
                     arguments.push(self.bind(length)?);
                 }
                 self.call("substr", arguments)
+            }
+            E::Overlay { expr: inner, overlay_what, overlay_from, overlay_for } => {
+                let mut arguments =
+                    vec![self.bind(inner)?, self.bind(overlay_what)?, self.bind(overlay_from)?];
+                if let Some(count) = overlay_for {
+                    arguments.push(self.bind(count)?);
+                }
+                self.call("overlay", arguments)
+            }
+            E::SimilarTo { negated, expr: inner, pattern, escape_char } => {
+                let similar = self.similar(inner, pattern, escape_char.as_ref())?;
+                boolean(negated_if(*negated, similar))
             }
             E::Trim { trim_where, trim_what, expr: inner, trim_characters } => {
                 let mut arguments = vec![self.bind(inner)?];

@@ -10,6 +10,7 @@ use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::function::Function;
+use crate::types::is_numeric;
 
 impl Binder<'_, '_> {
     /// Binds the call of an aggregate.
@@ -94,7 +95,7 @@ impl Binder<'_, '_> {
             .map(|(argument, ty)| self.settle(argument, *ty, strength))
             .collect();
         let mut types: Vec<Type> =
-            types.iter().zip(&resolved.arguments).map(|(found, ty)| found.unwrap_or(*ty)).collect();
+            types.iter().zip(&resolved.arguments).map(|(found, ty)| carried(*found, *ty)).collect();
         let mut arguments = settled?;
         if matches!(resolved.kind, aggregate::Kind::JsonAgg | aggregate::Kind::JsonObjectAgg) {
             // What a moment is as JSON depends on the session's zone.
@@ -113,6 +114,11 @@ impl Binder<'_, '_> {
         let order = if resolved.kind.minds_order() { order } else { Vec::new() };
         Ok(Aggregate { kind: resolved.kind, arguments, types, distinct, filter, order, ty: resolved.ty })
     }
+}
+
+/// The type that an argument has when it is settled: numerics keep their limits.
+fn carried(found: Option<Type>, ty: Type) -> Type {
+    found.filter(|found| is_numeric(*found) && is_numeric(ty)).unwrap_or(ty)
 }
 
 /// Clauses of a call as they were written.

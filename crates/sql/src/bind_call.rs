@@ -13,7 +13,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::function;
 use crate::plan::Planner;
-use crate::scope::parts;
+use crate::scope::{folded, parts, table_name};
 
 impl Binder<'_, '_> {
     pub(crate) fn function(&mut self, function: &ast::Function) -> Result<Typed> {
@@ -54,6 +54,8 @@ impl Binder<'_, '_> {
             }
             ast::FunctionArguments::Subquery(_) => return Err(unsupported(format!("the call {function}"))),
         };
+        let with_rows = self.rows_as_json(&name, list);
+        let list = with_rows.as_ref().unwrap_or(list);
         if aggregate::is_aggregate(&name) {
             return self.aggregate(&name, list, filter.as_deref(), within_group);
         }
@@ -79,6 +81,101 @@ impl Binder<'_, '_> {
             }
         }
         self.call(&name, arguments)
+    }
+
+    /// The arguments of a function that makes JSON with whole rows in them as calls of their own: `json_agg(t)`, `to_jsonb(t.*)`,
+    /// `row_to_json(row(a, b))`. `None` when there are none.
+    fn rows_as_json(
+        &self,
+        name: &str,
+        list: &ast::FunctionArgumentList,
+    ) -> Option<ast::FunctionArgumentList> {
+        const TAKERS: [&str; 11] = [
+            "row_to_json",
+            "to_json",
+            "to_jsonb",
+            "json_agg",
+            "jsonb_agg",
+            "json_object_agg",
+            "jsonb_object_agg",
+            "json_build_array",
+            "jsonb_build_array",
+            "json_build_object",
+            "jsonb_build_object",
+        ];
+        if !TAKERS.contains(&name) {
+            return None;
+        }
+        let mut list = list.clone();
+        let mut has_rows = false;
+        for argument in &mut list.args {
+            if let Some(row) = self.row_as_json(argument) {
+                *argument = ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(row));
+                has_rows = true;
+            }
+        }
+        has_rows.then_some(list)
+    }
+
+    /// The call for one argument that is a whole row.
+    fn row_as_json(&self, argument: &ast::FunctionArg) -> Option<ast::Expr> {
+        use ast::FunctionArgExpr as A;
+        let ast::FunctionArg::Unnamed(argument) = argument else { return None };
+        let members: Vec<(String, ast::Expr)> = match argument {
+            A::Expr(ast::Expr::Function(call)) if parts(&call.name).is_ok_and(|name| name == ["row"]) => {
+                let ast::FunctionArguments::List(list) = &call.args else { return None };
+                let part = |argument: &ast::FunctionArg| match argument {
+                    ast::FunctionArg::Unnamed(A::Expr(expr)) => Some(expr.clone()),
+                    _ => None,
+                };
+                let values: Option<Vec<ast::Expr>> = list.args.iter().map(part).collect();
+                (1..).zip(values?).map(|(place, value)| (format!("f{place}"), value)).collect()
+            }
+            A::Expr(ast::Expr::Tuple(values)) => {
+                (1..).zip(values).map(|(place, value)| (format!("f{place}"), value.clone())).collect()
+            }
+            _ => {
+                let relation = match argument {
+                    A::Expr(ast::Expr::Identifier(ident)) => {
+                        let name = folded(ident);
+                        let is_column = !matches!(self.scope.find(None, &name), Ok(None))
+                            || self.scope.scalar(&name).is_some();
+                        (!is_column).then_some(name)?
+                    }
+                    A::QualifiedWildcard(name) => table_name(name).ok()?,
+                    _ => return None,
+                };
+                if !self.scope.one_meant(&relation).ok()? {
+                    return None;
+                }
+                let quoted = |name: &str| ast::Ident::with_quote('"', name);
+                let columns = self.scope.all(Some(&relation)).into_iter();
+                let (schema, own) = crate::schemas::said(&relation);
+                let path: Vec<ast::Ident> = schema.into_iter().chain([own]).map(quoted).collect();
+                let column =
+                    |name: &str| ast::Expr::CompoundIdentifier([path.as_slice(), &[quoted(name)]].concat());
+                columns
+                    .map(|(name, _, _)| {
+                        let value = column(&name);
+                        (name, value)
+                    })
+                    .collect()
+            }
+        };
+        let word = |name: String| ast::Expr::Value(ast::Value::SingleQuotedString(name).into());
+        let parts = members.into_iter().flat_map(|(name, value)| [word(name), value]);
+        let args = parts.map(|part| ast::FunctionArg::Unnamed(A::Expr(part))).collect();
+        let list = ast::FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() };
+        Some(ast::Expr::Function(ast::Function {
+            name: ast::ObjectName::from(vec![ast::Ident::with_quote('"', "*json_row")]),
+            uses_odbc_syntax: false,
+            parameters: ast::FunctionArguments::None,
+            args: ast::FunctionArguments::List(list),
+            filter: None,
+            null_treatment: None,
+            over: None,
+            within_group: Vec::new(),
+        }))
     }
 
     /// A call by name.
@@ -146,6 +243,19 @@ impl Binder<'_, '_> {
                 // A program of its own is run, and once.
                 self.planner.draws = true;
                 return Ok(Typed::new(Expr::Advisory(Box::new(call), numbers), ty));
+            }
+            ("pg_client_encoding" | "getdatabaseencoding", []) => {
+                return Ok(Typed::new(Expr::Const(Value::text("UTF8")), Type::TEXT));
+            }
+            ("pg_sleep_for", [_]) => {
+                let epoch = Typed::new(Expr::Const(Value::text("epoch")), Type::TEXT);
+                let mut arguments = arguments;
+                let length = match arguments.pop() {
+                    Some(length) => self.settle(length, Type::INTERVAL, Strength::Implicit)?,
+                    None => return Err(unsupported("pg_sleep_for without its length")),
+                };
+                let seconds = self.call("date_part", vec![epoch, Typed::new(length, Type::INTERVAL)])?;
+                return self.call("pg_sleep", vec![seconds]);
             }
             ("set_config", [_, _, _]) => return self.set_config(arguments),
             ("current_schema", []) => return self.current_schema(),

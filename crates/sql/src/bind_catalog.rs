@@ -150,6 +150,23 @@ impl Binder<'_, '_> {
                 let expr = Expr::Subscript(Box::new(bound.expr), Box::new(index));
                 Ok(Typed::new(expr, Type::Scalar(element)))
             }
+            [
+                ast::AccessExpr::Subscript(ast::Subscript::Slice { lower_bound, upper_bound, stride: None }),
+            ] => {
+                if !matches!(bound.ty, Some(Type::Array(_))) {
+                    let message = format!("cannot subscript type {}", shown(bound.ty));
+                    return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+                }
+                let mut bounds = Vec::with_capacity(2);
+                for (given, otherwise) in [(lower_bound, 1), (upper_bound, i32::MAX)] {
+                    bounds.push(match given {
+                        Some(expr) => self.bind(expr)?,
+                        None => Typed::new(Expr::Const(Value::Int4(otherwise)), Type::INT4),
+                    });
+                }
+                let array = bound;
+                self.call("*slice", [vec![array], bounds].concat())
+            }
             [ast::AccessExpr::Dot(ast::Expr::Identifier(field))] if mark == Some(Mark::Pair) => {
                 let number = match folded(field).as_str() {
                     "x" => 1,

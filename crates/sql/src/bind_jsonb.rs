@@ -9,13 +9,14 @@ use crate::error::Result;
 use crate::expr::Expr;
 
 /// What reads a document, whichever of the two it is, and what makes one.
-const TWINS: [(&str, &str); 7] = [
+const TWINS: [(&str, &str); 8] = [
     ("jsonb_array_length", "json_array_length"),
     ("jsonb_typeof", "json_typeof"),
     ("jsonb_extract_path", "json_extract_path"),
     ("jsonb_extract_path_text", "json_extract_path_text"),
     ("jsonb_build_array", "json_build_array"),
     ("jsonb_build_object", "json_build_object"),
+    ("jsonb_object", "json_object"),
     ("to_jsonb", "to_json"),
 ];
 
@@ -34,6 +35,7 @@ impl Binder<'_, '_> {
         let mut arguments = arguments.to_vec();
         // A literal is read as jsonb, whose text is another one.
         if !name.contains("build")
+            && name != "jsonb_object"
             && !name.starts_with("to_")
             && arguments.first().is_some_and(|a| a.ty.is_none())
         {

@@ -11,7 +11,7 @@ use crate::bind_catalog::qualified;
 use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
-use crate::like::{Like, compile};
+use crate::like::{Like, compile, similar_pattern};
 use crate::rows_in::row_of;
 use crate::scope::no_operator_of as no_operator;
 use crate::types::{common, is_integer, is_numeric, rank, shown, type_name};
@@ -80,6 +80,9 @@ impl Binder<'_, '_> {
         right: &ast::Expr,
     ) -> Result<Typed> {
         use BinaryOperator as B;
+        if let (B::Overlaps, Some(left), Some(right)) = (op, row_of(left), row_of(right)) {
+            return self.times_overlap(&left, &right);
+        }
         if let (Some(op), Some(lefts), Some(rights)) = (comparison(op), row_of(left), row_of(right)) {
             return self.tuples(op, &lefts, &rights);
         }
@@ -109,6 +112,12 @@ impl Binder<'_, '_> {
                     _ => "array_cat",
                 };
                 self.call(name, vec![left, right])
+            }
+            B::StringConcat
+                if [left.ty, right.ty].contains(&Some(Type::BYTEA))
+                    && [left.ty, right.ty].iter().flatten().all(|ty| *ty == Type::BYTEA) =>
+            {
+                self.call("*bytes_concat", vec![left, right])
             }
             B::ArrowAt => self.call("*contained", vec![left, right]),
             B::PGOverlap => self.call("*overlaps", vec![left, right]),
@@ -222,6 +231,44 @@ impl Binder<'_, '_> {
         Ok(Typed::new(expr, Type::BOOL))
     }
 
+    /// `(start, end) OVERLAPS (start, end)`; a length may stand in the place of an end.
+    fn times_overlap(&mut self, left: &[ast::Expr], right: &[ast::Expr]) -> Result<Typed> {
+        let mut bounds = Vec::with_capacity(4);
+        for period in [left, right] {
+            let [start, end] = period else {
+                let message = "wrong number of parameters on OVERLAPS expression";
+                return Err(SqlError::new(state::SYNTAX_ERROR, message));
+            };
+            let (start, mut end) = (self.bind(start)?, self.bind(end)?);
+            if end.ty == Some(Type::INTERVAL)
+                && let Some(sum) = self.time_arithmetic(Arith::Add, &start, &end)?
+            {
+                end = sum;
+            }
+            bounds.extend([start, end]);
+        }
+        let (bounds, ty) = self.unified(bounds, "OVERLAPS")?;
+        if !matches!(ty, Type::DATE | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ) {
+            let name = type_name(ty);
+            let message =
+                format!("function pg_catalog.overlaps({name}, {name}, {name}, {name}) does not exist");
+            return Err(SqlError::new(state::UNDEFINED_FUNCTION, message));
+        }
+        let [a, b, c, d] = <[Expr; 4]>::try_from(bounds).map_err(|_| crate::expr::bug("two periods"))?;
+        let typed = |expr: &Expr| Typed::new(expr.clone(), ty);
+        let mut edge = |name: &str, x: &Expr, y: &Expr| self.call(name, vec![typed(x), typed(y)]);
+        let (first, first_end) = (edge("least", &a, &b)?.expr, edge("greatest", &a, &b)?.expr);
+        let (second, second_end) = (edge("least", &c, &d)?.expr, edge("greatest", &c, &d)?.expr);
+        let before =
+            |x: &Expr, y: &Expr| Expr::Compare(Compare::Lt, Box::new(x.clone()), Box::new(y.clone()));
+        let whens = vec![
+            (before(&second, &first), before(&first, &second_end)),
+            (before(&first, &second), before(&second, &first_end)),
+        ];
+        let same = Expr::Compare(Compare::Eq, Box::new(first), Box::new(second));
+        Ok(Typed::new(Expr::Case(whens, Some(Box::new(same))), Type::BOOL))
+    }
+
     fn arithmetic(&mut self, op: Arith, left: Typed, right: Typed) -> Result<Typed> {
         let error = self.no_operator(op.symbol(), left.ty, right.ty);
         let plain = |ty: Type| if is_numeric(ty) { Type::NUMERIC } else { ty };
@@ -303,6 +350,7 @@ impl Binder<'_, '_> {
                 Ok(Typed::new(Expr::Arith(Arith::Sub, ty, last, Box::new(bound.expr)), ty))
             }
             UnaryOperator::PGAbs => self.call("abs", vec![bound]),
+            UnaryOperator::PGCubeRoot => self.call("cbrt", vec![bound]),
             UnaryOperator::PGSquareRoot => self.call("sqrt", vec![bound]),
             other => Err(unsupported(format!("the operator {other}"))),
         }
@@ -340,6 +388,38 @@ impl Binder<'_, '_> {
         Ok(match self.settle(pattern, Type::TEXT, Strength::Implicit)? {
             Expr::Const(Value::Text(pattern)) => Expr::Like(text, Like::new(&pattern, escape, fold)?),
             pattern => Expr::LikeOf(text, Box::new(pattern), escape, fold),
+        })
+    }
+
+    /// `inner SIMILAR TO pattern`: a regular expression over all of a text.
+    pub(crate) fn similar(
+        &mut self,
+        inner: &ast::Expr,
+        pattern: &ast::Expr,
+        escape: Option<&ast::ValueWithSpan>,
+    ) -> Result<Expr> {
+        let bound = self.bind(inner)?;
+        let text = Box::new(self.settle(bound, Type::TEXT, Strength::Implicit)?);
+        let mut arguments = vec![self.bind(pattern)?];
+        if let Some(escape) = escape {
+            arguments.push(self.bind(&ast::Expr::Value(escape.clone()))?);
+        }
+        let pattern = self.call("*similar", arguments)?.expr;
+        let written = |expr: &Expr| match expr {
+            Expr::Const(Value::Text(text)) => Some(text.to_string()),
+            _ => None,
+        };
+        let constant = match &pattern {
+            Expr::Call(_, parts) => match parts.iter().map(written).collect::<Option<Vec<_>>>().as_deref() {
+                Some([pattern]) => Some(similar_pattern(pattern, "\\")?),
+                Some([pattern, escape]) => Some(similar_pattern(pattern, escape)?),
+                _ => None,
+            },
+            _ => None,
+        };
+        Ok(match constant {
+            Some(pattern) => Expr::Matches(text, compile(&pattern, false)?),
+            None => Expr::MatchesOf(text, Box::new(pattern), false),
         })
     }
 

@@ -231,8 +231,40 @@ impl EnumCall {
 impl Binder<'_, '_> {
     /// A literal in quotes as a value of type `ty`.
     pub(crate) fn constant(&mut self, text: &str, ty: Type) -> Result<Expr> {
+        if let Some(moment) = self.moment_word(text, ty) {
+            return Ok(moment);
+        }
         let labels = self.planner.enum_of(ty)?;
         Ok(Expr::Const(labelled(from_text_in(text, ty, self.zone())?, labels.as_deref())?))
+    }
+
+    /// `now`, `today`, `tomorrow` and `yesterday`, which mean another moment each time that they are asked.
+    fn moment_word(&self, text: &str, ty: Type) -> Option<Expr> {
+        let word = text.trim().to_ascii_lowercase();
+        let days = match word.as_str() {
+            "now" => None,
+            "today" => Some(0),
+            "tomorrow" => Some(1),
+            "yesterday" => Some(-1),
+            _ => return None,
+        };
+        if !matches!(ty, Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ)
+            && (ty != Type::TIME || days.is_some())
+        {
+            return None;
+        }
+        let cast = |expr, ty| Expr::Cast(Box::new(expr), ty);
+        let now = Expr::Call(crate::function::Function::Now, Vec::new());
+        let Some(days) = days else {
+            return Some(if ty == Type::TIMESTAMPTZ { now } else { cast(now, ty) });
+        };
+        let day = Expr::Arith(
+            crate::arith::Arith::Add,
+            Type::DATE,
+            Box::new(cast(now, Type::DATE)),
+            Box::new(Expr::Const(Value::Int4(days))),
+        );
+        Some(if ty == Type::DATE { day } else { cast(day, ty) })
     }
 
     /// An expression of type `found`, which is text, as values of an enum type; `None` for other types.

@@ -13,7 +13,6 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, Expr, Input, bug};
 use crate::interval;
 use crate::json;
-use crate::like::compile;
 use crate::types::{common, is_integer, is_numeric, rank};
 use crate::zone::Zone;
 
@@ -43,6 +42,14 @@ functions! {
     JsonbDeletePath, JsonbExists, JsonbExistsAll, JsonbExistsAny, JsonbInsert, JsonbPretty, JsonbSet, JsonbStripNulls, Least, Left, Length, Ln, Log, Lower, Lpad, Ltrim, MakeDate, Mod, NewUuid, Now, OctetLength, Pi,
     Power, Random, RegexpReplace, Repeat, Replace, Reverse, Right, Round, Rpad, Rtrim, Sign, Sleep, SplitPart, Sqrt, StartsWith,
     Strpos, Substr, ToTimestamp, Trim, Trunc, Upper,
+    BitCount, BitLength, BytesConcat, BytesLtrim, BytesPosition, BytesRtrim, BytesSubstr, BytesTrim, ConvertFrom, ConvertTo, GetBit,
+    GetByte, HashText, HashTextExtended, Md5, Overlay, SetBit, SetByte, Sha224, Sha256, Sha384, Sha512,
+    RegexpCount, RegexpInstr, RegexpLike, RegexpReplaceFrom, RegexpSubstr, RegexpSubstring, SimilarPattern,
+    Acos, Acosh, Asin, Asinh, Atan, Atan2, Atanh, Cos, Cosh, Cot, Degrees, Factorial, Gcd, Lcm, MinScale, Radians, Scale, Sin,
+    Sinh, Tan, Tanh, TrimScale, WidthBucket,
+    ArrayDims, ArrayFill, ArrayPositionFrom, ArrayPositions, ArrayReplace, ArraySlice, JsonObject, JsonStripNulls, JsonbSetLax,
+    JsonRow, NumNonnulls, TrimArray,
+    DateBin, IsFinite, ToDate, ToNumber, ToTimestampBy,
     Age, Between, IntervalAdd, IntervalDivided, IntervalTimes, JustifyDays, JustifyHours, JustifyInterval, Keep, MakeInterval, MakeTime,
     MakeTimestamp, MakeTimestamptz, Shifted,
 }
@@ -81,6 +88,13 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         })
     };
     let count = types.len();
+    if let Some(resolved) = crate::function_bytes::resolve(name, types)
+        .or_else(|| crate::function_regex::resolve(name, types))
+        .or_else(|| crate::function_number::resolve(name, types))
+        .or_else(|| crate::function_list::resolve(name, types))
+    {
+        return Some(resolved);
+    }
     match (name, count) {
         ("lower", 1) => one(F::Lower, TEXT, TEXT),
         ("upper", 1) => one(F::Upper, TEXT, TEXT),
@@ -100,7 +114,6 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         ("rpad", _) => among(F::Rpad, &[TEXT, INT, TEXT], TEXT, 2),
         ("repeat", _) => many(F::Repeat, &[TEXT, INT], TEXT),
         ("replace", _) => many(F::Replace, &[TEXT, TEXT, TEXT], TEXT),
-        ("regexp_replace", _) => among(F::RegexpReplace, &[TEXT, TEXT, TEXT, TEXT], TEXT, 3),
         ("split_part", _) => many(F::SplitPart, &[TEXT, TEXT, INT], TEXT),
         ("starts_with", _) => many(F::StartsWith, &[TEXT, TEXT], Type::BOOL),
         ("strpos", _) => many(F::Strpos, &[TEXT, TEXT], INT),
@@ -322,6 +335,7 @@ fn unknown_unit(field: &str, value: &Value<'_>) -> SqlError {
 
 /// `extract(field from value)`, in microseconds of the field where it has fractions.
 fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Numeric> {
+    let field = unit_named(field);
     if let Value::Timestamptz(at) = value {
         let offset = i64::from(zone.offset_at(*at));
         return match field {
@@ -364,13 +378,41 @@ fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Numeric> {
         "isoyear" => whole(iso_week(days).0),
         "quarter" => whole((month + 2) / 3),
         "decade" => whole(year.div_euclid(10)),
-        "century" => whole((year + 99).div_euclid(100)),
+        "century" => whole((year + 99).div_euclid(100) - i64::from(year <= 0)),
+        "millennium" => whole((year + 999).div_euclid(1000) - i64::from(year <= 0)),
+        "julian" if micros == 0 => whole(days + 2_440_588),
+        "julian" => {
+            let day = Numeric::new(i128::from(micros), 6)
+                .and_then(|part| part.checked_div(Numeric::from(86_400_i64)));
+            day.and_then(|day| day.rescale(20)?.checked_add(Numeric::from(days + 2_440_588)))
+                .unwrap_or(Numeric::NAN)
+        }
         "epoch" if matches!(value, Value::Date(_)) => whole(days * 86_400),
         "epoch" => {
             Numeric::new(i128::from(days) * i128::from(DAY) + i128::from(micros), 6).unwrap_or(Numeric::NAN)
         }
         _ => return Err(unknown()),
     })
+}
+
+/// A unit by its one name: PostgreSQL takes several for some.
+fn unit_named(field: &str) -> &str {
+    match field {
+        "years" | "yr" | "yrs" | "y" => "year",
+        "months" | "mon" | "mons" => "month",
+        "weeks" | "w" => "week",
+        "days" | "d" => "day",
+        "hours" | "hr" | "hrs" | "h" => "hour",
+        "minutes" | "min" | "mins" | "m" => "minute",
+        "seconds" | "sec" | "secs" | "s" => "second",
+        "millisecond" | "msec" | "msecs" | "ms" => "milliseconds",
+        "microsecond" | "usec" | "usecs" | "us" => "microseconds",
+        "decades" | "dec" | "decs" => "decade",
+        "centuries" | "cent" | "c" => "century",
+        "millennia" | "mil" | "mils" => "millennium",
+        "qtr" => "quarter",
+        other => other,
+    }
 }
 
 fn date_trunc(field: &str, micros: i64) -> Result<i64> {
@@ -391,6 +433,9 @@ fn date_trunc(field: &str, micros: i64) -> Result<i64> {
         "month" => datetime::days(year, month, 1) * DAY,
         "quarter" => datetime::days(year, (month - 1) / 3 * 3 + 1, 1) * DAY,
         "year" => datetime::days(year, 1, 1) * DAY,
+        "decade" => datetime::days(year.div_euclid(10) * 10, 1, 1) * DAY,
+        "century" => datetime::days((year - 1).div_euclid(100) * 100 + 1, 1, 1) * DAY,
+        "millennium" => datetime::days((year - 1).div_euclid(1000) * 1000 + 1, 1, 1) * DAY,
         _ => {
             let message = format!("unit \"{field}\" not recognized");
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
@@ -437,8 +482,13 @@ impl Function {
                 | F::JsonbDeleteAll
                 | F::JsonbDeleteAt
                 | F::JsonbDeletePath
+                | F::ArraySlice
+                | F::BytesConcat
+                | F::JsonRow
                 | F::Keep
                 | F::Least
+                | F::RegexpSubstring
+                | F::SimilarPattern
                 | F::Shifted
         )
     }
@@ -448,7 +498,8 @@ impl Function {
     }
 
     fn takes_nulls(self) -> bool {
-        matches!(self, Self::Concat | Self::ConcatWs | Self::Greatest | Self::Least)
+        matches!(self, Self::Concat | Self::ConcatWs | Self::Greatest | Self::Least | Self::JsonbSetLax)
+            || self.is_of_lists()
     }
 
     pub(crate) fn call<'a>(
@@ -471,6 +522,9 @@ impl Function {
             }
             values.push(value);
         }
+        if let Some(value) = self.by_kind(&values, cx.zone)? {
+            return Ok(value);
+        }
         if let Some(value) = self.of_times(&values, cx)? {
             return Ok(value);
         }
@@ -487,6 +541,20 @@ impl Function {
             },
         };
         Ok(result)
+    }
+
+    /// What a function of bytes, patterns, numbers or lists answers; `None` if it is another one.
+    fn by_kind(self, values: &[Value<'_>], zone: &Zone) -> Result<Option<Value<'static>>> {
+        if let found @ Some(_) = self.of_bytes(values)? {
+            return Ok(found);
+        }
+        if let found @ Some(_) = self.of_regex(values)? {
+            return Ok(found);
+        }
+        if let found @ Some(_) = self.of_numbers(values)? {
+            return Ok(found);
+        }
+        self.of_lists(values, zone)
     }
 
     fn without_arguments(self, cx: &Context<'_>) -> Result<Value<'static>> {
@@ -577,31 +645,6 @@ impl Function {
             }
             Self::Replace if second.is_empty() => Value::text(subject.to_owned()),
             Self::Replace => Value::text(subject.replace(second, rest.get(1).map(text).unwrap_or_default())),
-            Self::RegexpReplace => {
-                let flags = rest.get(2).map(text).unwrap_or_default();
-                if let Some(flag) = flags.chars().find(|c| !matches!(c, 'g' | 'i')) {
-                    let message = format!("invalid regular expression option: \"{flag}\"");
-                    return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).hint("use g and i"));
-                }
-                let regex = compile(second, flags.contains('i'))?.0;
-                // `\1` and `\&` here are `$1` and `$0` there.
-                let mut with = String::new();
-                let mut chars = rest.get(1).map(text).unwrap_or_default().chars();
-                while let Some(c) = chars.next() {
-                    match c {
-                        '$' => with += "$$",
-                        '\\' => match chars.next() {
-                            Some(digit @ '1'..='9') => with += &format!("${{{digit}}}"),
-                            Some('&') => with += "${0}",
-                            Some(other) => with.push(other),
-                            None => with.push('\\'),
-                        },
-                        c => with.push(c),
-                    }
-                }
-                let replaced = regex.replacen(subject, usize::from(!flags.contains('g')), with);
-                Value::text(replaced.into_owned())
-            }
             Self::SplitPart => {
                 let number = integer(rest.get(1));
                 if number == 0 {
@@ -628,6 +671,7 @@ impl Function {
             },
             Self::DateTrunc => {
                 let field = subject.to_ascii_lowercase();
+                let field = unit_named(&field).to_owned();
                 match rest.first() {
                     Some(Value::Timestamp(micros)) => Value::Timestamp(date_trunc(&field, *micros)?),
                     Some(value @ Value::Interval(interval)) => Value::Interval(
@@ -674,6 +718,10 @@ impl Function {
                 Value::Bytea(bytes) => int4(bytes.len()),
                 _ => Value::Null,
             },
+            (Self::Chr, _) if integer(Some(first)) < 0 => {
+                let message = "character number must be positive";
+                return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+            }
             (Self::Chr, _) => {
                 let c = u32::try_from(integer(Some(first))).ok().filter(|c| *c != 0).and_then(char::from_u32);
                 let error =
@@ -722,7 +770,19 @@ impl Function {
             }
             (Self::MakeDate, _) => {
                 let (year, month, day) = (integer(Some(first)), integer(rest.first()), integer(rest.get(1)));
-                crate::text::from_text(&format!("{year:04}-{month:02}-{day:02}"), Type::DATE)?
+                // Before our era they are counted without a year 0.
+                let of_calendar = if year < 0 { year + 1 } else { year };
+                let fits = year != 0
+                    && (-4713..=5_874_897).contains(&year)
+                    && (1..=12).contains(&month)
+                    && (1..=datetime::days_in_month(of_calendar, month)).contains(&day);
+                match i32::try_from(datetime::days(of_calendar, month, day)) {
+                    Ok(days) if fits => Value::Date(days),
+                    _ => {
+                        let message = format!("date field value out of range: {year}-{month:02}-{day:02}");
+                        return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, message));
+                    }
+                }
             }
             (Self::ToTimestamp, _) => {
                 let seconds = to_f64(first).unwrap_or(f64::NAN);

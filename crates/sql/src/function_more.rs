@@ -7,8 +7,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, bug};
 use crate::function::{Function, Resolved};
 use crate::json;
-use crate::like::compile;
-use crate::text::{from_text, to_text, to_text_in};
+use crate::text::{to_text, to_text_in};
 use crate::to_char::{interval_to_char, to_char};
 use crate::types::common;
 use crate::zone::Zone;
@@ -95,11 +94,10 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         ("quote_nullable", 1) => resolved(F::QuoteNullable, vec![TEXT], TEXT),
         ("format", 1..) => resolved(F::Format, vec![TEXT; types.len()], TEXT),
         ("translate", 3) => resolved(F::Translate, vec![TEXT; 3], TEXT),
-        ("to_hex", 1) => resolved(F::ToHex, vec![Type::INT8], TEXT),
-        ("encode", 2) => resolved(F::Encode, vec![Type::BYTEA, TEXT], TEXT),
-        ("decode", 2) => resolved(F::Decode, vec![TEXT; 2], Type::BYTEA),
-        ("regexp_match", 2) => resolved(F::RegexpMatch, vec![TEXT; 2], TEXT.array()),
-        ("regexp_split_to_array", 2) => resolved(F::RegexpSplit, vec![TEXT; 2], TEXT.array()),
+        ("to_hex", 1) => {
+            let ty = if matches!(known(0), Some(Type::INT2 | Type::INT4)) { Type::INT4 } else { Type::INT8 };
+            resolved(F::ToHex, vec![ty], TEXT)
+        }
         ("json_extract_path" | "json_extract_path_text", 2..) => {
             let arguments = [vec![Type::JSON], vec![TEXT; types.len() - 1]].concat();
             let is_text = name.ends_with("_text");
@@ -129,6 +127,9 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
                 resolved(F::ToChar, vec![ty, TEXT], TEXT)
             }
             Type::DATE => resolved(F::ToChar, vec![Type::TIMESTAMP, TEXT], TEXT),
+            Type::TIME => resolved(F::ToChar, vec![Type::INTERVAL, TEXT], TEXT),
+            Type::FLOAT4 | Type::FLOAT8 => resolved(F::ToChar, vec![Type::FLOAT8, TEXT], TEXT),
+            ty if crate::types::rank(ty).is_some() => resolved(F::ToChar, vec![Type::NUMERIC, TEXT], TEXT),
             _ => None,
         },
         ("div", 2) => resolved(F::Div, vec![Type::NUMERIC; 2], Type::NUMERIC),
@@ -233,61 +234,6 @@ fn format(template: &str, arguments: &[Value<'_>]) -> Result<String> {
     Ok(out)
 }
 
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-fn encode(bytes: &[u8], form: &str) -> Option<String> {
-    match form {
-        "hex" => Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
-        "base64" => {
-            let mut out = String::new();
-            for (number, three) in bytes.chunks(3).enumerate() {
-                // Lines of 76 characters, as PostgreSQL's.
-                if number > 0 && number % 19 == 0 {
-                    out.push('\n');
-                }
-                let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
-                    << (8 * (3 - three.len()));
-                for place in 0..4 {
-                    let digit = usize::try_from(bits >> (18 - 6 * place) & 63).unwrap_or_default();
-                    let letter = BASE64.get(digit).copied().map_or('=', char::from);
-                    out.push(if place <= three.len() { letter } else { '=' });
-                }
-            }
-            Some(out)
-        }
-        _ => None,
-    }
-}
-
-fn decode(text: &str, form: &str) -> Option<Vec<u8>> {
-    match form {
-        "hex" => match from_text(&format!("\\x{text}"), Type::BYTEA).ok()? {
-            Value::Bytea(bytes) => Some(bytes.into_owned()),
-            _ => None,
-        },
-        "base64" => {
-            let letters: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-            let mut out = Vec::new();
-            for four in letters.chunks(4) {
-                let padding = four.iter().rev().take_while(|byte| **byte == b'=').count();
-                if four.len() < 4 || padding > 2 {
-                    return None;
-                }
-                let mut bits = 0_u32;
-                for byte in four {
-                    let digit =
-                        if *byte == b'=' { 0 } else { BASE64.iter().position(|letter| letter == byte)? };
-                    bits = bits << 6 | u32::try_from(digit).ok()?;
-                }
-                let [_, a, b, c] = bits.to_be_bytes();
-                out.extend([a, b, c].into_iter().take(3 - padding));
-            }
-            Some(out)
-        }
-        _ => None,
-    }
-}
-
 fn pretty(bytes: i64) -> String {
     const UNITS: [&str; 6] = ["bytes", "kB", "MB", "GB", "TB", "PB"];
     let (mut size, mut place) = (bytes as f64, 0);
@@ -318,9 +264,7 @@ impl Function {
                 | F::ArrayUpper
                 | F::Cbrt
                 | F::ClockTimestamp
-                | F::Decode
                 | F::Div
-                | F::Encode
                 | F::Format
                 | F::JsonBuildArray
                 | F::JsonBuildObject
@@ -330,8 +274,6 @@ impl Function {
                 | F::QuoteIdent
                 | F::QuoteLiteral
                 | F::QuoteNullable
-                | F::RegexpMatch
-                | F::RegexpSplit
                 | F::SizePretty
                 | F::StringToArray
                 | F::ToChar
@@ -370,7 +312,6 @@ impl Function {
             None => None,
         };
         let list = |value: Option<&Value<'_>>| value.map_or_else(|| Ok(Vec::new()), items);
-        let texts = |parts: Vec<String>| array(Scalar::Text, parts.into_iter().map(Value::text).collect());
         let null = |value: Option<&Value<'_>>| value.is_none_or(Value::is_null);
         Ok(match self {
             F::ArrayAppend | F::ArrayPrepend => {
@@ -467,40 +408,8 @@ impl Function {
                     });
                 Value::text(moved.collect::<String>())
             }
+            F::ToHex if let Some(Value::Int4(number)) = first => Value::text(format!("{number:x}")),
             F::ToHex => Value::text(format!("{:x}", first.and_then(Value::as_integer).unwrap_or_default())),
-            F::Encode => match first {
-                Some(Value::Bytea(bytes)) => {
-                    let form = text(second).to_ascii_lowercase();
-                    Value::text(
-                        encode(bytes, &form)
-                            .ok_or_else(|| invalid("unrecognized encoding: use hex or base64"))?,
-                    )
-                }
-                _ => Value::Null,
-            },
-            F::Decode => {
-                let form = text(second).to_ascii_lowercase();
-                Value::bytea(
-                    decode(text(first), &form)
-                        .ok_or_else(|| invalid("invalid text for this encoding: use hex or base64"))?,
-                )
-            }
-            F::RegexpMatch => {
-                let regex = compile(text(second), false)?.0;
-                match regex.captures(text(first)) {
-                    None => Value::Null,
-                    Some(found) => {
-                        let group = |place| {
-                            found.get(place).map_or(Value::Null, |part| Value::text(part.as_str().to_owned()))
-                        };
-                        array(Scalar::Text, (usize::from(found.len() > 1)..found.len()).map(group).collect())?
-                    }
-                }
-            }
-            F::RegexpSplit => {
-                let regex = compile(text(second), false)?.0;
-                texts(regex.split(text(first)).map(str::to_owned).collect())?
-            }
             F::JsonPath | F::JsonPathText => {
                 let steps: Vec<String> = match second {
                     Some(Value::Array(_)) => list(second)?.iter().filter_map(to_text).collect(),
@@ -546,6 +455,9 @@ impl Function {
                 Some(Value::Timestamp(micros)) => Value::text(to_char(*micros, None, text(second))?),
                 Some(Value::Timestamptz(micros)) => Value::text(to_char(*micros, Some(zone), text(second))?),
                 Some(Value::Interval(interval)) => Value::text(interval_to_char(*interval, text(second))?),
+                Some(number @ (Value::Numeric(_) | Value::Float8(_))) => {
+                    Value::text(crate::to_char_number::to_char(number, text(second))?)
+                }
                 _ => Value::Null,
             },
             F::Cbrt => Value::Float8(first.and_then(crate::cast::to_f64).unwrap_or(f64::NAN).cbrt()),

@@ -6,6 +6,7 @@ use crate::cast::to_f64;
 use crate::datetime::{self, DAY};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
+use crate::from_template;
 use crate::function::{Function, Resolved};
 use crate::interval;
 use crate::types::interval_precision;
@@ -42,6 +43,24 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
             };
             resolved(F::Age, &[ty, ty], LENGTH)
         }
+        ("date_bin", 3) => {
+            let ty = match (moment(known(1))?, moment(known(2))?) {
+                (Type::TIMESTAMP, Type::TIMESTAMP) => Type::TIMESTAMP,
+                (Type::TIMESTAMP, _) if known(2).is_none() => Type::TIMESTAMP,
+                (_, Type::TIMESTAMP) if known(1).is_none() => Type::TIMESTAMP,
+                _ => Type::TIMESTAMPTZ,
+            };
+            resolved(F::DateBin, &[LENGTH, ty, ty], ty)
+        }
+        ("isfinite", 1) => match known(0)? {
+            ty @ (Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ | LENGTH) => {
+                resolved(F::IsFinite, &[ty], Type::BOOL)
+            }
+            _ => None,
+        },
+        ("to_date", 2) => resolved(F::ToDate, &[Type::TEXT; 2], Type::DATE),
+        ("to_timestamp", 2) => resolved(F::ToTimestampBy, &[Type::TEXT; 2], Type::TIMESTAMPTZ),
+        ("to_number", 2) => resolved(F::ToNumber, &[Type::TEXT; 2], Type::NUMERIC),
         ("justify_hours", 1) => resolved(F::JustifyHours, &[LENGTH], LENGTH),
         ("justify_days", 1) => resolved(F::JustifyDays, &[LENGTH], LENGTH),
         ("justify_interval", 1) => resolved(F::JustifyInterval, &[LENGTH], LENGTH),
@@ -80,6 +99,13 @@ fn length(value: Option<&Value<'_>>) -> Interval {
     match value {
         Some(Value::Interval(interval)) => *interval,
         _ => Interval::default(),
+    }
+}
+
+fn text<'v>(value: Option<&'v Value<'_>>) -> &'v str {
+    match value {
+        Some(Value::Text(text)) => text,
+        _ => "",
     }
 }
 
@@ -175,6 +201,48 @@ impl Function {
                 };
                 precision.keep(a.clone()).into_owned()
             }
+            F::DateBin => {
+                let (stride, micros, origin) = match (first, second, values.get(2)) {
+                    (
+                        Some(Value::Interval(stride)),
+                        Some(Value::Timestamp(micros) | Value::Timestamptz(micros)),
+                        Some(Value::Timestamp(origin) | Value::Timestamptz(origin)),
+                    ) => (*stride, *micros, *origin),
+                    _ => return Err(crate::expr::bug("bins of no times")),
+                };
+                let wrap = |micros| match b {
+                    Value::Timestamp(_) => Value::Timestamp(micros),
+                    _ => Value::Timestamptz(micros),
+                };
+                if [micros, origin].iter().any(|at| matches!(at, &i64::MAX | &i64::MIN)) {
+                    return Ok(Some(wrap(micros)));
+                }
+                if stride.months != 0 {
+                    let message = "timestamps cannot be binned into intervals containing months or years";
+                    return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
+                }
+                let width =
+                    i64::from(stride.days).checked_mul(DAY).and_then(|days| days.checked_add(stride.micros));
+                let width = width.ok_or_else(too_long)?;
+                if width <= 0 {
+                    let message = "stride must be greater than zero";
+                    return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, message));
+                }
+                let since = micros.checked_sub(origin).ok_or_else(too_long)?;
+                wrap(origin + since.div_euclid(width) * width)
+            }
+            F::IsFinite => Value::Bool(!matches!(
+                first,
+                Some(
+                    Value::Date(i32::MAX | i32::MIN)
+                        | Value::Timestamp(i64::MAX | i64::MIN)
+                        | Value::Timestamptz(i64::MAX | i64::MIN)
+                )
+            )),
+            F::ToDate => from_template::to_date(text(first), text(second))?,
+            F::ToTimestampBy => from_template::to_timestamp(text(first), text(second), cx.zone)?,
+            F::ToNumber if text(second).is_empty() => Value::Null,
+            F::ToNumber => from_template::to_number(text(first), text(second))?,
             F::JustifyHours => answer(interval::justify_hours(length(first)))?,
             F::JustifyDays => answer(interval::justify_days(length(first)))?,
             F::JustifyInterval => answer(interval::justify(length(first)))?,

@@ -158,18 +158,24 @@ pub(crate) fn all_elements(text: &str) -> Option<Vec<&str>> {
     skip_space(text).starts_with('[').then(|| elements(text).collect())
 }
 
-/// Names and values of an object's members, in order; `None` when it is none.
-pub(crate) fn members(text: &str) -> Option<Vec<(String, &str)>> {
+/// Names, as they are written, and values of an object's members, in order; `None` when it is none.
+fn raw_members(text: &str) -> Option<Vec<(&str, &str)>> {
     let mut rest = skip_space(skip_space(text).strip_prefix('{')?);
     let mut members = Vec::new();
     while rest.starts_with('"') {
         let (key, behind) = string(rest)?;
         let (member, behind) = value(skip_space(skip_space(behind).strip_prefix(':')?))?;
-        members.push((unescaped(key)?.into_owned(), member));
+        members.push((key, member));
         let behind = skip_space(behind);
         rest = skip_space(behind.strip_prefix(',').unwrap_or(behind));
     }
     Some(members)
+}
+
+/// Names and values of an object's members, in order; `None` when it is none.
+pub(crate) fn members(text: &str) -> Option<Vec<(String, &str)>> {
+    let members = raw_members(text)?;
+    members.into_iter().map(|(key, member)| Some((unescaped(key)?.into_owned(), member))).collect()
 }
 
 /// A part of a document as a value: JSON, or the text that it means.
@@ -178,6 +184,24 @@ pub(crate) fn shown(part: &str, is_text: bool) -> Value<'static> {
         as_text(part).map_or(Value::Null, |text| Value::text(text.into_owned()))
     } else {
         Value::json(part.to_owned())
+    }
+}
+
+/// The document without the members that are null, at any depth, and without blanks.
+pub(crate) fn without_nulls(text: &str) -> String {
+    let text = skip_space(text);
+    if let Some(members) = raw_members(text) {
+        let kept = members.into_iter().filter(|(_, member)| kind(member) != "null");
+        let kept: Vec<String> =
+            kept.map(|(key, member)| format!("{key}:{}", without_nulls(member))).collect();
+        return format!("{{{}}}", kept.join(","));
+    }
+    match all_elements(text) {
+        Some(elements) => {
+            let kept: Vec<String> = elements.into_iter().map(without_nulls).collect();
+            format!("[{}]", kept.join(","))
+        }
+        None => text.trim_end().to_owned(),
     }
 }
 

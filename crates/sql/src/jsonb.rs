@@ -37,6 +37,10 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         ("jsonb_insert", 3) => resolved(F::JsonbInsert, &[DOC, texts, DOC], DOC),
         ("jsonb_insert", 4) => resolved(F::JsonbInsert, &[DOC, texts, DOC, Type::BOOL], DOC),
         ("jsonb_strip_nulls", 1) => resolved(F::JsonbStripNulls, &[DOC], DOC),
+        ("json_strip_nulls", 1) => resolved(F::JsonStripNulls, &[Type::JSON], Type::JSON),
+        ("jsonb_set_lax", 3) => resolved(F::JsonbSetLax, &[DOC, texts, DOC], DOC),
+        ("jsonb_set_lax", 4) => resolved(F::JsonbSetLax, &[DOC, texts, DOC, Type::BOOL], DOC),
+        ("jsonb_set_lax", 5) => resolved(F::JsonbSetLax, &[DOC, texts, DOC, Type::BOOL, TEXT], DOC),
         ("jsonb_pretty", 1) => resolved(F::JsonbPretty, &[DOC], TEXT),
         _ => None,
     }
@@ -369,6 +373,41 @@ impl Function {
                 let value = tree(arguments.get(2))?;
                 written(&at_path(tree(first)?, texts(second), &Change::Insert(&value, flag(false)))?)
             }
+            Self::JsonbSetLax => {
+                let nulls = |place: usize| arguments.get(place).is_some_and(Value::is_null);
+                if nulls(0) || nulls(1) || nulls(3) {
+                    return Ok(Some(Value::Null));
+                }
+                if !nulls(2) {
+                    return Self::JsonbSet
+                        .of_jsonb(arguments.get(..4.min(arguments.len())).unwrap_or_default());
+                }
+                let treatment = match arguments.get(4) {
+                    Some(Value::Text(text)) => text.as_ref(),
+                    Some(_) => "",
+                    None => "use_json_null",
+                };
+                match treatment {
+                    "use_json_null" => {
+                        let change = Change::Set(&Jsonb::Null, flag(true));
+                        written(&at_path(tree(first)?, texts(second), &change)?)
+                    }
+                    "return_target" => written(&tree(first)?),
+                    "delete_key" => written(&at_path(tree(first)?, texts(second), &Change::Delete)?),
+                    "raise_exception" => {
+                        let message = "JSON value must not be null";
+                        return Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, message));
+                    }
+                    _ => {
+                        let message = "null_value_treatment must be \"delete_key\", \"return_target\", \"use_json_null\", or \"raise_exception\"";
+                        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+                    }
+                }
+            }
+            Self::JsonStripNulls => match first {
+                Some(Value::Json(text)) => Value::json(crate::json::without_nulls(text)),
+                _ => Value::Null,
+            },
             Self::JsonbStripNulls => written(&stripped(tree(first)?)),
             Self::JsonbPretty => {
                 let mut out = String::new();

@@ -3,6 +3,9 @@
 //! LIKE remembers only the last `%`: what was matched before it need never be looked at again, since a `%` takes any text.
 //! Regular expressions are the `regex` crate's: no backtracking, hence no back references.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
 use regex::{Regex, RegexBuilder};
 
 use crate::error::{Result, SqlError, state};
@@ -99,17 +102,197 @@ impl PartialEq for Pattern {
     }
 }
 
+/// How a regular expression is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RegexFlags {
+    /// `i`: case does not matter.
+    pub(crate) fold: bool,
+    /// `g`: not the first match alone.
+    pub(crate) global: bool,
+    /// `.` takes the end of a line, too; not with `n` and `p`.
+    dot_takes_lines: bool,
+    /// `n` and `w`: `^` and `$` stand for the ends of lines.
+    has_lines: bool,
+    /// `x`: blanks and comments do not count.
+    is_expanded: bool,
+    /// `q`: every letter stands for itself.
+    is_literal: bool,
+}
+
+impl RegexFlags {
+    const fn plain(fold: bool) -> Self {
+        let (global, has_lines, is_expanded, is_literal) = (false, false, false, false);
+        Self { fold, global, dot_takes_lines: true, has_lines, is_expanded, is_literal }
+    }
+
+    /// By their letters.
+    ///
+    /// # Errors
+    /// 22023: a letter that is none.
+    pub(crate) fn read(letters: &str) -> Result<Self> {
+        let mut flags = Self::plain(false);
+        for letter in letters.chars() {
+            match letter {
+                'g' => flags.global = true,
+                'i' => flags.fold = true,
+                'c' => flags.fold = false,
+                'n' | 'm' => (flags.dot_takes_lines, flags.has_lines) = (false, true),
+                'p' => (flags.dot_takes_lines, flags.has_lines) = (false, false),
+                's' => (flags.dot_takes_lines, flags.has_lines) = (true, false),
+                'w' => (flags.dot_takes_lines, flags.has_lines) = (true, true),
+                'x' => flags.is_expanded = true,
+                't' => flags.is_expanded = false,
+                'q' => flags.is_literal = true,
+                _ => {
+                    let message = format!("invalid regular expression option: \"{letter}\"");
+                    return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+                }
+            }
+        }
+        Ok(flags)
+    }
+}
+
+/// A pattern in PostgreSQL's words as one of the `regex` crate: `\m`, `\M`, `\y` and `\Z` are words and ends there, a brace that is no
+/// count and a bracket within brackets are themselves.
+fn in_words_of_regex(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len() + 8);
+    let mut chars = pattern.chars().peekable();
+    let mut in_class = false;
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some('m') if !in_class => out += r"\b{start}",
+                Some('M') if !in_class => out += r"\b{end}",
+                Some('y') if !in_class => out += r"\b",
+                Some('Y') if !in_class => out += r"\B",
+                Some('Z') if !in_class => out += r"\z",
+                Some('e') => out += r"\x1b",
+                Some(c) => out.extend(['\\', c]),
+                None => out.push('\\'),
+            },
+            '[' if !in_class => {
+                out.push('[');
+                in_class = true;
+                if chars.next_if_eq(&'^').is_some() {
+                    out.push('^');
+                }
+                // Right behind the bracket it does not end the class.
+                if chars.next_if_eq(&']').is_some() {
+                    out += r"\]";
+                }
+            }
+            '[' if chars.peek() == Some(&':') => {
+                out.push('[');
+                while let Some(c) = chars.next() {
+                    out.push(c);
+                    if c == ':' && chars.peek() == Some(&']') {
+                        out.extend(chars.next());
+                        break;
+                    }
+                }
+            }
+            '[' | '&' | '~' if in_class => out.extend(['\\', c]),
+            ']' if in_class => {
+                out.push(']');
+                in_class = false;
+            }
+            '{' if !in_class && !chars.peek().is_some_and(char::is_ascii_digit) => out += r"\{",
+            c => out.push(c),
+        }
+    }
+    out.replace("[[:<:]]", r"\b{start}").replace("[[:>:]]", r"\b{end}")
+}
+
+/// Patterns that a thread compiles and has at hand: functions of a row are called with the same one for each.
+const KEPT: usize = 16;
+
+/// Pattern, flags, compiled.
+type Kept = (String, RegexFlags, Regex);
+
+thread_local! {
+    static COMPILED: RefCell<VecDeque<Kept>> = const { RefCell::new(VecDeque::new()) };
+}
+
 /// Compiles a regular expression.
 ///
 /// # Errors
 /// 2201B: it is none, or takes more than a megabyte.
 pub(crate) fn compile(pattern: &str, fold: bool) -> Result<Pattern> {
-    let built = RegexBuilder::new(pattern).case_insensitive(fold).size_limit(REGEX_BYTES_MAX).build();
-    built.map(|regex| Pattern(regex, fold)).map_err(|error| {
+    compile_with(pattern, RegexFlags::plain(fold)).map(|regex| Pattern(regex, fold))
+}
+
+/// As [`compile`], read as the flags say.
+///
+/// # Errors
+/// As of [`compile`].
+pub(crate) fn compile_with(pattern: &str, flags: RegexFlags) -> Result<Regex> {
+    let flags = RegexFlags { global: false, ..flags };
+    let known = COMPILED.with_borrow(|kept| {
+        let known = kept.iter().find(|(text, with, _)| text == pattern && *with == flags);
+        known.map(|(_, _, regex)| regex.clone())
+    });
+    if let Some(regex) = known {
+        return Ok(regex);
+    }
+    let words = if flags.is_literal { regex::escape(pattern) } else { in_words_of_regex(pattern) };
+    let built = RegexBuilder::new(&words)
+        .case_insensitive(flags.fold)
+        .dot_matches_new_line(flags.dot_takes_lines)
+        .multi_line(flags.has_lines)
+        .ignore_whitespace(flags.is_expanded)
+        .size_limit(REGEX_BYTES_MAX)
+        .build();
+    let regex = built.map_err(|error| {
         let line = error.to_string();
         let what = line.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         SqlError::new(state::INVALID_REGULAR_EXPRESSION, format!("invalid regular expression: {what}"))
-    })
+    })?;
+    COMPILED.with_borrow_mut(|kept| {
+        kept.truncate(KEPT - 1);
+        kept.push_front((pattern.to_owned(), flags, regex.clone()));
+    });
+    Ok(regex)
+}
+
+/// A pattern of SIMILAR TO as a regular expression for all of a text. `escape` is a character, or empty for none.
+///
+/// # Errors
+/// 22019: the escape is several characters.
+pub(crate) fn similar_pattern(pattern: &str, escape: &str) -> Result<String> {
+    let mut letters = escape.chars();
+    let escape = letters.next();
+    if letters.next().is_some() {
+        let message = "invalid escape string";
+        let error = SqlError::new(state::INVALID_ESCAPE_CHARACTER, message);
+        return Err(error.hint("escape string must be empty or one character"));
+    }
+    let mut out = String::from("^(?:");
+    let mut chars = pattern.chars();
+    let mut in_class = false;
+    while let Some(c) = chars.next() {
+        match c {
+            c if Some(c) == escape => match chars.next() {
+                Some(c) if c.is_alphanumeric() => out.push(c),
+                Some(c) => out.extend(['\\', c]),
+                None => {}
+            },
+            c if in_class => {
+                in_class = c != ']';
+                out.push(c);
+            }
+            '[' => {
+                in_class = true;
+                out.push('[');
+            }
+            '%' => out += ".*",
+            '_' => out.push('.'),
+            '(' => out += "(?:",
+            '\\' | '.' | '^' | '$' => out.extend(['\\', c]),
+            c => out.push(c),
+        }
+    }
+    Ok(out + ")$")
 }
 
 #[cfg(test)]
@@ -144,5 +327,43 @@ mod tests {
         assert!(Like::new("a\\", Some('\\'), false).is_err());
         let hard = Like::new(&"%a".repeat(30), Some('\\'), false).unwrap();
         assert!(!hard.matches(&("a".repeat(29) + &"b".repeat(10_000))));
+    }
+
+    #[test]
+    fn words_of_regex() {
+        for (pattern, text, expected) in [
+            (r"\mfoo\M", "a foo b", true),
+            (r"\mfoo\M", "afoo", false),
+            (r"\yfoo\y", "foo", true),
+            ("[[:<:]]a[[:>:]]", "b a c", true),
+            ("a.b", "a\nb", true),
+            ("^b", "a\nb", false),
+            ("[[a]", "[", true),
+            ("[]a]", "]", true),
+            ("[^]a]", "]", false),
+            ("a{b", "a{b", true),
+            ("a{2}$", "caa", true),
+            ("[a&&b]", "&", true),
+            (r"a\Z", "ba", true),
+        ] {
+            assert_eq!(compile(pattern, false).unwrap().0.is_match(text), expected, "{pattern} {text}");
+        }
+        let lines = RegexFlags::read("n").unwrap();
+        assert!(compile_with("^b$", lines).unwrap().is_match("a\nb\nc"));
+        assert!(!compile_with("a.b", lines).unwrap().is_match("a\nb"));
+        assert!(RegexFlags::read("z").is_err());
+    }
+
+    #[test]
+    fn similar() {
+        let holds = |pattern: &str, text: &str| {
+            compile(&similar_pattern(pattern, "\\").unwrap(), false).unwrap().0.is_match(text)
+        };
+        assert!(holds("%(b|d)%", "abc"));
+        assert!(!holds("(b|c)%", "abc"));
+        assert!(holds("a.c", "a.c") && !holds("a.c", "abc"));
+        assert!(holds(r"a\%", "a%") && !holds(r"a\%", "ab"));
+        assert!(holds("[a-c]+_", "abcd"));
+        assert!(similar_pattern("a", "ab").is_err());
     }
 }

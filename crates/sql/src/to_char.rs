@@ -9,7 +9,7 @@ use crate::datetime::{self, DAY};
 use crate::error::{Result, SqlError, state};
 use crate::zone::{Zone, shown_offset};
 
-const MONTHS: [&str; 12] = [
+pub(crate) const MONTHS: [&str; 12] = [
     "January",
     "February",
     "March",
@@ -23,7 +23,8 @@ const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
-const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+pub(crate) const DAYS: [&str; 7] =
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 /// The fields, longer ones before those that begin like them.
 const FIELDS: [&str; 43] = [

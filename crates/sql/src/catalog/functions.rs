@@ -278,8 +278,10 @@ pub(super) fn type_oid(name: &str) -> Option<i64> {
     if let Ok(oid) = name.parse() {
         return Some(oid);
     }
-    let name = name.trim().trim_start_matches("pg_catalog.");
-    let (name, is_array) = name.strip_suffix("[]").map_or((name, false), |name| (name, true));
+    let name = name.trim().trim_start_matches("pg_catalog.").trim_matches('"');
+    // Arrays are called after what they hold, with a line before it.
+    let element = name.strip_suffix("[]").or_else(|| name.strip_prefix('_'));
+    let (name, is_array) = element.map_or((name, false), |name| (name, true));
     let name = match name {
         "int" => "int4",
         "decimal" => "numeric",

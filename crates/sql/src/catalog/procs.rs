@@ -18,6 +18,30 @@ const FIRST: i64 = 3_000;
 /// `name(arguments)`, with the result behind it where no binder of functions knows it. Types by PostgreSQL's short names;
 /// `...` takes any number of the last.
 const LISTED: &str = "
+acos(float8) acosh(float8) asin(float8) asinh(float8) atan(float8) atan2(float8,float8) atanh(float8) cos(float8) cosh(float8) cot(float8)
+degrees(float8) factorial(int8) gcd(int4,int4) gcd(int8,int8) gcd(numeric,numeric) lcm(int4,int4) lcm(int8,int8) lcm(numeric,numeric)
+min_scale(numeric) radians(float8) scale(numeric) sin(float8) sinh(float8) tan(float8) tanh(float8) trim_scale(numeric)
+width_bucket(float8,float8,float8,int4) width_bucket(numeric,numeric,numeric,int4) width_bucket(anyelement,anyarray)
+bit_count(bytea) bit_length(bytea) bit_length(text) btrim(bytea,bytea) convert_from(bytea,text) convert_to(text,text) get_bit(bytea,int8)
+get_byte(bytea,int4) hashtext(text) hashtextextended(text,int8) ltrim(bytea,bytea) md5(bytea) md5(text) overlay(bytea,bytea,int4)
+overlay(bytea,bytea,int4,int4) overlay(text,text,int4) overlay(text,text,int4,int4) rtrim(bytea,bytea) set_bit(bytea,int8,int4)
+set_byte(bytea,int4,int4) sha224(bytea) sha256(bytea) sha384(bytea) sha512(bytea) strpos(bytea,bytea) substr(bytea,int4)
+substr(bytea,int4,int4) substring(bytea,int4) substring(bytea,int4,int4)
+regexp_count(text,text) regexp_count(text,text,int4) regexp_count(text,text,int4,text) regexp_instr(text,text)
+regexp_instr(text,text,int4) regexp_instr(text,text,int4,int4) regexp_instr(text,text,int4,int4,int4)
+regexp_instr(text,text,int4,int4,int4,text) regexp_instr(text,text,int4,int4,int4,text,int4) regexp_like(text,text)
+regexp_like(text,text,text) regexp_match(text,text,text) regexp_matches(text,text,text) regexp_replace(text,text,text,int4)
+regexp_replace(text,text,text,int4,int4) regexp_replace(text,text,text,int4,int4,text) regexp_split_to_array(text,text,text)
+regexp_split_to_table(text,text) regexp_split_to_table(text,text,text) regexp_substr(text,text) regexp_substr(text,text,int4)
+regexp_substr(text,text,int4,int4) regexp_substr(text,text,int4,int4,text) regexp_substr(text,text,int4,int4,text,int4)
+string_to_table(text,text,text)
+array_dims(anyarray) array_fill(anyelement,int4[])anyarray array_position(anyarray,anyelement,int4) array_positions(anyarray,anyelement)
+array_replace(anyarray,anyelement,anyelement)anyarray array_to_json(anyarray) json_object(text[]) json_object(text[],text[])
+json_strip_nulls(json) jsonb_object(text[])jsonb jsonb_object(text[],text[])jsonb jsonb_set_lax(jsonb,text[],jsonb)
+jsonb_set_lax(jsonb,text[],jsonb,bool) jsonb_set_lax(jsonb,text[],jsonb,bool,text) num_nonnulls(any...) trim_array(anyarray,int4)anyarray
+date_bin(interval,timestamp,timestamp) date_bin(interval,timestamptz,timestamptz) getdatabaseencoding()text isfinite(date)
+isfinite(interval) isfinite(timestamp) isfinite(timestamptz) pg_client_encoding()text pg_sleep_for(interval)void to_char(float8,text)
+to_char(numeric,text) to_char(int4,text) to_char(int8,text) to_date(text,text) to_hex(int4) to_number(text,text) to_timestamp(text,text)
 abs(int2) abs(int4) abs(int8) abs(float4) abs(float8) abs(numeric) acldefault(char,oid) age(timestamp) age(timestamptz) age(timestamp,timestamp) age(timestamptz,timestamptz) append_event(text,text[],bytea)int8
 array_append(anyarray,anyelement)anyarray array_cat(anyarray,anyarray)anyarray array_length(anyarray,int4)
 array_lower(anyarray,int4) array_ndims(anyarray) array_position(anyarray,anyelement) array_prepend(anyelement,anyarray)anyarray
@@ -92,8 +116,8 @@ variance(float8) variance(numeric)
 
 /// Window functions.
 const WINDOWS: &str = "
-cume_dist()float8 dense_rank()int8 first_value(anyelement)anyelement lag(anyelement)anyelement lag(anyelement,int4)anyelement
-last_value(anyelement)anyelement lead(anyelement)anyelement lead(anyelement,int4)anyelement nth_value(anyelement,int4)anyelement
+cume_dist()float8 dense_rank()int8 first_value(anyelement)anyelement lag(anyelement)anyelement lag(anyelement,int4)anyelement lag(anyelement,int4,anyelement)anyelement
+last_value(anyelement)anyelement lead(anyelement)anyelement lead(anyelement,int4)anyelement lead(anyelement,int4,anyelement)anyelement nth_value(anyelement,int4)anyelement
 ntile(int4)int4 percent_rank()float8 rank()int8 row_number()int8
 ";
 

@@ -13,10 +13,11 @@ use sqlparser::ast;
 
 use crate::aggregate::{self, Aggregate};
 use crate::bind::{Binder, Typed};
+use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, bug};
 use crate::plan::{Order, Planner};
-use crate::query::convert::data_type;
+use crate::query::convert::{data_type, literal};
 use crate::query::select::{bare, sort_key};
 use crate::query::translate::Col;
 use crate::query::{built, unsupported};
@@ -118,12 +119,18 @@ impl Binder<'_, '_> {
                     other => return Err(unsupported(format!("the argument {other}"))),
                 }
             }
+            if let ("lag" | "lead", [(_, ty), _, (default, found)]) = (name, arguments.as_mut_slice()) {
+                // A literal in quotes was closed as text.
+                let strength = if *found == Type::TEXT { Strength::Explicit } else { Strength::Implicit };
+                *default = self.settle(Typed::new(default.clone(), *found), *ty, strength)?;
+                *found = *ty;
+            }
             let first = arguments.first().map(|(_, ty)| *ty);
             let ty = match (name, arguments.len()) {
                 ("row_number" | "rank" | "dense_rank", 0) => Type::INT8,
                 ("percent_rank" | "cume_dist", 0) => Type::FLOAT8,
                 ("ntile", 1) => Type::INT4,
-                ("lag" | "lead", 1..=2) | ("first_value" | "last_value", 1) | ("nth_value", 2) => {
+                ("lag" | "lead", 1..=3) | ("first_value" | "last_value", 1) | ("nth_value", 2) => {
                     first.unwrap_or(Type::TEXT)
                 }
                 _ => {
@@ -379,6 +386,12 @@ impl Planner<'_> {
                 let mut all = vec![value()?];
                 if arguments.len() > 1 {
                     all.push(counts(1)?);
+                }
+                if let (Some((default, _)), Some((form, _))) = (arguments.get(2), &first) {
+                    let Expr::Const(default) = default else {
+                        return Err(unsupported(format!("{name} with a default that is no constant")));
+                    };
+                    all.push(Df::Literal(literal(default, form)?, None));
                 }
                 let function =
                     if name == "lag" { engine::lead_lag::lag_udwf() } else { engine::lead_lag::lead_udwf() };

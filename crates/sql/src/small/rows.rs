@@ -26,6 +26,7 @@ pub(crate) enum SetFunction {
         as_text: bool,
     },
     RegexpMatches,
+    RegexpSplit,
     StringToTable,
     /// `information_schema._pg_expandarray`: the elements with their numbers.
     ExpandArray,
@@ -80,8 +81,9 @@ impl SetFunction {
             ("json_object_keys" | "jsonb_object_keys", 1) => (Self::JsonKeys, vec![Type::JSON]),
             ("json_each" | "jsonb_each", 1) => (Self::JsonEach { as_text: false }, vec![Type::JSON]),
             ("json_each_text" | "jsonb_each_text", 1) => (Self::JsonEach { as_text: true }, vec![Type::JSON]),
-            ("regexp_matches", 2) => (Self::RegexpMatches, vec![Type::TEXT; 2]),
-            ("string_to_table", 2) => (Self::StringToTable, vec![Type::TEXT; 2]),
+            ("regexp_matches", 2 | 3) => (Self::RegexpMatches, vec![Type::TEXT; types.len()]),
+            ("regexp_split_to_table", 2 | 3) => (Self::RegexpSplit, vec![Type::TEXT; types.len()]),
+            ("string_to_table", 2 | 3) => (Self::StringToTable, vec![Type::TEXT; types.len()]),
             ("pg_partition_ancestors", 1) => (Self::Nothing(Type::INT8), vec![Type::INT8]),
             ("pg_options_to_table", 1) => (Self::Options, vec![first.unwrap_or(Type::TEXT)]),
             ("_pg_expandarray", 1) => match first {
@@ -101,7 +103,7 @@ impl SetFunction {
             Self::JsonElements { as_text } => {
                 vec![("value".into(), if as_text { Type::TEXT } else { Type::JSON })]
             }
-            Self::JsonKeys | Self::StringToTable => vec![(name.to_owned(), Type::TEXT)],
+            Self::JsonKeys | Self::StringToTable | Self::RegexpSplit => vec![(name.to_owned(), Type::TEXT)],
             Self::JsonEach { as_text } => {
                 let value = if as_text { Type::TEXT } else { Type::JSON };
                 vec![("key".into(), Type::TEXT), ("value".into(), value)]
@@ -119,7 +121,8 @@ impl SetFunction {
         if self == Self::UnnestAll {
             return beside_each_other(arguments, budget);
         }
-        if arguments.iter().any(Value::is_null) {
+        let takes_nulls = self == Self::StringToTable && !arguments.first().is_none_or(Value::is_null);
+        if !takes_nulls && arguments.iter().any(Value::is_null) {
             return Ok(rows);
         }
         let mut push = |row: Record| {
@@ -186,22 +189,29 @@ impl SetFunction {
                 }
             }
             (Self::RegexpMatches, _) => {
-                let pattern = crate::like::compile(text(1), false)?;
-                if let Some(found) = pattern.0.captures(text(0)) {
-                    let group = |place| {
-                        let group = found.get(place);
-                        group.map_or(Value::Null, |group| Value::text(group.as_str().to_owned()))
-                    };
-                    let from = usize::from(found.len() > 1);
-                    let groups: Vec<Value<'static>> = (from..found.len()).map(group).collect();
-                    let array = ropewalk::tables::Array::new(ropewalk::tables::Scalar::Text, groups);
-                    let array = array.map_err(|_| crate::expr::bug("texts that make no array"))?;
-                    push(vec![Value::Array(array)])?;
-                }
+                let found = crate::function_regex::all_groups(text(0), text(1), text(2))?;
+                found.into_iter().try_for_each(|groups| push(vec![groups]))?;
             }
-            (Self::StringToTable, _) if text(1).is_empty() => push(vec![Value::text(text(0).to_owned())])?,
-            (Self::StringToTable, _) => {
-                text(0).split(text(1)).try_for_each(|part| push(vec![Value::text(part.to_owned())]))?;
+            (Self::RegexpSplit, _) => {
+                let parts = crate::function_regex::split(text(0), text(1), text(2), "regexp_split_to_table")?;
+                parts.into_iter().try_for_each(|part| push(vec![Value::text(part.to_owned())]))?;
+            }
+            (Self::StringToTable, [_, between, nothing @ ..]) => {
+                let whole = text(0);
+                let nothing = match nothing {
+                    [Value::Text(nothing)] => Some(nothing.as_ref()),
+                    _ => None,
+                };
+                let parts: Vec<&str> = match between {
+                    _ if whole.is_empty() => Vec::new(),
+                    Value::Text(between) if between.is_empty() => vec![whole],
+                    Value::Text(between) => whole.split(between.as_ref()).collect(),
+                    _ => whole.split_inclusive(|_| true).collect(),
+                };
+                parts.into_iter().try_for_each(|part| {
+                    let is_nothing = nothing == Some(part);
+                    push(vec![if is_nothing { Value::Null } else { Value::text(part.to_owned()) }])
+                })?;
             }
             (Self::ExpandArray, [Value::Array(array)]) => {
                 for (item, number) in array.iter().zip(1_i64..) {
@@ -261,6 +271,7 @@ impl SetFunction {
                 | "json_object_keys"
                 | "jsonb_object_keys"
                 | "regexp_matches"
+                | "regexp_split_to_table"
                 | "string_to_table"
                 | "pg_partition_ancestors"
                 | "pg_listening_channels"
