@@ -19,11 +19,11 @@ use crate::cast::{Strength, allowed, cast_in};
 use crate::enums::labelled;
 use crate::error::{Result, SqlError, state};
 use crate::exec::Record;
-use crate::expr::{Context, bug};
+use crate::expr::{Context, Input, bug};
 use crate::plan::Planner;
 use crate::query::{Finder, unsupported};
 use crate::schemas::{column_of, in_full};
-use crate::scope::{Scope, folded};
+use crate::scope::{Scope, folded, table_name};
 use crate::text::from_text_in;
 use crate::write::{Returning, Written, assignments_of, change, default_value, is_default};
 
@@ -52,6 +52,54 @@ pub(crate) struct Keyed {
     /// None deletes.
     set: Option<Vec<(usize, SetTo)>>,
     returning: Option<Returning>,
+    /// Where columns of the other tables stand in a row of the query, for RETURNING.
+    others: Vec<usize>,
+}
+
+/// The row that was written, and behind it what the query found in the other tables.
+struct Beside<'r> {
+    row: &'r dyn Input,
+    width: usize,
+    record: &'r Record,
+    others: &'r [usize],
+}
+
+impl Input for Beside<'_> {
+    fn column(&self, index: usize) -> Result<Value<'_>> {
+        match index.checked_sub(self.width) {
+            None => self.row.column(index),
+            Some(place) => {
+                let value = self.others.get(place).and_then(|place| self.record.get(*place));
+                value.map(Value::borrowed).ok_or_else(|| bug("a column of another table"))
+            }
+        }
+    }
+}
+
+/// The name before the columns of each relation that stands beside the target.
+const MARK: &str = "*relation";
+
+/// The relations of FROM or USING as they are referred to.
+fn relations_of(others: &[ast::TableWithJoins]) -> Result<Vec<ast::ObjectName>> {
+    let named = |alias: &Option<ast::TableAlias>| {
+        alias.as_ref().map(|alias| ast::ObjectName::from(vec![alias.name.clone()]))
+    };
+    let mut names = Vec::new();
+    for tables in others {
+        let joined = tables.joins.iter().map(|join| &join.relation);
+        for factor in std::iter::once(&tables.relation).chain(joined) {
+            let name = match factor {
+                ast::TableFactor::Table { name, alias, .. } => named(alias).or_else(|| Some(name.clone())),
+                ast::TableFactor::Derived { alias, .. }
+                | ast::TableFactor::Function { alias, .. }
+                | ast::TableFactor::TableFunction { alias, .. }
+                | ast::TableFactor::UNNEST { alias, .. } => named(alias),
+                _ => None,
+            };
+            names.push(name.ok_or_else(|| unsupported(format!("RETURNING beside {factor}")))?);
+        }
+    }
+    Ok(names)
 }
 
 impl Planner<'_> {
@@ -85,8 +133,15 @@ impl Planner<'_> {
             set.push((place, SetTo::Column { number: keys + exprs.len(), found: Type::TEXT, is_literal }));
             exprs.push(value.clone());
         }
-        let query =
-            self.key_query(&update.table, others, update.selection.as_ref(), &schema, &alias, exprs)?;
+        let shown = if update.returning.is_some() { relations_of(others)? } else { Vec::new() };
+        let query = self.key_query(
+            &update.table,
+            others,
+            update.selection.as_ref(),
+            &schema,
+            &alias,
+            (exprs, &shown),
+        )?;
         for (place, to) in &mut set {
             let column = schema.columns().get(*place).ok_or_else(|| bug("a column that is set"))?;
             if let SetTo::Column { number, found, is_literal } = to {
@@ -104,8 +159,9 @@ impl Planner<'_> {
                 }
             }
         }
-        let returning = self.returning(update.returning.as_deref(), &scope)?;
-        Ok(Keyed { table, schema, query, set: Some(set), returning })
+        let (returning, others) =
+            self.returning_beside(update.returning.as_deref(), scope, &query, &shown)?;
+        Ok(Keyed { table, schema, query, set: Some(set), returning, others })
     }
 
     pub(crate) fn keyed_delete(&mut self, delete: &ast::Delete) -> Result<Keyed> {
@@ -114,9 +170,34 @@ impl Planner<'_> {
         let [target] = tables.as_slice() else { return Err(unsupported(delete)) };
         let (table, schema, scope, alias) = self.target(target)?;
         let others = delete.using.as_deref().unwrap_or_default();
-        let query = self.key_query(target, others, delete.selection.as_ref(), &schema, &alias, Vec::new())?;
-        let returning = self.returning(delete.returning.as_deref(), &scope)?;
-        Ok(Keyed { table, schema, query, set: None, returning })
+        let shown = if delete.returning.is_some() { relations_of(others)? } else { Vec::new() };
+        let exprs = (Vec::new(), shown.as_slice());
+        let query = self.key_query(target, others, delete.selection.as_ref(), &schema, &alias, exprs)?;
+        let (returning, others) =
+            self.returning_beside(delete.returning.as_deref(), scope, &query, &shown)?;
+        Ok(Keyed { table, schema, query, set: None, returning, others })
+    }
+
+    /// RETURNING over the target and the relations beside it, whose columns the query answers behind marks.
+    fn returning_beside(
+        &mut self,
+        items: Option<&[ast::SelectItem]>,
+        mut scope: Scope,
+        query: &Finder,
+        shown: &[ast::ObjectName],
+    ) -> Result<(Option<Returning>, Vec<usize>)> {
+        let columns = query.columns();
+        let marks = columns.iter().enumerate().filter(|(_, column)| column.name == MARK);
+        let begins: Vec<usize> = marks.map(|(place, _)| place + 1).collect();
+        let mut others = Vec::new();
+        for (number, (name, begin)) in shown.iter().zip(&begins).enumerate() {
+            let end = begins.get(number + 1).map_or(columns.len(), |next| next - 1);
+            let own = columns.get(*begin..end).unwrap_or_default();
+            others.extend(*begin..end);
+            let own = own.iter().map(|column| (column.name.clone(), column.ty)).collect();
+            scope.add(table_name(name)?, own)?;
+        }
+        Ok((self.returning(items, &scope)?, others))
     }
 
     pub(super) fn target(
@@ -149,13 +230,22 @@ impl Planner<'_> {
         selection: Option<&ast::Expr>,
         schema: &Schema,
         alias: &str,
-        exprs: Vec<ast::Expr>,
+        (exprs, shown): (Vec<ast::Expr>, &[ast::ObjectName]),
     ) -> Result<Finder> {
         let mut query = SELECT.clone().ok_or_else(|| bug("SELECT 1"))?;
         let ast::SetExpr::Select(select) = query.body.as_mut() else { return Err(bug("SELECT 1")) };
         let names = schema.key_columns().iter().filter_map(|place| schema.columns().get(*place));
         let keys = names.map(|column| column_of(alias, column.name()));
         select.projection = keys.chain(exprs).map(ast::SelectItem::UnnamedExpr).collect();
+        for name in shown {
+            let expr = ast::Expr::Value(ast::Value::Boolean(true).into());
+            let alias = ast::Ident::with_quote('"', MARK);
+            select.projection.push(ast::SelectItem::ExprWithAlias { expr, alias });
+            let kind = ast::SelectItemQualifiedWildcardKind::ObjectName(name.clone());
+            select
+                .projection
+                .push(ast::SelectItem::QualifiedWildcard(kind, ast::WildcardAdditionalOptions::default()));
+        }
         select.from = std::iter::once(target).chain(others).cloned().collect();
         select.selection = selection.cloned();
         query.with.clone_from(&self.with);
@@ -241,10 +331,10 @@ impl Keyed {
         }
         let mut written = Written::default();
         let Some(set) = &self.set else {
-            let rows: Vec<OwnedRow> = rows.into_iter().map(|(row, _)| row).collect();
+            let (rows, records): (Vec<OwnedRow>, Vec<Record>) = rows.into_iter().unzip();
             access.transaction()?.tables().delete_rows(&rows)?;
-            for row in &rows {
-                written.row(row, self.returning.as_ref(), cx, budget)?;
+            for (row, record) in rows.iter().zip(&records) {
+                written.row(&self.beside(row, record), self.returning.as_ref(), cx, budget)?;
             }
             return Ok(written);
         };
@@ -255,11 +345,15 @@ impl Keyed {
             }
             let now = change(access, &self.table, &self.schema, row, &changes, self.returning.is_some())?;
             match &now {
-                Some(now) => written.row(now, self.returning.as_ref(), cx, budget)?,
+                Some(now) => written.row(&self.beside(now, record), self.returning.as_ref(), cx, budget)?,
                 None => written.row(row, None, cx, budget)?,
             }
         }
         Ok(written)
+    }
+
+    fn beside<'r>(&'r self, row: &'r dyn Input, record: &'r Record) -> Beside<'r> {
+        Beside { row, width: self.schema.columns().len(), record, others: &self.others }
     }
 
     fn value(&self, place: usize, to: &SetTo, record: &Record, cx: &Context<'_>) -> Result<Value<'static>> {
