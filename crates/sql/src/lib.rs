@@ -83,6 +83,7 @@ mod interval;
 mod json;
 mod jsonb;
 mod lifting;
+mod lifting_locks;
 mod like;
 mod locking;
 mod overriding;

@@ -210,6 +210,16 @@ impl Session {
         self.failing(prepared)
     }
 
+    /// Plans a statement that locks within a query so that it does, where that can be.
+    fn lift_locks(&mut self, prepared: &mut Prepared) {
+        let lifted = prepared.statement.sql().and_then(crate::lifting_locks::lifted);
+        let Some(query) = lifted else { return };
+        let statement = parse::Statement::Sql(ast::Statement::Query(Box::new(query)));
+        if let Ok(plan) = self.plan(Arc::new(statement), &prepared.declared().to_vec()) {
+            *prepared = plan;
+        }
+    }
+
     pub(crate) fn plan(&mut self, statement: Arc<Statement>, types: &[Option<Type>]) -> Result<Prepared> {
         let standing = self.standing();
         match &mut self.open {
@@ -283,6 +293,9 @@ impl Session {
         }
         self.set_configs(prepared, params)?;
         let isolation = self.open.as_ref().map_or(self.settings.isolation, |open| open.isolation);
+        if prepared.locks_within() && isolation == Isolation::ReadCommitted {
+            self.lift_locks(prepared);
+        }
         let outcome = match (&prepared.plan, self.open.is_some()) {
             _ if prepared.locks_within() && isolation != Isolation::Serializable => {
                 Err(SqlError::unsupported(

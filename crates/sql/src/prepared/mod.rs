@@ -175,6 +175,11 @@ impl Prepared {
         self.locks_within
     }
 
+    /// The types that its parameters were declared with.
+    pub(crate) fn declared(&self) -> &[Option<Type>] {
+        &self.declared
+    }
+
     /// True for what locks rows where rows are locked.
     pub(crate) fn locks_rows(&self) -> bool {
         match &self.plan {

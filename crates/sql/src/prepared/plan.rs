@@ -147,6 +147,15 @@ impl Prepared {
         statement: &ast::Statement,
         planner: &mut Planner<'_>,
     ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
+        // What skips rows locks them, or is refused; all else is told when it runs whether it does.
+        if let Some(query) = crate::lifting_locks::lifted(statement).filter(crate::lifting_locks::skips) {
+            let mark = planner.mark();
+            match planner.chain(&query) {
+                Ok((chain, columns)) => return Ok((Plan::Chain(Box::new(chain)), columns.map(Into::into))),
+                // What reads the query around it stays where it is.
+                Err(_) => planner.back_to(mark),
+            }
+        }
         Ok(match statement {
             ast::Statement::Query(query) if !query.locks.is_empty() => {
                 // What a serializable transaction reads holds at its commit, or it fails: nothing is to be locked there.
