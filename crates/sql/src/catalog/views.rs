@@ -43,6 +43,10 @@ impl ViewOf {
         let standing = Standing { settings: settings.into(), ..standing };
         let mut planner = Planner::beside(access, Params::default(), standing);
         let Ok(planned) = crate::query::prepare(&self.query, &mut planner) else { return Vec::new() };
+        // Of `*` there may be fewer by now.
+        if planned.columns.len() < self.columns.len() {
+            return Vec::new();
+        }
         let named = planned.columns.into_iter().zip(&self.columns);
         named.map(|(column, name)| (name.clone(), column.ty)).collect()
     }

@@ -2,7 +2,7 @@
 
 use ropewalk::tables::{
     DefaultValue, Expr as TableExpr, Function as TableFunction, IndexDef, Scalar, Schema, TablesError, Type,
-    Value, name_in, schema_and_name,
+    Value, name_in, schema_and_name, shown,
 };
 use sqlparser::ast;
 
@@ -15,6 +15,11 @@ use crate::schemas::{in_full, own};
 use crate::scope::{Scope, folded, table_name};
 use crate::types::type_name;
 use crate::utility::AddIdentity;
+
+fn used_by_view(_: &str) -> SqlError {
+    let message = "cannot alter type of a column used by a view or rule";
+    SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint("drop the view first")
+}
 
 impl Ddl<'_> {
     pub(super) fn alter_table(&mut self, alter: &ast::AlterTable) -> Result<()> {
@@ -75,18 +80,39 @@ impl Ddl<'_> {
                 }
                 self.add_column(table, &schema, column_def)?;
             }
-            O::DropColumn { has_column_keyword: _, column_names, if_exists, drop_behavior: _ } => {
+            O::DropColumn { has_column_keyword: _, column_names, if_exists, drop_behavior } => {
+                let cascades = *drop_behavior == Some(ast::DropBehavior::Cascade);
                 for name in column_names {
                     let name = folded(name);
                     if *if_exists && self.schema(table)?.index_of(&name).is_err() {
                         continue;
                     }
-                    self.drop_column(table, &name)?;
+                    let refused = |_: &str| {
+                        let message = format!(
+                            "cannot drop column {name} of table {} because other objects depend on it",
+                            shown(table)
+                        );
+                        SqlError::new(state::DEPENDENT_OBJECTS_STILL_EXIST, message)
+                            .hint("use DROP ... CASCADE to drop the dependent objects too")
+                    };
+                    self.part_from_column(table, cascades, &refused, &mut |ddl| {
+                        ddl.drop_column(table, &name)
+                    })?;
                 }
             }
             O::RenameColumn { old_column_name, new_column_name } => {
                 let (old, new) = (folded(old_column_name), folded(new_column_name));
-                self.transaction.tables().rename_column(table, &old, &new)?;
+                self.part_from_column(
+                    table,
+                    false,
+                    &|view| {
+                        SqlError::unsupported(
+                            format!("renaming column \"{old}\", which the view \"{view}\" names,"),
+                            "drop the view, rename the column, and create the view again",
+                        )
+                    },
+                    &mut |ddl| Ok(ddl.transaction.tables().rename_column(table, &old, &new)?),
+                )?;
             }
             O::RenameTable { table_name: ast::RenameTableNameKind::To(name) } => {
                 let new = name_in(schema_and_name(table).0, &table_name(name)?);
@@ -118,7 +144,10 @@ impl Ddl<'_> {
                         self.add_identity(&AddIdentity { table, column, always, changes })?;
                     }
                     ast::AlterColumnOperation::SetDataType { data_type, using, had_set: _ } => {
-                        self.set_type(table, &column, data_type, using.as_ref())?;
+                        self.kept_from_views(table, &column)?;
+                        self.part_from_column(table, false, &used_by_view, &mut |ddl| {
+                            ddl.set_type(table, &column, data_type, using.as_ref())
+                        })?;
                     }
                 }
             }
@@ -142,6 +171,18 @@ impl Ddl<'_> {
             other => return Err(unsupported(format!("ALTER TABLE {other}"))),
         }
         Ok(None)
+    }
+
+    /// Refuses another type for a column that a view names: what no view names may as well be called otherwise.
+    fn kept_from_views(&mut self, table: &str, column: &str) -> Result<()> {
+        if self.views_over(&[table.to_owned()])?.is_empty() || self.schema(table)?.index_of(column).is_err() {
+            return Ok(());
+        }
+        let other = "*no column is called so";
+        self.part_from_column(table, false, &used_by_view, &mut |ddl| {
+            Ok(ddl.transaction.tables().rename_column(table, column, other)?)
+        })?;
+        Ok(self.transaction.tables().rename_column(table, other, column)?)
     }
 
     /// Drops a column, what is said of it and the sequence that goes with it.

@@ -1,6 +1,6 @@
 //! DROP TABLE, DROP VIEW and TRUNCATE, with what refers to the tables.
 
-use ropewalk::tables::{TablesError, shown};
+use ropewalk::tables::{TablesError, Type, shown};
 use sqlparser::ast;
 
 use super::{Ddl, dependent, unsupported};
@@ -52,6 +52,46 @@ impl Ddl<'_> {
             crate::views::drop(self, view, false)?;
         }
         Ok(())
+    }
+
+    /// Refuses a change of a column that views name, or drops them: those that mean something else, or nothing, behind it.
+    pub(super) fn part_from_column(
+        &mut self,
+        table: &str,
+        cascades: bool,
+        refused: &dyn Fn(&str) -> SqlError,
+        change: &mut dyn FnMut(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let over = self.views_over(&[table.to_owned()])?;
+        if over.is_empty() {
+            return change(self);
+        }
+        let before = self.meanings(&over)?;
+        change(self)?;
+        let behind = self.meanings(&over)?;
+        let changed = before.into_iter().zip(behind).filter(|(before, behind)| before != behind);
+        let changed: Vec<String> = changed.map(|((name, _), _)| name).collect();
+        let Some(first) = changed.first() else { return Ok(()) };
+        if !cascades {
+            return Err(refused(first));
+        }
+        let others = self.views_over(&changed)?;
+        for view in changed.iter().chain(&others) {
+            crate::views::drop(self, view, true)?;
+        }
+        Ok(())
+    }
+
+    /// Views with the columns that they have now; none where they mean nothing.
+    fn meanings(&mut self, views: &[String]) -> Result<Vec<(String, Vec<(String, Type)>)>> {
+        let standing = Standing {
+            settings: self.settings.clone(),
+            created: self.created.clone(),
+            ..Standing::default()
+        };
+        let all = all_views(&mut self.access())?;
+        let asked = all.into_iter().filter(|view| views.contains(&view.name));
+        Ok(asked.map(|view| (view.name.clone(), view.typed(self.access(), standing.clone()))).collect())
     }
 
     /// The views whose queries have a meaning now.
