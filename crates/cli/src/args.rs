@@ -505,7 +505,7 @@ fn durability(text: &str) -> Result<SpelledDurability, String> {
     }))
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit: u64 = match text.strip_prefix(digits).unwrap_or_default() {
         "" | "B" => 1,

@@ -359,6 +359,7 @@ impl Running {
         let settings = PostgresSettings {
             opening_time: settings.limits.header_time.0,
             transaction_idle_time: settings.postgres.transaction_idle_time.0,
+            column_memory: usize::try_from(settings.postgres.column_memory.0).unwrap_or(usize::MAX),
         };
         let postgres = Postgres::new(self.service.clone(), settings);
         let (tls, room) = (config.map(TlsAcceptor::from), self.room.clone());

@@ -120,12 +120,18 @@ pub struct Postgres {
     pub listen: Listen,
     /// Time in which a PostgreSQL client may say nothing while it has a transaction open
     pub transaction_idle_time: Period,
+    /// Bytes that columns of tables which queries read whole may take in memory, beside `memory`; 0 keeps none
+    pub column_memory: ByteSize,
 }
 
 impl Default for Postgres {
     // Not on by itself: where there is a PostgreSQL already, the server would not start.
     fn default() -> Self {
-        Self { listen: Listen::Off, transaction_idle_time: Period::seconds(600) }
+        Self {
+            listen: Listen::Off,
+            transaction_idle_time: Period::seconds(600),
+            column_memory: ByteSize(512 << 20),
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use std::time::Instant;
 use clap::{Args, ValueHint};
 use ropewalk_sql::{CopyWay, Outcome, Prepared, Session, SqlError, state};
 
+use crate::args::bytes;
 use crate::context::Context;
 use crate::failure::{Exit, Failure, Result};
 use crate::place::Place;
@@ -39,6 +40,9 @@ pub(crate) struct Sql {
     /// File of statements to run after those of -c; - is standard input
     #[arg(short = 'f', long = "file", value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
+    /// Bytes that columns of tables which queries read whole may take in memory, beside --memory [default: 512MiB]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    column_memory: Option<u64>,
 }
 
 pub(crate) fn sql(context: &Context, sql: &Sql) -> Result {
@@ -50,6 +54,9 @@ pub(crate) fn sql(context: &Context, sql: &Sql) -> Result {
             return Err(Failure::new(Exit::Invalid, what, "psql speaks SQL to the server's postgres.listen"));
         }
     };
+    if let Some(bytes) = sql.column_memory {
+        ropewalk_sql::limit_columns(&db, usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
     let is_typed = sql.commands.is_empty() && sql.file.is_none() && io::stdin().is_terminal();
     let mut runner = Runner {
         session: Session::new(db.clone()),

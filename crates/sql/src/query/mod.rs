@@ -33,6 +33,7 @@ mod arithmetic;
 mod columns;
 mod convert;
 mod dml;
+mod early_semi_joins;
 mod finder;
 mod from;
 mod functions;

@@ -20,6 +20,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Expr as Df, LogicalPlan};
+use datafusion::optimizer::Optimizer;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -32,6 +33,7 @@ use tokio::sync::Semaphore;
 use crate::access::Access;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, bug};
+use crate::query::early_semi_joins::SemiJoinEarly;
 use crate::query::in_order::PutInOrder;
 use crate::query::memory::StatementMemory;
 use crate::query::rows::{Request, Want, read};
@@ -120,8 +122,12 @@ fn session_state(
         rules.insert(0, Arc::new(JoinSorted));
     }
     rules.push(Arc::new(PutInOrder));
+    // Once filters are where they belong, and before projections stand between joins.
+    let mut logical = Optimizer::new().rules;
+    let filtered = logical.iter().position(|rule| rule.name() == "push_down_filter");
+    logical.insert(filtered.map_or(logical.len(), |place| place + 1), Arc::new(SemiJoinEarly));
     let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(env);
-    Ok(builder.with_physical_optimizer_rules(rules).build())
+    Ok(builder.with_optimizer_rules(logical).with_physical_optimizer_rules(rules).build())
 }
 
 /// True when a subquery of the plan reads the query around it.

@@ -48,11 +48,17 @@ pub struct PostgresSettings {
     pub opening_time: Duration,
     /// Time in which a client may say nothing while it has a transaction open. Default 10 minutes.
     pub transaction_idle_time: Duration,
+    /// Bytes that columns of tables which queries read whole may take in memory. Default 512 MiB.
+    pub column_memory: usize,
 }
 
 impl Default for PostgresSettings {
     fn default() -> Self {
-        Self { opening_time: Duration::from_secs(30), transaction_idle_time: Duration::from_secs(600) }
+        Self {
+            opening_time: Duration::from_secs(30),
+            transaction_idle_time: Duration::from_secs(600),
+            column_memory: 512 << 20,
+        }
     }
 }
 
@@ -74,6 +80,7 @@ struct Shared {
 impl Postgres {
     /// Offers the database of the service.
     pub fn new(service: Service, settings: PostgresSettings) -> Self {
+        ropewalk_sql::limit_columns(service.database(), settings.column_memory);
         Self(Arc::new(Shared {
             turns: Semaphore::new(service.limits().long_reads.clamp(1, Semaphore::MAX_PERMITS)),
             requests: Arc::new(Semaphore::new(REQUEST_KIB)),

@@ -144,6 +144,7 @@ async fn silence_ends_where_it_costs_something() {
     let settings = PostgresSettings {
         opening_time: Duration::from_secs(5),
         transaction_idle_time: Duration::from_secs(5),
+        ..PostgresSettings::default()
     };
     let server = Server::with(settings);
     // Before it has said who it is.

@@ -1,3 +1,5 @@
+use ropewalk_postgres::PostgresSettings;
+
 use crate::client::{Server, framed, texts};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,4 +162,19 @@ async fn numbers_in_texts_are_what_they_are() {
     assert_eq!(client.query("SELECT s FROM t WHERE id = 2").await[0], "new");
     client.query("DROP TABLE t").await;
     assert!(client.query("SELECT s FROM t WHERE id = 2").await[0].starts_with("ERROR 42P01"));
+}
+
+/// How many bytes of columns stay in memory is a setting.
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_take_the_memory_they_are_given() {
+    for column_memory in [0, 64 << 20] {
+        let server = Server::with(PostgresSettings { column_memory, ..PostgresSettings::default() });
+        let mut client = server.connect().await;
+        client.query("CREATE TABLE t (id int PRIMARY KEY, v int)").await;
+        client.query("INSERT INTO t SELECT n, n % 7 FROM generate_series(1, 10000) n").await;
+        let answer = client.query("SELECT count(*) FROM t WHERE v = 3").await;
+        assert_eq!(answer, ["1429", "SELECT 1", "ready I"]);
+        let kept = ropewalk_sql::column_bytes(server.service.database());
+        assert_eq!(kept > 0, column_memory > 0, "{kept} bytes");
+    }
 }
