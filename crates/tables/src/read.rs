@@ -65,6 +65,14 @@ impl<'a> KeyRange<'a> {
         self
     }
 
+    /// True for the one key of so many columns.
+    fn is_key(&self, columns: usize) -> bool {
+        match (&self.from, &self.to) {
+            (Bound::Included(from), Bound::Included(to)) => columns > 0 && from.len() == columns && from == to,
+            _ => false,
+        }
+    }
+
     /// As bytes, from and up to.
     fn bytes(
         &self,
@@ -262,6 +270,13 @@ pub trait TablesRead: sealed::Sealed {
     ) -> Result<(), TablesError> {
         let schema = self.schema_of(table)?;
         let (from, to) = range.bytes(schema.parts.rows, |values| row_prefix(&schema, values))?;
+        if range.is_key(schema.key_columns().len()) {
+            // Looked up: a walk would begin with a cursor over everything.
+            return match self.fetch(&from)? {
+                Some(value) => each(Row::new(&schema, &from, &value)).map(|_| ()),
+                None => Ok(()),
+            };
+        }
         let mut outcome = Ok(true);
         self.walk(&from, to.as_deref(), backward, &mut |key, value| {
             outcome = each(Row::new(&schema, key, value));
