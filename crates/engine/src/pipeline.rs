@@ -48,6 +48,40 @@ pub(crate) trait Stage: Send + Sync {
     fn failure(&self) -> Self::Outcome;
 }
 
+/// What one thread has at a time. Whoever waits sleeps at once: a sync takes far longer than spinning would, and a thread that
+/// yields while it spins costs the others a switch each time.
+#[derive(Default)]
+struct Turn {
+    taken: Mutex<bool>,
+    free: Condvar,
+}
+
+impl Turn {
+    fn try_take(&self) -> Option<Taken<'_>> {
+        let was_taken = mem::replace(&mut *self.taken.lock(), true);
+        (!was_taken).then(|| Taken(self))
+    }
+
+    fn take(&self) -> Taken<'_> {
+        let mut taken = self.taken.lock();
+        while *taken {
+            self.free.wait(&mut taken);
+        }
+        *taken = true;
+        Taken(self)
+    }
+}
+
+/// Given back when it is dropped.
+struct Taken<'t>(&'t Turn);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *self.0.taken.lock() = false;
+        self.0.free.notify_one();
+    }
+}
+
 struct Entry<S: Stage> {
     request: S::Request,
     bytes: usize,
@@ -94,7 +128,7 @@ pub(crate) struct Pipeline<S: Stage> {
     /// What was sequenced and is to be settled, in order. Held while sequencing (invariant 1).
     order: Mutex<Sequenced<S>>,
     /// Held while settling.
-    settling: Mutex<()>,
+    settling: Turn,
     /// Set when a helper thread serves submitted requests; without it a waiter leads.
     served: AtomicBool,
     serve: WakeWord,
@@ -142,7 +176,7 @@ impl<S: Stage> Pipeline<S> {
             }),
             room: Condvar::default(),
             order: Mutex::default(),
-            settling: Mutex::new(()),
+            settling: Turn::default(),
             served: AtomicBool::new(false),
             serve: WakeWord::default(),
             closing: AtomicBool::new(false),
@@ -249,11 +283,11 @@ impl<S: Stage> Pipeline<S> {
     /// Runs one group through both stages. The caller holds the leadership.
     fn lead(&self) {
         loop {
-            let settling = match self.settling.try_lock() {
-                Some(guard) => guard,
+            let settling = match self.settling.try_take() {
+                Some(taken) => taken,
                 None => {
                     self.sequence_pending();
-                    self.settling.lock()
+                    self.settling.take()
                 }
             };
             let (mut taken, more) = self.take_sequenced();
@@ -448,6 +482,7 @@ mod tests {
     struct Counting {
         sequenced: Mutex<u64>,
         settled: Mutex<u64>,
+        settling: Mutex<()>,
     }
 
     impl Stage for Counting {
@@ -464,11 +499,16 @@ mod tests {
         }
 
         fn settle(&self, ticket: u64) -> bool {
+            let alone = self.settling.try_lock().expect("one settles at a time");
+            // A sync takes its time: others come meanwhile.
+            #[cfg(shuttle)]
+            ::shuttle::thread::yield_now();
             let mut settled = self.settled.lock();
             if ticket > 0 {
                 assert!(ticket > *settled, "groups settle in the order in which they were sequenced");
                 *settled = ticket;
             }
+            drop(alone);
             true
         }
 

@@ -85,6 +85,9 @@ mod tested {
         pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
     }
 
     #[derive(Default)]

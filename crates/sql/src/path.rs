@@ -284,6 +284,17 @@ impl Path {
         (self.is_point && self.index.is_none()).then_some((self.equal.as_slice(), types))
     }
 
+    /// The primary key that the path leads to; `None` when it leads elsewhere, or a value is not exactly one of its column.
+    pub(crate) fn key(&self, cx: &Context<'_>, input: &dyn Input) -> Result<Option<Vec<Value<'static>>>> {
+        let Some((exprs, types)) = self.point() else { return Ok(None) };
+        let mut key = Vec::with_capacity(exprs.len());
+        for (expr, ty) in exprs.iter().zip(types) {
+            let Fit::Exact(value) = fit(expr.eval(cx, input)?.into_owned(), ty) else { return Ok(None) };
+            key.push(value);
+        }
+        Ok(Some(key))
+    }
+
     /// The ranges to read.
     pub(crate) fn ranges(&self, cx: &Context<'_>, input: &dyn Input) -> Result<Ranges> {
         let none = Ranges { ranges: Vec::new(), is_complete: true };

@@ -68,7 +68,9 @@ impl<'a> KeyRange<'a> {
     /// True for the one key of so many columns.
     fn is_key(&self, columns: usize) -> bool {
         match (&self.from, &self.to) {
-            (Bound::Included(from), Bound::Included(to)) => columns > 0 && from.len() == columns && from == to,
+            (Bound::Included(from), Bound::Included(to)) => {
+                columns > 0 && from.len() == columns && from == to
+            }
             _ => false,
         }
     }

@@ -332,6 +332,7 @@ fn row_key_of(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>, TablesEr
         schema.key_columns().iter().filter_map(|place| values.get(*place)).map(Value::borrowed).collect();
     let mut row_key = Vec::new();
     put_row_key(schema, &key, &mut row_key)?;
+    check_length(schema, "key", row_key.len() - 4)?;
     Ok(row_key)
 }
 

@@ -412,12 +412,25 @@ impl Found {
         cx: &Context<'_>,
         budget: &Budget,
     ) -> Result<Vec<OwnedRow>> {
+        let holds = |row: &dyn Input| -> Result<bool> {
+            for condition in &self.filter {
+                if !condition.holds(cx, row)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        if let Some(key) = self.path.key(cx, &Nothing)? {
+            let row = access.get(&self.table, &key)?;
+            return match row {
+                Some(row) if holds(&row)? => Ok(vec![row]),
+                _ => Ok(Vec::new()),
+            };
+        }
         let mut rows = Vec::new();
         access.walk(&self.table, &self.path, cx, &Nothing, &mut |row| {
-            for condition in &self.filter {
-                if !condition.holds(cx, &row)? {
-                    return Ok(true);
-                }
+            if !holds(&row)? {
+                return Ok(true);
             }
             budget.take(256)?;
             rows.push(row.to_owned());

@@ -89,6 +89,9 @@ fn keys_and_rows_over_the_limits_are_refused() {
     };
     let message = too_large(db.run(|t| t.insert_row(&table, &[long(20_000), Value::Null])));
     assert_eq!(message, r#"table "t": key of 20002 bytes exceeds the limit of 16384"#);
+    // No row has such a key; whoever asks for it is told that.
+    assert!(db.run(|t| t.get(&table, &[long(20_000)])).unwrap().is_none());
+    assert!(!db.run(|t| t.delete(&table, &[long(20_000)])).unwrap());
     too_large(db.run(|t| t.insert_row(&table, &["a".into(), long(20_000)])));
     too_large(db.run(|t| t.insert_row(&heap, &[long((16 << 20) + 1)])));
     db.run(|t| t.insert_row(&heap, &[long(15 << 20)])).unwrap();
