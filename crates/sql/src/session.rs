@@ -215,7 +215,7 @@ impl Session {
         let lifted = prepared.statement.sql().and_then(crate::lifting_locks::lifted);
         let Some(query) = lifted else { return };
         let statement = parse::Statement::Sql(ast::Statement::Query(Box::new(query)));
-        if let Ok(plan) = self.plan(Arc::new(statement), &prepared.declared().to_vec()) {
+        if let Ok(plan) = self.plan(Arc::new(statement), prepared.declared()) {
             *prepared = plan;
         }
     }

@@ -368,11 +368,8 @@ impl Filler<'_> {
             self.is_inside = true;
         } else {
             match self.number.get(self.next) {
-                Some('.') => {
-                    if !last_is_point || template.is_bare {
-                        self.out.push('.');
-                    }
-                }
+                Some('.') if !last_is_point || template.is_bare => self.out.push('.'),
+                Some('.') => {}
                 _ if self.last.is_some_and(|last| self.next > last) && !is_zero => {}
                 Some(_) if before_point => {
                     if !template.is_bare {
@@ -409,9 +406,9 @@ impl Filler<'_> {
 /// The last character of a number that is no zero behind the point: the point itself if all are.
 fn last_that_counts(number: &[char]) -> Option<usize> {
     let point = number.iter().position(|c| *c == '.')?;
-    let behind =
-        number.iter().enumerate().skip(point + 1).filter(|(_, c)| **c != '0').map(|(place, _)| place);
-    Some(behind.last().unwrap_or(point))
+    let counts = |(_, c): &(usize, &char)| **c != '0';
+    let behind = number.iter().enumerate().skip(point + 1).rfind(counts);
+    Some(behind.map_or(point, |(place, _)| place))
 }
 
 /// A number by a template.
