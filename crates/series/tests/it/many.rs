@@ -116,7 +116,7 @@ fn readers_see_all_of_a_commit_or_nothing() {
                     while !over.load(Ordering::Acquire) {
                         let snapshot = db.engine.snapshot();
                         let found = db.store.at(&snapshot).count(&matchers("http status=~4.*|5.*|2.*"));
-                        assert!(found % MANY == 0 && found >= last, "{found} after {last}");
+                        assert!(found.is_multiple_of(MANY) && found >= last, "{found} after {last}");
                         assert_eq!(found, db.store.at(&snapshot).count(&matchers("http")));
                         last = found;
                     }
