@@ -61,5 +61,5 @@ fn tail_tells_whose_bytes_it_does_not_show() {
     let place = Place::with_database();
     place.ok(&["sql", "-c", "CREATE TABLE t (id int PRIMARY KEY)"]);
     let told = place.ok(&["tail"]);
-    assert!(told.contains("bytes of tables") && !told.contains("unknown"), "{told}");
+    assert!(told.contains(" bytes of ") && !told.contains("unknown"), "{told}");
 }

@@ -96,7 +96,6 @@ fn keys_and_rows_over_the_limits_are_refused() {
     too_large(db.run(|t| t.insert_row(&heap, &[long((16 << 20) + 1)])));
     db.run(|t| t.insert_row(&heap, &[long(15 << 20)])).unwrap();
     db.run(|t| t.insert_row(&table, &[long(16_000), long(16_000)])).unwrap();
-    assert!(db.run(|t| t.get(&table, &[long(20_000)])).is_err());
     db.verify();
 }
 
