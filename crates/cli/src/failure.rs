@@ -1,6 +1,6 @@
 //! What a command fails with: an exit code, one paragraph of text, and silence when nobody reads any more.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -106,7 +106,9 @@ impl Failure {
             Self::OutputClosed => ExitCode::SUCCESS,
             Self::Said { exit, what, todo } => {
                 let (stop, space) = if todo.is_empty() { ("", "") } else { (".", " ") };
-                eprintln!("ropewalk: {}{stop}{space}{todo}", crate::output::printable(what));
+                let what = crate::output::printable(what);
+                // Nobody may be there any more; the exit code says it all the same.
+                let _ = writeln!(io::stderr(), "ropewalk: {what}{stop}{space}{todo}");
                 ExitCode::from(*exit as u8)
             }
         }

@@ -51,6 +51,8 @@ class Person:
             subprocess.run([binary(), "--at", place / "db", "init"], check=True, stdout=subprocess.DEVNULL)
         self.process, self.terminal = pty.fork()
         if self.process == 0:
+            # As behind nohup: a terminal that goes away is no end by itself.
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
             os.chdir(place)
             os.execve(binary(), ["ropewalk", "--at", "db", "sql"], environment)
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
@@ -97,6 +99,18 @@ class Person:
         os.kill(self.process, signal.SIGKILL)
         raise TimeoutError(self.shown())
 
+    def goes(self):
+        """Takes the terminal away and waits until the program has ended."""
+        os.close(self.terminal)
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            if os.waitpid(self.process, os.WNOHANG)[0]:
+                return
+            time.sleep(0.05)
+        os.kill(self.process, signal.SIGKILL)
+        os.waitpid(self.process, 0)
+        raise TimeoutError("it goes on without a terminal")
+
 
 class Prompt(unittest.TestCase):
     maxDiff = None
@@ -105,6 +119,11 @@ class Prompt(unittest.TestCase):
         directory = tempfile.TemporaryDirectory(prefix="ropewalk-prompt-")
         self.addCleanup(directory.cleanup)
         self.place = Path(directory.name)
+
+    def asked(self, sql):
+        """What a statement answers, as CSV."""
+        command = [binary(), "--at", self.place / "db", "--mode", "csv", "sql", "-c", sql]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
     def golden(self, name, shown):
         """Compares with, or writes, one screen of screens.txt."""
@@ -204,6 +223,26 @@ class Prompt(unittest.TestCase):
         person.types(".quit" + ENTER)
         self.assertEqual(person.leaves(), 0)
         self.assertFalse((self.place / "history").exists())
+
+    def test_it_ends_with_its_terminal(self):
+        for terminal, begun in [("xterm-256color", ""), ("xterm-256color", "BEGIN; INSERT INTO t VALUES (2);"), ("dumb", "")]:
+            with self.subTest(terminal, begun=begun):
+                person = Person(self.place, TERM=terminal)
+                person.until(lambda shown: shown.endswith("ropewalk>"))
+                person.says("CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY);", 2)
+                if begun:
+                    person.says(begun, 1, "ropewalk*>")
+                person.goes()
+                self.assertEqual(self.asked("SELECT count(*) FROM t"), "count\n0\n")
+
+    def test_a_statement_is_finished_when_the_terminal_goes(self):
+        person = Person(self.place)
+        person.until(lambda shown: shown.endswith("ropewalk>"))
+        person.says("CREATE TABLE t (id int PRIMARY KEY);", 2)
+        person.types("INSERT INTO t SELECT CASE WHEN pg_sleep(3) IS NULL THEN 1 ELSE 2 END;" + ENTER)
+        person.until(lambda shown: "Ctrl-C cancels" in shown)
+        person.goes()
+        self.assertEqual(self.asked("SELECT count(*) FROM t"), "count\n1\n")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ use std::path::Path;
 use clap::ValueEnum as _;
 use ropewalk::tables::Value;
 
-use super::Runner;
 use super::form::Form;
+use super::{Runner, say};
 use crate::failure::{Exit, Failure, Result};
 
 const HELP: &str = "\
@@ -60,7 +60,7 @@ pub(crate) fn run(runner: &mut Runner, text: &str) -> Result {
         }
         (".read" | "\\i", file) if !file.is_empty() => runner.file(Path::new(file)),
         (".help" | "\\?", "") => {
-            eprintln!("{HELP}");
+            say(HELP, "\n");
             Ok(())
         }
         (".quit" | ".exit" | "\\q", "") => {

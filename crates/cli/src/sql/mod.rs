@@ -40,7 +40,8 @@ pub(crate) struct Sql {
     /// File of statements to run after those of -c; - is standard input
     #[arg(short = 'f', long = "file", value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
-    /// Bytes that columns of tables which queries read whole may take in memory, beside --memory [default: 512MiB]
+    /// Bytes that columns of tables which queries read whole may take in memory, beside --memory [default: a quarter of the
+    /// memory that the process may use]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     column_memory: Option<u64>,
 }
@@ -62,7 +63,7 @@ pub(crate) fn sql(context: &Context, sql: &Sql) -> Result {
         session: Session::new(db.clone()),
         form: context.mode().into(),
         has_timer: false,
-        watch: is_typed.then(Watch::new),
+        watch: is_typed.then(|| Watch::new(db.clone())),
     };
     let done = match is_typed {
         true => shell::run(&mut runner, &context.shown()),
@@ -154,7 +155,7 @@ impl Runner {
         drop(running);
         self.show(&outcome?)?;
         if self.has_timer {
-            eprintln!("{:.3} ms", began.elapsed().as_secs_f64() * 1e3);
+            say(&format!("{:.3} ms", began.elapsed().as_secs_f64() * 1e3), "\n");
         }
         Ok(())
     }
@@ -213,14 +214,14 @@ impl Runner {
     fn show(&self, outcome: &Outcome) -> Result {
         if let Some(notice) = &outcome.notice {
             let kind = if notice.state.0 == "00000" { "NOTICE" } else { "WARNING" };
-            eprintln!("{kind}: {notice}");
+            say(&format!("{kind}: {notice}"), "\n");
         }
         if outcome.columns.is_some() {
             let mut out = io::BufWriter::with_capacity(PIECE_BYTES, io::stdout().lock());
             form::show(outcome, self.form, &self.session.settings().zone, &mut out)?;
             out.flush()?;
         } else if self.watch.is_some() {
-            eprintln!("{}", outcome.tag());
+            say(&outcome.tag(), "\n");
         }
         Ok(())
     }
@@ -237,6 +238,11 @@ fn until_end(text: &str) -> (&str, &str) {
         at = behind;
     }
     (text, "")
+}
+
+/// Says something to the person, on standard error. A terminal that is gone is noticed where it is read.
+fn say(text: &str, end: &str) {
+    let _ = write!(io::stderr(), "{text}{end}");
 }
 
 fn unread(error: &io::Error) -> Failure {

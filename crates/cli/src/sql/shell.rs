@@ -1,11 +1,12 @@
 //! The prompt: a statement ends at its semicolon, over as many lines as it takes; a command of the shell at the end of its line.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _};
 
 use ropewalk_sql::{Session, Status};
 
 use super::editor::Editor;
-use super::{Runner, split};
+use super::watch::Watch;
+use super::{Runner, say, split};
 use crate::failure::Result;
 
 /// Before every line of a statement but its first.
@@ -19,14 +20,14 @@ pub(crate) trait Source {
 
 /// Asks for statements until there are no more.
 pub(crate) fn run(runner: &mut Runner, place: &str) -> Result {
-    eprintln!("{place}: .help says what there is beside SQL, Ctrl-D ends");
+    say(&format!("{place}: .help says what there is beside SQL, Ctrl-D ends"), "\n");
     // A line editor wants a terminal for both directions that can move its cursor.
     let is_plain = !io::stdout().is_terminal() || std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     let mut source: Box<dyn Source> = match is_plain {
         true => Box::new(Lines),
         false => Box::new(Editor::new(Session::new(runner.session.database().clone()))),
     };
-    while let Some(text) = source.next(runner.session.status())? {
+    while let Some(text) = next(runner, source.as_mut())? {
         if is_end(&text) {
             break;
         }
@@ -36,6 +37,15 @@ pub(crate) fn run(runner: &mut Runner, place: &str) -> Result {
         }
     }
     Ok(())
+}
+
+/// What was typed next; `None` at the end, and when the terminal has gone while a statement ran.
+fn next(runner: &Runner, source: &mut dyn Source) -> Result<Option<String>> {
+    let asking = runner.watch.as_ref().map(Watch::ask);
+    match asking {
+        Some(None) => Ok(None),
+        _ => source.next(runner.session.status()),
+    }
 }
 
 /// What stands before the first line of a statement.
@@ -63,10 +73,9 @@ impl Source for Lines {
     fn next(&mut self, status: Status) -> Result<Option<String>> {
         let mut text = String::new();
         loop {
-            eprint!("{}", if text.is_empty() { prompt(status) } else { GOES_ON });
-            io::stderr().flush()?;
+            say(if text.is_empty() { prompt(status) } else { GOES_ON }, "");
             if io::stdin().lock().read_line(&mut text).map_err(|error| super::unread(&error))? == 0 {
-                eprintln!();
+                say("", "\n");
                 return Ok(None);
             }
             if is_done(&text) {
