@@ -165,7 +165,7 @@ pub mod documents {
 pub mod tables {
     pub use ropewalk_tables::*;
 }
-pub use ropewalk_vfs::Env;
+pub use ropewalk_vfs::{Env, process_memory};
 pub use transaction::{PendingCommit, Transaction};
 
 /// Compiles the example of the README.

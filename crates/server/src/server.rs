@@ -37,7 +37,7 @@ use crate::notify::ServiceManager;
 use crate::postgres::PostgresPort;
 use crate::settings::{Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
 use crate::tls::{Certificates, TlsError};
-use crate::units::{Every, Period};
+use crate::units::{Every, Period, Share};
 
 /// Between two looks at what series stores keep.
 const SERIES_RULES_PAUSE: Duration = Duration::from_secs(60);
@@ -359,7 +359,10 @@ impl Running {
         let settings = PostgresSettings {
             opening_time: settings.limits.header_time.0,
             transaction_idle_time: settings.postgres.transaction_idle_time.0,
-            column_memory: usize::try_from(settings.postgres.column_memory.0).unwrap_or(usize::MAX),
+            column_memory: match settings.postgres.column_memory {
+                Share::Auto => PostgresSettings::default().column_memory,
+                Share::Bytes(bytes) => usize::try_from(bytes.0).unwrap_or(usize::MAX),
+            },
         };
         let postgres = Postgres::new(self.service.clone(), settings);
         let (tls, room) = (config.map(TlsAcceptor::from), self.room.clone());

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::units::{ByteSize, Every, Listen, Period};
+use crate::units::{ByteSize, Every, Listen, Period, Share};
 
 /// The file that is read when nobody names one, if it is there.
 pub const DEFAULT_FILE: &str = "ropewalk.toml";
@@ -120,18 +120,15 @@ pub struct Postgres {
     pub listen: Listen,
     /// Time in which a PostgreSQL client may say nothing while it has a transaction open
     pub transaction_idle_time: Period,
-    /// Bytes that columns of tables which queries read whole may take in memory, beside `memory`; 0 keeps none
-    pub column_memory: ByteSize,
+    /// Bytes that columns of tables which queries read whole may take in memory, beside `memory`; `auto` is a quarter of the memory
+    /// that the process may use, `0B` keeps none
+    pub column_memory: Share,
 }
 
 impl Default for Postgres {
     // Not on by itself: where there is a PostgreSQL already, the server would not start.
     fn default() -> Self {
-        Self {
-            listen: Listen::Off,
-            transaction_idle_time: Period::seconds(600),
-            column_memory: ByteSize(512 << 20),
-        }
+        Self { listen: Listen::Off, transaction_idle_time: Period::seconds(600), column_memory: Share::Auto }
     }
 }
 

@@ -159,6 +159,37 @@ impl fmt::Display for Every {
     }
 }
 
+/// A number of bytes, or what fits the machine: `auto`, `512MiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// What fits the machine.
+    Auto,
+    /// So much.
+    Bytes(ByteSize),
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        text.parse()
+            .map(Self::Bytes)
+            .map_err(|_| format!("{text:?} is neither a size such as 512MiB nor auto"))
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Bytes(bytes) => bytes.fmt(f),
+        }
+    }
+}
+
 /// Serialisation by the printed form, and a schema that says so.
 macro_rules! as_text {
     ($type:ident, $schema:expr) => {
@@ -187,6 +218,7 @@ macro_rules! as_text {
 }
 
 as_text!(ByteSize, json_schema!({ "type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB)$" }));
+as_text!(Share, json_schema!({ "type": "string", "pattern": "^(auto|[0-9]+(B|KiB|MiB|GiB))$" }));
 as_text!(Period, json_schema!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }));
 as_text!(Every, json_schema!({ "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h))$" }));
 as_text!(Listen, json_schema!({ "type": "string", "examples": ["127.0.0.1:4780", "[::1]:0", "off"] }));
@@ -203,6 +235,9 @@ mod tests {
         for text in ["1ms", "1500ms", "30s", "5m", "1h"] {
             assert_eq!(text.parse::<Period>().unwrap().to_string(), text);
         }
+        for text in ["auto", "0B", "3GiB"] {
+            assert_eq!(text.parse::<Share>().unwrap().to_string(), text);
+        }
         for text in ["off", "15s"] {
             assert_eq!(text.parse::<Every>().unwrap().to_string(), text);
         }
@@ -215,7 +250,7 @@ mod tests {
     #[test]
     fn anything_else_is_refused() {
         for text in ["", "MiB", "1", "-1B", "1 MiB", "1.5GiB", "99999999999GiB", "1mib"] {
-            assert!(text.parse::<ByteSize>().is_err(), "{text}");
+            assert!(text.parse::<ByteSize>().is_err() && text.parse::<Share>().is_err(), "{text}");
         }
         for text in ["", "0s", "s", "1", "1d", "-1s", "99999999999999999999h"] {
             assert!(text.parse::<Period>().is_err(), "{text}");

@@ -123,7 +123,7 @@ pub use interrupt::Canceller;
 pub use lifting::lift;
 pub use plan::ResultColumn;
 pub use prepared::{Does, Outcome, Prepared};
-pub use query::{column_bytes, limit_columns};
+pub use query::{column_bytes, default_column_bytes, limit_columns};
 pub use session::{Session, Status};
 pub use settings::Settings;
 pub use submit::{Progress, Script, Submitted};

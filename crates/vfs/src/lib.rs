@@ -8,6 +8,7 @@
 //!   at 512 bytes, in any order;
 //! - a created, renamed or removed name survives only after [`Vfs::sync_dir`] of its directory.
 
+mod allowance;
 mod faulty;
 mod memory;
 mod real;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use allowance::process_memory;
 pub use faulty::{DiskOp, Faults, FaultyVfs};
 pub use memory::{ManualClock, MemoryVfs, SeededRandom};
 pub use real::{RealClock, RealRandom, RealVfs};

@@ -34,8 +34,8 @@ use crate::query::rows::{BATCH_ROWS, Want};
 const SEGMENT_ROWS: usize = 8 * BATCH_ROWS;
 /// A segment with long values has fewer rows.
 const SEGMENT_BYTES: usize = 16 << 20;
-/// What columns take at most, unless it is said otherwise.
-const BYTES_MAX: usize = 512 << 20;
+/// What columns may always take by default, unless that is more than half of the memory.
+const DEFAULT_BYTES_MIN: u64 = 512 << 20;
 
 /// The rows of one table under one definition: number of the object they are in, version of the definition.
 type Rows = (u32, u32);
@@ -48,7 +48,7 @@ pub(crate) struct Columns {
 
 impl Default for Columns {
     fn default() -> Self {
-        Self { kept: Mutex::default(), bytes_max: AtomicUsize::new(BYTES_MAX) }
+        Self { kept: Mutex::default(), bytes_max: AtomicUsize::new(default_column_bytes()) }
     }
 }
 
@@ -215,8 +215,18 @@ impl Kept {
     }
 }
 
-/// Lets the kept columns of a database take up to `bytes` of memory, now and later. They take 512 MiB unless it is said; 0 keeps
-/// none.
+/// What the kept columns of a database may take unless [`limit_columns`] says otherwise: a quarter of the memory that the process
+/// may use, at least 512 MiB, or half of the memory if that is less. 512 MiB where the system does not tell.
+pub fn default_column_bytes() -> usize {
+    usize::try_from(default_bytes(ropewalk::process_memory())).unwrap_or(usize::MAX)
+}
+
+fn default_bytes(memory: Option<u64>) -> u64 {
+    memory.map_or(DEFAULT_BYTES_MIN, |memory| (memory / 4).max(DEFAULT_BYTES_MIN.min(memory / 2)))
+}
+
+/// Lets the kept columns of a database take up to `bytes` of memory, now and later. Unless it is said they take
+/// [`default_column_bytes`] at most; 0 keeps none.
 pub fn limit_columns(db: &Database, bytes: usize) {
     db.companion::<Columns>().limit(bytes);
 }
@@ -481,4 +491,18 @@ fn batches(want: &Want, columns: &[Vec<ArrayRef>], lengths: &[usize]) -> Result<
             .map_err(|error| bug(&error.to_string()))
     };
     lengths.iter().enumerate().map(batch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quarter_of_the_memory_and_no_little_of_little() {
+        let mib = |memory: u64| default_bytes(Some(memory << 20)) >> 20;
+        assert_eq!([24 << 10, 4096, 2048].map(mib), [6 << 10, 1024, 512]);
+        assert_eq!([1536, 1024, 512, 64, 0].map(mib), [512, 512, 256, 32, 0]);
+        assert_eq!(default_bytes(None), 512 << 20);
+        assert_eq!(default_bytes(Some(u64::MAX)), u64::MAX / 4);
+    }
 }

@@ -61,7 +61,7 @@ use windows::Window;
 
 pub(crate) use append::Append;
 pub(crate) use columns::has_rows;
-pub use columns::{column_bytes, limit_columns};
+pub use columns::{column_bytes, default_column_bytes, limit_columns};
 pub(crate) use dml::Keyed;
 pub(crate) use finder::Finder;
 pub(crate) use merge::Merge;

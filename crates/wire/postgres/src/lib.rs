@@ -48,7 +48,7 @@ pub struct PostgresSettings {
     pub opening_time: Duration,
     /// Time in which a client may say nothing while it has a transaction open. Default 10 minutes.
     pub transaction_idle_time: Duration,
-    /// Bytes that columns of tables which queries read whole may take in memory. Default 512 MiB.
+    /// Bytes that columns of tables which queries read whole may take in memory. Default [`ropewalk_sql::default_column_bytes`].
     pub column_memory: usize,
 }
 
@@ -57,7 +57,7 @@ impl Default for PostgresSettings {
         Self {
             opening_time: Duration::from_secs(30),
             transaction_idle_time: Duration::from_secs(600),
-            column_memory: 512 << 20,
+            column_memory: ropewalk_sql::default_column_bytes(),
         }
     }
 }
