@@ -49,6 +49,8 @@ pub(crate) struct Core {
     pub(crate) write_bytes: AtomicU64,
     /// Change feeds and subscriptions wait here; a publish wakes them only when there are any.
     pub(crate) watch: Watch,
+    /// Who waits for the end alone; no publish looks here.
+    pub(crate) end_watch: Watch,
     pub(crate) background: Mutex<BackgroundState>,
     pub(crate) background_work: Condvar,
     pub(crate) room: Condvar,
@@ -111,6 +113,7 @@ impl Core {
             failed: OnceLock::new(),
             write_bytes: AtomicU64::new(write_bytes),
             watch: Watch::default(),
+            end_watch: Watch::default(),
             background: Mutex::default(),
             background_work: Condvar::new(),
             room: Condvar::new(),
@@ -127,6 +130,7 @@ impl Core {
         // Setting the cause is no sequentially consistent write, which `wake_all` asks for.
         std::sync::atomic::fence(Ordering::SeqCst);
         self.watch.wake_all();
+        self.end_watch.wake_all();
         self.room.notify_all();
     }
 

@@ -347,6 +347,11 @@ impl Engine {
         VisibleBeyond { core: self.core.clone(), seq, ticket: None }
     }
 
+    /// A future for the failure that stops the engine, or for its being closed. No commit wakes it.
+    pub fn until_stopped(&self) -> UntilStopped {
+        UntilStopped { core: self.core.clone(), ticket: None }
+    }
+
     /// Every commit from `from` on, in order.
     ///
     /// # Errors
@@ -611,6 +616,35 @@ impl Drop for VisibleBeyond {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.core.watch.forget(ticket);
+        }
+    }
+}
+
+/// Resolves to the failure that stopped the engine. See [`Engine::until_stopped`].
+pub struct UntilStopped {
+    core: Arc<Core>,
+    /// Place of the waker in the engine's list.
+    ticket: Option<u64>,
+}
+
+impl Future for UntilStopped {
+    type Output = EngineError;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Some(error) = this.core.stopped() {
+            return Poll::Ready(error);
+        }
+        this.core.end_watch.leave(&mut this.ticket, context.waker());
+        // It may have stopped between the look and the waker.
+        this.core.stopped().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Drop for UntilStopped {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.core.end_watch.forget(ticket);
         }
     }
 }

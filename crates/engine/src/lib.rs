@@ -30,7 +30,8 @@ mod watch;
 pub use backup::Backup;
 pub use commit::Committed;
 pub use engine::{
-    CommitHandle, Committing, Engine, EngineReport, EngineStats, TRANSACTION_BYTES_MAX, VisibleBeyond,
+    CommitHandle, Committing, Engine, EngineReport, EngineStats, TRANSACTION_BYTES_MAX, UntilStopped,
+    VisibleBeyond,
 };
 pub use error::{CommitError, EngineError, Rejection};
 pub use feed::{Change, ChangeFeed};

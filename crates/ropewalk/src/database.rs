@@ -322,6 +322,11 @@ impl Database {
         self.engine.visible_beyond(seq)
     }
 
+    /// A future for what [`Database::stopped`] will answer. Needs no thread and no polling, and no commit wakes it.
+    pub fn until_stopped(&self) -> engine::UntilStopped {
+        self.engine.until_stopped()
+    }
+
     /// How much room the memory budget leaves for writes.
     pub fn room(&self) -> engine::Room {
         self.engine.room()

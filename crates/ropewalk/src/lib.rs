@@ -39,7 +39,7 @@ pub use ropewalk_base::{Lsn, Position, Seq};
 pub use ropewalk_engine::{
     Background, Backup, Blocked, Committed, Committing, Compression, Damage as LogDamage, Durability,
     EngineError, EngineReport, EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite, LockError,
-    LockHolder, LockMode, LockWait, Nudge, ReadMode, Room, Value, VisibleBeyond,
+    LockHolder, LockMode, LockWait, Nudge, ReadMode, Room, UntilStopped, Value, VisibleBeyond,
 };
 pub use ropewalk_events::{
     AppendCondition, AppendOptions, AppendSection, Appended, BodyRef, Decision, DecisionError, Delivery,

@@ -1,3 +1,6 @@
+use std::pin::pin;
+
+use futures_util::future::select;
 use ropewalk_wire::Service;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
@@ -6,18 +9,21 @@ use tonic_health::server::health_reporter;
 /// The names under which health is asked for; the empty one is the server.
 const NAMES: [&str; 3] = ["", "umadb.v1.DCB", "ropewalk.events.v1.Events"];
 
-/// `grpc.health.v1.Health`: serving until the server stops, then not serving; and watches end with that.
+/// `grpc.health.v1.Health`: serving until the database writes nothing any more or the server stops, then not serving; and watches
+/// end with the server's stop.
 pub(crate) async fn health(service: &Service) -> HealthServer<impl Health + use<>> {
     let (mut reporter, server) = health_reporter();
+    let status = if service.readiness().is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };
     for name in NAMES {
-        reporter.set_service_status(name, ServingStatus::Serving).await;
+        reporter.set_service_status(name, status).await;
     }
-    let stop = service.stop().clone();
+    let (stop, stopped) = (service.stop().clone(), service.database().until_stopped());
     tokio::spawn(async move {
-        stop.wait().await;
+        select(stopped, pin!(stop.wait())).await;
         for name in NAMES {
             reporter.set_service_status(name, ServingStatus::NotServing).await;
         }
+        stop.wait().await;
         for name in NAMES {
             // Watches that are open see the last status and end.
             reporter.clear_service_status(name).await;

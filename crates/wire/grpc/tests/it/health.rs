@@ -44,6 +44,24 @@ async fn serving_until_the_stop() {
 }
 
 #[tokio::test]
+async fn a_database_that_writes_no_more_is_not_serving() {
+    let server = Server::start().await;
+    let mut client = HealthClient::new(server.channel.clone());
+    let mut watch = within(client.watch(about(""))).await.unwrap().into_inner();
+    assert_eq!(status(&within(watch.message()).await.unwrap().unwrap()), ServingStatus::Serving);
+    server.service.database().clone().close().unwrap();
+    assert_eq!(status(&within(watch.message()).await.unwrap().unwrap()), ServingStatus::NotServing);
+    for name in ["", "umadb.v1.DCB", "ropewalk.events.v1.Events"] {
+        let response = within(client.check(about(name))).await.unwrap().into_inner();
+        assert_eq!(status(&response), ServingStatus::NotServing, "{name}");
+    }
+    server.service.stop().begin();
+    assert!(within(watch.message()).await.unwrap().is_none());
+    drop(client);
+    server.ended().await;
+}
+
+#[tokio::test]
 async fn health_needs_no_key() {
     let server = Server::start().await;
     crate::access::close(&server).await;
