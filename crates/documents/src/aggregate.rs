@@ -41,6 +41,7 @@ impl Source for AtSnapshot {
 struct Inside<'t, 'a> {
     tx: RefCell<&'t mut DocumentsTx<'a>>,
     database: String,
+    may_go_on: &'t dyn Fn() -> Result<(), DocumentsError>,
 }
 
 impl Inside<'_, '_> {
@@ -64,6 +65,10 @@ impl Source for Inside<'_, '_> {
     fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
         let collection = self.tx.borrow().collection(&self.database, collection)?;
         self.stream(&collection, filter.clone())
+    }
+
+    fn look(&self) -> Result<(), DocumentsError> {
+        (self.may_go_on)()
     }
 }
 
@@ -151,9 +156,24 @@ impl DocumentsTx<'_> {
         collection: &Collection,
         pipeline: &Pipeline,
     ) -> Result<Vec<DocBuf>, DocumentsError> {
+        self.aggregate_while(collection, pipeline, &|| Ok(()))
+    }
+
+    /// As [`DocumentsTx::aggregate`], asking `may_go_on` every few hundred documents of each stage. Of what it refuses nothing is
+    /// written.
+    ///
+    /// # Errors
+    /// Likewise; what `may_go_on` answers.
+    pub fn aggregate_while(
+        &mut self,
+        collection: &Collection,
+        pipeline: &Pipeline,
+        may_go_on: &dyn Fn() -> Result<(), DocumentsError>,
+    ) -> Result<Vec<DocBuf>, DocumentsError> {
         self.statement(|tx| {
             let documents = {
-                let source = Inside { database: collection.database().to_owned(), tx: RefCell::new(tx) };
+                let database = collection.database().to_owned();
+                let source = Inside { database, tx: RefCell::new(tx), may_go_on };
                 let input: Stream<'_, DocumentsError> = if pipeline.brings_documents() {
                     Box::new(std::iter::empty())
                 } else {

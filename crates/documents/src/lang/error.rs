@@ -73,6 +73,7 @@ codes! {
     NotImplemented = 238, "known, and not built yet";
     ConversionFailure = 241, "a value that cannot be converted";
     ExceededTimeLimit = 262, "more work than one document may be";
+    ClientDisconnect = 279, "who asked has gone";
     QueryExceededMemoryLimitNoDiskUseAllowed = 292, "a stage wants more memory than it may have";
     InterruptedAtShutdown = 11_600, "who serves is going away";
     BSONObjectTooLarge = 10334, "a document above 16 MiB";

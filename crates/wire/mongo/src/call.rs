@@ -11,8 +11,8 @@ use ropewalk_wire::{Caller, Right};
 use crate::Shared;
 use crate::args::Args;
 use crate::compress::Compressor;
-use crate::documents::lang::{Doc, Options, Value, Writer};
-use crate::documents::{Caller as Asked, Collection, Documents, DocumentsTx, Retry};
+use crate::documents::lang::{self, Doc, LangError, Options, Value, Writer};
+use crate::documents::{Caller as Asked, Collection, Documents, DocumentsError, DocumentsTx, Retry};
 use crate::failure::{Code, Failure, Outcome, TRANSIENT};
 use crate::frame::Request;
 use crate::session::{self, Phase, SessionId, State};
@@ -43,6 +43,12 @@ pub(crate) struct Client {
     pub(crate) compressors: Vec<Compressor>,
 }
 
+/// The way to the client while a command runs.
+pub(crate) trait Line: Sync {
+    /// True once the client has hung up. Cheap enough to be asked every few hundred documents.
+    fn is_dead(&self) -> bool;
+}
+
 /// A command and all that belongs to it.
 pub(crate) struct Call<'a> {
     /// The server.
@@ -67,6 +73,8 @@ pub(crate) struct Call<'a> {
     pub(crate) starts: bool,
     /// Until when it may take.
     pub(crate) deadline: Option<Instant>,
+    /// For whom it is.
+    line: &'a dyn Line,
 }
 
 /// Fields of a read concern that are known.
@@ -82,6 +90,7 @@ impl<'a> Call<'a> {
         shared: &'a Shared,
         client: &'a mut Client,
         request: &'a Request,
+        line: &'a dyn Line,
         name: &'static str,
     ) -> Outcome<Self> {
         let args = Args::new(name, request.body());
@@ -135,6 +144,7 @@ impl<'a> Call<'a> {
             in_transaction,
             starts,
             deadline,
+            line,
         };
         call.check_concerns()?;
         Ok(call)
@@ -208,6 +218,23 @@ impl<'a> Call<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses to go on with what may take long: the server stops, time is up, the client has gone.
+    ///
+    /// # Errors
+    /// Which of these it is.
+    pub(crate) fn may_go_on(&self) -> Result<(), DocumentsError> {
+        let why = if self.shared.service.stop().stopping() {
+            LangError::new(lang::Code::InterruptedAtShutdown, "the server is shutting down")
+        } else if self.in_time().is_err() {
+            LangError::new(lang::Code::MaxTimeMSExpired, "operation exceeded time limit")
+        } else if self.line.is_dead() {
+            LangError::new(lang::Code::ClientDisconnect, "the client has gone")
+        } else {
+            return Ok(());
+        };
+        Err(why.into())
     }
 
     fn check_concerns(&self) -> Outcome<()> {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use ropewalk_wire::{Code as WireCode, blocking};
 
-use crate::call::{Call, Client, unsatisfied};
+use crate::call::{Call, Client, Line, unsatisfied};
 use crate::documents::lang::{DocBuf, Value, Writer};
 use crate::failpoint::Ordered;
 use crate::failure::{
@@ -162,8 +162,13 @@ pub(crate) fn find(name: &str) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| command.name == name)
 }
 
-/// Runs the command of a request; answers the reply, or `None` where a fail point hangs up.
-pub(crate) async fn run(mongo: &Mongo, client: &mut Client, request: &Request) -> Option<DocBuf> {
+/// Runs the command of a request that came by `line`; answers the reply, or `None` where a fail point hangs up.
+pub(crate) async fn run(
+    mongo: &Mongo,
+    client: &mut Client,
+    request: &Request,
+    line: &dyn Line,
+) -> Option<DocBuf> {
     let shared = &*mongo.0;
     let name = request.body().first().map_or("", |(name, _)| name);
     let found = find(name);
@@ -180,7 +185,7 @@ pub(crate) async fn run(mongo: &Mongo, client: &mut Client, request: &Request) -
     let timer = shared.service.metrics().request("mongo", found.map_or("unknown", |command| command.name));
     let outcome = match (&ordered.failure, found) {
         (Some(failure), _) => Err(ordered_failure(shared, failure, &ordered, request)),
-        (None, Some(command)) => checked(mongo, client, request, command).await,
+        (None, Some(command)) => checked(mongo, client, request, line, command).await,
         (None, None) => Err(Failure::new(Code::CommandNotFound, format!("no such command: '{name}'"))),
     };
     let mut out;
@@ -279,6 +284,7 @@ async fn checked(
     mongo: &Mongo,
     client: &mut Client,
     request: &Request,
+    line: &dyn Line,
     command: &'static Command,
 ) -> Outcome<Writer> {
     let shared: &Shared = &mongo.0;
@@ -290,7 +296,7 @@ async fn checked(
         let message = format!("Command {} requires authentication", command.name);
         return Err(Failure::new(Code::Unauthorized, message));
     }
-    let mut call = Call::new(shared, client, request, command.name)?;
+    let mut call = Call::new(shared, client, request, line, command.name)?;
     if call.is_strict() && !API_VERSION_1.contains(&command.name) && !command.before_login {
         let message =
             format!("Provided apiStrict:true, but the command {} is not in API Version 1.", command.name);

@@ -8,15 +8,20 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use ropewalk_wire::Credentials;
 use tokio::io::{
-    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
+    AsyncBufRead as _, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
+    BufReader,
 };
 use tokio::sync::SemaphorePermit;
 
-use crate::call::Client;
+use crate::call::{Client, Line};
 use crate::documents::lang::{LangError, Writer};
 use crate::failure::{Failure, Outcome};
 use crate::frame::{COMPRESSED_BYTES, FrameError, HEADER_BYTES, Header, Request};
@@ -26,6 +31,9 @@ use crate::{Mongo, Shared, command, hello, read};
 const READ_BYTES: usize = 8 << 10;
 /// Messages up to this size need no room of their own.
 const SMALL: usize = 64 << 10;
+/// How often a command that takes long looks whether its client is still there: a system call at most.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// The peer is not there, or does not speak the protocol.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
@@ -102,7 +110,9 @@ where
                         break;
                     }
                 }
-                let Some(reply) = command::run(mongo, &mut client, &request).await else { return Ok(()) };
+                let line = Wire::new(&mut stream);
+                let reply = command::run(mongo, &mut client, &request, &line).await;
+                let Some(reply) = reply else { return Ok(()) };
                 replies = replies.wrapping_add(1);
                 let more = request.exhaust_allowed;
                 let bytes = request.reply_to(to, replies, &reply, more);
@@ -117,7 +127,9 @@ where
         }
         let mut to = request.id;
         loop {
-            let Some(reply) = command::run(mongo, &mut client, &request).await else { return Ok(()) };
+            let line = Wire::new(&mut stream);
+            let reply = command::run(mongo, &mut client, &request, &line).await;
+            let Some(reply) = reply else { return Ok(()) };
             if request.more_to_come {
                 break;
             }
@@ -130,6 +142,33 @@ where
                 break;
             }
             to = replies;
+        }
+    }
+}
+
+/// The stream while a command runs, with the time of the last look. A command that takes long holds its task's thread, so nobody
+/// else would hear that the client has gone.
+struct Wire<'s, S>(Mutex<(&'s mut BufReader<S>, Instant)>);
+
+impl<'s, S> Wire<'s, S> {
+    fn new(stream: &'s mut BufReader<S>) -> Self {
+        Self(Mutex::new((stream, Instant::now())))
+    }
+}
+
+impl<S: AsyncRead + Unpin + Send> Line for Wire<'_, S> {
+    fn is_dead(&self) -> bool {
+        let mut wire = self.0.lock().unwrap_or_else(|held| held.into_inner());
+        let (stream, looked) = &mut *wire;
+        if looked.elapsed() < LOOK {
+            return false;
+        }
+        *looked = Instant::now();
+        // Nothing is waited for, and bytes that are there stay for the next message.
+        match Pin::new(&mut **stream).poll_fill_buf(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(bytes)) => bytes.is_empty(),
+            Poll::Ready(Err(_)) => true,
+            Poll::Pending => false,
         }
     }
 }

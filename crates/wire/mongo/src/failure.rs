@@ -111,6 +111,7 @@ pub(crate) fn name_of(code: i32) -> Cow<'static, str> {
         251 => "NoSuchTransaction",
         262 => "ExceededTimeLimit",
         267 => "PreparedTransactionInProgress",
+        279 => "ClientDisconnect",
         391 => "ReauthenticationRequired",
         9001 => "SocketException",
         10_107 => "NotWritablePrimary",

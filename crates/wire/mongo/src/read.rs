@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ropewalk::{Seq, Snapshot};
 use ropewalk_wire::Right;
 
-use crate::args::{Args, NoOthers};
+use crate::args::Args;
 use crate::call::{Call, session_parts};
 use crate::changes;
 use crate::cursor::{Cursor, Source};
@@ -469,7 +469,7 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
             let mut input = Ready::default();
             match &collection {
                 Some(collection) if !pipeline.collections().is_empty() => {
-                    for document in tx.aggregate(collection, &pipeline)? {
+                    for document in tx.aggregate_while(collection, &pipeline, &|| call.may_go_on())? {
                         input.push(document)?;
                     }
                     return Ok(input.done());
@@ -481,7 +481,7 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
                 None => {}
             }
             let input = input.done().0.into_iter().map(Ok);
-            run(call, &pipeline, Box::new(input), &NoOthers)
+            run(call, &pipeline, Box::new(input), &Alone(call))
         })?,
         None => {
             let snapshot = call.snapshot()?;
@@ -566,7 +566,7 @@ fn write_output(
     call.documents().transact(call.durability(), |tx| {
         tx.validate(validate);
         tx.act_for(call.asked());
-        tx.aggregate(&collection, pipeline)
+        tx.aggregate_while(&collection, pipeline, &|| call.may_go_on())
     })?;
     Ok(())
 }
@@ -590,7 +590,7 @@ fn run<S: lang::Source<Error = DocumentsError>>(
     for (place, document) in pipeline.run(input, source, PIPELINE_BYTES_MAX)?.enumerate() {
         ready.push(document?)?;
         if place % DOCUMENTS_PER_LOOK == 0 {
-            call.in_time()?;
+            call.may_go_on()?;
         }
     }
     Ok(ready.done())
@@ -612,14 +612,22 @@ impl lang::Source for Others<'_> {
     }
 
     fn look(&self) -> Result<(), DocumentsError> {
-        let why = if self.call.shared.service.stop().stopping() {
-            lang::LangError::new(lang::Code::InterruptedAtShutdown, "the server is shutting down")
-        } else if self.call.in_time().is_err() {
-            lang::LangError::new(lang::Code::MaxTimeMSExpired, "operation exceeded time limit")
-        } else {
-            return Ok(());
-        };
-        Err(why.into())
+        self.call.may_go_on()
+    }
+}
+
+/// No other collections: the pipeline of a transaction that reads none.
+struct Alone<'a>(&'a Call<'a>);
+
+impl lang::Source for Alone<'_> {
+    type Error = DocumentsError;
+
+    fn find(&self, _: &str, _: &Filter) -> Result<lang::Stream<'_, DocumentsError>, DocumentsError> {
+        Ok(Box::new(std::iter::empty()))
+    }
+
+    fn look(&self) -> Result<(), DocumentsError> {
+        self.0.may_go_on()
     }
 }
 

@@ -1,8 +1,11 @@
 //! Documents, collections and indexes through commands.
 
-use bson::{Document, doc};
+use std::time::Duration;
 
-use crate::client::{Client, MSG, Server, batch, cursor_id, lsid, message, sequence};
+use bson::{Document, doc};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::client::{Client, MSG, Server, batch, cursor_id, framed, lsid, message, sequence};
 
 async fn with(documents: i32) -> Client {
     let mut client = Server::new().connect();
@@ -310,18 +313,65 @@ async fn time_that_is_up_ends_a_query() {
     assert!(answer.get_f64("ok").unwrap() == 1.0 || answer.get_i32("code").unwrap() == 50);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn time_that_is_up_ends_a_pipeline_that_shows_nothing() {
-    let mut client = with(1).await;
+/// A pipeline that would run for days and show nothing.
+fn endless(last: &[Document]) -> Document {
     let mut stages = Vec::new();
     for _ in 0..4 {
         stages.push(doc! { "$project": { "a": { "$range": [0, 1000] } } });
         stages.push(doc! { "$unwind": "$a" });
     }
     stages.push(doc! { "$count": "n" });
-    // It would run for days.
-    let endless = doc! { "aggregate": "c", "pipeline": stages, "cursor": {}, "maxTimeMS": 50 };
-    assert_eq!(client.refused(endless).await.0, 50);
+    stages.extend_from_slice(last);
+    doc! { "aggregate": "c", "pipeline": stages, "cursor": {} }
+}
+
+/// The same in a transaction, with and without another collection, and where it is to write.
+fn endless_in_every_way() -> Vec<Document> {
+    let inside = |mut command: Document, number: u8| {
+        let session =
+            doc! { "lsid": lsid(number), "txnNumber": 1_i64, "startTransaction": true, "autocommit": false };
+        command.extend(session);
+        command
+    };
+    let joined = [doc! { "$lookup": { "from": "d", "localField": "n", "foreignField": "n", "as": "d" } }];
+    vec![
+        endless(&[]),
+        inside(endless(&[]), 1),
+        inside(endless(&joined), 2),
+        endless(&[doc! { "$out": "made" }]),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_that_is_up_ends_a_pipeline_that_shows_nothing() {
+    let mut client = with(1).await;
+    for mut command in endless_in_every_way() {
+        command.insert("maxTimeMS", 50);
+        assert_eq!(client.refused(command).await.0, 50);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipeline_ends_when_its_client_goes() {
+    let server = Server::new();
+    server.connect().ok(doc! { "insert": "c", "documents": [{ "_id": 1 }] }).await;
+    for mut command in endless_in_every_way() {
+        command.insert("$db", "app");
+        let (mut ours, theirs) = tokio::io::duplex(1 << 20);
+        let mongo = server.mongo.clone();
+        let connection = tokio::spawn(async move { mongo.serve(theirs, None, None).await });
+        ours.write_all(&framed(1, MSG, &message(0, &command))).await.unwrap();
+        // It has begun, or will look before it does.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop(ours);
+        let ended = tokio::time::timeout(Duration::from_secs(60), connection).await;
+        if ended.is_err() {
+            // What runs on would keep the test from ending.
+            server.service.stop().begin();
+            panic!("it runs on: {command}");
+        }
+    }
+    assert_eq!(server.connect().find("made", doc! {}).await.len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
