@@ -1,7 +1,7 @@
 //! Errors as PostgreSQL's clients know them: a code of five characters, a message, sometimes a hint.
 
 use ropewalk::tables::{TablesError, ValueError, shown};
-use ropewalk::{Class, Error, LockError};
+use ropewalk::{Class, EngineError, Error, LockError};
 
 use crate::schemas::own;
 
@@ -227,6 +227,10 @@ impl From<Error> for SqlError {
                     return Self::new(state::INTERNAL_ERROR, "an error of tables");
                 };
                 return error.into();
+            }
+            Error::Engine(EngineError::TooLarge { .. }) => {
+                return Self::new(state::PROGRAM_LIMIT_EXCEEDED, error.to_string())
+                    .hint("write less in one transaction, or load an empty table by COPY");
             }
             other => match other.class() {
                 Class::Conflict => {

@@ -119,6 +119,28 @@ fn several_statements_are_one_transaction() {
 }
 
 #[test]
+fn a_transaction_has_a_size_that_it_may_have() {
+    let mut s = session();
+    s.execute("CREATE TABLE large (id int PRIMARY KEY, body text)", &[]).unwrap();
+    let fill = |from: i32| {
+        format!(
+            "INSERT INTO large SELECT i, repeat('x', 4000000) FROM generate_series({from}, {}) i",
+            from + 8
+        )
+    };
+    let all = format!("{}; {}", fill(0), fill(9));
+    assert_eq!(s.execute_all(&all).unwrap_err().state.0, "54000");
+    assert_eq!(s.execute(&fill(0).replace("8)", "17)"), &[]).unwrap_err().state.0, "54000");
+    s.execute_all(&format!("BEGIN; {all}")).unwrap();
+    let error = s.execute("COMMIT", &[]).unwrap_err();
+    assert_eq!(error.state.0, "54000", "{error}");
+    assert!(error.message.contains("exceeds the limit of 67108864") && error.hint.is_some(), "{error:?}");
+    assert_eq!(rows(&mut s, "SELECT count(*) FROM large", &[]), ["0"]);
+    s.execute(&fill(0), &[]).unwrap();
+    assert_eq!(rows(&mut s, "SELECT count(*) FROM large", &[]), ["9"]);
+}
+
+#[test]
 fn nonsense_and_excess_are_refused() {
     let mut s = session();
     for (sql, expected) in [
