@@ -538,7 +538,7 @@ fn collect(head: &Head) -> Result<(Floats, Rich), SeriesError> {
         let rows = times.iter().zip(&bits).zip(seqs);
         floats.extend(rows.map(|((time, value), seq)| Row { time: *time, seq, value: *value }));
     }
-    floats.extend(head.open.iter().map(|s| Row { time: s.time, seq: s.seq, value: s.bits }));
+    floats.extend(head.open().into_iter().flatten().map(|s| Row { time: s.time, seq: s.seq, value: s.bits }));
     let rich = head.rich().iter().map(|s| Row { time: s.time, seq: s.seq, value: s.payload.clone() });
     Ok((floats, rich.collect()))
 }

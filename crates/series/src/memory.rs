@@ -1,10 +1,10 @@
 //! The newest samples, between two checkpoints.
 //!
-//!   small groups ─▶ open samples (time, bits, commit) ─▶ 256 of them are sealed: sorted, compressed
+//!   small groups ─▶ open samples (time, bits, commit), in two blocks ─▶ 256 of them are sealed: sorted, compressed
 //!   long groups arrive as chunks, compressed by the caller's thread ─▶ kept as they are
 //!
 //! One writer, the sequencer; readers look at one series at a time. Series are spread over shards, each behind a lock that
-//! the writer holds for one group of samples, or for thirty-two single ones, and a reader while it copies what is open and
+//! the writer holds for one long group of samples, or for thirty-two short ones, and a reader while it copies what is open and
 //! takes a handle on what is sealed. So neither ever waits for the other's disk or decoding, and a reader for the compression
 //! of those series alone that are full in the same moment.
 //!
@@ -29,6 +29,8 @@ use crate::pack::{put_signed, take_signed};
 
 /// Open samples of a series that are sealed together.
 const SEAL_SAMPLES: usize = 256;
+/// Open samples that lie side by side. The first block grows; nothing is copied when the second begins.
+const OPEN_BLOCK: usize = SEAL_SAMPLES / 2;
 /// Of how many sizes the first chunks of series are, and the difference between two.
 const FIRST_SIZES: u32 = 16;
 const FIRST_STEP: usize = 12;
@@ -40,8 +42,9 @@ const HEAD_BYTES: i64 = 64;
 const SAMPLE_BYTES: i64 = 24;
 /// Memory of a sealed chunk beside its bytes.
 const CHUNK_BYTES: i64 = 128;
-/// Samples of different series that are written at a time.
+/// Groups of different series that are written at a time, and how long each of them is at most.
 const TOGETHER: usize = 32;
+const SHORT: usize = 8;
 /// Of open samples that are touched ahead: two of them fill most of a cache line.
 const TOUCH_STEP: usize = 2;
 const TOUCHES_MAX: usize = 16;
@@ -99,7 +102,8 @@ impl Sealed {
 /// What a generation holds of one series. Most of many series have a few samples here and nothing else, so the rest lies apart.
 #[derive(Default)]
 pub(crate) struct Head {
-    pub(crate) open: Vec<Sample>,
+    /// The newest open samples, a block at most.
+    open: Vec<Sample>,
     rest: Option<Box<Rest>>,
 }
 
@@ -108,6 +112,8 @@ struct Rest {
     /// Each behind its first and last time, so that those of other times are not looked into.
     sealed: Vec<(i64, i64, Arc<Sealed>)>,
     rich: Vec<RichSample>,
+    /// A full block of open samples before those of the head, or nothing.
+    full: Vec<Sample>,
     /// Of the open samples, one does not lie behind the one before.
     open_falls: bool,
 }
@@ -132,44 +138,84 @@ impl Head {
         self.rest.as_ref().is_none_or(|rest| !rest.open_falls)
     }
 
+    fn full(&self) -> &[Sample] {
+        self.rest.as_ref().map_or(&[], |rest| &rest.full)
+    }
+
+    /// The open samples in the order in which they came, in two blocks.
+    pub(crate) fn open(&self) -> [&[Sample]; 2] {
+        [self.full(), &self.open]
+    }
+
+    fn open_len(&self) -> usize {
+        self.full().len() + self.open.len()
+    }
+
+    /// Touches the newest open samples from `from` on.
+    fn touch(&self, from: i64) -> usize {
+        let touch = |block: &[Sample], most: usize| {
+            let lines = block.rchunks(TOUCH_STEP).take(most);
+            lines.take_while(|line| line.first().is_some_and(|sample| sample.time >= from)).count()
+        };
+        let touched = touch(&self.open, TOUCHES_MAX);
+        touched + touch(self.full(), TOUCHES_MAX - touched)
+    }
+
     fn rest(&mut self) -> &mut Rest {
         self.rest.get_or_insert_default()
     }
 
-    /// Adds open samples; answers the change in bytes. Room grows from one sample by doubling: of a million series most
-    /// have one or two here.
+    /// Adds open samples; answers the change in bytes. The room of the first block grows from one sample by doubling: of a
+    /// million series most have one or two here.
     #[inline]
     fn push(&mut self, seq: Seq, samples: &[(i64, u64)]) -> i64 {
-        let before = self.open.capacity();
-        if before - self.open.len() < samples.len() {
-            self.open.reserve_exact(samples.len().max(self.open.len()));
-        }
+        let mut grown = 0;
         let mut last = self.open.last().map(|s| s.time);
         for (time, bits) in samples {
             if last >= Some(*time) {
                 self.rest().open_falls = true;
             }
             last = Some(*time);
+            if self.open.len() == self.open.capacity() {
+                grown += self.make_room(samples.len());
+            }
             self.open.push(Sample { time: *time, bits: *bits, seq });
         }
+        grown
+    }
+
+    /// Makes room where there is none, for `some` samples if a block holds them; answers the change in bytes.
+    fn make_room(&mut self, some: usize) -> i64 {
+        let before = self.open.capacity();
+        if before >= OPEN_BLOCK && self.full().is_empty() {
+            let full = std::mem::replace(&mut self.open, Vec::with_capacity(OPEN_BLOCK));
+            self.rest().full = full;
+            return OPEN_BLOCK as i64 * SAMPLE_BYTES;
+        }
+        let wanted = before + some.max(before);
+        let room = if before < OPEN_BLOCK { wanted.min(OPEN_BLOCK) } else { wanted };
+        self.open.reserve_exact(room - self.open.len());
         (self.open.capacity() - before) as i64 * SAMPLE_BYTES
     }
 
     /// Compresses the open samples; answers the change in bytes.
     fn seal(&mut self) -> i64 {
-        self.open.sort_by_key(|s| s.time);
-        let (Some(first), Some(last)) = (self.open.first(), self.open.last()) else { return 0 };
+        let mut open = self.open().concat();
+        if !self.open_rises() {
+            open.sort_by_key(|s| s.time);
+        }
+        let (Some(first), Some(last)) = (open.first(), open.last()) else { return 0 };
         let (first, last) = (first.time, last.time);
-        let times: Vec<i64> = self.open.iter().map(|s| s.time).collect();
-        let bits: Vec<u64> = self.open.iter().map(|s| s.bits).collect();
+        let times: Vec<i64> = open.iter().map(|s| s.time).collect();
+        let bits: Vec<u64> = open.iter().map(|s| s.bits).collect();
         let mut bytes = Vec::new();
         ChunkEncoder::default().encode_briefly(0, &times, &bits, &mut bytes);
-        let least = self.open.iter().map(|s| s.seq).min().unwrap_or_default();
-        let greatest = self.open.iter().map(|s| s.seq).max().unwrap_or_default();
+        let least = open.iter().map(|s| s.seq).min().unwrap_or_default();
+        let greatest = open.iter().map(|s| s.seq).max().unwrap_or_default();
         let mut runs = Vec::new();
         if least != greatest {
             let mut before = least.0;
-            for run in self.open.chunk_by(|a, b| a.seq == b.seq) {
+            for run in open.chunk_by(|a, b| a.seq == b.seq) {
                 let seq = run.first().map_or(before, |s| s.seq.0);
                 put_signed(&mut runs, seq.wrapping_sub(before) as i64);
                 put_varint(&mut runs, run.len() as u64);
@@ -178,9 +224,14 @@ impl Head {
         }
         let rises = times.is_sorted_by(|a, b| a < b);
         let counts = bits.array_windows().all(|[a, b]| f64::from_bits(*a) <= f64::from_bits(*b));
-        let freed = self.open.capacity() as i64 * SAMPLE_BYTES;
-        self.open = Vec::new();
-        self.rest().open_falls = false;
+        let before = self.full().len() + self.open.capacity();
+        // The room of a block stays: who filled two fills the next.
+        self.open.clear();
+        self.open.shrink_to(OPEN_BLOCK);
+        let freed = (before - self.open.capacity()) as i64 * SAMPLE_BYTES;
+        let rest = self.rest();
+        rest.full = Vec::new();
+        rest.open_falls = false;
         let sealed = Sealed {
             bytes: bytes.into(),
             first,
@@ -257,7 +308,7 @@ impl Shard {
         let mut grown = 0;
         let head = self.head(id, &mut grown);
         grown += head.push(seq, samples);
-        if head.open.len() >= seal_at(id, head.sealed().is_empty()) {
+        if head.open_len() >= seal_at(id, head.sealed().is_empty()) {
             grown += head.seal();
         }
         grown
@@ -330,12 +381,8 @@ impl StoreMemory {
             let Some(first) = some.first() else { continue };
             let shard = self.shard(*first).lock();
             let heads: Vec<&Head> = some.iter().filter_map(|id| shard.find(*id)).collect();
-            let open = |head: &&Head| {
-                let recent = head.open.iter().rev().step_by(TOUCH_STEP).take(TOUCHES_MAX);
-                recent.take_while(|sample| sample.time >= from).count()
-            };
-            touched += heads.iter().map(|head| head.open.len()).sum::<usize>();
-            touched += heads.iter().map(open).sum::<usize>();
+            touched += heads.iter().map(|head| head.open_len()).sum::<usize>();
+            touched += heads.iter().map(|head| head.touch(from)).sum::<usize>();
             let newest = heads.iter().filter_map(|head| head.sealed().last());
             let sealed = newest.filter(|(_, last, _)| *last >= from).map(|(.., sealed)| sealed);
             touched += sealed.clone().count();
@@ -398,7 +445,7 @@ impl SeriesMemory {
         let found = self.store(store);
         let grown = if found.is_some() { 0 } else { i64::from(SHARDS) * 64 };
         let store = found.unwrap_or_else(|| self.stores.write().entry(store).or_default().clone());
-        MemoryWriter { memory: self, store, seq, gathered: Vec::new(), grown }
+        MemoryWriter { memory: self, store, seq, gathered: Vec::new(), samples: Vec::new(), grown }
     }
 }
 
@@ -407,8 +454,9 @@ pub(crate) struct MemoryWriter<'a> {
     memory: &'a SeriesMemory,
     store: Arc<StoreMemory>,
     seq: Seq,
-    /// Single samples of series that share a shard.
-    gathered: Vec<(u32, (i64, u64))>,
+    /// Short groups of series that share a shard, and where in `samples` each begins.
+    gathered: Vec<(u32, usize)>,
+    samples: Vec<(i64, u64)>,
     grown: i64,
 }
 
@@ -421,20 +469,21 @@ impl Drop for MemoryWriter<'_> {
 }
 
 impl MemoryWriter<'_> {
-    /// Adds float samples of one series. Those that come alone are written some at a time.
+    /// Adds float samples of one series. Short groups are written some at a time.
     #[inline]
     pub(crate) fn push(&mut self, id: u32, samples: &[(i64, u64)]) {
-        let [sample] = samples else {
+        if samples.len() > SHORT {
             self.write_gathered();
             let mut shard = self.store.shard(id).lock();
             self.grown += shard.push(id, self.seq, samples);
             return;
-        };
+        }
         let stays = self.gathered.first().is_none_or(|(other, _)| shard_of(*other) == shard_of(id));
         if !stays || self.gathered.len() == TOGETHER {
             self.write_gathered();
         }
-        self.gathered.push((id, *sample));
+        self.gathered.push((id, self.samples.len()));
+        self.samples.extend_from_slice(samples);
     }
 
     /// Writes what was gathered, under one lock and after a look at all of it: the misses of the processor's caches overlap.
@@ -445,10 +494,13 @@ impl MemoryWriter<'_> {
         let lengths: usize = heads().map(|head| head.open.len()).sum();
         let newest = heads().filter_map(|head| head.open.last()).fold(0, |all, sample| all ^ sample.time);
         std::hint::black_box((lengths, newest));
-        for (id, sample) in &self.gathered {
-            self.grown += shard.push(*id, self.seq, std::slice::from_ref(sample));
+        let ends = self.gathered.iter().skip(1).map(|(_, start)| *start).chain([self.samples.len()]);
+        for ((id, start), end) in self.gathered.iter().zip(ends) {
+            let samples = self.samples.get(*start..end).unwrap_or_default();
+            self.grown += shard.push(*id, self.seq, samples);
         }
         self.gathered.clear();
+        self.samples.clear();
     }
 
     /// Adds a chunk of one series, whose times rise and are relative to 0; answers the first.
@@ -517,7 +569,9 @@ mod tests {
         writer.push(6, &[(1002, 0)]);
         drop(writer);
         let store = memory.store(1).unwrap();
-        let times = |id| store.with(id, |head| head.open.iter().map(|s| s.time).collect::<Vec<_>>()).unwrap();
+        let times = |id| {
+            store.with(id, |head| head.open().concat().iter().map(|s| s.time).collect::<Vec<_>>()).unwrap()
+        };
         assert_eq!(times(5), [5, 384]);
         assert_eq!(times(6), [6, 385, 1000, 1001, 1002]);
         assert_eq!(store.ids().len(), 384);
@@ -530,7 +584,8 @@ mod tests {
         let shards = store.shards.iter().map(Mutex::lock);
         shards
             .map(|shard| {
-                let room: usize = shard.heads.iter().map(|head| head.open.capacity()).sum();
+                let room = |head: &Head| head.full().len() + head.open.capacity();
+                let room: usize = shard.heads.iter().map(room).sum();
                 shard.heads.len() as i64 * HEAD_BYTES
                     + shard.slots.len() as i64 * 4
                     + room as i64 * SAMPLE_BYTES
@@ -552,7 +607,7 @@ mod tests {
         let store = memory.store(1).unwrap();
         assert_eq!(store.ids(), [77]);
         store.with(77, |head| {
-            assert_eq!((head.open.len(), head.sealed().len()), (1, 1));
+            assert_eq!((head.open_len(), head.sealed().len()), (1, 1));
             let (.., sealed) = &head.sealed()[0];
             assert_eq!(sealed.seqs, (Seq(1000), Seq(1000 + (first - 1) / 2)));
             let (mut times, mut bits) = (Vec::new(), Vec::new());

@@ -382,14 +382,16 @@ impl<'a> SeriesReader<'a> {
                     }
                 }
                 let (start, rises) = (open.len(), head.open_rises());
-                if rises {
-                    // Times and commits rise, and most ask for the end.
-                    let (seen, _) = split_end(&head.open, |s| s.time > to || s.seq > at);
-                    let (_, inside) = split_end(seen, |s| s.time >= from);
-                    open.extend_from_slice(inside);
-                } else {
-                    let seen = |s: &&Sample| s.seq <= at && from <= s.time && s.time <= to;
-                    open.extend(head.open.iter().filter(seen));
+                for block in head.open() {
+                    if !rises {
+                        let seen = |s: &&Sample| s.seq <= at && from <= s.time && s.time <= to;
+                        open.extend(block.iter().filter(seen));
+                    } else if block.last().is_some_and(|last| last.time >= from) {
+                        // Times and commits rise, and most ask for the end.
+                        let (seen, _) = split_end(block, |s| s.time > to || s.seq > at);
+                        let (_, inside) = split_end(seen, |s| s.time >= from);
+                        open.extend_from_slice(inside);
+                    }
                 }
                 let new = open.get(start..).unwrap_or_default();
                 let times = || new.iter().map(|s| s.time);

@@ -147,6 +147,18 @@ pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
         *bytes = rest;
         return Ok(u64::from(first));
     }
+    // Up to eight bytes at once: the first that has no top bit ends it; seven bits of each move together.
+    if let Some(word) = bytes.first_chunk().map(|word| u64::from_le_bytes(*word))
+        && let ends = !word & 0x8080_8080_8080_8080
+        && ends != 0
+    {
+        let length = ends.trailing_zeros() / 8 + 1;
+        let bits = word & u64::MAX >> (64 - 8 * length) & 0x7f7f_7f7f_7f7f_7f7f;
+        let bits = (bits & 0x7f00_7f00_7f00_7f00) >> 1 | bits & 0x007f_007f_007f_007f;
+        let bits = (bits & 0x3fff_0000_3fff_0000) >> 2 | bits & 0x0000_3fff_0000_3fff;
+        *bytes = bytes.get(length as usize..).unwrap_or_default();
+        return Ok((bits >> 32) << 28 | bits & 0x0fff_ffff);
+    }
     let mut value = 0_u64;
     for (place, &byte) in bytes.iter().take(10).enumerate() {
         let bits = u64::from(byte & 0x7f);
@@ -240,12 +252,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn integers_round_trip(value: u64, signed: i64) {
+        fn integers_round_trip(value: u64, shift in 0..64_u32, signed: i64) {
+            let value = value >> shift;
             let mut bytes = Vec::new();
             put_varint(&mut bytes, value);
             let mut rest = &bytes[..];
             prop_assert_eq!(varint(&mut rest), Ok(value));
             prop_assert!(rest.is_empty());
+            // And with something behind, which is read otherwise.
+            bytes.extend([0xff; 8]);
+            let mut rest = &bytes[..];
+            prop_assert_eq!(varint(&mut rest), Ok(value));
+            prop_assert_eq!(rest, [0xff; 8]);
             prop_assert_eq!(unzigzag(zigzag(signed)), signed);
         }
 

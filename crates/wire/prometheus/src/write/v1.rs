@@ -9,6 +9,7 @@ use crate::protobuf::{Fields, Malformed, Value, varint};
 use super::histogram::{self, Timed};
 use super::known::{Known, Reading};
 use super::{Begins, Bounds, Decoded, Fault, Who};
+use crate::ingest::Refused;
 
 /// Reads a request; with `known`, series that are known go by their numbers.
 pub(crate) fn decode(bytes: &[u8], bounds: Bounds, known: Option<&Known>) -> Result<Decoded, Fault> {
@@ -42,16 +43,29 @@ fn metadata(message: Value<'_>, decoded: &mut Decoded) -> Result<(), Malformed> 
     Ok(())
 }
 
+const CUT: Malformed = Malformed("a field is longer than its message");
+/// First bytes of a label and of a sample within a series: number 1 and 2, with bytes.
+const LABEL: u8 = 0x0a;
+const SAMPLE: u8 = 0x12;
+
+/// Steps over fields that begin with `first` and are shorter than 128 bytes, as almost all are.
+#[inline]
+fn skip(mut bytes: &[u8], first: u8) -> Result<&[u8], Malformed> {
+    while let Some(([byte, length @ 0..0x80], rest)) = bytes.split_first_chunk()
+        && *byte == first
+    {
+        bytes = rest.get(usize::from(*length)..).ok_or(CUT)?;
+    }
+    Ok(bytes)
+}
+
 /// The labels of a series as they were sent, and what comes behind them; `None` when there are labels behind that.
 fn split(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, Malformed> {
-    let mut end = 0;
-    // Labels of less than 128 bytes, as almost all are: number 1 with bytes, their length, they themselves.
-    while let Some([0x0a, length @ 0..0x80]) = bytes.get(end..).and_then(<[u8]>::first_chunk) {
-        end += 2 + usize::from(*length);
-    }
-    let rest = bytes.get(end..).ok_or(Malformed("a field is longer than its message"))?;
-    let mut fields = Fields(rest);
-    let mut ended = false;
+    let rest = skip(bytes, LABEL)?;
+    let mut end = bytes.len() - rest.len();
+    let behind = skip(rest, SAMPLE)?;
+    let mut ended = behind.len() < rest.len();
+    let mut fields = Fields(behind);
     while let Some((number, _)) = fields.next()? {
         match (number, ended) {
             (1, true) => return Ok(None),
@@ -108,35 +122,42 @@ fn series<'a>(
 
 /// Takes the samples, exemplars and histograms of a series.
 fn rows_of(bytes: &[u8], bounds: Bounds, who: Who<'_>, decoded: &mut Decoded) -> Result<(), Fault> {
-    let mut into = Begins::new(&mut decoded.batch, who);
+    let Decoded { batch, samples, exemplars, histograms, refused, .. } = decoded;
+    let mut into = Begins::new(batch, who);
+    let mut take = |into: &mut Begins<'_, '_>, refused: &mut Refused, time_ms, value| {
+        if time_ms < bounds.floor_ms {
+            return refused.too_old(time_ms, bounds.floor_ms);
+        }
+        into.samples().push(time_ms, value);
+        *samples += 1;
+    };
     let mut fields = Fields(bytes);
+    while let Some((time_ms, value, rest)) = usual_sample(fields.0) {
+        take(&mut into, refused, time_ms, value);
+        fields = Fields(rest);
+    }
     while let Some((number, value)) = fields.next()? {
         match number {
             2 => {
                 let (time_ms, value) = sample(value)?;
-                if time_ms < bounds.floor_ms {
-                    decoded.refused.too_old(time_ms, bounds.floor_ms);
-                    continue;
-                }
-                into.samples().push(time_ms, value);
-                decoded.samples += 1;
+                take(&mut into, refused, time_ms, value);
             }
             3 => match exemplar(value)? {
                 Ok(exemplar) => {
                     into.samples().exemplar(exemplar);
-                    decoded.exemplars += 1;
+                    *exemplars += 1;
                 }
-                Err(Rejected(why)) => decoded.refused.add(1, || why),
+                Err(Rejected(why)) => refused.add(1, || why),
             },
             4 => match histogram::decode(value)? {
                 Ok(Timed { time_ms, .. }) if time_ms < bounds.floor_ms => {
-                    decoded.refused.too_old(time_ms, bounds.floor_ms);
+                    refused.too_old(time_ms, bounds.floor_ms);
                 }
                 Ok(Timed { time_ms, start_ms, histogram }) => {
                     into.samples().push_histogram(time_ms, &histogram, start_ms);
-                    decoded.histograms += 1;
+                    *histograms += 1;
                 }
-                Err(Rejected(why)) => decoded.refused.add(1, || why),
+                Err(Rejected(why)) => refused.add(1, || why),
             },
             _ => {}
         }
@@ -157,17 +178,19 @@ fn label(message: Value<'_>) -> Result<(&[u8], &[u8]), Malformed> {
     Ok((name, text))
 }
 
+/// A sample in front, as everybody writes it: number 1 with eight bytes, number 2 with a varint, nothing left out.
 #[inline]
+fn usual_sample(bytes: &[u8]) -> Option<(i64, f64, &[u8])> {
+    let ([SAMPLE, length, 0x09], rest) = bytes.split_first_chunk()? else { return None };
+    let (value, rest) = rest.split_first_chunk()?;
+    let (0x10, rest) = rest.split_first()? else { return None };
+    let mut behind = rest;
+    let time_ms = varint(&mut behind).ok()?;
+    let ends_there = 10 + rest.len() - behind.len() == usize::from(*length);
+    ends_there.then(|| (time_ms as i64, f64::from_le_bytes(*value), behind))
+}
+
 fn sample(message: Value<'_>) -> Result<(i64, f64), Malformed> {
-    // As everybody writes it: number 1 with eight bytes, number 2 with a varint.
-    if let Value::Bytes([0x09, rest @ ..]) = message
-        && let Some((bits, [0x10, time @ ..])) = rest.split_first_chunk()
-        && let mut time = time
-        && let Ok(time_ms) = varint(&mut time)
-        && time.is_empty()
-    {
-        return Ok((time_ms as i64, f64::from_le_bytes(*bits)));
-    }
     let (mut time_ms, mut number_of) = (0, 0.0);
     let mut fields = message.message()?;
     while let Some((number, value)) = fields.next()? {
