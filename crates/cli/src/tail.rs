@@ -262,14 +262,17 @@ pub(crate) enum ToldPart {
         key: Vec<u8>,
         end: Option<Vec<u8>>,
     },
+    /// Another model's, without what it says.
     Other {
-        what: String,
+        model: String,
+        bytes: u64,
     },
 }
 
 fn told(change: &Change<'_>) -> Result<Told> {
     let (seq, time_micros) = (change.seq, change.time_micros);
-    let mut parts = Vec::new();
+    // What other models got comes last, as servers tell it.
+    let (mut parts, mut others) = (Vec::new(), Vec::new());
     for part in &change.parts {
         match part {
             ChangedPart::Events { store, append } => {
@@ -300,18 +303,13 @@ fn told(change: &Change<'_>) -> Result<Told> {
                     end,
                 }
             })),
-            ChangedPart::Other(model, bytes) => {
-                let what = match model.0 {
-                    2 => "tables".to_owned(),
-                    3 => "time series".to_owned(),
-                    4 => "documents".to_owned(),
-                    other => format!("model {other}, unknown to this version"),
-                };
-                let what = format!("{} bytes of {what}", bytes.len());
-                parts.push(ToldPart::Other { what });
+            ChangedPart::Other(_, bytes) => {
+                let model = part.model().unwrap_or("unknown").to_owned();
+                others.push(ToldPart::Other { model, bytes: bytes.len() as u64 });
             }
         }
     }
+    parts.extend(others);
     Ok(Told { seq, time_micros, parts })
 }
 
@@ -342,7 +340,13 @@ fn row(seq: Seq, time_micros: i64, part: ToldPart) -> Vec<Cell> {
             return head.chain(cells).chain(std::iter::repeat_n(Cell::None, KEYS_COLUMNS)).collect();
         }
         ToldPart::Deleted { store } => (store.into(), [Cell::None, "deleted".into(), Cell::None, Cell::None]),
-        ToldPart::Other { what } => (Cell::None, [Cell::None, what.into(), Cell::None, Cell::None]),
+        ToldPart::Other { model, bytes } => {
+            let what = match model.as_str() {
+                "unknown" => format!("{bytes} bytes of a model that is unknown to this version"),
+                model => format!("{bytes} bytes of {model}"),
+            };
+            (Cell::None, [Cell::None, what.into(), Cell::None, Cell::None])
+        }
         ToldPart::Key { keyspace, change, key, end } => {
             let (key, key_encoding) = payload(&key);
             let (end, end_encoding) = end.map_or((Cell::None, Cell::None), |end| payload(&end));

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use ropewalk_base::{Lsn, Seq};
-use ropewalk_documents::{Collection, Documents, DocumentsAt, DocumentsModel};
+use ropewalk_documents::{Collection, DOCUMENTS, Documents, DocumentsAt, DocumentsModel};
 use ropewalk_engine::{
     self as engine, Backup, Durability, Engine, EngineReport, EngineStats, KV, KeyspaceOptions, KvBatch,
     KvWrite, ModelId, Value,
 };
 use ropewalk_events::{AppendSection, EVENTS, EventReader, EventStore, EventsModel, Query, ReadOptions};
-use ropewalk_series::{SeriesAt, SeriesModel, SeriesStore};
-use ropewalk_tables::{Table, Tables, TablesAt, TablesModel};
+use ropewalk_series::{SERIES, SeriesAt, SeriesModel, SeriesStore};
+use ropewalk_tables::{TABLES, Table, Tables, TablesAt, TablesModel};
 use ropewalk_vfs::Env;
 
 use crate::error::Error;
@@ -494,8 +494,22 @@ pub enum ChangedPart<'a> {
     },
     /// Writes to ordered keyspaces.
     Keys(Vec<(Keyspace, KvWrite<'a>)>),
-    /// A model that this build does not know.
+    /// Bytes of another model, as the log keeps them. See [`ChangedPart::model`].
     Other(ModelId, &'a [u8]),
+}
+
+impl ChangedPart<'_> {
+    /// Whose part it is: `events`, `keys`, `documents`, `time series`, `tables`; `None` for a model that this build does not know.
+    pub fn model(&self) -> Option<&'static str> {
+        match self {
+            Self::Events { .. } => Some("events"),
+            Self::Keys(_) => Some("keys"),
+            Self::Other(DOCUMENTS, _) => Some("documents"),
+            Self::Other(SERIES, _) => Some("time series"),
+            Self::Other(TABLES, _) => Some("tables"),
+            Self::Other(..) => None,
+        }
+    }
 }
 
 impl ChangeFeed {

@@ -303,6 +303,9 @@ pub(super) struct ChangeLine {
     recorded_at: String,
     appends: Vec<AppendPart>,
     writes: Vec<WritePart>,
+    /// Older servers say nothing of them.
+    #[serde(default)]
+    others: Vec<OtherPart>,
 }
 
 #[derive(Deserialize)]
@@ -319,6 +322,12 @@ struct WritePart {
     change: String,
     key_base64: String,
     end_base64: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct OtherPart {
+    model: String,
+    bytes: u64,
 }
 
 impl ChangeLine {
@@ -340,6 +349,9 @@ impl ChangeLine {
             let end = write.end_base64.as_deref().map(bytes).transpose()?;
             parts.push(ToldPart::Key { keyspace: write.keyspace, change: write.change, key, end });
         }
+        parts.extend(
+            self.others.into_iter().map(|OtherPart { model, bytes }| ToldPart::Other { model, bytes }),
+        );
         Ok(Told { seq: Seq(self.seq), time_micros: time.as_microsecond(), parts })
     }
 }

@@ -35,7 +35,8 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
 /// Every commit in order, one per line. Needs the right `admin` on every store.
 ///
 /// A line is `{"seq":9,"recorded_at":"…","appends":[{"store":"s","events":[…]}],"writes":[{"keyspace":3,"change":"put",
-/// "key_base64":"…"}]}`; a commit that deleted a store has `"deleted":true` in its part. With `follow=true` the stream
+/// "key_base64":"…"}]}`; a commit that deleted a store has `"deleted":true` in its part. What a commit wrote into other models is told
+/// by its size: `"others":[{"model":"tables","bytes":61}]`, `documents` and `time series` likewise. With `follow=true` the stream
 /// goes on with each new commit, and shows heartbeats (`{"control":"heartbeat"}`) while there is none.
 #[utoipa::path(
     get, path = "/v1/changes", operation_id = "changes", tag = "stores",
@@ -231,8 +232,30 @@ fn put_change(out: &mut Vec<u8>, change: &Change<'_>, payload: Payload) -> Resul
             out.push(b'}');
         }
     }
-    out.extend_from_slice(b"]}\n");
+    out.push(b']');
+    put_others(out, change);
+    out.extend_from_slice(b"}\n");
     Ok(())
+}
+
+/// What other models got, where there is any: their bytes are for the log alone.
+fn put_others(out: &mut Vec<u8>, change: &Change<'_>) {
+    let mut separate = Separate::default();
+    for part in &change.parts {
+        let ChangedPart::Other(_, bytes) = part else { continue };
+        if !separate.0 {
+            out.extend_from_slice(b",\"others\":[");
+        }
+        separate.before(out);
+        out.extend_from_slice(b"{\"model\":");
+        put_string(out, part.model().unwrap_or("unknown"));
+        out.extend_from_slice(b",\"bytes\":");
+        put_number(out, bytes.len() as u64);
+        out.push(b'}');
+    }
+    if separate.0 {
+        out.push(b']');
+    }
 }
 
 /// Commas between, not before.

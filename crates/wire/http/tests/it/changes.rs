@@ -45,6 +45,39 @@ async fn commits_come_in_order_and_whole() {
 }
 
 #[tokio::test]
+async fn documents_series_and_tables_are_told_of() {
+    use ropewalk::series::{Labels, SampleBatch};
+    use ropewalk::tables::{ColumnDef, TableDef, Type};
+    let server = Server::start().await;
+    let db = server.service.database();
+    let series = db.series("metrics").unwrap();
+    let begin = db.seq().0 + 1;
+    let mut samples = SampleBatch::new();
+    samples.push(&Labels::new([("__name__", "up")]).unwrap(), 1, 1.0);
+    let table = TableDef::new("t").column(ColumnDef::new("id", Type::INT8)).primary_key(["id"]);
+    let mut tx = db.begin();
+    tx.append_samples(&series, &samples).unwrap();
+    tx.tables().create_table(table).unwrap();
+    tx.commit().unwrap();
+    let json = [("content-type", "application/json")];
+    let path = "/v1/databases/d/collections/c/documents/1";
+    assert_eq!(server.request("PUT", path, &json, b"{\"n\":1}").await.status, 201);
+    server.append("s", json!([{ "type": "A" }])).await;
+    let commits = lines(server.get(&format!("/v1/changes?from={begin}")).await.text());
+    let models = |commit: &Value| {
+        let others = commit["others"].as_array().cloned().unwrap_or_default();
+        assert!(others.iter().all(|other| other["bytes"].as_u64().unwrap() > 0), "{commit}");
+        others.iter().map(|other| other["model"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let mut told: Vec<String> = commits.iter().flat_map(models).collect();
+    told.sort();
+    told.dedup();
+    assert_eq!(told, ["documents", "tables", "time series"]);
+    // Who reads events alone sees what it saw before.
+    assert!(commits.last().unwrap().get("others").is_none());
+}
+
+#[tokio::test]
 async fn a_follower_sees_new_commits_heartbeats_and_the_stop() {
     let settings = HttpSettings { heartbeat: Duration::from_millis(20), ..HttpSettings::default() };
     let server = Server::with(Limits::default(), settings).await;
