@@ -299,8 +299,8 @@ impl Engine {
         ReadView::new(&self.core.versions.current(), Seq::MAX).changed_in(keyspace, start, end, since)
     }
 
-    pub(crate) fn held(&self) -> Held {
-        Held::new(&self.core.locks)
+    pub(crate) fn held(&self, label: u32) -> Held {
+        Held::new(&self.core.locks, label)
     }
 
     /// Who holds locks, and who waits for them.

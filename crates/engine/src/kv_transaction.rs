@@ -100,6 +100,8 @@ pub struct KvTransaction {
     beside: Vec<Beside>,
     /// The locks it holds, once there was one.
     held: Option<Held>,
+    /// What they are listed under.
+    label: u32,
     /// The statement locks what it is about to write.
     locks: bool,
     /// The newest visible commit when the statement began; its snapshot may be ahead of that.
@@ -144,6 +146,7 @@ impl KvTransaction {
             marks: false,
             beside: Vec::new(),
             held: None,
+            label: 0,
             locks: false,
             visible: Seq::ZERO,
             rests_on: Seq::ZERO,
@@ -225,6 +228,13 @@ impl KvTransaction {
         self.blocked.take()
     }
 
+    /// Has the locks that it takes listed under a number of the caller's, that of a session for example: [`LockHolder::label`].
+    ///
+    /// [`LockHolder::label`]: crate::LockHolder::label
+    pub fn label_locks(&mut self, label: u32) {
+        self.label = label;
+    }
+
     /// Locks a key until the transaction has its place in the log's order, or ends. When another transaction holds it, and when
     /// it has changed since the statement's snapshot, the statement has to begin again. Without `waits` another's lock is an
     /// error.
@@ -238,7 +248,7 @@ impl KvTransaction {
         mode: LockMode,
         waits: bool,
     ) -> Result<(), LockError> {
-        let held = self.held.get_or_insert_with(|| self.engine.held());
+        let held = self.held.get_or_insert_with(|| self.engine.held(self.label));
         match held.take(keyspace, key, mode, waits) {
             Ok(Had::Already) => Ok(()),
             Ok(Had::Now) => self.look(keyspace, key),

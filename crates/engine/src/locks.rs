@@ -56,7 +56,13 @@ impl LockMode {
     }
 }
 
-type Owner = u64;
+/// Who holds locks: a number for each transaction, and what its caller calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Owner {
+    number: u64,
+    label: u32,
+}
+
 /// Keyspace and key.
 type Target = Arc<[u8]>;
 
@@ -148,6 +154,8 @@ impl Entry {
 pub struct LockHolder {
     /// Number of the transaction's locks.
     pub owner: u64,
+    /// What the transaction's caller calls it; 0 when it says nothing.
+    pub label: u32,
     /// Where.
     pub keyspace: Keyspace,
     /// What.
@@ -275,8 +283,9 @@ impl Locks {
             for (target, entry) in shard.0.lock().iter() {
                 let Some((keyspace, key)) = target.split_first_chunk() else { continue };
                 let keyspace = Keyspace(u16::from_le_bytes(*keyspace));
-                let one = |owner, mode, is_granted| LockHolder {
-                    owner,
+                let one = |owner: Owner, mode, is_granted| LockHolder {
+                    owner: owner.number,
+                    label: owner.label,
                     keyspace,
                     key: key.to_vec(),
                     mode,
@@ -299,8 +308,8 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub(crate) fn new(locks: &Arc<Locks>) -> Self {
-        let owner = locks.owners.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn new(locks: &Arc<Locks>, label: u32) -> Self {
+        let owner = Owner { number: locks.owners.fetch_add(1, Ordering::Relaxed), label };
         Self { locks: locks.clone(), owner, all: Vec::new(), name: Vec::new() }
     }
 
@@ -493,7 +502,7 @@ mod tests {
     #[test]
     fn a_queue_is_served_in_order_and_the_table_is_empty_at_the_end() {
         let locks = Arc::new(Locks::default());
-        let (mut a, mut b, mut c) = (Held::new(&locks), Held::new(&locks), Held::new(&locks));
+        let (mut a, mut b, mut c) = (Held::new(&locks, 0), Held::new(&locks, 0), Held::new(&locks, 0));
         assert_eq!(take(&mut a, "k", LockMode::Update).unwrap(), Had::Now);
         assert_eq!(take(&mut a, "k", LockMode::Share).unwrap(), Had::Already);
         let (second, third) =
@@ -511,7 +520,7 @@ mod tests {
     #[test]
     fn sharers_stand_together_and_the_last_one_lets_the_writer_in() {
         let locks = Arc::new(Locks::default());
-        let (mut a, mut b, mut writer) = (Held::new(&locks), Held::new(&locks), Held::new(&locks));
+        let (mut a, mut b, mut writer) = (Held::new(&locks, 0), Held::new(&locks, 0), Held::new(&locks, 0));
         take(&mut a, "k", LockMode::KeyShare).unwrap();
         take(&mut b, "k", LockMode::KeyShare).unwrap();
         assert_eq!(take(&mut writer, "k", LockMode::NoKeyUpdate).unwrap(), Had::Now);
@@ -525,7 +534,7 @@ mod tests {
     #[test]
     fn who_would_close_a_circle_is_refused() {
         let locks = Arc::new(Locks::default());
-        let mut all: Vec<Held> = (0..3).map(|_| Held::new(&locks)).collect();
+        let mut all: Vec<Held> = (0..3).map(|_| Held::new(&locks, 0)).collect();
         for (number, held) in all.iter_mut().enumerate() {
             take(held, &number.to_string(), LockMode::Update).unwrap();
         }
@@ -533,7 +542,7 @@ mod tests {
         let _second = wait(take(&mut all[1], "2", LockMode::Update));
         assert!(matches!(take(&mut all[2], "0", LockMode::Update), Err(Refused::Deadlock)));
         // Two that share and both want more.
-        let (mut a, mut b) = (Held::new(&locks), Held::new(&locks));
+        let (mut a, mut b) = (Held::new(&locks, 0), Held::new(&locks, 0));
         take(&mut a, "s", LockMode::Share).unwrap();
         take(&mut b, "s", LockMode::Share).unwrap();
         let _third = wait(take(&mut a, "s", LockMode::Update));
@@ -543,7 +552,7 @@ mod tests {
     #[test]
     fn a_wait_that_is_given_up_lets_the_next_one_in() {
         let locks = Arc::new(Locks::default());
-        let (mut a, mut b, mut c) = (Held::new(&locks), Held::new(&locks), Held::new(&locks));
+        let (mut a, mut b, mut c) = (Held::new(&locks, 0), Held::new(&locks, 0), Held::new(&locks, 0));
         take(&mut a, "k", LockMode::Share).unwrap();
         let given_up = wait(take(&mut b, "k", LockMode::Update));
         let next = wait(take(&mut c, "k", LockMode::Share));
@@ -563,7 +572,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..500 {
-                        let mut held = Held::new(&locks);
+                        let mut held = Held::new(&locks, 0);
                         match take(&mut held, "k", LockMode::Update) {
                             Ok(_) => {}
                             Err(Refused::Waits(wait)) => assert!(wait.block(None)),

@@ -75,6 +75,11 @@ impl Transaction {
         self.statement = Some(self.place());
     }
 
+    /// Has the locks that it takes from here on listed under a number of the caller's: `LockHolder::label`.
+    pub fn label_locks(&mut self, label: u32) {
+        self.kv.label_locks(label);
+    }
+
     /// Takes back what the locking statement did, but for its locks. Answers why it has to begin again; `None` when it failed
     /// for another reason.
     pub fn retract_statement(&mut self) -> Option<Blocked> {
