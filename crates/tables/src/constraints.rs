@@ -63,7 +63,8 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Drops a check or foreign key. The index that a foreign key brought stays.
+    /// Drops a check or foreign key. The index that it brought goes with the last one that needs it, unless somebody asked for it
+    /// since.
     ///
     /// # Errors
     /// [`TablesError::UnknownConstraint`].
@@ -79,6 +80,12 @@ impl TablesTx<'_> {
                 constraint: name.to_owned(),
             })?;
             let gone = parts.foreign_keys.remove(place);
+            let is_needed = parts.foreign_keys.iter().any(|key| key.index == gone.index);
+            let own = parts.indexes.iter().position(|index| index.object == gone.index && index.of_key);
+            if let (false, Some(place)) = (is_needed, own) {
+                parts.indexes.remove(place);
+                tx.drop_objects([gone.index]);
+            }
             if parts.foreign_keys.iter().any(|key| key.parent == gone.parent) {
                 return Ok(());
             }

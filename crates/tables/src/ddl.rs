@@ -12,6 +12,7 @@ use crate::define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, IndexDef, Ta
 use crate::enums::EnumType;
 use crate::error::TablesError;
 use crate::expr::{ColumnRef, Expr};
+use crate::key::KeyOrder;
 use crate::names::schema_and_name;
 use crate::precision::Precision;
 use crate::read::{KeyRange, TablesRead};
@@ -99,6 +100,35 @@ fn fresh_name(taken: impl Fn(&str) -> bool, wanted: String) -> String {
         number += 1;
     }
     name
+}
+
+/// What an index is called that was given no name.
+fn index_label(parts: &Parts, def: &IndexDef) -> String {
+    let mut label = schema_and_name(&parts.name).1.to_owned();
+    for (expr, _) in &def.columns {
+        label += "_";
+        label += match expr {
+            Expr::Column(ColumnRef::Name(name)) => name,
+            _ => "expr",
+        };
+    }
+    label
+        + match (def.unique, def.of_key) {
+            (true, _) => "_key",
+            (_, true) => "_fkey",
+            _ => "_idx",
+        }
+}
+
+/// What an index is called once it is left to the foreign key that needs it; `None` when there is none on just its columns.
+fn label_for_key(parts: &Parts, place: usize) -> Option<String> {
+    let index = parts.indexes.get(place).filter(|index| !index.unique && !index.of_key)?;
+    let columns = index.plain_columns()?;
+    parts.foreign_keys.iter().find(|key| key.index == index.object && key.columns == columns)?;
+    let name =
+        |id: &u16| parts.columns.iter().find(|column| column.id == *id).map(|column| column.name.clone());
+    let def = IndexDef::on(columns.iter().filter_map(name));
+    Some(index_label(parts, &IndexDef { of_key: true, ..def }))
 }
 
 fn index_name_taken(parts: &Parts, name: &str) -> bool {
@@ -303,13 +333,8 @@ impl TablesTx<'_> {
 
     fn new_index(&self, parts: &Parts, def: IndexDef, ready: bool) -> Result<Index, TablesError> {
         let mut columns = Vec::new();
-        let mut label = schema_and_name(&parts.name).1.to_owned();
+        let label = index_label(parts, &def);
         for (mut expr, order) in def.columns {
-            label += "_";
-            label += match &expr {
-                Expr::Column(ColumnRef::Name(name)) => name,
-                _ => "expr",
-            };
             let ty = bind(parts, &mut expr)?;
             match ty {
                 Some(ty) if ty.is_ordered() => columns.push(IndexColumn { expr, order, ty }),
@@ -326,7 +351,6 @@ impl TablesTx<'_> {
         if let Some(filter) = &mut filter {
             bind_condition(parts, filter)?;
         }
-        label += if def.unique { "_key" } else { "_idx" };
         let name = match def.name {
             Some(name) if index_name_taken(parts, &name) => {
                 return Err(TablesError::Duplicate { kind: "index", name });
@@ -335,7 +359,8 @@ impl TablesTx<'_> {
             None => fresh_name(|name| index_name_taken(parts, name), label),
         };
         check_name(&parts.name, "index", &name)?;
-        Ok(Index { object: self.new_object()?, name, columns, unique: def.unique, filter, ready })
+        let (unique, stands_alone, of_key) = (def.unique, def.unique && def.stands_alone, def.of_key);
+        Ok(Index { object: self.new_object()?, name, columns, unique, stands_alone, of_key, filter, ready })
     }
 
     pub(crate) fn new_foreign_key(
@@ -392,7 +417,8 @@ impl TablesTx<'_> {
         let index = match parts.indexes.iter().find(serves) {
             Some(index) => index.object,
             None => {
-                let index = self.new_index(parts, IndexDef::on(&def.columns), true)?;
+                let index = IndexDef { of_key: true, ..IndexDef::on(&def.columns) };
+                let index = self.new_index(parts, index, true)?;
                 let object = index.object;
                 parts.indexes.push(index);
                 object
@@ -737,7 +763,37 @@ impl TablesTx<'_> {
         Ok((self.put_parts(parts, false)?, index))
     }
 
-    /// Drops an index, finished or not.
+    /// Gives the index that a foreign key brought to whoever asks for one like it; false when there is none.
+    fn adopt_index(&mut self, table: &str, def: &IndexDef) -> Result<bool, TablesError> {
+        let mut parts = self.known(table)?.parts.clone();
+        let plain = |(expr, order): &(Expr, KeyOrder)| match expr {
+            Expr::Column(ColumnRef::Name(name)) if *order == KeyOrder::ASC => {
+                parts.columns.iter().find(|column| column.name == *name).map(|column| column.id)
+            }
+            _ => None,
+        };
+        let wanted: Option<Vec<u16>> = def.columns.iter().map(plain).collect();
+        if wanted.is_none() || def.unique || def.filter.is_some() {
+            return Ok(false);
+        }
+        let fits = |index: &Index| index.of_key && index.ready && index.plain_columns() == wanted;
+        let Some(place) = parts.indexes.iter().position(fits) else { return Ok(false) };
+        let name = match &def.name {
+            Some(name) if index_name_taken(&parts, name) => {
+                return Err(TablesError::Duplicate { kind: "index", name: name.clone() });
+            }
+            Some(name) => name.clone(),
+            None => fresh_name(|name| index_name_taken(&parts, name), index_label(&parts, def)),
+        };
+        check_name(&parts.name, "index", &name)?;
+        if let Some(index) = parts.indexes.get_mut(place) {
+            (index.name, index.of_key) = (name, false);
+        }
+        self.put_parts(parts, false)?;
+        Ok(true)
+    }
+
+    /// Drops an index, finished or not. One that a foreign key on the same columns needs stays as the key's own.
     ///
     /// # Errors
     /// [`TablesError::UnknownIndex`]; [`TablesError::Dependent`] when a foreign key needs it.
@@ -748,6 +804,13 @@ impl TablesTx<'_> {
                 table: table.to_owned(),
                 index: name.to_owned(),
             })?;
+            if let Some(label) = label_for_key(parts, place) {
+                let name = fresh_name(|name| index_name_taken(parts, name), label);
+                if let Some(index) = parts.indexes.get_mut(place) {
+                    (index.name, index.of_key) = (name, true);
+                }
+                return Ok(());
+            }
             let index = parts.indexes.remove(place);
             let mut dependent = parts.foreign_keys.iter().find(|key| key.index == index.object).cloned();
             let plain = index.plain_columns().filter(|plain| index.unique && *plain != parts.key);
@@ -773,6 +836,9 @@ impl TablesTx<'_> {
 
 impl crate::write::Statement<'_, '_> {
     fn create_index(&mut self, table: &str, def: IndexDef) -> Result<(), TablesError> {
+        if self.tx().adopt_index(table, &def)? {
+            return Ok(());
+        }
         let (schema, index) = self.tx().declare_index(table, def, true)?;
         self.fill(&schema, &index)
     }

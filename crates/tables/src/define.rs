@@ -85,6 +85,8 @@ pub struct IndexDef {
     pub(crate) name: Option<String>,
     pub(crate) columns: Vec<(Expr, KeyOrder)>,
     pub(crate) unique: bool,
+    pub(crate) stands_alone: bool,
+    pub(crate) of_key: bool,
     pub(crate) filter: Option<Expr>,
 }
 
@@ -92,7 +94,7 @@ impl IndexDef {
     /// On columns, ascending.
     pub fn on<S: Into<String>>(columns: impl IntoIterator<Item = S>) -> Self {
         let columns = columns.into_iter().map(|name| (Expr::column(name), KeyOrder::ASC)).collect();
-        Self { name: None, columns, unique: false, filter: None }
+        Self { name: None, columns, unique: false, stands_alone: false, of_key: false, filter: None }
     }
 
     /// One more column or expression.
@@ -113,6 +115,14 @@ impl IndexDef {
     #[must_use]
     pub fn unique(mut self) -> Self {
         self.unique = true;
+        self
+    }
+
+    /// An index alone, that stands for no constraint even if it is unique: what CREATE UNIQUE INDEX makes. What is stored and refused
+    /// is the same; catalogs tell them apart.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.stands_alone = true;
         self
     }
 

@@ -138,6 +138,10 @@ pub struct Index {
     pub(crate) name: String,
     pub(crate) columns: Vec<IndexColumn>,
     pub(crate) unique: bool,
+    /// It stands for no constraint.
+    pub(crate) stands_alone: bool,
+    /// A foreign key brought it, and nobody asked for it since.
+    pub(crate) of_key: bool,
     pub(crate) filter: Option<Expr>,
     /// False while it is built: it is written, not read.
     pub(crate) ready: bool,
@@ -162,6 +166,16 @@ impl Index {
     /// True when no two rows may be equal in it.
     pub fn is_unique(&self) -> bool {
         self.unique
+    }
+
+    /// True when it stands for a UNIQUE constraint.
+    pub fn is_constraint(&self) -> bool {
+        self.unique && !self.stands_alone && self.filter.is_none()
+    }
+
+    /// True when a foreign key brought it and nobody asked for it since: catalogs need not list it.
+    pub fn is_of_foreign_key(&self) -> bool {
+        self.of_key
     }
 
     /// Which rows are in it; all without one.

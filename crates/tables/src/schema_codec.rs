@@ -151,29 +151,33 @@ fn put_index(out: &mut Vec<u8>, index: &Index) {
         out.push(u8::from(column.order.descending) | u8::from(column.order.nulls_first) << 1);
         column.ty.encode(out);
     });
-    out.push(u8::from(index.unique));
+    out.push(u8::from(index.unique) | u8::from(index.stands_alone) << 1 | u8::from(index.of_key) << 2);
     put_option(out, index.filter.as_ref(), |out, filter| filter.encode(out));
     out.push(u8::from(index.ready));
 }
 
 fn take_index(decoder: &mut Decoder<'_>) -> Result<Index, DecodeError> {
-    Ok(Index {
-        object: decoder.u32("object")?,
-        name: take_name(decoder)?,
-        columns: take_list(decoder, |d| {
-            let expr = Expr::decode(d)?;
-            let offset = d.offset();
-            let flags = d.u8("order")?;
-            if flags > 3 {
-                return Err(DecodeError { what: "known order", offset });
-            }
-            let order = KeyOrder { descending: flags & 1 != 0, nulls_first: flags & 2 != 0 };
-            Ok(IndexColumn { expr, order, ty: Type::decode(d)? })
-        })?,
-        unique: take_bool(decoder)?,
-        filter: take_option(decoder, Expr::decode)?,
-        ready: take_bool(decoder)?,
-    })
+    let (object, name) = (decoder.u32("object")?, take_name(decoder)?);
+    let columns = take_list(decoder, |d| {
+        let expr = Expr::decode(d)?;
+        let offset = d.offset();
+        let flags = d.u8("order")?;
+        if flags > 3 {
+            return Err(DecodeError { what: "known order", offset });
+        }
+        let order = KeyOrder { descending: flags & 1 != 0, nulls_first: flags & 2 != 0 };
+        Ok(IndexColumn { expr, order, ty: Type::decode(d)? })
+    })?;
+    let offset = decoder.offset();
+    let (unique, stands_alone, of_key) = match decoder.u8("flags of an index")? {
+        0 => (false, false, false),
+        1 => (true, false, false),
+        3 => (true, true, false),
+        4 => (false, false, true),
+        _ => return Err(DecodeError { what: "known flags of an index", offset }),
+    };
+    let filter = take_option(decoder, Expr::decode)?;
+    Ok(Index { object, name, columns, unique, stands_alone, of_key, filter, ready: take_bool(decoder)? })
 }
 
 fn put_foreign_key(out: &mut Vec<u8>, key: &ForeignKey) {

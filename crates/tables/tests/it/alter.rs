@@ -2,7 +2,7 @@
 
 use ropewalk_engine::EngineOptions;
 use ropewalk_tables::{
-    Action, ColumnDef, DefaultValue, Expr, ForeignKeyDef, Identity, IndexDef, KeyRange, TableDef,
+    Action, ColumnDef, DefaultValue, Expr, ForeignKeyDef, Identity, Index, IndexDef, KeyRange, TableDef,
     TablesError, TablesRead, Type, Value,
 };
 use ropewalk_vfs::Env;
@@ -135,7 +135,7 @@ fn what_others_need_cannot_be_dropped() {
     dependent(db.run(|t| t.drop_column("people", "age")));
     dependent(db.run(|t| t.drop_column("people", "name")));
     dependent(db.run(|t| t.drop_index("people", "people_name_key")));
-    dependent(db.run(|t| t.drop_index("pets", "pets_owner_idx")));
+    dependent(db.run(|t| t.drop_index("pets", "pets_owner_fkey")));
     db.run(|t| t.drop_table("pets")).unwrap();
     db.run(|t| t.drop_index("people", "people_name_key")).unwrap();
     db.run(|t| t.drop_table("people")).unwrap();
@@ -300,5 +300,39 @@ fn a_primary_key_that_does_not_hold_is_refused() {
     db.run(|t| t.add_primary_key("log", None, &key)).unwrap();
     let error = db.run(|t| t.add_primary_key("log", None, &key)).unwrap_err();
     assert!(error.to_string().contains("multiple primary keys"), "{error}");
+    db.verify();
+}
+
+#[test]
+fn the_index_that_a_foreign_key_brought_is_its_own() {
+    let db = Db::memory();
+    db.create(people().unique(["name"]));
+    let pets = db.create(
+        TableDef::new("pets")
+            .column(int("id"))
+            .column(text("owner"))
+            .primary_key(["id"])
+            .foreign_key(ForeignKeyDef::new(["owner"], "people", ["name"]).on_delete(Action::Cascade)),
+    );
+    let indexes = || {
+        let schema = db.run(|t| t.schema(&pets)).unwrap();
+        let shown = |index: &Index| format!("{} {}", index.name(), index.is_of_foreign_key());
+        schema.indexes().iter().map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(indexes(), ["pets_owner_fkey true"]);
+    // Who asks for it gets it, with a name; who drops it leaves it to the key.
+    db.run(|t| t.create_index("pets", IndexDef::on(["owner"]))).unwrap();
+    assert_eq!(indexes(), ["pets_owner_idx false"]);
+    db.run(|t| t.create_index("pets", IndexDef::on(["owner"]).named("again"))).unwrap();
+    assert_eq!(indexes(), ["pets_owner_idx false", "again false"]);
+    db.run(|t| t.drop_index("pets", "pets_owner_idx")).unwrap();
+    assert_eq!(indexes(), ["pets_owner_fkey true", "again false"]);
+    let taken = db.run(|t| t.create_index("pets", IndexDef::on(["owner"]).named("again")));
+    assert!(matches!(taken, Err(TablesError::Duplicate { .. })), "{taken:?}");
+    db.run(|t| t.create_index("pets", IndexDef::on(["owner"]).unique().named("one"))).unwrap();
+    assert_eq!(indexes(), ["pets_owner_fkey true", "again false", "one false"]);
+    db.verify();
+    db.run(|t| t.drop_constraint("pets", "pets_owner_fkey")).unwrap();
+    assert_eq!(indexes(), ["again false", "one false"]);
     db.verify();
 }
