@@ -204,6 +204,9 @@ impl<'b, 'a> Binder<'b, 'a> {
                 if let Some(cast) = self.object_cast(inner, data_type)? {
                     return Ok(cast);
                 }
+                if let Some(name) = self.object_as_text(inner, data_type)? {
+                    return Ok(name);
+                }
                 let (ty, modifiers) = self.planner.cut(data_type)?;
                 self.cast_with(inner, ty, modifiers)
             }

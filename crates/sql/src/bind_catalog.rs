@@ -10,7 +10,7 @@ use crate::cast::Strength;
 use crate::catalog::{CatalogCall, CatalogFunction};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
-use crate::plan::SetConfig;
+use crate::plan::{SetConfig, label};
 use crate::schemas;
 use crate::scope::{Mark, folded, parts};
 use crate::types::{is_integer, shown};
@@ -45,13 +45,33 @@ impl Binder<'_, '_> {
         {
             return self.object_casts(list, kind).map(Some);
         }
-        if !matches!(kind, "regclass" | "regtype" | "regnamespace" | "regrole" | "regproc") {
+        if !is_of_objects(kind) {
             return Ok(None);
         }
         let bound = self.bind(inner)?;
         let is_number = bound.ty.is_some_and(is_integer);
         let name = if is_number { format!("*{kind}") } else { format!("*to_{kind}") };
         self.catalog_call(&name, vec![bound])
+    }
+
+    /// The cast of an object to text: its name.
+    pub(crate) fn object_as_text(
+        &mut self,
+        inner: &ast::Expr,
+        data_type: &ast::DataType,
+    ) -> Result<Option<Typed>> {
+        let is_text = matches!(data_type, ast::DataType::Text | ast::DataType::Varchar(None));
+        let Some((object, kind)) = object(inner).filter(|_| is_text) else { return Ok(None) };
+        let bound = match object {
+            ast::Expr::Cast { expr, data_type, .. } => self.object_cast(expr, data_type)?,
+            call => Some(self.bind(call)?),
+        };
+        match bound {
+            Some(number) if number.ty.is_some_and(is_integer) => {
+                self.catalog_call(&format!("*{kind}"), vec![number])
+            }
+            named => Ok(named),
+        }
     }
 
     /// An array of names, as that of their numbers.
@@ -215,6 +235,63 @@ impl Binder<'_, '_> {
         };
         self.call("timezone", vec![zone, bound])
     }
+}
+
+/// True for the types whose values are objects of the catalogs.
+fn is_of_objects(kind: &str) -> bool {
+    matches!(kind, "regclass" | "regtype" | "regnamespace" | "regrole" | "regproc")
+}
+
+/// What answers the number of an object where PostgreSQL shows its name, and the type that it has there.
+fn object(expr: &ast::Expr) -> Option<(&ast::Expr, String)> {
+    match expr {
+        ast::Expr::Nested(inner) => object(inner),
+        ast::Expr::Cast { data_type, kind: ast::CastKind::Cast | ast::CastKind::DoubleColon, .. } => {
+            let kind = data_type.to_string().to_lowercase().replace('"', "");
+            let kind = kind.trim_start_matches("pg_catalog.");
+            is_of_objects(kind).then(|| (expr, kind.to_owned()))
+        }
+        ast::Expr::Function(function) => {
+            let kind = parts(&function.name).ok()?.pop()?.strip_prefix("to_")?.to_owned();
+            matches!(kind.as_str(), "regclass" | "regtype").then_some((expr, kind))
+        }
+        _ => None,
+    }
+}
+
+fn shown_expr(item: &ast::SelectItem) -> Option<&ast::Expr> {
+    match item {
+        ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+        _ => None,
+    }
+}
+
+/// The query whose select list shows objects by their names, if it has any. Elsewhere they are numbers, as which they are compared.
+pub(crate) fn with_names_shown(query: &ast::Query) -> Option<ast::Query> {
+    let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
+    let is_object = |item: &ast::SelectItem| shown_expr(item).is_some_and(|expr| object(expr).is_some());
+    let is_grouped = select.group_by != ast::GroupByExpr::Expressions(Vec::new(), Vec::new());
+    if select.distinct.is_some() || is_grouped || !select.projection.iter().any(is_object) {
+        return None;
+    }
+    let mut query = query.clone();
+    let ast::SetExpr::Select(select) = query.body.as_mut() else { return None };
+    for item in &mut select.projection {
+        let Some(expr) = shown_expr(item).filter(|expr| object(expr).is_some()).cloned() else { continue };
+        let alias = match &*item {
+            ast::SelectItem::ExprWithAlias { alias, .. } => alias.clone(),
+            _ => ast::Ident::with_quote('"', label(&expr)),
+        };
+        let expr = ast::Expr::Cast {
+            kind: ast::CastKind::Cast,
+            expr: Box::new(expr),
+            data_type: ast::DataType::Text,
+            array: false,
+            format: None,
+        };
+        *item = ast::SelectItem::ExprWithAlias { expr, alias };
+    }
+    Some(query)
 }
 
 pub(crate) fn plus_one(number: Expr) -> Expr {

@@ -185,6 +185,7 @@ impl Session {
     ) -> Came {
         let env = self.db.engine().env();
         loop {
+            transaction.label_locks(self.settings.number.unsigned_abs());
             transaction.begin_locking_statement();
             let result = self.attempt(transaction, prepared, params, now, &interrupt);
             // Rows that were not locked tell something, too: that they were not there, or what a subquery made of them.

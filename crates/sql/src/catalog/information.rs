@@ -121,15 +121,16 @@ fn columns(catalog: &Catalog) -> Vec<Record> {
         }
     }
     for (view, columns) in catalog.views() {
-        for ((name, ty), number) in columns.iter().zip(1..) {
+        let declared = catalog.declared(view);
+        for (((name, ty), number), declared) in columns.iter().zip(1..).zip(declared) {
             let described = Described {
                 relation: &view.name,
                 name,
                 number,
                 ty: *ty,
-                oid: show::type_and_modifier(*ty).0,
-                characters_max: None,
-                times: Precision::default(),
+                oid: declared.map_or_else(|| show::type_and_modifier(*ty).0, |declared| declared.oid),
+                characters_max: declared.and_then(|declared| declared.characters_max()),
+                times: declared.map(|declared| declared.times).unwrap_or_default(),
                 default: None,
                 is_nullable: true,
                 identity: "",

@@ -15,6 +15,7 @@ mod information;
 mod procs;
 mod relations;
 mod show;
+mod view_columns;
 mod views;
 
 use std::collections::{BTreeMap, HashMap};
@@ -174,9 +175,7 @@ impl IndexOf<'_> {
         match self {
             Self::Key(_) => true,
             Self::Secondary(_, index) => {
-                index.is_unique()
-                    && index.filter().is_none()
-                    && self.columns().iter().all(|column| *column > 0)
+                index.is_constraint() && self.columns().iter().all(|column| *column > 0)
             }
         }
     }
@@ -409,7 +408,9 @@ impl Catalog {
 
     fn indexes_of<'s>(&self, schema: &'s Schema) -> impl Iterator<Item = IndexOf<'s>> + use<'s> {
         let key = (!schema.key_columns().is_empty()).then_some(IndexOf::Key(schema));
-        key.into_iter().chain(schema.indexes().iter().map(move |index| IndexOf::Secondary(schema, index)))
+        // What a foreign key brought along is its own matter.
+        let listed = schema.indexes().iter().filter(|index| !index.is_of_foreign_key());
+        key.into_iter().chain(listed.map(move |index| IndexOf::Secondary(schema, index)))
     }
 
     fn indexes(&self) -> impl Iterator<Item = IndexOf<'_>> {
@@ -661,6 +662,16 @@ impl Planner<'_> {
         let row = vec![Value::Int8(last), Value::Int8(0), Value::Bool(is_called)];
         Ok(Some((in_full(&sequence.name), columns, Arc::new(vec![row]))))
     }
+}
+
+/// True for the name of a relation of the catalogs.
+pub(crate) fn is_relation(name: &[String]) -> bool {
+    let (schema, name) = match name {
+        [name] => ("pg_catalog", name),
+        [schema, name] => (schema.as_str(), name),
+        _ => return false,
+    };
+    relations::all().any(|relation| relation.schema == schema && relation.name == name)
 }
 
 /// True when a query names a relation of the catalogs, in whatever part of it.

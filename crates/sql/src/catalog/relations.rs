@@ -488,7 +488,7 @@ fn locks(catalog: &Catalog) -> Vec<Record> {
             nothing.clone(),
             nothing.clone(),
             lock.owner.to_string(),
-            nothing.clone(),
+            (lock.label != 0).then_some(i64::from(lock.label)),
             mode,
             lock.is_granted,
             false,
@@ -572,8 +572,12 @@ fn attributes(catalog: &Catalog) -> Vec<Record> {
         }
     }
     for (view, columns) in catalog.views() {
-        for ((name, ty), number) in columns.iter().zip(1..) {
-            rows.push(Attribute::of(view.oid(), name, *ty, number).row());
+        for (((name, ty), number), declared) in columns.iter().zip(1..).zip(catalog.declared(view)) {
+            let mut attribute = Attribute::of(view.oid(), name, *ty, number);
+            if let Some(declared) = declared {
+                (attribute.oid, attribute.modifier) = (declared.oid, declared.modifier);
+            }
+            rows.push(attribute.row());
         }
     }
     for sequence in catalog.sequences() {

@@ -55,7 +55,7 @@ impl Ddl<'_> {
             def = def.filter(filter);
         }
         if create.unique {
-            def = def.unique();
+            def = def.unique().alone();
         }
         if let Some(name) = &create.name {
             def = def.named(table_name(name)?);
@@ -113,7 +113,9 @@ impl Ddl<'_> {
             }
             let schema = self.schema(&table)?;
             let is_key = !schema.key_columns().is_empty() && schema.key_name() == index;
-            if is_key || schema.indexes().iter().any(|known| known.name() == index) {
+            if is_key
+                || schema.indexes().iter().any(|known| known.name() == index && !known.is_of_foreign_key())
+            {
                 return Ok(Some(table));
             }
         }

@@ -181,6 +181,8 @@ impl Prepared {
                     let column = ResultColumn { name: "pg_notify".into(), ty: Type::TEXT };
                     return Ok((Plan::Notify(Box::new(call)), Some(vec![column].into())));
                 }
+                let shown = crate::bind_catalog::with_names_shown(query);
+                let query = shown.as_ref().unwrap_or(query);
                 if catalog::is_asked(query) {
                     let node = planner.small(query)?;
                     let columns = Some(node.columns.clone().into());

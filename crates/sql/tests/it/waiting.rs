@@ -275,3 +275,22 @@ fn a_wait_can_be_cancelled_and_has_its_time() {
     assert_eq!(bob.execute("DELETE FROM t", &[]).unwrap().count, Some(1));
     assert!(db.engine().locks().is_empty());
 }
+
+#[test]
+fn locks_are_listed_with_the_number_of_their_session() {
+    let db = Database::in_memory().unwrap();
+    let (mut ann, mut bob, mut zoe) = (session(&db), session(&db), session(&db));
+    ann.set_number(71);
+    bob.set_number(72);
+    ann.execute("CREATE TABLE t (id int PRIMARY KEY)", &[]).unwrap();
+    ann.execute("INSERT INTO t VALUES (1), (2), (3)", &[]).unwrap();
+    for (session, id) in [(&mut ann, 1), (&mut bob, 2), (&mut zoe, 3)] {
+        session.execute("BEGIN", &[]).unwrap();
+        session.execute(&format!("SELECT id FROM t WHERE id = {id} FOR UPDATE"), &[]).unwrap();
+    }
+    let listed = zoe.execute("SELECT pid FROM pg_locks ORDER BY pid", &[]).unwrap();
+    assert_eq!(crate::golden::shown(&listed), ["1", "71", "72"]);
+    bob.execute("COMMIT", &[]).unwrap();
+    let own = ann.execute("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()", &[]).unwrap();
+    assert_eq!(crate::golden::shown(&own), ["1"]);
+}
