@@ -283,7 +283,7 @@ impl Aggregate {
         self.push(running, first.eval(cx, input)?, second, budget)
     }
 
-    /// Takes the arguments of one row; the second where it is needed.
+    /// Takes the arguments of one row; the second where the first is taken.
     fn push<'v>(
         &self,
         running: &mut Running,
@@ -294,9 +294,15 @@ impl Aggregate {
         if value.is_null() && !self.kind.takes_nulls() {
             return Ok(());
         }
+        let second = second()?;
         if self.distinct {
             let mut identity = Vec::new();
             put_identity(&value, &mut identity);
+            if let Some(second) = &second {
+                let length = identity.len();
+                put_identity(second, &mut identity);
+                identity.extend_from_slice(&length.to_le_bytes());
+            }
             budget.take(identity.len() + 48)?;
             if !running.seen.insert(identity) {
                 return Ok(());
@@ -363,9 +369,9 @@ impl Aggregate {
                 match text {
                     None => *text = Some(next.clone().into_owned()),
                     Some(text) => {
-                        if let Some(Value::Text(separator)) = second()? {
+                        if let Some(Value::Text(separator)) = &second {
                             budget.take(separator.len())?;
-                            *text += &separator;
+                            *text += separator;
                         }
                         *text += next;
                     }
@@ -382,7 +388,7 @@ impl Aggregate {
                         format!(
                             "{} : {}",
                             quoted(key),
-                            json_of(&second()?.unwrap_or(Value::Null), &Zone::UTC)
+                            json_of(second.as_ref().unwrap_or(&Value::Null), &Zone::UTC)
                         )
                     }
                     (Kind::JsonObjectAgg, _) => {
@@ -396,8 +402,8 @@ impl Aggregate {
             }
             State::Spread(sums) => sums.take(&value),
             State::Pair(sums) => {
-                if let Some(second) = second()? {
-                    sums.take(&value, &second);
+                if let Some(second) = &second {
+                    sums.take(&value, second);
                 }
             }
             State::Bits(bits) => {
@@ -411,7 +417,7 @@ impl Aggregate {
             }
             State::Ranked(list, fraction) => {
                 if list.is_empty() && self.kind != Kind::Mode {
-                    *fraction = second()?.as_ref().and_then(to_f64);
+                    *fraction = second.as_ref().and_then(to_f64);
                 }
                 budget.take(value_bytes(&value))?;
                 list.push(value.into_owned());

@@ -10,6 +10,7 @@ use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::function::Function;
+use crate::plan::Order;
 use crate::types::is_numeric;
 
 impl Binder<'_, '_> {
@@ -111,7 +112,17 @@ impl Binder<'_, '_> {
             let message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list";
             return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
         }
-        let order = if resolved.kind.minds_order() { order } else { Vec::new() };
+        let mut order = if resolved.kind.minds_order() { order } else { Vec::new() };
+        if distinct && resolved.kind.minds_order() {
+            // PostgreSQL finds what is equal by sorting, and that shows.
+            for (argument, ty) in arguments.iter().zip(&types) {
+                let is_known = order.iter().any(|known| known.expr == *argument);
+                if !is_known && ty.is_ordered() && !matches!(argument, Expr::Const(_)) {
+                    let expr = argument.clone();
+                    order.push(Order { expr, ty: *ty, descending: false, nulls_first: false });
+                }
+            }
+        }
         Ok(Aggregate { kind: resolved.kind, arguments, types, distinct, filter, order, ty: resolved.ty })
     }
 }

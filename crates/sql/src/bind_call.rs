@@ -257,6 +257,19 @@ impl Binder<'_, '_> {
                 let seconds = self.call("date_part", vec![epoch, Typed::new(length, Type::INTERVAL)])?;
                 return self.call("pg_sleep", vec![seconds]);
             }
+            ("array_fill", [value, ..]) => {
+                let Some(Type::Scalar(element)) = value.ty else {
+                    let message = "could not determine polymorphic type because input has type unknown";
+                    let error = SqlError::new(state::DATATYPE_MISMATCH, message);
+                    return Err(error.hint("cast the value to the type of the elements"));
+                };
+                let mut arguments = arguments;
+                if let Some(value) = arguments.first_mut() {
+                    let one = Expr::ArrayOf(element, vec![value.expr.clone()]);
+                    *value = Typed::new(one, Type::Array(element));
+                }
+                return self.call("*array_fill", arguments);
+            }
             ("set_config", [_, _, _]) => return self.set_config(arguments),
             ("current_schema", []) => return self.current_schema(),
             ("pg_typeof", [argument]) => {

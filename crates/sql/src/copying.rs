@@ -124,7 +124,7 @@ impl CopyPlan {
                 _ => Err(bug("a query that is none")),
             };
         }
-        let (table, schema) = planner.table(&crate::schemas::object_name(table))?;
+        let (table, schema) = planner.target_table(&crate::schemas::object_name(table))?;
         let places = match columns {
             None => (0..schema.columns().len()).collect(),
             Some(columns) => {

@@ -63,6 +63,7 @@ pub mod state {
     pub const SERIALIZATION_FAILURE: SqlState = SqlState("40001");
     pub const DEADLOCK_DETECTED: SqlState = SqlState("40P01");
     pub const INVALID_NAME: SqlState = SqlState("42602");
+    pub const INSUFFICIENT_PRIVILEGE: SqlState = SqlState("42501");
     pub const SYNTAX_ERROR: SqlState = SqlState("42601");
     pub const DUPLICATE_COLUMN: SqlState = SqlState("42701");
     pub const AMBIGUOUS_COLUMN: SqlState = SqlState("42702");

@@ -7,7 +7,7 @@ use ropewalk::tables::{Array, Type, Value};
 use crate::arith::not_distinct;
 use crate::error::{Result, SqlError, state};
 use crate::expr::bug;
-use crate::function::{Function, Resolved, element_of};
+use crate::function::{Function, Resolved};
 use crate::function_more::{json_of, quoted};
 use crate::types::common;
 use crate::zone::Zone;
@@ -34,10 +34,11 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     let array = || known(0).filter(|ty| matches!(ty, Type::Array(_)));
     match (name, types.len()) {
         ("array_dims", 1) => resolved(F::ArrayDims, &[array()?], Type::TEXT),
-        ("array_fill", 2) => {
-            let element = element_of(known(0)?)?;
-            let element = Type::Scalar(element);
-            resolved(F::ArrayFill, &[element, INT.array()], element.array())
+        // Who binds it makes an array of the value, which says its type if it is NULL.
+        ("array_fill" | "*array_fill", 2 | 3) => {
+            let one = known(0).map(|ty| if matches!(ty, Type::Array(_)) { ty } else { ty.array() })?;
+            let arguments = [one, INT.array(), INT.array()];
+            resolved(F::ArrayFill, arguments.get(..types.len())?, one)
         }
         ("array_position", 3) => {
             let element = element()?;
@@ -143,7 +144,7 @@ impl Function {
             }
             F::NumNonnulls => int4(values.iter().filter(|value| !value.is_null()).count()),
             F::ArrayFill => {
-                if is_null(second) {
+                if is_null(second) || third.is_some_and(Value::is_null) {
                     let message = "dimension array or low bound array cannot be null";
                     return Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, message));
                 }
@@ -166,11 +167,17 @@ impl Function {
                 let count = count.ok_or_else(|| {
                     SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "array size exceeds the maximum allowed")
                 })?;
-                let value = first.cloned().map_or(Value::Null, Value::into_owned);
-                let Some(Type::Scalar(element)) = value.value_type() else {
-                    return Err(SqlError::unsupported("array_fill with NULL", "fill it with a value"));
-                };
-                Array::new(element, vec![value; count]).map(Value::Array).map_err(|_| bug("elements"))?
+                if let Some(least) = third
+                    && items(Some(least))?.first().and_then(Value::as_integer) != Some(1)
+                {
+                    let what = "an array that is not counted from 1";
+                    return Err(SqlError::unsupported(what, "leave the lower bounds out"));
+                }
+                let Some(Value::Array(one)) = first else { return Err(bug("array_fill")) };
+                let value = items(first)?.into_iter().next().unwrap_or(Value::Null);
+                Array::new(one.element(), vec![value; count])
+                    .map(Value::Array)
+                    .map_err(|_| bug("elements"))?
             }
             _ if self.is_of_lists() && is_null(first) => Value::Null,
             F::ArrayPositionFrom => {

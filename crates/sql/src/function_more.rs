@@ -191,49 +191,6 @@ fn path(document: &str, steps: impl Iterator<Item = String>) -> Option<&str> {
     })
 }
 
-fn format(template: &str, arguments: &[Value<'_>]) -> Result<String> {
-    let wrong = |what: &str| SqlError::new(state::INVALID_PARAMETER_VALUE, what.to_owned());
-    let mut out = String::new();
-    let mut chars = template.chars().peekable();
-    let mut next = 0;
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            out.push(c);
-            continue;
-        }
-        let mut digits = String::new();
-        while let Some(digit) = chars.next_if(char::is_ascii_digit) {
-            digits.push(digit);
-        }
-        if !digits.is_empty() {
-            if chars.next() != Some('$') {
-                return Err(SqlError::unsupported("a width in format()", "use lpad or rpad"));
-            }
-            next = digits
-                .parse::<usize>()
-                .ok()
-                .and_then(|n| n.checked_sub(1))
-                .ok_or_else(|| wrong("format specifies argument 0, but arguments are numbered from 1"))?;
-        }
-        let kind = chars.next().ok_or_else(|| wrong("unterminated format() type specifier"))?;
-        if kind == '%' {
-            out.push('%');
-            continue;
-        }
-        let argument = arguments.get(next).ok_or_else(|| wrong("too few arguments for format()"))?;
-        next += 1;
-        match (kind, to_text(argument)) {
-            ('s', value) => out += &value.unwrap_or_default(),
-            ('I', Some(value)) => out += &crate::catalog::ident(&value),
-            ('I', None) => return Err(wrong("null values cannot be formatted as an SQL identifier")),
-            ('L', Some(value)) => out += &crate::catalog::literal(&value),
-            ('L', None) => out += "NULL",
-            _ => return Err(wrong(&format!("unrecognized format() type specifier \"{kind}\""))),
-        }
-    }
-    Ok(out)
-}
-
 fn pretty(bytes: i64) -> String {
     const UNITS: [&str; 6] = ["bytes", "kB", "MB", "GB", "TB", "PB"];
     let (mut size, mut place) = (bytes as f64, 0);
@@ -397,7 +354,9 @@ impl Function {
             F::QuoteNullable if null(first) => Value::text("NULL"),
             F::QuoteNullable => Value::text(crate::catalog::literal(text(first))),
             F::Format if null(first) => Value::Null,
-            F::Format => Value::text(format(text(first), values.get(1..).unwrap_or_default())?),
+            F::Format => {
+                Value::text(crate::format::format(text(first), values.get(1..).unwrap_or_default())?)
+            }
             F::Translate => {
                 let (from, to): (Vec<char>, Vec<char>) =
                     (text(second).chars().collect(), text(values.get(2)).chars().collect());

@@ -158,10 +158,16 @@ impl Ddl<'_> {
 }
 
 pub(crate) fn create(ddl: &mut Ddl<'_>, create: &ast::CreateView) -> Result<()> {
-    let plain = !create.materialized
-        && !create.or_alter
+    if create.materialized {
+        let hint = "CREATE VIEW reads anew each time; CREATE TABLE ... AS keeps the rows as they are now";
+        return Err(SqlError::unsupported("a materialized view", hint));
+    }
+    if create.temporary {
+        let hint = "CREATE VIEW makes one that every session sees; WITH names a query for one statement";
+        return Err(SqlError::unsupported("a temporary view", hint));
+    }
+    let plain = !create.or_alter
         && !create.secure
-        && !create.temporary
         && !create.with_no_schema_binding
         && create.cluster_by.is_empty()
         && create.comment.is_none()

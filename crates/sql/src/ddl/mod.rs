@@ -54,7 +54,10 @@ impl Ddl<'_> {
     /// Runs a statement that changes definitions; `None` when it is another kind.
     pub(crate) fn run(&mut self, statement: &Statement) -> Result<Option<Outcome>> {
         let command = match statement {
-            Statement::Sql(statement) => self.run_one(statement)?,
+            Statement::Sql(statement) => match self.run_one(statement) {
+                Err(error) => return Err(self.explained(named_by(statement), error)),
+                command => command?,
+            },
             Statement::Utility(Utility::Sequence(statement)) => Some(self.sequence(statement)?),
             Statement::Utility(Utility::Comment { on, text }) => {
                 self.comment(on, text.as_deref())?;
@@ -249,6 +252,19 @@ impl Ddl<'_> {
             }
         }
         Ok(there)
+    }
+}
+
+/// The tables that a definition is about.
+fn named_by(statement: &ast::Statement) -> Vec<&ast::ObjectName> {
+    match statement {
+        ast::Statement::AlterTable(alter) => vec![&alter.name],
+        ast::Statement::CreateIndex(create) => vec![&create.table_name],
+        ast::Statement::Truncate(truncate) => {
+            truncate.table_names.iter().map(|target| &target.name).collect()
+        }
+        ast::Statement::Drop { object_type: ast::ObjectType::Table, names, .. } => names.iter().collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -21,6 +21,7 @@ static CREATE_TABLE: LazyLock<Option<ast::CreateTable>> =
 
 impl Ddl<'_> {
     pub(super) fn create_table(&mut self, create: &ast::CreateTable) -> Result<()> {
+        no_other_kind(create)?;
         let empty = CREATE_TABLE.as_ref();
         let mut rest = create.clone();
         if let Some(empty) = empty {
@@ -136,8 +137,29 @@ impl Ddl<'_> {
     }
 }
 
+/// Refuses the kinds of tables that PostgreSQL has and we do not, each with what serves instead.
+fn no_other_kind(create: &ast::CreateTable) -> Result<()> {
+    let (what, hint) = if create.temporary {
+        let hint = "CREATE TABLE makes one that every session sees, to be dropped when it is done with; \
+            WITH names rows for one statement";
+        ("a temporary table", hint)
+    } else if create.partition_by.is_some() || create.partition_of.is_some() {
+        let hint = "make one table: its rows are kept in the order of the primary key, and a range of that is \
+            read, and deleted, without the others";
+        ("a table in partitions", hint)
+    } else if create.inherits.is_some() {
+        ("INHERITS", "write the columns out; a view of UNION ALL reads several tables")
+    } else if create.like.is_some() {
+        ("LIKE", "write the columns out, or use CREATE TABLE ... AS SELECT")
+    } else {
+        return Ok(());
+    };
+    Err(SqlError::unsupported(what, hint))
+}
+
 /// Refuses what CREATE TABLE AS does not look at.
 pub(crate) fn nothing_but_a_table(create: &ast::CreateTable) -> Result<()> {
+    no_other_kind(create)?;
     let empty = CREATE_TABLE.as_ref();
     let mut rest = create.clone();
     if let Some(empty) = empty {

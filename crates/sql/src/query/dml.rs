@@ -209,7 +209,7 @@ impl Planner<'_> {
         else {
             return Err(unsupported(target));
         };
-        let (table, schema) = self.table(name)?;
+        let (table, schema) = self.target_table(name)?;
         if schema.key_columns().is_empty() {
             return Err(SqlError::unsupported(
                 "this statement over a table without a primary key",

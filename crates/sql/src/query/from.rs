@@ -13,11 +13,10 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::plan::{Planner, name_of_using};
 use crate::query::functions::FunctionRelation;
-use crate::query::models::ModelRelation;
 use crate::query::rows::{RelationSource, Rows};
 use crate::query::table::TableRelation;
 use crate::query::translate::Col;
-use crate::query::{Relation, built, unsupported};
+use crate::query::{ModelRelation, Relation, built, unsupported};
 use crate::schemas::in_full;
 use crate::scope::{Scope, folded, parts, table_name};
 

@@ -41,6 +41,7 @@ mod in_order;
 mod memory;
 mod merge;
 mod models;
+mod records;
 mod rows;
 mod run;
 mod scalar;
@@ -65,6 +66,7 @@ pub use columns::{column_bytes, default_column_bytes, limit_columns};
 pub(crate) use dml::Keyed;
 pub(crate) use finder::Finder;
 pub(crate) use merge::Merge;
+pub(crate) use models::ModelRelation;
 pub(crate) use run::from_engine;
 
 pub(crate) const HINT: &str = "write the query another way, or report it";

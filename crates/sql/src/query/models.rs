@@ -156,6 +156,26 @@ impl ModelRelation {
     }
 }
 
+impl ModelRelation {
+    /// What to write with, since SQL only reads it.
+    pub(crate) fn instead(&self) -> String {
+        match &self.kind {
+            Kind::Events(store) => {
+                let of = if store.name() == DEFAULT_STORE { "" } else { ", store => '...'" };
+                format!(
+                    "append with SELECT append_event('type', ARRAY['tag'], 'data'{of}); events stay as they are"
+                )
+            }
+            Kind::Documents(_) => {
+                "write documents over the MongoDB port, the HTTP API or the documents of the library".into()
+            }
+            Kind::Metric(..) | Kind::Promql { .. } => {
+                "write samples by Prometheus remote write, its imports or the series of the library".into()
+            }
+        }
+    }
+}
+
 impl Rows for ModelRelation {
     fn name(&self) -> &str {
         &self.name

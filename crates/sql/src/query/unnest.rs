@@ -29,10 +29,12 @@ use crate::plan::{Planner, split};
 use crate::query::built;
 use crate::query::convert::{Builder, Reader, data_type};
 use crate::query::from::From;
+use crate::query::records::{Shape, is_of_many};
 use crate::query::scalar::through;
 use crate::query::translate::Col;
 use crate::scope::{Scope, folded, parts};
 use crate::small::SetFunction;
+use crate::types::Modifiers;
 use crate::zone::Zone;
 
 /// What makes the rows.
@@ -41,11 +43,16 @@ enum Makes {
     Function(SetFunction),
     /// generate_series from one moment to another, by an interval.
     Times,
+    /// Members of an object, or of each object of an array.
+    Records {
+        many: bool,
+    },
 }
 
 /// A call of a function that answers rows.
 #[derive(Debug, Clone)]
 pub(crate) struct SetCall {
+    name: String,
     makes: Makes,
     /// Of the session.
     zone: Zone,
@@ -74,6 +81,10 @@ impl SetCall {
         match self.makes {
             Makes::Function(function) => function.rows(arguments, budget),
             Makes::Times => times(arguments, &self.zone, budget),
+            Makes::Records { many } => {
+                let shape = Shape { name: &self.name, columns: &self.columns, zone: &self.zone };
+                shape.rows(arguments.first().unwrap_or(&Value::Null), many, budget)
+            }
         }
     }
 }
@@ -160,7 +171,13 @@ impl Binder<'_, '_> {
             *ty = Type::JSONB;
         }
         let zone = self.zone().clone();
-        Ok(Some(SetCall { makes: Makes::Function(function), zone, arguments: settled, columns }))
+        Ok(Some(SetCall {
+            name: name.to_owned(),
+            makes: Makes::Function(function),
+            zone,
+            arguments: settled,
+            columns,
+        }))
     }
 
     fn series_of_times(&mut self, first: Typed, last: Typed, step: Typed) -> Result<SetCall> {
@@ -172,9 +189,45 @@ impl Binder<'_, '_> {
             arguments.push((self.settle(typed, ty, Strength::Implicit)?, ty));
         }
         arguments.push((self.settle(step, Type::INTERVAL, Strength::Implicit)?, Type::INTERVAL));
-        let columns = vec![("generate_series".to_owned(), ty)];
+        let name = "generate_series".to_owned();
+        let columns = vec![(name.clone(), ty)];
         let zone = self.zone().clone();
-        Ok(SetCall { makes: Makes::Times, zone, arguments, columns })
+        Ok(SetCall { name, makes: Makes::Times, zone, arguments, columns })
+    }
+
+    /// A call whose alias says the columns; `None` when it is of another function.
+    fn record_call(&mut self, called: &Called<'_>) -> Result<Option<SetCall>> {
+        let name = called.name.as_str();
+        let Some(many) = is_of_many(name) else { return Ok(None) };
+        if called.is_numbered {
+            let message = "WITH ORDINALITY cannot be used with a column definition list";
+            return Err(SqlError::new(state::SYNTAX_ERROR, message));
+        }
+        let said = called.alias.map(|alias| alias.columns.as_slice()).unwrap_or_default();
+        let mut columns = Vec::with_capacity(said.len());
+        for column in said {
+            let Some(data_type) = &column.data_type else { continue };
+            let (ty, modifiers) = self.planner.cut(data_type)?;
+            if modifiers != Modifiers::default() || self.planner.enum_of(ty)?.is_some() {
+                return Err(unsupported(format!("the type {data_type} in the columns of {name}")));
+            }
+            columns.push((folded(&column.name), ty));
+        }
+        if columns.is_empty() || columns.len() < said.len() {
+            let message = "a column definition list is required for functions returning \"record\"";
+            return Err(
+                SqlError::new(state::SYNTAX_ERROR, message).hint("name(...) AS alias (column type, ...)")
+            );
+        }
+        let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(document))] = called.arguments.as_slice()
+        else {
+            let message = format!("function {name} takes one argument");
+            return Err(SqlError::new(state::UNDEFINED_FUNCTION, message));
+        };
+        let ty = if name.starts_with("jsonb_") { Type::JSONB } else { Type::JSON };
+        let arguments = vec![(self.bind_as(document, ty, Strength::Implicit)?, ty)];
+        let zone = self.zone().clone();
+        Ok(Some(SetCall { name: name.to_owned(), makes: Makes::Records { many }, zone, arguments, columns }))
     }
 
     /// A function that answers rows within a select list.
@@ -262,9 +315,14 @@ impl Planner<'_> {
         let current = before.map_or_else(Vec::new, |before| before.cols.clone());
         let current = std::mem::replace(&mut self.whole()?.current, current);
         let scope = scope.clone();
-        let call = Binder::new(self, &scope, "a function in FROM").set_call(&called.name, &called.arguments);
+        let mut binder = Binder::new(self, &scope, "a function in FROM");
+        let call = match binder.record_call(&called) {
+            Ok(None) => binder.set_call(&called.name, &called.arguments),
+            found => found,
+        };
         self.whole()?.current = current;
         let Some(call) = call? else { return Ok(None) };
+        let says_its_columns = matches!(call.makes, Makes::Records { .. });
         let is_beside = call.reads_columns();
         let is_lone_series = matches!(called.name.as_str(), "generate_series" | "unnest")
             && !is_beside
@@ -288,7 +346,7 @@ impl Planner<'_> {
         let mut relation = called.name.clone();
         if let Some(alias) = called.alias {
             relation = folded(&alias.name);
-            let is_scalar = call.columns.len() == 1;
+            let is_scalar = call.columns.len() == 1 && !says_its_columns;
             // A function of one column gives its alias to the column, too, but where the column has a name of its own.
             if let (true, Some(first)) = (is_scalar, names.first_mut())
                 && *first == called.name
@@ -296,7 +354,7 @@ impl Planner<'_> {
                 first.clone_from(&relation);
             }
             if alias.columns.len() > names.len()
-                || alias.columns.iter().any(|column| column.data_type.is_some())
+                || !says_its_columns && alias.columns.iter().any(|column| column.data_type.is_some())
             {
                 return Err(unsupported(format!("the alias {alias}")));
             }
@@ -305,7 +363,7 @@ impl Planner<'_> {
             }
         }
         let types = cols.iter().skip(own).map(|col| col.ty);
-        let is_scalar = call.columns.len() == 1;
+        let is_scalar = call.columns.len() == 1 && !says_its_columns;
         scope.add_function(relation, names.into_iter().zip(types).collect(), is_scalar)?;
         Ok(Some((From { plan, scope, cols }, is_beside)))
     }
@@ -403,7 +461,7 @@ struct ListOf {
 
 impl ListOf {
     fn identity(&self) -> (String, usize) {
-        (format!("{:?} {:?}", self.call.makes, self.types), self.column)
+        (format!("{:?} {:?} {:?}", self.call.makes, self.types, self.call.columns), self.column)
     }
 
     fn field(&self) -> Arc<Field> {

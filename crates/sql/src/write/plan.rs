@@ -127,7 +127,7 @@ impl Planner<'_> {
         }
         nothing_else(&rest, empty)?;
         let ast::TableObject::TableName(name) = &insert.table else { return Err(unsupported(&insert.table)) };
-        let (table, schema) = self.table(name)?;
+        let (table, schema) = self.target_table(name)?;
         let alias = match &insert.table_alias {
             Some(alias) => folded(&alias.alias),
             None => in_full(schema.name()),
@@ -371,7 +371,7 @@ impl Planner<'_> {
         if !from.joins.is_empty() || from.relation != plain {
             return Err(unsupported(from));
         }
-        let (table, schema) = self.table(name)?;
+        let (table, schema) = self.target_table(name)?;
         let mut scope = Scope::default();
         scope.add_table(alias_of(alias.as_ref())?.unwrap_or_else(|| in_full(schema.name())), &schema)?;
         let mut filter = Vec::new();

@@ -231,3 +231,58 @@ fn one_statement_reads_all_models_at_one_snapshot() {
     });
     assert!(seen.len() > REPETITIONS / 10, "only {} different snapshots were seen", seen.len());
 }
+
+#[test]
+fn what_sql_only_reads_says_what_to_write_with() {
+    let db = Database::in_memory().unwrap();
+    let mut session = Session::new(db.clone());
+    db.events("default").unwrap().append(&[order(1)], None).unwrap();
+    db.events("other").unwrap().append(&[order(2)], None).unwrap();
+    let users = db.documents().collection("shop", "users").unwrap();
+    let mut user = Writer::new();
+    user.put("_id", Bson::String("ann"));
+    users.insert_one(user.finish().bytes(), Durability::Sync).unwrap();
+    let load = db.series("default").unwrap();
+    let mut batch = SampleBatch::new();
+    batch.push(&Labels::new([("__name__", "load"), ("host", "a")]).unwrap(), 1_000, 1.0);
+    load.append(&batch).unwrap();
+    session.execute("CREATE TABLE t (a int PRIMARY KEY)", &[]).unwrap();
+    for (sql, name, hint) in [
+        ("INSERT INTO events (type) VALUES ('x')", "events", "append_event('type', ARRAY['tag'], 'data');"),
+        ("INSERT INTO events.other SELECT 1", "events.other", "store => '...'"),
+        ("UPDATE events SET type = 'x'", "events", "append_event"),
+        ("DELETE FROM events WHERE position = 1", "events", "events stay as they are"),
+        ("DELETE FROM events USING t WHERE t.a = position", "events", "append_event"),
+        (
+            "MERGE INTO events e USING t ON t.a = e.position WHEN MATCHED THEN DELETE",
+            "events",
+            "append_event",
+        ),
+        ("WITH gone AS (DELETE FROM events RETURNING 1) SELECT * FROM gone", "events", "append_event"),
+        ("EXPLAIN DELETE FROM events", "events", "append_event"),
+        ("COPY events (type) FROM STDIN", "events", "append_event"),
+        ("TRUNCATE events", "events", "append_event"),
+        ("DROP TABLE events", "events", "append_event"),
+        ("ALTER TABLE events ADD COLUMN a int", "events", "append_event"),
+        ("CREATE INDEX ON events (type)", "events", "append_event"),
+        ("DELETE FROM shop.users", "shop.users", "MongoDB"),
+        ("INSERT INTO shop.users VALUES ('bob', '{}')", "shop.users", "HTTP"),
+        ("TRUNCATE t, shop.users", "shop.users", "MongoDB"),
+        ("UPDATE metrics.load SET value = 2", "metrics.load", "remote write"),
+    ] {
+        let error = session.execute(sql, &[]).unwrap_err();
+        assert_eq!(error.state.0, "0A000", "{sql}: {error}");
+        assert_eq!(error.message, format!("relation \"{name}\" is read-only in SQL"), "{sql}");
+        assert!(error.hint.as_ref().is_some_and(|found| found.contains(hint)), "{sql}: {:?}", error.hint);
+    }
+    // What is not there at all is said to be so.
+    for sql in
+        ["DELETE FROM shop.nobody", "INSERT INTO nowhere VALUES (1)", "UPDATE metrics.none SET value = 1"]
+    {
+        assert_eq!(session.execute(sql, &[]).unwrap_err().state.0, "42P01", "{sql}");
+    }
+    // A table of the name goes before.
+    session.execute("CREATE TABLE events (type text PRIMARY KEY)", &[]).unwrap();
+    session.execute("INSERT INTO events VALUES ('mine')", &[]).unwrap();
+    assert_eq!(rows(&mut session, "SELECT type FROM events"), ["mine"]);
+}

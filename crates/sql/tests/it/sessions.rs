@@ -341,3 +341,27 @@ fn schemas_are_there_after_opening() {
     assert_eq!(code(&mut s, "SELECT * FROM other.t", &[]), "42P01");
     assert_eq!(rows(&mut s, "SELECT count(*) FROM public.t", &[]), ["0"]);
 }
+
+#[test]
+fn tables_of_other_kinds_say_what_serves() {
+    let mut session = Session::new(Database::in_memory().unwrap());
+    for (sql, message, hint) in [
+        ("CREATE TEMP TABLE t (a int)", "a temporary table is not supported", "WITH names rows"),
+        ("CREATE TEMP TABLE t AS SELECT 1 AS a", "a temporary table is not supported", "WITH names rows"),
+        (
+            "CREATE TABLE t (a int) PARTITION BY RANGE (a)",
+            "a table in partitions is not supported",
+            "one table",
+        ),
+        (
+            "CREATE MATERIALIZED VIEW v AS SELECT 1 AS a",
+            "a materialized view is not supported",
+            "CREATE TABLE ... AS",
+        ),
+        ("CREATE TEMP VIEW v AS SELECT 1 AS a", "a temporary view is not supported", "CREATE VIEW"),
+    ] {
+        let error = session.execute(sql, &[]).unwrap_err();
+        assert_eq!((error.state.0, error.message.as_str()), ("0A000", message), "{sql}");
+        assert!(error.hint.as_ref().is_some_and(|found| found.contains(hint)), "{sql}: {:?}", error.hint);
+    }
+}
