@@ -32,7 +32,7 @@ use crate::channel::{Bounds, Channel, Ended, Frame, in_time};
 use crate::desk::{Desk, Planned, Portal, Statement, lock};
 use crate::failure::{
     ADMIN_SHUTDOWN, IDLE_IN_TRANSACTION, INVALID_CATALOG_NAME, NOT_IN_PREREQUISITE_STATE, PROTOCOL_VIOLATION,
-    Severity, code_of, malformed, refused,
+    Severity, code_of, malformed, refused, told,
 };
 use crate::frame::{Formats, Request};
 use crate::hub::{Mailbox, Overflow, Ticket};
@@ -105,6 +105,7 @@ where
     let caller = match in_time(patience, begun).await? {
         Ok(caller) => caller,
         Err(error) => {
+            let error = told(&error, shared.service.database().engine().dir()).into_owned();
             desk.out.failure(Severity::Fatal, &error);
             channel.send(&mut desk.out).await?;
             channel.close().await;
@@ -376,7 +377,8 @@ where
 
     fn failed(&mut self, error: &SqlError) {
         self.desk.session.fail();
-        self.desk.out.failure(Severity::Error, error);
+        let told = told(error, self.shared.service.database().engine().dir());
+        self.desk.out.failure(Severity::Error, &told);
     }
 
     /// Ends what the messages since the last Sync were about.

@@ -1,4 +1,7 @@
-//! Errors and notices as messages: severity, SQLSTATE, text, hint.
+//! Errors and notices as messages: severity, SQLSTATE, text, hint. Where on the server its files are is for the log alone.
+
+use std::borrow::Cow;
+use std::path::Path;
 
 use ropewalk_sql::{SqlError, SqlState, state};
 use ropewalk_wire::{Code, WireError};
@@ -72,6 +75,50 @@ impl Out {
     }
 }
 
+/// What a client is told of an error: files of the database by their names within it. Failures of ours go to the log as they
+/// are.
+pub(crate) fn told<'e>(error: &'e SqlError, database: &Path) -> Cow<'e, SqlError> {
+    let is_ours = matches!(error.state.0.get(..2), Some("58" | "XX"));
+    if is_ours {
+        tracing::error!(state = error.state.0, %error, "statement failed");
+    }
+    let may_name_files = is_ours || matches!(error.state.0.get(..2), Some("53" | "55"));
+    let within = |text: &str| {
+        let mut text = text.to_owned();
+        if let Some(place) = database.to_str().filter(|place| place.len() > 1) {
+            text = text.replace(&format!("{}/", place.trim_end_matches('/')), "");
+        }
+        if may_name_files { without_folders(&text) } else { text }
+    };
+    let (message, hint) = (within(&error.message), error.hint.as_deref().map(within));
+    if message == error.message && hint == error.hint {
+        return Cow::Borrowed(error);
+    }
+    if !is_ours {
+        tracing::warn!(state = error.state.0, %error, "statement failed");
+    }
+    Cow::Owned(SqlError { state: error.state, message, hint })
+}
+
+/// The text with the last part of every absolute path in it alone.
+fn without_folders(text: &str) -> String {
+    let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '(' | ')' | ',' | ';' | ':');
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    let mut is_begin = true;
+    while let Some(first) = rest.chars().next() {
+        let length = match is_begin && first == '/' {
+            true => rest.find(ends).unwrap_or(rest.len()),
+            false => first.len_utf8(),
+        };
+        let (part, behind) = rest.split_at(length);
+        let shown = if length > 1 { part.rsplit('/').find(|name| !name.is_empty()) } else { None };
+        out += shown.unwrap_or(part);
+        is_begin = ends(first) || first == '=';
+        rest = behind;
+    }
+    out
+}
+
 /// A refusal of the server's parts that all protocols share.
 pub(crate) fn refused(error: &WireError) -> SqlError {
     let state = match error.code {
@@ -116,4 +163,35 @@ pub(crate) fn code_of(error: &SqlError) -> Code {
 
 pub(crate) fn malformed(error: Malformed) -> SqlError {
     SqlError::new(PROTOCOL_VIOLATION, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told_of(state: SqlState, message: &str) -> String {
+        told(&SqlError::new(state, message), Path::new("/srv/my data/shop")).message.clone()
+    }
+
+    #[test]
+    fn files_are_named_within_the_database() {
+        for (message, wanted) in [
+            ("read /srv/my data/shop/store/7.run: gone", "read store/7.run: gone"),
+            ("/srv/my data/shop/log/1.log at byte 7: a record", "log/1.log at byte 7: a record"),
+            (
+                "spill \"/tmp/x1/part\": No space left (os error 28)",
+                "spill \"part\": No space left (os error 28)",
+            ),
+            ("1 / 2, either/or, //, dir=/a/b/", "1 / 2, either/or, //, dir=b"),
+            ("größe /größe/ß", "größe ß"),
+        ] {
+            assert_eq!(told_of(state::IO_ERROR, message), wanted);
+        }
+    }
+
+    #[test]
+    fn what_a_client_wrote_stays() {
+        let message = "invalid input syntax for type integer: \"/srv/other\"";
+        assert_eq!(told_of(state::INVALID_TEXT_REPRESENTATION, message), message);
+    }
 }

@@ -18,7 +18,11 @@ impl Server {
     }
 
     pub(crate) fn with(settings: PostgresSettings) -> Self {
-        let service = Service::new(Database::in_memory().unwrap(), ServiceSettings::default()).unwrap();
+        Self::over(Database::in_memory().unwrap(), settings)
+    }
+
+    pub(crate) fn over(db: Database, settings: PostgresSettings) -> Self {
+        let service = Service::new(db, ServiceSettings::default()).unwrap();
         Self { postgres: Postgres::new(service.clone(), settings), service }
     }
 

@@ -1,4 +1,6 @@
 use proptest::prelude::*;
+use ropewalk::Database;
+use ropewalk_postgres::PostgresSettings;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::client::{Server, execute, framed, parse, startup, sync, texts};
@@ -90,4 +92,30 @@ proptest! {
             assert_eq!(other.query("SELECT 1").await[0], "1");
         });
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_file_is_named_within_the_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let fill = "INSERT INTO t SELECT i, repeat('x' || i, 60) FROM generate_series(1, 2000) AS i";
+    {
+        let db = Database::open(dir.path()).unwrap();
+        let mut session = ropewalk_sql::Session::new(db.clone());
+        session.execute("CREATE TABLE t (a int PRIMARY KEY, b text)", &[]).unwrap();
+        session.execute(fill, &[]).unwrap();
+        db.compact().unwrap();
+    }
+    let runs = std::fs::read_dir(dir.path().join("store")).unwrap().map(|entry| entry.unwrap().path());
+    let largest = runs.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let mut bytes = std::fs::read(&largest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&largest, &bytes).unwrap();
+    let server = Server::over(Database::open(dir.path()).unwrap(), PostgresSettings::default());
+    let mut client = server.connect().await;
+    let said = client.query("SELECT count(b) FROM t WHERE b <> ''").await.join("\n");
+    let file = largest.file_name().unwrap().to_str().unwrap();
+    assert!(said.starts_with("ERROR XX001"), "{said}");
+    assert!(said.contains(&format!("store/{file} at byte")), "{said}");
+    assert!(!said.contains(dir.path().to_str().unwrap()), "{said}");
 }
