@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 /// How long a question works before others have their turn.
 const SLICE: Duration = Duration::from_millis(24);
 /// How long a question that waits lets what is written go first.
-const HEAD_START: Duration = Duration::from_millis(10);
+const HEAD_START: Duration = Duration::from_millis(3);
 
 /// When a question is due that comes now.
 fn question_due() -> Instant {
