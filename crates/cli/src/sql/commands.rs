@@ -107,7 +107,9 @@ const VIEW: &str =
 
 /// A relation: columns, indexes, constraints, who refers to it; what a view is.
 fn describe(runner: &mut Runner, named: &str) -> Result {
-    let found = runner.session.execute("SELECT to_regclass($1)", &[Value::text(named.to_owned())]);
+    let found = runner
+        .session
+        .execute("SELECT oid FROM pg_class WHERE oid = to_regclass($1)", &[Value::text(named.to_owned())]);
     let found = found.map_err(super::failure)?;
     let oid = found.rows.first().and_then(|row| row.first()).and_then(Value::as_integer);
     let Some(oid) = oid else {
