@@ -3,12 +3,15 @@
 //! ```text
 //! settings ─▶ server ─┬▶ listen ─▶ connection ─▶ HTTP: ropewalk-http      ─┐
 //!                     │   tls      patient    ─▶ gRPC: ropewalk-grpc      ─┴▶ ropewalk-wire ─▶ Database
+//!                     │   lanes, direct         ─▶ PostgreSQL, MongoDB    ─▶ connections that stay on one thread
 //!                     └▶ signals, notify (systemd), logs
 //! ```
 //! Read `settings` for what can be chosen, `server` for the life of the process, `connection` for what a client meets.
 #![deny(missing_docs)]
 
 mod connection;
+mod direct;
+mod lanes;
 mod listen;
 mod logs;
 mod mongo;

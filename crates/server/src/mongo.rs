@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
 use crate::connection::Room;
+use crate::lanes::Lanes;
 use crate::listen::{Accepted, Listener};
 use crate::patient::Patient;
 
@@ -17,6 +18,7 @@ pub(crate) struct MongoPort {
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) mongo: Mongo,
     pub(crate) room: Arc<Room>,
+    pub(crate) lanes: Lanes,
 }
 
 impl MongoPort {
@@ -31,7 +33,7 @@ impl MongoPort {
             let limits = self.room.limits();
             let (opening_time, stall_time) = (limits.header_time.0, limits.stall_time.0);
             let local = stream.local_addr().ok();
-            tokio::spawn(async move {
+            let served = self.lanes.run(stream, move |stream| async move {
                 match tls {
                     None => speak(mongo, Patient::new(stream, opening_time, stall_time), peer, local).await,
                     Some(tls) => match tokio::time::timeout(opening_time, tls.accept(stream)).await {
@@ -44,6 +46,9 @@ impl MongoPort {
                 }
                 drop(entered);
             });
+            if let Err(error) = served {
+                tracing::debug!(%peer, %error, "connection ended");
+            }
         }
     }
 }

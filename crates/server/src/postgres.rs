@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use crate::connection::Room;
+use crate::lanes::Lanes;
 use crate::listen::{Accepted, Listener};
 use crate::patient::Patient;
 
@@ -19,6 +20,7 @@ pub(crate) struct PostgresPort {
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) postgres: Postgres,
     pub(crate) room: Arc<Room>,
+    pub(crate) lanes: Lanes,
 }
 
 impl PostgresPort {
@@ -28,18 +30,23 @@ impl PostgresPort {
         loop {
             let Accepted::Tcp(stream, peer) = self.listener.accept().await else { continue };
             let limits = self.room.limits();
-            let stream = Patient::new(stream, limits.header_time.0, limits.stall_time.0);
+            let (opening_time, stall_time) = (limits.header_time.0, limits.stall_time.0);
             let (postgres, tls) = (self.postgres.clone(), self.tls.clone());
             match self.room.enter() {
                 Some(entered) => {
-                    tokio::spawn(async move {
+                    let served = self.lanes.run(stream, move |stream| async move {
+                        let stream = Patient::new(stream, opening_time, stall_time);
                         postgres.serve(stream, Some(peer), tls.as_ref()).await;
                         drop(entered);
                     });
+                    if let Err(error) = served {
+                        tracing::debug!(%peer, %error, "connection ended");
+                    }
                 }
                 None => {
                     let Ok(turn) = turned_away.clone().try_acquire_owned() else { continue };
                     tokio::spawn(async move {
+                        let stream = Patient::new(stream, opening_time, stall_time);
                         postgres.turn_away(stream, tls.as_ref()).await;
                         drop(turn);
                     });

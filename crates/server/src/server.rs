@@ -31,6 +31,7 @@ use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::TcpConnectInfo;
 
 use crate::connection::{Port, Protocol, Room};
+use crate::lanes::{Lanes, STACK_BYTES, Threads};
 use crate::listen::{Listener, LocalSocket};
 use crate::mongo::MongoPort;
 use crate::notify::ServiceManager;
@@ -102,9 +103,6 @@ struct Ready<'a> {
     listening: &'a [Address],
 }
 
-/// Stack of a thread, taken as it is used: statements of SQL are walked from top to bottom.
-const STACK_BYTES: usize = 8 << 20;
-
 /// Serves until a signal ends it. `listening` hears the addresses once everything is served; with `ready_file` they are
 /// written there as JSON, too.
 ///
@@ -138,8 +136,10 @@ pub fn serve(
     let db = Options::new().memory_budget(settings.memory.0.0).open(&settings.dir.0)?;
     let rules = db.enforce_series_rules(SERIES_RULES_PAUSE);
     let sweeper = db.documents().sweep_in_background(EXPIRY_PAUSE);
+    let threads =
+        Threads::start().map_err(|source| ServeError::Io { what: "start threads".to_owned(), source })?;
     let done = runtime.block_on(async {
-        let running = Running::start(settings, db.clone()).await?;
+        let running = Running::start(settings, db.clone(), threads.lanes()).await?;
         if let Some(path) = ready_file {
             write_ready(path, settings, &running.addresses)?;
         }
@@ -149,6 +149,7 @@ pub fn serve(
     logs.finish();
     // Whatever still runs has had its time.
     runtime.shutdown_timeout(Duration::from_secs(1));
+    threads.end(Duration::from_secs(1));
     drop(rules);
     drop(sweeper);
     let closed = db.close();
@@ -218,6 +219,7 @@ fn write_ready(path: &Path, settings: &Settings, listening: &[Address]) -> Resul
 struct Running {
     service: Service,
     room: Arc<Room>,
+    lanes: Lanes,
     accepting: tokio::task::JoinSet<()>,
     addresses: Vec<Address>,
     certificates: Option<Certificates>,
@@ -267,7 +269,7 @@ impl Signals {
 }
 
 impl Running {
-    async fn start(settings: &Settings, db: Database) -> Result<Self, ServeError> {
+    async fn start(settings: &Settings, db: Database, lanes: Lanes) -> Result<Self, ServeError> {
         let signals = Signals::new()
             .map_err(|source| ServeError::Io { what: "listen to signals".to_owned(), source })?;
         let limits = ropewalk_wire::Limits {
@@ -287,6 +289,7 @@ impl Running {
         let mut running = Self {
             service,
             room: Arc::new(Room::new(settings.limits.clone())),
+            lanes,
             accepting: tokio::task::JoinSet::new(),
             addresses: Vec::new(),
             certificates,
@@ -348,7 +351,7 @@ impl Running {
         let mongo = Mongo::new(self.service.clone(), settings);
         let (tls, room) = (config.map(TlsAcceptor::from), self.room.clone());
         self.reached("mongo", &listener, tls.is_some()).map_err(failed)?;
-        self.accepting.spawn(MongoPort { listener, tls, mongo, room }.serve());
+        self.accepting.spawn(MongoPort { listener, tls, mongo, room, lanes: self.lanes.clone() }.serve());
         Ok(())
     }
 
@@ -367,7 +370,8 @@ impl Running {
         let postgres = Postgres::new(self.service.clone(), settings);
         let (tls, room) = (config.map(TlsAcceptor::from), self.room.clone());
         self.reached("postgres", &listener, tls.is_some()).map_err(failed)?;
-        self.accepting.spawn(PostgresPort { listener, tls, postgres, room }.serve());
+        self.accepting
+            .spawn(PostgresPort { listener, tls, postgres, room, lanes: self.lanes.clone() }.serve());
         Ok(())
     }
 
