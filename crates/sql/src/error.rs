@@ -151,9 +151,12 @@ impl From<TablesError> for SqlError {
                 let message = format!("column \"{column}\" of relation \"{table}\" does not exist");
                 return Self::new(state::UNDEFINED_COLUMN, message);
             }
-            TablesError::UnknownIndex { .. } | TablesError::UnknownConstraint { .. } => {
-                state::UNDEFINED_OBJECT
+            TablesError::UnknownConstraint { table, constraint } => {
+                let table = own(table);
+                let message = format!("constraint \"{constraint}\" of relation \"{table}\" does not exist");
+                return Self::new(state::UNDEFINED_OBJECT, message);
             }
+            TablesError::UnknownIndex { .. } => state::UNDEFINED_OBJECT,
             TablesError::Duplicate { kind: kind @ ("table" | "index"), name } => {
                 let (kind, name) = (if *kind == "table" { "relation" } else { kind }, own(name));
                 return Self::new(state::DUPLICATE_TABLE, format!("{kind} \"{name}\" already exists"));

@@ -38,7 +38,7 @@ use crate::settings::Settings;
 
 pub(crate) use functions::{CatalogCall, CatalogFunction};
 use relations::SCHEMAS;
-pub(crate) use show::{ident, length_bound, literal, name_parts};
+pub(crate) use show::{ident, length_bound, literal, name_parts, place_of};
 pub(crate) use views::{ViewOf, Written, all as all_views, with_relations};
 
 /// Numbers of schemas that somebody made.

@@ -155,7 +155,13 @@ impl Ddl<'_> {
             O::DropConstraint { if_exists, name, drop_behavior: _ } => {
                 let name = folded(name);
                 let schema = self.schema(table)?;
-                let is_index = schema.indexes().iter().any(|index| index.is_unique() && index.name() == name);
+                let is_index = super::index::constrains(&schema, &name);
+                if is_index && name == schema.key_name() {
+                    return Err(SqlError::unsupported(
+                        format!("dropping the primary key \"{name}\""),
+                        "rows are kept by it: make another table with CREATE TABLE and INSERT ... SELECT",
+                    ));
+                }
                 self.uncomment(Some("constraint"), i64::from(schema.id()), Some(&name))?;
                 let mut tables = self.transaction.tables();
                 let dropped = if is_index {

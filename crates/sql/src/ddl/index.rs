@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, LazyLock};
 
-use ropewalk::tables::{IndexDef, KeyOrder, name_in, schema_and_name};
+use ropewalk::tables::{Index, IndexDef, KeyOrder, Schema, name_in, schema_and_name, shown};
 use ropewalk::{Database, Transaction};
 use sqlparser::ast;
 
 use super::expr::{lowered, names};
 use super::{Ddl, dependent, unsupported};
+use crate::catalog::place_of;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::parse;
@@ -129,7 +130,11 @@ impl Ddl<'_> {
         };
         match found {
             Some((table, index)) => {
-                let id = i64::from(self.schema(&table)?.id());
+                let schema = self.schema(&table)?;
+                if constrains(&schema, &index) {
+                    return Err(required(&table, &index));
+                }
+                let id = i64::from(schema.id());
                 self.uncomment(Some("index"), id, Some(&index))?;
                 self.transaction.tables().drop_index(&table, &index).map_err(dependent)
             }
@@ -137,6 +142,25 @@ impl Ddl<'_> {
             None => Err(SqlError::new(state::UNDEFINED_OBJECT, format!("index \"{name}\" does not exist"))),
         }
     }
+}
+
+/// True for the name of an index that stands for a constraint: the primary key, or one of UNIQUE.
+pub(super) fn constrains(schema: &Schema, name: &str) -> bool {
+    let is_key = !schema.key_columns().is_empty() && schema.key_name() == name;
+    // As the catalogs tell it: an index on expressions is none.
+    let is_plain =
+        |index: &Index| index.columns().iter().all(|column| place_of(schema, &column.expr).is_some());
+    let is_it = |index: &&Index| index.name() == name && index.is_constraint() && is_plain(index);
+    is_key || schema.indexes().iter().any(|index| is_it(&index))
+}
+
+fn required(table: &str, index: &str) -> SqlError {
+    let (namespace, table) = (schema_and_name(table).0, shown(table));
+    let index_shown = shown(&name_in(namespace, index));
+    let message =
+        format!("cannot drop index {index_shown} because constraint {index} on table {table} requires it");
+    let hint = format!("You can drop constraint {index} on table {table} instead.");
+    SqlError::new(state::DEPENDENT_OBJECTS_STILL_EXIST, message).hint(hint)
 }
 
 /// Builds an index beside running writers, outside of any transaction.
