@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use ropewalk::tables::{Numeric, Scalar, Type, Value};
+use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
 
 use crate::arith::{self, negate, out_of_range};
 use crate::cast::{cast, to_f64};
@@ -536,6 +536,17 @@ impl Function {
             [seconds] if self == Self::Sleep => sleep(to_f64(seconds).unwrap_or_default(), cx)?,
             [first, rest @ ..] => match first {
                 _ if self.takes_nulls() => self.of_many(&values)?,
+                // A cast to `varchar(n)[]` cuts each element.
+                Value::Array(texts) if self == Self::Left => {
+                    let mut cut = Vec::new();
+                    for item in texts.iter() {
+                        cut.push(match item.map_err(|_| bug("an element"))? {
+                            Value::Text(text) => self.of_text(&text, rest, cx.zone)?,
+                            _ => Value::Null,
+                        });
+                    }
+                    Value::Array(Array::new(Scalar::Text, cut).map_err(|_| bug("texts that make no array"))?)
+                }
                 Value::Text(_) | Value::Json(_) => self.of_text(text(first), rest, cx.zone)?,
                 _ => self.of_others(first, rest)?,
             },

@@ -13,7 +13,7 @@ const TYPES: &str = "use bool, smallint, integer, bigint, real, double precision
 /// What a column definition says beside its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Modifiers {
-    /// Characters that a `varchar(n)` may have.
+    /// Characters that a `varchar(n)`, or an element of a `varchar(n)[]`, may have.
     pub(crate) characters_max: Option<u64>,
     /// `serial`: the column numbers its rows.
     pub(crate) serial: bool,
@@ -32,6 +32,9 @@ pub(crate) fn plain(data_type: &DataType) -> Result<Type> {
         }
         _ if modifiers.serial => Err(unknown(data_type)),
         None => Ok(ty),
+        Some(_) if matches!(ty, Type::Array(_)) => {
+            Err(SqlError::unsupported(format!("{data_type} here"), "write text[]"))
+        }
         Some(_) => {
             Err(SqlError::unsupported(format!("{data_type} here"), "write text, and use left() to cut"))
         }
@@ -132,7 +135,13 @@ pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> 
         DataType::Uuid => Type::UUID,
         DataType::JSON => Type::JSON,
         DataType::JSONB => Type::JSONB,
-        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => plain(element)?.array(),
+        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => match with_modifiers(element)? {
+            // Each element has at most so many characters.
+            (ty, modifiers @ Modifiers { serial: false, precision: None, .. }) => {
+                return Ok((ty.array(), modifiers));
+            }
+            _ => plain(element)?.array(),
+        },
         DataType::Custom(name, arguments) if arguments.is_empty() => {
             let name = name.to_string().to_ascii_lowercase();
             if let Some(ty) = named(name.trim_start_matches("pg_catalog.")) {
@@ -160,8 +169,9 @@ pub(crate) fn short_name(data_type: &DataType) -> String {
         DataType::Varchar(_) | DataType::CharacterVarying(_) | DataType::CharVarying(_) => "varchar".into(),
         DataType::Char(_) | DataType::Character(_) => "bpchar".into(),
         DataType::Interval { .. } => "interval".into(),
+        // An array is called after its elements.
+        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => short_name(element),
         other => match with_modifiers(other) {
-            // An array is called after its elements.
             Ok((Type::Scalar(scalar) | Type::Array(scalar), _)) => match scalar {
                 Scalar::Numeric(_) => "numeric".into(),
                 scalar => scalar.to_string(),

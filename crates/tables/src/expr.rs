@@ -61,7 +61,7 @@ pub enum Binary {
 pub enum Function {
     Lower,
     Upper,
-    /// Characters of a text, bytes of a bytea.
+    /// Characters of a text, of the longest one in an array of them; bytes of a bytea.
     Length,
     Abs,
     /// The first argument that is not NULL.
@@ -462,7 +462,7 @@ fn call_type(function: Function, arguments: &[Option<Type>]) -> Result<Option<Ty
         Function::Lower | Function::Upper => expect(argument, Kind::Text).map(|()| Some(Type::TEXT)),
         Function::Abs => expect(argument, Kind::Number).map(|()| argument),
         Function::Length => match argument {
-            None | Some(Type::TEXT | Type::BYTEA) => Ok(Some(Type::INT4)),
+            None | Some(Type::TEXT | Type::BYTEA | Type::Array(Scalar::Text)) => Ok(Some(Type::INT4)),
             Some(other) => Err(format!("length of {other}")),
         },
         Function::Coalesce => Ok(None),
@@ -553,13 +553,27 @@ fn arithmetic(op: Binary, left: &Value<'_>, right: &Value<'_>) -> Result<Value<'
     }
 }
 
+fn length(text: &str) -> Value<'static> {
+    Value::Int4(i32::try_from(text.chars().count()).unwrap_or(i32::MAX))
+}
+
 fn call<'a>(function: Function, value: Value<'a>) -> Result<Value<'a>, String> {
     Ok(match (function, value) {
         (_, Value::Null) => Value::Null,
         (Function::Lower, Value::Text(text)) => Value::text(text.to_lowercase()),
         (Function::Upper, Value::Text(text)) => Value::text(text.to_uppercase()),
-        (Function::Length, Value::Text(text)) => {
-            Value::Int4(i32::try_from(text.chars().count()).unwrap_or(i32::MAX))
+        (Function::Length, Value::Text(text)) => length(&text),
+        (Function::Length, Value::Array(texts)) => {
+            let mut longest = Value::Int4(0);
+            for item in texts.iter() {
+                if let Value::Text(text) = item.map_err(|error| error.to_string())? {
+                    let length = length(&text);
+                    if length.compare(&longest) == Some(Ordering::Greater) {
+                        longest = length;
+                    }
+                }
+            }
+            longest
         }
         (Function::Length, Value::Bytea(bytes)) => {
             Value::Int4(i32::try_from(bytes.len()).unwrap_or(i32::MAX))
@@ -619,6 +633,18 @@ mod tests {
         assert_eq!(eval(int(-3).call(Function::Abs)).unwrap(), Value::Int4(3));
         assert!(eval(Expr::value(i64::MIN).call(Function::Abs)).is_err());
         assert_eq!(eval(Expr::value("Äb").call(Function::Upper).concat("c")).unwrap(), Value::text("ÄBc"));
+    }
+
+    #[test]
+    fn the_longest_of_an_array_counts() {
+        let length = |texts: &[Option<&'static str>]| {
+            let items = texts.iter().map(|text| text.map_or(Value::Null, Value::text));
+            let array = crate::value::Array::new(Scalar::Text, items.collect::<Vec<_>>()).unwrap();
+            eval(Expr::value(Value::Array(array)).call(Function::Length)).unwrap()
+        };
+        assert_eq!(length(&[Some("ab"), Some("äöü"), None, Some("")]), Value::Int4(3));
+        assert_eq!(length(&[None]), Value::Int4(0));
+        assert_eq!(length(&[]), Value::Int4(0));
     }
 
     #[test]

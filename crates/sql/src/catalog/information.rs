@@ -110,7 +110,9 @@ fn columns(catalog: &Catalog) -> Vec<Record> {
                 number: place + 1,
                 ty: column.column_type(),
                 oid: show::type_of(schema, place, column).0,
-                characters_max: show::characters_max(schema, place),
+                // Of an array its elements have one, which is told elsewhere.
+                characters_max: show::characters_max(schema, place)
+                    .filter(|_| column.column_type() == Type::TEXT),
                 times: column.precision().unwrap_or_default(),
                 default: catalog.default(column),
                 is_nullable: column.is_nullable(),

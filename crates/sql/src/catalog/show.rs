@@ -64,7 +64,7 @@ pub(crate) fn place_of(schema: &Schema, expr: &Expr) -> Option<usize> {
     }
 }
 
-/// What the length of a `varchar(n)` is kept by: the place of its column, and n.
+/// What the length of a `varchar(n)`, or of the elements of a `varchar(n)[]`, is kept by: the place of its column, and n.
 pub(crate) fn length_bound(schema: &Schema, check: &Check) -> Option<(usize, i64)> {
     let Expr::Binary(Binary::Le, left, right) = check.expr() else { return None };
     let (Expr::Call(Function::Length, arguments), Expr::Literal(bound)) = (&**left, &**right) else {
@@ -85,6 +85,7 @@ pub(crate) fn characters_max(schema: &Schema, place: usize) -> Option<i64> {
 pub(crate) fn type_of(schema: &Schema, place: usize, column: &Column) -> (i64, i64) {
     match (column.column_type(), characters_max(schema, place)) {
         (Type::TEXT, Some(max)) => (1043, max + 4),
+        (Type::Array(Scalar::Text), Some(max)) => (1015, max + 4),
         (ty, _) => match (type_and_modifier(ty), column.precision()) {
             ((oid, _), Some(precision)) => (oid, modifier_of(ty, precision)),
             (found, None) => found,

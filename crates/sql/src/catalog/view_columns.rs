@@ -1,7 +1,7 @@
 //! What the columns of a view are declared as: a column that is one of a table keeps what the table says beyond the type, such
 //! as the length of a `varchar(n)`.
 
-use ropewalk::tables::{PUBLIC, Precision, name_in};
+use ropewalk::tables::{PUBLIC, Precision, Type, name_in};
 use sqlparser::ast;
 
 use super::{Catalog, ViewOf, show};
@@ -19,8 +19,9 @@ pub(super) struct Declared {
 }
 
 impl Declared {
-    fn of_length(characters: i64) -> Self {
-        Self { oid: 1043, modifier: characters + 4, times: Precision::default() }
+    fn of_length(ty: Type, characters: i64) -> Self {
+        let oid = if matches!(ty, Type::Array(_)) { 1015 } else { 1043 };
+        Self { oid, modifier: characters + 4, times: Precision::default() }
     }
 
     /// The length of a `varchar(n)`.
@@ -118,11 +119,9 @@ fn of_expr(expr: &ast::Expr, relations: &[(String, Columns)]) -> Option<Declared
     let (relation, column) = match expr {
         ast::Expr::Nested(inner) => return of_expr(inner, relations),
         ast::Expr::Cast { data_type, .. } => {
-            let (_, modifiers) = crate::types::with_modifiers(data_type).ok()?;
-            return modifiers
-                .characters_max
-                .and_then(|most| i64::try_from(most).ok())
-                .map(Declared::of_length);
+            let (ty, modifiers) = crate::types::with_modifiers(data_type).ok()?;
+            let most = modifiers.characters_max.and_then(|most| i64::try_from(most).ok());
+            return most.map(|most| Declared::of_length(ty, most));
         }
         ast::Expr::Identifier(ident) => (None, folded(ident)),
         ast::Expr::CompoundIdentifier(idents) => match idents.as_slice() {
