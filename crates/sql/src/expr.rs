@@ -259,7 +259,7 @@ impl Expr {
                 for argument in arguments {
                     values.push(argument.eval(cx, input)?);
                 }
-                return call.call(&values);
+                return call.call(&values, cx);
             }
             Self::Sequence(call, arguments) => {
                 let values: Result<Vec<_>> = arguments.iter().map(|part| part.eval(cx, input)).collect();
@@ -529,6 +529,7 @@ impl Expr {
     pub(crate) fn sleeps(&self) -> bool {
         let mut found = match self {
             Self::Advisory(call, _) => call.waits(),
+            Self::Catalog(call, _) => call.function.is_of_peers(),
             other => matches!(other, Self::Call(Function::Sleep, _)),
         };
         self.for_parts(&mut |part| found |= part.sleeps());
@@ -540,6 +541,7 @@ impl Expr {
         let mut found = match self {
             Self::Call(function, _) => function.is_volatile(),
             Self::Sequence(..) | Self::Advisory(..) => true,
+            Self::Catalog(call, _) => call.function.is_of_peers(),
             _ => false,
         };
         self.for_parts(&mut |part| found |= part.is_volatile());

@@ -38,7 +38,10 @@ impl Canceller {
 
     /// Forgets an earlier wish, which came too late for what it was meant for.
     pub fn reset(&self) {
-        self.0.is_wanted.store(false, Ordering::Relaxed);
+        // Usually there is none. What is not written cannot undo a wish that comes at this moment.
+        if self.is_cancelled() {
+            self.0.is_wanted.store(false, Ordering::SeqCst);
+        }
     }
 
     /// True when a wish stands.

@@ -61,6 +61,7 @@ pub struct Session {
     pub(crate) submits: bool,
     pub(crate) pending: Option<PendingCommit>,
     pub(crate) advisory: crate::advisory::Held,
+    pub(crate) peers: crate::peers::Known,
     /// What the submitted statement waits for, and what it goes on with.
     pub(crate) waits: Option<RowWait>,
     pub(crate) resuming: Option<Resuming>,
@@ -90,6 +91,7 @@ impl Session {
             given: crate::sequences::Given::default(),
             cursors: Cursors::default(),
             advisory,
+            peers: crate::peers::Known::default(),
             submits: false,
             pending: None,
             waits: None,
@@ -265,6 +267,7 @@ impl Session {
             cursors: self.cursors.shapes.clone(),
             advisory: self.advisory.clone(),
             heard: self.announcements.heard(),
+            peers: self.peers.clone(),
         }
     }
 

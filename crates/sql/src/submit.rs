@@ -13,6 +13,7 @@ use ropewalk::tables::{Type, Value};
 
 use crate::error::Result;
 use crate::parse::{self, Statement};
+use crate::peers::{Known, Peers};
 use crate::prepared::{Outcome, Prepared};
 use crate::session::{Session, begins_or_ends};
 use crate::waiting::RowWait;
@@ -130,6 +131,11 @@ impl Session {
     /// Gives the session the number that `pg_backend_pid()` tells.
     pub fn set_number(&mut self, number: i32) {
         self.settings_mut().number = number;
+    }
+
+    /// Gives the session those beside it, for `pg_stat_activity` and its kin.
+    pub fn set_peers(&mut self, peers: Arc<dyn Peers>) {
+        self.peers = Known(Some(peers));
     }
 
     /// Changes a setting, as SET does.

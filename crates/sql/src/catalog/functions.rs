@@ -7,6 +7,7 @@ use ropewalk::tables::{Array, Scalar, Type, Value};
 use super::procs::Proc;
 use super::{Catalog, OWNER, show, text};
 use crate::error::{Result, SqlError, state};
+use crate::expr::Context;
 
 macro_rules! functions {
     ($($function:ident => $($name:literal)|+),* $(,)?) => {
@@ -30,6 +31,7 @@ macro_rules! functions {
 
 functions! {
     AclDefault => "acldefault",
+    CancelBackend => "pg_cancel_backend",
     ColDescription => "col_description",
     ConstraintDef => "pg_get_constraintdef",
     CurrentDatabase => "current_database" | "current_catalog",
@@ -62,6 +64,7 @@ functions! {
     SerialSequence => "pg_get_serial_sequence",
     SetConfig => "*set_config",
     SchemaOid => "*to_regnamespace",
+    TerminateBackend => "pg_terminate_backend",
     TypeName => "*regtype",
     TypeOid => "to_regtype",
     TypeOidOrError => "*to_regtype",
@@ -97,6 +100,8 @@ impl CatalogFunction {
         let count = types.len();
         let (least, arguments, result): (usize, &[Type], Type) = match function {
             Self::AclDefault => (2, &[WORDS, OID], Type::TEXT.array()),
+            Self::CancelBackend => (1, &[Type::INT4], TRUTH),
+            Self::TerminateBackend => (1, &[Type::INT4, Type::INT8], TRUTH),
             Self::ProcedureName => {
                 return (count == 1)
                     .then(|| (function, vec![types.first().copied().flatten().unwrap_or(WORDS)], WORDS));
@@ -146,10 +151,15 @@ impl CatalogFunction {
             .contains(&count)
             .then(|| (function, arguments.iter().take(count).copied().collect(), result))
     }
+
+    /// True for what does something to another session, and may wait for it.
+    pub(crate) fn is_of_peers(self) -> bool {
+        matches!(self, Self::CancelBackend | Self::TerminateBackend)
+    }
 }
 
 impl CatalogCall {
-    pub(crate) fn call(&self, arguments: &[Value<'_>]) -> Result<Value<'static>> {
+    pub(crate) fn call(&self, arguments: &[Value<'_>], cx: &Context<'_>) -> Result<Value<'static>> {
         use CatalogFunction as F;
         let catalog = &self.catalog;
         let number = |place: usize| arguments.get(place).and_then(Value::as_integer);
@@ -187,6 +197,11 @@ impl CatalogCall {
             F::IsVisible => Value::Bool(catalog.sees(oid)),
             // Nobody was given rights by name: there is nothing that differs from a default.
             F::AclDefault => Value::Null,
+            F::CancelBackend => Value::Bool(catalog.peers.cancel(oid, cx)?),
+            F::TerminateBackend if arguments.get(1).is_some_and(Value::is_null) => Value::Null,
+            F::TerminateBackend => {
+                Value::Bool(catalog.peers.terminate(oid, number(1).unwrap_or_default(), cx)?)
+            }
             F::ProcedureName => match arguments.first() {
                 Some(Value::Text(name)) => text(name.to_string()),
                 _ if oid == 0 => text("-"),

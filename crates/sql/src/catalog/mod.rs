@@ -31,6 +31,7 @@ use crate::comments::{COMMENTS, Comment};
 use crate::cursor::CursorShape;
 use crate::error::Result;
 use crate::exec::Record;
+use crate::peers::Known;
 use crate::plan::{Planner, Standing};
 use crate::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE, in_full, own, reference};
 use crate::sequences::{self, SEQUENCES, Sequence};
@@ -97,6 +98,7 @@ pub(crate) struct Catalog {
     comments: Vec<Comment>,
     enums: Vec<EnumType>,
     cursors: Arc<BTreeMap<String, CursorShape>>,
+    peers: Known,
     /// Per view the names and types of its columns, once they were asked for: they take planning.
     view_columns: OnceLock<Vec<Vec<(String, Type)>>>,
 }
@@ -275,7 +277,7 @@ impl ConstraintOf<'_> {
 impl Catalog {
     /// The catalog as a statement sees it.
     pub(crate) fn read(access: &mut Access<'_>, standing: &Standing) -> Result<Self> {
-        let Standing { settings, created, cursors, .. } = standing;
+        let Standing { settings, created, cursors, peers, .. } = standing;
         let mut names = access.database().tables().names()?;
         names.extend(created.iter().cloned());
         names.sort();
@@ -315,6 +317,7 @@ impl Catalog {
             comments,
             enums,
             cursors: cursors.clone(),
+            peers: peers.clone(),
             view_columns,
         })
     }

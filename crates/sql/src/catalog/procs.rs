@@ -76,7 +76,7 @@ make_timestamptz(int4,int4,int4,int4,int4,float8,text)
 mod(int2,int2) mod(int4,int4) mod(int8,int8) mod(numeric,numeric) nextval(text)int8 now() num_nulls(any...)int4
 obj_description(oid) obj_description(oid,text) octet_length(text) octet_length(bytea)
 pg_advisory_lock(int8)void pg_advisory_lock(int4,int4)void pg_advisory_lock_shared(int8)void pg_advisory_lock_shared(int4,int4)void pg_advisory_xact_lock(int8)void pg_advisory_xact_lock(int4,int4)void pg_advisory_xact_lock_shared(int8)void pg_advisory_xact_lock_shared(int4,int4)void pg_try_advisory_lock(int8)bool pg_try_advisory_lock(int4,int4)bool pg_try_advisory_lock_shared(int8)bool pg_try_advisory_lock_shared(int4,int4)bool pg_try_advisory_xact_lock(int8)bool pg_try_advisory_xact_lock(int4,int4)bool pg_try_advisory_xact_lock_shared(int8)bool pg_try_advisory_xact_lock_shared(int4,int4)bool
-pg_advisory_unlock(int8)bool pg_advisory_unlock(int4,int4)bool pg_advisory_unlock_shared(int8)bool pg_advisory_unlock_shared(int4,int4)bool pg_advisory_unlock_all() pg_backend_pid()int4
+pg_advisory_unlock(int8)bool pg_advisory_unlock(int4,int4)bool pg_advisory_unlock_shared(int8)bool pg_advisory_unlock_shared(int4,int4)bool pg_advisory_unlock_all() pg_backend_pid()int4 pg_cancel_backend(int4)
 pg_collation_is_visible(oid) pg_conversion_is_visible(oid) pg_database_size(oid) pg_encoding_to_char(int4)
 pg_function_is_visible(oid) pg_get_constraintdef(oid) pg_get_constraintdef(oid,bool) pg_get_expr(text,oid)
 pg_get_expr(text,oid,bool) pg_get_function_arguments(oid) pg_get_function_identity_arguments(oid) pg_get_function_result(oid)
@@ -85,7 +85,7 @@ pg_get_serial_sequence(text,text) pg_get_statisticsobjdef_columns(oid) pg_get_tr
 pg_get_viewdef(oid) pg_get_viewdef(text) pg_has_role(oid,text) pg_indexes_size(oid) pg_is_in_recovery()
 pg_is_other_temp_schema(oid) pg_listening_channels() pg_notify(text,text)void pg_opclass_is_visible(oid)
 pg_operator_is_visible(oid) pg_options_to_table(text) pg_partition_ancestors(oid) pg_relation_is_publishable(oid)
-pg_relation_size(oid) pg_size_pretty(int8) pg_sleep(float8)void pg_table_is_visible(oid) pg_table_size(oid)
+pg_relation_size(oid) pg_size_pretty(int8) pg_sleep(float8)void pg_table_is_visible(oid) pg_table_size(oid) pg_terminate_backend(int4) pg_terminate_backend(int4,int8)
 pg_tablespace_location(oid) pg_total_relation_size(oid) pg_type_is_visible(oid) pg_typeof(any)text pi() pow(float8,float8)
 power(float8,float8) promql(text,timestamptz,timestamptz,int4)record quote_ident(text) quote_literal(text) quote_nullable(text)
 random() regexp_match(text,text) regexp_matches(text,text) regexp_replace(text,text,text) regexp_replace(text,text,text,text)

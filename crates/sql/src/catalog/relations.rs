@@ -156,7 +156,7 @@ relations! {
     };
     "pg_stat_activity" 12080 "datid:o datname pid:i leader_pid:i usesysid:o usename application_name client_addr \
         client_hostname client_port:i backend_start:z xact_start:z query_start:z state_change:z wait_event_type wait_event \
-        state backend_xid:l backend_xmin:l query_id:l query backend_type" => none;
+        state backend_xid:l backend_xmin:l query_id:l query backend_type" => |catalog| catalog.peers.rows();
     "pg_proc" 1255 "oid:o proname pronamespace:o proowner:o prolang:o procost:f prorows:f provariadic:o prokind prosecdef:b \
         proleakproof:b proisstrict:b proretset:b provolatile proparallel pronargs:s pronargdefaults:s prorettype:o \
         proargtypes:O proallargtypes:O proargmodes:T proargnames:T prosrc probin proconfig:T proacl:T" => functions;

@@ -195,6 +195,8 @@ pub(crate) struct Standing {
     pub(crate) advisory: crate::advisory::Held,
     /// The channels that it hears.
     pub(crate) heard: Arc<std::collections::BTreeSet<String>>,
+    /// The sessions beside it.
+    pub(crate) peers: crate::peers::Known,
 }
 
 /// Queries within queries.

@@ -66,6 +66,11 @@ pub struct RequestTimer {
 }
 
 impl RequestTimer {
+    /// When the request began.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
     /// Ends the request: well, or with a code.
     pub fn done(mut self, outcome: Result<(), Code>) {
         self.end(outcome);

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::Shared;
-use crate::backends::Entered;
+use crate::backends::{Entered, Who, shown};
 use crate::channel::{Bounds, Channel, Ended, Frame, in_time};
 use crate::desk::{Desk, Planned, Portal, Statement, lock};
 use crate::failure::{
@@ -65,7 +65,7 @@ pub(crate) struct Connection<'s, S> {
     pub(crate) desk: Desk,
     caller: Caller,
     seen: u64,
-    backend: Entered,
+    pub(crate) backend: Entered,
     mailbox: Mailbox,
     /// What the client was told of [`REPORTED`], and of which settings.
     reported: Vec<String>,
@@ -112,9 +112,19 @@ where
             return Err(Ended::Said(error.message));
         }
     };
-    let backend = shared.backends.enter(desk.session.canceller());
+    let settings = desk.session.settings();
+    let who = Who {
+        user: settings.user.clone(),
+        database: settings.database.clone(),
+        peer,
+        role: caller.name().to_owned(),
+        is_admin: caller.may(Right::Admin, None),
+        since: shared.service.database().engine().env().clock.wall_micros(),
+    };
+    let backend = shared.backends.enter(desk.session.canceller(), who);
     let backend = backend.map_err(|error| Ended::Said(error.to_string()))?;
     desk.session.set_number(backend.process);
+    desk.session.set_peers(backend.peers());
     let mut connection = Connection {
         shared,
         channel,
@@ -218,12 +228,18 @@ where
             let value = self.desk.session.settings().show(&name.to_ascii_lowercase()).unwrap_or_default();
             if *told != value {
                 self.desk.out.parameter_status(name, &value);
+                if *name == "application_name" {
+                    self.backend.is_called(&value);
+                }
                 *told = value;
             }
         }
     }
 
     fn ready(&mut self) {
+        if self.backend.is_terminated() {
+            return;
+        }
         let status = match self.desk.session.status() {
             Status::Idle => b'I',
             Status::Open => b'T',
@@ -236,7 +252,14 @@ where
     async fn speak(&mut self) -> Result<Option<SqlError>, Ended> {
         let stop = self.shared.service.stop().clone();
         // Both last as long as the conversation: a timer for each message would cost more than some messages do.
-        let mut stopped = pin!(stop.wait());
+        let backend = (*self.backend).clone();
+        let mut stopped = pin!(async {
+            tokio::select! {
+                biased;
+                () = stop.wait() => {}
+                () = backend.terminated() => {}
+            }
+        });
         let patience = self.shared.settings.transaction_idle_time;
         let mut lapse = pin!(tokio::time::sleep(patience));
         let mut since = Instant::now();
@@ -275,7 +298,10 @@ where
                 Goes::Away => return Ok(None),
             }
             since = Instant::now();
-            if stop.stopping() {
+            if matches!(frame.tag, b'Q' | b'S') {
+                backend.rests(self.desk.session.status(), since.into_std());
+            }
+            if stop.stopping() || backend.is_terminated() {
                 return Ok(Some(shutdown()));
             }
         }
@@ -321,10 +347,13 @@ where
         }
         // What was to be cancelled before this came is over.
         self.desk.session.canceller().reset();
+        if self.backend.is_terminated() {
+            return Ok(Goes::On);
+        }
         let desk = &mut self.desk;
         let outcome = match request {
             Request::Query(sql) => {
-                let sql = sql.to_owned();
+                let sql = Arc::<str>::from(sql);
                 self.channel.done(frame);
                 self.query(&sql).await?;
                 return Ok(Goes::On);
@@ -377,8 +406,11 @@ where
 
     fn failed(&mut self, error: &SqlError) {
         self.desk.session.fail();
-        let told = told(error, self.shared.service.database().engine().dir());
-        self.desk.out.failure(Severity::Error, &told);
+        // Who is ended hears that alone.
+        if !self.backend.is_terminated() {
+            let told = told(error, self.shared.service.database().engine().dir());
+            self.desk.out.failure(Severity::Error, &told);
+        }
     }
 
     /// Ends what the messages since the last Sync were about.
@@ -408,8 +440,12 @@ where
     }
 
     /// The simple protocol: all statements of a text.
-    async fn query(&mut self, sql: &str) -> Result<(), Ended> {
+    async fn query(&mut self, sql: &Arc<str>) -> Result<(), Ended> {
         let timer = self.shared.service.metrics().request("postgres", "query");
+        match shown(sql) {
+            whole if whole.len() == sql.len() => self.backend.runs(sql, timer.started()),
+            part => self.backend.runs(&part.into(), timer.started()),
+        }
         self.desk.forget_unnamed();
         let outcome = match self.statements(sql).await? {
             Ok(()) => self.end_implicit().await,
@@ -448,7 +484,7 @@ where
                 Ok(prepared) => prepared,
                 Err(error) => return Ok(Err(error)),
             };
-            if let Err(error) = self.statement(&Planned::new(Some(prepared)), &[]).await? {
+            if let Err(error) = self.statement(&Planned::new(Some(prepared), None), &[]).await? {
                 return Ok(Err(error));
             }
         }
@@ -502,6 +538,9 @@ where
             Ok(portal) => portal,
             Err(error) => return Ok(Err(error)),
         };
+        if let Some(text) = &lock(&portal.statement).text {
+            self.backend.runs(text, timer.started());
+        }
         let executed = self.execute_portal(&mut portal, rows_max, alone).await?;
         timer.done(executed.as_ref().map(|_| ()).map_err(code_of));
         self.desk.put_portal(name, portal);
@@ -614,7 +653,10 @@ where
                 Ok(Progress::Waits(wait)) => {
                     // What was answered before need not wait, too.
                     self.channel.send(&mut self.desk.out).await?;
-                    if let Err(error) = self.waited(wait).await {
+                    self.backend.waits(true);
+                    let waited = self.waited(wait).await;
+                    self.backend.waits(false);
+                    if let Err(error) = waited {
                         self.desk.session.give_up();
                         return Ok(Err(error));
                     }
@@ -679,7 +721,11 @@ where
     /// Whether the client is still who it was, may do this, and there is room for what it writes.
     async fn admit(&mut self, statement: &Statement) -> Outcomes<()> {
         let service = &self.shared.service;
+        let seen = self.seen;
         service.access().still(&mut self.caller, &mut self.seen).map_err(|error| refused(&error))?;
+        if seen != self.seen {
+            self.backend.is_now(&self.caller);
+        }
         if service.stop().stopping() {
             return Err(shutdown());
         }

@@ -114,6 +114,7 @@ where
                 None => Err(Ended::Said("the client left in the middle of a COPY".to_owned())),
             },
             () = stop.wait() => Ok(Err(shutdown())),
+            () = self.backend.terminated() => Ok(Err(shutdown())),
             () = tokio::time::sleep(self.shared.settings.transaction_idle_time) => Err(Ended::TooSlow),
         }
     }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use ropewalk::tables::{Type, Value};
 use ropewalk_sql::{Outcome, Prepared, ResultColumn, Session, SqlError, Status, state};
 
+use crate::backends::shown;
 use crate::failure::{DUPLICATE_CURSOR, INVALID_CURSOR_NAME, PROTOCOL_VIOLATION};
 use crate::frame::{Bind, Format, Formats, Kind, Out};
 use crate::types::{oid_in_catalogs, oid_of, type_of};
@@ -32,12 +33,14 @@ pub(crate) struct Planned {
     pub(crate) prepared: Option<Prepared>,
     /// What its client was told, or could have been, of the columns of its answer.
     pub(crate) columns: Option<Arc<[ResultColumn]>>,
+    /// As much of its text as others are shown, when it was prepared by itself.
+    pub(crate) text: Option<Arc<str>>,
 }
 
 impl Planned {
-    pub(crate) fn new(prepared: Option<Prepared>) -> Statement {
+    pub(crate) fn new(prepared: Option<Prepared>, text: Option<&str>) -> Statement {
         let columns = prepared.as_ref().and_then(Prepared::shape);
-        Arc::new(Mutex::new(Self { prepared, columns }))
+        Arc::new(Mutex::new(Self { prepared, columns, text: text.map(|text| shown(text).into()) }))
     }
 
     fn is_over_catalogs(&self) -> bool {
@@ -114,7 +117,7 @@ impl Desk {
             return None;
         }
         let statement = self.session.prepare_lifted(&text, numbers.len());
-        let statement = statement.map(|prepared| Planned::new(Some(prepared)));
+        let statement = statement.map(|prepared| Planned::new(Some(prepared), None));
         if self.lifted.len() >= LIFTED_MAX {
             self.lifted.clear();
         }
@@ -139,7 +142,7 @@ impl Desk {
                 return Err(SqlError::new(state::SYNTAX_ERROR, message));
             }
         };
-        let statement = Planned::new(prepared);
+        let statement = Planned::new(prepared, Some(sql));
         if sql.len() <= PLANNED_BYTES_MAX {
             if self.planned.len() >= PLANNED_MAX {
                 self.planned.clear();
