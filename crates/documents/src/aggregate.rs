@@ -14,7 +14,7 @@ use crate::lang::{
     Update, Value, WhenMatched, WhenNotMatched, Writer,
 };
 use crate::model::Documents;
-use crate::read::{DocumentsRead, Find, Rows, Source as _};
+use crate::read::{DocumentsRead, Find, Look, Rows, Source as _};
 use crate::statements::UpdateSpec;
 use crate::tx::DocumentsTx;
 
@@ -41,7 +41,7 @@ impl Source for AtSnapshot {
 struct Inside<'t, 'a> {
     tx: RefCell<&'t mut DocumentsTx<'a>>,
     database: String,
-    may_go_on: &'t dyn Fn() -> Result<(), DocumentsError>,
+    look: Option<Look<'t>>,
 }
 
 impl Inside<'_, '_> {
@@ -68,7 +68,7 @@ impl Source for Inside<'_, '_> {
     }
 
     fn look(&self) -> Result<(), DocumentsError> {
-        (self.may_go_on)()
+        self.look.map_or(Ok(()), |look| look())
     }
 }
 
@@ -156,24 +156,11 @@ impl DocumentsTx<'_> {
         collection: &Collection,
         pipeline: &Pipeline,
     ) -> Result<Vec<DocBuf>, DocumentsError> {
-        self.aggregate_while(collection, pipeline, &|| Ok(()))
-    }
-
-    /// As [`DocumentsTx::aggregate`], asking `may_go_on` every few hundred documents of each stage. Of what it refuses nothing is
-    /// written.
-    ///
-    /// # Errors
-    /// Likewise; what `may_go_on` answers.
-    pub fn aggregate_while(
-        &mut self,
-        collection: &Collection,
-        pipeline: &Pipeline,
-        may_go_on: &dyn Fn() -> Result<(), DocumentsError>,
-    ) -> Result<Vec<DocBuf>, DocumentsError> {
         self.statement(|tx| {
             let documents = {
                 let database = collection.database().to_owned();
-                let source = Inside { database, tx: RefCell::new(tx), may_go_on };
+                let look = tx.look;
+                let source = Inside { database, tx: RefCell::new(tx), look };
                 let input: Stream<'_, DocumentsError> = if pipeline.brings_documents() {
                     Box::new(std::iter::empty())
                 } else {

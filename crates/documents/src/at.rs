@@ -10,7 +10,7 @@ use crate::entry::{append_document_key, put_document_key};
 use crate::error::DocumentsError;
 use crate::lang::{DocBuf, Value};
 use crate::model::Documents;
-use crate::read::{Find, Rows, Source};
+use crate::read::{Find, Look, Rows, Source};
 use crate::rules::Caller;
 
 /// The documents at one snapshot.
@@ -18,9 +18,17 @@ pub struct DocumentsAt<'a> {
     documents: Documents,
     snapshot: &'a Snapshot,
     caller: Option<Arc<Caller>>,
+    look: Option<Look<'a>>,
 }
 
-impl DocumentsAt<'_> {
+impl<'a> DocumentsAt<'a> {
+    /// The same, asking `look` from time to time whether it may go on.
+    #[must_use]
+    pub fn looking(mut self, look: Look<'a>) -> Self {
+        self.look = Some(look);
+        self
+    }
+
     /// The same for a caller, if there is one, whom the rules of collections are asked about.
     #[must_use]
     pub fn acting_for(mut self, caller: impl Into<Option<Caller>>) -> Self {
@@ -38,6 +46,10 @@ impl Source for DocumentsAt<'_> {
 
     fn caller(&self) -> Option<&Arc<Caller>> {
         self.caller.as_ref()
+    }
+
+    fn look(&self) -> Result<(), DocumentsError> {
+        self.look.map_or(Ok(()), |look| look())
     }
 
     fn view(&self) -> ReadView<'_> {
@@ -81,10 +93,22 @@ impl DocumentCursor {
     /// # Errors
     /// As [`crate::DocumentsRead::find`].
     pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>, DocumentsError> {
+        self.next_batch_while(count, bytes, &|| Ok(()))
+    }
+
+    /// As [`DocumentCursor::next_batch`], asking `look` from time to time, also while nothing is found.
+    ///
+    /// # Errors
+    /// Likewise; what `look` answers.
+    pub fn next_batch_while(
+        &mut self,
+        count: usize,
+        bytes: usize,
+        look: Look<'_>,
+    ) -> Result<Vec<DocBuf>, DocumentsError> {
         // What is flushed and merged meanwhile need not be kept in memory for this cursor.
         self.snapshot.repin();
-        let mut at =
-            DocumentsAt { documents: self.documents.clone(), snapshot: &self.snapshot, caller: None };
+        let mut at = self.documents.at(&self.snapshot).looking(look);
         let (mut batch, mut size) = (Vec::new(), 0);
         while batch.len() < count && !self.done {
             let stored = match self.ahead.take() {
@@ -112,9 +136,16 @@ impl DocumentCursor {
     /// # Errors
     /// As [`DocumentCursor::next_batch`].
     pub fn has_more(&mut self) -> Result<bool, DocumentsError> {
+        self.has_more_while(&|| Ok(()))
+    }
+
+    /// As [`DocumentCursor::has_more`], asking `look` from time to time.
+    ///
+    /// # Errors
+    /// Likewise; what `look` answers.
+    pub fn has_more_while(&mut self, look: Look<'_>) -> Result<bool, DocumentsError> {
         if self.ahead.is_none() && !self.done {
-            let mut at =
-                DocumentsAt { documents: self.documents.clone(), snapshot: &self.snapshot, caller: None };
+            let mut at = self.documents.at(&self.snapshot).looking(look);
             self.ahead = self.rows.next(&mut at)?.map(|(_, stored)| stored);
             self.done = self.ahead.is_none();
         }
@@ -124,6 +155,24 @@ impl DocumentCursor {
     /// Nothing is left.
     pub fn is_done(&self) -> bool {
         self.done
+    }
+
+    /// The documents one by one, asking `look` from time to time.
+    pub fn documents_while<'l>(
+        mut self,
+        look: Look<'l>,
+    ) -> impl Iterator<Item = Result<DocBuf, DocumentsError>> + 'l {
+        std::iter::from_fn(move || self.step(look))
+    }
+
+    fn step(&mut self, look: Look<'_>) -> Option<Result<DocBuf, DocumentsError>> {
+        match self.next_batch_while(1, usize::MAX, look) {
+            Ok(mut batch) => batch.pop().map(Ok),
+            Err(error) => {
+                self.done = true;
+                Some(Err(error))
+            }
+        }
     }
 
     /// The snapshot it reads.
@@ -136,20 +185,14 @@ impl Iterator for DocumentCursor {
     type Item = Result<DocBuf, DocumentsError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.next_batch(1, usize::MAX) {
-            Ok(mut batch) => batch.pop().map(Ok),
-            Err(error) => {
-                self.done = true;
-                Some(Err(error))
-            }
-        }
+        self.step(&|| Ok(()))
     }
 }
 
 impl Documents {
     /// Reads the documents as of `snapshot`, beside any transaction.
     pub fn at<'a>(&self, snapshot: &'a Snapshot) -> DocumentsAt<'a> {
-        DocumentsAt { documents: self.clone(), snapshot, caller: None }
+        DocumentsAt { documents: self.clone(), snapshot, caller: None, look: None }
     }
 }
 
@@ -204,7 +247,7 @@ impl Collection {
         let documents = self.documents().clone();
         let caller = caller.map(Arc::new);
         let rows = Rows::shown(
-            &mut DocumentsAt { documents: documents.clone(), snapshot: &snapshot, caller },
+            &mut DocumentsAt { documents: documents.clone(), snapshot: &snapshot, caller, look: None },
             self,
             find.clone(),
         )?;

@@ -61,7 +61,7 @@ pub use error::DocumentsError;
 pub use isolation::isolation_named;
 pub use model::{DOCUMENTS, Documents, DocumentsModel};
 pub use plan::Hint;
-pub use read::{DocumentsRead, Find, SORT_BYTES_MAX};
+pub use read::{DocumentsRead, Find, Look, SORT_BYTES_MAX};
 pub use rules::{Access, Caller};
 pub use session::{Retry, SESSION_BYTES_MAX};
 pub use statements::{BulkResult, BulkWrite, FindAndModify, InsertedMany, UpdateSpec, Updated, id_filter};

@@ -20,7 +20,7 @@ use crate::catalog::Spaces;
 use crate::definition::{Definition, ID_INDEX, Index, pattern};
 use crate::error::DocumentsError;
 use crate::lang::key::{IndexField, behind};
-use crate::lang::{DocBuf, Filter, Sort, Value, Writer};
+use crate::lang::{Code, DocBuf, Filter, LangError, Sort, Value, Writer};
 use crate::wildcard;
 
 /// Ranges of one plan; beyond that bounds are taken no further.
@@ -137,7 +137,7 @@ impl Part {
     }
 
     /// The key is known to the last byte: at most one document.
-    fn is_point(&self) -> bool {
+    pub(crate) fn is_point(&self) -> bool {
         self.index.is_none() && self.bound == 1 && (self.ranges.is_empty() || self.fixed() == 1)
     }
 
@@ -348,9 +348,9 @@ fn hinted<'d>(definition: &'d Definition, hint: &Hint) -> Result<Option<&'d Arc<
 }
 
 fn refused_hint(definition: &Definition, index: &str) -> DocumentsError {
-    DocumentsError::InvalidOptions {
-        what: format!("hint: collection {:?} has no index {index:?} that can be used", definition.name),
-    }
+    let name = &definition.name;
+    let what = format!("hint: collection {name:?} has no index {index:?} that can be used");
+    LangError::new(Code::BadValue, what).into()
 }
 
 /// `backward` is `None` when the part does not give the order that is wished.

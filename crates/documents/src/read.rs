@@ -23,8 +23,13 @@ use crate::scan::{Found, Scan};
 
 /// Most bytes that a sort without an index holds.
 pub const SORT_BYTES_MAX: usize = 100 << 20;
+/// Keys that are counted between two looks whether that may go on.
+const KEYS_PER_LOOK: u64 = 2 << 10;
 /// Most bytes of the answer of `distinct`, as of any document.
 const DISTINCT_BYTES_MAX: usize = 16 << 20;
+
+/// Asked from time to time by a walk that may take long whether it may go on; an error ends it.
+pub type Look<'a> = &'a (dyn Fn() -> Result<(), DocumentsError> + Sync);
 
 /// What can be read from: a transaction or a snapshot.
 pub(crate) trait Source {
@@ -33,6 +38,8 @@ pub(crate) trait Source {
     fn documents(&self) -> &Documents;
     /// Whose rules are asked.
     fn caller(&self) -> Option<&Arc<Caller>>;
+    /// Whether what may take long may go on. Asked once for each page of a walk.
+    fn look(&self) -> Result<(), DocumentsError>;
     /// The snapshot, without own writes.
     fn view(&self) -> ReadView<'_>;
     fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError>;
@@ -386,11 +393,21 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         if find.filter.is_all() && find.hint.is_none() && !asked {
             let (start, end) = crate::scan::all(&definition);
             let wanted = find.wanted().map_or(u64::MAX, |wanted| wanted as u64);
-            if wanted > 0 {
-                self.walk(&start, Some(&end), false, &mut |_, _| {
+            let (mut from, mut more) = (start, wanted > 0);
+            while more {
+                self.look()?;
+                let (until, mut last) = (wanted.min(count.saturating_add(KEYS_PER_LOOK)), None);
+                self.walk(&from, Some(&end), false, &mut |key, _| {
                     count += 1;
-                    count < wanted
+                    if count == until {
+                        last = Some(key.to_vec());
+                    }
+                    count < until
                 })?;
+                more = count < wanted && last.is_some();
+                if let Some(last) = last {
+                    from = crate::scan::behind(last, false);
+                }
             }
             return Ok(count.saturating_sub(find.skip as u64));
         }

@@ -5,6 +5,9 @@
 //! walked, in the direction walked: that needs the document, which is at hand anyway, and no memory of what was answered
 //! before. In the same way a document that matches several branches of an `$or` is answered by the first of them.
 //!
+//! A page ends after some documents even if none of them matches, and before each the source says whether the walk may go on:
+//! so a query ends in time, with its client and with the server, however little it finds.
+//!
 //! An index that is not multikey and holds all that is asked and shown answers without the documents ([`Fetch`]).
 
 use std::sync::Arc;
@@ -23,6 +26,9 @@ const PAGE_FIRST: usize = 16;
 const PAGE: usize = 256;
 /// Bytes of documents of one page, about.
 const PAGE_BYTES: usize = 1 << 20;
+/// Documents that one page looks at, and their bytes, when few of them match.
+const LOOKED: usize = 4 * PAGE;
+const LOOKED_BYTES: usize = 4 * PAGE_BYTES;
 
 /// A document on its way: key and bytes.
 pub(crate) type Found = (Vec<u8>, Vec<u8>);
@@ -85,6 +91,9 @@ impl Scan {
             self.range = 0;
             return Ok(Some(Vec::new()));
         };
+        if !part.is_point() {
+            source.look()?;
+        }
         let (from, to) = match (&self.resume, self.plan.backward) {
             (None, _) => (start.clone(), end.clone()),
             (Some(resume), false) => (resume.clone(), end.clone()),
@@ -117,12 +126,13 @@ impl Scan {
     }
 
     fn documents(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page, DocumentsError> {
-        let (mut found, mut bytes, mut looked) = (Vec::new(), 0, 0_usize);
+        let (mut found, mut bytes, mut looked, mut looked_bytes) = (Vec::new(), 0, 0_usize, 0);
         let (mut failure, mut last) = (None, None);
         let backward = self.plan.backward;
         let this = &*self;
         source.walk(from, Some(to), backward, &mut |key, value| {
             looked += 1;
+            looked_bytes += value.len();
             match this.matches(Doc::trusted(value)) {
                 Ok(true) if this.plan.fetch == Fetch::Nothing => found.push((Vec::new(), Vec::new())),
                 Ok(true) => {
@@ -135,8 +145,10 @@ impl Scan {
                     return false;
                 }
             }
-            // A page also ends after many documents that do not match, so that its caller may be interrupted.
-            let goes_on = found.len() < this.page && bytes < PAGE_BYTES && looked < 16 * PAGE;
+            let goes_on = found.len() < this.page
+                && bytes < PAGE_BYTES
+                && looked < LOOKED
+                && looked_bytes < LOOKED_BYTES;
             if !goes_on {
                 last = Some(key.to_vec());
             }
@@ -258,7 +270,8 @@ impl Scan {
     }
 }
 
-fn behind(mut key: Vec<u8>, backward: bool) -> Vec<u8> {
+/// Where a walk goes on that has seen `key`.
+pub(crate) fn behind(mut key: Vec<u8>, backward: bool) -> Vec<u8> {
     if !backward {
         key.push(0);
     }

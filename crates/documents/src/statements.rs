@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ropewalk_engine::{EngineError, TRANSACTION_BYTES_MAX};
+
 use crate::collection::Collection;
 use crate::definition::Definition;
 use crate::entry::id_of;
@@ -231,10 +233,16 @@ impl DocumentsTx<'_> {
             }
             let mut definition = tx.definition_to_write(collection)?;
             let mut updated = Updated { matched: keys.len() as u64, ..Updated::default() };
+            let mut bytes = 0;
             for key in keys {
                 let Some(stored) = tx.fetch(&key)? else { continue };
                 let changed = tx.changed(&spec.filter, &spec.update, &stored, now_ms)?;
                 if let Some(new) = changed {
+                    // What no commit can hold is not held in memory first.
+                    bytes += new.bytes().len() as u64;
+                    if bytes > TRANSACTION_BYTES_MAX {
+                        return Err(EngineError::TooLarge { bytes, max: TRANSACTION_BYTES_MAX }.into());
+                    }
                     let (before, after) = (Some(Doc::trusted(&stored)), Some(new.doc()));
                     tx.check_access(&definition, Access::Update, before, after)?;
                     tx.replace_stored(&mut definition, &key, &stored, &new, true)?;
@@ -474,6 +482,7 @@ pub(crate) fn concerns_one(error: &DocumentsError) -> bool {
             | DocumentsError::Damaged { .. }
             | DocumentsError::Conflict { .. }
             | DocumentsError::InvalidName { .. }
+            | DocumentsError::Interrupted(_)
     )
 }
 

@@ -16,7 +16,7 @@ use crate::entry::id_of;
 use crate::error::DocumentsError;
 use crate::lang::Doc;
 use crate::model::{Documents, SectionOperation};
-use crate::read::Source;
+use crate::read::{Look, Source};
 use crate::rules::{Access, Caller};
 use crate::section::{Event, What};
 use crate::show;
@@ -75,12 +75,23 @@ pub struct DocumentsTx<'a> {
     pub(crate) documents: &'a Documents,
     pub(crate) kv: &'a mut KvTransaction,
     pub(crate) state: &'a mut DocumentsState,
+    pub(crate) look: Option<Look<'a>>,
 }
 
 impl<'a> DocumentsTx<'a> {
     /// The documents within a transaction; `state` begins empty and stays with it.
     pub fn new(documents: &'a Documents, kv: &'a mut KvTransaction, state: &'a mut DocumentsState) -> Self {
-        Self { documents, kv, state }
+        Self { documents, kv, state, look: None }
+    }
+
+    /// The same transaction, asking `look` from time to time whether a statement may go on. One that may not leaves nothing.
+    pub fn looking<'l>(&'l mut self, look: Look<'l>) -> DocumentsTx<'l> {
+        DocumentsTx {
+            documents: self.documents,
+            kv: &mut *self.kv,
+            state: &mut *self.state,
+            look: Some(look),
+        }
     }
 
     /// Whether what is written from now on has to fit the validators of its collections; references and limits hold either
@@ -238,6 +249,10 @@ impl Source for DocumentsTx<'_> {
 
     fn caller(&self) -> Option<&Arc<Caller>> {
         self.state.caller.as_ref()
+    }
+
+    fn look(&self) -> Result<(), DocumentsError> {
+        self.look.map_or(Ok(()), |look| look())
     }
 
     fn view(&self) -> ReadView<'_> {

@@ -76,6 +76,7 @@ codes! {
     ClientDisconnect = 279, "who asked has gone";
     QueryExceededMemoryLimitNoDiskUseAllowed = 292, "a stage wants more memory than it may have";
     InterruptedAtShutdown = 11_600, "who serves is going away";
+    Interrupted = 11_601, "somebody ended it";
     BSONObjectTooLarge = 10334, "a document above 16 MiB";
 }
 

@@ -74,6 +74,11 @@ impl<'a> Args<'a> {
         Self { name, doc }
     }
 
+    /// True for a field that may stand in every command.
+    pub(crate) fn is_generic(field: &str) -> bool {
+        GENERIC.contains(&field)
+    }
+
     /// The command itself.
     pub(crate) fn doc(&self) -> Doc<'a> {
         self.doc
@@ -187,23 +192,25 @@ impl<'a> Args<'a> {
     /// A number of documents.
     ///
     /// # Errors
-    /// `BadValue` below zero, too.
+    /// 51024 below zero, too.
     pub(crate) fn count(&self, field: &str) -> Outcome<Option<usize>> {
-        match self.integer(field)? {
-            Some(number) => match usize::try_from(number) {
-                Ok(number) => Ok(Some(number)),
-                Err(_) => {
-                    let message = format!("BSON field '{field}' value must be >= 0, actual value '{number}'");
-                    Err(Failure::new(Code::BadValue, message))
-                }
-            },
-            None => Ok(None),
+        self.at_least_zero(field, Code::OutOfBounds)
+    }
+
+    fn at_least_zero(&self, field: &str, code: Code) -> Outcome<Option<usize>> {
+        let Some(number) = self.integer(field)? else { return Ok(None) };
+        match usize::try_from(number) {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => {
+                let message = format!("BSON field '{field}' value must be >= 0, actual value '{number}'");
+                Err(Failure::new(code, message))
+            }
         }
     }
 
     /// `maxTimeMS`: how long the command may take.
     pub(crate) fn max_time(&self) -> Outcome<Option<Duration>> {
-        let millis = self.count("maxTimeMS")?.filter(|millis| *millis > 0);
+        let millis = self.at_least_zero("maxTimeMS", Code::BadValue)?.filter(|millis| *millis > 0);
         Ok(millis.map(|millis| Duration::from_millis(millis as u64)))
     }
 

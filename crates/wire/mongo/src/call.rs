@@ -10,17 +10,21 @@ use ropewalk_wire::{Caller, Right};
 
 use crate::Shared;
 use crate::args::Args;
+use crate::command::Command;
 use crate::compress::Compressor;
 use crate::documents::lang::{self, Doc, LangError, Options, Value, Writer};
 use crate::documents::{Caller as Asked, Collection, Documents, DocumentsError, DocumentsTx, Retry};
 use crate::failure::{Code, Failure, Outcome, TRANSIENT};
 use crate::frame::Request;
+use crate::operations::{Running, Seated};
 use crate::session::{self, Phase, SessionId, State};
 
 /// What a connection knows of its client.
 pub(crate) struct Client {
     /// Number of the connection.
     pub(crate) connection: i32,
+    /// Where it notes what it runs.
+    pub(crate) seat: Seated,
     /// Where it comes from.
     pub(crate) peer: Option<IpAddr>,
     /// The same, with the port.
@@ -73,6 +77,8 @@ pub(crate) struct Call<'a> {
     pub(crate) starts: bool,
     /// Until when it may take.
     pub(crate) deadline: Option<Instant>,
+    /// Its place among all that runs.
+    pub(crate) running: Running,
     /// For whom it is.
     line: &'a dyn Line,
 }
@@ -91,8 +97,11 @@ impl<'a> Call<'a> {
         client: &'a mut Client,
         request: &'a Request,
         line: &'a dyn Line,
-        name: &'static str,
+        command: &'static Command,
     ) -> Outcome<Self> {
+        let user = client.caller.as_ref().map_or("", Caller::name);
+        let running = client.seat.begin(command, user, client.application.as_ref(), request.body());
+        let name = command.name;
         let args = Args::new(name, request.body());
         let database = request
             .database()
@@ -144,6 +153,7 @@ impl<'a> Call<'a> {
             in_transaction,
             starts,
             deadline,
+            running,
             line,
         };
         call.check_concerns()?;
@@ -207,34 +217,24 @@ impl<'a> Call<'a> {
         Ok(self.documents().collection(self.database, name)?)
     }
 
-    /// Refuses a command whose time is up.
-    ///
-    /// # Errors
-    /// `MaxTimeMSExpired`.
-    pub(crate) fn in_time(&self) -> Outcome<()> {
-        match self.deadline {
-            Some(deadline) if Instant::now() >= deadline => {
-                Err(Failure::new(Code::MaxTimeMSExpired, "operation exceeded time limit"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Refuses to go on with what may take long: the server stops, time is up, the client has gone.
+    /// Refuses to go on with what may take long: the server stops, somebody ended it,
+    /// time is up, the client has gone.
     ///
     /// # Errors
     /// Which of these it is.
     pub(crate) fn may_go_on(&self) -> Result<(), DocumentsError> {
         let why = if self.shared.service.stop().stopping() {
             LangError::new(lang::Code::InterruptedAtShutdown, "the server is shutting down")
-        } else if self.in_time().is_err() {
+        } else if self.running.is_ended() {
+            LangError::new(lang::Code::Interrupted, "operation was interrupted")
+        } else if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             LangError::new(lang::Code::MaxTimeMSExpired, "operation exceeded time limit")
         } else if self.line.is_dead() {
             LangError::new(lang::Code::ClientDisconnect, "the client has gone")
         } else {
             return Ok(());
         };
-        Err(why.into())
+        Err(DocumentsError::Interrupted(why))
     }
 
     fn check_concerns(&self) -> Outcome<()> {
@@ -328,7 +328,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// There is no such transaction, or it cannot begin.
-    pub(crate) fn transaction(&self) -> Outcome<Option<InTransaction>> {
+    pub(crate) fn transaction(&self) -> Outcome<Option<InTransaction<'_, 'a>>> {
         let (Some(id), Some(number), true) = (&self.session, self.number, self.in_transaction) else {
             return Ok(None);
         };
@@ -347,7 +347,7 @@ impl<'a> Call<'a> {
             state.number = number;
             state.phase = Phase::Open { transaction, since: Instant::now(), wrote: false };
             drop(state);
-            return Ok(Some(InTransaction(session, self.asked())));
+            return Ok(Some(InTransaction { session, call: self }));
         }
         let session = self.shared.sessions.find(id).ok_or_else(|| no_transaction(number))?;
         {
@@ -365,7 +365,7 @@ impl<'a> Call<'a> {
                 _ => return Err(no_transaction(number)),
             }
         }
-        Ok(Some(InTransaction(session, self.asked())))
+        Ok(Some(InTransaction { session, call: self }))
     }
 
     /// Everything as of now, or as of the time that the read concern names.
@@ -451,11 +451,14 @@ pub(crate) fn named_session(value: Value<'_>, user: &str) -> Outcome<SessionId> 
 }
 
 /// A transaction in progress.
-pub(crate) struct InTransaction(Arc<Mutex<State>>, Option<Asked>);
+pub(crate) struct InTransaction<'c, 'a> {
+    session: Arc<Mutex<State>>,
+    call: &'c Call<'a>,
+}
 
-impl InTransaction {
+impl InTransaction<'_, '_> {
     fn state(&self) -> MutexGuard<'_, State> {
-        session::lock(&self.0)
+        session::lock(&self.session)
     }
 
     /// Does `work` in the transaction. Whatever fails ends the transaction. `writes`: it is more than a read.
@@ -474,8 +477,9 @@ impl InTransaction {
         };
         *wrote |= writes;
         let mut documents = transaction.documents();
-        documents.act_for(self.1.clone());
-        let result = work(&mut documents);
+        documents.act_for(self.call.asked());
+        let look = || self.call.may_go_on();
+        let result = work(&mut documents.looking(&look));
         if result.is_err() {
             state.phase = Phase::Aborted;
         }

@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::cursor::{Cursor, Source};
 use crate::documents::lang::{Doc, DocBuf, Owned, Pipeline, Value, Writer};
 use crate::documents::{ChangeStream, ResumeToken, Target, Watch};
-use crate::failure::{Code, Failure, Outcome, shutting_down};
+use crate::failure::{Code, Failure, Outcome, interrupted, shutting_down};
 use crate::read::{FIRST_BATCH, first_batch, put_cursor, take};
 
 /// How long a `getMore` waits when nobody says how long, as in MongoDB.
@@ -294,6 +294,7 @@ async fn awaited(
             visible = database.visible_beyond(seq) => { visible.map_err(ropewalk::Error::from)?; }
             () = tokio::time::sleep_until(until.into()) => {}
             () = stop.wait() => return Err(shutting_down()),
+            () = call.running.ended() => return Err(interrupted()),
         }
     }
 }

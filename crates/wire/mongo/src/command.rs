@@ -14,7 +14,8 @@ use crate::failure::{
 use crate::frame::Request;
 use crate::write::Change;
 use crate::{
-    Mongo, Shared, changes, failpoint, hello, login, read, schema, server, transaction, users, write,
+    Mongo, Shared, changes, failpoint, hello, login, operations, read, schema, server, transaction, users,
+    write,
 };
 
 /// How a command is run.
@@ -62,6 +63,13 @@ const fn inside(name: &'static str, run: Run, help: &'static str) -> Command {
     Command { in_transaction: true, ..command(name, run, help) }
 }
 
+impl Command {
+    /// Whoever lists the operations may read it: it holds no secret.
+    pub(crate) fn shows_itself(&self) -> bool {
+        !self.before_login && !matches!(self.run, Run::Users)
+    }
+}
+
 /// Every command.
 pub(crate) static COMMANDS: &[Command] = &[
     open("hello", Run::Quick(hello::hello), "says what the server is"),
@@ -81,6 +89,8 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("configureFailPoint", Run::Quick(failpoint::configure), "makes commands fail, for tests"),
     command("getLog", Run::Quick(server::get_log), "shows the newest lines of the log"),
     command("serverStatus", Run::Read(server::server_status), "says what the server does"),
+    command("currentOp", Run::Quick(operations::current_op), "lists what runs now"),
+    command("killOp", Run::Quick(operations::kill_op), "ends what runs now"),
     command("listCommands", Run::Quick(server::list_commands), "lists these"),
     command("startSession", Run::Quick(transaction::start_session), "makes a session"),
     command("refreshSessions", Run::Quick(transaction::refresh_sessions), "keeps sessions"),
@@ -154,6 +164,8 @@ const API_VERSION_1: &[&str] = &[
     "refreshSessions",
     "update",
 ];
+/// Commands of which a part may stand beside the body.
+const TAKES_SEQUENCES: &[&str] = &["insert", "update", "delete"];
 /// Commands that may read one snapshot outside of a transaction.
 const SNAPSHOT_READS: &[&str] = &["find", "aggregate", "distinct", "getMore"];
 
@@ -257,10 +269,10 @@ fn wire_code(failure: &Failure) -> WireCode {
         26 | 27 | 43 => WireCode::NotFound,
         48 | 85 | 86 | 11000 => WireCode::AlreadyExists,
         50 => WireCode::Timeout,
-        91 => WireCode::Stopping,
+        91 | 11_600 => WireCode::Stopping,
         112 | 251 => WireCode::KeyConflict,
         146 | 365 => WireCode::ResourceExhausted,
-        10_334 => WireCode::TooLarge,
+        257 | 10_334 => WireCode::TooLarge,
         1 => WireCode::Internal,
         _ => WireCode::InvalidArgument,
     }
@@ -296,7 +308,13 @@ async fn checked(
         let message = format!("Command {} requires authentication", command.name);
         return Err(Failure::new(Code::Unauthorized, message));
     }
-    let mut call = Call::new(shared, client, request, line, command.name)?;
+    let mut call = Call::new(shared, client, request, line, command)?;
+    if !TAKES_SEQUENCES.contains(&command.name)
+        && let Some(name) = request.sequence_names().next()
+    {
+        let message = format!("BSON field '{}.{name}' is an unknown field.", command.name);
+        return Err(Failure::new(Code::UnknownField, message));
+    }
     if call.is_strict() && !API_VERSION_1.contains(&command.name) && !command.before_login {
         let message =
             format!("Provided apiStrict:true, but the command {} is not in API Version 1.", command.name);

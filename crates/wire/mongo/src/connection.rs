@@ -61,10 +61,12 @@ where
 {
     let shared = &*mongo.0;
     let mut stream = BufReader::with_capacity(READ_BYTES, stream);
+    let peer_text = peer.map_or_else(|| "local".to_owned(), |peer| peer.to_string());
     let mut client = Client {
         connection: id,
+        seat: shared.operations.enter(id, &peer_text),
         peer: peer.map(|peer| peer.ip()),
-        peer_text: peer.map_or_else(|| "local".to_owned(), |peer| peer.to_string()),
+        peer_text,
         local: local.map(|local| local.to_string()),
         caller: None,
         seen: 0,

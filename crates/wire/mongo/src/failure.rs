@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use ropewalk::{Class, Error};
+use ropewalk::{Class, EngineError, Error};
 use ropewalk_wire::{Code as WireCode, WireError};
 
 use crate::documents::DocumentsError;
@@ -46,10 +46,10 @@ codes! {
     InvalidNamespace = 73, UnknownReplWriteConcern = 79, ShutdownInProgress = 91, OperationFailed = 96, UnsatisfiableWriteConcern = 100,
     WriteConflict = 112, ConflictingOperationInProgress = 117, CommandFailed = 125, ExceededMemoryLimit = 146,
     TransactionTooOld = 225, NotImplemented = 238, SnapshotTooOld = 239, NoSuchTransaction = 251,
-    TransactionCommitted = 256, InvalidResumeToken = 260, TooManyLogicalSessions = 261,
+    TransactionCommitted = 256, TransactionTooLarge = 257, InvalidResumeToken = 260, TooManyLogicalSessions = 261,
     OperationNotSupportedInTransaction = 263, ChangeStreamFatalError = 280, APIVersionError = 322,
     APIStrictError = 323, MechanismUnavailable = 334, TemporarilyUnavailable = 365, SearchNotSupported = 31_082, MissingField = 40_414, UnknownField = 40_415,
-    ForeignSession = 50_738, ForeignTransaction = 50_740, UserExists = 51_003,
+    ForeignSession = 50_738, ForeignTransaction = 50_740, UserExists = 51_003, Interrupted = 11_601, InvalidOpId = 26_823, DuplicateSequence = 40_431, OutOfBounds = 51_024,
 }
 
 /// Run the whole transaction again.
@@ -169,6 +169,9 @@ impl Failure {
             | Code::MissingField
             | Code::ForeignSession
             | Code::ForeignTransaction
+            | Code::InvalidOpId
+            | Code::DuplicateSequence
+            | Code::OutOfBounds
             | Code::UserExists => format!("Location{}", code.number()).into(),
             code => Cow::Borrowed(code.name()),
         };
@@ -259,6 +262,9 @@ impl From<Error> for Failure {
         if let Error::Documents(error) = error {
             return error.into();
         }
+        if let Error::Engine(EngineError::TooLarge { .. }) = &error {
+            return Self::new(Code::TransactionTooLarge, error.to_string());
+        }
         match error.class() {
             Class::Conflict => Self::new(Code::WriteConflict, error.to_string()),
             Class::Busy => {
@@ -283,6 +289,11 @@ impl From<WireError> for Failure {
         };
         Self::new(code, error.message)
     }
+}
+
+/// What is answered by an operation that somebody ended.
+pub(crate) fn interrupted() -> Failure {
+    Failure::new(Code::Interrupted, "operation was interrupted")
 }
 
 /// What is answered while the server stops: drivers look for another primary, and find this one when it is back.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Read `frame` for the bytes, `connection` for the life of one client, `command` for what is offered and to whom, then one
-//! module for each group of commands: `hello`, `login`, `users`, `server`, `write`, `read`, `schema`, `transaction`, `changes`.
+//! module for each group of commands: `hello`, `login`, `users`, `server`, `operations`, `write`, `read`, `schema`, `transaction`, `changes`.
 //!
 //! Invariants
 //! 1. Nothing is answered with ok that was not done: an unknown command is 59, an unknown field 40415, what MongoDB knows
@@ -29,6 +29,7 @@ mod failure;
 pub mod frame;
 mod hello;
 mod login;
+mod operations;
 mod read;
 mod schema;
 mod server;
@@ -53,6 +54,7 @@ pub use compress::Compressor;
 use crate::cursor::Cursors;
 use crate::documents::Documents;
 use crate::failpoint::FailPoints;
+use crate::operations::Operations;
 use crate::session::Sessions;
 use crate::snapshots::Snapshots;
 
@@ -84,6 +86,7 @@ struct Shared {
     cursors: Cursors,
     fail_points: FailPoints,
     snapshots: Snapshots,
+    operations: Arc<Operations>,
     requests: Semaphore,
     writes: Semaphore,
     connections: AtomicI32,
@@ -113,6 +116,7 @@ impl Mongo {
             settings,
             sessions: Sessions::default(),
             cursors: Cursors::default(),
+            operations: Arc::default(),
             requests: Semaphore::new(REQUEST_KIB),
             writes: Semaphore::new(WRITES),
             connections: AtomicI32::new(0),

@@ -12,16 +12,17 @@ use crate::cursor::{Cursor, Source};
 use crate::documents::lang::{
     self, Doc, DocBuf, Filter, Output, OutputMode, Pipeline, Projection, Value, Writer,
 };
-use crate::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead, Find, Hint};
+use crate::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead, Find, Hint, Look};
 use crate::failure::{Code, Failure, Outcome};
 use crate::frame::Request;
+use crate::operations;
 use crate::write::{hint, int, sort, validates};
 
 /// Documents of a first batch when nobody says how many, as in MongoDB.
 pub(crate) const FIRST_BATCH: usize = 101;
 /// Bytes of documents of one batch: what one document may take, as in MongoDB.
 pub(crate) const BATCH_BYTES: usize = 16 << 20;
-/// Documents made between two looks at the clock.
+/// Documents made between two looks.
 const DOCUMENTS_PER_LOOK: usize = 256;
 /// Bytes of documents that are made at once and held for a cursor: of pipelines, and of queries inside of transactions.
 const READY_BYTES_MAX: usize = 64 << 20;
@@ -188,13 +189,13 @@ fn namespace(collection: &Collection) -> String {
 /// The next documents of a source: at most `count`; and whether there may be more.
 pub(crate) fn take(call: &Call<'_>, source: &mut Source, count: usize) -> Outcome<(Vec<DocBuf>, bool)> {
     let (mut batch, mut bytes) = (Vec::new(), 0);
+    let look = || call.may_go_on();
     match source {
         Source::Find(cursor) => {
             while batch.len() < count && bytes < BATCH_BYTES && !cursor.is_done() {
-                call.in_time()?;
                 let wanted = (count - batch.len()).min(DOCUMENTS_PER_LOOK);
                 let left = BATCH_BYTES - bytes;
-                let next = cursor.next_batch(wanted, left)?;
+                let next = cursor.next_batch_while(wanted, left, &look)?;
                 bytes += next.iter().map(|document| document.bytes().len()).sum::<usize>();
                 // What did not fit comes with the next batch.
                 let cut = next.len() < wanted;
@@ -242,7 +243,7 @@ pub(crate) fn first_batch(
         && size > 0
         && !single
     {
-        more = cursor.has_more()?;
+        more = cursor.has_more_while(&|| call.may_go_on())?;
     }
     let token = if let Source::Changes(changes) = &source { Some(changes.token()) } else { None };
     let id = if more && !single {
@@ -311,6 +312,12 @@ pub(crate) fn kill_cursors(call: &mut Call<'_>) -> Outcome<Writer> {
             value.as_integer().ok_or_else(|| Failure::new(Code::TypeMismatch, "a cursor's id is a long"))?;
         if call.shared.cursors.kill(id, call.user()) { killed.push(id) } else { missing.push(id) }
     }
+    // A batch that is being made is for nobody.
+    let of = |command: Doc<'_>| {
+        let id = command.get("getMore").and_then(Value::as_integer);
+        id.is_some_and(|id| killed.contains(&id))
+    };
+    call.shared.operations.end_of(|_, command| of(command));
     let mut out = Writer::new();
     for (field, ids) in [
         ("cursorsKilled", killed),
@@ -340,7 +347,8 @@ pub(crate) fn count(call: &mut Call<'_>) -> Outcome<Writer> {
         collection.estimated_count()?.documents
     } else {
         let snapshot = call.snapshot()?;
-        call.documents().at(snapshot.engine()).acting_for(asked).count(&collection, &find)?
+        let look = || call.may_go_on();
+        call.documents().at(snapshot.engine()).acting_for(asked).looking(&look).count(&collection, &find)?
     };
     let mut out = Writer::new();
     out.put("n", int(counted as i64));
@@ -386,11 +394,9 @@ pub(crate) fn distinct(call: &mut Call<'_>) -> Outcome<Writer> {
         None => {
             let snapshot = call.snapshot()?;
             at = snapshot.seq();
-            call.documents().at(snapshot.engine()).acting_for(call.asked()).distinct(
-                &collection,
-                path,
-                &filter,
-            )?
+            let look = || call.may_go_on();
+            let at = call.documents().at(snapshot.engine()).acting_for(call.asked());
+            at.looking(&look).distinct(&collection, path, &filter)?
         }
     };
     let mut out = Writer::new();
@@ -421,7 +427,11 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
     if let Some(("$changeStream", spec)) = first {
         return changes::open(call, spec, stages);
     }
-    call.may(Right::Read, Some(call.database))?;
+    // What runs is listed to whoever may see it, not to whoever may read the collections beside it.
+    let lists_operations = matches!(first, Some(("$currentOp", _)));
+    if !lists_operations {
+        call.may(Right::Read, Some(call.database))?;
+    }
     if call.args.flag("explain")?.unwrap_or(false) {
         return explain_as(call, call.args.doc(), false);
     }
@@ -437,11 +447,15 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
             return Err(Failure::new(Code::APIStrictError, message));
         }
         Some(("$listLocalSessions", _)) => Some(sessions_listed(call, stages)?),
+        Some(("$currentOp", spec)) => Some(operations::stages(call, spec, stages)?),
         Some(("$collStats", spec)) => Some(crate::schema::collection_told(call, spec, stages)?),
         _ => None,
     };
     let stages = listed.as_ref().map_or(stages, DocBuf::doc);
     let pipeline = Pipeline::parse(stages, &call.options(&call.args)?)?;
+    if lists_operations && !pipeline.collections().is_empty() {
+        call.may(Right::Read, Some(call.database))?;
+    }
     let hint = hint(&call.args)?;
     let collection = match call.args.get("aggregate") {
         // What the pipeline begins with is there already.
@@ -469,7 +483,7 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
             let mut input = Ready::default();
             match &collection {
                 Some(collection) if !pipeline.collections().is_empty() => {
-                    for document in tx.aggregate_while(collection, &pipeline, &|| call.may_go_on())? {
+                    for document in tx.aggregate(collection, &pipeline)? {
                         input.push(document)?;
                     }
                     return Ok(input.done());
@@ -486,13 +500,14 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
         None => {
             let snapshot = call.snapshot()?;
             at = snapshot.seq();
-            let others = Others { call, snapshot: &snapshot };
+            let look = || call.may_go_on();
+            let others = Others { call, snapshot: &snapshot, look: &look };
             let input: lang::Stream<'_, DocumentsError> = match &collection {
-                Some(collection) => Box::new(collection.find_for(
-                    call.asked(),
-                    snapshot.engine().clone(),
-                    &input_of(&pipeline, hint.as_ref()),
-                )?),
+                Some(collection) => {
+                    let find = input_of(&pipeline, hint.as_ref());
+                    let cursor = collection.find_for(call.asked(), snapshot.engine().clone(), &find)?;
+                    Box::new(cursor.documents_while(&look))
+                }
                 None => Box::new(std::iter::empty()),
             };
             run(call, &pipeline, input, &others)?
@@ -566,7 +581,7 @@ fn write_output(
     call.documents().transact(call.durability(), |tx| {
         tx.validate(validate);
         tx.act_for(call.asked());
-        tx.aggregate_while(&collection, pipeline, &|| call.may_go_on())
+        tx.looking(&|| call.may_go_on()).aggregate(&collection, pipeline)
     })?;
     Ok(())
 }
@@ -600,6 +615,7 @@ fn run<S: lang::Source<Error = DocumentsError>>(
 struct Others<'a> {
     call: &'a Call<'a>,
     snapshot: &'a Snapshot,
+    look: Look<'a>,
 }
 
 impl lang::Source for Others<'_> {
@@ -608,11 +624,12 @@ impl lang::Source for Others<'_> {
     fn find(&self, name: &str, filter: &Filter) -> Result<lang::Stream<'_, DocumentsError>, DocumentsError> {
         let collection = self.call.documents().collection(self.call.database, name)?;
         let find = Find::matching(filter.clone());
-        Ok(Box::new(collection.find_for(self.call.asked(), self.snapshot.engine().clone(), &find)?))
+        let cursor = collection.find_for(self.call.asked(), self.snapshot.engine().clone(), &find)?;
+        Ok(Box::new(cursor.documents_while(self.look)))
     }
 
     fn look(&self) -> Result<(), DocumentsError> {
-        self.call.may_go_on()
+        (self.look)()
     }
 }
 
@@ -651,7 +668,9 @@ pub(crate) fn explain(call: &mut Call<'_>) -> Outcome<Writer> {
 fn explain_as(call: &Call<'_>, inner: Doc<'_>, run: bool) -> Outcome<Writer> {
     let (collection, find) = explained(call, inner)?;
     let snapshot = call.snapshot()?;
-    let mut at: DocumentsAt<'_> = call.documents().at(snapshot.engine()).acting_for(call.asked());
+    let look = || call.may_go_on();
+    let at: DocumentsAt<'_> = call.documents().at(snapshot.engine()).acting_for(call.asked());
+    let mut at = at.looking(&look);
     let explained = at.explain(&collection, &find, run)?;
     let mut out = Writer::new();
     explained.doc().iter().for_each(|(name, value)| out.put(name, value));

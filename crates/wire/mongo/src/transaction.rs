@@ -198,7 +198,7 @@ pub(crate) fn refresh_sessions(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(Writer::new())
 }
 
-/// `endSessions`, `killSessions`: their transactions are undone, their cursors closed.
+/// `endSessions`, `killSessions`: their transactions are undone, their cursors closed; what runs in them is ended by the latter.
 pub(crate) fn end_sessions(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&[call.args.name])?;
     let ended = named(call)?;
@@ -206,11 +206,15 @@ pub(crate) fn end_sessions(call: &mut Call<'_>) -> Outcome<Writer> {
         let user = call.user().as_bytes();
         call.shared.sessions.end_all(|id| session_parts(id).1 == user);
         call.shared.cursors.kill_of(|id| session_parts(id).1 == user);
+        call.shared.operations.end_of_session(|id| session_parts(id).1 == user);
     }
     for id in &ended {
         call.shared.sessions.end(id);
     }
     call.shared.cursors.kill_of(|id| ended.contains(id));
+    if call.args.name == "killSessions" {
+        call.shared.operations.end_of_session(|id| ended.contains(id));
+    }
     Ok(Writer::new())
 }
 
@@ -228,5 +232,6 @@ pub(crate) fn kill_all_sessions(call: &mut Call<'_>) -> Outcome<Writer> {
         |id: &SessionId| names.is_empty() || names.iter().any(|name| session_parts(id).1 == name.as_bytes());
     call.shared.sessions.end_all(of);
     call.shared.cursors.kill_of(of);
+    call.shared.operations.end_of_session(of);
     Ok(Writer::new())
 }

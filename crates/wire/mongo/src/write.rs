@@ -87,6 +87,10 @@ fn statements<'a>(call: &Call<'a>, field: &'static str) -> Outcome<Vec<&'a [u8]>
         let message = format!("BSON field '{}.{name}' is an unknown field.", call.args.name);
         return Err(Failure::new(Code::UnknownField, message));
     }
+    if call.request.sequence_names().count() > 1 {
+        let message = format!("Duplicate document sequence: {field}");
+        return Err(Failure::new(Code::DuplicateSequence, message));
+    }
     let found = match (call.request.sequence(field), call.args.array(field)?) {
         (Some(_), Some(_)) => {
             let message = format!("BSON field '{}.{field}' is a duplicate field", call.args.name);
@@ -122,6 +126,7 @@ fn concerns_all(error: &DocumentsError) -> bool {
             | DocumentsError::Damaged { .. }
             | DocumentsError::Conflict { .. }
             | DocumentsError::InvalidName { .. }
+            | DocumentsError::Interrupted(_)
             | DocumentsError::TransactionTooOld { .. }
     )
 }
@@ -205,9 +210,10 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
     let (retry, durability) = (call.retry(0)?, call.durability());
     call.shared.service.room().await?;
     let mut attempt = 1;
+    let look = || call.may_go_on();
     loop {
         let long = change.long;
-        let work = |tx: &mut DocumentsTx<'_>| change.run(tx, retry.as_ref());
+        let work = |tx: &mut DocumentsTx<'_>| change.run(&mut tx.looking(&look), retry.as_ref());
         let submitted = match in_turn(call, long, || call.documents().submit(durability, work)).await {
             Ok(submitted) => committed(submitted).await,
             Err(error) => Err(error),
@@ -219,6 +225,7 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
             }
             Err(DocumentsError::Conflict { seq, .. }) if attempt < ATTEMPTS => {
                 attempt += 1;
+                call.may_go_on()?;
                 // The other commit may not be durable yet; before that nobody sees it.
                 let visible = call.shared.service.database().visible_beyond(Seq(seq.0.saturating_sub(1)));
                 let _ = tokio::time::timeout(CONFLICT_WAIT, visible).await;

@@ -565,7 +565,7 @@ pub(crate) fn shift(name: &str, args: &[Val<'_>], sign: i64) -> Answer {
 /// Months further; a day that the month does not have becomes its last.
 fn add_months(ms: i64, months: Option<i64>) -> Option<i64> {
     // More than the range of dates has.
-    let months = months.filter(|months| months.abs() < 12 * 600_000_000)?;
+    let months = months.filter(|months| months.unsigned_abs() < 12 * 600_000_000)?;
     let mut parts = Parts::of(ms);
     let total = parts.year * 12 + parts.month - 1 + months;
     parts.year = total.div_euclid(12);
@@ -605,13 +605,17 @@ fn difference(args: &[Val<'_>]) -> Answer {
     let (Some(a), Some(b), Some((unit, week))) = (a, b, unit) else { return Ok(Val::NULL) };
     let (a, b) = (a.ms, b.ms);
     let count = match unit {
-        Unit::Months(size) => months_of(b).div_euclid(size) - months_of(a).div_euclid(size),
+        Unit::Months(size) => Some(months_of(b).div_euclid(size) - months_of(a).div_euclid(size)),
         Unit::Milliseconds(size) => {
             let origin = if week { week_origin(week_start(arg(args, 4))?) } else { 0 };
-            b.saturating_sub(origin).div_euclid(size) - a.saturating_sub(origin).div_euclid(size)
+            let place = |ms: i64| ms.saturating_sub(origin).div_euclid(size);
+            place(b).checked_sub(place(a))
         }
     };
-    Ok(Val::Ref(Value::Int64(count)))
+    match count {
+        Some(count) => Ok(Val::Ref(Value::Int64(count))),
+        None => refuse!(5166308, "{name} overflowed"),
+    }
 }
 
 fn truncate(args: &[Val<'_>]) -> Answer {

@@ -5,6 +5,7 @@ mod capped;
 mod ddl;
 mod guarantees;
 mod indexes;
+mod looking;
 mod model;
 mod pipelines;
 mod planning;

@@ -297,7 +297,7 @@ fn query(
             let hinted = find(filter.clone()).hint(Hint::Name(index.name().to_owned()));
             // A wildcard index serves only filters on single values.
             let snapshot = db.documents.engine().snapshot();
-            let refused = db.documents.at(&snapshot).find(c, &hinted).is_err_and(|error| error.code() == 72);
+            let refused = db.documents.at(&snapshot).find(c, &hinted).is_err_and(|error| error.code() == 2);
             if refused && index.name().starts_with('$') {
                 continue;
             }

@@ -6,7 +6,7 @@ use ropewalk_documents::{DocumentsRead, Find, IndexDef, Target, Watch};
 
 use super::*;
 
-fn pipeline(stages: Vec<Document>) -> Pipeline {
+pub(crate) fn pipeline(stages: Vec<Document>) -> Pipeline {
     let array = d(doc! { "stages": stages });
     let stages = array.doc().get("stages").unwrap().as_array().unwrap();
     Pipeline::parse(Doc::check(stages.bytes()).unwrap(), &Options::default()).unwrap()

@@ -84,7 +84,7 @@ fn hints_are_obeyed_or_refused() {
     let snapshot = db.documents.engine().snapshot();
     let mut at = db.documents.at(&snapshot);
     for unknown in [Hint::Name("x".into()), Hint::Fields(vec![("tenth".into(), false)])] {
-        assert_eq!(at.find(&c, &with(unknown)).unwrap_err().code(), 72);
+        assert_eq!(at.find(&c, &with(unknown)).unwrap_err().code(), 2);
     }
     let backward = Find::all().hint(Hint::Natural(true)).limit(2);
     assert_eq!(ids(&db.find(&c, &backward)), [499, 498]);

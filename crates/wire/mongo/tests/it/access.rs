@@ -36,25 +36,29 @@ fn sign(key: &[u8], message: &[u8]) -> [u8; 32] {
 }
 
 /// The client's last message for the server's first.
-fn proof(password: &str, first: &str) -> String {
+fn proof(user: &str, password: &str, first: &str) -> String {
     let field = |name: &str| first.split(',').find_map(|part| part.strip_prefix(name)).unwrap();
     let mut salted = [0; 32];
     let salt = STANDARD.decode(field("s=")).unwrap();
     pbkdf2::pbkdf2_hmac::<Sha256>(password.as_bytes(), &salt, field("i=").parse().unwrap(), &mut salted);
     let client_key = sign(&salted, b"Client Key");
     let last = format!("c=biws,r={}", field("r="));
-    let signature = sign(&Sha256::digest(client_key), format!("n=ann,r=abc,{first},{last}").as_bytes());
+    let signature = sign(&Sha256::digest(client_key), format!("n={user},r=abc,{first},{last}").as_bytes());
     let proof: Vec<u8> = client_key.iter().zip(signature).map(|(key, sign)| key ^ sign).collect();
     format!("{last},p={}", STANDARD.encode(proof))
 }
 
 async fn login(client: &mut Client, password: &str, skip: bool) -> Document {
+    login_as(client, "ann", password, skip).await
+}
+
+async fn login_as(client: &mut Client, user: &str, password: &str, skip: bool) -> Document {
     let start = doc! {
-        "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload("n,,n=ann,r=abc"),
+        "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload(&format!("n,,n={user},r=abc")),
         "options": { "skipEmptyExchange": skip }, "$db": "admin",
     };
     let first = client.ok(start).await;
-    let last = proof(password, &text(&first));
+    let last = proof(user, password, &text(&first));
     client
         .run(doc! { "saslContinue": 1, "conversationId": 1, "payload": payload(&last), "$db": "admin" })
         .await
@@ -107,7 +111,7 @@ async fn an_exchange_may_end_with_an_empty_message_or_begin_with_the_handshake()
     };
     let hello = client.ok(doc! { "hello": 1, "speculativeAuthenticate": start }).await;
     let first = text(hello.get_document("speculativeAuthenticate").unwrap());
-    let last = proof("secret", &first);
+    let last = proof("ann", "secret", &first);
     client.ok(doc! { "saslContinue": 1, "conversationId": 1, "payload": payload(&last) }).await;
     client.ok(doc! { "find": "c" }).await;
 }
@@ -168,6 +172,69 @@ async fn rules_are_asked_about_who_may_not_administer() {
         let mut refused = refused;
         refused.insert("$db", "own");
         assert_eq!(ann.refused(refused).await.0, 13);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operations_of_others_are_for_administrators() {
+    let server = server().await;
+    let everybody = Caller::everybody();
+    for (user, right) in [("bob", Right::Read), ("root", Right::Admin)] {
+        let mut roles = Roles::new();
+        let place = if right == Right::Admin { "*" } else { "app" };
+        roles.entry(place.to_owned()).or_default().extend([right]);
+        server.service.access().create_user(&everybody, user, "secret", roles).await.unwrap();
+    }
+    let mut waiting = Vec::new();
+    for user in ["ann", "bob"] {
+        let mut client = server.connect();
+        login_as(&mut client, user, "secret", true).await;
+        let watch = doc! { "aggregate": "c", "pipeline": [{ "$changeStream": {} }], "cursor": {} };
+        let id = crate::client::cursor_id(&client.ok(watch).await);
+        let more = doc! { "getMore": id, "collection": "c", "maxTimeMS": 600_000 };
+        waiting.push(tokio::spawn(async move { client.run(more).await }));
+    }
+    let (mut ann, mut root) = (server.connect(), server.connect());
+    login(&mut ann, "secret", true).await;
+    login_as(&mut root, "root", "secret", true).await;
+    let listed = |answer: Document| -> Vec<(String, i32)> {
+        let told = answer.get_array("inprog").unwrap().iter().map(|op| op.as_document().unwrap());
+        let user = |op: &Document| {
+            let users = op.get_array("effectiveUsers").unwrap();
+            users[0].as_document().unwrap().get_str("user").unwrap().to_owned()
+        };
+        told.map(|op| (user(op), op.get_i32("opid").unwrap())).collect()
+    };
+    let all = doc! { "currentOp": 1, "op": "getmore", "$db": "admin" };
+    let mut own = all.clone();
+    own.insert("$ownOps", true);
+    let (of_ann, of_bob) = loop {
+        let told = listed(root.ok(all.clone()).await);
+        let of = |user: &str| told.iter().find(|(own, _)| own == user).map(|(_, opid)| *opid);
+        if let (Some(ann), Some(bob)) = (of("ann"), of("bob")) {
+            break (ann, bob);
+        }
+    };
+    assert_eq!(ann.refused(all.clone()).await.0, 13);
+    assert_eq!(listed(ann.ok(own).await), [("ann".to_owned(), of_ann)]);
+    let kill = |opid: i32| doc! { "killOp": 1, "op": opid, "$db": "admin" };
+    // What is not there is refused like what is another's.
+    assert_eq!(ann.refused(kill(of_bob)).await.0, 13);
+    assert_eq!(ann.refused(kill(i32::MAX)).await.0, 13);
+    let stages = |options: Document, more: Vec<Document>| {
+        let stages = [vec![doc! { "$currentOp": options }], more].concat();
+        doc! { "aggregate": 1, "pipeline": stages, "cursor": {}, "$db": "admin" }
+    };
+    assert_eq!(ann.refused(stages(doc! { "allUsers": true }, vec![])).await.0, 13);
+    let joined = doc! { "$lookup": { "from": "c", "localField": "op", "foreignField": "op", "as": "x" } };
+    assert_eq!(ann.refused(stages(doc! {}, vec![joined])).await.0, 13);
+    let told = ann.ok(stages(doc! {}, vec![doc! { "$match": { "op": "getmore" } }])).await;
+    assert_eq!(crate::client::batch(&told, "firstBatch").len(), 1);
+
+    ann.ok(kill(of_ann)).await;
+    root.ok(kill(of_bob)).await;
+    for ended in waiting {
+        assert_eq!(ended.await.unwrap().get_i32("code").unwrap(), 11_601);
     }
 }
 

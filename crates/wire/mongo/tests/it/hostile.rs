@@ -38,6 +38,9 @@ fn commands() -> Vec<Document> {
         doc! { "endSessions": [lsid(9)] },
         doc! { "commitTransaction": 1, "lsid": lsid(9), "txnNumber": 1_i64, "autocommit": false },
         doc! { "getParameter": 1, "quiet": 1 },
+        doc! { "currentOp": 1, "$all": true, "$ownOps": true, "$db": "admin" },
+        doc! { "killOp": 1, "op": 1, "$db": "admin" },
+        doc! { "aggregate": 1, "pipeline": [{ "$currentOp": {} }], "cursor": {}, "$db": "admin" },
     ]
 }
 
@@ -94,6 +97,73 @@ async fn every_field_may_hold_anything() {
         }
     }
     assert!(client.find("c", doc! { "_id": 1 }).await.len() <= 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_out_of_bounds_are_refused_with_mongodbs_codes() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1, "a": i64::MIN, "b": i64::MAX }] }).await;
+    let dates = |expression: Document| {
+        let project = doc! { "$project": { "x": expression } };
+        doc! { "aggregate": "c", "pipeline": [project], "cursor": {} }
+    };
+    let (first, last) = (doc! { "$toDate": "$a" }, doc! { "$toDate": "$b" });
+    for (command, code) in [
+        (doc! { "find": "c", "skip": -1 }, 51_024),
+        (doc! { "find": "c", "limit": i64::MIN }, 51_024),
+        (doc! { "find": "c", "batchSize": -1 }, 51_024),
+        (doc! { "aggregate": "c", "pipeline": [], "cursor": { "batchSize": -1 } }, 51_024),
+        (doc! { "find": "c", "maxTimeMS": -1 }, 2),
+        (doc! { "find": "c", "hint": "none" }, 2),
+        (
+            dates(doc! { "$dateDiff": { "startDate": &first, "endDate": &last, "unit": "millisecond" } }),
+            5_166_308,
+        ),
+        (
+            dates(doc! { "$dateDiff": { "startDate": &last, "endDate": &first, "unit": "millisecond" } }),
+            5_166_308,
+        ),
+        (dates(doc! { "$dateAdd": { "startDate": &first, "unit": "month", "amount": i64::MIN } }), 5_166_406),
+        (
+            dates(doc! { "$dateAdd": { "startDate": &last, "unit": "quarter", "amount": i64::MIN } }),
+            5_166_406,
+        ),
+    ] {
+        assert_eq!(client.refused(command.clone()).await.0, code, "{command}");
+    }
+    let found = doc! { "find": "c", "skip": i64::MAX, "limit": i64::MAX, "sort": { "a": 1 } };
+    assert!(crate::client::batch(&client.ok(found).await, "firstBatch").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_that_no_commit_can_hold_changes_nothing() {
+    let mut client = Server::new().connect();
+    let text = "x".repeat(15 << 20);
+    for n in 0..5 {
+        client.ok(doc! { "insert": "c", "documents": [{ "_id": n, "text": &text }] }).await;
+    }
+    let all = doc! { "q": {}, "u": { "$set": { "n": 1 } }, "multi": true };
+    assert_eq!(client.refused(doc! { "update": "c", "updates": [all] }).await.0, 257);
+    let changed = client.ok(doc! { "count": "c", "query": { "n": 1 } }).await;
+    assert_eq!(changed.get_i32("n").unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_sequence_is_left_out() {
+    let mut client = Server::new().connect();
+    let one = |name: &str, id: i32| sequence(name, &[doc! { "_id": id }]);
+    for (command, sequences, code) in [
+        ("insert", [one("documents", 1), one("documents", 2)], 40_431),
+        ("insert", [one("documents", 1), one("others", 2)], 40_415),
+        ("find", [one("filter", 1), Vec::new()], 40_415),
+    ] {
+        let mut payload = message(0, &doc! { command: "c", "$db": "app" });
+        payload.extend(sequences.concat());
+        client.send(MSG, &payload).await;
+        let answer = client.answer().await.unwrap().document();
+        assert_eq!(answer.get_i32("code").unwrap(), code, "{command}: {answer}");
+    }
+    assert!(client.find("c", doc! {}).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,5 +9,6 @@ mod commands;
 mod failpoints;
 mod handshake;
 mod hostile;
+mod operations;
 mod transactions;
 mod watching;

@@ -1,0 +1,423 @@
+//! What runs now: `currentOp`, `$currentOp`, `killOp`.
+//!
+//! Every connection has one seat, since it runs one command at a time. A command that begins gets a number and notes itself at its
+//! connection's seat, which nobody else writes; who lists the operations reads all seats. To end an operation is to note its
+//! number at its seat: the command looks there whenever it looks at the clock, and is woken where it waits.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use ropewalk_wire::Right;
+use tokio::sync::Notify;
+
+use crate::args::Args;
+use crate::call::{Call, named_session};
+use crate::command::Command;
+use crate::documents::lang::{Doc, DocBuf, Filter, Value, Writer};
+use crate::failure::{Code, Failure, Outcome};
+use crate::session::SessionId;
+
+/// Bytes of a command that are kept while it runs; of a longer one its name and namespace are.
+const COMMAND_BYTES_MAX: usize = 16 << 10;
+/// The same where it is shown cut short, as in MongoDB.
+const SHORT_BYTES: usize = 1000;
+/// Memory for commands that a seat keeps from one command to the next.
+const KEPT_BYTES: usize = 1 << 10;
+
+/// All seats, and the numbers of operations.
+#[derive(Default)]
+pub(crate) struct Operations {
+    seats: Mutex<BTreeMap<i32, Arc<Seat>>>,
+    numbers: AtomicI32,
+}
+
+/// Where a connection notes what it runs.
+pub(crate) struct Seat {
+    connection: i32,
+    peer: String,
+    noted: Mutex<Noted>,
+    /// The number of the operation that is to end.
+    ended: AtomicI32,
+    wake: Notify,
+}
+
+/// What a connection runs, or ran last.
+#[derive(Default)]
+struct Noted {
+    /// Zero: nothing runs.
+    number: i32,
+    began: Option<Instant>,
+    user: String,
+    application: Option<String>,
+    command: Vec<u8>,
+}
+
+/// A connection's place among the others, for as long as it lives.
+pub(crate) struct Seated {
+    operations: Arc<Operations>,
+    seat: Arc<Seat>,
+}
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        self.operations.seats().remove(&self.seat.connection);
+    }
+}
+
+/// A command that runs, until it is dropped.
+pub(crate) struct Running {
+    seat: Arc<Seat>,
+    number: i32,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut noted = self.seat.noted();
+        noted.number = 0;
+        noted.command.clear();
+        noted.command.shrink_to(KEPT_BYTES);
+    }
+}
+
+impl Operations {
+    fn seats(&self) -> MutexGuard<'_, BTreeMap<i32, Arc<Seat>>> {
+        self.seats.lock().unwrap_or_else(|held| held.into_inner())
+    }
+
+    /// Gives a new connection its seat.
+    pub(crate) fn enter(self: &Arc<Self>, connection: i32, peer: &str) -> Seated {
+        let seat = Arc::new(Seat {
+            connection,
+            peer: peer.to_owned(),
+            noted: Mutex::default(),
+            ended: AtomicI32::new(0),
+            wake: Notify::new(),
+        });
+        self.seats().insert(connection, seat.clone());
+        Seated { operations: self.clone(), seat }
+    }
+
+    fn all(&self) -> Vec<Arc<Seat>> {
+        self.seats().values().cloned().collect()
+    }
+
+    /// Ends what runs as `of` says.
+    pub(crate) fn end_of(&self, of: impl Fn(&str, Doc<'_>) -> bool) {
+        for seat in self.all() {
+            let noted = seat.noted();
+            if noted.number != 0 && of(&noted.user, noted.command()) {
+                seat.end(noted.number);
+            }
+        }
+    }
+
+    /// Ends what runs in a session.
+    pub(crate) fn end_of_session(&self, of: impl Fn(&SessionId) -> bool) {
+        self.end_of(|user, command| {
+            let session = command.get("lsid").and_then(|lsid| named_session(lsid, user).ok());
+            session.is_some_and(|session| of(&session))
+        });
+    }
+}
+
+impl Seated {
+    /// Notes a command that begins.
+    pub(crate) fn begin(
+        &self,
+        command: &Command,
+        user: &str,
+        application: Option<&String>,
+        body: Doc<'_>,
+    ) -> Running {
+        // Zero is no number; the numbers begin anew when they are used up.
+        let next = || self.operations.numbers.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+        let number = Some(next()).filter(|number| *number != 0).unwrap_or_else(next);
+        let mut noted = self.seat.noted();
+        noted.number = number;
+        noted.began = Some(Instant::now());
+        if noted.user != user {
+            user.clone_into(&mut noted.user);
+        }
+        if noted.application.is_none() {
+            noted.application = application.cloned();
+        }
+        noted.command.clear();
+        if command.shows_itself() && body.bytes().len() <= COMMAND_BYTES_MAX {
+            noted.command.extend_from_slice(body.bytes());
+        } else {
+            noted.command.extend_from_slice(cut(body, command.shows_itself()).bytes());
+        }
+        drop(noted);
+        Running { seat: self.seat.clone(), number }
+    }
+}
+
+/// What is shown of a command that is too long, or that nobody else should read.
+fn cut(body: Doc<'_>, long: bool) -> DocBuf {
+    let mut out = Writer::new();
+    for (place, (name, value)) in body.iter().enumerate() {
+        let told = match name {
+            "$db" | "lsid" | "collection" => true,
+            _ => place == 0,
+        };
+        // The first field of a command is a collection's name, a number or nothing of interest.
+        let short = match value {
+            Value::String(text) => text.len() <= SHORT_BYTES,
+            Value::Document(doc) => name == "lsid" && doc.bytes().len() <= SHORT_BYTES,
+            Value::Int32(_) | Value::Int64(_) | Value::Double(_) => true,
+            _ => false,
+        };
+        match (told, short) {
+            (true, true) => out.put(name, value),
+            (true, false) => out.put(name, Value::Int32(1)),
+            _ => {}
+        }
+    }
+    if long {
+        out.put("$truncated", Value::Bool(true));
+    }
+    out.finish()
+}
+
+impl Seat {
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(|held| held.into_inner())
+    }
+
+    fn end(&self, number: i32) {
+        self.ended.store(number, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+}
+
+impl Running {
+    /// Somebody wants it to end.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.seat.ended.load(Ordering::Relaxed) == self.number
+    }
+
+    /// Waits until somebody wants it to end.
+    pub(crate) async fn ended(&self) {
+        while !self.is_ended() {
+            self.seat.wake.notified().await;
+        }
+    }
+}
+
+impl Noted {
+    fn command(&self) -> Doc<'_> {
+        Doc::trusted(&self.command)
+    }
+
+    /// `database.collection`, or the database's `$cmd`.
+    fn namespace(&self) -> String {
+        let command = self.command();
+        let database = command.get("$db").and_then(Value::as_str).unwrap_or_default();
+        let collection = match command.first() {
+            Some(("getMore", _)) => command.get("collection").and_then(Value::as_str),
+            Some((_, Value::String(name))) => Some(name),
+            Some(("aggregate", _)) => Some("$cmd.aggregate"),
+            _ => None,
+        };
+        format!("{database}.{}", collection.unwrap_or("$cmd"))
+    }
+
+    /// The kind of operation, by MongoDB's names.
+    fn kind(&self) -> &'static str {
+        match self.command().first().map_or("", |(name, _)| name) {
+            "find" => "query",
+            "insert" => "insert",
+            "update" => "update",
+            "delete" => "remove",
+            "getMore" => "getmore",
+            _ => "command",
+        }
+    }
+}
+
+/// Which operations are listed.
+struct Wish {
+    /// Those of every user.
+    all_users: bool,
+    /// Connections that run nothing, too.
+    idle: bool,
+    /// Long commands cut short.
+    short: bool,
+}
+
+/// Describes one seat, if it is wished for.
+fn told(call: &Call<'_>, seat: &Seat, wish: &Wish) -> Option<DocBuf> {
+    let noted = seat.noted();
+    let active = noted.number != 0;
+    if !active && !wish.idle || !wish.all_users && noted.user != call.user() {
+        return None;
+    }
+    let mut out = Writer::new();
+    out.put("type", Value::String("op"));
+    out.put("host", Value::String(call.client.local.as_deref().unwrap_or("local")));
+    out.put("desc", Value::String(&format!("conn{}", seat.connection)));
+    out.put("connectionId", Value::Int32(seat.connection));
+    out.put("client", Value::String(&seat.peer));
+    if let Some(application) = &noted.application {
+        out.put("appName", Value::String(application));
+    }
+    out.put("active", Value::Bool(active));
+    if !noted.user.is_empty() {
+        out.open_array("effectiveUsers");
+        out.open_document("");
+        out.put("user", Value::String(&noted.user));
+        out.put("db", Value::String("admin"));
+        out.close();
+        out.close();
+    }
+    if active {
+        put_operation(&mut out, call, seat, &noted, wish);
+    } else {
+        out.put("op", Value::String("none"));
+        out.put("ns", Value::String(""));
+        out.open_document("command");
+        out.close();
+    }
+    Some(out.finish())
+}
+
+/// What is told of an operation only.
+fn put_operation(out: &mut Writer, call: &Call<'_>, seat: &Seat, noted: &Noted, wish: &Wish) {
+    let micros = noted.began.map_or(0, |began| began.elapsed().as_micros()) as i64;
+    let now_ms = call.now_ms();
+    out.put("opid", Value::Int32(noted.number));
+    out.put("currentOpTime", Value::DateTime(now_ms));
+    out.put("startTime", Value::DateTime(now_ms - micros / 1000));
+    out.put("secs_running", Value::Int64(micros / 1_000_000));
+    out.put("microsecs_running", Value::Int64(micros));
+    out.put("op", Value::String(noted.kind()));
+    out.put("ns", Value::String(&noted.namespace()));
+    let command = noted.command();
+    if wish.short && command.bytes().len() > SHORT_BYTES {
+        out.put("command", Value::Document(cut(command, true).doc()));
+    } else {
+        out.put("command", Value::Document(command));
+    }
+    if let Some(lsid) = command.get("lsid") {
+        out.put("lsid", lsid);
+    }
+    if seat.ended.load(Ordering::Relaxed) == noted.number {
+        out.put("killPending", Value::Bool(true));
+    }
+}
+
+fn listed(call: &Call<'_>, wish: &Wish) -> Outcome<Vec<DocBuf>> {
+    if wish.all_users {
+        call.may(Right::Admin, None)?;
+    }
+    Ok(call.shared.operations.all().iter().filter_map(|seat| told(call, seat, wish)).collect())
+}
+
+/// Refuses a command or stage that belongs to database `admin`.
+fn of_admin(call: &Call<'_>, what: &str) -> Outcome<()> {
+    if call.database == "admin" {
+        return Ok(());
+    }
+    Err(Failure::new(Code::Unauthorized, format!("{what} may only be run against the admin database.")))
+}
+
+/// `currentOp`: fields of its own, and a filter made of all the others.
+pub(crate) fn current_op(call: &mut Call<'_>) -> Outcome<Writer> {
+    of_admin(call, "currentOp")?;
+    let own = call.args.flag("$ownOps")?.unwrap_or(false);
+    let idle = call.args.flag("$all")?.unwrap_or(false);
+    let short = call.args.flag("$truncateOps")?.unwrap_or(false);
+    let mut filter = Writer::new();
+    for (name, value) in call.args.doc().iter().skip(1) {
+        if !["$ownOps", "$all", "$truncateOps"].contains(&name) && !Args::is_generic(name) {
+            filter.put(name, value);
+        }
+    }
+    let filter = Filter::parse(filter.finish().doc(), &call.options(&call.args)?)?;
+    let mut out = Writer::new();
+    out.open_array("inprog");
+    for operation in listed(call, &Wish { all_users: !own, idle, short })? {
+        if filter.matches(operation.doc())? {
+            out.put("", Value::Document(operation.doc()));
+        }
+    }
+    out.close();
+    Ok(out)
+}
+
+const STAGE_FIELDS: &[&str] = &[
+    "allUsers",
+    "idleConnections",
+    "truncateOps",
+    "localOps",
+    "idleCursors",
+    "idleSessions",
+    "backtrace",
+    "targetAllNodes",
+];
+
+/// A pipeline that begins with `$currentOp`, with the operations in its place.
+pub(crate) fn stages(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Outcome<DocBuf> {
+    of_admin(call, "$currentOp")?;
+    if call.args.get("aggregate").and_then(Value::as_integer) != Some(1) {
+        let message = "$currentOp must be run against the 'admin' database with {aggregate: 1}";
+        return Err(Failure::new(Code::InvalidNamespace, message));
+    }
+    let Some(spec) = spec.as_document() else {
+        let message = "$currentOp options must be specified in an object";
+        return Err(Failure::new(Code::FailedToParse, message));
+    };
+    let args = Args::statement("$currentOp", spec, STAGE_FIELDS)?;
+    args.not_offered(&["idleCursors", "idleSessions", "backtrace", "targetAllNodes"])?;
+    args.flag("localOps")?;
+    let wish = Wish {
+        all_users: args.flag("allUsers")?.unwrap_or(false),
+        idle: args.flag("idleConnections")?.unwrap_or(false),
+        short: args.flag("truncateOps")?.unwrap_or(false),
+    };
+    let mut out = Writer::array();
+    out.open_document("");
+    out.open_array("$documents");
+    for operation in listed(call, &wish)? {
+        out.open_document("");
+        out.open_document("$literal");
+        operation.doc().iter().for_each(|(name, value)| out.put(name, value));
+        out.close();
+        out.close();
+    }
+    out.close();
+    out.close();
+    for stage in stages.values().skip(1) {
+        out.put("", stage);
+    }
+    Ok(out.finish())
+}
+
+/// `killOp`
+pub(crate) fn kill_op(call: &mut Call<'_>) -> Outcome<Writer> {
+    call.args.only(&["killOp", "op"])?;
+    of_admin(call, "killOp")?;
+    let number = call.args.needed("op", call.args.integer("op")?)?;
+    let Ok(number) = i32::try_from(number) else {
+        let message = format!("invalid op : {number}. Op ID cannot be represented with 32 bits");
+        return Err(Failure::new(Code::InvalidOpId, message));
+    };
+    let seats = call.shared.operations.all();
+    // The seat stays locked, so that it is this operation and not the next one that is ended.
+    let found = seats
+        .iter()
+        .map(|seat| (seat, seat.noted()))
+        .find(|(_, noted)| noted.number == number && number != 0);
+    // Who may not end it does not learn whether it is there.
+    if found.as_ref().is_none_or(|(_, noted)| noted.user != call.user()) {
+        call.may(Right::Admin, None)?;
+    }
+    if let Some((seat, _)) = found {
+        seat.end(number);
+    }
+    let mut out = Writer::new();
+    out.put("info", Value::String("attempting to kill op"));
+    Ok(out)
+}

@@ -1,0 +1,237 @@
+//! What runs, how it is listed, and how it is ended: by its time, by its client, by others, by the server.
+
+use bson::{Bson, Document, doc};
+use tokio::io::AsyncWriteExt as _;
+use tokio::task::JoinHandle;
+
+use crate::client::{Client, MSG, Server, batch, cursor_id, framed, lsid, message};
+
+const DOCUMENTS: i32 = 20_000;
+
+/// A filter that takes its time for each document, and finds none or all.
+fn slow(finds: bool) -> Document {
+    taking(finds, 5000)
+}
+
+fn taking(finds: bool, steps: i32) -> Document {
+    let sum = doc! { "$add": ["$$value", "$$this"] };
+    let sum = doc! { "$reduce": { "input": { "$range": [0, steps] }, "initialValue": 0, "in": sum } };
+    let operator = if finds { "$ne" } else { "$eq" };
+    doc! { "$expr": { operator: [sum, -1] } }
+}
+
+async fn server() -> Server {
+    let server = Server::new();
+    let all: Vec<_> = (0..DOCUMENTS).map(|n| doc! { "_id": n }).collect();
+    server.connect().ok(doc! { "insert": "c", "documents": all }).await;
+    server
+}
+
+fn inside(mut command: Document, number: u8) -> Document {
+    let session =
+        doc! { "lsid": lsid(number), "txnNumber": 1_i64, "startTransaction": true, "autocommit": false };
+    command.extend(session);
+    command
+}
+
+/// Commands that walk over everything.
+fn walks(filter: &Document) -> Vec<Document> {
+    let set = doc! { "$set": { "x": 1 } };
+    let find = doc! { "find": "c", "filter": filter.clone() };
+    let update =
+        doc! { "update": "c", "updates": [{ "q": filter.clone(), "u": set.clone(), "multi": true }] };
+    let joined = doc! { "from": "c", "let": {}, "pipeline": [{ "$match": filter.clone() }], "as": "j" };
+    vec![
+        find.clone(),
+        doc! { "find": "c", "filter": filter.clone(), "sort": { "x": 1 } },
+        inside(find, 1),
+        doc! { "count": "c", "query": filter.clone() },
+        doc! { "distinct": "c", "key": "x", "query": filter.clone() },
+        doc! { "aggregate": "c", "pipeline": [{ "$match": filter.clone() }], "cursor": {} },
+        doc! { "aggregate": "c", "pipeline": [{ "$limit": 1 }, { "$lookup": joined }], "cursor": {} },
+        doc! { "explain": { "find": "c", "filter": filter.clone() }, "verbosity": "executionStats" },
+        update.clone(),
+        inside(update, 2),
+        doc! { "delete": "c", "deletes": [{ "q": filter.clone(), "limit": 0 }] },
+        doc! { "findAndModify": "c", "query": filter.clone(), "update": set },
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_that_is_up_ends_a_walk_that_finds_nothing() {
+    let mut client = server().await.connect();
+    for mut command in walks(&taking(false, 500)) {
+        command.insert("maxTimeMS", 1);
+        assert_eq!(client.refused(command).await.0, 50);
+    }
+    // Nothing stays of what was ended, and what follows goes on.
+    assert_eq!(client.ok(doc! { "count": "c", "query": { "x": 1 } }).await.get_i32("n").unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_ends_when_its_client_goes() {
+    let server = server().await;
+    let mut command = doc! {
+        "update": "c", "updates": [{ "q": slow(true), "u": { "$set": { "x": 1 } }, "multi": true }]
+    };
+    command.insert("$db", "app");
+    let (mut ours, theirs) = tokio::io::duplex(1 << 20);
+    let mongo = server.mongo.clone();
+    let connection = tokio::spawn(async move { mongo.serve(theirs, None, None).await });
+    ours.write_all(&framed(1, MSG, &message(0, &command))).await.unwrap();
+    operation(&mut server.connect(), "update").await;
+    drop(ours);
+    connection.await.unwrap();
+    let changed = server.connect().ok(doc! { "count": "c", "query": { "x": 1 } }).await;
+    assert_eq!(changed.get_i32("n").unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_walk_ends_when_the_server_stops() {
+    let server = server().await;
+    let mut watching = server.connect();
+    let running = in_background(server.connect(), doc! { "find": "c", "filter": slow(false) });
+    operation(&mut watching, "query").await;
+    server.service.stop().begin();
+    assert_eq!(running.await.unwrap().get_i32("code").unwrap(), 11_600);
+}
+
+fn in_background(mut client: Client, command: Document) -> JoinHandle<Document> {
+    tokio::spawn(async move { client.run(command).await })
+}
+
+async fn listed(client: &mut Client, filter: Document) -> Vec<Document> {
+    let mut command = doc! { "currentOp": 1, "$db": "admin" };
+    command.extend(filter);
+    let answer = client.ok(command).await;
+    answer.get_array("inprog").unwrap().iter().map(|op| op.as_document().unwrap().clone()).collect()
+}
+
+/// Waits until an operation of that kind runs, and answers what is told of it.
+async fn operation(client: &mut Client, kind: &str) -> Document {
+    loop {
+        if let Some(found) = listed(client, doc! { "op": kind }).await.pop() {
+            return found;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+fn kill(number: impl Into<Bson>) -> Document {
+    doc! { "killOp": 1, "op": number.into(), "$db": "admin" }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_is_listed_and_ended() {
+    let server = server().await;
+    let mut admin = server.connect();
+    let commands = [
+        ("query", doc! { "find": "c", "filter": slow(false), "comment": "why" }),
+        ("remove", doc! { "delete": "c", "deletes": [{ "q": slow(true), "limit": 0 }] }),
+        ("command", doc! { "count": "c", "query": slow(false) }),
+    ];
+    for (kind, command) in commands {
+        let running = in_background(server.connect(), command.clone());
+        let found = loop {
+            let found = operation(&mut admin, kind).await;
+            if found.get_str("ns").unwrap() == "app.c" {
+                break found;
+            }
+        };
+        assert!(found.get_bool("active").unwrap());
+        assert_eq!(found.get_str("client").unwrap(), "127.0.0.1:5");
+        assert!(found.get_i64("microsecs_running").unwrap() > 0);
+        let shown = found.get_document("command").unwrap();
+        assert_eq!(shown.get("comment"), command.get("comment"));
+        assert_eq!(shown.keys().next(), command.keys().next());
+        let opid = found.get_i32("opid").unwrap();
+        assert_eq!(admin.ok(kill(opid)).await.get_str("info").unwrap(), "attempting to kill op");
+        let ended = running.await.unwrap();
+        assert_eq!(ended.get_i32("code").unwrap(), 11_601, "{ended}");
+        assert_eq!(ended.get_str("codeName").unwrap(), "Interrupted");
+    }
+    // An operation that is over cannot be ended any more, and the next one of the connection has another number.
+    admin.ok(kill(1)).await;
+    let left = admin.ok(doc! { "count": "c", "query": { "_id": { "$gte": 0 } } }).await;
+    assert_eq!(left.get_i32("n").unwrap(), DOCUMENTS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_lists_chooses_what() {
+    let server = Server::new();
+    let (mut client, mut idle) = (server.connect(), server.connect());
+    idle.ok(doc! { "ping": 1 }).await;
+    let own = listed(&mut client, doc! { "$ownOps": true }).await;
+    assert_eq!(own.len(), 1);
+    assert_eq!(own[0].get_str("ns").unwrap(), "admin.$cmd");
+    assert_eq!(own[0].get_document("command").unwrap().get_i32("currentOp").unwrap(), 1);
+    let all = listed(&mut client, doc! { "$all": true }).await;
+    assert_eq!(all.len(), 2);
+    let idle = listed(&mut client, doc! { "$all": true, "active": false }).await;
+    assert_eq!((idle.len(), idle[0].get_str("op").unwrap()), (1, "none"));
+    assert!(listed(&mut client, doc! { "ns": "other.c" }).await.is_empty());
+
+    let stage = |options: Document, more: Vec<Document>| {
+        let mut stages = vec![doc! { "$currentOp": options }];
+        stages.extend(more);
+        doc! { "aggregate": 1, "pipeline": stages, "cursor": {}, "$db": "admin" }
+    };
+    let options = doc! { "allUsers": true, "idleConnections": true, "truncateOps": false, "localOps": true };
+    let told = client.ok(stage(options, vec![doc! { "$match": { "active": true } }])).await;
+    let told = batch(&told, "firstBatch");
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].get_str("ns").unwrap(), "admin.$cmd.aggregate");
+    let shown = told[0].get_document("command").unwrap().get_array("pipeline").unwrap();
+    assert!(shown[0].as_document().unwrap().contains_key("$currentOp"));
+
+    // Long commands are told by their names.
+    let long = "x".repeat(2000);
+    let mut command = stage(doc! { "truncateOps": true }, vec![]);
+    command.insert("comment", &long);
+    let told = batch(&client.ok(command).await, "firstBatch").remove(0);
+    let shown = told.get_document("command").unwrap();
+    assert!(shown.get_bool("$truncated").unwrap() && !shown.contains_key("comment"));
+
+    let mut elsewhere = stage(doc! {}, vec![]);
+    elsewhere.insert("$db", "app");
+    let mut over = stage(doc! {}, vec![]);
+    over.insert("aggregate", "c");
+    for (command, code) in [
+        (elsewhere, 13),
+        (over, 73),
+        (stage(doc! { "idleCursors": true }, vec![]), 238),
+        (stage(doc! { "what": true }, vec![]), 40415),
+        (doc! { "currentOp": 1 }, 13),
+        (doc! { "killOp": 1, "op": 1 }, 13),
+        (doc! { "killOp": 1, "$db": "admin" }, 40414),
+        (kill("a:1"), 14),
+        (kill(i64::MAX), 26_823),
+    ] {
+        assert_eq!(client.refused(command.clone()).await.0, code, "{command}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_for_events_can_be_ended() {
+    let server = Server::new();
+    let mut admin = server.connect();
+    for number in 0..3_u8 {
+        let mut client = server.connect();
+        let watch = doc! {
+            "aggregate": "c", "pipeline": [{ "$changeStream": {} }], "cursor": {}, "lsid": lsid(number)
+        };
+        let id = cursor_id(&client.ok(watch).await);
+        let more = doc! { "getMore": id, "collection": "c", "maxTimeMS": 600_000, "lsid": lsid(number) };
+        let running = in_background(client, more);
+        let opid = operation(&mut admin, "getmore").await.get_i32("opid").unwrap();
+        let end = match number {
+            0 => kill(opid),
+            1 => doc! { "killSessions": [lsid(number)] },
+            _ => doc! { "killCursors": "c", "cursors": [id] },
+        };
+        admin.ok(end).await;
+        assert_eq!(running.await.unwrap().get_i32("code").unwrap(), 11_601);
+        let again = doc! { "getMore": id, "collection": "c", "lsid": lsid(number) };
+        assert_eq!(admin.refused(again).await.0, 43);
+    }
+}
