@@ -2,10 +2,11 @@
 //!
 //! A client that asks as soon as it is answered is there again before a thread has gone to sleep and been woken, which takes
 //! longer than many an answer. So the thread looks at the socket of such a client for a moment, and gives its processor to whoever
-//! wants it between two looks. It does so only while no other client says anything; see docs/decisions/0022.
+//! wants it between two looks. It does so only while no other client of the lanes says anything; see docs/decisions/0022.
 
 use std::io::{self, IoSlice, Read as _};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -19,14 +20,19 @@ const LOOK: Duration = Duration::from_micros(50);
 /// Who took longer for the message before is not looked for.
 const SOON: Duration = Duration::from_micros(200);
 
-/// Numbers of streams; none has number 0.
-static STREAMS: AtomicU64 = AtomicU64::new(1);
-/// Whose message came last, of all streams of the process. Where others speak, too, there is something else to do than to look.
-static LAST: AtomicU64 = AtomicU64::new(0);
+/// Those who speak on streams that belong together. Where others speak, too, there is something else to do than to look.
+#[derive(Default)]
+pub(crate) struct Speakers {
+    /// How many there were; the first is number 1.
+    count: AtomicU64,
+    /// Whose bytes came last.
+    last: AtomicU64,
+}
 
 /// The stream.
 pub(crate) struct Direct {
     stream: TcpStream,
+    speakers: Arc<Speakers>,
     number: u64,
     /// Since when the peer is waited for.
     since: Option<Instant>,
@@ -35,9 +41,9 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    pub(crate) fn new(stream: TcpStream) -> Self {
-        let number = STREAMS.fetch_add(1, Ordering::Relaxed);
-        Self { stream, number, since: None, is_quick: false }
+    pub(crate) fn new(stream: TcpStream, speakers: Arc<Speakers>) -> Self {
+        let number = speakers.count.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { stream, speakers, number, since: None, is_quick: false }
     }
 
     /// The first time that a message of a quick peer is waited for: reads, though no event has come, until something is there or
@@ -47,7 +53,7 @@ impl Direct {
             return Poll::Pending;
         }
         let since = *self.since.insert(Instant::now());
-        if !self.is_quick || LAST.load(Ordering::Relaxed) != self.number {
+        if !self.is_quick || self.speakers.last.load(Ordering::Relaxed) != self.number {
             return Poll::Pending;
         }
         let socket = SockRef::from(&self.stream);
@@ -65,10 +71,9 @@ impl Direct {
     }
 
     fn heard(&mut self) {
-        if let Some(since) = self.since.take() {
-            let is_alone = LAST.swap(self.number, Ordering::Relaxed) == self.number;
-            self.is_quick = is_alone && since.elapsed() <= SOON;
-        }
+        let is_alone = self.speakers.last.swap(self.number, Ordering::Relaxed) == self.number;
+        let is_soon = self.since.take().is_none_or(|since| since.elapsed() <= SOON);
+        self.is_quick = is_alone && is_soon;
     }
 }
 
@@ -123,11 +128,16 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     fn pair() -> (Direct, Theirs) {
+        pair_among(&Arc::default())
+    }
+
+    fn pair_among(speakers: &Arc<Speakers>) -> (Direct, Theirs) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let theirs = Theirs::connect(listener.local_addr().unwrap()).unwrap();
         let ours = listener.accept().unwrap().0;
         ours.set_nonblocking(true).unwrap();
-        (Direct::new(TcpStream::from_std(ours).unwrap()), theirs)
+        theirs.set_nodelay(true).unwrap();
+        (Direct::new(TcpStream::from_std(ours).unwrap(), speakers.clone()), theirs)
     }
 
     #[tokio::test]
@@ -156,7 +166,8 @@ mod tests {
 
     #[tokio::test]
     async fn streams_that_speak_in_turns_are_all_heard() {
-        let mut pairs: Vec<_> = (0..4).map(|_| pair()).collect();
+        let speakers = Arc::default();
+        let mut pairs: Vec<_> = (0..4).map(|_| pair_among(&speakers)).collect();
         let mut bytes = [0; 16];
         for turn in 0..400_u32 {
             let (ours, theirs) = &mut pairs[(turn * turn % 7 % 4) as usize];
@@ -193,5 +204,32 @@ mod tests {
         ours.write_all(&sent).await.unwrap();
         ours.shutdown().await.unwrap();
         reader.join().unwrap();
+    }
+
+    /// What a look finds of a byte that is there while the runtime has heard of nothing.
+    fn found(ours: &mut Direct) -> bool {
+        let (mut bytes, mut context) = ([0; 16], Context::from_waker(std::task::Waker::noop()));
+        let mut out = ReadBuf::new(&mut bytes);
+        Pin::new(ours).poll_read(&mut context, &mut out).is_ready()
+    }
+
+    #[tokio::test]
+    async fn who_is_quick_and_alone_is_looked_for_and_nobody_else() {
+        for (is_quick, others_speak) in [(true, false), (false, false), (true, true)] {
+            let speakers = Arc::default();
+            let ((mut ours, mut theirs), (mut other, mut others)) =
+                (pair_among(&speakers), pair_among(&speakers));
+            let mut bytes = [0; 16];
+            theirs.write_all(b"a").unwrap();
+            assert_eq!(ours.read(&mut bytes).await.unwrap(), 1);
+            ours.is_quick = is_quick;
+            if others_speak {
+                others.write_all(b"b").unwrap();
+                assert_eq!(other.read(&mut bytes).await.unwrap(), 1);
+            }
+            // The runtime hears of it at the next wait, which does not come.
+            theirs.write_all(b"c").unwrap();
+            assert_eq!(found(&mut ours), is_quick && !others_speak);
+        }
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::direct::Direct;
+use crate::direct::{Direct, Speakers};
 
 /// Stack of a thread, taken as it is used: statements of SQL are walked from top to bottom.
 pub(crate) const STACK_BYTES: usize = 8 << 20;
@@ -32,7 +32,10 @@ pub(crate) struct Threads {
 
 /// The way to the lanes. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Lanes(Arc<[Lane]>);
+pub(crate) struct Lanes {
+    lanes: Arc<[Lane]>,
+    speakers: Arc<Speakers>,
+}
 
 struct Lane {
     runtime: Handle,
@@ -58,7 +61,7 @@ impl Threads {
         let runtimes = (0..count).map(runtime).collect::<io::Result<Vec<_>>>()?;
         let lane =
             |runtime: &Runtime| Lane { runtime: runtime.handle().clone(), connections: AtomicUsize::new(0) };
-        let lanes = Lanes(runtimes.iter().map(lane).collect());
+        let lanes = Lanes { lanes: runtimes.iter().map(lane).collect(), speakers: Arc::default() };
         Ok(Self { runtimes, lanes })
     }
 
@@ -87,14 +90,17 @@ impl Lanes {
     {
         let stream = stream.into_std()?;
         let connections = |(_, lane): &(usize, &Lane)| lane.connections.load(Ordering::Relaxed);
-        let emptiest = self.0.iter().enumerate().min_by_key(connections);
+        let emptiest = self.lanes.iter().enumerate().min_by_key(connections);
         let (at, lane) = emptiest.ok_or_else(|| io::Error::other("there are no lanes"))?;
         let lanes = self.clone();
         lane.connections.fetch_add(1, Ordering::Relaxed);
         lane.runtime.spawn(async move {
-            let _leaves = Leaves(lanes, at);
+            let leaves = Leaves(lanes, at);
             match TcpStream::from_std(stream) {
-                Ok(stream) => work(Direct::new(stream)).await,
+                Ok(stream) => {
+                    let speakers = leaves.0.speakers.clone();
+                    work(Direct::new(stream, speakers)).await;
+                }
                 Err(error) => tracing::warn!(%error, "a connection cannot be waited for; it is closed"),
             }
         });
@@ -107,7 +113,7 @@ struct Leaves(Lanes, usize);
 
 impl Drop for Leaves {
     fn drop(&mut self) {
-        if let Some(lane) = self.0.0.get(self.1) {
+        if let Some(lane) = self.0.lanes.get(self.1) {
             lane.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -126,6 +132,7 @@ mod tests {
     fn pair(others: &Runtime) -> (Theirs, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let theirs = Theirs::connect(listener.local_addr().unwrap()).unwrap();
+        theirs.set_read_timeout(Some(PATIENCE)).unwrap();
         let ours = listener.accept().unwrap().0;
         ours.set_nonblocking(true).unwrap();
         let _inside = others.enter();
@@ -133,7 +140,7 @@ mod tests {
     }
 
     fn counts(lanes: &Lanes) -> Vec<usize> {
-        lanes.0.iter().map(|lane| lane.connections.load(Ordering::Relaxed)).collect()
+        lanes.lanes.iter().map(|lane| lane.connections.load(Ordering::Relaxed)).collect()
     }
 
     async fn echo(mut stream: Direct) {
