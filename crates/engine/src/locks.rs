@@ -17,7 +17,6 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
-use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +24,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use ropewalk_base::hash64;
 use ropewalk_store::Keyspace;
 
 const SHARDS: usize = 64;
@@ -169,7 +169,6 @@ pub struct LockHolder {
 /// The locks of an engine.
 pub(crate) struct Locks {
     shards: Box<[Shard]>,
-    hasher: RandomState,
     /// What each waiting owner waits for. Held while somebody begins to wait (invariant 2).
     waiting: Mutex<HashMap<Owner, Target>>,
     owners: AtomicU64,
@@ -184,7 +183,6 @@ impl Default for Locks {
     fn default() -> Self {
         Self {
             shards: std::iter::repeat_with(Shard::default).take(SHARDS).collect(),
-            hasher: RandomState::new(),
             waiting: Mutex::default(),
             owners: AtomicU64::new(1),
         }
@@ -193,7 +191,7 @@ impl Default for Locks {
 
 impl Locks {
     fn shard(&self, target: &[u8]) -> &Mutex<HashMap<Target, Entry>> {
-        let number = self.hasher.hash_one(target) as usize % SHARDS;
+        let number = hash64(target) as usize % SHARDS;
         &self.shards.get(number).expect("there are that many shards").0
     }
 

@@ -11,25 +11,33 @@ mod real {
     use std::sync::atomic::AtomicU32;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-    /// One word that any number of threads sleep on and one system call wakes.
+    /// One word that any number of threads sleep on and one system call wakes, which is left out while nobody sleeps.
     #[derive(Default)]
-    pub(crate) struct WakeWord(AtomicU32);
+    pub(crate) struct WakeWord {
+        word: AtomicU32,
+        sleepers: AtomicU32,
+    }
 
     impl WakeWord {
         /// The word's value now; pass it to [`WakeWord::wait`].
         pub(crate) fn epoch(&self) -> u32 {
-            self.0.load(Ordering::Acquire)
+            self.word.load(Ordering::Acquire)
         }
 
         /// Sleeps while the word still has the value `seen`. May wake early.
         pub(crate) fn wait(&self, seen: u32) {
-            atomic_wait::wait(&self.0, seen);
+            // SeqCst here and below: who is not counted yet when the word changes finds it changed, and does not sleep.
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            atomic_wait::wait(&self.word, seen);
+            self.sleepers.fetch_sub(1, Ordering::Relaxed);
         }
 
         /// Changes the word and wakes every sleeper.
         pub(crate) fn wake_all(&self) {
-            self.0.fetch_add(1, Ordering::Release);
-            atomic_wait::wake_all(&self.0);
+            self.word.fetch_add(1, Ordering::SeqCst);
+            if self.sleepers.load(Ordering::SeqCst) > 0 {
+                atomic_wait::wake_all(&self.word);
+            }
         }
     }
 }

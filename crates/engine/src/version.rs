@@ -32,6 +32,8 @@ type Bucket = Box<[OnceLock<Memtable>]>;
 pub struct Generation {
     memories: Vec<Box<dyn Memory>>,
     keyspaces: Box<[OnceLock<Bucket>]>,
+    /// Those with a memtable. Each commit asks for its bytes, and few of all that may be are there.
+    made: Mutex<Vec<Keyspace>>,
     /// Set when it is frozen.
     pub(crate) end: OnceLock<End>,
 }
@@ -50,7 +52,7 @@ pub(crate) struct End {
 impl Generation {
     pub(crate) fn new(memories: Vec<Box<dyn Memory>>) -> Self {
         let keyspaces = std::iter::repeat_with(OnceLock::new).take(BUCKETS).collect();
-        Self { memories, keyspaces, end: OnceLock::new() }
+        Self { memories, keyspaces, made: Mutex::default(), end: OnceLock::new() }
     }
 
     /// The memory of the model in `slot`, if it is a `T`.
@@ -69,10 +71,10 @@ impl Generation {
             self.keyspaces.get(index / KEYSPACES_PER_BUCKET).expect("there is a bucket for every u16");
         let bucket =
             bucket.get_or_init(|| std::iter::repeat_with(OnceLock::new).take(KEYSPACES_PER_BUCKET).collect());
-        bucket
-            .get(index % KEYSPACES_PER_BUCKET)
-            .expect("a bucket holds every remainder")
-            .get_or_init(Memtable::new)
+        bucket.get(index % KEYSPACES_PER_BUCKET).expect("a bucket holds every remainder").get_or_init(|| {
+            self.made.lock().push(keyspace);
+            Memtable::new()
+        })
     }
 
     /// The memtable of a keyspace, if anything was written to it.
@@ -81,20 +83,22 @@ impl Generation {
         self.keyspaces.get(index / KEYSPACES_PER_BUCKET)?.get()?.get(index % KEYSPACES_PER_BUCKET)?.get()
     }
 
+    /// In the order of keyspaces.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = (Keyspace, &Memtable)> {
-        self.keyspaces.iter().enumerate().filter_map(|(b, bucket)| Some((b, bucket.get()?))).flat_map(
-            |(b, bucket)| {
-                bucket.iter().enumerate().filter_map(move |(i, table)| {
-                    Some((Keyspace((b * KEYSPACES_PER_BUCKET + i) as u16), table.get()?))
-                })
-            },
-        )
+        let mut made = self.made.lock().clone();
+        made.sort_unstable();
+        made.into_iter().filter_map(|keyspace| Some((keyspace, self.written(keyspace)?)))
     }
 
     /// Bytes held by memtables and models.
     pub fn bytes(&self) -> u64 {
-        self.memtables().map(|(_, table)| table.bytes()).sum::<u64>()
-            + self.memories.iter().map(|m| m.bytes()).sum::<u64>()
+        let tables = self
+            .made
+            .lock()
+            .iter()
+            .filter_map(|keyspace| Some(self.written(*keyspace)?.bytes()))
+            .sum::<u64>();
+        tables + self.memories.iter().map(|m| m.bytes()).sum::<u64>()
     }
 }
 
@@ -142,9 +146,14 @@ impl<'a> ReadView<'a> {
         std::iter::once(&version.active).chain(&version.frozen).filter_map(move |g| g.memory::<T>(slot))
     }
 
-    fn memtables(&self, keyspace: Keyspace) -> Vec<&'a Memtable> {
+    /// Newest first.
+    fn written(&self, keyspace: Keyspace) -> impl Iterator<Item = &'a Memtable> + use<'a> {
         let version = self.version;
-        std::iter::once(&version.active).chain(&version.frozen).filter_map(|g| g.written(keyspace)).collect()
+        std::iter::once(&version.active).chain(&version.frozen).filter_map(move |g| g.written(keyspace))
+    }
+
+    fn memtables(&self, keyspace: Keyspace) -> Vec<&'a Memtable> {
+        self.written(keyspace).collect()
     }
 
     /// The value of `key`. Cost: a lookup in each memtable that has the keyspace, then one block of one run.
@@ -243,8 +252,8 @@ impl<'a> ReadView<'a> {
     /// # Errors
     /// A block is damaged or unreadable.
     pub fn changed(&self, keyspace: Keyspace, key: &[u8], since: Seq) -> Result<Option<Seq>, EngineError> {
-        let tables = self.memtables(keyspace);
-        Ok(ropewalk_store::newest_seq(&tables, &self.version.view, keyspace, key, since)?)
+        let tables = self.written(keyspace);
+        Ok(ropewalk_store::newest_seq(tables, &self.version.view, keyspace, key, since)?)
     }
 
     /// A commit after `since` that wrote a key from `start` up to `end`, if there is one.

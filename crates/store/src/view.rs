@@ -150,14 +150,17 @@ pub fn get<'a>(
 ///
 /// # Errors
 /// As [`StoreView::get`].
-pub fn newest_seq(
-    memtables: &[&Memtable],
+pub fn newest_seq<'m>(
+    memtables: impl IntoIterator<Item = &'m Memtable>,
     view: &StoreView,
     keyspace: Keyspace,
     key: &[u8],
     after: Seq,
 ) -> Result<Option<Seq>, StoreError> {
     for memtable in memtables {
+        if memtable.max_seq() <= after {
+            continue;
+        }
         if let Some(seq) = memtable.newest(key) {
             return Ok((seq > after).then_some(seq));
         }

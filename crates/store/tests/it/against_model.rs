@@ -248,7 +248,7 @@ impl Bench {
         for after in self.live() {
             for (i, key) in probes.iter().enumerate() {
                 let single = [key.as_slice(), &[0]].concat();
-                let newest = newest_seq(&memtables, &view, self.keyspace, key, after).unwrap();
+                let newest = newest_seq(memtables.iter().copied(), &view, self.keyspace, key, after).unwrap();
                 assert_eq!(
                     newest.map(|s| s.0),
                     self.model.changed(key, Some(&single), after.0),
