@@ -4,9 +4,10 @@
 //! guarded, so that a commit after somebody else's CREATE INDEX cannot leave the index without its rows. A read committed
 //! transaction that changes a definition reads one snapshot from then on.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ropewalk_base::Seq;
 use ropewalk_engine::{Isolation, KeyConflict, Keyspace, KvTransaction, LockError, LockMode, Operation};
 
 use crate::catalog::{Spaces, name_key, number, object_key, table_key};
@@ -27,7 +28,9 @@ pub struct TablesState {
     ddl: BTreeSet<u32>,
     /// Tables whose definitions are guarded.
     guarded: BTreeSet<u32>,
-    schemas: HashMap<u32, Arc<Schema>>,
+    schemas: BTreeMap<u32, Arc<Schema>>,
+    /// What they were read at.
+    schemas_at: Seq,
     /// Objects that it filled beside the log.
     pub(crate) loaded: Vec<Loaded>,
 }
@@ -220,9 +223,11 @@ impl<'a> TablesTx<'a> {
 impl TablesRead for TablesTx<'_> {
     fn begin(&mut self) {
         self.kv.begin_statement();
-        if self.kv.isolation() == Isolation::ReadCommitted {
+        let at = self.kv.snapshot().seq();
+        if self.state.schemas_at != at {
             // Somebody else's change may be visible by now; own ones are found in the own writes.
             self.state.schemas.clear();
+            self.state.schemas_at = at;
         }
     }
 

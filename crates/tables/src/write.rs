@@ -181,14 +181,15 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Changes columns of a row that was read in this transaction; false when it is gone.
+    /// Changes columns of a row that was read in this transaction, and in this statement where that locks rows; false when it
+    /// is gone.
     ///
     /// # Errors
     /// As [`TablesTx::insert`].
     pub fn update_row(&mut self, row: &OwnedRow, changes: &[(&str, Value<'_>)]) -> Result<bool, TablesError> {
         self.statement(|statement| {
             let schema = statement.tx.schema_by_id(row.schema().id())?;
-            statement.change(&schema, row.key().to_vec(), &named(&schema, changes)?)
+            statement.change_row(&schema, row, &named(&schema, changes)?)
         })
     }
 
@@ -434,9 +435,43 @@ impl<'a> Statement<'_, 'a> {
         row_key: Vec<u8>,
         changes: &[Option<Value<'_>>],
     ) -> Result<bool, TablesError> {
-        let is_set = |place: &usize| changes.get(*place).is_some_and(Option::is_some);
-        self.hold(&row_key, schema.lock_of_change(&is_set))?;
+        self.hold_to_change(schema, &row_key, changes)?;
         let Some(old) = self.load(schema, row_key)? else { return Ok(false) };
+        self.change_from(schema, &old, changes)
+    }
+
+    /// As [`Statement::change`], of a row that was read before.
+    fn change_row(
+        &mut self,
+        schema: &Arc<Schema>,
+        row: &OwnedRow,
+        changes: &[Option<Value<'_>>],
+    ) -> Result<bool, TablesError> {
+        let rows = self.tx.spaces().rows;
+        if !self.tx.is_locking() || self.tx.kv.wrote(rows, row.key()) {
+            return self.change(schema, row.key().to_vec(), changes);
+        }
+        // Had it changed since it was read, the lock would not have been given.
+        self.hold_to_change(schema, row.key(), changes)?;
+        self.change_from(schema, row, changes)
+    }
+
+    fn hold_to_change(
+        &mut self,
+        schema: &Schema,
+        row_key: &[u8],
+        changes: &[Option<Value<'_>>],
+    ) -> Result<(), TablesError> {
+        let is_set = |place: &usize| changes.get(*place).is_some_and(Option::is_some);
+        self.hold(row_key, schema.lock_of_change(&is_set))
+    }
+
+    fn change_from(
+        &mut self,
+        schema: &Arc<Schema>,
+        old: &OwnedRow,
+        changes: &[Option<Value<'_>>],
+    ) -> Result<bool, TablesError> {
         let mut values = Vec::with_capacity(changes.len());
         for ((column, change), value) in schema.columns().iter().zip(changes).zip(old.values()?) {
             values.push(match change {
@@ -448,7 +483,7 @@ impl<'a> Statement<'_, 'a> {
                 None => value,
             });
         }
-        self.replace(schema, &old, values)?;
+        self.replace(schema, old, values)?;
         Ok(true)
     }
 
@@ -510,7 +545,11 @@ impl<'a> Statement<'_, 'a> {
         values: Vec<Value<'_>>,
     ) -> Result<OwnedRow, TablesError> {
         check(schema, &values)?;
-        let old_values = old.map(OwnedRow::values).transpose()?;
+        // What the row was matters to what follows from it alone.
+        let has_followers = !(schema.indexes().is_empty()
+            && schema.foreign_keys().is_empty()
+            && schema.parts.referenced_by.is_empty());
+        let old_values = old.filter(|_| has_followers).map(OwnedRow::values).transpose()?;
         let old = old.map(OwnedRow::key).zip(old_values.as_deref());
         self.write_entries(schema, old, Some((&row_key, &values)))?;
         let mut row = Vec::new();
