@@ -175,6 +175,20 @@ pub fn from_text_in(text: &str, ty: Type, zone: &Zone) -> Result<Value<'static>>
         Type::Scalar(scalar) => scalar,
         Type::Array(element) => return array_from_text(text, element, zone),
     };
+    // What nearly all numbers look like.
+    match scalar {
+        Scalar::Int4 => {
+            if let Ok(number) = text.parse() {
+                return Ok(Value::Int4(number));
+            }
+        }
+        Scalar::Int8 => {
+            if let Ok(number) = text.parse() {
+                return Ok(Value::Int8(number));
+            }
+        }
+        _ => {}
+    }
     let trimmed = text.trim();
     Ok(match scalar {
         Scalar::Bool => Value::Bool(bool_from_text(trimmed).ok_or_else(|| invalid(text, ty))?),

@@ -221,7 +221,7 @@ impl Runner {
             form::show(outcome, self.form, &self.session.settings().zone, &mut out)?;
             out.flush()?;
         } else if self.watch.is_some() {
-            say(&outcome.tag(), "\n");
+            say(&outcome.tag().to_string(), "\n");
         }
         Ok(())
     }

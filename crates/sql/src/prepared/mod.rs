@@ -5,6 +5,7 @@
 
 mod plan;
 
+use std::fmt;
 use std::sync::Arc;
 
 use ropewalk::tables::{EnumType, PointGet, Table, Type, Value};
@@ -67,12 +68,21 @@ impl Outcome {
     }
 
     /// PostgreSQL's command tag: `SELECT 3`, `INSERT 0 1`, `CREATE TABLE`.
-    pub fn tag(&self) -> String {
-        match self.count {
-            Some(count) if self.command == "INSERT" => format!("INSERT 0 {count}"),
-            Some(count) => format!("{} {count}", self.command),
-            None => self.command.to_owned(),
-        }
+    pub fn tag(&self) -> impl fmt::Display + use<> {
+        Tag(self.command, self.count)
+    }
+}
+
+/// What was done, and to how many rows.
+struct Tag(&'static str, Option<u64>);
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)?;
+        let Some(count) = self.1 else { return Ok(()) };
+        // Where PostgreSQL once had the number of the row.
+        f.write_str(if self.0 == "INSERT" { " 0 " } else { " " })?;
+        fmt::Display::fmt(&count, f)
     }
 }
 

@@ -55,7 +55,7 @@ fn rows_go_in_and_come_out_the_same() {
     for piece in [1, 5, 1000] {
         let mut session = session();
         let done = copy_in(&mut session, "COPY things FROM STDIN", ROWS, piece).unwrap();
-        assert_eq!(done.tag(), "COPY 2");
+        assert_eq!(done.tag().to_string(), "COPY 2");
         assert_eq!(copy_out(&mut session, "COPY things TO STDOUT"), ROWS);
         let csv = copy_out(
             &mut session,

@@ -32,7 +32,7 @@ pub use error::{Code, Conflict, WireError};
 pub use follow::{EncodedBatch, Followed, Following, Frame};
 pub use groups::{TAKE_MAX, TAKE_WAIT_MAX};
 pub use limits::{Limits, ServiceSettings};
-pub use metrics::{Metrics, RequestTimer};
+pub use metrics::{Metrics, RequestTimer, Requests};
 pub use reading::Reading;
 pub use service::{InFlight, Service, StoreInfo};
 pub use stop::Stop;

@@ -58,10 +58,23 @@ struct Configuration {
     read_ms: AtomicU64,
 }
 
+/// The requests of one kind, for whoever makes many of them. Clones are counted where it was made, so that connections on several
+/// processors do not count on the same line.
+#[derive(Clone)]
+pub struct Requests(Arc<Arc<Operation>>);
+
+impl Requests {
+    /// Begins one.
+    pub fn begin(&self) -> RequestTimer {
+        self.0.running.fetch_add(1, Relaxed);
+        RequestTimer { operation: Some(self.clone()), started: Instant::now() }
+    }
+}
+
 /// A request that is being answered. Dropped without [`RequestTimer::done`] it counts as a timeout: the client went away
 /// or its time was up.
 pub struct RequestTimer {
-    operation: Option<Arc<Operation>>,
+    operation: Option<Requests>,
     started: Instant,
 }
 
@@ -77,7 +90,7 @@ impl RequestTimer {
     }
 
     fn end(&mut self, outcome: Result<(), Code>) {
-        let Some(operation) = self.operation.take() else { return };
+        let Some(Requests(operation)) = self.operation.take() else { return };
         let micros = self.started.elapsed().as_micros() as u64;
         let bucket = BUCKETS_MICROS.partition_point(|bound| *bound < micros);
         if let Some(bucket) = operation.buckets.get(bucket) {
@@ -104,6 +117,11 @@ impl Drop for RequestTimer {
 impl Metrics {
     /// Begins a request of `protocol` (`http`, `grpc`, …). Names are literals, so that their number is bounded.
     pub fn request(&self, protocol: &'static str, operation: &'static str) -> RequestTimer {
+        self.requests_of(protocol, operation).begin()
+    }
+
+    /// Requests as those of [`Metrics::request`].
+    pub fn requests_of(&self, protocol: &'static str, operation: &'static str) -> Requests {
         let found = {
             let operations = self.operations.read().unwrap_or_else(|held| held.into_inner());
             operations.get(&(protocol, operation)).cloned()
@@ -112,8 +130,7 @@ impl Metrics {
             let mut operations = self.operations.write().unwrap_or_else(|held| held.into_inner());
             operations.entry((protocol, operation)).or_default().clone()
         });
-        operation.running.fetch_add(1, Relaxed);
-        RequestTimer { operation: Some(operation), started: Instant::now() }
+        Requests(Arc::new(operation))
     }
 
     /// Notes how reading a configuration went that changes while the server runs.

@@ -21,7 +21,7 @@ use ropewalk::{Room, Seq};
 use ropewalk_sql::{
     Announcement, Does, Outcome, Prepared, Progress, RowWait, Session, Settings, SqlError, Status, state,
 };
-use ropewalk_wire::{Caller, Right, blocking, committed};
+use ropewalk_wire::{Caller, Requests, Right, blocking, committed};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
@@ -65,6 +65,7 @@ pub(crate) struct Connection<'s, S> {
     pub(crate) desk: Desk,
     caller: Caller,
     seen: u64,
+    executes: Requests,
     pub(crate) backend: Entered,
     mailbox: Mailbox,
     /// What the client was told of [`REPORTED`], and of which settings.
@@ -131,6 +132,7 @@ where
         desk,
         caller,
         seen: 0,
+        executes: shared.service.metrics().requests_of("postgres", "execute"),
         mailbox: shared.hub.mailbox(backend.process),
         backend,
         reported: vec![String::new(); REPORTED.len()],
@@ -297,7 +299,9 @@ where
                 Goes::On => {}
                 Goes::Away => return Ok(None),
             }
-            since = Instant::now();
+            if !self.channel.has_more() {
+                since = Instant::now();
+            }
             if matches!(frame.tag, b'Q' | b'S') {
                 backend.rests(self.desk.session.status(), since.into_std());
             }
@@ -508,7 +512,7 @@ where
         if let Err(error) = self.rows(&outcome, &formats, 0, outcome.rows.len()).await? {
             return Ok(Err(error));
         }
-        self.desk.out.command_complete(&outcome.tag());
+        self.desk.out.command_complete(outcome.tag());
         Ok(Ok(()))
     }
 
@@ -533,7 +537,7 @@ where
 
     /// Runs a portal, or goes on with it. `alone`: nothing else belongs to it before the next Sync.
     async fn execute(&mut self, name: String, rows_max: u32, alone: bool) -> Result<Outcomes<()>, Ended> {
-        let timer = self.shared.service.metrics().request("postgres", "execute");
+        let timer = self.executes.begin();
         let mut portal = match self.desk.take_portal(&name) {
             Ok(portal) => portal,
             Err(error) => return Ok(Err(error)),
@@ -601,7 +605,7 @@ where
         if outcome.command == "SELECT" {
             outcome.count = Some(count as u64);
         }
-        self.desk.out.command_complete(&outcome.tag());
+        self.desk.out.command_complete(outcome.tag());
         self.report();
         Ok(Ok(()))
     }
@@ -651,8 +655,6 @@ where
             let submitted = match submitted {
                 Ok(Progress::Ran(submitted)) => submitted,
                 Ok(Progress::Waits(wait)) => {
-                    // What was answered before need not wait, too.
-                    self.channel.send(&mut self.desk.out).await?;
                     self.backend.waits(true);
                     let waited = self.waited(wait).await;
                     self.backend.waits(false);

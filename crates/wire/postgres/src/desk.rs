@@ -6,7 +6,7 @@
 //! Portals end with the transaction. A text that is parsed again, as drivers do that prepare nothing, gets the plan that it
 //! had, if the definitions are as they were.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ropewalk::tables::{Type, Value};
@@ -73,8 +73,10 @@ pub(crate) struct Portal {
 
 pub(crate) struct Desk {
     pub(crate) session: Session,
-    statements: HashMap<String, Statement>,
-    portals: HashMap<String, Portal>,
+    statements: BTreeMap<String, Statement>,
+    /// That without a name, which drivers use for nearly everything.
+    portal: Option<Portal>,
+    portals: BTreeMap<String, Portal>,
     planned: HashMap<(String, Vec<u32>), Statement>,
     lifted: HashMap<String, Option<Statement>>,
     pub(crate) out: Out,
@@ -84,8 +86,9 @@ impl Desk {
     pub(crate) fn new(session: Session) -> Self {
         Self {
             session,
-            statements: HashMap::new(),
-            portals: HashMap::new(),
+            statements: BTreeMap::new(),
+            portal: None,
+            portals: BTreeMap::new(),
             planned: HashMap::new(),
             lifted: HashMap::new(),
             out: Out::default(),
@@ -196,7 +199,7 @@ impl Desk {
                 "bind message has result formats that do not fit its {columns} columns"
             ));
         }
-        if !bind.portal.is_empty() && self.portals.contains_key(bind.portal) {
+        if self.portals.contains_key(bind.portal) {
             let message = format!("cursor \"{}\" already exists", bind.portal);
             return Err(SqlError::new(DUPLICATE_CURSOR, message));
         }
@@ -207,7 +210,7 @@ impl Desk {
         let are_oids = lock(&statement).is_over_catalogs();
         let formats = bind.results.clone().with_oids(are_oids);
         let portal = Portal { statement, params, formats, ran: None };
-        self.portals.insert(bind.portal.to_owned(), portal);
+        self.put_portal(bind.portal.to_owned(), portal);
         self.out.empty(b'2');
         Ok(())
     }
@@ -226,15 +229,16 @@ impl Desk {
                 });
                 self.out.row_description(planned.columns.as_deref(), &formats);
             }
-            // A cursor of SQL is a portal, too.
-            Kind::Portal if !self.portals.contains_key(name) => {
+            Kind::Portal => {
+                let portal = if name.is_empty() { self.portal.as_ref() } else { self.portals.get(name) };
+                if let Some(portal) = portal {
+                    let planned = lock(&portal.statement);
+                    self.out.row_description(planned.columns.as_deref(), &portal.formats);
+                    return Ok(());
+                }
+                // A cursor of SQL is a portal, too.
                 let (columns, is_binary) = self.session.cursor(name).ok_or_else(|| no_portal(name))?;
                 self.out.row_description(Some(&columns), &Formats::all_binary(is_binary));
-            }
-            Kind::Portal => {
-                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
-                let planned = lock(&portal.statement);
-                self.out.row_description(planned.columns.as_deref(), &portal.formats);
             }
         }
         Ok(())
@@ -245,7 +249,7 @@ impl Desk {
         match kind {
             Kind::Statement => drop(self.statements.remove(name)),
             Kind::Portal => {
-                if self.portals.remove(name).is_none() {
+                if self.take_portal(name).is_err() {
                     self.session.close_cursor(name);
                 }
             }
@@ -255,22 +259,27 @@ impl Desk {
 
     /// Takes a portal out, to be run and put back.
     pub(crate) fn take_portal(&mut self, name: &str) -> Result<Portal, SqlError> {
-        self.portals.remove(name).ok_or_else(|| no_portal(name))
+        let portal = if name.is_empty() { self.portal.take() } else { self.portals.remove(name) };
+        portal.ok_or_else(|| no_portal(name))
     }
 
     pub(crate) fn put_portal(&mut self, name: String, portal: Portal) {
-        self.portals.insert(name, portal);
+        match name.as_str() {
+            "" => self.portal = Some(portal),
+            _ => drop(self.portals.insert(name, portal)),
+        }
     }
 
     /// The transaction has ended, and all portals with it.
     pub(crate) fn end_portals(&mut self) {
+        self.portal = None;
         self.portals.clear();
     }
 
     /// A simple query takes the place of what has no name.
     pub(crate) fn forget_unnamed(&mut self) {
         self.statements.remove("");
-        self.portals.remove("");
+        self.portal = None;
     }
 
     /// Forgets all statements, as DISCARD ALL and DEALLOCATE ALL do.

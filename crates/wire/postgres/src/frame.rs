@@ -10,6 +10,9 @@
 //!
 //! Source: PostgreSQL's manual, part "Frontend/Backend Protocol", section "Message Formats".
 
+use std::fmt::Display;
+use std::io::Write as _;
+
 use ropewalk_sql::ResultColumn;
 
 use crate::types::{oid_in_catalogs, oid_of};
@@ -290,8 +293,8 @@ impl Out {
         self.message(b'Z', |body| body.byte(status));
     }
 
-    pub(crate) fn command_complete(&mut self, tag: &str) {
-        self.message(b'C', |body| body.text(tag));
+    pub(crate) fn command_complete(&mut self, tag: impl Display) {
+        self.message(b'C', |body| body.shown(tag));
     }
 
     pub(crate) fn parameter_status(&mut self, name: &str, value: &str) {
@@ -346,7 +349,17 @@ impl Body<'_> {
 
     /// A text and its end. A zero byte inside would be taken for the end.
     pub(crate) fn text(&mut self, text: &str) {
-        self.0.extend(text.bytes().filter(|byte| *byte != 0));
+        match text.as_bytes().contains(&0) {
+            true => self.0.extend(text.bytes().filter(|byte| *byte != 0)),
+            false => self.0.extend_from_slice(text.as_bytes()),
+        }
+        self.0.push(0);
+    }
+
+    /// What is shown without zero bytes, and its end.
+    fn shown(&mut self, what: impl Display) {
+        // Memory takes whatever is written to it.
+        let _ = write!(self.0, "{what}");
         self.0.push(0);
     }
 
