@@ -17,6 +17,8 @@ use tokio::net::TcpStream;
 
 /// How long a connection looks before it sleeps.
 const LOOK: Duration = Duration::from_micros(50);
+/// As much is read of what a look finds; what is behind it is read without one.
+const LOOK_BYTES: usize = 1 << 10;
 /// Who took longer for the message before is not looked for.
 const SOON: Duration = Duration::from_micros(200);
 
@@ -57,8 +59,9 @@ impl Direct {
             return Poll::Pending;
         }
         let socket = SockRef::from(&self.stream);
+        let room = out.initialize_unfilled_to(out.remaining().min(LOOK_BYTES));
         loop {
-            match (&*socket).read(out.initialize_unfilled()) {
+            match (&*socket).read(room) {
                 Ok(bytes) => {
                     out.advance(bytes);
                     return Poll::Ready(Ok(()));

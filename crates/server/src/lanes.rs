@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::direct::{Direct, Speakers};
+use crate::schedule;
 
 /// Stack of a thread, taken as it is used: statements of SQL are walked from top to bottom.
 pub(crate) const STACK_BYTES: usize = 8 << 20;
@@ -54,6 +55,11 @@ impl Threads {
                 .worker_threads(1)
                 .thread_name("rope-lane")
                 .thread_stack_size(STACK_BYTES)
+                .on_thread_start(|| {
+                    if let Err(error) = schedule::let_others_finish() {
+                        tracing::debug!(%error, "a lane is scheduled as any thread");
+                    }
+                })
                 .enable_io()
                 .enable_time()
                 .build()

@@ -19,6 +19,7 @@ mod notify;
 mod pages;
 mod patient;
 mod postgres;
+mod schedule;
 mod server;
 mod settings;
 mod spans;
