@@ -120,3 +120,35 @@ mod tested {
         }
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::{AtomicU64, Ordering, WakeWord};
+
+    #[test]
+    fn nobody_sleeps_through_a_change() {
+        const TURNS: u64 = 20_000;
+        let (word, turn) = (WakeWord::default(), AtomicU64::new(0));
+        // Each waits for its turns, which the one before it brings about.
+        let wait_for = |wanted: u64| loop {
+            let epoch = word.epoch();
+            if turn.load(Ordering::Acquire) >= wanted {
+                return;
+            }
+            word.wait(epoch);
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (wait_for, word, turn) = (&wait_for, &word, &turn);
+                scope.spawn(move || {
+                    for number in (thread..TURNS).step_by(3) {
+                        wait_for(number);
+                        turn.fetch_add(1, Ordering::AcqRel);
+                        word.wake_all();
+                    }
+                });
+            }
+        });
+        assert_eq!(turn.into_inner(), TURNS);
+    }
+}
