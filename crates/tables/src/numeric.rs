@@ -25,7 +25,7 @@ const KEY_NAN: u8 = 0xff;
 /// An exact decimal of up to 38 digits, or NaN. Packed, so that it does not ask for more alignment than all other values, which
 /// allocators serve slower.
 #[derive(Clone, Copy)]
-#[repr(packed(8))]
+#[repr(Rust, packed(8))]
 pub struct Numeric {
     mantissa: i128,
     scale: u8,
