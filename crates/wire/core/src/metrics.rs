@@ -61,6 +61,7 @@ struct Configuration {
 /// The requests of one kind, for whoever makes many of them. Clones are counted where it was made, so that connections on several
 /// processors do not count on the same line.
 #[derive(Clone)]
+#[allow(clippy::redundant_allocation)] // the second is what counts the clones
 pub struct Requests(Arc<Arc<Operation>>);
 
 impl Requests {
