@@ -15,6 +15,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::place::{Arrivals, Place};
+
 /// How long a connection looks before it sleeps.
 const LOOK: Duration = Duration::from_micros(50);
 /// As much is read of what a look finds; what is behind it is read without one.
@@ -34,6 +36,10 @@ pub(crate) struct Speakers {
 /// The stream.
 pub(crate) struct Direct {
     stream: TcpStream,
+    place: Arc<Place>,
+    /// The lane whose events the stream is among.
+    lane: usize,
+    arrivals: Arrivals,
     speakers: Arc<Speakers>,
     number: u64,
     /// Since when the peer is waited for.
@@ -43,9 +49,21 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    pub(crate) fn new(stream: TcpStream, speakers: Arc<Speakers>) -> Self {
+    pub(crate) fn new(stream: TcpStream, place: Arc<Place>, speakers: Arc<Speakers>) -> Self {
         let number = speakers.count.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { stream, speakers, number, since: None, is_quick: false }
+        let (lane, arrivals) = (place.lane(), Arrivals::default());
+        Self { stream, place, lane, arrivals, speakers, number, since: None, is_quick: false }
+    }
+
+    /// Among the events of the lane that polls.
+    fn here(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+        let lane = self.place.lane();
+        if lane != self.lane {
+            let socket = SockRef::from(&self.stream).try_clone()?;
+            self.stream = TcpStream::from_std(socket.into())?;
+            self.lane = lane;
+        }
+        Ok(Pin::new(&mut self.stream))
     }
 
     /// The first time that a message of a quick peer is waited for: reads, though no event has come, until something is there or
@@ -77,7 +95,21 @@ impl Direct {
         let is_alone = self.speakers.last.swap(self.number, Ordering::Relaxed) == self.number;
         let is_soon = self.since.take().is_none_or(|since| since.elapsed() <= SOON);
         self.is_quick = is_alone && is_soon;
+        if let Some(processor) = self.arrivals.heard(|| incoming_cpu(&self.stream)) {
+            self.place.arrives_at(processor);
+        }
     }
+}
+
+/// The processor that took the stream's last packet, where the system tells.
+#[cfg(target_os = "linux")]
+fn incoming_cpu(stream: &TcpStream) -> Option<usize> {
+    SockRef::from(stream).cpu_affinity().ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn incoming_cpu(_: &TcpStream) -> Option<usize> {
+    None
 }
 
 impl AsyncRead for Direct {
@@ -86,7 +118,7 @@ impl AsyncRead for Direct {
         cx: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut read = Pin::new(&mut self.stream).poll_read(cx, out);
+        let mut read = self.here()?.poll_read(cx, out);
         if read.is_pending() {
             read = self.look(out);
         }
@@ -99,7 +131,7 @@ impl AsyncRead for Direct {
 
 impl AsyncWrite for Direct {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        self.here()?.poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -107,7 +139,7 @@ impl AsyncWrite for Direct {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        self.here()?.poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -115,11 +147,11 @@ impl AsyncWrite for Direct {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        self.here()?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        self.here()?.poll_shutdown(cx)
     }
 }
 
@@ -140,7 +172,8 @@ mod tests {
         let ours = listener.accept().unwrap().0;
         ours.set_nonblocking(true).unwrap();
         theirs.set_nodelay(true).unwrap();
-        (Direct::new(TcpStream::from_std(ours).unwrap(), speakers.clone()), theirs)
+        let (ours, place) = (TcpStream::from_std(ours).unwrap(), Arc::new(Place::new(0)));
+        (Direct::new(ours, place, speakers.clone()), theirs)
     }
 
     #[tokio::test]

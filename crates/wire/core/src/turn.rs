@@ -2,8 +2,15 @@
 
 use ropewalk::Committing;
 
-/// Runs what may wait or take long, so that others go on.
+use crate::processor::roaming;
+
+/// Runs what may wait or take long, so that others go on. A thread that stays on one processor may leave it meanwhile.
 pub fn blocking<R>(work: impl FnOnce() -> R) -> R {
+    waiting(|| roaming(work))
+}
+
+/// Runs what may wait, so that others go on.
+fn waiting<R>(work: impl FnOnce() -> R) -> R {
     use tokio::runtime::{Handle, RuntimeFlavor};
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
@@ -16,7 +23,7 @@ pub fn blocking<R>(work: impl FnOnce() -> R) -> R {
 /// together in one write of the log.
 pub async fn committed<C: Committing + Unpin>(mut commit: C) -> C::Output {
     if commit.is_lone() {
-        blocking(|| commit.drive());
+        waiting(|| commit.drive());
     }
     commit.await
 }

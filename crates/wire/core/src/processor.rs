@@ -1,0 +1,168 @@
+//! Threads that stay on one processor, but for what takes long.
+//!
+//! A thread that serves many short requests is best where their packets arrive, and where what it needs is in the cache. A long one
+//! is best wherever there is room: it must not wait for its processor while another has nothing to do.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::io;
+
+use system::Set;
+
+/// Processors of this machine, of those that the system counts up to 1,024.
+#[derive(Clone, Copy)]
+pub struct Processors(Set);
+
+impl Processors {
+    /// Those that this thread may run on.
+    ///
+    /// # Errors
+    /// The system's; it may know no such thing.
+    pub fn allowed() -> io::Result<Self> {
+        system::allowed().map(Self)
+    }
+
+    /// Their numbers, ascending.
+    pub fn numbers(&self) -> Vec<usize> {
+        system::numbers(&self.0)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Home {
+    here: Set,
+    elsewhere: Set,
+}
+
+thread_local! {
+    static HOME: Cell<Option<Home>> = const { Cell::new(None) };
+}
+
+/// Keeps this thread on the processor of this number from now on. What it runs with [`crate::blocking`] may go to all of `others`, as may
+/// threads that are started there.
+///
+/// # Errors
+/// The system's; the thread then runs where it may, as before.
+pub fn stay_on(processor: usize, others: Processors) -> io::Result<()> {
+    let here = system::only(processor)?;
+    system::allow(&here)?;
+    HOME.set(Some(Home { here, elsewhere: others.0 }));
+    Ok(())
+}
+
+/// Runs `work` on any processor, and comes back.
+pub(crate) fn roaming<R>(work: impl FnOnce() -> R) -> R {
+    let home = HOME.get().filter(|home| system::allow(&home.elsewhere).is_ok());
+    let _back = home.map(|home| Back(home.here));
+    work()
+}
+
+struct Back(Set);
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        // It was allowed before. If it is no longer, the thread goes on elsewhere.
+        let _ = system::allow(&self.0);
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use std::io;
+
+    pub(super) type Set = libc::cpu_set_t;
+
+    const COUNT: usize = libc::CPU_SETSIZE as usize;
+
+    fn none() -> Set {
+        // SAFETY: the set is of numbers alone, for which zero is a value.
+        unsafe { std::mem::zeroed() }
+    }
+
+    pub(super) fn allowed() -> io::Result<Set> {
+        let mut set = none();
+        // SAFETY: the system writes as many bytes of the set as it is told that there are; 0 is this thread.
+        let answer = unsafe { libc::sched_getaffinity(0, size_of::<Set>(), &raw mut set) };
+        if answer == 0 { Ok(set) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Moves this thread among these, which are not none.
+    pub(super) fn allow(set: &Set) -> io::Result<()> {
+        // SAFETY: the system reads the set, which lives until it has answered; 0 is this thread.
+        let answer = unsafe { libc::sched_setaffinity(0, size_of::<Set>(), set) };
+        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    pub(super) fn only(processor: usize) -> io::Result<Set> {
+        if processor >= COUNT {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut set = none();
+        // SAFETY: the number is one of those that a set has room for.
+        unsafe { libc::CPU_SET(processor, &mut set) };
+        Ok(set)
+    }
+
+    pub(super) fn numbers(set: &Set) -> Vec<usize> {
+        // SAFETY: these are the numbers that a set has room for.
+        (0..COUNT).filter(|&processor| unsafe { libc::CPU_ISSET(processor, set) }).collect()
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use std::io;
+
+    pub(super) type Set = ();
+
+    pub(super) fn allowed() -> io::Result<Set> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn allow(_: &Set) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn only(_: usize) -> io::Result<Set> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn numbers(_: &Set) -> Vec<usize> {
+        Vec::new()
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    fn here() -> Vec<usize> {
+        Processors::allowed().unwrap().numbers()
+    }
+
+    #[test]
+    fn a_thread_stays_and_goes_elsewhere_for_what_takes_long() {
+        let all = Processors::allowed().unwrap();
+        let last = *all.numbers().last().unwrap();
+        let stays = std::thread::spawn(move || {
+            stay_on(last, all).unwrap();
+            assert_eq!(here(), [last]);
+            assert_eq!(roaming(|| std::thread::spawn(here).join().unwrap()), all.numbers());
+            assert!(std::panic::catch_unwind(|| roaming(|| panic!("in the middle"))).is_err());
+            here()
+        });
+        assert_eq!(stays.join().unwrap(), [last]);
+        assert_eq!(roaming(here), all.numbers(), "a thread that stays nowhere");
+    }
+
+    #[test]
+    fn a_processor_that_is_not_there_is_refused() {
+        for processor in [1_000_000, libc::CPU_SETSIZE as usize - 1] {
+            let all = Processors::allowed().unwrap();
+            if !all.numbers().contains(&processor) {
+                stay_on(processor, all).unwrap_err();
+                assert_eq!(here(), all.numbers());
+            }
+        }
+    }
+}
