@@ -94,7 +94,7 @@ mod tests {
             told
         };
         assert_eq!(told(&[3, 3, 3, 3]), [3]);
-        assert_eq!(told(&[3, 3, 3, 1, 3, 1, 3, 3, 3]), []);
+        assert!(told(&[3, 3, 3, 1, 3, 1, 3, 3, 3]).is_empty());
         assert_eq!(told(&[3, 3, 3, 3, 3]), [3, 3]);
         assert_eq!(told(&[1, 1, 1, 1]), [1]);
     }
