@@ -63,6 +63,13 @@ pub(crate) const SEARCH_LINES: usize = 7;
 /// Cache lines that hold the heads near a guess.
 const HEAD_LINES: usize = (2 * NEAR * 8).div_ceil(64) + 1;
 
+/// Bytes of an entry's head and of the end of its data.
+const INDEX_BYTES: usize = 8 + 2;
+/// Longer data is not asked for at a guess: one entry beside, and it is another line.
+const DATA_BYTES_MAX: usize = 96;
+/// Cache lines around the data at a guess: one before where it should begin, and those it takes.
+const DATA_LINES: usize = 3;
+
 /// When to ask the filter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Probe {
@@ -91,6 +98,8 @@ pub(crate) struct Run {
     verified: Option<Box<[AtomicU64]>>,
     /// Entries of a block, on average.
     block_entries: usize,
+    /// Bytes of an entry's data, on average, where those of a guessed place are worth to be asked for; else 0.
+    data_bytes: usize,
     /// Blocks that walks have gone over and that are still mapped, as far as they adjoin: first and last.
     walked: Mutex<(usize, usize)>,
     files: Arc<Files>,
@@ -196,7 +205,24 @@ impl Run {
         let (walked, files) = (Mutex::default(), files.clone());
         let block_entries = footer.entries / footer.fences.len().max(1) as u64;
         let block_entries = block_entries.min(u64::from(u32::MAX)) as usize;
-        Ok(Self { block_entries, id, path, bytes, footer, file, mapping, verified, walked, files, doomed })
+        let block_bytes = footer.block_at(0).map_or(0, |(_, bytes)| bytes);
+        let beside_data = block::HEADER_BYTES + footer.fences.shared() + INDEX_BYTES * block_entries;
+        let data_bytes = block_bytes.saturating_sub(beside_data).checked_div(block_entries).unwrap_or(0);
+        let data_bytes = if data_bytes > DATA_BYTES_MAX { 0 } else { data_bytes };
+        Ok(Self {
+            block_entries,
+            data_bytes,
+            id,
+            path,
+            bytes,
+            footer,
+            file,
+            mapping,
+            verified,
+            walked,
+            files,
+            doomed,
+        })
     }
 
     /// The file goes when the last reference goes; or stays, when the manifest names it.
@@ -354,6 +380,10 @@ impl Run {
             prefetch(mapping, at, 1);
             prefetch(mapping, (heads_at + 8 * entry).saturating_sub(8 * NEAR).max(at), HEAD_LINES);
             prefetch(mapping, heads_at + 8 * self.block_entries + 2 * entry, 1);
+            if self.data_bytes > 0 {
+                let data_at = heads_at + INDEX_BYTES * self.block_entries + self.data_bytes * entry;
+                prefetch(mapping, data_at - 64, DATA_LINES);
+            }
         }
         Some(spot)
     }
