@@ -382,7 +382,7 @@ impl Run {
             prefetch(mapping, heads_at + 8 * self.block_entries + 2 * entry, 1);
             if self.data_bytes > 0 {
                 let data_at = heads_at + INDEX_BYTES * self.block_entries + self.data_bytes * entry;
-                prefetch(mapping, data_at - 64, DATA_LINES);
+                prefetch(mapping, data_at.saturating_sub(64), DATA_LINES);
             }
         }
         Some(spot)
