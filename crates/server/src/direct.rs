@@ -3,6 +3,8 @@
 //! A client that asks as soon as it is answered is there again before a thread has gone to sleep and been woken, which takes
 //! longer than many an answer. So the thread looks at the socket of such a client for a moment, and gives its processor to whoever
 //! wants it between two looks. It does so only while no other client of the lanes says anything; see docs/decisions/0022.
+//!
+//! It sees where its messages arrive, and is among the events of whichever lane polls it (`place`).
 
 use std::io::{self, IoSlice, Read as _};
 use std::pin::Pin;

@@ -149,6 +149,8 @@ mod tests {
             stay_on(last, all).unwrap();
             assert_eq!(here(), [last]);
             assert_eq!(roaming(|| std::thread::spawn(here).join().unwrap()), all.numbers());
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            assert_eq!(runtime.block_on(async { crate::blocking(here) }), all.numbers());
             assert!(std::panic::catch_unwind(|| roaming(|| panic!("in the middle"))).is_err());
             here()
         });
