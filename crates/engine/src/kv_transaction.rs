@@ -515,7 +515,7 @@ impl KvTransaction {
         self.guards.push(Guard::RangeUnchanged(keyspace, start.to_vec(), end, self.snapshot.seq()));
     }
 
-    /// At commit `key` must be there, unless the transaction wrote it itself.
+    /// At commit `key` must be there, unless the transaction itself puts it, or deletes it after all.
     pub fn guard_exists(&mut self, keyspace: Keyspace, key: &[u8]) {
         self.guards.push(Guard::Exists(keyspace, key.to_vec()));
     }
@@ -572,6 +572,14 @@ impl KvTransaction {
         self.held = None;
     }
 
+    /// True when the transaction itself put or deleted the key, alone or with a range.
+    fn decides(&self, keyspace: Keyspace, key: &[u8]) -> bool {
+        let covers = |(space, start, end): &(Keyspace, Vec<u8>, Vec<u8>)| {
+            *space == keyspace && start.as_slice() <= key && key < end.as_slice()
+        };
+        self.wrote(keyspace, key) || self.range_deletes.iter().any(covers)
+    }
+
     /// Writes, reads and guards as one operation.
     pub fn into_batch(mut self) -> KvBatch {
         let mut batch = KvBatch::validated(self.snapshot.seq(), self.isolation);
@@ -581,12 +589,11 @@ impl KvTransaction {
         for (keyspace, start, end) in &self.ranges_read {
             batch.note_range(*keyspace, start, end.as_deref());
         }
-        for guard in self.guards {
-            // What the transaction wrote itself is there by its own doing.
-            let own = |k: &Keyspace, key: &Vec<u8>| {
-                self.writes.get(k).and_then(|writes| writes.get(key)).is_some_and(Option::is_some)
-            };
-            if !matches!(&guard, Guard::Exists(k, key) if own(k, key)) {
+        // Whether a key is there that the transaction itself put or deleted is not for other commits to say: what it put is there,
+        // and whoever deletes a key rules out that anything left refers to it.
+        let guards = std::mem::take(&mut self.guards);
+        for guard in guards {
+            if !matches!(&guard, Guard::Exists(keyspace, key) if self.decides(*keyspace, key)) {
                 batch.guard(guard);
             }
         }

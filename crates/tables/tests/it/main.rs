@@ -1,6 +1,7 @@
 //! Behaviour of tables.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
+mod alone;
 mod alter;
 mod bad_input;
 mod concurrency;
