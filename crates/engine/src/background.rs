@@ -16,7 +16,6 @@ use ropewalk_store::{Checkpoint, CompactStep, Edit};
 use crate::commit::Core;
 use crate::error::EngineError;
 use crate::options::Room;
-use crate::sync::Ordering;
 use crate::version::Version;
 
 /// Bytes that one compaction quantum may merge: about two milliseconds of work.
@@ -27,8 +26,10 @@ const READERS_LOOK: Duration = Duration::from_millis(5);
 const READERS_LOOKS: usize = 50;
 
 impl Core {
-    /// Writes out the oldest frozen generation. False when there is none.
+    /// Writes out the oldest frozen generation. False when there is none. One flush at a time: two would write the same
+    /// generation, and the checkpoint of the second would pass the next one unwritten.
     pub(crate) fn flush_oldest(&self) -> Result<bool, EngineError> {
+        let _one_at_a_time = self.flushing.lock();
         let Some(oldest) = self.versions.current().frozen.last().cloned() else {
             return Ok(false);
         };
@@ -50,10 +51,13 @@ impl Core {
         self.store.install(Edit { new_l0, checkpoint })?;
         self.versions.replace(|version| {
             let mut frozen = version.frozen.clone();
-            frozen.pop();
+            let flushed = frozen.pop();
+            assert!(
+                flushed.is_some_and(|flushed| Arc::ptr_eq(&flushed, &oldest)),
+                "under the flush lock the oldest generation stays the oldest",
+            );
             Version { active: version.active.clone(), frozen, view: self.store.view(), flushed: seq }
         });
-        self.write_bytes.store(self.versions.current().bytes(), Ordering::Relaxed);
         let keep_from = Lsn(lsn.0.saturating_sub(self.options.log_retention_bytes));
         self.log.trim(keep_from).inspect_err(|error| self.fail(error))?;
         Ok(true)
@@ -99,6 +103,17 @@ impl Core {
 
     /// One piece of background work, the most urgent first. False when there is none.
     pub(crate) fn background_step(&self) -> Result<bool, EngineError> {
+        // Memory of a stopped engine may hold commits that its log does not have: none of it reaches the disk.
+        if self.stopped().is_some() {
+            return Ok(false);
+        }
+        let guard = self.stop_on_panic("background work");
+        let worked = self.background_work_once();
+        guard.disarm();
+        worked
+    }
+
+    fn background_work_once(&self) -> Result<bool, EngineError> {
         if self.sync_due()? {
             return Ok(true);
         }
@@ -145,7 +160,7 @@ impl Core {
         let mut idle_at = self.versions.visible();
         loop {
             self.await_readers();
-            let outcome = if self.stopped().is_some() { Ok(false) } else { self.background_step() };
+            let outcome = self.background_step();
             let mut background = self.background.lock();
             if background.closing {
                 return;
@@ -207,7 +222,7 @@ impl Core {
     /// What [`Core::admit`] would do now.
     pub(crate) fn room(&self) -> Room {
         let max = self.options.write_bytes_max();
-        let bytes = self.write_bytes.load(Ordering::Relaxed);
+        let bytes = self.versions.write_bytes();
         let soft = max / 4 * 3;
         if bytes < soft {
             Room::Free
@@ -220,7 +235,7 @@ impl Core {
 
     /// There is no room: because of `cause`, unless flushing fails.
     pub(crate) fn busy(&self, cause: &str) -> EngineError {
-        let (bytes, max) = (self.write_bytes.load(Ordering::Relaxed), self.options.write_bytes_max());
+        let (bytes, max) = (self.versions.write_bytes(), self.options.write_bytes_max());
         let failed = self.background.lock().flush_error.as_ref().map(ToString::to_string);
         EngineError::Busy { bytes, max, cause: failed.as_deref().unwrap_or(cause).into() }
     }

@@ -9,7 +9,8 @@
 //! Invariants
 //! 1. The log holds exactly the accepted commits, in `Seq` order; replay decides nothing.
 //! 2. `visible` moves only after the sync (or write) that the commit asked for, and only forward.
-//! 3. After a failed append or sync nothing is accepted or published any more.
+//! 3. After a failed append or sync, or a panic in either stage, nothing is accepted or published any more.
+//! 4. Only the sequencer appends: the log's tail is where the sequencer left it, otherwise the append is refused.
 
 use core::time::Duration;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ use crate::model::{Apply, Model, Operation, Outcome, Verdict};
 use crate::options::{Durability, EngineOptions};
 use crate::pipeline::Stage;
 use crate::record;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::Ordering;
 use crate::version::{End, Generation, ReadView, Version, Versions};
 use crate::watch::Watch;
 
@@ -45,12 +46,12 @@ pub(crate) struct Core {
     pub(crate) locks: Arc<Locks>,
     /// First failure; set once, never cleared.
     failed: OnceLock<Arc<str>>,
-    /// Bytes in memtables, refreshed with each group and flush.
-    pub(crate) write_bytes: AtomicU64,
     /// Change feeds and subscriptions wait here; a publish wakes them only when there are any.
     pub(crate) watch: Watch,
     /// Who waits for the end alone; no publish looks here.
     pub(crate) end_watch: Watch,
+    /// Held while a generation is written out.
+    pub(crate) flushing: Mutex<()>,
     pub(crate) background: Mutex<BackgroundState>,
     pub(crate) background_work: Condvar,
     pub(crate) room: Condvar,
@@ -75,6 +76,8 @@ pub(crate) struct BackgroundState {
 
 struct Sequencer {
     last: Seq,
+    /// End of the log as this engine wrote it: what the next append expects.
+    tail: Lsn,
     last_time_micros: i64,
     /// Payloads of the group, back to back; kept for its capacity.
     payloads: Vec<u8>,
@@ -94,7 +97,7 @@ impl Core {
         last: Seq,
         last_time_micros: i64,
     ) -> Self {
-        let write_bytes = version.bytes();
+        let tail = log.tail();
         Self {
             env,
             dir,
@@ -105,15 +108,16 @@ impl Core {
             versions: Arc::new(Versions::new(version, last)),
             sequencer: Mutex::new(Sequencer {
                 last,
+                tail,
                 last_time_micros,
                 payloads: Vec::new(),
                 ends: Vec::new(),
             }),
             locks: Arc::default(),
             failed: OnceLock::new(),
-            write_bytes: AtomicU64::new(write_bytes),
             watch: Watch::default(),
             end_watch: Watch::default(),
+            flushing: Mutex::default(),
             background: Mutex::default(),
             background_work: Condvar::new(),
             room: Condvar::new(),
@@ -134,6 +138,11 @@ impl Core {
         self.room.notify_all();
     }
 
+    /// Stops the engine if the holder unwinds instead of calling [`StopOnPanic::disarm`].
+    pub(crate) fn stop_on_panic(&self, during: &'static str) -> StopOnPanic<'_> {
+        StopOnPanic { core: self, during }
+    }
+
     pub(crate) fn stopped(&self) -> Option<EngineError> {
         self.failed.get().map(|cause| EngineError::Stopped { cause: cause.clone() })
     }
@@ -141,7 +150,7 @@ impl Core {
     /// Freezes the active generation if it holds anything. Called by the sequencer between commits.
     fn freeze(&self, sequencer: &Sequencer) {
         let end =
-            || End { seq: sequencer.last, lsn: self.log.tail(), time_micros: sequencer.last_time_micros };
+            || End { seq: sequencer.last, lsn: sequencer.tail, time_micros: sequencer.last_time_micros };
         self.versions.replace(|version| {
             version.active.end.get_or_init(end);
             let mut frozen = vec![version.active.clone()];
@@ -149,6 +158,7 @@ impl Core {
             let (view, flushed) = (version.view.clone(), version.flushed);
             Version { active: Self::new_generation(&self.models), frozen, view, flushed }
         });
+        self.versions.set_active_bytes(0);
         self.wake_background();
     }
 
@@ -167,13 +177,13 @@ impl Core {
         Ok(())
     }
 
-    /// Leaves the log's witness that its last commit was durable. Under the sequencer: the witness moves the log's tail,
-    /// and an append that had read the tail before would be refused as if a stranger wrote to the log.
+    /// Leaves the log's witness that its last commit was durable. Under the sequencer, which has to learn the new tail.
     pub(crate) fn vouch(&self) -> Result<(), EngineError> {
         // What is not synced yet is synced before the lock, so that it is held for one small sync at most.
         self.log.barrier()?;
-        let _sequencer = self.sequencer.lock();
-        Ok(self.log.vouch()?)
+        let mut sequencer = self.sequencer.lock();
+        sequencer.tail = self.log.vouch(sequencer.tail)?;
+        Ok(())
     }
 
     pub(crate) fn wake_background(&self) {
@@ -193,6 +203,25 @@ impl Core {
         let slot = models.iter().position(|m| m.id() == model)?;
         let apply = Apply { generation, slot, seq, time_micros };
         Some(models.get(slot)?.apply(&apply, section))
+    }
+}
+
+/// Stops the engine when it is dropped by a panic: memory may then hold half a transaction that the log does not have.
+pub(crate) struct StopOnPanic<'a> {
+    core: &'a Core,
+    during: &'static str,
+}
+
+impl StopOnPanic<'_> {
+    /// The guarded work has ended without a panic.
+    pub(crate) fn disarm(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        self.core.fail(&format_args!("panic during {}", self.during));
     }
 }
 
@@ -290,7 +319,19 @@ impl Commits {
     fn order(&self, requests: &mut [Request], ticket: &mut Ticket) -> Vec<Result<Committed, CommitError>> {
         let core = &*self.0;
         let mut sequencer = core.sequencer.lock();
-        let sequencer = &mut *sequencer;
+        // Dropped before the lock: no thread that waits for the sequencer finds a half-applied group in a running engine.
+        let guard = core.stop_on_panic("sequencing");
+        let outcomes = Self::order_group(core, &mut sequencer, requests, ticket);
+        guard.disarm();
+        outcomes
+    }
+
+    fn order_group(
+        core: &Core,
+        sequencer: &mut Sequencer,
+        requests: &mut [Request],
+        ticket: &mut Ticket,
+    ) -> Vec<Result<Committed, CommitError>> {
         sequencer.payloads.clear();
         sequencer.ends.clear();
         let first = sequencer.last.next();
@@ -307,7 +348,9 @@ impl Commits {
             }
             outcomes.push(outcome);
         }
-        if sequencer.ends.is_empty() {
+        // A stopped engine writes nothing: its memory may hold a record that replay would refuse. The group does not settle,
+        // so each of its commits is refused.
+        if sequencer.ends.is_empty() || core.stopped().is_some() {
             return outcomes;
         }
         ticket.last = Some(sequencer.last);
@@ -322,9 +365,12 @@ impl Commits {
                 Record { seq: Seq(seq), payload }
             })
             .collect();
-        if let Err(error) = core.log.append(&records, core.log.tail()) {
-            core.fail(&error);
-            return outcomes;
+        match core.log.append(&records, sequencer.tail) {
+            Ok(tail) => sequencer.tail = tail,
+            Err(error) => {
+                core.fail(&error);
+                return outcomes;
+            }
         }
         core.versions.order(sequencer.last);
         // A group of large transactions should not pin its buffer for ever.
@@ -332,8 +378,7 @@ impl Commits {
             sequencer.payloads = Vec::new();
         }
         let active = version.active.bytes();
-        core.write_bytes
-            .store(active + version.frozen.iter().map(|g| g.bytes()).sum::<u64>(), Ordering::Relaxed);
+        core.versions.set_active_bytes(active);
         if active >= core.options.memtable_bytes() {
             drop(version);
             core.freeze(sequencer);
@@ -385,6 +430,10 @@ impl Stage for Commits {
         true
     }
 
+    fn stop(&self, cause: &str) {
+        self.0.fail(&cause);
+    }
+
     fn failure(&self) -> Self::Outcome {
         Err(self
             .0
@@ -429,5 +478,30 @@ impl Replayed {
             self.version.frozen.insert(0, full);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, KeyspaceOptions, KvBatch};
+
+    #[test]
+    fn append_after_a_foreign_writer_is_refused() {
+        let engine =
+            Engine::open(&Env::memory(), "/db".as_ref(), EngineOptions::default(), Vec::new()).unwrap();
+        let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let put = || {
+            let mut batch = KvBatch::new();
+            batch.put(keys, b"k", b"1");
+            engine.commit(vec![Box::new(batch)], Durability::Sync)
+        };
+        put().unwrap();
+        // Another writer moves the tail without a commit, so that no gap in the numbers gives it away.
+        let log = &engine.core().log;
+        log.vouch(log.tail()).unwrap();
+        let refused = put().unwrap_err();
+        assert!(matches!(refused, CommitError::Engine(EngineError::Stopped { .. })), "{refused}");
+        assert!(refused.to_string().contains("another writer"), "{refused}");
     }
 }

@@ -23,7 +23,6 @@ use crate::model::{Model, Operation};
 use crate::options::{Background, Durability, EngineOptions, Room};
 use crate::pipeline::{Handle, Pace, Pipeline};
 use crate::record;
-use crate::sync::Ordering;
 use crate::version::{ReadView, Snapshot, Version};
 
 /// Groups of one commit in a row after which the next is taken for a lone one. Eight clients that commit now and then have
@@ -168,7 +167,13 @@ impl Engine {
         let mut threads = self.threads.lock();
         let mut spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             let builder = std::thread::Builder::new().name(name.to_owned());
-            threads.push(builder.spawn(body).expect("the operating system gives three threads"));
+            let core = self.core.clone();
+            let guarded = move || {
+                let guard = core.stop_on_panic("the work of a thread");
+                body();
+                guard.disarm();
+            };
+            threads.push(builder.spawn(guarded).expect("the operating system gives three threads"));
         };
         spawn("rope-commit", Box::new(move || committer.serve()));
         spawn("rope-flush", Box::new(move || flusher.run_background()));
@@ -469,7 +474,7 @@ impl Engine {
             checkpoint_lsn: checkpoint.lsn,
             log: self.core.log.stats(),
             store: self.core.store.stats(),
-            write_bytes: self.core.write_bytes.load(Ordering::Relaxed),
+            write_bytes: self.core.versions.write_bytes(),
             write_bytes_max: self.core.options.write_bytes_max(),
             frozen: self.core.versions.current().frozen.len(),
             snapshots: self.core.versions.live().len(),

@@ -6,6 +6,9 @@
 //! ```
 //! (`bytes` is a varint length and that many bytes.)
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use ropewalk_base::{DecodeError, Decoder, Seq, put_bytes};
 use ropewalk_store::{Keyspace, NewRun, Store};
 
@@ -264,6 +267,34 @@ pub fn decode_section<'a>(
     Ok(())
 }
 
+/// Keys that a commit has put.
+type OwnPuts<'a> = BTreeSet<(Keyspace, &'a [u8])>;
+
+/// The keys put by the first `writes` writes of a section, which decode.
+fn first_puts(section: &[u8], writes: usize) -> OwnPuts<'_> {
+    let (mut own, mut index) = (OwnPuts::new(), 0);
+    let decoded = decode_section(section, |keyspace, write| {
+        if let KvWrite::Put(key, _) = write
+            && index < writes
+        {
+            own.insert((keyspace, key));
+        }
+        index += 1;
+    });
+    // Damage lies after the first `writes` writes; the caller, who is decoding the section, reports it.
+    decoded.unwrap_or_default();
+    own
+}
+
+/// Takes the keys in `range` out of `own`, so that a later range delete does not visit them again.
+fn take_range<'a>(own: &mut OwnPuts<'a>, range: Range<(Keyspace, &'a [u8])>) -> Vec<&'a [u8]> {
+    let found: Vec<_> = own.range(range).copied().collect();
+    found.iter().for_each(|key| {
+        own.remove(key);
+    });
+    found.into_iter().map(|(_, key)| key).collect()
+}
+
 pub(crate) struct KvModel;
 
 impl Model for KvModel {
@@ -284,25 +315,28 @@ impl Model for KvModel {
     }
 
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
-        let mut applied = 0;
+        let (mut applied, mut puts) = (0, 0);
+        // What this commit has put, known from its first range delete after a put on. A range delete covers older commits
+        // only; the commit's own earlier puts are deleted key by key.
+        let mut own: Option<OwnPuts<'_>> = None;
         decode_section(section, |keyspace, write| {
             match write {
-                KvWrite::Put(key, value) => apply.put(keyspace, key, Some(value)),
+                KvWrite::Put(key, value) => {
+                    apply.put(keyspace, key, Some(value));
+                    puts += 1;
+                    if let Some(own) = &mut own {
+                        own.insert((keyspace, key));
+                    }
+                }
                 KvWrite::Delete(key) => apply.put(keyspace, key, None),
                 KvWrite::DeleteRange(start, end) => {
                     apply.delete_range(keyspace, start, end);
-                    // A range delete covers older commits; what this commit put before it is deleted key by key.
-                    let mut index = 0;
-                    let again = decode_section(section, |earlier, write| {
-                        if let KvWrite::Put(key, _) = write
-                            && (index < applied && earlier == keyspace && start <= key && key < end)
-                        {
+                    if puts > 0 && start < end {
+                        let own = own.get_or_insert_with(|| first_puts(section, applied));
+                        for key in take_range(own, (keyspace, start)..(keyspace, end)) {
                             apply.put(keyspace, key, None);
                         }
-                        index += 1;
-                    });
-                    // What does not decode is reported by the first pass, which is the one that goes on.
-                    again.unwrap_or_default();
+                    }
                 }
             }
             applied += 1;

@@ -14,13 +14,15 @@
 //! 3. There is one leader at most, until it settles. A request that is queued, or sequenced and not settled, always has a
 //!    leader to come: leadership is given up only in the critical section that found the queue empty and took what was
 //!    sequenced, or to the serving thread, which is woken.
-//! 4. The one exception is a lone request that is to be awaited: it is left in the queue for its handle, which wakes the
+//! 4. A panic of a stage stops the stage, not the pipeline: every request of the group is refused, and so is each later one.
+//! 5. The one exception is a lone request that is to be awaited: it is left in the queue for its handle, which wakes the
 //!    serving thread when it is polled or dropped, or leads. Whoever comes meanwhile leads, and takes it along.
 //!
 //! Not here: what sequencing and settling do (`commit`). Source: group commit, DeWitt et al., SIGMOD 1984.
 
 use std::future::Future;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -44,6 +46,8 @@ pub(crate) trait Stage: Send + Sync {
     fn sequence(&self, requests: Vec<Self::Request>, ticket: &mut Self::Ticket) -> Vec<Self::Outcome>;
     /// Makes the group as durable as it asked and publishes it. False when that failed.
     fn settle(&self, ticket: Self::Ticket) -> bool;
+    /// A stage panicked: from now on every request is refused with `cause`.
+    fn stop(&self, cause: &str);
     /// The outcome of a request whose group did not settle.
     fn failure(&self) -> Self::Outcome;
 }
@@ -291,7 +295,8 @@ impl<S: Stage> Pipeline<S> {
                 }
             };
             let (mut taken, more) = self.take_sequenced();
-            let settled = self.stage.settle(mem::take(&mut taken.ticket));
+            let ticket = mem::take(&mut taken.ticket);
+            let settled = self.guarded("settling", || self.stage.settle(ticket)).unwrap_or(false);
             drop(settling);
             self.answer(taken, settled);
             if !more {
@@ -353,10 +358,28 @@ impl<S: Stage> Pipeline<S> {
         if !entries.is_empty() {
             let (slots, requests): (Vec<_>, Vec<_>) =
                 entries.into_iter().map(|e| (e.slot, e.request)).unzip();
-            let outcomes = self.stage.sequence(requests, &mut sequenced.ticket);
+            let ticket = &mut sequenced.ticket;
+            let outcomes = self.guarded("sequencing", || self.stage.sequence(requests, ticket));
+            let outcomes = outcomes.unwrap_or_else(|| slots.iter().map(|_| self.stage.failure()).collect());
+            assert_eq!(slots.len(), outcomes.len(), "a stage answers each request once");
             sequenced.answers.extend(slots.into_iter().zip(outcomes));
         }
         more
+    }
+
+    /// Runs a stage; `None` when it panicked. Unwinding through the pipeline would leave the group without an answer and
+    /// the leadership with a thread that is gone.
+    fn guarded<T>(&self, during: &str, stage: impl FnOnce() -> T) -> Option<T> {
+        // Unwind safety: the stage that panicked refuses everything from here on, so its state is not used again.
+        match catch_unwind(AssertUnwindSafe(stage)) {
+            Ok(done) => Some(done),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+                self.stage.stop(&format!("panic during {during}: {text}"));
+                None
+            }
+        }
     }
 
     fn answer(&self, taken: Sequenced<S>, settled: bool) {
@@ -407,7 +430,7 @@ pub(crate) struct Handle<S: Stage> {
     slot: Arc<Slot<S::Outcome>>,
     group: Arc<Group>,
     pipeline: Arc<Pipeline<S>>,
-    /// Nobody was told of the request yet (invariant 4).
+    /// Nobody was told of the request yet (invariant 5).
     left: bool,
 }
 
@@ -510,6 +533,10 @@ mod tests {
             }
             drop(alone);
             true
+        }
+
+        fn stop(&self, cause: &str) {
+            panic!("this stage does not panic, yet {cause}");
         }
 
         fn failure(&self) -> u64 {
@@ -763,6 +790,49 @@ mod tests {
                 numbers
             });
             numbers_are_complete(numbers);
+        }
+
+        /// Panics in one of its calls; refuses everything from then on.
+        struct Panicking {
+            in_settle: bool,
+            stopped: AtomicBool,
+        }
+
+        impl Stage for Panicking {
+            type Request = ();
+            type Outcome = bool;
+            type Ticket = ();
+
+            fn sequence(&self, requests: Vec<()>, _: &mut ()) -> Vec<bool> {
+                assert!(self.in_settle || self.stopped.load(Ordering::SeqCst), "planned panic");
+                vec![false; requests.len()]
+            }
+
+            fn settle(&self, _: ()) -> bool {
+                assert!(!self.in_settle || self.stopped.load(Ordering::SeqCst), "planned panic");
+                false
+            }
+
+            fn stop(&self, cause: &str) {
+                assert!(cause.ends_with("planned panic"), "{cause}");
+                self.stopped.store(true, Ordering::SeqCst);
+            }
+
+            fn failure(&self) -> bool {
+                false
+            }
+        }
+
+        #[test]
+        fn requests_are_refused_when_a_stage_panics() {
+            for in_settle in [false, true] {
+                let stage = Panicking { in_settle, stopped: AtomicBool::new(false) };
+                let pipeline = Arc::new(Pipeline::new(stage, 1));
+                let handles: Vec<_> = (0..3).map(|_| pipeline.submit((), 1)).collect();
+                assert!(!pipeline.commit((), 1, Pace::Shared));
+                assert!(handles.into_iter().all(|handle| !handle.wait()));
+                assert!(!pipeline.commit((), 1, Pace::AtOnce), "the pipeline itself works on");
+            }
         }
 
         #[test]

@@ -113,8 +113,8 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.active.bytes() + self.frozen.iter().map(|g| g.bytes()).sum::<u64>()
+    fn frozen_bytes(&self) -> u64 {
+        self.frozen.iter().map(|g| g.bytes()).sum()
     }
 }
 
@@ -287,6 +287,11 @@ pub(crate) struct Versions {
     visible: AtomicU64,
     /// The newest commit that has its place in the log; never behind `visible`.
     ordered: AtomicU64,
+    /// Bytes of the active generation. Only the sequencer writes it.
+    active_bytes: AtomicU64,
+    /// Bytes of the frozen generations. Written only while the current version is replaced, so that a flush and a group
+    /// that is sequenced meanwhile cannot overwrite each other's figure.
+    frozen_bytes: AtomicU64,
     live: [Live; LIVE_SHARDS],
 }
 
@@ -309,7 +314,10 @@ fn shard() -> usize {
 
 impl Versions {
     pub(crate) fn new(version: Version, visible: Seq) -> Self {
+        let (active, frozen) = (version.active.bytes(), version.frozen_bytes());
         Self {
+            active_bytes: AtomicU64::new(active),
+            frozen_bytes: AtomicU64::new(frozen),
             current: ArcSwap::from_pointee(version),
             replacing: Mutex::new(()),
             visible: AtomicU64::new(visible.0),
@@ -325,7 +333,19 @@ impl Versions {
     pub(crate) fn replace(&self, change: impl FnOnce(&Version) -> Version) {
         let _replacing = self.replacing.lock();
         let new = change(&self.current.load());
+        let frozen_bytes = new.frozen_bytes();
         self.current.store(Arc::new(new));
+        self.frozen_bytes.store(frozen_bytes, Ordering::Relaxed);
+    }
+
+    /// The sequencer has written to the active generation, or replaced it.
+    pub(crate) fn set_active_bytes(&self, bytes: u64) {
+        self.active_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes in memtables: what the memory budget for writes counts. Two atomic loads.
+    pub(crate) fn write_bytes(&self) -> u64 {
+        self.active_bytes.load(Ordering::Relaxed) + self.frozen_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn visible(&self) -> Seq {

@@ -61,11 +61,13 @@ pub enum LogError {
         /// The address.
         lsn: Lsn,
     },
-    /// The tail is not where the caller expects it: somebody else appended. Nothing was appended.
-    #[error("the log's tail is {tail}, not the expected one")]
+    /// The tail is not where the caller expects it. Nothing was appended.
+    #[error("another writer appended to the log: its tail is {tail}, this writer expects {expected}")]
     Fenced {
         /// Where it is.
         tail: Lsn,
+        /// Where the caller left it.
+        expected: Lsn,
     },
     /// The records do not continue the log's numbering. Nothing was appended.
     #[error("record {found} where {expected} is next")]

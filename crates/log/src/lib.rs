@@ -130,12 +130,13 @@ pub trait CommitLog: Send + Sync {
     /// # Errors
     /// [`LogError::Io`] the first time, [`LogError::Stopped`] from then on.
     fn barrier(&self) -> Result<Lsn, LogError>;
-    /// A barrier, and a durable witness behind the last record that it was durable. The last group has no later record
-    /// that says so, and rot in it would pass for a torn tail. For a clean close, and when the log falls idle.
+    /// A barrier, and a durable witness after the last record that it was durable; returns the new tail. The last group has
+    /// no later record that says so, and rot in it would pass for a torn tail. For a clean close, and when the log falls
+    /// idle.
     ///
     /// # Errors
-    /// As [`CommitLog::barrier`].
-    fn vouch(&self) -> Result<(), LogError>;
+    /// [`LogError::Fenced`] if the tail is not `expected_tail`; as [`CommitLog::barrier`].
+    fn vouch(&self, expected_tail: Lsn) -> Result<Lsn, LogError>;
     /// Reads flushed records, starting with the one at `from`: an address that `append`, [`Found::next`] or a replay
     /// gave.
     ///

@@ -401,9 +401,7 @@ impl CommitLog for LocalLog {
         if front.sealed {
             return Err(LogError::Sealed);
         }
-        if front.tail != expected_tail {
-            return Err(LogError::Fenced { tail: front.tail });
-        }
+        check_fence(&front, expected_tail)?;
         let mut last = front.seq;
         for record in records {
             let (expected, bytes) = (last.next(), record.payload.len() as u64);
@@ -446,20 +444,23 @@ impl CommitLog for LocalLog {
         Ok(self.durable())
     }
 
-    fn vouch(&self) -> Result<(), LogError> {
+    fn vouch(&self, expected_tail: Lsn) -> Result<Lsn, LogError> {
         let durable = self.barrier()?;
-        {
+        let tail = {
             let mut front = self.front.lock();
+            check_fence(&front, expected_tail)?;
             if front.vouched || front.sealed || front.tail != durable {
                 // Nothing new, or a later record will do it.
-                return Ok(());
+                return Ok(front.tail);
             }
             let seq = front.seq;
             self.push(&mut front, Kind::Mark, seq, &[]);
             front.vouched = true;
             self.tail.store(front.tail.0, Ordering::Release);
-        }
-        self.barrier().map(|_| ())
+            front.tail
+        };
+        self.barrier()?;
+        Ok(tail)
     }
 
     fn read(&self, from: Lsn) -> Result<Box<dyn LogReader>, LogError> {
@@ -572,6 +573,11 @@ impl Shared {
         let segment = after.checked_sub(1).and_then(|index| segments.get(index));
         segment.filter(|_| self.oldest() <= lsn).cloned().ok_or(LogError::Trimmed { oldest: self.oldest() })
     }
+}
+
+fn check_fence(front: &Front, expected_tail: Lsn) -> Result<(), LogError> {
+    let (tail, expected) = (front.tail, expected_tail);
+    if tail == expected { Ok(()) } else { Err(LogError::Fenced { tail, expected }) }
 }
 
 fn count(counter: &AtomicU64, by: u64) {

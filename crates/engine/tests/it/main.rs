@@ -1,6 +1,11 @@
 //! Behaviour of the engine on good and bad disks.
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
+mod panics;
+mod range_deletes;
+mod records;
+mod writers;
+
 use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;

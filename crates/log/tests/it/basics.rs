@@ -50,7 +50,7 @@ fn all_or_nothing_under_an_expected_tail() {
     let log = open(&memory()).log;
     let record = |seq| Record { seq: Seq(seq), payload: b"x" };
     let tail = log.append(&[record(1), record(2)], Lsn(0)).unwrap();
-    assert!(matches!(log.append(&[record(3)], Lsn(0)), Err(LogError::Fenced { tail: t }) if t == tail));
+    assert!(matches!(log.append(&[record(3)], Lsn(0)), Err(LogError::Fenced { tail: t, .. }) if t == tail));
     let gap = log.append(&[record(3), record(5)], tail);
     assert!(matches!(gap, Err(LogError::OutOfOrder { expected: Seq(4), found: Seq(5) })));
     assert_eq!(log.tail(), tail, "nothing of the refused batch is in the log");
