@@ -24,6 +24,9 @@ pub const ERROR_DEFAULT: u32 = 8;
 pub const KEYS_PER_PIECE_MIN: usize = 16;
 /// The radix table has at most this many entries: 16 KiB, half a first-level cache.
 const RADIX_MAX: usize = 4096;
+/// A slot with more pieces than this is searched by halving. Evenly spread pieces leave one or two in a slot, and stepping
+/// through those costs less than a search.
+const STEPS_MAX: usize = 8;
 
 /// One straight line: `index = base + slope * (key - first)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -121,20 +124,34 @@ impl Model {
         self.above = u32::try_from(above).unwrap_or(u32::MAX);
     }
 
-    /// The line at `key`, kept below where the next piece starts.
+    /// Index of the last piece that `starts` accepts; `key` says which radix slot bounds the search. One key far from the
+    /// others puts all their pieces into one slot, so a slot that holds many is searched by halving.
     #[inline]
-    fn line(&self, key: u64) -> u64 {
+    fn last_piece(&self, key: u64, mut starts: impl FnMut(&Piece) -> bool) -> usize {
         let min = self.pieces.first().map_or(0, |p| p.first);
         let slot = (key.saturating_sub(min) >> self.shift) as usize;
         let mut at = self.radix.get(slot).or(self.radix.last()).map_or(0, |&p| p as usize);
-        while self.pieces.get(at + 1).is_some_and(|next| next.first <= key) {
+        // Pieces after the next slot's own start after the first key of that slot, which is greater than `key`.
+        let end = self.radix.get(slot.saturating_add(1)).map_or(self.pieces.len(), |&p| p as usize + 1);
+        if end - at > STEPS_MAX {
+            return at + self.pieces.get(at + 1..end).map_or(0, |rest| rest.partition_point(starts));
+        }
+        while self.pieces.get(at + 1).is_some_and(&mut starts) {
             at += 1;
         }
+        at
+    }
+
+    /// The line at `key`, kept below where the next piece starts.
+    #[inline]
+    fn line(&self, key: u64) -> u64 {
+        let at = self.last_piece(key, |piece| piece.first <= key);
         let limit = self.pieces.get(at + 1).map_or(u64::from(self.len), |next| u64::from(next.base));
         self.pieces.get(at).map_or(0, |piece| piece.at(key).min(limit))
     }
 
-    /// The window in which the number of entries ≤ `key` lies: `low ≤ count ≤ high`. About 5 ns.
+    /// The window in which the number of entries ≤ `key` lies: `low ≤ count ≤ high`. About 5 ns, or 20 where
+    /// keys far from all others crowd the pieces into one slot of the radix table.
     #[inline]
     pub fn predict(&self, key: u64) -> (usize, usize) {
         if self.pieces.first().is_some_and(|p| key < p.first) {
@@ -301,6 +318,45 @@ mod tests {
         assert!(Model::train(&[7; 10], 8).is_none());
         let jumps: Vec<u64> = (0..64).flat_map(|i| std::iter::repeat_n(1_u64 << i, 40)).collect();
         assert!(Model::train(&jumps, 8).is_none());
+    }
+
+    /// Keys whose gaps change every 36 keys, so that each stretch takes its own piece.
+    fn uneven(count: usize) -> Vec<u64> {
+        let mut key = 1 << 40;
+        let gaps = (0..count).map(|i| 1 << (i / 36 * 7 % 11));
+        gaps.map(|gap: u64| {
+            key += gap;
+            key
+        })
+        .collect()
+    }
+
+    #[test]
+    fn piece_search_with_outlying_keys_takes_logarithmic_steps() {
+        let dense = uneven(16_240);
+        let with = |more: &[u64]| {
+            let mut keys = dense.clone();
+            keys.extend(more);
+            keys.sort_unstable();
+            keys
+        };
+        let far: Vec<u64> = (0..64).map(|i| (1 << 62) + i).collect();
+        for keys in [dense.clone(), with(&far), with(&[u64::MAX]), with(&[0]), with(&[0, u64::MAX])] {
+            let model = Model::train(&keys, ERROR_DEFAULT).unwrap();
+            assert!(model.pieces() > 200, "{}", model.pieces());
+            let halvings = model.pieces().ilog2() as usize + 2;
+            for key in around(&keys) {
+                let mut steps = 0;
+                let found = model.last_piece(key, |piece| {
+                    steps += 1;
+                    piece.first <= key
+                });
+                let expected = model.pieces.partition_point(|piece| piece.first <= key).saturating_sub(1);
+                assert_eq!(found, expected, "key {key}");
+                assert!(steps <= STEPS_MAX.max(halvings), "key {key}: {steps} steps");
+            }
+            check(&keys, around(&keys));
+        }
     }
 
     #[test]
