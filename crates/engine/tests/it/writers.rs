@@ -2,7 +2,11 @@
 
 use std::sync::mpsc;
 
-use ropewalk_engine::{Operation, Outcome, ReadView, Rejection, Verdict};
+use ropewalk_base::DecodeError;
+use ropewalk_engine::{
+    Apply, Memory, Model, ModelId, NewRun, Operation, Outcome, ReadView, Rejection, Verdict,
+};
+use ropewalk_store::Store;
 
 use super::*;
 
@@ -31,10 +35,44 @@ fn missing(engine: &Engine, keys: Keyspace) -> usize {
     all.filter(|key| snapshot.read().get(keys, key).unwrap().is_none()).count()
 }
 
+/// A model without data whose flush takes long, so that two flushes of one generation overlap if they can.
+struct SlowFlush;
+
+impl Model for SlowFlush {
+    fn id(&self) -> ModelId {
+        ModelId(200)
+    }
+
+    fn name(&self) -> &'static str {
+        "slow flush"
+    }
+
+    fn open(&self, _: &Store) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn load(&self, _: ReadView<'_>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn apply(&self, _: &Apply<'_>, _: &[u8]) -> Result<(), DecodeError> {
+        Ok(())
+    }
+
+    fn flush(&self, _: &dyn Memory, _: &Store, _: &[Seq]) -> Result<Vec<NewRun>, EngineError> {
+        std::thread::sleep(Duration::from_millis(2));
+        Ok(Vec::new())
+    }
+
+    fn verify(&self, _: ReadView<'_>) -> Result<Vec<String>, EngineError> {
+        Ok(Vec::new())
+    }
+}
+
 #[test]
 fn manual_mode_with_four_writers_keeps_every_acknowledged_commit() {
     let env = Env::memory();
-    let engine = open(&env, manual()).unwrap();
+    let engine = Engine::open(&env, Path::new("/db"), manual(), vec![Arc::new(SlowFlush)]).unwrap();
     let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
     write_from_many_threads(&engine, keys);
     assert_eq!(missing(&engine, keys), 0, "live");
@@ -78,7 +116,7 @@ struct Gated {
 }
 
 impl Operation for Gated {
-    fn model(&self) -> ropewalk_engine::ModelId {
+    fn model(&self) -> ModelId {
         self.batch.model()
     }
 
