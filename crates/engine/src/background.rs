@@ -16,7 +16,7 @@ use ropewalk_store::{Checkpoint, CompactStep, Edit};
 use crate::commit::Core;
 use crate::error::EngineError;
 use crate::options::Room;
-use crate::version::Version;
+use crate::version::{Generation, Version};
 
 /// Bytes that one compaction quantum may merge: about two milliseconds of work.
 const COMPACT_STEP_BYTES: u64 = 1 << 20;
@@ -33,6 +33,14 @@ impl Core {
         let Some(oldest) = self.versions.current().frozen.last().cloned() else {
             return Ok(false);
         };
+        // A panic between the manifest and the new version would leave the generation in both.
+        let guard = self.stop_on_panic("a flush");
+        let flushed = self.flush(&oldest);
+        guard.disarm();
+        flushed.map(|()| true)
+    }
+
+    fn flush(&self, oldest: &Arc<Generation>) -> Result<(), EngineError> {
         let end = oldest.end.get().expect("a generation is frozen with its end");
         let (seq, lsn) = (end.seq, end.lsn);
         if self.log.durable() < lsn {
@@ -53,14 +61,14 @@ impl Core {
             let mut frozen = version.frozen.clone();
             let flushed = frozen.pop();
             assert!(
-                flushed.is_some_and(|flushed| Arc::ptr_eq(&flushed, &oldest)),
+                flushed.is_some_and(|flushed| Arc::ptr_eq(&flushed, oldest)),
                 "under the flush lock the oldest generation stays the oldest",
             );
             Version { active: version.active.clone(), frozen, view: self.store.view(), flushed: seq }
         });
         let keep_from = Lsn(lsn.0.saturating_sub(self.options.log_retention_bytes));
         self.log.trim(keep_from).inspect_err(|error| self.fail(error))?;
-        Ok(true)
+        Ok(())
     }
 
     /// One compaction quantum. False when nothing is left to do.
@@ -107,13 +115,6 @@ impl Core {
         if self.stopped().is_some() {
             return Ok(false);
         }
-        let guard = self.stop_on_panic("background work");
-        let worked = self.background_work_once();
-        guard.disarm();
-        worked
-    }
-
-    fn background_work_once(&self) -> Result<bool, EngineError> {
         if self.sync_due()? {
             return Ok(true);
         }
