@@ -94,6 +94,9 @@ impl Store {
     pub fn open(env: &Env, dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {
         options.check()?;
         env.vfs.create_dir_all(dir).map_err(StoreError::io("create", dir))?;
+        // The process before may have died between the manifest's rename and its sync: a power cut would bring back the
+        // manifest that names what is removed below.
+        env.vfs.sync_dir(dir).map_err(StoreError::io("sync directory", dir))?;
         let files = Arc::new(Files::new(env, dir, options));
         let names = env.vfs.list(dir).map_err(StoreError::io("list", dir))?;
         let found = Manifest::read(&*env.vfs, dir)?;

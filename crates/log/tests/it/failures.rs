@@ -85,3 +85,37 @@ fn a_full_disk_while_preparing_is_only_a_warning() {
     drop(log);
     assert_eq!(open(&disk.env()).replayed.len(), 2);
 }
+
+/// Commits until operation `point` of the disk fails, with several rolls on the way; returns the last acknowledged commit.
+fn commit_until_failure(disk: &Disk, point: u32) -> u64 {
+    let log = open(&disk.env()).log;
+    disk.fail_in(point);
+    for seq in 1..=30 {
+        append(&log, seq, &payload(seq, 1500));
+        if log.barrier().is_err() {
+            return seq - 1;
+        }
+    }
+    30
+}
+
+#[test]
+fn power_cut_after_reopening_a_failed_roll_keeps_acknowledged_commits() {
+    for point in 0.. {
+        let disk = Disk::default();
+        let acknowledged = commit_until_failure(&disk, point);
+        if disk.disarm() {
+            assert!(point > 50, "the commits cross several segments: {point}");
+            return;
+        }
+        let opened = open(&disk.env());
+        let last = opened.replayed.len() as u64 + 1;
+        assert!(last > acknowledged, "commit {acknowledged} was acknowledged");
+        commit(&opened.log, last, b"acknowledged after the reopening");
+        drop(opened);
+        for (seed, keep) in [(1, 0), (2, 128), (3, 128), (4, 256)] {
+            let after = open(&disk.crash(seed, keep).env()).replayed.len() as u64;
+            assert_eq!(after, last, "failure of operation {point}, {keep} of 256 unsynced changes kept");
+        }
+    }
+}

@@ -100,19 +100,19 @@ impl File for FailingFile {
     }
 }
 
-const DIR: &str = "/store";
+pub(crate) const DIR: &str = "/store";
 const ROWS: u64 = 40;
 
-fn options() -> StoreOptions {
+pub(crate) fn options() -> StoreOptions {
     StoreOptions { run_bytes: 700, l0_runs_max: 1, ..StoreOptions::default() }
 }
 
-fn small_blocks() -> KeyspaceOptions {
+pub(crate) fn small_blocks() -> KeyspaceOptions {
     KeyspaceOptions { block_bytes: 512, ..KeyspaceOptions::default() }
 }
 
 /// One round: every row gets the value `round`, flushed with a checkpoint, then compacted.
-fn round(store: &Store, keyspace: Keyspace, round: u64, retry: bool) -> Result<(), StoreError> {
+pub(crate) fn round(store: &Store, keyspace: Keyspace, round: u64, retry: bool) -> Result<(), StoreError> {
     let memtable = Memtable::new();
     for row in 0..ROWS {
         memtable.put(&row.to_be_bytes(), Some(&[round as u8; 30]), Seq(round));
@@ -132,7 +132,7 @@ fn round(store: &Store, keyspace: Keyspace, round: u64, retry: bool) -> Result<(
 }
 
 /// The round that is in force; panics when rows, checkpoint and files do not agree.
-fn in_force(env: &Env) -> u64 {
+pub(crate) fn in_force(env: &Env) -> u64 {
     let store = Store::open(env, Path::new(DIR), options()).unwrap();
     assert_eq!(store.verify().unwrap().damage, []);
     let checkpoint = store.checkpoint();

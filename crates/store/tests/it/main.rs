@@ -6,3 +6,4 @@ mod basics;
 mod damage;
 mod failures;
 mod golden;
+mod power_cuts;
