@@ -226,7 +226,7 @@ pub(crate) fn run<W: World>(world: W, boots: u64) -> Run {
 }
 
 /// Runs the first `steps` steps of a world once for each operation of its disk and each of `tears` outcomes, with a power
-/// cut there; and once more with a kill there. `make` gets the seed of the disk.
+/// cut there; and once more with a kill there and a power cut after the opening that follows. `make` gets the seed of the disk.
 pub(crate) fn exhaust<W: World>(make: impl Fn(u64) -> W, steps: u64, tears: u64) -> Exhausted {
     let mut points = 0;
     let undisturbed = guarded(make(0), |world| {
@@ -275,6 +275,9 @@ fn cut_at<W: World>(world: &mut W, steps: u64, at: Option<(u64, End)>) -> Check 
     }
     let Some((_, end)) = at.filter(|_| world.boots().vfs.is_off()) else { return Ok(()) };
     restart(world, end, false)?;
+    if end == End::Kill {
+        restart(world, End::PowerCut, false)?;
+    }
     for _ in 0..4 {
         step(world)?;
     }

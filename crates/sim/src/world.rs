@@ -187,6 +187,8 @@ pub(crate) struct World {
     /// A sync may have failed in this boot, so that not even the cache keeps what was written.
     pub(crate) sync_failed: bool,
     faults_before: u64,
+    /// Ends inside an operation, the next one last: operations from the end before, and what ends.
+    planned: Vec<(u64, End)>,
     pub(crate) counts: Counts,
     trace: Vec<String>,
     /// Lines of trace that are kept for a report.
@@ -223,6 +225,7 @@ impl World {
             full: false,
             sync_failed: false,
             faults_before: 0,
+            planned: Vec::new(),
             counts: Counts::default(),
             trace: Vec::new(),
             trace_lines: 60,
@@ -394,6 +397,7 @@ impl World {
     pub(crate) fn restart(&mut self, end: End, trouble: bool) -> Check {
         self.note(format!("---- {end:?}"));
         let mut floor = self.end_boot(end)?;
+        self.arm();
         for attempt in 0.. {
             if trouble && attempt < 3 && self.dice.one_in(3) {
                 self.vfs.crash_at(self.vfs.operations() + self.dice.between(1, 25));
@@ -416,14 +420,38 @@ impl World {
                 }
             }
             if self.vfs.is_off() {
-                self.power_cut();
-                floor = self.durable;
+                match self.planned_end() {
+                    End::Kill => self.vfs.kill(),
+                    End::PowerCut | End::Close => {
+                        self.power_cut();
+                        floor = self.durable;
+                    }
+                }
+                self.arm();
             }
             if attempt > 2 {
                 self.heal();
             }
         }
         self.reconcile(floor)
+    }
+
+    /// Plans ends inside operations, each so many operations after the one before.
+    pub(crate) fn plan(&mut self, ends: &[(u64, End)]) {
+        self.note(format!("planned: {ends:?}"));
+        self.planned = ends.iter().rev().copied().collect();
+        self.arm();
+    }
+
+    fn arm(&mut self) {
+        if let Some((operations, _)) = self.planned.last() {
+            self.vfs.crash_at(self.vfs.operations() + operations);
+        }
+    }
+
+    /// What ended inside the operation at which the disk went off; without a plan it was the power.
+    pub(crate) fn planned_end(&mut self) -> End {
+        self.planned.pop().map_or(End::PowerCut, |(_, end)| end)
     }
 
     fn power_cut(&mut self) {

@@ -35,7 +35,8 @@ struct Arguments {
     /// Let one sync of every boot do nothing. The run succeeds if that is found.
     #[arg(long)]
     plant_lost_sync: bool,
-    /// Instead: a power cut at every operation of a workload of so many steps, for each seed; with `--documents` a kill, too.
+    /// Instead: for each seed, a power cut at every operation of a workload of so many steps, and a kill there with a power
+    /// cut after the next opening.
     #[arg(long, value_name = "STEPS", conflicts_with_all = ["tables", "series"])]
     exhaust: Option<u64>,
     /// Instead: transactions, definitions and loads over tables.

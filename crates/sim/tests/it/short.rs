@@ -10,16 +10,17 @@ fn sixty_seeds_find_nothing() {
     }
 }
 
+/// Seed 12 found that an opening removed runs that the manifest of a power cut named, seed 2 what a log loses that trusts
+/// names which were never synced: both after a kill between a rename and the sync of its directory.
 #[test]
-fn a_power_cut_at_every_operation_of_a_short_workload_finds_nothing() {
-    let done = exhaust(7, 30, 2);
-    assert!(done.points > 30, "the workload does something: {}", done.points);
-    if let Some((point, disk_seed, run)) = done.failure {
-        panic!(
-            "power cut at operation {point}, disk seed {disk_seed}: {:?}\n{}",
-            run.bug,
-            run.tail.join("\n")
-        );
+fn power_cut_or_kill_at_every_operation_of_a_short_workload_loses_nothing() {
+    for (seed, steps) in [(2, 30), (7, 30), (12, 80)] {
+        let done = exhaust(seed, steps, 2);
+        assert!(done.points > 30, "the workload does something: {}", done.points);
+        if let Some((point, disk_seed, run)) = done.failure {
+            let (bug, tail) = (run.bug, run.tail.join("\n"));
+            panic!("seed {seed}, end at operation {point}, disk seed {disk_seed}: {bug:?}\n{tail}");
+        }
     }
 }
 
