@@ -5,6 +5,7 @@ mod arena;
 mod codec;
 mod ids;
 pub mod keys;
+pub mod sync;
 
 pub use arena::{AppendList, Arena, ArenaOffset};
 pub use codec::{DecodeError, Decoder, put_bytes, put_u32, put_u64, put_varint, varint_len};

@@ -11,6 +11,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use ropewalk_base::Lsn;
+use ropewalk_base::sync::thread;
 use ropewalk_store::{Checkpoint, CompactStep, Edit};
 
 use crate::commit::Core;
@@ -169,7 +170,7 @@ impl Core {
             match outcome {
                 Ok(true) => {
                     drop(background);
-                    std::thread::yield_now();
+                    thread::yield_now();
                 }
                 Ok(false) => {
                     // A freeze between the step and here has taken the lock and is seen by this look.

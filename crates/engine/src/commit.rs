@@ -16,7 +16,7 @@ use core::time::Duration;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Condvar, Mutex};
+use ropewalk_base::sync::{Condvar, Mutex, Ordering};
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_log::{CommitLog, Record};
 use ropewalk_store::Store;
@@ -28,7 +28,6 @@ use crate::model::{Apply, Model, Operation, Outcome, Verdict};
 use crate::options::{Durability, EngineOptions};
 use crate::pipeline::Stage;
 use crate::record;
-use crate::sync::Ordering;
 use crate::version::{End, Generation, ReadView, Version, Versions};
 use crate::watch::Watch;
 

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::thread::JoinHandle;
 
-use parking_lot::Mutex;
+use ropewalk_base::sync::Mutex;
+use ropewalk_base::sync::thread::{Builder, JoinHandle};
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_log::{Extent, LocalLog, LogError, LogStats, Recovery};
 use ropewalk_store::{Edit, Keyspace, KeyspaceOptions, NewRun, RunWriter, Store, StoreStats, VerifyReport};
@@ -166,7 +166,7 @@ impl Engine {
         let (committer, flusher, syncer) = (self.pipeline.clone(), self.core.clone(), self.core.clone());
         let mut threads = self.threads.lock();
         let mut spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
-            let builder = std::thread::Builder::new().name(name.to_owned());
+            let builder = Builder::new().name(name.to_owned());
             let core = self.core.clone();
             let guarded = move || {
                 let guard = core.stop_on_panic("the work of a thread");

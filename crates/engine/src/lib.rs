@@ -23,7 +23,6 @@ mod pipeline;
 mod record;
 mod repeat;
 mod salvage;
-mod sync;
 mod version;
 mod watch;
 

@@ -19,12 +19,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use ropewalk_base::hash64;
+use ropewalk_base::sync::{AtomicU64, Condvar, Mutex, Ordering};
 use ropewalk_store::Keyspace;
 
 const SHARDS: usize = 64;

@@ -27,7 +27,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, WakeWord};
+use ropewalk_base::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, WakeWord};
 
 /// A group this large is settled before more is taken, so that one group's latency stays bounded.
 const GROUP_BYTES_MAX: usize = 8 << 20;

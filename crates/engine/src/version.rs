@@ -15,13 +15,12 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use ropewalk_base::sync::{AtomicU64, Mutex, MutexGuard, Ordering, hint_switch};
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_store::{Cursor, Entry, Keyspace, MANY, Memtable, StoreView, Value};
 
 use crate::error::EngineError;
 use crate::model::Memory;
-use crate::sync::{AtomicU64, Ordering};
 
 const KEYSPACES_PER_BUCKET: usize = 64;
 const BUCKETS: usize = 1 + u16::MAX as usize / KEYSPACES_PER_BUCKET;
@@ -327,6 +326,7 @@ impl Versions {
     }
 
     pub(crate) fn current(&self) -> arc_swap::Guard<Arc<Version>> {
+        hint_switch();
         self.current.load()
     }
 
@@ -335,6 +335,7 @@ impl Versions {
         let new = change(&self.current.load());
         let frozen_bytes = new.frozen_bytes();
         self.current.store(Arc::new(new));
+        hint_switch();
         self.frozen_bytes.store(frozen_bytes, Ordering::Relaxed);
     }
 

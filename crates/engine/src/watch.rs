@@ -13,7 +13,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use crate::sync::{AtomicU64, Condvar, Mutex, Ordering};
+use ropewalk_base::sync::{AtomicU64, Condvar, Mutex, Ordering};
 
 /// Everybody who waits for the next publish.
 #[derive(Default)]

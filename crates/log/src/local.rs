@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use ropewalk_base::sync::{Mutex, MutexGuard, RwLock};
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_vfs::Env;
 

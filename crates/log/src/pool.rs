@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use ropewalk_base::sync::Mutex;
 use ropewalk_vfs::{Env, File, OpenMode};
 
 use crate::LogError;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use ropewalk_base::sync::Mutex;
 use ropewalk_base::{Seq, crc32c};
 use ropewalk_vfs::{File, Mapping, OpenMode};
 

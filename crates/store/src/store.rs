@@ -16,8 +16,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use ropewalk_base::Seq;
+use ropewalk_base::sync::Mutex;
 use ropewalk_vfs::Env;
 
 use crate::StoreError;
