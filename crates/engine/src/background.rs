@@ -160,6 +160,8 @@ impl Core {
     /// The body of the flusher thread.
     pub(crate) fn run_background(&self) {
         let mut idle_at = self.versions.visible();
+        // A stopped engine flushes nothing any more, so its frozen generations must not keep this thread busy.
+        let has_no_work = || self.versions.current().frozen.is_empty() || self.stopped().is_some();
         loop {
             self.await_readers();
             let outcome = self.background_step();
@@ -174,7 +176,7 @@ impl Core {
                 }
                 Ok(false) => {
                     // A freeze between the step and here has taken the lock and is seen by this look.
-                    if self.versions.current().frozen.is_empty() || self.stopped().is_some() {
+                    if has_no_work() {
                         drop(background);
                         // Segments made ahead keep the roll cheap; a failure here shows when the roll needs one.
                         let _ = self.log.prepare_spare();
@@ -185,7 +187,7 @@ impl Core {
                         }
                         idle_at = visible;
                         let mut background = self.background.lock();
-                        if !background.closing && self.versions.current().frozen.is_empty() {
+                        if !background.closing && has_no_work() {
                             self.background_work.wait_for(&mut background, Duration::from_millis(500));
                         }
                     }

@@ -4,6 +4,8 @@
 mod panics;
 mod range_deletes;
 mod records;
+#[cfg(shuttle)]
+mod threads;
 mod writers;
 
 use core::time::Duration;
