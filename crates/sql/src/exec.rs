@@ -515,14 +515,9 @@ impl Join<'_> {
     }
 
     fn keep(level: &Level, access: &mut Access<'_>, cx: &Context<'_>, budget: &Budget) -> Result<Kept> {
-        let shift = |expr: &Expr| {
-            expr.clone().rewrite(&mut |part| match part {
-                Expr::Column(column) => Some(Expr::Column(column - level.start)),
-                _ => None,
-            })
-        };
+        let shift = |(here, _): &(Expr, Expr)| here.clone().renumber(&|column| column - level.start);
         let pairs = equal_pairs(level);
-        let here: Vec<Expr> = pairs.iter().map(|(here, _)| shift(here)).collect();
+        let here: Vec<Expr> = pairs.iter().map(shift).collect();
         let mut kept = Kept { rows: Vec::new(), pairs, by_value: HashMap::new() };
         access.walk(&level.table, &level.path, cx, &Nothing, &mut |row| {
             let identity = join_identity(std::iter::once(project(&here, cx, &row)))?;

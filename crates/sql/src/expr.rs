@@ -402,11 +402,11 @@ impl Expr {
             | Self::Param(_)
             | Self::Column(_)
             | Self::Outer(..)
-            | Self::Inner(_)
             | Self::Aggregate(_)
             | Self::Window(_)
             | Self::Set(_)
             | Self::Subquery(_) => {}
+            Self::Inner(inner) => inner.left.iter().for_each(|left| each(left)),
             Self::Cast(a, _)
             | Self::Not(a)
             | Self::Negate(a)
@@ -463,11 +463,14 @@ impl Expr {
             | Self::Param(_)
             | Self::Column(_)
             | Self::Outer(..)
-            | Self::Inner(_)
             | Self::Aggregate(_)
             | Self::Window(_)
             | Self::Set(_)
             | Self::Subquery(_) => self,
+            Self::Inner(mut inner) => {
+                inner.left = inner.left.map(boxed);
+                Self::Inner(inner)
+            }
             Self::Catalog(call, parts) => {
                 Self::Catalog(call, parts.into_iter().map(|part| part.rewrite(change)).collect())
             }
@@ -513,6 +516,33 @@ impl Expr {
                 Self::Case(whens, otherwise.map(|o| Box::new(o.rewrite(change))))
             }
         }
+    }
+
+    /// The same expression over other columns: column `n` becomes column `number(n)`, also where a subquery reads it.
+    pub(crate) fn renumber(self, number: &dyn Fn(usize) -> usize) -> Expr {
+        let mut wanted = Vec::new();
+        if cfg!(debug_assertions) {
+            self.columns(&mut |column| wanted.push(number(column)));
+        }
+        let renumbered = self.renumber_parts(number);
+        if cfg!(debug_assertions) {
+            let mut found = Vec::new();
+            renumbered.columns(&mut |column| found.push(column));
+            assert_eq!(found, wanted, "every column that `columns` reports is renumbered, once");
+        }
+        renumbered
+    }
+
+    fn renumber_parts(self, number: &dyn Fn(usize) -> usize) -> Expr {
+        self.rewrite(&mut |part| match part {
+            Self::Column(column) => Some(Self::Column(number(*column))),
+            Self::Inner(inner) => {
+                let mut inner = inner.clone();
+                inner.renumber(number);
+                Some(Self::Inner(inner))
+            }
+            _ => None,
+        })
     }
 
     /// Calls `each` for every column that is read.

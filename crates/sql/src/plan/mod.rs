@@ -106,6 +106,31 @@ impl Select {
         works && self.levels.iter().any(|level| level.path.is_whole())
     }
 
+    /// True when no expression reads a column beyond the row that it is evaluated for.
+    fn stays_within(&self) -> bool {
+        let within = |expr: &Expr, width: usize| {
+            let mut within = true;
+            expr.columns(&mut |column| within &= column < width);
+            within
+        };
+        let end = |level: &Level| level.start + level.schema.columns().len();
+        let mut width = self.levels.last().map_or(0, end);
+        let known =
+            |level: &Level| level.filter.iter().chain(&level.after).all(|expr| within(expr, end(level)));
+        let filtered = self.levels.iter().all(known);
+        let grouped = self.groups.as_ref().is_none_or(|Groups { keys, aggregates, having }| {
+            let arguments = aggregates.iter().flat_map(|aggregate| {
+                let orders = aggregate.order.iter().map(|order| &order.expr);
+                aggregate.arguments.iter().chain(&aggregate.filter).chain(orders)
+            });
+            let over_rows = keys.iter().chain(arguments).all(|expr| within(expr, width));
+            width = keys.len() + aggregates.len();
+            over_rows && having.iter().all(|expr| within(expr, width))
+        });
+        let orders = self.order.iter().map(|order| &order.expr);
+        filtered && grouped && self.output.iter().chain(orders).all(|expr| within(expr, width))
+    }
+
     /// True when it does so and one of the tables is large, at a snapshot. A transaction reads for itself.
     pub(crate) fn works_on_large_tables(&self, access: &mut Access<'_>) -> Result<bool> {
         let Access::Snapshot(db, snapshot) = access else { return Ok(false) };
@@ -602,7 +627,7 @@ impl<'a> Planner<'a> {
         let wanted =
             if groups.is_none() && !is_distinct && levels.len() == 1 { wanted(&orders) } else { Vec::new() };
         let constant = place(&mut levels, conjuncts, &wanted, is_limited);
-        Ok(Select {
+        let select = Select {
             levels,
             constant,
             values: None,
@@ -613,6 +638,11 @@ impl<'a> Planner<'a> {
             is_distinct,
             limit: None,
             offset: None,
-        })
+        };
+        debug_assert!(
+            select.stays_within(),
+            "the binder numbers columns through the levels, and grouping renumbers them"
+        );
+        Ok(select)
     }
 }

@@ -116,14 +116,8 @@ impl RowExpr {
     /// The expression over columns of other numbers.
     pub(crate) fn over(&self, places: &[usize]) -> Option<Expr> {
         let mut known = true;
-        let expr = self.expr.clone().rewrite(&mut |part| match part {
-            Expr::Column(index) => {
-                known &= places.get(*index).is_some();
-                Some(Expr::Column(places.get(*index).copied().unwrap_or(0)))
-            }
-            _ => None,
-        });
-        known.then_some(expr)
+        self.expr.columns(&mut |index| known &= places.get(index).is_some());
+        known.then(|| self.expr.clone().renumber(&|index| places.get(index).copied().unwrap_or(index)))
     }
 
     fn evaluate(&self, arrays: &[ArrayRef], rows: usize) -> Result<ArrayRef> {

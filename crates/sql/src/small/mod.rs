@@ -10,10 +10,12 @@
 //! row_number(), some of which the engine has not.
 //! Tables may stand beside catalogs; they are read whole. All is held within the statement's budget.
 
+mod check;
 mod plan;
 mod rows;
 mod run;
 
+use std::cmp::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ropewalk::tables::{Table, Type};
@@ -207,11 +209,21 @@ impl Node {
         }
     }
 
-    /// Puts what `give` answers in the places of columns of the queries around: of the one `depth` steps out, counted from
-    /// this query. Columns further out move one step in.
-    pub(crate) fn settle_outer(&mut self, depth: usize, give: &mut dyn FnMut(usize) -> Expr) {
-        self.each_inner(&mut |inner| inner.settle_outer(depth + 1, give));
-        self.each_expr(&mut |expr| settle(expr, depth, give));
+    /// Puts what `give` answers in the places of columns of the query right around this one. Columns further out move one step
+    /// in.
+    pub(crate) fn settle_outer(&mut self, give: &mut dyn FnMut(usize) -> Expr) {
+        self.change_outer(0, &mut |depth, steps, column| match steps.cmp(&depth) {
+            Ordering::Less => None,
+            Ordering::Equal => Some(give(column)),
+            Ordering::Greater => Some(Expr::Outer(steps - 1, column)),
+        });
+    }
+
+    /// Calls `change` for every column of a query around, with the number of queries between this one and the place where it
+    /// is read, the steps out from there, and the column.
+    fn change_outer(&mut self, depth: usize, change: &mut dyn FnMut(usize, usize, usize) -> Option<Expr>) {
+        self.each_inner(&mut |inner| inner.change_outer(depth + 1, change));
+        self.each_expr(&mut |expr| change_outer(expr, depth, change));
     }
 
     /// True when it reads a column of a query `depth` steps out or further.
@@ -223,16 +235,15 @@ impl Node {
     }
 }
 
-fn settle(expr: &mut Expr, depth: usize, give: &mut dyn FnMut(usize) -> Expr) {
+fn change_outer(expr: &mut Expr, depth: usize, change: &mut dyn FnMut(usize, usize, usize) -> Option<Expr>) {
     let taken = std::mem::replace(expr, Expr::Const(ropewalk::tables::Value::Null));
     *expr = taken.rewrite(&mut |part| match part {
-        Expr::Outer(steps, column) if *steps == depth => Some(give(*column)),
-        Expr::Outer(steps, column) if *steps > depth => Some(Expr::Outer(steps - 1, *column)),
+        Expr::Outer(steps, column) => change(depth, *steps, *column),
         Expr::Inner(inner) => {
             let mut inner = inner.clone();
-            inner.settle_outer(depth + 1, give);
+            inner.change_outer(depth + 1, change);
             if let Some(left) = &mut inner.left {
-                settle(left, depth, give);
+                change_outer(left, depth, change);
             }
             Some(Expr::Inner(inner))
         }
@@ -250,12 +261,9 @@ fn has_correlated(expr: &Expr) -> bool {
 fn reads_outer(expr: &Expr, depth: usize) -> bool {
     match expr {
         Expr::Outer(steps, _) => *steps >= depth,
-        Expr::Inner(inner) => {
-            let deeper = inner.is_correlated && (*inner.node).clone().reads_outer(depth + 1);
-            deeper || inner.left.as_ref().is_some_and(|left| reads_outer(left, depth))
-        }
         other => {
-            let mut found = false;
+            let mut found = matches!(other, Expr::Inner(inner)
+                if inner.is_correlated && (*inner.node).clone().reads_outer(depth + 1));
             other.for_parts(&mut |part| found |= reads_outer(part, depth));
             found
         }
@@ -268,26 +276,31 @@ impl Inner {
         Self { node: Arc::new(node), asked, left, ty, is_correlated, kept: Arc::default() }
     }
 
-    fn settle_outer(&mut self, depth: usize, give: &mut dyn FnMut(usize) -> Expr) {
+    fn change_outer(&mut self, depth: usize, change: &mut dyn FnMut(usize, usize, usize) -> Option<Expr>) {
         if self.is_correlated {
             let mut node = (*self.node).clone();
-            node.settle_outer(depth, give);
+            node.change_outer(depth, change);
             self.is_correlated = node.reads_outer(0);
             (self.node, self.kept) = (Arc::new(node), Arc::default());
         }
     }
 
-    /// Columns that it reads of the query right around it.
+    /// Has the query within read column `number(n)` of the query right around it in the place of column `n`.
+    pub(crate) fn renumber(&mut self, number: &dyn Fn(usize) -> usize) {
+        self.change_outer(0, &mut |depth, steps, column| {
+            (steps == depth).then(|| Expr::Outer(steps, number(column)))
+        });
+    }
+
+    /// Columns that the query within reads of the query right around it.
     pub(crate) fn outer_columns(&self, each: &mut dyn FnMut(usize)) {
         if self.is_correlated {
-            let mut node = (*self.node).clone();
-            node.settle_outer(0, &mut |column| {
-                each(column);
-                Expr::Outer(0, column)
+            (*self.node).clone().change_outer(0, &mut |depth, steps, column| {
+                if steps == depth {
+                    each(column);
+                }
+                None
             });
-        }
-        if let Some(left) = &self.left {
-            left.columns(each);
         }
     }
 }

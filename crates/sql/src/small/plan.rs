@@ -77,6 +77,10 @@ impl Planner<'_> {
         self.is_small = was_small;
         let mut node = node?;
         if !was_small {
+            debug_assert!(
+                node.stays_within(&self.outer.iter().map(Scope::width).collect::<Vec<_>>()),
+                "the binder numbers columns through the relations of their scope, and grouping renumbers them"
+            );
             node.show_marks()?;
         }
         Ok(node)

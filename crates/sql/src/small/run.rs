@@ -418,7 +418,8 @@ impl Kept {
         let side = |expr: &Expr| {
             let (mut here, mut before) = (false, false);
             expr.columns(&mut |column| if column < from.start { before = true } else { here = true });
-            (here, before)
+            // A subquery is run for the rows that match, not for all that might.
+            (here, before || here && super::has_correlated(expr))
         };
         let mut pairs = Vec::new();
         for condition in &from.filter {
@@ -430,13 +431,8 @@ impl Kept {
                 }
             }
         }
-        let shift = |expr: &Expr| {
-            expr.clone().rewrite(&mut |part| match part {
-                Expr::Column(column) => Some(Expr::Column(column - from.start)),
-                _ => None,
-            })
-        };
-        let here: Vec<Expr> = pairs.iter().map(|(here, _)| shift(here)).collect();
+        let shift = |(here, _): &(Expr, Expr)| here.clone().renumber(&|column| column - from.start);
+        let here: Vec<Expr> = pairs.iter().map(shift).collect();
         let mut by_value: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
         if !here.is_empty() {
             for (number, row) in rows.iter().enumerate() {
@@ -462,7 +458,7 @@ impl Inner {
         }
         let mut node = (*self.node).clone();
         let mut failed = None;
-        node.settle_outer(0, &mut |column| match input.column(column) {
+        node.settle_outer(&mut |column| match input.column(column) {
             Ok(value) => Expr::Const(value.into_owned()),
             Err(error) => {
                 failed = Some(error);
