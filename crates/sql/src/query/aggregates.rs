@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::tree_node::TreeNode;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result as DfResult, ScalarValue};
 use datafusion::functions_aggregate::bool_and_or::{bool_and_udaf, bool_or_udaf};
 use datafusion::functions_aggregate::count::count_udaf;
@@ -360,15 +360,17 @@ impl Planner<'_> {
 }
 
 /// The plan, such that its rows come in one partition: an aggregate of ours is computed as a whole. A union has a partition
-/// for each side; only a limit, here one that is never reached, has the engine put them together.
+/// for each side; only a limit, here one that is never reached, has the engine put them together. It is right above the union: a
+/// sort below it would make room for as many rows.
 fn one_partition(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let has_union = built(plan.exists(|part| Ok(matches!(part, LogicalPlan::Union(_)))))?;
-    if !has_union {
-        return Ok(plan);
-    }
-    built(
-        LogicalPlanBuilder::from(plan).limit(0, Some(i64::MAX as usize)).and_then(|builder| builder.build()),
-    )
+    let limited = plan.transform_up(|part| match part {
+        LogicalPlan::Union(_) => {
+            let builder = LogicalPlanBuilder::from(part).limit(0, Some(i64::MAX as usize))?;
+            builder.build().map(Transformed::yes)
+        }
+        other => Ok(Transformed::no(other)),
+    });
+    built(limited.map(|limited| limited.data))
 }
 
 /// An aggregate of ours as one of the engine's.

@@ -16,7 +16,7 @@ use crate::query::functions::FunctionRelation;
 use crate::query::rows::{RelationSource, Rows};
 use crate::query::table::TableRelation;
 use crate::query::translate::Col;
-use crate::query::{ModelRelation, Relation, built, unsupported};
+use crate::query::{ModelRelation, Relation, SortKey, Sorted, built, unsupported};
 use crate::schemas::in_full;
 use crate::scope::{Scope, folded, parts, table_name};
 
@@ -28,6 +28,8 @@ pub(super) struct From {
     pub(super) plan: LogicalPlan,
     pub(super) scope: Scope,
     pub(super) cols: Vec<Col>,
+    /// The order of the rows of a single ordered relation; empty after a join. The keys are columns of the plan, not of `cols`.
+    pub(super) order: Vec<SortKey>,
 }
 
 pub(super) fn nothing() -> Result<LogicalPlan> {
@@ -54,14 +56,16 @@ impl Planner<'_> {
         }
         match all {
             Some(all) => Ok(all),
-            None => Ok(From { plan: nothing()?, scope: Scope::default(), cols: Vec::new() }),
+            None => {
+                Ok(From { plan: nothing()?, scope: Scope::default(), cols: Vec::new(), order: Vec::new() })
+            }
         }
     }
 
     fn cross(&mut self, left: From, right: From) -> Result<From> {
         let (scope, cols) = both(&left, &right)?;
         let plan = built(LogicalPlanBuilder::from(left.plan).cross_join(right.plan).and_then(|b| b.build()))?;
-        Ok(From { plan, scope, cols })
+        Ok(From { plan, scope, cols, order: Vec::new() })
     }
 
     fn item_of_from(&mut self, item: &ast::TableWithJoins, before: Option<&From>) -> Result<From> {
@@ -144,7 +148,7 @@ impl Planner<'_> {
             builder.join_on(right.plan, kind, conditions)
         };
         let plan = built(plan.and_then(|builder| builder.build()))?;
-        Ok(From { plan, scope, cols })
+        Ok(From { plan, scope, cols, order: Vec::new() })
     }
 
     fn factor_relation(&mut self, factor: &ast::TableFactor, before: Option<&From>) -> Result<From> {
@@ -234,7 +238,7 @@ impl Planner<'_> {
             outer_ref_columns,
             spans: datafusion::common::Spans::new(),
         };
-        let relation = Relation { plan: LogicalPlan::Subquery(subquery), ..relation };
+        let relation = Relation { plan: LogicalPlan::Subquery(subquery), sorted: None, ..relation };
         self.aliased(relation, alias, None)
     }
 
@@ -324,7 +328,7 @@ impl Planner<'_> {
         let cols: Vec<Col> = fields.iter().map(col).collect();
         let names = fields.into_iter().map(|(name, _)| name).collect();
         let open = vec![false; cols.len()];
-        Ok(Relation { plan, cols, names, open })
+        Ok(Relation { plan, cols, names, open, sorted: None })
     }
 
     /// A function in FROM, over constants.
@@ -415,14 +419,26 @@ impl Planner<'_> {
         };
         let reads_outer = !matches!(relation.plan, LogicalPlan::Subquery(_))
             && !relation.plan.all_out_ref_exprs().is_empty();
-        let (plan, cols) = match reads_outer {
+        let width = relation.cols.len();
+        let (plan, mut cols, keys) = match (reads_outer, relation.sorted) {
             // The engine takes such a query apart, and does not find what it reads behind a name. There is no other use of it.
-            true => (relation.plan, relation.cols),
-            false => self.under_own_name(relation.plan, relation.cols)?,
+            (true, _) => (relation.plan, relation.cols, Vec::new()),
+            (false, None) => {
+                let (plan, cols) = self.under_own_name(relation.plan, relation.cols)?;
+                (plan, cols, Vec::new())
+            }
+            (false, Some(sorted)) => {
+                let Sorted { plan, keys } = *sorted;
+                let all = relation.cols.into_iter().chain(keys.iter().map(|key| key.col.clone())).collect();
+                let (plan, cols) = self.under_own_name(plan, all)?;
+                (plan, cols, keys)
+            }
         };
+        let order = keys.into_iter().zip(cols.split_off(width)).map(|(key, col)| SortKey { col, ..key });
+        let order = order.collect();
         let mut scope = Scope::default();
         scope.add(name, names.into_iter().zip(cols.iter().map(|col| col.ty)).collect())?;
-        Ok(From { plan, scope, cols })
+        Ok(From { plan, scope, cols, order })
     }
 }
 

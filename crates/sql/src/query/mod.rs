@@ -24,7 +24,7 @@ use crate::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::error::{Result, SqlError};
 use crate::exec::Record;
 use crate::expr::{Context, Expr};
-use crate::plan::{Asked, Planner, ResultColumn, Standing};
+use crate::plan::{Asked, Order, Planner, ResultColumn, Standing};
 use crate::scope::{Params, Scope};
 
 mod aggregates;
@@ -94,6 +94,31 @@ pub(crate) struct Relation {
     pub(crate) names: Vec<String>,
     /// Columns that are nothing but NULL, which are of any type.
     pub(crate) open: Vec<bool>,
+    /// Its order, where it has one.
+    pub(crate) sorted: Option<Box<Sorted>>,
+}
+
+/// The order of a relation's rows. The engine keeps none between a query and the query around it; aggregates that mind the order of
+/// their rows sort by these keys again.
+#[derive(Debug, Clone)]
+pub(crate) struct Sorted {
+    /// As the plan of the relation, with the keys that it does not answer as further columns.
+    plan: LogicalPlan,
+    keys: Vec<SortKey>,
+}
+
+/// A column that rows are sorted by.
+#[derive(Debug, Clone)]
+pub(crate) struct SortKey {
+    col: Col,
+    descending: bool,
+    nulls_first: bool,
+}
+
+impl SortKey {
+    fn of(order: &Order, col: Col) -> Self {
+        Self { col, descending: order.descending, nulls_first: order.nulls_first }
+    }
 }
 
 impl Relation {

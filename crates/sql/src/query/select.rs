@@ -21,11 +21,22 @@ use crate::query::aggregates::Keys;
 use crate::query::convert::compares;
 use crate::query::from::From;
 use crate::query::translate::{Col, balanced, comparable};
-use crate::query::{Named, Relation, built, unsupported};
+use crate::query::{Named, Relation, SortKey, Sorted, built, unsupported};
 use crate::scope::{Scope, folded};
 
 /// Queries within queries.
 const DEPTH_MAX: usize = 32;
+
+/// The select list of a SELECT with the clauses that filter and order its rows.
+struct Output {
+    exprs: Vec<(Expr, Type)>,
+    orders: Vec<Order>,
+    /// DISTINCT ON.
+    on: Vec<(Expr, Type)>,
+    is_distinct: bool,
+    /// The order of the rows as they come, which is theirs still when they are answered one by one.
+    inherited: Vec<SortKey>,
+}
 
 impl Planner<'_> {
     /// Plans a query of any form.
@@ -128,7 +139,7 @@ impl Planner<'_> {
         let open = (0..cols.len())
             .map(|place| rows.iter().all(|row| matches!(row.get(place), Some(Expr::Const(Value::Null)))))
             .collect();
-        Ok(Relation { plan, cols, names, open })
+        Ok(Relation { plan, cols, names, open, sorted: None })
     }
 
     /// ORDER BY of a query that is no SELECT: by names and numbers of its columns.
@@ -144,7 +155,7 @@ impl Planner<'_> {
             .enumerate()
             .map(|(place, (name, ty))| (Expr::Column(place), ResultColumn { name, ty }))
             .collect();
-        let mut keys = Vec::new();
+        let (mut keys, mut sort_keys) = (Vec::new(), Vec::new());
         for item in order {
             let order = self.order(item, &scope, &projected, &mut Vec::new())?;
             let Expr::Column(place) = order.expr else {
@@ -154,9 +165,11 @@ impl Planner<'_> {
             };
             let col = relation.cols.get(place).ok_or_else(|| crate::expr::bug("a column to sort by"))?;
             keys.push(sort_key(comparable(col.expr(), &col.form, col.ty), &order));
+            sort_keys.push(SortKey::of(&order, col.clone()));
         }
         let plan = built(LogicalPlanBuilder::from(relation.plan).sort(keys).and_then(|b| b.build()))?;
-        Ok(Relation { plan, ..relation })
+        let sorted = Some(Box::new(Sorted { plan: plan.clone(), keys: sort_keys }));
+        Ok(Relation { plan, sorted, ..relation })
     }
 
     fn limited(&mut self, relation: Relation, query: &ast::Query) -> Result<Relation> {
@@ -182,9 +195,15 @@ impl Planner<'_> {
         if query.fetch.as_ref().is_some_and(|fetch| fetch.with_ties) {
             return with_ties(relation, offset.unwrap_or(0), limit);
         }
-        let builder = LogicalPlanBuilder::from(relation.plan).limit(offset.unwrap_or(0), limit);
-        let plan = built(builder.and_then(|builder| builder.build()))?;
-        Ok(Relation { plan, ..relation })
+        let cut = |plan| {
+            let builder = LogicalPlanBuilder::from(plan).limit(offset.unwrap_or(0), limit);
+            built(builder.and_then(|builder| builder.build()))
+        };
+        let sorted = match relation.sorted {
+            None => None,
+            Some(sorted) => Some(Box::new(Sorted { plan: cut(sorted.plan)?, keys: sorted.keys })),
+        };
+        Ok(Relation { plan: cut(relation.plan)?, sorted, ..relation })
     }
 
     pub(super) fn whole_select(
@@ -204,7 +223,7 @@ impl Planner<'_> {
     }
 
     fn select_clauses(&mut self, select: &ast::Select, order: &[ast::OrderByExpr]) -> Result<Relation> {
-        let From { mut plan, scope, mut cols } = self.all_of_from(&select.from)?;
+        let From { mut plan, scope, mut cols, order: mut inherited } = self.all_of_from(&select.from)?;
         self.whole()?.current.clone_from(&cols);
         if let Some(selection) = &select.selection {
             let mut conjuncts = Vec::new();
@@ -254,6 +273,19 @@ impl Planner<'_> {
             for call in &mut sets {
                 call.rewrite(&over_groups)?;
             }
+            // Aggregates that say no order take their rows as they come: in the order of FROM.
+            let width = cols.len();
+            cols.extend(inherited.iter().map(|key| key.col.clone()));
+            for aggregate in aggregates.iter_mut().filter(|a| a.kind.minds_order() && a.order.is_empty()) {
+                let order = |(place, key): (usize, &SortKey)| Order {
+                    expr: Expr::Column(width + place),
+                    ty: key.col.ty,
+                    descending: key.descending,
+                    nulls_first: key.nulls_first,
+                };
+                aggregate.order = inherited.iter().enumerate().map(order).collect();
+            }
+            inherited.clear();
             (plan, cols) = self.grouped(plan, &cols, &keys, &aggregates)?;
             if let Some(having) = having {
                 let having = over_groups(having)?;
@@ -299,8 +331,13 @@ impl Planner<'_> {
         let open = output.iter().map(|expr| matches!(expr, Expr::Const(Value::Null))).collect();
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let types: Vec<Type> = columns.iter().map(|column| column.ty).collect();
-        let (plan, cols) = self.output(plan, &cols, &output, &types, &orders, &on, is_distinct)?;
-        Ok(Relation { plan, cols, names, open })
+        if !orders.is_empty() || is_distinct || !(on.is_empty() && windows.is_empty() && sets.is_empty()) {
+            inherited.clear();
+        }
+        let exprs = output.iter().zip(types).map(|(expr, ty)| (expr.clone(), ty)).collect();
+        let clauses = Output { exprs, orders, on, is_distinct, inherited };
+        let (plan, cols, sorted) = self.output(plan, &cols, clauses)?;
+        Ok(Relation { plan, cols, names, open, sorted })
     }
 
     pub(super) fn filtered(
@@ -395,25 +432,21 @@ impl Planner<'_> {
     }
 
     /// The select list, DISTINCT and ORDER BY.
-    #[allow(clippy::too_many_arguments)] // the clauses, once each
     fn output(
         &mut self,
         plan: LogicalPlan,
         cols: &[Col],
-        output: &[Expr],
-        types: &[Type],
-        orders: &[Order],
-        on: &[(Expr, Type)],
-        is_distinct: bool,
-    ) -> Result<(LogicalPlan, Vec<Col>)> {
+        clauses: Output,
+    ) -> Result<(LogicalPlan, Vec<Col>, Option<Box<Sorted>>)> {
+        let Output { exprs: output, orders, on, is_distinct, inherited } = clauses;
         let mut exprs = Vec::with_capacity(output.len() + orders.len());
-        for (expr, ty) in output.iter().zip(types) {
+        for (expr, ty) in &output {
             exprs.push(self.translated(expr, *ty, cols)?);
         }
         // Sort keys are columns of the list, or stand hidden behind it.
         let mut places = Vec::with_capacity(orders.len());
-        for order in orders {
-            let known = output.iter().position(|expr| *expr == order.expr);
+        for order in &orders {
+            let known = output.iter().position(|(expr, _)| *expr == order.expr);
             let known = known
                 .filter(|place| is_distinct || exprs.get(*place).is_some_and(|(_, form, _)| compares(form)));
             places.push(match known {
@@ -426,10 +459,12 @@ impl Planner<'_> {
             });
         }
         let mut on_places = Vec::new();
-        for (expr, ty) in on {
+        for (expr, ty) in &on {
             exprs.push(self.translated(expr, *ty, cols)?);
             on_places.push(exprs.len() - 1);
         }
+        let inherited_from = exprs.len();
+        exprs.extend(inherited.iter().map(|key| (key.col.expr(), key.col.form.clone(), key.col.ty)));
         let (mut plan, mut all) = self.projected(plan, exprs)?;
         if is_distinct {
             (plan, all) = self.distinct(plan, all)?;
@@ -439,7 +474,7 @@ impl Planner<'_> {
             Ok(comparable(col.expr(), &col.form, col.ty))
         };
         let sort_keys = |all: &[Col]| -> Result<Vec<SortExpr>> {
-            let keys = places.iter().zip(orders);
+            let keys = places.iter().zip(&orders);
             keys.map(|(place, order)| Ok(sort_key(key(all, *place)?, order))).collect()
         };
         if !on.is_empty() {
@@ -454,12 +489,20 @@ impl Planner<'_> {
             let keys = sort_keys(&all)?;
             plan = built(LogicalPlanBuilder::from(plan).sort(keys).and_then(|builder| builder.build()))?;
         }
+        let own = places
+            .iter()
+            .zip(&orders)
+            .filter_map(|(place, order)| Some(SortKey::of(order, all.get(*place)?.clone())));
+        let passed = all.iter().skip(inherited_from).zip(inherited);
+        let passed = passed.map(|(col, key)| SortKey { col: col.clone(), ..key });
+        let keys: Vec<SortKey> = own.chain(passed).collect();
+        let sorted = (!keys.is_empty()).then(|| Box::new(Sorted { plan: plan.clone(), keys }));
         if all.len() > output.len() {
             all.truncate(output.len());
             let shown: Vec<Df> = all.iter().map(Col::expr).collect();
             plan = built(LogicalPlanBuilder::from(plan).project(shown).and_then(|builder| builder.build()))?;
         }
-        Ok((plan, all))
+        Ok((plan, all, sorted))
     }
 
     /// Each row once.
@@ -546,7 +589,7 @@ fn with_ties(relation: Relation, skip: usize, fetch: Option<usize>) -> Result<Re
     let builder = LogicalPlanBuilder::from(plan).filter(is_within);
     let builder = builder.and_then(|b| b.sort(sort.expr.clone())).and_then(|b| b.project(shown));
     let plan = built(builder.and_then(|builder| builder.build()))?;
-    Ok(Relation { plan, ..relation })
+    Ok(Relation { plan, sorted: None, ..relation })
 }
 
 fn without_order() -> SqlError {

@@ -50,7 +50,7 @@ impl Planner<'_> {
                     ordered(&cols)?;
                     (plan, cols) = self.distinct(plan, cols)?;
                 }
-                Ok(Relation { plan, cols, ..left })
+                Ok(Relation { plan, cols, sorted: None, ..left })
             }
             ast::SetOperator::Intersect => self.half_join(left, right, JoinType::LeftSemi, all),
             ast::SetOperator::Except => self.half_join(left, right, JoinType::LeftAnti, all),
@@ -111,7 +111,7 @@ impl Planner<'_> {
         }
         let (plan, cols) = self.projected(relation.plan, exprs)?;
         let open = relation.open;
-        Ok(Relation { plan, cols, names: relation.names, open })
+        Ok(Relation { plan, cols, names: relation.names, open, sorted: None })
     }
 
     fn half_join(&mut self, left: Relation, right: Relation, kind: JoinType, all: bool) -> Result<Relation> {
@@ -134,7 +134,7 @@ impl Planner<'_> {
         let exprs = shown.into_iter().map(|col| (col.expr(), col.form.clone(), col.ty)).collect();
         let (plan, cols) = self.projected(plan, exprs)?;
         let open = vec![false; cols.len()];
-        Ok(Relation { plan, cols, names, open })
+        Ok(Relation { plan, cols, names, open, sorted: None })
     }
 
     /// The columns of a relation, and behind them what rows are compared by; with `numbered` the number among equal rows, too.
@@ -221,6 +221,7 @@ impl Planner<'_> {
             cols: cols.collect(),
             names: first.names.clone(),
             open: vec![false; first.cols.len()],
+            sorted: None,
         };
         self.whole()?.named.push(Named { name: name.to_owned(), relation: itself });
         let next = self.set_expr(next);
@@ -256,7 +257,7 @@ impl Planner<'_> {
         let exprs = exprs.map(|(c, col)| (Df::Column(c), col.form.clone(), col.ty)).collect();
         let (plan, cols) = self.projected(plan, exprs)?;
         let open = vec![false; cols.len()];
-        Ok(Relation { plan, cols, names: first.names, open })
+        Ok(Relation { plan, cols, names: first.names, open, sorted: None })
     }
 }
 

@@ -365,7 +365,7 @@ impl Planner<'_> {
         let types = cols.iter().skip(own).map(|col| col.ty);
         let is_scalar = call.columns.len() == 1 && !says_its_columns;
         scope.add_function(relation, names.into_iter().zip(types).collect(), is_scalar)?;
-        Ok(Some((From { plan, scope, cols }, is_beside)))
+        Ok(Some((From { plan, scope, cols, order: Vec::new() }, is_beside)))
     }
 
     /// A join with a function that reads the rows on its left.
