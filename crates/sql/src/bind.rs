@@ -418,16 +418,20 @@ impl<'b, 'a> Binder<'b, 'a> {
     }
 
     fn column(&mut self, relation: Option<&str>, name: &str) -> Result<Typed> {
-        if let Some((index, ty)) = self.scope.find(relation, name)? {
-            return Ok(Typed::new(Expr::Column(index), ty));
+        if let Some((expr, ty)) = self.scope.find(relation, name)? {
+            return Ok(Typed::new(expr, ty));
         }
         if let Some((index, ty)) = self.scope.scalar(name).filter(|_| relation.is_none()) {
             return Ok(Typed::new(Expr::Column(index), ty));
         }
         for (depth, outer) in self.planner.outer.iter().rev().enumerate() {
-            if let Some((index, ty)) = outer.find(relation, name)? {
+            if let Some((expr, ty)) = outer.find(relation, name)? {
                 if self.planner.whole.is_some() || self.planner.is_small {
-                    return Ok(Typed::new(Expr::Outer(depth, index), ty));
+                    let around = |part: &Expr| match part {
+                        Expr::Column(column) => Some(Expr::Outer(depth, *column)),
+                        _ => None,
+                    };
+                    return Ok(Typed::new(expr.rewrite(&mut { around }), ty));
                 }
                 return Err(SqlError::unsupported(
                     format!("a subquery that reads \"{name}\" of the query around it"),

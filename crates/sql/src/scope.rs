@@ -4,6 +4,7 @@ use ropewalk::tables::{Schema, Type};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
 use crate::error::{Result, SqlError, state};
+use crate::expr::Expr;
 use crate::schemas::{own, reference, said};
 use crate::types::type_name;
 
@@ -72,15 +73,46 @@ impl Relation {
     }
 }
 
+/// A column that a name without a relation means, and `*` shows.
+#[derive(Debug, Clone)]
+enum Shown {
+    /// The number of its relation, and its place there.
+    Column(usize, usize),
+    /// Of a join with USING, where neither side alone has its values.
+    Merged(String, Type, Expr),
+}
+
 /// The columns in reach, numbered through all relations.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scope {
     relations: Vec<Relation>,
-    /// Columns of joins with USING: the right one is hidden behind the left one.
-    hidden: Vec<usize>,
+    /// In the order of `*`: in each item of FROM the merged columns of USING first.
+    shown: Vec<Shown>,
+    /// Where the columns of the item of FROM at hand begin among those shown.
+    item: usize,
     /// Columns that have to be named: no `*` shows them.
     system: Vec<usize>,
     marks: Vec<(usize, Mark)>,
+}
+
+/// The sides of a join that have a row in each row of its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Present {
+    Both,
+    Left,
+    Right,
+    /// FULL JOIN: one of them.
+    Either,
+}
+
+/// A column that both sides of a join with USING have: their places among the columns shown, and what it is merged to.
+#[derive(Debug)]
+pub(crate) struct Merged {
+    pub(crate) name: String,
+    pub(crate) left: usize,
+    pub(crate) right: usize,
+    pub(crate) expr: Expr,
+    pub(crate) ty: Type,
 }
 
 impl Scope {
@@ -95,18 +127,25 @@ impl Scope {
             let message = format!("table name \"{}\" specified more than once", own(&name));
             return Err(SqlError::new(state::DUPLICATE_ALIAS, message));
         }
-        let start = self.width();
+        let (start, relation) = (self.width(), self.relations.len());
+        self.shown.extend((0..columns.len()).map(|place| Shown::Column(relation, place)));
         self.relations.push(Relation { name, columns, start, qualified_only: false, is_scalar: false });
         Ok(start)
     }
 
     /// Adds all relations of another scope behind those of this one.
     pub(crate) fn append(&mut self, other: &Self) -> Result<()> {
-        let width = self.width();
+        let (width, relations, shown) = (self.width(), self.relations.len(), self.shown.len());
         for relation in &other.relations {
             self.add_function(relation.name.clone(), relation.columns.clone(), relation.is_scalar)?;
         }
-        self.hidden.extend(other.hidden.iter().map(|column| column + width));
+        self.shown.truncate(shown);
+        self.shown.extend(other.shown.iter().map(|shown| match shown {
+            Shown::Column(relation, place) => Shown::Column(relation + relations, *place),
+            Shown::Merged(name, ty, expr) => {
+                Shown::Merged(name.clone(), *ty, expr.clone().renumber(&|column| column + width))
+            }
+        }));
         self.system.extend(other.system.iter().map(|column| column + width));
         self.marks.extend(other.marks.iter().map(|(column, mark)| (column + width, *mark)));
         Ok(())
@@ -139,29 +178,103 @@ impl Scope {
 
     /// Adds a relation whose columns must be qualified.
     pub(crate) fn add_qualified(&mut self, name: &str, schema: &Schema) -> Result<usize> {
+        let shown = self.shown.len();
         let start = self.add_table(name.to_owned(), schema)?;
+        self.shown.truncate(shown);
         if let Some(last) = self.relations.last_mut() {
             last.qualified_only = true;
         }
         Ok(start)
     }
 
-    /// Names of columns that relations from column `before` on share with those before, each once.
-    pub(crate) fn shared(&self, before: usize) -> Vec<String> {
-        let all = self.all(None);
-        let here = |name: &String| all.iter().any(|(other, _, number)| *number >= before && other == name);
+    /// An item of FROM begins with the column shown at `place`.
+    pub(crate) fn begin_item(&mut self, place: usize) {
+        self.item = place;
+    }
+
+    /// How many columns `*` and names without a relation reach.
+    pub(crate) fn shown_count(&self) -> usize {
+        self.shown.len()
+    }
+
+    /// The column that is shown at a place: its name, its type, what it is, and whether it has to be named.
+    fn shown_at(&self, place: usize) -> Option<(&str, Type, Expr, bool)> {
+        match self.shown.get(place)? {
+            Shown::Column(relation, place) => {
+                let relation = self.relations.get(*relation)?;
+                let (name, ty) = relation.columns.get(*place)?;
+                let number = relation.start + place;
+                Some((name, *ty, Expr::Column(number), self.system.contains(&number)))
+            }
+            Shown::Merged(name, ty, expr) => Some((name, *ty, expr.clone(), false)),
+        }
+    }
+
+    /// Names that the columns of the item at hand which are shown before the place `right` share with those from there on, each
+    /// once.
+    pub(crate) fn shared(&self, right: usize) -> Vec<String> {
+        let name =
+            |place: usize| self.shown_at(place).filter(|(.., is_system)| !is_system).map(|(name, ..)| name);
+        let rights: Vec<&str> = (right..self.shown.len()).filter_map(name).collect();
         let mut names: Vec<String> = Vec::new();
-        for (name, _, number) in &all {
-            if *number < before && here(name) && !names.contains(name) {
-                names.push(name.clone());
+        for name in (self.item..right).filter_map(name) {
+            if rights.contains(&name) && !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
             }
         }
         names
     }
 
-    /// The column `name` is from now on the left one only.
-    pub(crate) fn hide(&mut self, column: usize) {
-        self.hidden.push(column);
+    /// The columns of a name of USING on both sides of a join, whose right one is shown from the place `right` on: place,
+    /// type and what they are.
+    ///
+    /// # Errors
+    /// 42703: one side has none; 42702: one has several.
+    pub(crate) fn sides(&self, name: &str, right: usize) -> Result<[(usize, Type, Expr); 2]> {
+        let side = |places: std::ops::Range<usize>, side: &str| {
+            let mut found = None;
+            for place in places {
+                let Some((_, ty, expr, _)) = self.shown_at(place).filter(|(known, ..)| *known == name) else {
+                    continue;
+                };
+                if found.replace((place, ty, expr)).is_some() {
+                    let message =
+                        format!("common column name \"{name}\" appears more than once in {side} table");
+                    return Err(SqlError::new(state::AMBIGUOUS_COLUMN, message));
+                }
+            }
+            found.ok_or_else(|| {
+                let message =
+                    format!("column \"{name}\" specified in USING clause does not exist in {side} table");
+                SqlError::new(state::UNDEFINED_COLUMN, message)
+            })
+        };
+        Ok([side(self.item..right, "left")?, side(right..self.shown.len(), "right")?])
+    }
+
+    /// From now on the columns are shown once each that both sides of a join have, in front of all others of the item.
+    pub(crate) fn merge(&mut self, merged: Vec<Merged>) {
+        let mut all: Vec<Option<Shown>> = self.shown.drain(self.item..).map(Some).collect();
+        let item = self.item;
+        let mut take = |place: usize| all.get_mut(place - item).and_then(Option::take);
+        let sides: Vec<(Merged, Option<Shown>, Option<Shown>)> = merged
+            .into_iter()
+            .map(|merged| {
+                let (left, right) = (take(merged.left), take(merged.right));
+                (merged, left, right)
+            })
+            .collect();
+        for (Merged { name, expr, ty, .. }, left, right) in sides {
+            let is_it = |side: &Shown| match (side, &expr) {
+                (Shown::Column(relation, place), Expr::Column(column)) => {
+                    self.relations.get(*relation).is_some_and(|relation| relation.start + place == *column)
+                }
+                _ => false,
+            };
+            let own = left.into_iter().chain(right).find(is_it);
+            self.shown.push(own.unwrap_or(Shown::Merged(name, ty, expr)));
+        }
+        self.shown.extend(all.into_iter().flatten());
     }
 
     /// No `*` shows this column from now on.
@@ -178,33 +291,42 @@ impl Scope {
         self.marks.iter().find(|(marked, _)| *marked == column).map(|(_, mark)| *mark)
     }
 
-    /// Number and type of a column; `None` when there is none.
+    /// A column and its type; `None` when there is none.
     ///
     /// # Errors
     /// 42702: there are several; 42P09: there are several relations of this name.
-    pub(crate) fn find(&self, relation: Option<&str>, name: &str) -> Result<Option<(usize, Type)>> {
+    pub(crate) fn find(&self, relation: Option<&str>, name: &str) -> Result<Option<(Expr, Type)>> {
         let mut found = None;
-        if let Some(relation) = relation {
-            self.one_meant(relation)?;
-        }
-        for candidate in &self.relations {
-            let fits = relation.map_or(!candidate.qualified_only, |relation| candidate.is_meant(relation));
-            if !fits {
-                continue;
+        let mut add = |expr: Expr, ty: Type| {
+            if found.replace((expr, ty)).is_some() {
+                let message = format!("column reference \"{name}\" is ambiguous");
+                return Err(SqlError::new(state::AMBIGUOUS_COLUMN, message));
             }
+            Ok(())
+        };
+        let Some(relation) = relation else {
+            for place in 0..self.shown.len() {
+                if let Some((_, ty, expr, _)) = self.shown_at(place).filter(|(known, ..)| *known == name) {
+                    add(expr, ty)?;
+                }
+            }
+            return Ok(found);
+        };
+        self.one_meant(relation)?;
+        for candidate in self.relations.iter().filter(|candidate| candidate.is_meant(relation)) {
             for (place, (column, ty)) in candidate.columns.iter().enumerate() {
-                let number = candidate.start + place;
-                if column != name || relation.is_none() && self.hidden.contains(&number) {
-                    continue;
+                if column == name {
+                    add(Expr::Column(candidate.start + place), *ty)?;
                 }
-                if found.is_some() {
-                    let message = format!("column reference \"{name}\" is ambiguous");
-                    return Err(SqlError::new(state::AMBIGUOUS_COLUMN, message));
-                }
-                found = Some((number, *ty));
             }
         }
         Ok(found)
+    }
+
+    /// The name of a column.
+    pub(crate) fn name_of(&self, column: usize) -> Option<&str> {
+        let relation = self.relations.iter().rfind(|relation| relation.start <= column)?;
+        relation.columns.get(column - relation.start).map(|(name, _)| name.as_str())
     }
 
     /// True when a reference means a relation.
@@ -226,18 +348,19 @@ impl Scope {
         self.relations.iter().any(|candidate| candidate.is_meant(relation))
     }
 
-    /// Names, types and numbers of all columns of `*`, or of `relation.*`.
-    pub(crate) fn all(&self, relation: Option<&str>) -> Vec<(String, Type, usize)> {
-        let shown = |candidate: &&Relation| {
-            relation.map_or(!candidate.qualified_only, |relation| candidate.is_meant(relation))
+    /// All columns of `*`, or of `relation.*`: their names and types, and what they are.
+    pub(crate) fn all(&self, relation: Option<&str>) -> Vec<(String, Type, Expr)> {
+        let Some(relation) = relation else {
+            let shown = (0..self.shown.len()).filter_map(|place| self.shown_at(place));
+            let shown = shown.filter(|(.., is_system)| !is_system);
+            return shown.map(|(name, ty, expr, _)| (name.to_owned(), ty, expr)).collect();
         };
         let mut all = Vec::new();
-        for candidate in self.relations.iter().filter(shown) {
+        for candidate in self.relations.iter().filter(|candidate| candidate.is_meant(relation)) {
             for (place, (name, ty)) in candidate.columns.iter().enumerate() {
                 let number = candidate.start + place;
-                let is_shown = relation.is_some() || !self.hidden.contains(&number);
-                if is_shown && !self.system.contains(&number) {
-                    all.push((name.clone(), *ty, number));
+                if !self.system.contains(&number) {
+                    all.push((name.clone(), *ty, Expr::Column(number)));
                 }
             }
         }

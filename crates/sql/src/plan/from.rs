@@ -3,13 +3,16 @@
 use sqlparser::ast;
 
 use super::{Level, Order, unsupported};
+use crate::arith::Compare;
 use crate::bind::{Binder, Typed};
+use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::path::{Path, Wanted};
 use crate::plan::Planner;
 use crate::schemas::in_full;
-use crate::scope::{Scope, folded, parts};
+use crate::scope::{Merged, Present, Scope, folded, parts};
+use crate::types::common;
 
 #[derive(Default)]
 pub(super) struct From {
@@ -21,6 +24,7 @@ pub(super) struct From {
 impl Planner<'_> {
     /// Adds the tables of one item of FROM.
     pub(super) fn from(&mut self, item: &ast::TableWithJoins, from: &mut From) -> Result<()> {
+        from.scope.begin_item(from.scope.shown_count());
         self.factor(&item.relation, from, false)?;
         for join in &item.joins {
             use ast::JoinOperator as J;
@@ -34,20 +38,18 @@ impl Planner<'_> {
                 J::FullOuter(_) => return Err(unsupported("FULL JOIN")),
                 _ => return Err(unsupported("this kind of join")),
             };
-            let before = from.scope.width();
+            let right = from.scope.shown_count();
             self.factor(&join.relation, from, is_outer)?;
             let mut on = Vec::new();
             match constraint {
                 ast::JoinConstraint::On(condition) => {
                     split(Binder::new(self, &from.scope, "JOIN/ON").condition(condition)?, &mut on);
                 }
-                ast::JoinConstraint::Using(names) => {
-                    for name in names {
-                        on.push(self.using(&name_of_using(name)?, &mut from.scope, before)?);
-                    }
+                constraint => {
+                    let names = Self::names_of_using(constraint, &from.scope, right)?;
+                    let present = if is_outer { Present::Left } else { Present::Both };
+                    on = self.using(&names, &mut from.scope, right, present)?;
                 }
-                ast::JoinConstraint::Natural => return Err(unsupported("NATURAL JOIN")),
-                ast::JoinConstraint::None => {}
             }
             match from.levels.last_mut().filter(|_| is_outer) {
                 Some(level) => level.filter = on,
@@ -57,30 +59,56 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The condition of one name of USING, between the columns up to `before` and those from there; the right one is hidden
-    /// behind the left one.
-    pub(crate) fn using(&mut self, name: &str, scope: &mut Scope, before: usize) -> Result<Expr> {
-        let mut sides = (None, None);
-        for (column, ty, number) in scope.all(None) {
-            if column == name {
-                let side = if number < before { &mut sides.0 } else { &mut sides.1 };
-                if side.replace((number, ty)).is_some() {
-                    let message =
-                        format!("common column name \"{name}\" appears more than once in one table");
-                    return Err(SqlError::new(state::AMBIGUOUS_COLUMN, message));
-                }
-            }
+    /// The names that USING or NATURAL says of a join whose right side is shown from the place `right` on.
+    pub(crate) fn names_of_using(
+        constraint: &ast::JoinConstraint,
+        scope: &Scope,
+        right: usize,
+    ) -> Result<Vec<String>> {
+        match constraint {
+            ast::JoinConstraint::Using(names) => names.iter().map(name_of_using).collect(),
+            ast::JoinConstraint::Natural => Ok(scope.shared(right)),
+            ast::JoinConstraint::On(_) | ast::JoinConstraint::None => Ok(Vec::new()),
         }
-        let (Some((left, left_ty)), Some((right, right_ty))) = sides else {
-            let message =
-                format!("column \"{name}\" specified in USING clause does not exist in both tables");
-            return Err(SqlError::new(state::UNDEFINED_COLUMN, message));
-        };
-        scope.hide(right);
-        let (left, right) =
-            (Typed::new(Expr::Column(left), left_ty), Typed::new(Expr::Column(right), right_ty));
-        let scope = scope.clone();
-        Binder::new(self, &scope, "USING").compare(crate::arith::Compare::Eq, left, right)
+    }
+
+    /// The conditions of the names of USING. Each becomes one column, which stands before all others of the item.
+    pub(crate) fn using(
+        &mut self,
+        names: &[String],
+        scope: &mut Scope,
+        right: usize,
+        present: Present,
+    ) -> Result<Vec<Expr>> {
+        let (mut conditions, mut merged) = (Vec::new(), Vec::new());
+        for (place, name) in names.iter().enumerate() {
+            if names.iter().take(place).any(|known| known == name) {
+                let message = format!("column name \"{name}\" appears more than once in USING clause");
+                return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
+            }
+            let [(left_place, left_ty, left), (right_place, right_ty, right)] = scope.sides(name, right)?;
+            let ty = common(left_ty, right_ty).ok_or_else(|| {
+                let (a, b) = (self.shown(Some(left_ty)), self.shown(Some(right_ty)));
+                let message = format!("JOIN/USING types {a} and {b} cannot be matched");
+                SqlError::new(state::DATATYPE_MISMATCH, message)
+            })?;
+            let mut binder = Binder::new(self, scope, "USING");
+            let (left, right) = (Typed::new(left, left_ty), Typed::new(right, right_ty));
+            conditions.push(binder.compare(Compare::Eq, left.clone(), right.clone())?);
+            let is_cast = left_ty != ty;
+            let left = binder.settle(left, ty, Strength::Implicit)?;
+            let right_is_cast = right_ty != ty;
+            let right = binder.settle(right, ty, Strength::Implicit)?;
+            let expr = match present {
+                Present::Both if is_cast && !right_is_cast => right,
+                Present::Both | Present::Left => left,
+                Present::Right => right,
+                Present::Either => Expr::Coalesce(vec![left, right]),
+            };
+            merged.push(Merged { name: name.clone(), left: left_place, right: right_place, expr, ty });
+        }
+        scope.merge(merged);
+        Ok(conditions)
     }
 
     fn factor(&mut self, factor: &ast::TableFactor, from: &mut From, is_outer: bool) -> Result<()> {
@@ -120,7 +148,7 @@ impl Planner<'_> {
 }
 
 /// A name of USING.
-pub(crate) fn name_of_using(name: &ast::ObjectName) -> Result<String> {
+fn name_of_using(name: &ast::ObjectName) -> Result<String> {
     let mut names = parts(name)?;
     match (names.pop(), names.is_empty()) {
         (Some(name), true) => Ok(name),

@@ -31,7 +31,7 @@ use crate::scope::{Params, Scope, table_name};
 use crate::settings::Settings;
 
 use from::{From, place, wanted};
-pub(crate) use from::{alias_of, name_of_using, split};
+pub(crate) use from::{alias_of, split};
 pub(crate) use output::{grouped_expr, label};
 
 /// A column of a result.

@@ -47,10 +47,8 @@ impl Planner<'_> {
                         let message = "SELECT * with no tables specified is not valid";
                         return Err(SqlError::new(state::SYNTAX_ERROR, message));
                     }
-                    projected.extend(
-                        all.into_iter()
-                            .map(|(name, ty, number)| (Expr::Column(number), ResultColumn { name, ty })),
-                    );
+                    projected
+                        .extend(all.into_iter().map(|(name, ty, expr)| (expr, ResultColumn { name, ty })));
                     continue;
                 }
                 ast::SelectItem::ExprWithAliases { .. } => return Err(unsupported(item)),
@@ -150,8 +148,7 @@ pub(crate) fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope) -> Result<E
     match stray {
         None => Ok(changed),
         Some(column) => {
-            let name = scope.all(None).into_iter().find(|(_, _, number)| *number == column);
-            let name = name.map_or_else(String::new, |(name, _, _)| name);
+            let name = scope.name_of(column).unwrap_or_default();
             let message = format!(
                 "column \"{name}\" must appear in the GROUP BY clause or be used in an aggregate function"
             );

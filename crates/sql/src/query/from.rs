@@ -11,14 +11,14 @@ use sqlparser::ast;
 use crate::bind::Binder;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
-use crate::plan::{Planner, name_of_using};
+use crate::plan::Planner;
 use crate::query::functions::FunctionRelation;
 use crate::query::rows::{RelationSource, Rows};
 use crate::query::table::TableRelation;
 use crate::query::translate::Col;
 use crate::query::{ModelRelation, Relation, SortKey, Sorted, built, unsupported};
 use crate::schemas::in_full;
-use crate::scope::{Scope, folded, parts, table_name};
+use crate::scope::{Present, Scope, folded, parts, table_name};
 
 /// Views within views.
 const VIEWS_MAX: usize = 16;
@@ -40,11 +40,13 @@ impl Planner<'_> {
     pub(super) fn all_of_from(&mut self, items: &[ast::TableWithJoins]) -> Result<From> {
         let mut all: Option<From> = None;
         for item in items {
+            let before = all.as_ref().map_or(0, |all| all.scope.shown_count());
             if let Some((joined, is_beside)) = self.function_item(&item.relation, all.as_ref(), false)? {
-                let first = match all {
+                let mut first = match all {
                     Some(before) if !is_beside => self.cross(before, joined)?,
                     _ => joined,
                 };
+                first.scope.begin_item(before);
                 all = Some(self.joined(first, &item.joins)?);
                 continue;
             }
@@ -107,33 +109,24 @@ impl Planner<'_> {
         kind: JoinType,
         constraint: &ast::JoinConstraint,
     ) -> Result<From> {
-        let before = left.scope.width();
+        let first_right = left.scope.shown_count();
         let (mut scope, cols) = both(&left, &right)?;
         let mut on: Vec<Expr> = Vec::new();
         self.whole()?.current.clone_from(&cols);
-        if matches!(constraint, ast::JoinConstraint::Using(_) | ast::JoinConstraint::Natural)
-            && !matches!(kind, JoinType::Inner | JoinType::Left)
-        {
-            return Err(unsupported("USING with RIGHT or FULL JOIN"));
-        }
         match constraint {
             ast::JoinConstraint::On(condition) => {
                 crate::plan::split(Binder::new(self, &scope, "JOIN/ON").condition(condition)?, &mut on);
             }
-            ast::JoinConstraint::Using(names) => {
-                for name in names {
-                    on.push(self.using(&name_of_using(name)?, &mut scope, before)?);
-                }
+            constraint => {
+                let present = match kind {
+                    JoinType::Left => Present::Left,
+                    JoinType::Right => Present::Right,
+                    JoinType::Full => Present::Either,
+                    _ => Present::Both,
+                };
+                let names = Self::names_of_using(constraint, &scope, first_right)?;
+                on = self.using(&names, &mut scope, first_right, present)?;
             }
-            ast::JoinConstraint::Natural => {
-                let lefts: Vec<String> = left.scope.all(None).into_iter().map(|(name, _, _)| name).collect();
-                for (name, _, _) in right.scope.all(None) {
-                    if lefts.contains(&name) {
-                        on.push(self.using(&name, &mut scope, before)?);
-                    }
-                }
-            }
-            ast::JoinConstraint::None => {}
         }
         let translator = self.whole()?.translator(&cols);
         let conditions: Result<Vec<Df>> =
@@ -301,7 +294,7 @@ impl Planner<'_> {
         let whole = self.whole()?;
         (whole.named, whole.outer) = (named, outer_columns);
         whole.views -= 1;
-        let mut relation = relation?;
+        let mut relation = as_kept(relation?, &view)?;
         for (name, given) in relation.names.iter_mut().zip(view.columns) {
             *name = given;
         }
@@ -440,6 +433,27 @@ impl Planner<'_> {
         scope.add(name, names.into_iter().zip(cols.iter().map(|col| col.ty)).collect())?;
         Ok(From { plan, scope, cols, order })
     }
+}
+
+/// The columns of a view's query in the order of its names. Earlier builds showed columns of USING at the places that they have in
+/// their tables; the names of a view over `*` that was made then are in that order.
+fn as_kept(relation: Relation, view: &crate::views::View) -> Result<Relation> {
+    let place = |name: &String| relation.names.iter().position(|known| known == name);
+    let places: Option<Vec<usize>> = view.columns.iter().map(place).collect();
+    let text = view.query.to_string();
+    let Some(places) = places.filter(|places| {
+        let is_whole = places.len() == relation.names.len() && !places.is_sorted();
+        is_whole && text.contains('*') && (text.contains(" USING(") || text.contains("NATURAL "))
+    }) else {
+        return Ok(relation);
+    };
+    let Relation { plan, cols, names, open, sorted } = relation;
+    let cols: Vec<Col> = places.iter().filter_map(|place| cols.get(*place).cloned()).collect();
+    let names = places.iter().filter_map(|place| names.get(*place).cloned()).collect();
+    let open = places.iter().filter_map(|place| open.get(*place).copied()).collect();
+    let shown: Vec<Df> = cols.iter().map(Col::expr).collect();
+    let plan = built(LogicalPlanBuilder::from(plan).project(shown).and_then(|builder| builder.build()))?;
+    Ok(Relation { plan, cols, names, open, sorted })
 }
 
 /// The scope and the columns of two relations beside each other.

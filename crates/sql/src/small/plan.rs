@@ -12,11 +12,11 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::function::Function;
 use crate::plan::{
-    Asked, Groups, Order, Planner, ResultColumn, label, limit_and_offset, name_of_using,
-    nothing_but_a_select, split, unsupported,
+    Asked, Groups, Order, Planner, ResultColumn, label, limit_and_offset, nothing_but_a_select, split,
+    unsupported,
 };
 use crate::schemas::in_full;
-use crate::scope::{Mark, Scope, folded, parts};
+use crate::scope::{Mark, Present, Scope, folded, parts};
 use crate::types::common;
 
 /// Queries of WITH that are in reach.
@@ -199,6 +199,7 @@ impl Planner<'_> {
         let mut from: Vec<From> = Vec::new();
         let mut conjuncts = Vec::new();
         for item in &select.from {
+            scope.begin_item(scope.shown_count());
             self.small_factor(&item.relation, &mut scope, &mut from, false)?;
             for join in &item.joins {
                 self.small_join(join, &mut scope, &mut from, &mut conjuncts)?;
@@ -427,24 +428,18 @@ impl Planner<'_> {
             J::Left(constraint) | J::LeftOuter(constraint) => (true, constraint),
             _ => return Err(unsupported("this kind of join")),
         };
-        let before = scope.width();
+        let right = scope.shown_count();
         self.small_factor(&join.relation, scope, from, is_outer)?;
         let mut on = Vec::new();
         match constraint {
             ast::JoinConstraint::On(condition) => {
                 split(Binder::new(self, scope, "JOIN/ON").condition(condition)?, &mut on);
             }
-            ast::JoinConstraint::Using(names) => {
-                for name in names {
-                    on.push(self.using(&name_of_using(name)?, scope, before)?);
-                }
+            constraint => {
+                let names = Self::names_of_using(constraint, scope, right)?;
+                let present = if is_outer { Present::Left } else { Present::Both };
+                on = self.using(&names, scope, right, present)?;
             }
-            ast::JoinConstraint::Natural => {
-                for name in scope.shared(before) {
-                    on.push(self.using(&name, scope, before)?);
-                }
-            }
-            ast::JoinConstraint::None => {}
         }
         match from.last_mut().filter(|_| is_outer) {
             Some(from) => from.filter = on,
