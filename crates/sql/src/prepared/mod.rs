@@ -30,7 +30,7 @@ use crate::path::key_value;
 use crate::plan::{ResultColumn, Select, SetConfig, Standing, Subquery};
 use crate::query::{Append, Keyed, Merge, WholeQuery};
 use crate::settings::Settings;
-use crate::small::Node;
+use crate::small::{Filled, Node};
 use crate::text::from_text_in;
 use crate::types::type_name;
 use crate::utility::Utility;
@@ -586,7 +586,7 @@ impl Prepared {
             Plan::Whole(query) => return self.run_whole(query, access, cx, budget),
             Plan::Small(node) => {
                 let mut node = node.clone();
-                node.fill(access, budget)?;
+                node.fill(access, budget, &mut Filled::default())?;
                 let rows = node.run(cx, budget)?;
                 let count = Some(rows.len() as u64);
                 return Ok(Outcome { count, columns: self.columns.clone(), rows, ..Outcome::of("SELECT") });

@@ -13,7 +13,7 @@ use crate::exec::Record;
 use crate::expr::Context;
 use crate::plan::{Planner, ResultColumn};
 use crate::query::{WholeQuery, prepare};
-use crate::small::Node;
+use crate::small::{Filled, Node};
 
 /// A planned query.
 pub(crate) enum Finder {
@@ -67,7 +67,7 @@ impl Finder {
             Self::Whole(query) => query.run(types, access, cx, budget, sink).map(|_| ()),
             Self::Loops(node) => {
                 let mut node = (**node).clone();
-                node.fill(access, budget)?;
+                node.fill(access, budget, &mut Filled::default())?;
                 for row in node.run(cx, budget)? {
                     if !sink(row)? {
                         break;

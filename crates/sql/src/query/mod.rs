@@ -47,6 +47,7 @@ mod run;
 mod scalar;
 mod select;
 mod sets;
+mod shared;
 mod sorted_joins;
 mod table;
 mod translate;

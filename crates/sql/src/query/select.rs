@@ -20,6 +20,7 @@ use crate::plan::{Order, Planner, ResultColumn, grouped_expr, split};
 use crate::query::aggregates::Keys;
 use crate::query::convert::compares;
 use crate::query::from::From;
+use crate::query::shared::Sharing;
 use crate::query::translate::{Col, balanced, comparable};
 use crate::query::{Named, Relation, SortKey, Sorted, built, unsupported};
 use crate::scope::{Scope, folded};
@@ -57,8 +58,8 @@ impl Planner<'_> {
 
     fn relation_with(&mut self, query: &ast::Query) -> Result<Relation> {
         if let Some(with) = &query.with {
-            for cte in &with.cte_tables {
-                self.cte(cte, with.recursive)?;
+            for (place, cte) in with.cte_tables.iter().enumerate() {
+                self.cte(cte, with.recursive, &Sharing::of(query, with, place))?;
             }
         }
         let order = match &query.order_by {
@@ -76,7 +77,7 @@ impl Planner<'_> {
         self.limited(relation, query)
     }
 
-    fn cte(&mut self, cte: &ast::Cte, recursive: bool) -> Result<()> {
+    fn cte(&mut self, cte: &ast::Cte, recursive: bool, sharing: &Sharing) -> Result<()> {
         if cte.from.is_some() || cte.alias.at.is_some() {
             return Err(unsupported(format!("WITH {}", cte.alias)));
         }
@@ -88,7 +89,7 @@ impl Planner<'_> {
             None => self.relation(&cte.query),
         };
         self.whole()?.current = current;
-        let mut relation = relation?;
+        let mut relation = self.shared(&name, relation?, sharing)?;
         if columns.len() > relation.names.len() {
             let message = format!(
                 "WITH query \"{name}\" has {} columns available but {} columns specified",

@@ -27,7 +27,7 @@ use crate::scope::Mark;
 
 pub(crate) use plan::Named;
 pub(crate) use rows::SetFunction;
-pub(crate) use run::fill_expr;
+pub(crate) use run::{Filled, fill_expr};
 
 /// A query.
 #[derive(Debug, Clone)]
@@ -229,7 +229,10 @@ impl Node {
     /// True when it reads a column of a query `depth` steps out or further.
     fn reads_outer(&mut self, depth: usize) -> bool {
         let mut found = false;
-        self.each_inner(&mut |inner| found |= Arc::make_mut(&mut inner.node).reads_outer(depth + 1));
+        // The node itself stays as it is: other places may share it.
+        self.each_inner(&mut |inner| {
+            found |= inner.is_correlated && (*inner.node).clone().reads_outer(depth + 1);
+        });
         self.each_expr(&mut |expr| found |= reads_outer(expr, depth));
         found
     }

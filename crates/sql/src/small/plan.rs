@@ -29,6 +29,8 @@ pub(crate) struct Named {
     is_recursive: bool,
     /// While its step is planned: what that reads.
     last: Option<(Last, Vec<(String, Type)>)>,
+    /// As it was planned for the first place that reads it.
+    planned: Option<Found>,
 }
 
 impl Named {
@@ -39,6 +41,7 @@ impl Named {
             // A name that only stands in it as a column or a text makes a recursion that ends at once.
             is_recursive: recursive && cte.query.to_string().to_lowercase().contains(&name),
             last: None,
+            planned: None,
             name,
             columns: cte.alias.columns.iter().map(|column| folded(&column.name)).collect(),
             query: (*cte.query).clone(),
@@ -57,7 +60,7 @@ impl Named {
         query: &ast::Query,
     ) -> Self {
         let last = Some((rows, columns));
-        Self { is_recursive: false, last, name, columns: Vec::new(), query: query.clone() }
+        Self { is_recursive: false, last, planned: None, name, columns: Vec::new(), query: query.clone() }
     }
 }
 
@@ -579,6 +582,9 @@ impl Planner<'_> {
                 }
                 return Ok((Source::Last(last), named.name, columns, Vec::new()));
             }
+            if let Some(found) = named.planned {
+                return Ok(found);
+            }
             // It sees the queries before it, and not itself.
             let later = self.named.split_off(place);
             let node = self.within(&Scope::default(), |planner| match named.is_recursive {
@@ -594,7 +600,12 @@ impl Planner<'_> {
             }
             let marks = node.marks.clone();
             let inner = Inner::new(node, Asked::List, None, Type::TEXT);
-            return Ok((Source::Query(inner), named.name, columns, marks));
+            let is_shared = !inner.is_correlated;
+            let found = (Source::Query(inner), named.name, columns, marks);
+            if let Some(named) = self.named.get_mut(place).filter(|_| is_shared) {
+                named.planned = Some(found.clone());
+            }
+            return Ok(found);
         }
         if let Some((name, columns, rows)) = self.catalog_relation(&written)? {
             let vector = |(place, (name, _)): (usize, &(String, Type))| {

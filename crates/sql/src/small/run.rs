@@ -20,28 +20,55 @@ type Rows = Arc<Vec<Record>>;
 /// The columns of a row so far.
 type Row = Vec<Value<'static>>;
 
+/// The queries of one run whose tables were read. One that several places of the statement read, as they do those of WITH, is read
+/// and answered once for all of them.
+#[derive(Default)]
+pub(crate) struct Filled {
+    /// By the plan's address. The plan is held so that no other one gets the same.
+    queries: HashMap<*const Node, (Arc<Node>, Inner)>,
+}
+
+impl Filled {
+    fn fill(&mut self, inner: &mut Inner, access: &mut Access<'_>, budget: &Budget) -> Result<()> {
+        let plan = inner.node.clone();
+        match self.queries.get(&Arc::as_ptr(&plan)) {
+            Some((_, filled)) => (inner.node, inner.kept) = (filled.node.clone(), filled.kept.clone()),
+            None => {
+                Arc::make_mut(&mut inner.node).fill(access, budget, self)?;
+                inner.kept = Arc::default();
+                self.queries.insert(Arc::as_ptr(&plan), (plan, inner.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Node {
     /// Reads the tables that the query is over, so that all of it is in memory.
-    pub(crate) fn fill(&mut self, access: &mut Access<'_>, budget: &Budget) -> Result<()> {
+    pub(crate) fn fill(
+        &mut self,
+        access: &mut Access<'_>,
+        budget: &Budget,
+        filled: &mut Filled,
+    ) -> Result<()> {
         let mut failed = Ok(());
         self.each_inner(&mut |inner| {
             if failed.is_ok() {
-                failed = Arc::make_mut(&mut inner.node).fill(access, budget);
-                inner.kept = Arc::default();
+                failed = filled.fill(inner, access, budget);
             }
         });
         failed?;
         let mut failed = Ok(());
         self.each_expr(&mut |expr| {
             if failed.is_ok() {
-                failed = fill_expr(expr, access, budget);
+                failed = fill_expr(expr, access, budget, filled);
             }
         });
         failed?;
         match &mut self.body {
             Body::Set { left, right, .. } | Body::Recursive { base: left, step: right, .. } => {
-                left.fill(access, budget)?;
-                right.fill(access, budget)
+                left.fill(access, budget, filled)?;
+                right.fill(access, budget, filled)
             }
             Body::Values(_) => Ok(()),
             Body::Select(select) => {
@@ -83,21 +110,25 @@ impl Node {
 }
 
 /// As [`Node::fill`], for the subqueries of an expression.
-pub(crate) fn fill_expr(expr: &mut Expr, access: &mut Access<'_>, budget: &Budget) -> Result<()> {
+pub(crate) fn fill_expr(
+    expr: &mut Expr,
+    access: &mut Access<'_>,
+    budget: &Budget,
+    filled: &mut Filled,
+) -> Result<()> {
     let mut failed = Ok(());
     let taken = std::mem::replace(expr, Expr::Const(Value::Null));
     *expr = taken.rewrite(&mut |part| match part {
         Expr::Inner(inner) => {
             let mut inner = inner.clone();
             if failed.is_ok() {
-                failed = Arc::make_mut(&mut inner.node).fill(access, budget);
+                failed = filled.fill(&mut inner, access, budget);
             }
             if let Some(left) = &mut inner.left
                 && failed.is_ok()
             {
-                failed = fill_expr(left, access, budget);
+                failed = fill_expr(left, access, budget, filled);
             }
-            inner.kept = Arc::default();
             Some(Expr::Inner(inner))
         }
         _ => None,

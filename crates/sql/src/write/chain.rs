@@ -27,7 +27,7 @@ use crate::locking::{Locking, unskippable};
 use crate::plan::{Planner, ResultColumn, Select};
 use crate::query::{Finder, Keyed};
 use crate::scope::folded;
-use crate::small::{Last, Named, Node, fill_expr};
+use crate::small::{Filled, Last, Named, Node, fill_expr};
 
 /// A statement behind WITH that writes in it.
 pub(crate) struct Chain {
@@ -279,7 +279,13 @@ impl Step {
     }
 
     /// Reads what it needs of tables, as they are before the statement.
-    fn read(&self, access: &mut Access<'_>, cx: &Context<'_>, budget: &Budget) -> Result<Ready> {
+    fn read(
+        &self,
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+        filled: &mut Filled,
+    ) -> Result<Ready> {
         let query = match self {
             Self::Lock(_) => return Ok(Ready::Nothing),
             Self::Update(update) => return update.found.rows(access, cx, budget).map(Ready::Rows),
@@ -289,7 +295,7 @@ impl Step {
                     let mut rows = rows.clone();
                     for given in rows.iter_mut().flatten() {
                         if let Given::Expr(expr) = given {
-                            fill_expr(expr, access, budget)?;
+                            fill_expr(expr, access, budget, filled)?;
                         }
                     }
                     return Ok(Ready::Values(rows));
@@ -301,7 +307,7 @@ impl Step {
         };
         let Finder::Loops(node) = query else { return Err(bug("a plan of the engine behind WITH")) };
         let mut node = node.clone();
-        node.fill(access, budget)?;
+        node.fill(access, budget, filled)?;
         Ok(Ready::Query(node))
     }
 
@@ -376,15 +382,17 @@ impl Chain {
         cx: &Context<'_>,
         budget: &Budget,
     ) -> Result<(&'static str, Written)> {
-        let read = self.parts.iter().map(|part| part.step.read(access, cx, budget));
+        // A query of WITH that several parts read answers all of them the same.
+        let filled = &mut Filled::default();
+        let read = self.parts.iter().map(|part| part.step.read(access, cx, budget, filled));
         let read: Vec<Ready> = read.collect::<Result<_>>()?;
         let main = match &self.main {
             Main::Query(node) => {
                 let mut node = node.clone();
-                node.fill(access, budget)?;
+                node.fill(access, budget, filled)?;
                 Ready::Query(node)
             }
-            Main::Step(step) => step.read(access, cx, budget)?,
+            Main::Step(step) => step.read(access, cx, budget, filled)?,
         };
         let mut touched = Touched::new();
         let (first, last): (Vec<_>, Vec<_>) = self.parts.iter().zip(read).partition(|(part, _)| part.is_read);
