@@ -101,7 +101,10 @@ impl<'b, 'a> Binder<'b, 'a> {
         self.depth += 1;
         let bound = self.bind_one(expr);
         self.depth -= 1;
-        bound
+        bound.map(|bound| match bound.ty {
+            Some(ty) => Typed::new(bound.expr.null_folded(ty), ty),
+            None => bound,
+        })
     }
 
     /// Binds a condition.

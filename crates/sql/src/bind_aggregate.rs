@@ -13,6 +13,9 @@ use crate::function::Function;
 use crate::plan::Order;
 use crate::types::is_numeric;
 
+/// The clause that the arguments of an aggregate are.
+pub(crate) const OF_AGGREGATE: &str = "an aggregate";
+
 impl Binder<'_, '_> {
     /// Binds the call of an aggregate.
     pub(crate) fn aggregate(
@@ -23,11 +26,20 @@ impl Binder<'_, '_> {
         within: &[ast::OrderByExpr],
     ) -> Result<Typed> {
         let Some(aggregates) = self.aggregates.take() else {
-            let message = format!("aggregate functions are not allowed in {}", self.clause);
+            let message = match self.clause {
+                OF_AGGREGATE => "aggregate function calls cannot be nested".to_owned(),
+                clause => format!("aggregate functions are not allowed in {clause}"),
+            };
             return Err(SqlError::new(state::GROUPING_ERROR, message));
         };
-        // Without a place for them, aggregates within aggregates are refused.
+        // Without a place for them, aggregates and window functions within aggregates are refused.
+        let clause = std::mem::replace(&mut self.clause, OF_AGGREGATE);
+        let windows = self.planner.whole.as_mut().map(|whole| whole.windows.take());
         let bound = self.aggregate_parts(name, list, filter, within);
+        if let (Some(whole), Some(windows)) = (&mut self.planner.whole, windows) {
+            whole.windows = windows;
+        }
+        self.clause = clause;
         let bound = bound.map(|aggregate| {
             let ty = aggregate.ty;
             let known = aggregates.iter().position(|known| *known == aggregate);
@@ -49,7 +61,6 @@ impl Binder<'_, '_> {
         filter: Option<&ast::Expr>,
         within: &[ast::OrderByExpr],
     ) -> Result<Aggregate> {
-        let clause = std::mem::replace(&mut self.clause, "an aggregate");
         let ast::FunctionArgumentList { duplicate_treatment, args, clauses } = list;
         let is_of_set = aggregate::is_of_ordered_set(name);
         let order = match (clauses.as_slice(), within) {
@@ -80,9 +91,10 @@ impl Binder<'_, '_> {
                 other => return Err(unsupported(format!("the argument {other} of {name}"))),
             }
         }
+        let clause = std::mem::replace(&mut self.clause, "FILTER");
         let filter = filter.map(|filter| self.condition(filter)).transpose()?;
-        let order = order.iter().map(|item| self.order_item(item)).collect::<Result<Vec<_>>>()?;
         self.clause = clause;
+        let order = order.iter().map(|item| self.order_item(item)).collect::<Result<Vec<_>>>()?;
         let types: Vec<Option<Type>> = arguments.iter().map(|argument| argument.ty).collect();
         let resolved = aggregate::resolve(name, &types)?;
         // Names of members are whatever can be written.

@@ -314,10 +314,6 @@ impl Binder<'_, '_> {
             }
             settled.push(self.settle(argument, *ty, Strength::Assignment)?);
         }
-        let expr = Expr::Call(resolved.function, settled);
-        Ok(match name {
-            "date_part" => Typed::new(Expr::Cast(Box::new(expr), Type::FLOAT8), Type::FLOAT8),
-            _ => Typed::new(expr, resolved.result),
-        })
+        Ok(Typed::new(Expr::Call(resolved.function, settled), resolved.result))
     }
 }

@@ -70,7 +70,7 @@ impl Binder<'_, '_> {
                 (self.settle(left, ty, Strength::Implicit)?, self.settle(right, ty, Strength::Implicit)?)
             }
         };
-        Ok(Expr::Compare(op, Box::new(left), Box::new(right)))
+        Ok(Expr::Compare(op, Box::new(left), Box::new(right)).null_folded(Type::BOOL))
     }
 
     pub(crate) fn binary(

@@ -188,7 +188,8 @@ pub(crate) fn parse_timestamp(text: &str) -> Result<(i64, Option<Named>), Wrong>
     match infinity(text) {
         Some(true) => return Ok((i64::MAX, None)),
         Some(false) => return Ok((i64::MIN, None)),
-        None if text.eq_ignore_ascii_case("epoch") => return Ok((0, None)),
+        // The same moment everywhere.
+        None if text.eq_ignore_ascii_case("epoch") => return Ok((0, Some(Named::Offset(0)))),
         None => {}
     }
     let (text, zone) = zone_text(text)?;

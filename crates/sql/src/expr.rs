@@ -545,6 +545,62 @@ impl Expr {
         })
     }
 
+    /// True for NULL, of whatever type.
+    pub(crate) fn is_null(&self) -> bool {
+        match self {
+            Self::Const(value) => value.is_null(),
+            Self::Cast(inner, _) => inner.is_null(),
+            _ => false,
+        }
+    }
+
+    /// NULL of type `ty` in the place of a strict operator or function over a NULL: the other operands are not evaluated then, so
+    /// they cannot fail. Operands that are constants alone fail in PostgreSQL, too, which evaluates them first.
+    pub(crate) fn null_folded(self, ty: Type) -> Self {
+        let is_strict = match &self {
+            Self::Compare(..)
+            | Self::Arith(..)
+            | Self::Concat(..)
+            | Self::LikeOf(..)
+            | Self::MatchesOf(..)
+            | Self::Json(..)
+            | Self::Subscript(..) => true,
+            Self::Call(function, _) => function.is_strict(),
+            _ => false,
+        };
+        let (mut has_null, mut varies) = (false, false);
+        if is_strict {
+            self.for_parts(&mut |part| {
+                has_null |= part.is_null();
+                varies |= part.varies();
+            });
+        }
+        if has_null && varies { Self::Cast(Box::new(Self::Const(Value::Null)), ty) } else { self }
+    }
+
+    /// True when it is more than constants and what is computed of them alone.
+    fn varies(&self) -> bool {
+        let mut varies = match self {
+            Self::Param(_)
+            | Self::Column(_)
+            | Self::Outer(..)
+            | Self::Inner(_)
+            | Self::Catalog(..)
+            | Self::Sequence(..)
+            | Self::Advisory(..)
+            | Self::Enum(..)
+            | Self::Aggregate(_)
+            | Self::Window(_)
+            | Self::Set(_)
+            | Self::Subquery(_)
+            | Self::InSubquery(..) => true,
+            Self::Call(function, _) => function.is_volatile(),
+            _ => false,
+        };
+        self.for_parts(&mut |part| varies |= part.varies());
+        varies
+    }
+
     /// Calls `each` for every column that is read.
     pub(crate) fn columns(&self, each: &mut dyn FnMut(usize)) {
         match self {

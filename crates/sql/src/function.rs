@@ -13,6 +13,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, Expr, Input, bug};
 use crate::interval;
 use crate::json;
+use crate::text::to_text;
 use crate::types::{common, is_integer, is_numeric, rank};
 use crate::zone::Zone;
 
@@ -37,7 +38,8 @@ functions! {
     ArrayRemove, ArrayToString, ArrayUpper, Cbrt, ClockTimestamp, Decode, Div, Encode, Format, JsonBuildArray,
     JsonBuildObject, JsonPath, JsonPathText, NumNulls, QuoteIdent, QuoteLiteral, QuoteNullable, RegexpMatch, RegexpSplit,
     SizePretty, StringToArray, ToChar, ToHex, ToJson, Translate,
-    Abs, ArrayLength, Ascii, Ceil, Chr, Concat, ConcatWs, DatePart, DateTrunc, Exp, Floor, Greatest, InZone, Initcap,
+    Abs, ArrayLength, Ascii, Ceil, Chr, Concat, ConcatWs, DatePart, DateTrunc, Exp, Extract, Floor, Greatest, InZone,
+    Initcap,
     JsonArrayLength, JsonTypeof, JsonbConcat, JsonbContained, JsonbContains, JsonbDelete, JsonbDeleteAll, JsonbDeleteAt,
     JsonbDeletePath, JsonbExists, JsonbExistsAll, JsonbExistsAny, JsonbInsert, JsonbPretty, JsonbSet, JsonbStripNulls, Least, Left, Length, Ln, Log, Lower, Lpad, Ltrim, MakeDate, Mod, NewUuid, Now, OctetLength, Pi,
     Power, Random, RegexpReplace, Repeat, Replace, Reverse, Right, Round, Rpad, Rtrim, Sign, Sleep, SplitPart, Sqrt, StartsWith,
@@ -119,8 +121,11 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         ("strpos", _) => many(F::Strpos, &[TEXT, TEXT], INT),
         ("ascii", 1) => one(F::Ascii, TEXT, INT),
         ("chr", 1) => one(F::Chr, INT, TEXT),
-        ("concat", 1..) => many(F::Concat, &vec![TEXT; count], TEXT),
-        ("concat_ws", 2..) => many(F::ConcatWs, &vec![TEXT; count], TEXT),
+        ("concat", 1..) => many(F::Concat, &shown_arguments(types), TEXT),
+        ("concat_ws", 2..) => {
+            let arguments = [vec![TEXT], shown_arguments(types.get(1..).unwrap_or_default())].concat();
+            many(F::ConcatWs, &arguments, TEXT)
+        }
         ("abs", 1) => one(F::Abs, number, number),
         ("ceil" | "ceiling", 1) => one(F::Ceil, exact, exact),
         ("floor", 1) => one(F::Floor, exact, exact),
@@ -151,7 +156,8 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         }
         ("date_trunc", 2) => {
             let ty = types.get(1).copied().flatten().unwrap_or(Type::TIMESTAMPTZ);
-            let ty = if ty == Type::DATE { Type::TIMESTAMP } else { ty };
+            // Of the two that a date may be cast to, PostgreSQL prefers the one with a zone.
+            let ty = if ty == Type::DATE { Type::TIMESTAMPTZ } else { ty };
             matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL).then_some(())?;
             many(F::DateTrunc, &[TEXT, ty], ty)
         }
@@ -167,8 +173,11 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
             let ty = types.get(1).copied().flatten().unwrap_or(Type::TIMESTAMP);
             matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::DATE | Type::TIME | Type::INTERVAL)
                 .then_some(())?;
-            let result = if name == "extract" { Type::NUMERIC } else { Type::FLOAT8 };
-            many(F::DatePart, &[TEXT, ty], result)
+            match (name, ty) {
+                ("extract", ty) => many(F::Extract, &[TEXT, ty], Type::NUMERIC),
+                (_, Type::DATE) => many(F::DatePart, &[TEXT, Type::TIMESTAMP], Type::FLOAT8),
+                (_, ty) => many(F::DatePart, &[TEXT, ty], Type::FLOAT8),
+            }
         }
         ("make_date", 3) => many(F::MakeDate, &[INT, INT, INT], Type::DATE),
         ("to_timestamp", 1) => one(F::ToTimestamp, Type::FLOAT8, Type::TIMESTAMPTZ),
@@ -302,6 +311,11 @@ fn too_long() -> SqlError {
     SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, format!("a text over {TEXT_BYTES_MAX} bytes"))
 }
 
+/// The types in which arguments are joined as they are shown: a bool as a letter, where a cast to text makes a word of it.
+pub(crate) fn shown_arguments(types: &[Option<Type>]) -> Vec<Type> {
+    types.iter().map(|ty| if *ty == Some(Type::BOOL) { Type::BOOL } else { Type::TEXT }).collect()
+}
+
 /// Parts of a moment: days since 1970 and microseconds of the day.
 fn moment(value: &Value<'_>) -> (i64, i64) {
     match value {
@@ -333,6 +347,39 @@ fn unknown_unit(field: &str, value: &Value<'_>) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, message)
 }
 
+/// A part of a moment.
+enum Part {
+    Number(Numeric),
+    /// Of what grows with the moment, at infinity.
+    Infinite(f64),
+    /// Of what comes again and again, at infinity.
+    Unknown,
+}
+
+/// `extract(field from value)`, also of the moments before and after all others.
+fn part_of(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Part> {
+    let infinity = match value {
+        Value::Date(i32::MAX) | Value::Timestamp(i64::MAX) | Value::Timestamptz(i64::MAX) => f64::INFINITY,
+        Value::Date(i32::MIN) | Value::Timestamp(i64::MIN) | Value::Timestamptz(i64::MIN) => {
+            f64::NEG_INFINITY
+        }
+        _ => return date_part(field, value, zone).map(Part::Number),
+    };
+    // Whether there is such a field at all does not depend on the moment.
+    let like = match value {
+        Value::Date(_) => Value::Date(0),
+        Value::Timestamp(_) => Value::Timestamp(0),
+        _ => Value::Timestamptz(0),
+    };
+    date_part(field, &like, zone)?;
+    Ok(match unit_named(field) {
+        "year" | "isoyear" | "decade" | "century" | "millennium" | "epoch" | "julian" => {
+            Part::Infinite(infinity)
+        }
+        _ => Part::Unknown,
+    })
+}
+
 /// `extract(field from value)`, in microseconds of the field where it has fractions.
 fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Numeric> {
     let field = unit_named(field);
@@ -356,10 +403,17 @@ fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Numeric> {
         matches!(field, "hour" | "minute" | "second" | "milliseconds" | "microseconds" | "epoch")
     };
     let unknown = || unknown_unit(field, value);
-    if matches!(value, Value::Time(_)) && !timed(field)
-        || matches!(value, Value::Date(_)) && timed(field) && field != "epoch"
-    {
-        return Err(unknown());
+    // A clock alone has no day, and a day no clock.
+    let is_absent = match value {
+        Value::Time(_) => !timed(field),
+        Value::Date(_) => timed(field) && field != "epoch",
+        _ => false,
+    };
+    if is_absent || field.starts_with("timezone") {
+        date_part(field, &Value::Timestamptz(0), zone).map_err(|_| unknown())?;
+        let kind = value.value_type().map_or_else(String::new, crate::types::type_name);
+        let message = format!("unit \"{field}\" not supported for type {kind}");
+        return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
     }
     let of_micros = |micros: i64, scale: u8| Numeric::new(i128::from(micros), scale).unwrap_or(Numeric::NAN);
     Ok(match field {
@@ -415,14 +469,15 @@ fn unit_named(field: &str) -> &str {
     }
 }
 
-fn date_trunc(field: &str, micros: i64) -> Result<i64> {
+/// The start of the unit in which a clock shows `micros`; `None` for a unit that it does not know.
+fn date_trunc(field: &str, micros: i64) -> Option<i64> {
     if matches!(micros, i64::MAX | i64::MIN) {
-        return Ok(micros);
+        return date_trunc(field, 0).and(Some(micros));
     }
     let unit = |unit: i64| micros - micros.rem_euclid(unit);
     let days = micros.div_euclid(DAY);
     let (year, month, _) = datetime::civil(days);
-    Ok(match field {
+    Some(match field {
         "microseconds" => micros,
         "milliseconds" => unit(1000),
         "second" => unit(1_000_000),
@@ -436,10 +491,7 @@ fn date_trunc(field: &str, micros: i64) -> Result<i64> {
         "decade" => datetime::days(year.div_euclid(10) * 10, 1, 1) * DAY,
         "century" => datetime::days((year - 1).div_euclid(100) * 100 + 1, 1, 1) * DAY,
         "millennium" => datetime::days((year - 1).div_euclid(1000) * 1000 + 1, 1, 1) * DAY,
-        _ => {
-            let message = format!("unit \"{field}\" not recognized");
-            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
-        }
+        _ => return None,
     })
 }
 
@@ -500,6 +552,11 @@ impl Function {
     fn takes_nulls(self) -> bool {
         matches!(self, Self::Concat | Self::ConcatWs | Self::Greatest | Self::Least | Self::JsonbSetLax)
             || self.is_of_lists()
+    }
+
+    /// True when it answers NULL where one of its arguments is NULL.
+    pub(crate) fn is_strict(self) -> bool {
+        if self.is_of_more() { !self.more_takes_nulls() } else { !self.takes_nulls() }
     }
 
     pub(crate) fn call<'a>(
@@ -586,10 +643,10 @@ impl Function {
     fn of_many(self, values: &[Value<'_>]) -> Result<Value<'static>> {
         let given = values.iter().filter(|value| !value.is_null());
         Ok(match self {
-            Self::Concat => Value::text(given.map(text).collect::<String>()),
+            Self::Concat => Value::text(given.filter_map(to_text).collect::<String>()),
             Self::ConcatWs => match values.split_first() {
                 Some((Value::Text(separator), rest)) => {
-                    let parts: Vec<&str> = rest.iter().filter(|v| !v.is_null()).map(text).collect();
+                    let parts: Vec<String> = rest.iter().filter_map(to_text).collect();
                     Value::text(parts.join(separator))
                 }
                 _ => Value::Null,
@@ -676,19 +733,31 @@ impl Function {
             Self::Ascii => {
                 Value::Int4(subject.chars().next().map_or(0, |c| i32::try_from(u32::from(c)).unwrap_or(0)))
             }
-            Self::DatePart => match rest.first() {
-                Some(value) => Value::Numeric(date_part(&subject.to_ascii_lowercase(), value, zone)?),
-                None => Value::Null,
-            },
+            Self::DatePart | Self::Extract => {
+                let Some(value) = rest.first() else { return Ok(Value::Null) };
+                let field = subject.to_ascii_lowercase();
+                match (self, part_of(&field, value, zone)?) {
+                    (_, Part::Unknown) => Value::Null,
+                    (Self::DatePart, Part::Number(number)) => Value::Float8(number.to_f64()),
+                    (Self::DatePart, Part::Infinite(float)) => Value::Float8(float),
+                    (_, Part::Number(number)) => Value::Numeric(number),
+                    (_, Part::Infinite(_)) => {
+                        let message = format!("extract({field}) of infinity: numerics have no infinity");
+                        return Err(SqlError::unsupported(message, "use date_part, which answers a double"));
+                    }
+                }
+            }
             Self::DateTrunc => {
                 let field = subject.to_ascii_lowercase();
                 let field = unit_named(&field).to_owned();
                 match rest.first() {
-                    Some(Value::Timestamp(micros)) => Value::Timestamp(date_trunc(&field, *micros)?),
+                    Some(value @ Value::Timestamp(micros)) => Value::Timestamp(
+                        date_trunc(&field, *micros).ok_or_else(|| unknown_unit(&field, value))?,
+                    ),
                     Some(value @ Value::Interval(interval)) => Value::Interval(
                         interval::truncated(*interval, &field).ok_or_else(|| unknown_unit(&field, value))?,
                     ),
-                    Some(Value::Timestamptz(micros)) => {
+                    Some(value @ Value::Timestamptz(micros)) => {
                         let named = rest.get(1).map(|name| zone_named(text(name))).transpose()?;
                         let zone = named.as_ref().unwrap_or(zone);
                         // What is no date is cut off the moment itself: an hour that comes twice stays what it is.
@@ -696,7 +765,8 @@ impl Function {
                             field.as_str(),
                             "microseconds" | "milliseconds" | "second" | "minute" | "hour"
                         );
-                        let local = date_trunc(&field, zone.local(*micros))?;
+                        let local = date_trunc(&field, zone.local(*micros));
+                        let local = local.ok_or_else(|| unknown_unit(&field, value))?;
                         Value::Timestamptz(match is_clock {
                             true => micros.saturating_sub(zone.local(*micros).saturating_sub(local)),
                             false => zone.moment(local),

@@ -5,7 +5,7 @@ use ropewalk::tables::{Array, Scalar, Type, Value};
 use crate::arith::{not_distinct, order};
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, bug};
-use crate::function::{Function, Resolved};
+use crate::function::{Function, Resolved, shown_arguments};
 use crate::json;
 use crate::text::{to_text, to_text_in};
 use crate::to_char::{interval_to_char, to_char};
@@ -92,7 +92,10 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         ("quote_ident", 1) => resolved(F::QuoteIdent, vec![TEXT], TEXT),
         ("quote_literal", 1) => resolved(F::QuoteLiteral, vec![TEXT], TEXT),
         ("quote_nullable", 1) => resolved(F::QuoteNullable, vec![TEXT], TEXT),
-        ("format", 1..) => resolved(F::Format, vec![TEXT; types.len()], TEXT),
+        ("format", 1..) => {
+            let arguments = [vec![TEXT], shown_arguments(types.get(1..).unwrap_or_default())].concat();
+            resolved(F::Format, arguments, TEXT)
+        }
         ("translate", 3) => resolved(F::Translate, vec![TEXT; 3], TEXT),
         ("to_hex", 1) => {
             let ty = if matches!(known(0), Some(Type::INT2 | Type::INT4)) { Type::INT4 } else { Type::INT8 };
@@ -163,6 +166,12 @@ pub(crate) fn json_of(value: &Value<'_>, zone: &Zone) -> String {
         }
         _ => quoted(&plain()),
     }
+}
+
+/// A text as a literal of SQL that reads as that text whatever `standard_conforming_strings` says.
+pub(crate) fn quoted_literal(text: &str) -> String {
+    let quoted = crate::catalog::literal(text);
+    if quoted.contains('\\') { format!("E{}", quoted.replace('\\', "\\\\")) } else { quoted }
 }
 
 /// A text as a JSON string.
@@ -240,13 +249,10 @@ impl Function {
         )
     }
 
-    pub(crate) fn more(self, values: &[Value<'_>], cx: &Context<'_>) -> Result<Value<'static>> {
+    /// True for those of this module that mind themselves which arguments are NULL.
+    pub(crate) fn more_takes_nulls(self) -> bool {
         use Function as F;
-        let zone = cx.zone;
-        let first = values.first();
-        let second = values.get(1);
-        let invalid = |message: &str| SqlError::new(state::INVALID_PARAMETER_VALUE, message.to_owned());
-        let takes_nulls = matches!(
+        matches!(
             self,
             F::ArrayAppend
                 | F::ArrayPrepend
@@ -260,8 +266,16 @@ impl Function {
                 | F::JsonBuildObject
                 | F::NumNulls
                 | F::QuoteNullable
-        );
-        if !takes_nulls && values.iter().any(Value::is_null) {
+        )
+    }
+
+    pub(crate) fn more(self, values: &[Value<'_>], cx: &Context<'_>) -> Result<Value<'static>> {
+        use Function as F;
+        let zone = cx.zone;
+        let first = values.first();
+        let second = values.get(1);
+        let invalid = |message: &str| SqlError::new(state::INVALID_PARAMETER_VALUE, message.to_owned());
+        if !self.more_takes_nulls() && values.iter().any(Value::is_null) {
             return Ok(Value::Null);
         }
         let element = |value: Option<&Value<'_>>| match value.and_then(Value::value_type) {
@@ -350,9 +364,9 @@ impl Function {
                 array(Scalar::Text, parts.into_iter().map(value).collect())?
             }
             F::QuoteIdent => Value::text(crate::catalog::ident(text(first))),
-            F::QuoteLiteral => Value::text(crate::catalog::literal(text(first))),
+            F::QuoteLiteral => Value::text(quoted_literal(text(first))),
             F::QuoteNullable if null(first) => Value::text("NULL"),
-            F::QuoteNullable => Value::text(crate::catalog::literal(text(first))),
+            F::QuoteNullable => Value::text(quoted_literal(text(first))),
             F::Format if null(first) => Value::Null,
             F::Format => {
                 Value::text(crate::format::format(text(first), values.get(1..).unwrap_or_default())?)
@@ -370,11 +384,12 @@ impl Function {
             F::ToHex if let Some(Value::Int4(number)) = first => Value::text(format!("{number:x}")),
             F::ToHex => Value::text(format!("{:x}", first.and_then(Value::as_integer).unwrap_or_default())),
             F::JsonPath | F::JsonPathText => {
-                let steps: Vec<String> = match second {
-                    Some(Value::Array(_)) => list(second)?.iter().filter_map(to_text).collect(),
-                    _ => values.iter().skip(1).filter_map(to_text).collect(),
+                let steps: Option<Vec<String>> = match second {
+                    Some(Value::Array(_)) => list(second)?.iter().map(to_text).collect(),
+                    _ => values.iter().skip(1).map(to_text).collect(),
                 };
-                match path(text(first), steps.into_iter()) {
+                // A step that is not known leads nowhere.
+                match steps.and_then(|steps| path(text(first), steps.into_iter())) {
                     Some(found) => json::shown(found, self == F::JsonPathText),
                     None => Value::Null,
                 }
@@ -388,9 +403,12 @@ impl Function {
                 let mut members = Vec::new();
                 for pair in values.chunks(2) {
                     let [key, value] = pair else { return Err(bug("a key without a value")) };
-                    let key =
-                        to_text_in(key, zone).ok_or_else(|| invalid("argument 1: key must not be null"))?;
-                    members.push(format!("{} : {}", quoted(&key), json_of(value, zone)));
+                    if key.is_null() {
+                        return Err(invalid("argument 1: key must not be null"));
+                    }
+                    let key = json_of(key, zone);
+                    let key = if key.starts_with('"') { key } else { quoted(&key) };
+                    members.push(format!("{key} : {}", json_of(value, zone)));
                 }
                 Value::json(format!("{{{}}}", members.join(", ")))
             }

@@ -44,12 +44,11 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
             resolved(F::Age, &[ty, ty], LENGTH)
         }
         ("date_bin", 3) => {
-            let ty = match (moment(known(1))?, moment(known(2))?) {
-                (Type::TIMESTAMP, Type::TIMESTAMP) => Type::TIMESTAMP,
-                (Type::TIMESTAMP, _) if known(2).is_none() => Type::TIMESTAMP,
-                (_, Type::TIMESTAMP) if known(1).is_none() => Type::TIMESTAMP,
-                _ => Type::TIMESTAMPTZ,
-            };
+            moment(known(1)).and(moment(known(2)))?;
+            let is = |ty| [known(1), known(2)].contains(&Some(ty));
+            // Of the two that a date may be cast to, PostgreSQL prefers the one with a zone.
+            let is_plain = is(Type::TIMESTAMP) && !is(Type::TIMESTAMPTZ);
+            let ty = if is_plain { Type::TIMESTAMP } else { Type::TIMESTAMPTZ };
             resolved(F::DateBin, &[LENGTH, ty, ty], ty)
         }
         ("isfinite", 1) => match known(0)? {

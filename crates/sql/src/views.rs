@@ -236,8 +236,8 @@ pub(crate) fn drop(ddl: &mut Ddl<'_>, name: &str, if_exists: bool) -> Result<()>
     ddl.uncomment(Some("view"), 0, Some(name))
 }
 
-/// CREATE TABLE AS: a table of the query's columns, with its rows.
-pub(crate) fn create_table_as(ddl: &mut Ddl<'_>, create: &ast::CreateTable) -> Result<()> {
+/// CREATE TABLE AS: a table of the query's columns, with its rows. Answers how many; `None` when IF NOT EXISTS finds a table.
+pub(crate) fn create_table_as(ddl: &mut Ddl<'_>, create: &ast::CreateTable) -> Result<Option<u64>> {
     let Some(query) = &create.query else { return Err(crate::expr::bug("no query")) };
     let name = ddl.fresh(&table_name(&create.name)?)?;
     let mut rest = create.clone();
@@ -245,7 +245,9 @@ pub(crate) fn create_table_as(ddl: &mut Ddl<'_>, create: &ast::CreateTable) -> R
     crate::ddl::nothing_but_a_table(&rest)?;
     if ddl.transaction.tables().table(&name).is_ok() {
         if create.if_not_exists {
-            return Ok(());
+            let message = format!("relation \"{}\" already exists, skipping", own(&name));
+            ddl.notice = Some(SqlError::new(state::DUPLICATE_TABLE, message));
+            return Ok(None);
         }
         let message = format!("relation \"{}\" already exists", own(&name));
         return Err(SqlError::new(state::DUPLICATE_TABLE, message));
@@ -276,5 +278,5 @@ pub(crate) fn create_table_as(ddl: &mut Ddl<'_>, create: &ast::CreateTable) -> R
         .collect();
     let rows: Vec<&[(&str, Value<'_>)]> = rows.iter().map(Vec::as_slice).collect();
     ddl.transaction.tables().insert_many(&table, &rows)?;
-    Ok(())
+    Ok(Some(rows.len() as u64))
 }

@@ -54,6 +54,12 @@ impl Ddl<'_> {
     /// Runs a statement that changes definitions; `None` when it is another kind.
     pub(crate) fn run(&mut self, statement: &Statement) -> Result<Option<Outcome>> {
         let command = match statement {
+            Statement::Sql(ast::Statement::CreateTable(create)) if create.query.is_some() => {
+                // A query was run: the tag says how many rows it answered.
+                let count = crate::views::create_table_as(self, create)?;
+                let outcome = Outcome::of(if count.is_some() { "SELECT" } else { "CREATE TABLE AS" });
+                return Ok(Some(Outcome { count, notice: self.notice.take(), ..outcome }));
+            }
             Statement::Sql(statement) => match self.run_one(statement) {
                 Err(error) => return Err(self.explained(named_by(statement), error)),
                 command => command?,
@@ -84,10 +90,6 @@ impl Ddl<'_> {
 
     fn run_one(&mut self, statement: &ast::Statement) -> Result<Option<&'static str>> {
         Ok(Some(match statement {
-            ast::Statement::CreateTable(create) if create.query.is_some() => {
-                crate::views::create_table_as(self, create)?;
-                "CREATE TABLE AS"
-            }
             ast::Statement::CreateSchema {
                 schema_name,
                 if_not_exists,

@@ -282,6 +282,8 @@ pub(crate) fn nothing_but_a_select(select: &ast::Select) -> Result<()> {
     (rest.distinct, rest.selection, rest.having) = (None, None, None);
     rest.from.clear();
     rest.named_window.clear();
+    // Without QUALIFY, which is refused, the flag of its place says nothing.
+    rest.window_before_qualify = false;
     nothing_else(&rest, empty)
 }
 

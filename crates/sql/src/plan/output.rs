@@ -224,7 +224,7 @@ pub(crate) fn label(expr: &ast::Expr) -> String {
         ast::Expr::Ceil { .. } => "ceil".into(),
         ast::Expr::Floor { .. } => "floor".into(),
         ast::Expr::Position { .. } => "position".into(),
-        ast::Expr::Substring { .. } => "substring".into(),
+        ast::Expr::Substring { shorthand, .. } => if *shorthand { "substr" } else { "substring" }.into(),
         ast::Expr::Overlay { .. } => "overlay".into(),
         ast::Expr::Trim { trim_where: Some(ast::TrimWhereField::Leading), .. } => "ltrim".into(),
         ast::Expr::Trim { trim_where: Some(ast::TrimWhereField::Trailing), .. } => "rtrim".into(),

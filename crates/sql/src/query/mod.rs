@@ -149,7 +149,7 @@ pub(crate) struct Whole {
     subqueries: Vec<Sub>,
     named: Vec<Named>,
     /// Window functions of the SELECT at hand; `None` where there may be none.
-    windows: Option<Vec<Window>>,
+    pub(crate) windows: Option<Vec<Window>>,
     window_names: Vec<ast::NamedWindowDefinition>,
     /// Functions of the select list at hand that answer rows; `None` where there may be none.
     sets: Option<Vec<unnest::SetCall>>,

@@ -183,6 +183,9 @@ impl Planner<'_> {
         for (slot, (expr, clause)) in bound.iter_mut().zip([(limit, "LIMIT"), (offset, "OFFSET")]) {
             let Some(expr) = expr else { continue };
             let expr = Binder::new(self, &nothing, clause).bind_as(expr, Type::INT8, Strength::Assignment)?;
+            if is_of_queries(&expr) {
+                return Err(unsupported(format!("{clause} of a query, or of what a query around answers")));
+            }
             let around = &self.whole()?.around;
             // Parameters are not known yet when a statement is prepared: nothing is limited then.
             let value = if around.params.is_empty() && reads_parameter(&expr) {
@@ -566,6 +569,13 @@ pub(super) fn bare(name: String) -> Column {
 fn reads_parameter(expr: &Expr) -> bool {
     let mut found = matches!(expr, Expr::Param(_));
     expr.for_parts(&mut |part| found |= reads_parameter(part));
+    found
+}
+
+/// True when its value is known only while queries run: it reads the query around, or asks one.
+fn is_of_queries(expr: &Expr) -> bool {
+    let mut found = matches!(expr, Expr::Outer(..) | Expr::Subquery(_) | Expr::InSubquery(..));
+    expr.for_parts(&mut |part| found |= is_of_queries(part));
     found
 }
 

@@ -13,6 +13,7 @@ use sqlparser::ast;
 
 use crate::aggregate::{self, Aggregate};
 use crate::bind::{Binder, Typed};
+use crate::bind_aggregate::OF_AGGREGATE;
 use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, bug};
@@ -22,6 +23,9 @@ use crate::query::select::{bare, sort_key};
 use crate::query::translate::Col;
 use crate::query::{built, unsupported};
 use crate::scope::folded;
+
+/// The clause that the arguments of a window function are.
+const OF_WINDOW: &str = "a window function";
 
 /// What a window function computes.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,11 +76,41 @@ impl Binder<'_, '_> {
         match allowed {
             None => return Err(unsupported("a window function")),
             Some(false) => {
-                let message = format!("window functions are not allowed in {}", self.clause);
-                return Err(SqlError::new(state::WINDOWING_ERROR, message));
+                let (code, message) = match self.clause {
+                    OF_WINDOW => (state::WINDOWING_ERROR, "window function calls cannot be nested".into()),
+                    OF_AGGREGATE => (
+                        state::GROUPING_ERROR,
+                        "aggregate function calls cannot contain window function calls".into(),
+                    ),
+                    clause => {
+                        (state::WINDOWING_ERROR, format!("window functions are not allowed in {clause}"))
+                    }
+                };
+                return Err(SqlError::new(code, message));
             }
             Some(true) => {}
         }
+        // Within a call there is no place for another one.
+        let (windows, clause) = (self.planner.whole()?.windows.take(), self.clause);
+        let bound = self.window_parts(name, function, over);
+        (self.planner.whole()?.windows, self.clause) = (windows, clause);
+        let window = bound?;
+        let ty = window.ty;
+        let windows = self.planner.whole()?.windows.get_or_insert_default();
+        let number = windows.iter().position(|known| *known == window).unwrap_or_else(|| {
+            windows.push(window);
+            windows.len() - 1
+        });
+        Ok(Typed::new(Expr::Window(number), ty))
+    }
+
+    fn window_parts(
+        &mut self,
+        name: &str,
+        function: &ast::Function,
+        over: &ast::WindowType,
+    ) -> Result<Window> {
+        self.clause = "window definitions";
         let spec = self.spec(over, 0)?;
         if spec.window_name.is_some() {
             return Err(unsupported("a window that extends another"));
@@ -89,6 +123,7 @@ impl Binder<'_, '_> {
         for item in &spec.order_by {
             order.push(self.order_item(item)?);
         }
+        self.clause = OF_WINDOW;
         let no_list =
             ast::FunctionArgumentList { duplicate_treatment: None, args: Vec::new(), clauses: Vec::new() };
         let list = match &function.args {
@@ -140,13 +175,7 @@ impl Binder<'_, '_> {
             };
             (Computes::Named(name.to_owned(), arguments), ty)
         };
-        let window = Window { computes, partition, order, frame: spec.window_frame, ty };
-        let windows = self.planner.whole()?.windows.get_or_insert_default();
-        let number = windows.iter().position(|known| *known == window).unwrap_or_else(|| {
-            windows.push(window);
-            windows.len() - 1
-        });
-        Ok(Typed::new(Expr::Window(number), ty))
+        Ok(Window { computes, partition, order, frame: spec.window_frame, ty })
     }
 
     fn spec(&mut self, over: &ast::WindowType, depth: usize) -> Result<ast::WindowSpec> {
