@@ -568,14 +568,11 @@ impl Expr {
             Self::Call(function, _) => function.is_strict(),
             _ => false,
         };
-        let (mut has_null, mut varies) = (false, false);
+        let mut has_null = false;
         if is_strict {
-            self.for_parts(&mut |part| {
-                has_null |= part.is_null();
-                varies |= part.varies();
-            });
+            self.for_parts(&mut |part| has_null |= part.is_null());
         }
-        if has_null && varies { Self::Cast(Box::new(Self::Const(Value::Null)), ty) } else { self }
+        if has_null && self.varies() { Self::Cast(Box::new(Self::Const(Value::Null)), ty) } else { self }
     }
 
     /// True when it is more than constants and what is computed of them alone.

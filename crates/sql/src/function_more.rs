@@ -129,7 +129,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
             ty @ (Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL) => {
                 resolved(F::ToChar, vec![ty, TEXT], TEXT)
             }
-            Type::DATE => resolved(F::ToChar, vec![Type::TIMESTAMP, TEXT], TEXT),
+            Type::DATE => resolved(F::ToChar, vec![Type::TIMESTAMPTZ, TEXT], TEXT),
             Type::TIME => resolved(F::ToChar, vec![Type::INTERVAL, TEXT], TEXT),
             Type::FLOAT4 | Type::FLOAT8 => resolved(F::ToChar, vec![Type::FLOAT8, TEXT], TEXT),
             ty if crate::types::rank(ty).is_some() => resolved(F::ToChar, vec![Type::NUMERIC, TEXT], TEXT),
