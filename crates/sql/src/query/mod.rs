@@ -117,6 +117,13 @@ pub(crate) struct SortKey {
 }
 
 impl SortKey {
+    /// The order by it, where it is column `place` of a row.
+    fn order(&self, place: usize) -> Order {
+        let Self { col, descending, nulls_first } = self;
+        let expr = Expr::Column(place);
+        Order { expr, ty: col.ty, descending: *descending, nulls_first: *nulls_first }
+    }
+
     fn of(order: &Order, col: Col) -> Self {
         Self { col, descending: order.descending, nulls_first: order.nulls_first }
     }

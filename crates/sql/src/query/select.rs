@@ -22,6 +22,7 @@ use crate::query::convert::compares;
 use crate::query::from::From;
 use crate::query::shared::Sharing;
 use crate::query::translate::{Col, balanced, comparable};
+use crate::query::windows::Window;
 use crate::query::{Named, Relation, SortKey, Sorted, built, unsupported};
 use crate::scope::{Scope, folded};
 
@@ -36,7 +37,7 @@ struct Output {
     on: Vec<(Expr, Type)>,
     is_distinct: bool,
     /// The order of the rows as they come, which is theirs still when they are answered one by one.
-    inherited: Vec<SortKey>,
+    inherited: Vec<Order>,
 }
 
 impl Planner<'_> {
@@ -227,7 +228,15 @@ impl Planner<'_> {
     }
 
     fn select_clauses(&mut self, select: &ast::Select, order: &[ast::OrderByExpr]) -> Result<Relation> {
-        let From { mut plan, scope, mut cols, order: mut inherited } = self.all_of_from(&select.from)?;
+        let From { mut plan, scope, mut cols, order: keys_of_from } = self.all_of_from(&select.from)?;
+        let mut inherited: Vec<Order> = Vec::with_capacity(keys_of_from.len());
+        for key in keys_of_from {
+            let known = cols.iter().position(|col| col.column == key.col.column);
+            inherited.push(key.order(known.unwrap_or(cols.len())));
+            if known.is_none() {
+                cols.push(key.col);
+            }
+        }
         self.whole()?.current.clone_from(&cols);
         if let Some(selection) = &select.selection {
             let mut conjuncts = Vec::new();
@@ -278,16 +287,8 @@ impl Planner<'_> {
                 call.rewrite(&over_groups)?;
             }
             // Aggregates that say no order take their rows as they come: in the order of FROM.
-            let width = cols.len();
-            cols.extend(inherited.iter().map(|key| key.col.clone()));
             for aggregate in aggregates.iter_mut().filter(|a| a.kind.minds_order() && a.order.is_empty()) {
-                let order = |(place, key): (usize, &SortKey)| Order {
-                    expr: Expr::Column(width + place),
-                    ty: key.col.ty,
-                    descending: key.descending,
-                    nulls_first: key.nulls_first,
-                };
-                aggregate.order = inherited.iter().enumerate().map(order).collect();
+                aggregate.order.clone_from(&inherited);
             }
             inherited.clear();
             (plan, cols) = self.grouped(plan, &cols, &keys, &aggregates)?;
@@ -299,6 +300,11 @@ impl Planner<'_> {
             }
         }
         if !windows.is_empty() {
+            let keeps_order = windows.iter().all(Window::keeps_order);
+            windows.iter_mut().for_each(|window| window.follow(&inherited));
+            if !keeps_order {
+                inherited.clear();
+            }
             let width = cols.len();
             (plan, cols) = self.windowed(plan, cols, &windows)?;
             let placed = |expr: Expr| {
@@ -335,7 +341,7 @@ impl Planner<'_> {
         let open = output.iter().map(|expr| matches!(expr, Expr::Const(Value::Null))).collect();
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let types: Vec<Type> = columns.iter().map(|column| column.ty).collect();
-        if !orders.is_empty() || is_distinct || !(on.is_empty() && windows.is_empty() && sets.is_empty()) {
+        if !orders.is_empty() || is_distinct || !on.is_empty() {
             inherited.clear();
         }
         let exprs = output.iter().zip(types).map(|(expr, ty)| (expr.clone(), ty)).collect();
@@ -468,7 +474,9 @@ impl Planner<'_> {
             on_places.push(exprs.len() - 1);
         }
         let inherited_from = exprs.len();
-        exprs.extend(inherited.iter().map(|key| (key.col.expr(), key.col.form.clone(), key.col.ty)));
+        for order in &inherited {
+            exprs.push(self.translated(&order.expr, order.ty, cols)?);
+        }
         let (mut plan, mut all) = self.projected(plan, exprs)?;
         if is_distinct {
             (plan, all) = self.distinct(plan, all)?;
@@ -497,8 +505,8 @@ impl Planner<'_> {
             .iter()
             .zip(&orders)
             .filter_map(|(place, order)| Some(SortKey::of(order, all.get(*place)?.clone())));
-        let passed = all.iter().skip(inherited_from).zip(inherited);
-        let passed = passed.map(|(col, key)| SortKey { col: col.clone(), ..key });
+        let passed = inherited.iter().zip(all.iter().skip(inherited_from));
+        let passed = passed.map(|(order, col)| SortKey::of(order, col.clone()));
         let keys: Vec<SortKey> = own.chain(passed).collect();
         let sorted = (!keys.is_empty()).then(|| Box::new(Sorted { plan: plan.clone(), keys }));
         if all.len() > output.len() {

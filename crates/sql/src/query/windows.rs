@@ -46,6 +46,38 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    /// True when rows come out of it in the order in which they came.
+    pub(super) fn keeps_order(&self) -> bool {
+        self.partition.is_empty() && self.order.is_empty()
+    }
+
+    /// Makes a window without ORDER BY take its rows in the order in which they come, where its result depends on that.
+    pub(super) fn follow(&mut self, order: &[Order]) {
+        let depends_on_frame = match &self.computes {
+            Computes::Named(name, _) => match name.as_str() {
+                "row_number" | "lag" | "lead" | "ntile" => false,
+                "first_value" | "last_value" | "nth_value" => true,
+                _ => return,
+            },
+            Computes::Aggregate(aggregate) if aggregate.kind.minds_order() || self.frame.is_some() => true,
+            Computes::Aggregate(_) => return,
+        };
+        // Without ORDER BY all rows are peers: frames but those of ROWS would be others with one.
+        let is_of_rows = |frame: &ast::WindowFrame| frame.units == ast::WindowFrameUnits::Rows;
+        let may_follow = !depends_on_frame || self.frame.as_ref().is_none_or(is_of_rows);
+        if order.is_empty() || !self.order.is_empty() || !may_follow {
+            return;
+        }
+        if depends_on_frame && self.frame.is_none() {
+            self.frame = Some(ast::WindowFrame {
+                units: ast::WindowFrameUnits::Rows,
+                start_bound: ast::WindowFrameBound::Preceding(None),
+                end_bound: Some(ast::WindowFrameBound::Following(None)),
+            });
+        }
+        self.order = order.to_vec();
+    }
+
     /// Changes every expression of it.
     pub(super) fn rewrite(&mut self, change: &dyn Fn(Expr) -> Result<Expr>) -> Result<()> {
         let each = |expr: &mut Expr| -> Result<()> {
