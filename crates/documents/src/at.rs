@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropewalk_engine::{ReadView, Snapshot};
+use ropewalk_engine::{Reading, Snapshot};
 
 use crate::collection::Collection;
 use crate::definition::Definition;
@@ -52,17 +52,17 @@ impl Source for DocumentsAt<'_> {
         self.look.map_or(Ok(()), |look| look())
     }
 
-    fn view(&self) -> ReadView<'_> {
-        self.snapshot.read()
+    fn reading(&self) -> Reading {
+        self.snapshot.reading()
     }
 
     fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError> {
-        collection.definition_at(self.snapshot.read())
+        collection.definition_at(self.snapshot.reading().view())
     }
 
     fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, DocumentsError> {
         let spaces = self.documents.model.spaces();
-        Ok(self.snapshot.read().get(spaces.documents, key)?.map(|value| value.to_vec()))
+        Ok(self.snapshot.reading().view().get(spaces.documents, key)?.map(|value| value.to_vec()))
     }
 
     fn walk(
@@ -72,7 +72,13 @@ impl Source for DocumentsAt<'_> {
         backward: bool,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), DocumentsError> {
-        Ok(self.snapshot.read().visit(self.documents.model.spaces().documents, start, end, backward, each)?)
+        Ok(self.snapshot.reading().view().visit(
+            self.documents.model.spaces().documents,
+            start,
+            end,
+            backward,
+            each,
+        )?)
     }
 }
 
@@ -106,8 +112,6 @@ impl DocumentCursor {
         bytes: usize,
         look: Look<'_>,
     ) -> Result<Vec<DocBuf>, DocumentsError> {
-        // What is flushed and merged meanwhile need not be kept in memory for this cursor.
-        self.snapshot.repin();
         let mut at = self.documents.at(&self.snapshot).looking(look);
         let (mut batch, mut size) = (Vec::new(), 0);
         while batch.len() < count && !self.done {

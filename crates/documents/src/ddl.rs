@@ -45,8 +45,11 @@ impl DocumentsTx<'_> {
             }
         }
         let mut definition = Definition::new(id, collection.database(), collection.name(), uuid);
-        definition.quota =
-            crate::collection::quota(&self.documents.model, self.snapshot_catalog(), collection.database())?;
+        definition.quota = crate::collection::quota(
+            &self.documents.model,
+            self.snapshot_catalog().view(),
+            collection.database(),
+        )?;
         Ok(definition)
     }
 

@@ -9,7 +9,7 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use ropewalk_engine::ReadView;
+use ropewalk_engine::Reading;
 
 use crate::collection::Collection;
 use crate::definition::Definition;
@@ -41,7 +41,7 @@ pub(crate) trait Source {
     /// Whether what may take long may go on. Asked once for each page of a walk.
     fn look(&self) -> Result<(), DocumentsError>;
     /// The snapshot, without own writes.
-    fn view(&self) -> ReadView<'_>;
+    fn reading(&self) -> Reading;
     fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError>;
     fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, DocumentsError>;
     fn walk(
@@ -261,7 +261,7 @@ fn open(
         needs,
     };
     let spaces = source.documents().model.spaces();
-    let plan = plan(&definition, spaces, source.view(), &wish)?;
+    let plan = plan(&definition, spaces, source.reading().view(), &wish)?;
     Ok(Scan::new(definition, plan, find.filter.clone()))
 }
 

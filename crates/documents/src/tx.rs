@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use ropewalk_engine::{Isolation, KeyConflict, KvTransaction, Operation, ReadView};
+use ropewalk_engine::{Isolation, KeyConflict, KvTransaction, Operation, Reading};
 
 use crate::catalog::{Spaces, definition_key, name_key, number, object_key, split_name};
 use crate::collection::{self, Collection};
@@ -157,8 +157,8 @@ impl<'a> DocumentsTx<'a> {
         }
     }
 
-    pub(crate) fn snapshot_catalog(&self) -> ReadView<'_> {
-        self.kv.snapshot().read()
+    pub(crate) fn snapshot_catalog(&self) -> Reading {
+        self.kv.snapshot().reading()
     }
 
     /// The number under a name, own definitions included.
@@ -174,8 +174,11 @@ impl<'a> DocumentsTx<'a> {
         let stored =
             stored.ok_or_else(|| DocumentsError::damaged(format!("collection {id}"), "no definition"))?;
         let mut definition = Definition::decode(&stored)?;
-        definition.quota =
-            collection::quota(&self.documents.model, self.kv.snapshot().read(), &definition.database)?;
+        definition.quota = collection::quota(
+            &self.documents.model,
+            self.kv.snapshot().reading().view(),
+            &definition.database,
+        )?;
         Ok(Arc::new(definition))
     }
 
@@ -255,8 +258,8 @@ impl Source for DocumentsTx<'_> {
         self.look.map_or(Ok(()), |look| look())
     }
 
-    fn view(&self) -> ReadView<'_> {
-        self.kv.snapshot().read()
+    fn reading(&self) -> Reading {
+        self.kv.snapshot().reading()
     }
 
     fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError> {
@@ -271,7 +274,7 @@ impl Source for DocumentsTx<'_> {
             }
         } else {
             let catalog = self.spaces().catalog;
-            let found = collection.definition_at(self.kv.snapshot().read())?;
+            let found = collection.definition_at(self.kv.snapshot().reading().view())?;
             if self.state.noted.insert(name.clone()) {
                 self.kv.note_read(catalog, &name);
                 if let Some(definition) = &found {

@@ -22,6 +22,8 @@ use crate::version::{Generation, Version};
 /// Bytes that one compaction quantum may merge: about two milliseconds of work.
 const COMPACT_STEP_BYTES: u64 = 1 << 20;
 const RETRY_AFTER_NANOS: u64 = 500_000_000;
+/// The longest pause of a writer while the budget is tight.
+const PAUSE_MAX_NANOS: u64 = 1_000_000;
 /// How often, and how many times, the flusher looks whether readers are done: a quarter of a second, longer than most queries.
 const READERS_LOOK: Duration = Duration::from_millis(5);
 const READERS_LOOKS: usize = 50;
@@ -38,6 +40,9 @@ impl Core {
         let guard = self.stop_on_panic("a flush");
         let flushed = self.flush(&oldest);
         guard.disarm();
+        // Without this reference the count shows what readers hold.
+        drop(oldest);
+        self.versions.pinned();
         flushed.map(|()| true)
     }
 
@@ -67,6 +72,7 @@ impl Core {
             );
             Version { active: version.active.clone(), frozen, view: self.store.view(), flushed: seq }
         });
+        self.versions.retire(oldest);
         let keep_from = Lsn(lsn.0.saturating_sub(self.options.log_retention_bytes));
         self.log.trim(keep_from).inspect_err(|error| self.fail(error))?;
         Ok(())
@@ -228,13 +234,27 @@ impl Core {
         let max = self.options.write_bytes_max();
         let bytes = self.versions.write_bytes();
         let soft = max / 4 * 3;
-        if bytes < soft {
-            Room::Free
-        } else if bytes < max {
-            Room::Tight(Duration::from_nanos((bytes - soft) * 1_000_000 / (max - soft)))
-        } else {
+        let pause = |over: u64, of: u64| Duration::from_nanos(over.min(of) * PAUSE_MAX_NANOS / of);
+        if bytes >= max {
             Room::Spent
+        } else if bytes >= soft {
+            Room::Tight(pause(bytes - soft, max - soft))
+        } else {
+            match self.pinned_over() {
+                0 => Room::Free,
+                over => Room::Tight(pause(over, max)),
+            }
         }
+    }
+
+    /// Bytes that readers hold of flushed memtables, over the part of the budget that neither writes nor caches may use.
+    /// Writers are slowed down for these, but do not wait for them: no flush would free them.
+    fn pinned_over(&self) -> u64 {
+        let spare = self.options.memory_budget / 4;
+        if self.versions.pinned_bytes_at_most() <= spare {
+            return 0;
+        }
+        self.versions.pinned().1.saturating_sub(spare)
     }
 
     /// There is no room: because of `cause`, unless flushing fails.

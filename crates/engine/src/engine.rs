@@ -63,6 +63,10 @@ pub struct EngineStats {
     pub frozen: usize,
     /// Live snapshots of different commits.
     pub snapshots: usize,
+    /// Flushed generations that readers still hold in memory.
+    pub pinned_generations: usize,
+    /// Bytes of those. Writers slow down when they exceed a quarter of the memory budget.
+    pub pinned_bytes: u64,
     /// Why the last flush failed, if it did.
     pub flush_error: Option<String>,
     /// How often a flush waited, some milliseconds each, for readers of what it was to write.
@@ -468,6 +472,7 @@ impl Engine {
             let background = self.core.background.lock();
             (background.flush_error.as_ref().map(ToString::to_string), background.reader_waits)
         };
+        let (pinned_generations, pinned_bytes) = self.core.versions.pinned();
         EngineStats {
             seq: self.seq(),
             checkpoint: checkpoint.seq,
@@ -478,6 +483,8 @@ impl Engine {
             write_bytes_max: self.core.options.write_bytes_max(),
             frozen: self.core.versions.current().frozen.len(),
             snapshots: self.core.versions.live().len(),
+            pinned_generations,
+            pinned_bytes,
             flush_error,
             reader_waits,
         }

@@ -359,7 +359,7 @@ impl KvTransaction {
             return Ok(own.clone());
         }
         self.note_read(keyspace, key);
-        Ok(self.base(keyspace, key).read().get(keyspace, key)?.map(|value| value.to_vec()))
+        Ok(self.base(keyspace, key).reading().view().get(keyspace, key)?.map(|value| value.to_vec()))
     }
 
     /// The value of `key`, own writes included, which does not count as read: for what a guard or an own write of the key
@@ -371,7 +371,7 @@ impl KvTransaction {
         if let Some(own) = self.own(keyspace, key) {
             return Ok(own.clone());
         }
-        Ok(self.base(keyspace, key).read().get(keyspace, key)?.map(|value| value.to_vec()))
+        Ok(self.base(keyspace, key).reading().view().get(keyspace, key)?.map(|value| value.to_vec()))
     }
 
     /// Notes that `key` was read some other way.
@@ -401,7 +401,8 @@ impl KvTransaction {
         let mut stopped_at = None;
         let base = self.beside.iter().rfind(|beside| beside.holds(keyspace, start));
         let base = base.map_or(&self.snapshot, |beside| &beside.snapshot);
-        let mut cursor = base.read().cursor(keyspace);
+        let reading = base.reading();
+        let mut cursor = reading.view().cursor(keyspace);
         match (backward, end) {
             (false, _) => cursor.seek(start)?,
             (true, None) => cursor.last()?,

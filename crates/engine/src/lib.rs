@@ -47,4 +47,4 @@ pub use ropewalk_store::{
     StoreError, StoreOptions, StoreStats, Value, VerifyReport,
 };
 pub use salvage::{inspect_log, salvage_log};
-pub use version::{Generation, ReadView, Snapshot};
+pub use version::{Generation, ReadView, Reading, Snapshot};

@@ -3,16 +3,17 @@
 //!   Version = active generation │ frozen generations, newest first │ runs
 //!              ▲ sequencer writes    ▲ wait for their flush           ▲ flushed and compacted
 //!
-//! A [`Snapshot`] is one `Seq` and the `Version` of that moment. The version alone keeps every entry the snapshot can
-//! see, so taking one costs nanoseconds; it also keeps frozen memtables in memory, which a long-lived reader lets go of
-//! with [`Snapshot::repin`]. The registry tells flush and compaction which old versions of entries must survive that.
+//! A [`Snapshot`] is one `Seq` in a registry, which tells flush and compaction which old versions of entries must survive:
+//! every later version shows the snapshot the same state. So a snapshot owns no version while it is idle. It pins one from
+//! the first [`Snapshot::read`], whose values lie in place, until [`Snapshot::repin`]; a [`Snapshot::reading`] pins one for
+//! a single read.
 //!
 //! Invariant: a version that is current after `visible` was read contains every commit up to that `visible`, because a
 //! new generation becomes current before its first commit becomes visible.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use ropewalk_base::sync::{AtomicU64, Mutex, MutexGuard, Ordering, hint_switch};
@@ -278,9 +279,13 @@ impl<'a> ReadView<'a> {
     }
 }
 
-/// The current version, the newest visible commit, and who still looks at older ones.
+/// The current version, the newest visible commit, and the snapshots of older ones.
 pub(crate) struct Versions {
     current: ArcSwap<Version>,
+    /// Flushed generations that readers may still hold, with their bytes.
+    retired: Mutex<Vec<(Weak<Generation>, u64)>>,
+    /// The bytes of those, as of the last [`Versions::pinned`].
+    pinned_bytes: AtomicU64,
     /// Held while the current version is replaced.
     replacing: Mutex<()>,
     visible: AtomicU64,
@@ -318,6 +323,8 @@ impl Versions {
             active_bytes: AtomicU64::new(active),
             frozen_bytes: AtomicU64::new(frozen),
             current: ArcSwap::from_pointee(version),
+            retired: Mutex::default(),
+            pinned_bytes: AtomicU64::new(0),
             replacing: Mutex::new(()),
             visible: AtomicU64::new(visible.0),
             ordered: AtomicU64::new(visible.0),
@@ -337,6 +344,25 @@ impl Versions {
         self.current.store(Arc::new(new));
         hint_switch();
         self.frozen_bytes.store(frozen_bytes, Ordering::Relaxed);
+    }
+
+    /// `generation` was flushed: from here on only readers hold it.
+    pub(crate) fn retire(&self, generation: &Arc<Generation>) {
+        self.retired.lock().push((Arc::downgrade(generation), generation.bytes()));
+    }
+
+    /// Flushed generations that readers hold, and their bytes.
+    pub(crate) fn pinned(&self) -> (usize, u64) {
+        let mut retired = self.retired.lock();
+        retired.retain(|(generation, _)| generation.strong_count() > 0);
+        let bytes = retired.iter().map(|(_, bytes)| bytes).sum();
+        self.pinned_bytes.store(bytes, Ordering::Relaxed);
+        (retired.len(), bytes)
+    }
+
+    /// The bytes that [`Versions::pinned`] found last: never less than what is pinned, but for a flush in progress.
+    pub(crate) fn pinned_bytes_at_most(&self) -> u64 {
+        self.pinned_bytes.load(Ordering::Relaxed)
     }
 
     /// The sequencer has written to the active generation, or replaced it.
@@ -404,10 +430,9 @@ impl Versions {
             *live.entry(seq).or_insert(0) += 1;
             seq
         };
-        // The version is loaded after `visible`, so it holds every commit up to `seq`; entries of later commits and
-        // the garbage collection between the two are harmless because `seq` is registered.
-        let version = self.current.load_full();
-        Snapshot { seq, version, versions: self.clone(), shard }
+        // A version is loaded when it is first read, after `visible`, so it holds every commit up to `seq`; entries of later
+        // commits and the garbage collection between the two are harmless because `seq` is registered.
+        Snapshot { seq, pinned: OnceLock::new(), versions: self.clone(), shard }
     }
 
     fn count(&self, shard: usize) -> MutexGuard<'_, BTreeMap<Seq, usize>> {
@@ -428,7 +453,8 @@ impl Versions {
 /// The database as of one commit, for as long as it lives. Never blocks a writer and is never blocked by one.
 pub struct Snapshot {
     seq: Seq,
-    version: Arc<Version>,
+    /// Set by the first [`Snapshot::read`].
+    pinned: OnceLock<Arc<Version>>,
     versions: Arc<Versions>,
     /// Where it is counted.
     shard: usize,
@@ -440,15 +466,39 @@ impl Snapshot {
         self.seq
     }
 
-    /// For reading.
+    /// For reading in place: values and cursors borrow from the snapshot. The first call pins the memtables and runs of that
+    /// moment, until [`Snapshot::repin`] or the end of the snapshot.
+    #[inline]
     pub fn read(&self) -> ReadView<'_> {
-        ReadView { version: &self.version, at: self.seq }
+        let version = self.pinned.get_or_init(|| self.versions.current.load_full());
+        ReadView { version, at: self.seq }
     }
 
-    /// Moves the snapshot to the newest memtables and runs, at the same commit, so that a long-lived reader does not
-    /// keep old memory and files. Costs nanoseconds.
+    /// For reading without a pin: what the newest memtables and runs hold of the snapshot's commit, as long as the
+    /// [`Reading`] lives. Costs nanoseconds.
+    #[inline]
+    pub fn reading(&self) -> Reading {
+        Reading { version: self.versions.current.load(), at: self.seq }
+    }
+
+    /// Releases the memtables and runs that were read, so that a long-lived snapshot does not keep old memory and files. The
+    /// next read pins the newest ones, at the same commit. Costs nanoseconds.
     pub fn repin(&mut self) {
-        self.version = self.versions.current.load_full();
+        self.pinned.take();
+    }
+}
+
+/// One version, held for a read, with the commit to read. See [`Snapshot::reading`].
+pub struct Reading {
+    version: arc_swap::Guard<Arc<Version>>,
+    at: Seq,
+}
+
+impl Reading {
+    /// To read it.
+    #[inline]
+    pub fn view(&self) -> ReadView<'_> {
+        ReadView { version: &self.version, at: self.at }
     }
 }
 
@@ -456,12 +506,8 @@ impl Clone for Snapshot {
     fn clone(&self) -> Self {
         // Where the first is counted, which keeps the commit alive: no look at `live` can fall between.
         *self.versions.count(self.shard).entry(self.seq).or_insert(0) += 1;
-        Self {
-            seq: self.seq,
-            version: self.version.clone(),
-            versions: self.versions.clone(),
-            shard: self.shard,
-        }
+        let (pinned, versions) = (OnceLock::new(), self.versions.clone());
+        Self { seq: self.seq, pinned, versions, shard: self.shard }
     }
 }
 

@@ -134,7 +134,7 @@ impl EventReader {
         options: ReadOptions,
     ) -> Result<Self, EventsError> {
         query.check()?;
-        let head = place.map_or(Ok(0), |place| StoreRead::new(snapshot.read(), place).head())?;
+        let head = place.map_or(Ok(0), |place| StoreRead::new(snapshot.reading().view(), place).head())?;
         Ok(Self { snapshot, place, query, options, head, done: false, batch: Vec::new().into_iter() })
     }
 
@@ -170,9 +170,9 @@ impl EventReader {
         mut visit: impl FnMut(&SequencedEventRef<'_>) -> ControlFlow<()>,
     ) -> Result<usize, EventsError> {
         let Some(place) = self.place.filter(|_| !self.done && max > 0) else { return Ok(0) };
-        // A long read should not hold memtables and runs that the engine could drop.
-        self.snapshot.repin();
-        let store = StoreRead::new(self.snapshot.read(), place);
+        // Between two calls the reader holds no memtables and runs that the engine could drop.
+        let reading = self.snapshot.reading();
+        let store = StoreRead::new(reading.view(), place);
         let mut scan = Scan::new(&store, &self.query, &self.options, self.head);
         let mut visited = 0;
         let mut last = None;

@@ -431,6 +431,12 @@ impl Snapshot {
         self.inner.read().cursor(keyspace.0)
     }
 
+    /// Releases the memory and files that [`Snapshot::get`] and [`Snapshot::cursor`] have read in place; the next such read
+    /// holds those of its moment, at the same commit. For a snapshot that lives long and is idle between reads.
+    pub fn repin(&mut self) {
+        self.inner.repin();
+    }
+
     /// The tables as of this snapshot.
     pub fn tables(&self, database: &Database) -> TablesAt<'_> {
         database.tables.at(&self.inner)

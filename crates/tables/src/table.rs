@@ -259,17 +259,18 @@ impl TablesRead for TablesAt<'_> {
     }
 
     fn schema_of(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
-        table.schema_at(&self.tables.model, self.snapshot.read())
+        table.schema_at(&self.tables.model, self.snapshot.reading().view())
     }
 
     fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
-        Ok(self.snapshot.read().get(self.spaces().rows, key)?.map(|value| value.to_vec()))
+        Ok(self.snapshot.reading().view().get(self.spaces().rows, key)?.map(|value| value.to_vec()))
     }
 
     fn fetch_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, TablesError> {
         let mut found = Vec::with_capacity(keys.len());
         self.snapshot
-            .read()
+            .reading()
+            .view()
             .get_many(self.spaces().rows, keys, |_, value| found.push(value.map(|value| value.to_vec())))?;
         Ok(found)
     }
@@ -281,7 +282,7 @@ impl TablesRead for TablesAt<'_> {
         backward: bool,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), TablesError> {
-        Ok(self.snapshot.read().visit(self.spaces().rows, start, end, backward, each)?)
+        Ok(self.snapshot.reading().view().visit(self.spaces().rows, start, end, backward, each)?)
     }
 
     fn walk_catalog(
@@ -291,7 +292,7 @@ impl TablesRead for TablesAt<'_> {
         each: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), TablesError> {
         let catalog = self.spaces().catalog;
-        Ok(self.snapshot.read().visit(catalog, start, Some(end), false, |key, value| {
+        Ok(self.snapshot.reading().view().visit(catalog, start, Some(end), false, |key, value| {
             each(key, value);
             true
         })?)
@@ -339,7 +340,7 @@ impl TablesAt<'_> {
         let (first, behind) = object_range(rows);
         let start = start.unwrap_or(&first);
         let end = end.or(behind.as_ref().map(<[u8; 4]>::as_slice));
-        self.snapshot.read().surely_unchanged(self.spaces().rows, start, end, since)
+        self.snapshot.reading().view().surely_unchanged(self.spaces().rows, start, end, since)
     }
 
     /// The rows of `range`, as owned copies, at most `limit`.

@@ -84,7 +84,7 @@ impl<'a> TablesTx<'a> {
     pub(crate) fn find(&mut self, name: &str) -> Result<Option<u32>, TablesError> {
         let catalog = self.spaces().catalog;
         if !self.kv.wrote(catalog, &name_key(name)) {
-            let found = find(&self.tables.model, self.kv.snapshot().read(), name)?;
+            let found = find(&self.tables.model, self.kv.snapshot().reading().view(), name)?;
             self.kv.note_read(catalog, &name_key(name));
             return Ok(found);
         }
@@ -248,7 +248,7 @@ impl TablesRead for TablesTx<'_> {
             Arc::new(Schema::new(parts))
         } else {
             self.kv.note_read(catalog, &table_key(id));
-            table.schema_at(&self.tables.model, self.kv.snapshot().read())?
+            table.schema_at(&self.tables.model, self.kv.snapshot().reading().view())?
         };
         self.state.schemas.insert(id, schema.clone());
         Ok(schema)

@@ -4,6 +4,7 @@
 mod panics;
 mod range_deletes;
 mod records;
+mod snapshots;
 #[cfg(shuttle)]
 mod threads;
 mod writers;
