@@ -366,7 +366,7 @@ impl Engine {
     /// # Errors
     /// The log cannot be read.
     pub fn changes(&self, from: Seq) -> Result<ChangeFeed, EngineError> {
-        ChangeFeed::new(self.core.clone(), from)
+        Ok(ChangeFeed::new(self.core.clone(), from))
     }
 
     /// Finds or creates a keyspace.

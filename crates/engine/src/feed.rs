@@ -3,11 +3,12 @@
 //! The log is the feed: nothing is written twice, and a reader that stops and comes back with the number of the last
 //! commit it handled misses nothing. Delivered are commits that are visible and handed to the operating system.
 
+use core::cmp::Ordering;
 use core::time::Duration;
 use std::sync::Arc;
 
 use ropewalk_base::{Lsn, Seq};
-use ropewalk_log::LogReader;
+use ropewalk_log::{LogError, LogReader};
 
 use crate::commit::Core;
 use crate::error::EngineError;
@@ -16,11 +17,12 @@ use crate::record::RecordBody;
 /// Reads commits in order. See [`crate::Engine::changes`].
 pub struct ChangeFeed {
     core: Arc<Core>,
-    reader: Box<dyn LogReader>,
+    /// Made when the first commit is there: the log may be trimmed while the feed waits for it.
+    reader: Option<Box<dyn LogReader>>,
     /// The next commit to deliver.
     next: Seq,
-    /// True once the reader stands at `next`.
-    positioned: bool,
+    /// The next record that the reader gives is `next`, at this address or after it.
+    at: Option<Lsn>,
 }
 
 /// One commit.
@@ -33,10 +35,18 @@ pub struct Change<'a> {
     pub body: RecordBody<'a>,
 }
 
+/// Where a record lies that was read on the way to a commit.
+enum Step {
+    Skipped,
+    There,
+    NotFlushed,
+    /// After the wanted commit, which the log no longer holds.
+    Past(Seq),
+}
+
 impl ChangeFeed {
-    pub(crate) fn new(core: Arc<Core>, from: Seq) -> Result<Self, EngineError> {
-        let reader = core.log.read(core.log.oldest())?;
-        Ok(Self { core, reader, next: Seq(from.0.max(1)), positioned: false })
+    pub(crate) fn new(core: Arc<Core>, from: Seq) -> Self {
+        Self { core, reader: None, next: Seq(from.0.max(1)), at: None }
     }
 
     /// The number of the commit that comes next.
@@ -59,29 +69,74 @@ impl ChangeFeed {
         if self.next > self.core.versions.visible() {
             return Ok(None);
         }
-        while !self.positioned {
-            // Read up to the commit before the wanted one, so that the borrow of the wanted one can be returned.
-            let Some(found) = self.reader.next()? else { return Ok(None) };
-            if found.seq > self.next {
-                return Err(EngineError::FeedTrimmed { asked: self.next, oldest: found.seq });
-            }
-            if found.seq == self.next {
-                // The first record read is the wanted one: start over from its own address.
-                let lsn = found.lsn;
-                self.reader = self.core.log.read(lsn)?;
-                self.positioned = true;
-            }
+        // Between two commits a reader may wait at the end of a segment that is trimmed meanwhile.
+        let stays = self.at.is_some_and(|at| at >= self.core.log.oldest());
+        if !stays && !self.position()? {
+            return Ok(None);
         }
-        let Some(found) = self.reader.next()? else { return Ok(None) };
+        let (core, asked) = (&self.core, self.next);
+        let reader = self.reader.as_mut().expect("positioning makes a reader");
+        let Some(found) = reader.next().map_err(|error| not_there(core, asked, error))? else {
+            return Ok(None);
+        };
         self.next = found.seq.next();
+        self.at = Some(found.next);
         let (seq, lsn) = (found.seq, found.lsn);
         let body =
             RecordBody::decode(found.payload).map_err(|source| EngineError::Record { seq, lsn, source })?;
         Ok(Some(Change { seq, lsn, body }))
     }
 
+    /// Moves the reader to the next commit, so that the borrow of that one can be returned. False when it is not flushed yet.
+    fn position(&mut self) -> Result<bool, EngineError> {
+        if self.at.take().is_some() {
+            self.reader = None;
+        }
+        loop {
+            match self.step() {
+                Ok(Step::Skipped) => {}
+                Ok(Step::There) => return Ok(true),
+                Ok(Step::NotFlushed) => return Ok(false),
+                // The segment held no wanted commit, or the wanted one is gone: the log says which.
+                Err(LogError::Trimmed { .. }) => self.reader = None,
+                Ok(Step::Past(oldest)) => {
+                    self.reader = None;
+                    return Err(EngineError::FeedTrimmed { asked: self.next, oldest });
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Reads one record on the way to the next commit.
+    fn step(&mut self) -> Result<Step, LogError> {
+        let reader = self.reader.get_or_insert_with(|| self.core.log.read_near(self.next));
+        let Some(found) = reader.next()? else { return Ok(Step::NotFlushed) };
+        Ok(match found.seq.cmp(&self.next) {
+            Ordering::Less => Step::Skipped,
+            Ordering::Greater => Step::Past(found.seq),
+            Ordering::Equal => {
+                let lsn = found.lsn;
+                self.reader = Some(self.core.log.read(lsn)?);
+                self.at = Some(lsn);
+                Step::There
+            }
+        })
+    }
+
     /// Waits until there may be a next commit, at most `timeout`. May return early.
     pub fn wait(&self, timeout: Duration) {
         self.core.wait_published(self.next, timeout);
+    }
+}
+
+/// `error`, or that the log no longer holds the commit `asked`.
+fn not_there(core: &Core, asked: Seq, error: LogError) -> EngineError {
+    if !matches!(error, LogError::Trimmed { .. }) {
+        return error.into();
+    }
+    match core.log.read_near(asked).next() {
+        Ok(Some(found)) if found.seq > asked => EngineError::FeedTrimmed { asked, oldest: found.seq },
+        _ => error.into(),
     }
 }

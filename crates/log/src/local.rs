@@ -471,6 +471,10 @@ impl CommitLog for LocalLog {
         Ok(Box::new(SegmentReader::new(self.shared.clone(), from)?))
     }
 
+    fn read_near(&self, seq: Seq) -> Box<dyn LogReader> {
+        Box::new(SegmentReader::starting(self.shared.clone(), self.shared.segment_of(seq)))
+    }
+
     fn oldest(&self) -> Lsn {
         self.shared.oldest()
     }
@@ -572,6 +576,19 @@ impl Shared {
         let after = segments.partition_point(|segment| segment.start() <= lsn);
         let segment = after.checked_sub(1).and_then(|index| segments.get(index));
         segment.filter(|_| self.oldest() <= lsn).cloned().ok_or(LogError::Trimmed { oldest: self.oldest() })
+    }
+
+    /// The segment that holds, or will hold, the commit `seq`; the oldest one when the commit was trimmed away.
+    fn segment_of(&self, seq: Seq) -> Arc<Segment> {
+        let segments = self.segments.read();
+        let oldest = segments.partition_point(|segment| segment.start() < self.oldest());
+        let after = segments.partition_point(|segment| segment.header.seq < seq);
+        let index = after.saturating_sub(1).max(oldest);
+        segments
+            .get(index)
+            .or(segments.back())
+            .expect("a log has a last segment, which is never trimmed")
+            .clone()
     }
 }
 

@@ -10,7 +10,7 @@ use ropewalk_base::Lsn;
 
 use crate::format::Kind;
 use crate::local::Shared;
-use crate::segment::Window;
+use crate::segment::{Segment, Window};
 use crate::{Found, LogError, LogReader};
 
 pub(crate) struct SegmentReader {
@@ -23,6 +23,12 @@ impl SegmentReader {
     pub(crate) fn new(shared: Arc<Shared>, at: Lsn) -> Result<Self, LogError> {
         let window = Window::new(shared.segment_at(at)?);
         Ok(Self { shared, window, at })
+    }
+
+    /// Reads from the start of `segment`.
+    pub(crate) fn starting(shared: Arc<Shared>, segment: Arc<Segment>) -> Self {
+        let at = segment.start();
+        Self { shared, window: Window::new(segment), at }
     }
 
     /// Why there is no record here: damage, or the log was trimmed past the reader.
