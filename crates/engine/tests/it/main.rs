@@ -1,7 +1,9 @@
 //! Behaviour of the engine on good and bad disks.
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
+mod creation;
 mod feeds;
+mod guards;
 mod panics;
 mod range_deletes;
 mod records;
