@@ -273,7 +273,7 @@ impl DocumentsTx<'_> {
     fn drop_object(&mut self, object: u32) {
         let spaces = self.spaces();
         let (start, end) = object_range(object);
-        self.kv.delete_range(spaces.documents, &start, &end);
+        self.kv.sweep_range(spaces.documents, &start, &end);
         self.kv.delete(spaces.catalog, &crate::catalog::object_key(object));
     }
 

@@ -136,7 +136,7 @@ impl Documents {
                 let start = answers_of(session, i64::MIN);
                 let mut end = answers_of(session, i64::MAX);
                 end.push(u8::MAX);
-                tx.kv.delete_range(sessions, &start, &end);
+                tx.kv.sweep_range(sessions, &start, &end);
             }
             Ok(old.len())
         })

@@ -24,10 +24,10 @@ pub const KEY_BYTES_MAX: usize = 64 << 10;
 /// What a transaction read and found unchanged at its place in the commit order, or is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// Keys and ranges read are unchanged, keys written were not written by others: as if run alone.
+    /// Keys and ranges read are unchanged, keys written and ranges deleted were not written by others: as if run alone.
     #[default]
     Serializable,
-    /// Keys written were not written by others since the snapshot.
+    /// Keys written and ranges deleted were not written by others since the snapshot.
     Snapshot,
     /// No check but of what models rest their own rules on.
     ReadCommitted,
@@ -39,7 +39,7 @@ pub enum Isolation {
 pub struct KeyConflict {
     /// Where.
     pub keyspace: Keyspace,
-    /// The key, or the start of the range that was read.
+    /// The key, or the start of the range that was read or deleted.
     pub key: Vec<u8>,
     /// The commit that changed it.
     pub seq: Seq,
@@ -63,6 +63,13 @@ struct RangeRead {
     end: Option<Vec<u8>>,
 }
 
+/// A written key, or the start and end of a deleted range, by their offsets within the section.
+struct Written {
+    keyspace: Keyspace,
+    key: Range<usize>,
+    end: Option<Range<usize>>,
+}
+
 /// The writes and reads of one transaction, to be committed as one operation.
 #[derive(Default)]
 pub struct KvBatch {
@@ -77,8 +84,8 @@ pub struct KvBatch {
     /// What it holds until it has its place in the order, or is refused.
     held: Option<Held>,
     section: Vec<u8>,
-    /// Offsets of the written keys within `section`, for the write-write check.
-    written: Vec<(Keyspace, std::ops::Range<usize>)>,
+    /// What the write-write check looks at.
+    written: Vec<Written>,
     too_long: Option<usize>,
 }
 
@@ -88,9 +95,15 @@ impl KvBatch {
         Self { isolation: Isolation::ReadCommitted, ..Self::default() }
     }
 
-    /// Writes that hold only if the reads noted here are unchanged since commit `since`.
+    /// Writes that hold only if the reads noted here are unchanged since commit `since`, of which the caller keeps a snapshot.
     pub fn validated(since: Seq, isolation: Isolation) -> Self {
         Self { since, isolation, ..Self::default() }
+    }
+
+    /// Writes that hold only if the reads noted here are unchanged since `snapshot`, which the batch keeps until it is judged.
+    pub fn validated_at(snapshot: Snapshot, isolation: Isolation) -> Self {
+        let since = snapshot.seq();
+        Self { pinned: Some(snapshot), ..Self::validated(since, isolation) }
     }
 
     /// Notes that `key` was read (found or not).
@@ -145,7 +158,8 @@ impl KvBatch {
         self.section.extend_from_slice(&keyspace.0.to_le_bytes());
         self.section.push(kind);
         put_bytes(&mut self.section, key);
-        self.written.push((keyspace, self.section.len() - key.len()..self.section.len()));
+        let key = self.section.len() - key.len()..self.section.len();
+        self.written.push(Written { keyspace, key, end: None });
     }
 
     /// Writes `key`.
@@ -165,10 +179,37 @@ impl KvBatch {
         self.written.pop();
     }
 
-    /// Deletes the keys from `start` up to, not including, `end`.
+    /// Deletes the keys from `start` up to, not including, `end`. A write by others anywhere in the range is a conflict.
     pub fn delete_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
         self.op(keyspace, 2, start);
         put_bytes(&mut self.section, end);
+        if let Some(written) = self.written.last_mut() {
+            written.end = Some(self.section.len() - end.len()..self.section.len());
+        }
+    }
+
+    /// Deletes the keys from `start` up to `end`, whoever wrote them last.
+    pub(crate) fn sweep_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
+        self.delete_range(keyspace, start, end);
+        self.written.pop();
+    }
+
+    /// A commit after the snapshot that wrote what `written` writes, and the key to report.
+    fn overwritten(
+        &self,
+        latest: ReadView<'_>,
+        written: &Written,
+    ) -> Result<Option<(&[u8], Seq)>, EngineError> {
+        let bytes = |range: &Range<usize>| {
+            self.section.get(range.clone()).expect("ranges were noted while writing the section")
+        };
+        let (keyspace, key) = (written.keyspace, bytes(&written.key));
+        let seq = match written.end.as_ref().map(bytes) {
+            None => latest.changed(keyspace, key, self.since)?,
+            Some(end) if end <= key => None,
+            Some(end) => latest.changed_in(keyspace, key, Some(end), self.since)?,
+        };
+        Ok(seq.map(|seq| (key, seq)))
     }
 
     /// True when nothing was written.
@@ -202,10 +243,9 @@ impl Operation for KvBatch {
         if self.isolation == Isolation::ReadCommitted {
             return Ok(Verdict::Write);
         }
-        for (keyspace, range) in &self.written {
-            let key = self.section.get(range.clone()).expect("ranges were noted while writing the section");
-            if let Some(seq) = latest.changed(*keyspace, key, self.since)? {
-                return Err(Self::conflict(*keyspace, key, seq));
+        for written in &self.written {
+            if let Some((key, seq)) = self.overwritten(latest, written)? {
+                return Err(Self::conflict(written.keyspace, key, seq));
             }
         }
         if self.isolation == Isolation::Serializable {

@@ -492,9 +492,10 @@ impl KvTransaction {
         self.sweeps.push((keyspace, key.to_vec()));
     }
 
-    /// Deletes the keys from `start` up to `end` when it commits. The transaction itself must not read that range any
-    /// more; own writes in it are dropped.
-    pub fn delete_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
+    /// Deletes the keys from `start` up to `end` when it commits, also those that others wrote meanwhile: for ranges whose
+    /// writers are kept away by a guard, such as the rows of a table whose definition goes. The transaction itself must not
+    /// read that range any more; own writes in it are dropped.
+    pub fn sweep_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
         if let Some(writes) = self.writes.get_mut(&keyspace) {
             let mut inside = writes.split_off(start);
             let mut behind = inside.split_off(end);
@@ -599,7 +600,7 @@ impl KvTransaction {
             }
         }
         for (keyspace, start, end) in &self.range_deletes {
-            batch.delete_range(*keyspace, start, end);
+            batch.sweep_range(*keyspace, start, end);
         }
         for (keyspace, writes) in &self.writes {
             for (key, value) in writes {

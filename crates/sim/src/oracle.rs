@@ -280,17 +280,25 @@ impl Oracle {
         if ask.isolation == Isolation::ReadCommitted {
             return Expect::Commit;
         }
-        let written = ask.writes.iter().map(|(keyspace, write)| match write {
-            Write::Put(key, _) | Write::Delete(key) | Write::DeleteRange(key, _) => (*keyspace, key.clone()),
+        let written = ask.writes.iter().filter_map(|(keyspace, write)| match write {
+            Write::Put(key, _) | Write::Delete(key) => Some((*keyspace, key.clone())),
+            Write::DeleteRange(..) => None,
+        });
+        let deleted = ask.writes.iter().filter_map(|(keyspace, write)| match write {
+            Write::DeleteRange(start, end) if start < end => {
+                Some((*keyspace, start.clone(), Some(end.clone()), None))
+            }
+            _ => None,
         });
         let serializable = ask.isolation == Isolation::Serializable;
         let keys: Vec<_> = written.chain(ask.keys_read.iter().filter(|_| serializable).cloned()).collect();
-        let ranges = ask.ranges_read.iter().filter(|_| serializable);
+        let read = ask.ranges_read.iter().filter(|_| serializable).cloned();
+        let ranges: Vec<_> = deleted.chain(read).collect();
         let later = || self.commits.iter().skip(ask.since as usize).flat_map(|commit| &commit.writes);
         let after = |key: &[u8]| [key, &[0]].concat();
         let touched =
             keys.iter().any(|(id, key)| later().any(|(at, w)| at == id && w.touches(key, Some(&after(key)))))
-                || ranges.clone().any(|(id, start, end, _)| {
+                || ranges.iter().any(|(id, start, end, _)| {
                     later().any(|(at, w)| at == id && w.touches(start, end.as_deref()))
                 });
         let rows = |id: u16, at: u64, start: &[u8], end: Option<&[u8]>| -> Vec<_> {
@@ -299,7 +307,7 @@ impl Oracle {
         };
         let changed =
             keys.iter().any(|(id, key)| self.get(*id, key, ask.since) != self.get(*id, key, u64::MAX))
-                || ranges.clone().any(|(id, start, end, seen)| {
+                || ranges.iter().any(|(id, start, end, seen)| {
                     let end = seen.as_deref().or(end.as_deref());
                     rows(*id, ask.since, start, end) != rows(*id, u64::MAX, start, end)
                 });

@@ -35,9 +35,15 @@ impl World {
         *self.dice.pick(&keyspaces).expect("there are keyspaces")
     }
 
-    /// Blind writes, range deletes among them, submitted without waiting.
+    /// Writes, range deletes among them, submitted without waiting: blind, or at a snapshot that other writes may outdate.
     pub(crate) fn submit_keys(&mut self) -> Check {
-        let mut batch = KvBatch::new();
+        let (mut batch, since, isolation) = if self.dice.one_in(4) {
+            let snapshot = self.db().engine().snapshot();
+            let since = snapshot.seq().0;
+            (KvBatch::validated_at(snapshot, Isolation::Snapshot), since, Isolation::Snapshot)
+        } else {
+            (KvBatch::new(), 0, Isolation::ReadCommitted)
+        };
         let mut writes = Vec::new();
         for _ in 0..self.dice.between(1, 8) {
             let keyspace = self.any_keyspace().id();
@@ -64,14 +70,8 @@ impl World {
             ));
         }
         let durability = self.durability();
-        self.note(format!("submit {durability:?}: {}", list(&writes)));
-        let keys = KeysAsk {
-            since: 0,
-            isolation: Isolation::ReadCommitted,
-            keys_read: Vec::new(),
-            ranges_read: Vec::new(),
-            writes,
-        };
+        self.note(format!("submit {durability:?} {isolation:?} at {since}: {}", list(&writes)));
+        let keys = KeysAsk { since, isolation, keys_read: Vec::new(), ranges_read: Vec::new(), writes };
         let ask = Ask { appends: Vec::new(), keys: Some(keys) };
         self.mark();
         let operations: Vec<Box<dyn Operation>> = vec![Box::new(batch)];

@@ -464,7 +464,7 @@ impl TablesTx<'_> {
         let spaces = self.spaces();
         for object in objects {
             let (start, end) = object_range(object);
-            self.kv.delete_range(spaces.rows, &start, &end.unwrap_or([0xff; 4]));
+            self.kv.sweep_range(spaces.rows, &start, &end.unwrap_or([0xff; 4]));
             self.kv.delete(spaces.catalog, &object_key(object));
         }
     }

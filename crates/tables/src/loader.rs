@@ -99,7 +99,7 @@ impl Tables {
                 }
                 if kv.get(spaces.catalog, &object_key(object))?.is_none() {
                     let (start, end) = object_range(object);
-                    kv.delete_range(spaces.rows, &start, &end.unwrap_or([0xff; 4]));
+                    kv.sweep_range(spaces.rows, &start, &end.unwrap_or([0xff; 4]));
                 }
                 kv.delete(spaces.catalog, &loading_key(object));
             }

@@ -77,3 +77,40 @@ fn many_range_deletes_after_many_puts_visit_each_put_once() {
     });
     assert_eq!(get(&engine, keys, &7_u32.to_be_bytes()), None);
 }
+
+#[test]
+fn range_delete_after_a_foreign_write_inside_the_range_is_refused_unless_it_is_blind() {
+    use ropewalk_engine::{Isolation, KeyConflict};
+    let engine = open(&Env::memory(), manual()).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let write = |key: u8| put(&engine, keys, &[key], b"1", Durability::Buffered).unwrap();
+    for key in 0..10 {
+        write(key);
+    }
+    // The key that others write, and the range that is deleted.
+    let cases = [(5, 2, 8, true), (2, 2, 8, true), (7, 2, 8, true), (8, 2, 8, false), (1, 2, 8, false)];
+    for (key, start, end, conflicts) in cases.into_iter().chain([(5, 8, 2, false), (5, 5, 5, false)]) {
+        for isolation in [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted] {
+            for flushed in [false, true] {
+                let snapshot = engine.snapshot();
+                let mut batch = KvBatch::validated(snapshot.seq(), isolation);
+                batch.delete_range(keys, &[start], &[end]);
+                let seq = write(key);
+                if flushed {
+                    engine.compact().unwrap();
+                }
+                let done = engine.commit(vec![Box::new(batch)], Durability::Buffered);
+                let what = format!("{key} in {start}..{end}, {isolation:?}, flushed {flushed}");
+                let refusal = done.err().map(|error| match error {
+                    CommitError::Rejected(reason) => reason.downcast::<KeyConflict>().unwrap().seq,
+                    CommitError::Engine(error) => panic!("{what}: {error}"),
+                });
+                let expected = conflicts && isolation != Isolation::ReadCommitted;
+                assert_eq!(refusal, expected.then_some(seq), "{what}");
+                let there = get(&engine, keys, &[key]).is_some();
+                assert_eq!(there, expected || !(start..end).contains(&key), "{what}");
+                write(key);
+            }
+        }
+    }
+}
