@@ -415,7 +415,7 @@ impl Stage for Commits {
             return false;
         }
         if let Some(interval) = ticket.interval.filter(|_| !ticket.sync) {
-            let by = core.env.clock.monotonic_nanos() + interval.as_nanos() as u64;
+            let by = core.env.clock.deadline(interval);
             let mut background = core.background.lock();
             if background.sync_by.is_none_or(|earlier| by < earlier) {
                 background.sync_by = Some(by);

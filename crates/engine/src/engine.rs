@@ -579,7 +579,7 @@ pub(crate) fn lock(env: &Env, dir: &Path) -> Result<Box<dyn LockGuard>, EngineEr
 
 impl Core {
     pub(crate) fn wait_published(&self, seq: Seq, timeout: Duration) {
-        let deadline = self.env.clock.monotonic_nanos() + timeout.as_nanos() as u64;
+        let deadline = self.env.clock.deadline(timeout);
         let done = || self.versions.visible() >= seq || self.stopped().is_some();
         while !done() {
             let left = deadline.saturating_sub(self.env.clock.monotonic_nanos());

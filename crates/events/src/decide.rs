@@ -197,9 +197,9 @@ impl EventStore {
             }
             attempt += 1;
             let env = self.engine.env();
-            let nanos = pause.as_nanos() as u64;
+            let nanos = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
             env.clock.sleep(Duration::from_nanos(nanos / 2 + env.random.next_u64() % (nanos / 2).max(1)));
-            pause = (pause * 2).min(retry.longest_pause);
+            pause = pause.saturating_mul(2).min(retry.longest_pause);
         }
     }
 }

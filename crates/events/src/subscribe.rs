@@ -78,7 +78,7 @@ impl Subscription {
     /// Damage; the engine stopped.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Delivery>, EventsError> {
         let clock = self.store.engine.env().clock.clone();
-        let deadline = clock.monotonic_nanos().saturating_add(timeout.as_nanos() as u64);
+        let deadline = clock.deadline(timeout);
         loop {
             if let Some(delivery) = self.ready.pop_front() {
                 return Ok(Some(delivery));

@@ -354,7 +354,7 @@ impl World {
             }
             Durability::Buffered => self.written = self.written.max(seq),
             Durability::Async { interval } => {
-                let by = self.clock.monotonic_nanos() + interval.as_nanos() as u64;
+                let by = self.clock.deadline(interval);
                 self.owed.push((seq, by));
             }
         }

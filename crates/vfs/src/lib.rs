@@ -213,6 +213,12 @@ pub trait Clock: Send + Sync {
     fn monotonic_nanos(&self) -> u64;
     /// Blocks the calling thread.
     fn sleep(&self, duration: Duration);
+    /// The [`Clock::monotonic_nanos`] at which `duration` will have passed; the largest number when that is beyond it, which
+    /// a duration without end, such as [`Duration::MAX`], is.
+    fn deadline(&self, duration: Duration) -> u64 {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.monotonic_nanos().saturating_add(nanos)
+    }
 }
 
 /// Randomness, real or seeded.

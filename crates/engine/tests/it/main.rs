@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
 mod creation;
+mod durations;
 mod feeds;
 mod guards;
 mod panics;

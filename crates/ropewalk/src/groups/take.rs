@@ -89,7 +89,7 @@ impl ConsumerGroup {
     ) -> Result<Lease, Error> {
         let engine = self.groups.db.engine();
         let clock = engine.env().clock.clone();
-        let deadline = clock.monotonic_nanos().saturating_add(timeout.as_nanos() as u64);
+        let deadline = clock.deadline(timeout);
         loop {
             let seen = self.groups.db.seq();
             let taken = self.take_for(max, lease)?;
