@@ -11,6 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::{Clock, File, LockGuard, Mapping, MappingKind, OpenMode, Random, Vfs};
 
 /// Who may do what with what is made here: its owner alone, since a database holds data of users and what proves their passwords.
@@ -18,6 +20,34 @@ const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 /// What the kernel maps at once where it can.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Opens something. A process at its soft limit of open files raises that to the hard limit and tries again: a database has
+/// a file for each 64 MiB, and the usual soft limit of 1024 is a relic of `select`, which nothing here uses.
+///
+/// # Errors
+/// As `open`; at the hard limit the error says what the limit is.
+fn within_file_limit<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let at_limit = |error: &io::Error| error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error());
+    let opened = open();
+    if !opened.as_ref().err().is_some_and(at_limit) {
+        return opened;
+    }
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised =
+        current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
+    let opened = if raised { open() } else { opened };
+    opened.map_err(|error| {
+        let limit = if raised { maximum } else { current };
+        match limit.filter(|_| at_limit(&error)) {
+            Some(limit) => io::Error::new(
+                error.kind(),
+                format!("{error}; the process may have {limit} files open (ulimit -n)"),
+            ),
+            None => error,
+        }
+    })
+}
+
 /// `std::fs` with `fdatasync`.
 #[derive(Debug, Clone, Copy)]
 pub struct RealVfs;
@@ -35,12 +65,12 @@ impl Vfs for RealVfs {
                 options.write(true).create_new(true).mode(FILE_MODE);
             }
         }
-        Ok(Arc::new(RealFile(options.open(path)?)))
+        Ok(Arc::new(RealFile(within_file_limit(|| options.open(path))?)))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(dir)? {
+        for entry in within_file_limit(|| fs::read_dir(dir))? {
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }
@@ -77,7 +107,7 @@ impl Vfs for RealVfs {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        fs::File::open(dir)?.sync_all()
+        within_file_limit(|| fs::File::open(dir))?.sync_all()
     }
 
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn LockGuard>> {
@@ -217,5 +247,48 @@ impl Random for RealRandom {
         let mut hasher = std::hash::RandomState::new().build_hasher();
         hasher.write_u128(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos()));
         hasher.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: &str = "ROPEWALK_TEST_FILE_LIMIT";
+
+    /// The limits count for a whole process, so the test runs itself in one of its own.
+    #[test]
+    fn opening_at_the_soft_limit_raises_it_and_at_the_hard_limit_names_it() {
+        if let Ok(hard) = std::env::var(LIMIT) {
+            return open_files_in_a_process_limited_to(hard.parse().unwrap());
+        }
+        for hard in ["400", "40"] {
+            let name = "real::tests::opening_at_the_soft_limit_raises_it_and_at_the_hard_limit_names_it";
+            let mut run = std::process::Command::new(std::env::current_exe().unwrap());
+            let done = run.args(["--exact", name, "--nocapture"]).env(LIMIT, hard).output().unwrap();
+            let said = String::from_utf8_lossy(&done.stdout).into_owned();
+            assert!(done.status.success() && said.contains("1 passed"), "{said}{:?}", done.stderr);
+        }
+    }
+
+    fn open_files_in_a_process_limited_to(hard: u64) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        drop(RealVfs.open(&path, OpenMode::CreateNew).unwrap());
+        setrlimit(Resource::Nofile, Rlimit { current: Some(40), maximum: Some(hard) }).unwrap();
+        let opened: io::Result<Vec<_>> = (0..100).map(|_| RealVfs.open(&path, OpenMode::Read)).collect();
+        match opened {
+            Ok(_) => assert!(hard > 100),
+            Err(error) => assert!(hard == 40 && error.to_string().contains("40 files"), "{error}"),
+        }
+    }
+
+    #[test]
+    fn deadline_of_a_duration_without_end_is_the_last_moment() {
+        let clock = RealClock::default();
+        assert_eq!(clock.deadline(Duration::MAX), u64::MAX);
+        assert_eq!(clock.deadline(Duration::from_nanos(u64::MAX)), u64::MAX);
+        let now = clock.monotonic_nanos();
+        assert!((now + 1_000_000..u64::MAX / 2).contains(&clock.deadline(Duration::from_millis(1))));
     }
 }
