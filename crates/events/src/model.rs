@@ -72,6 +72,8 @@ struct Catalog {
     /// Oldest first: all but the last are deleted, and there for readers with older snapshots.
     by_name: HashMap<String, Vec<Arc<StoreState>>>,
     by_id: HashMap<u32, Arc<StoreState>>,
+    /// Deleted stores that are still in `by_name`.
+    deleted: Vec<Arc<StoreState>>,
     last_id: u32,
 }
 
@@ -171,7 +173,25 @@ impl EventsModel {
         }
         apply.memory::<EventMemory>().delete(id, apply.seq);
         state.deleted.store(apply.seq.0, Ordering::Release);
+        self.catalog.write().deleted.push(state);
         Ok(())
+    }
+
+    /// Forgets the names of deleted stores that no snapshot sees; `oldest` is the oldest of these. A name that is created and
+    /// deleted again and again would be found more slowly each time. The numbers keep their names, which change feeds tell.
+    fn forget_deleted(&self, oldest: Seq) {
+        let mut catalog = self.catalog.write();
+        let Catalog { by_name, deleted, .. } = &mut *catalog;
+        deleted.retain(|state| {
+            let is_seen = state.is_there_at(oldest);
+            if !is_seen && let Some(same) = by_name.get_mut(&state.name) {
+                same.retain(|other| other.id != state.id);
+                if same.is_empty() {
+                    by_name.remove(&state.name);
+                }
+            }
+            is_seen
+        });
     }
 }
 
@@ -290,6 +310,9 @@ impl Model for EventsModel {
         // Events and postings never change, and readers bound them by position: they carry no version. A deletion does,
         // so that older snapshots still see the store; merging drops what no snapshot sees.
         let Some(memory) = memory.as_any().downcast_ref::<EventMemory>() else { return Ok(Vec::new()) };
+        if let Some(oldest) = snapshots.first() {
+            self.forget_deleted(*oldest);
+        }
         let (mut stores, deleted) = (memory.all_stores(), memory.deleted());
         let gone = |id: u32| deleted.iter().any(|(d, seq)| *d == id && snapshots.iter().all(|s| s >= seq));
         stores.retain(|(id, _)| !gone(*id));
@@ -423,4 +446,41 @@ fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Res
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EventStore;
+    use ropewalk_engine::{Background, Engine, EngineOptions};
+    use ropewalk_vfs::Env;
+
+    #[test]
+    fn deleted_stores_leave_the_names_when_no_snapshot_sees_them() {
+        let model = Arc::new(EventsModel::new(1));
+        let options = EngineOptions { background: Background::Manual, ..EngineOptions::default() };
+        let models: Vec<Arc<dyn Model>> = vec![model.clone()];
+        let engine = Arc::new(Engine::open(&Env::memory(), "/db".as_ref(), options, models).unwrap());
+        let store = |name: &str| EventStore::new(engine.clone(), model.clone(), name).unwrap();
+        let names = || -> Vec<usize> { model.catalog.read().by_name.values().map(Vec::len).collect() };
+        let mut seen = None;
+        for round in 0..20 {
+            assert!(store("again").create().unwrap());
+            if round == 9 {
+                seen = Some((engine.snapshot(), store("again").id().unwrap()));
+            }
+            assert!(store("again").delete().unwrap());
+        }
+        engine.checkpoint().unwrap();
+        // Those that were there at the snapshot or later.
+        assert_eq!(names(), [11]);
+        let (snapshot, id) = seen.unwrap();
+        assert_eq!(store("again").id_at(&snapshot), Some(id));
+        drop(snapshot);
+        assert!(store("again").create().unwrap() && store("other").create().unwrap());
+        assert!(store("other").delete().unwrap());
+        engine.checkpoint().unwrap();
+        assert_eq!(names(), [1]);
+        assert_eq!(model.store_name(id).as_deref(), Some("again"));
+    }
 }
