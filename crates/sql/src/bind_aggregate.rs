@@ -131,7 +131,7 @@ impl Binder<'_, '_> {
                 let is_known = order.iter().any(|known| known.expr == *argument);
                 if !is_known && ty.is_ordered() && !matches!(argument, Expr::Const(_)) {
                     let expr = argument.clone();
-                    order.push(Order { expr, ty: *ty, descending: false, nulls_first: false });
+                    order.push(Order { expr, ty: *ty, descending: false, nulls_first: false, shown: None });
                 }
             }
         }

@@ -80,8 +80,15 @@ impl Binder<'_, '_> {
         let (expr, _) = self.bind_closed(inner)?;
         let env = self.planner.access.database().engine().env().clone();
         let never = Interrupt::never();
-        let cx =
-            Context { params: &[], answers: &[], now: 0, env: &env, zone: &Zone::UTC, interrupt: &never };
+        let cx = Context {
+            params: &[],
+            answers: &[],
+            now: 0,
+            env: &env,
+            zone: &Zone::UTC,
+            interrupt: &never,
+            nested: None,
+        };
         expr.constant(&cx).map_err(|_| {
             SqlError::unsupported("a sequence whose name is not known before", "write its name as a constant")
         })

@@ -343,7 +343,7 @@ impl Session {
             _ => return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "the statement is no COPY TO")),
         };
         let env = db.engine().env();
-        let cx = Context { params: &[], answers: &answers, now, env, zone, interrupt };
+        let cx = Context { params: &[], answers: &answers, now, env, zone, interrupt, nested: None };
         let columns = columns.iter().map(|ResultColumn { name, .. }| name.clone()).collect();
         let mut writer = Writer::new(&copy, columns, zone.clone())?;
         let mut out = Vec::with_capacity(CHUNK_BYTES + 4096);

@@ -221,7 +221,8 @@ impl Session {
         let mut spool = Spool::new(columns.iter().map(|column| column.ty).chain(key_types).collect());
         let bound = query.bound(params)?;
         let env = db.engine().env();
-        let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt: &interrupt };
+        let cx =
+            Context { params: &bound, answers: &[], now, env, zone, interrupt: &interrupt, nested: None };
         let mut sink = |row: Vec<Value<'static>>| spool.push(&row).map(|()| true);
         match &keyed {
             Some((select, _, _)) => query.stream_select(select, &mut access, &cx, &budget, &mut sink)?,

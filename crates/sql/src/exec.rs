@@ -5,10 +5,11 @@
 //! Several tables are joined by walking the next one for each row of those before, along its path. A table whose path is its
 //! whole is read once and kept, hashed by the columns that it is joined on.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ropewalk::tables::{OwnedRow, Value};
+use ropewalk::tables::{KeyRange, OwnedRow, Row, Value};
 
 use crate::access::Access;
 use crate::aggregate::Running;
@@ -185,8 +186,18 @@ fn project(exprs: &[Expr], cx: &Context<'_>, input: &dyn Input) -> Result<Record
     exprs.iter().map(|expr| Ok(expr.eval(cx, input)?.into_owned())).collect()
 }
 
-fn keys(orders: &[Order], cx: &Context<'_>, input: &dyn Input) -> Result<Record> {
-    orders.iter().map(|order| Ok(order.expr.eval(cx, input)?.into_owned())).collect()
+/// The sort keys of a row whose output is `row`.
+pub(crate) fn keys(
+    orders: &[Order],
+    row: &[Value<'static>],
+    cx: &Context<'_>,
+    input: &dyn Input,
+) -> Result<Record> {
+    let key = |order: &Order| match order.shown.and_then(|place| row.get(place)) {
+        Some(shown) => Ok(shown.clone()),
+        None => Ok(order.expr.eval(cx, input)?.into_owned()),
+    };
+    orders.iter().map(key).collect()
 }
 
 /// Rows of the output, with sort keys where there is a sort.
@@ -200,13 +211,16 @@ fn output(
     let Some(groups) = &select.groups else {
         return source(select, access, cx, budget, &mut |input| {
             let row = project(&select.output, cx, input)?;
-            sink(row, keys(&select.order, cx, input)?)
+            let keys = keys(&select.order, &row, cx, input)?;
+            sink(row, keys)
         });
     };
     let mut grouping = Grouping::new(groups);
     source(select, access, cx, budget, &mut |input| grouping.take(input, cx, budget).map(|()| true))?;
-    for row in grouping.finish(cx)? {
-        if !sink(project(&select.output, cx, &row)?, keys(&select.order, cx, &row)?)? {
+    for group in grouping.finish(cx)? {
+        let row = project(&select.output, cx, &group)?;
+        let keys = keys(&select.order, &row, cx, &group)?;
+        if !sink(row, keys)? {
             break;
         }
     }
@@ -219,11 +233,14 @@ struct Grouping<'g> {
     numbers: HashMap<Vec<u8>, usize>,
     all: Vec<(Record, Vec<Running>)>,
     identity: Vec<u8>,
+    is_volatile: bool,
 }
 
 impl<'g> Grouping<'g> {
     fn new(groups: &'g Groups) -> Self {
-        let mut new = Self { groups, numbers: HashMap::new(), all: Vec::new(), identity: Vec::new() };
+        let is_volatile = groups.keys.iter().any(Expr::is_volatile);
+        let mut new =
+            Self { groups, numbers: HashMap::new(), all: Vec::new(), identity: Vec::new(), is_volatile };
         if groups.keys.is_empty() {
             new.all.push((Vec::new(), new.start()));
         }
@@ -239,13 +256,20 @@ impl<'g> Grouping<'g> {
         let mut number = 0;
         if !groups.keys.is_empty() {
             self.identity.clear();
-            for key in &groups.keys {
-                put_identity(&key.eval(cx, input)?, &mut self.identity);
+            // Volatile keys are asked once; the others once more for the first row of a group.
+            let asked = self.is_volatile.then(|| project(&groups.keys, cx, input)).transpose()?;
+            match &asked {
+                Some(keys) => keys.iter().for_each(|key| put_identity(key, &mut self.identity)),
+                None => {
+                    for key in &groups.keys {
+                        put_identity(&key.eval(cx, input)?, &mut self.identity);
+                    }
+                }
             }
             number = match self.numbers.get(&self.identity) {
                 Some(number) => *number,
                 None => {
-                    let row = project(&groups.keys, cx, input)?;
+                    let row = asked.map_or_else(|| project(&groups.keys, cx, input), Ok)?;
                     budget.take_row(&row)?;
                     budget.take(self.identity.len() + 64 + groups.aggregates.len() * 128)?;
                     self.numbers.insert(self.identity.clone(), self.all.len());
@@ -288,6 +312,7 @@ pub(crate) fn grouped(
 ) -> Result<Vec<Record>> {
     let mut grouping = Grouping::new(groups);
     for row in rows {
+        cx.interrupt.check(cx.env)?;
         grouping.take(&row, cx, budget)?;
     }
     grouping.finish(cx)
@@ -342,7 +367,7 @@ struct Kept {
     rows: Vec<OwnedRow>,
     /// Columns of this level and the expressions over earlier ones that equal them.
     pairs: Vec<(Expr, Expr)>,
-    by_value: HashMap<Vec<u8>, Vec<usize>>,
+    by_value: JoinTable,
 }
 
 struct Join<'p> {
@@ -393,6 +418,73 @@ fn equal_pairs(level: &Level) -> Vec<(Expr, Expr)> {
     pairs
 }
 
+/// The conditions on a relation alone, whose columns begin at `start`, that may be asked once for each of its rows.
+pub(crate) fn alone(filter: &[Expr], start: usize) -> impl Iterator<Item = &Expr> {
+    filter.iter().filter(move |condition| {
+        let mut is_alone = !condition.is_volatile() && !condition.has_inner();
+        condition.columns(&mut |column| is_alone &= column >= start);
+        is_alone
+    })
+}
+
+/// True when a condition does not hold. One that fails rules nothing out: another one may guard it.
+pub(crate) fn rules_out(conditions: &[Expr], cx: &Context<'_>, row: &dyn Input) -> bool {
+    conditions.iter().any(|condition| matches!(condition.holds(cx, row), Ok(false)))
+}
+
+/// Numbers of rows by the values that they are joined on.
+#[derive(Debug, Default)]
+pub(crate) struct JoinTable {
+    by_value: HashMap<Vec<u8>, Vec<usize>>,
+    /// Rows whose values cannot be computed: the conditions that guard those are asked, with all others, of each pair of rows.
+    unknown: Vec<usize>,
+}
+
+impl JoinTable {
+    /// Adds a row by the identity of its values; a row with a NULL among them joins none.
+    pub(crate) fn add(
+        &mut self,
+        number: usize,
+        identity: Result<Option<Vec<u8>>>,
+        budget: &Budget,
+    ) -> Result<()> {
+        match identity {
+            Ok(Some(identity)) => {
+                budget.take(identity.len() + 64)?;
+                self.by_value.entry(identity).or_default().push(number);
+            }
+            Ok(None) => {}
+            Err(_) => self.unknown.push(number),
+        }
+        Ok(())
+    }
+
+    /// The numbers of the rows that may join one with values of this identity, and of the `unknown` ones, in order; `None` for all
+    /// rows.
+    pub(crate) fn numbers<'t>(
+        &'t self,
+        identity: Result<Option<Vec<u8>>>,
+        unknown: &[usize],
+    ) -> Option<Cow<'t, [usize]>> {
+        let found = match identity {
+            Ok(Some(identity)) => self.by_value.get(&identity).map(Vec::as_slice).unwrap_or_default(),
+            Ok(None) => &[],
+            Err(_) => return None,
+        };
+        if unknown.is_empty() {
+            return Some(Cow::Borrowed(found));
+        }
+        let mut all = [found, unknown].concat();
+        all.sort_unstable();
+        Some(Cow::Owned(all))
+    }
+
+    /// The rows whose values cannot be computed.
+    pub(crate) fn unknown(&self) -> &[usize] {
+        &self.unknown
+    }
+}
+
 /// Bytes that are equal when values compare as equal, whatever number types they are; `None` when one is NULL.
 pub(crate) fn join_identity(values: impl Iterator<Item = Result<Record>>) -> Result<Option<Vec<u8>>> {
     let mut identity = Vec::new();
@@ -424,7 +516,9 @@ impl Join<'_> {
         let Some(level) = levels.get(depth) else {
             return each(&Joined { levels, rows: &self.rows });
         };
+        let left = budget.left();
         let candidates = self.candidates(depth, level, access, cx, budget)?;
+        let held = if self.is_kept(depth) { 0 } else { left.saturating_sub(budget.left()) };
         let mut matched = false;
         for row in candidates {
             cx.interrupt.check(cx.env)?;
@@ -444,6 +538,7 @@ impl Join<'_> {
                 return Ok(false);
             }
         }
+        budget.give_back(held);
         if level.is_outer && !matched {
             self.rows.push(None);
             let goes_on =
@@ -473,17 +568,28 @@ impl Join<'_> {
         cx: &Context<'_>,
         budget: &Budget,
     ) -> Result<Vec<OwnedRow>> {
-        if depth > 0 && level.path.is_whole() {
+        if self.is_kept(depth) {
             return self.kept_rows(depth, level, access, cx, budget);
         }
         let mut rows = Vec::new();
         let input = Joined { levels: self.levels, rows: &self.rows };
-        access.walk(&level.table, &level.path, cx, &input, &mut |row| {
+        let mut each = |row: Row<'_>| -> Result<bool> {
+            cx.interrupt.check(cx.env)?;
             budget.take(ROW_BYTES)?;
             rows.push(row.to_owned());
             Ok(true)
-        })?;
+        };
+        match level.path.ranges(cx, &input) {
+            Ok(ranges) => access.walk_ranges(&level.table, &level.path, &ranges.ranges, &mut each)?,
+            // A key that cannot be computed may be guarded by another condition: all of them are asked of each row.
+            Err(_) => access.walk_ranges(&level.table, &level.path, &[KeyRange::all()], &mut each)?,
+        }
         Ok(rows)
+    }
+
+    /// True for a table that is read once.
+    fn is_kept(&self, depth: usize) -> bool {
+        depth > 0 && self.levels.get(depth).is_some_and(|level| level.path.is_whole())
     }
 
     fn kept_rows(
@@ -509,22 +615,25 @@ impl Join<'_> {
         }
         let input = Joined { levels: self.levels, rows: &self.rows };
         let wanted = kept.pairs.iter().map(|(_, before)| project(std::slice::from_ref(before), cx, &input));
-        let Some(identity) = join_identity(wanted)? else { return Ok(Vec::new()) };
-        let numbers = kept.by_value.get(&identity).map(Vec::as_slice).unwrap_or_default();
-        Ok(numbers.iter().filter_map(|number| kept.rows.get(*number).cloned()).collect())
+        Ok(match kept.by_value.numbers(join_identity(wanted), kept.by_value.unknown()) {
+            Some(numbers) => numbers.iter().filter_map(|number| kept.rows.get(*number).cloned()).collect(),
+            None => kept.rows.clone(),
+        })
     }
 
     fn keep(level: &Level, access: &mut Access<'_>, cx: &Context<'_>, budget: &Budget) -> Result<Kept> {
-        let shift = |(here, _): &(Expr, Expr)| here.clone().renumber(&|column| column - level.start);
+        let shift = |expr: &Expr| expr.clone().renumber(&|column| column - level.start);
         let pairs = equal_pairs(level);
-        let here: Vec<Expr> = pairs.iter().map(shift).collect();
-        let mut kept = Kept { rows: Vec::new(), pairs, by_value: HashMap::new() };
+        let here: Vec<Expr> = pairs.iter().map(|(here, _)| shift(here)).collect();
+        let alone: Vec<Expr> = alone(&level.filter, level.start).map(shift).collect();
+        let mut kept = Kept { rows: Vec::new(), pairs, by_value: JoinTable::default() };
         access.walk(&level.table, &level.path, cx, &Nothing, &mut |row| {
-            let identity = join_identity(std::iter::once(project(&here, cx, &row)))?;
-            budget.take(ROW_BYTES + identity.as_ref().map_or(0, |identity| identity.len() + 64))?;
-            if let Some(identity) = identity {
-                kept.by_value.entry(identity).or_default().push(kept.rows.len());
+            if rules_out(&alone, cx, &row) {
+                return Ok(true);
             }
+            let identity = join_identity(std::iter::once(project(&here, cx, &row)));
+            budget.take(ROW_BYTES)?;
+            kept.by_value.add(kept.rows.len(), identity, budget)?;
             kept.rows.push(row.to_owned());
             Ok(true)
         })?;

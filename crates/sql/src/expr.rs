@@ -19,7 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::json;
 use crate::like::{Like, Pattern, compile};
 use crate::sequences::SequenceCall;
-use crate::small::Inner;
+use crate::small::{Inner, Nested};
 use crate::zone::Zone;
 
 /// A bound expression.
@@ -152,6 +152,8 @@ pub(crate) struct Context<'a> {
     /// Of the session.
     pub(crate) zone: &'a Zone,
     pub(crate) interrupt: &'a Interrupt,
+    /// The run of nested loops that it is part of.
+    pub(crate) nested: Option<&'a dyn Nested>,
 }
 
 fn truth(value: &Value<'_>) -> Option<bool> {
@@ -606,6 +608,42 @@ impl Expr {
             _ => {}
         }
         self.for_parts(&mut |part| part.columns(each));
+    }
+
+    /// True when a row may make it fail, or nobody has looked whether one can.
+    pub(crate) fn may_fail(&self) -> bool {
+        let mut may_fail = match self {
+            Self::Const(_)
+            | Self::Param(_)
+            | Self::Column(_)
+            | Self::Outer(..)
+            | Self::Subquery(_)
+            | Self::InSubquery(..)
+            | Self::Not(_)
+            | Self::And(_)
+            | Self::Or(_)
+            | Self::Compare(..)
+            | Self::Distinct(..)
+            | Self::IsNull(..)
+            | Self::Is(..)
+            | Self::In(..)
+            | Self::Any(..)
+            | Self::Case(..)
+            | Self::Coalesce(_)
+            | Self::Concat(..)
+            | Self::Like(..)
+            | Self::Matches(..) => false,
+            _ => true,
+        };
+        self.for_parts(&mut |part| may_fail |= part.may_fail());
+        may_fail
+    }
+
+    /// True when a subquery of nested loops is part of it.
+    pub(crate) fn has_inner(&self) -> bool {
+        let mut found = matches!(self, Self::Inner(_));
+        self.for_parts(&mut |part| found |= part.has_inner());
+        found
     }
 
     /// True when it may wait.

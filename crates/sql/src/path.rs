@@ -278,6 +278,11 @@ impl Path {
         self.equal.is_empty() && self.one_of.is_none() && self.low.is_none() && self.high.is_none()
     }
 
+    /// True when it is bounded by more than equal values.
+    pub(crate) fn is_between(&self) -> bool {
+        self.low.is_some() || self.high.is_some()
+    }
+
     /// The values of all key columns, when the path leads to one row by primary key.
     pub(crate) fn point(&self) -> Option<(&[Expr], impl Iterator<Item = Type> + '_)> {
         let types = self.key.iter().map(|(_, ty, _)| *ty);

@@ -337,7 +337,8 @@ impl Session {
         let interrupt = &self.interrupt();
         let env = self.db.engine().env();
         let zone = &self.settings.zone;
-        let cx = Context { params: &bound, answers: &[], now: self.now(), env, zone, interrupt };
+        let cx =
+            Context { params: &bound, answers: &[], now: self.now(), env, zone, interrupt, nested: None };
         let Plan::Notify(call) = &prepared.plan else { return Err(crate::expr::bug("no call of pg_notify")) };
         let said = call.said(&cx)?;
         self.say(said)?;
@@ -350,7 +351,7 @@ impl Session {
         let snapshot = self.db.snapshot();
         let interrupt = &self.interrupt();
         let (now, zone) = (env.clock.wall_micros(), &self.settings.zone);
-        let cx = Context { params: &[], answers: &[], now, env, zone, interrupt };
+        let cx = Context { params: &[], answers: &[], now, env, zone, interrupt, nested: None };
         // What is refused here may be right once the plan was renewed.
         if let Ok(bound) = prepared.bound(params)
             && let Some(outcome) = prepared.point(&self.db, &snapshot, &Context { params: &bound, ..cx })?
@@ -375,7 +376,7 @@ impl Session {
             prepared.renew(Access::Transaction(db, transaction))?;
             let bound = prepared.bound(params)?;
             let now = env.clock.wall_micros();
-            let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt };
+            let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt, nested: None };
             let budget = Budget::new(memory_bytes_max);
             prepared.run(&mut Access::Transaction(db, transaction), &cx, &budget)
         })
@@ -429,7 +430,7 @@ impl Session {
         prepared.renew(Access::Transaction(&self.db, &mut open.transaction))?;
         let bound = prepared.bound(params)?;
         let zone = &self.settings.zone;
-        let cx = Context { params: &bound, answers: &[], now: open.now, env, zone, interrupt };
+        let cx = Context { params: &bound, answers: &[], now: open.now, env, zone, interrupt, nested: None };
         let budget = Budget::new(self.settings.memory_bytes_max);
         let outcome = prepared.run(&mut Access::Transaction(&self.db, &mut open.transaction), &cx, &budget);
         let seq = open.transaction.rests_on();

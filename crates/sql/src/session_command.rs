@@ -241,7 +241,7 @@ impl Session {
             let interrupt = &self.interrupt();
             let zone = &self.settings.zone;
             let now = env.clock.wall_micros();
-            let cx = Context { params: &[], answers: &[], now, env, zone, interrupt };
+            let cx = Context { params: &[], answers: &[], now, env, zone, interrupt, nested: None };
             values.push(expr.constant(&cx)?);
         }
         let Some((name, mut prepared)) = self.named.remove_entry(name) else { return Err(no_prepared(name)) };
@@ -265,7 +265,7 @@ impl Session {
             }
             let env = self.db.engine().env();
             let zone = &self.settings.zone;
-            let cx = Context { params: &[], answers: &[], now: open.now, env, zone, interrupt };
+            let cx = Context { params: &[], answers: &[], now: open.now, env, zone, interrupt, nested: None };
             let (transaction, created) = (&mut open.transaction, &mut open.created);
             transaction.begin_statement();
             let settings = self.settings.clone();
@@ -280,14 +280,14 @@ impl Session {
             let mut transaction = self.db.begin();
             let env = self.db.engine().env();
             let now = env.clock.wall_micros();
-            let cx = Context { params: &[], answers: &[], now, env, zone, interrupt };
+            let cx = Context { params: &[], answers: &[], now, env, zone, interrupt, nested: None };
             create_index_concurrently(&self.db, &mut transaction, cx, self.settings.clone(), create)?;
             return Ok(Outcome::of("CREATE INDEX"));
         }
         self.alone(Isolation::Serializable, durability, attempts, |db, transaction| {
             let env = db.engine().env();
             let now = env.clock.wall_micros();
-            let cx = Context { params: &[], answers: &[], now, env, zone, interrupt };
+            let cx = Context { params: &[], answers: &[], now, env, zone, interrupt, nested: None };
             let mut created = Vec::new();
             let settings = settings.clone();
             let mut ddl = Ddl { db, transaction, cx, settings, created: &mut created, notice: None };

@@ -167,7 +167,8 @@ impl Session {
         let env = db.engine().env();
         let interrupt = &self.interrupt();
         let zone = &self.settings.zone.clone();
-        let cx = Context { params: &bound, answers: &[], now: self.now(), env, zone, interrupt };
+        let cx =
+            Context { params: &bound, answers: &[], now: self.now(), env, zone, interrupt, nested: None };
         for set in &prepared.sets {
             let (name, value, local) =
                 (set.name.constant(&cx)?, set.value.constant(&cx)?, set.is_local.constant(&cx)?);

@@ -233,7 +233,7 @@ impl Session {
         let bound = prepared.bound(params)?;
         let env = self.db.engine().env();
         let zone = &self.settings.zone;
-        let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt };
+        let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt, nested: None };
         let budget = Budget::new(self.settings.memory_bytes_max);
         prepared.run(&mut Access::Transaction(&self.db, transaction), &cx, &budget)
     }

@@ -214,6 +214,16 @@ pub(super) fn wanted(orders: &[Order]) -> Vec<Wanted> {
     orders.iter().map(plain).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
+/// Puts the conditions on a relation alone, whose columns begin at `start`, before those that join it: as in PostgreSQL, which asks
+/// them where the relation is read, they guard what the others compute.
+pub(crate) fn alone_first(filter: &mut [Expr], start: usize) {
+    filter.sort_by_cached_key(|condition| {
+        let mut joins = false;
+        condition.columns(&mut |column| joins |= column < start);
+        joins
+    });
+}
+
 /// Puts each conjunct to the first level that knows its columns, and chooses the paths. Answers those without columns.
 pub(super) fn place(
     levels: &mut [Level],
@@ -225,7 +235,12 @@ pub(super) fn place(
     for conjunct in conjuncts {
         let mut last = None;
         conjunct.columns(&mut |column| last = last.max(Some(column)));
-        let level = last.and_then(|last| levels.iter_mut().rev().find(|level| level.start <= last));
+        let level = match last {
+            Some(last) => levels.iter_mut().rev().find(|level| level.start <= last),
+            // Without a column, but another for each row.
+            None if conjunct.is_volatile() => levels.last_mut(),
+            None => None,
+        };
         match level {
             None => constant.push(conjunct),
             Some(level) if level.is_outer => level.after.push(conjunct),
@@ -233,6 +248,7 @@ pub(super) fn place(
         }
     }
     for level in levels {
+        alone_first(&mut level.filter, level.start);
         // What is asked before is known to hold; what is asked of this level narrows its path.
         level.path = Path::choose(&level.schema, level.start, &level.filter, wanted, is_limited);
     }

@@ -31,8 +31,8 @@ use crate::scope::{Params, Scope, table_name};
 use crate::settings::Settings;
 
 use from::{From, place, wanted};
-pub(crate) use from::{alias_of, split};
-pub(crate) use output::{grouped_expr, label};
+pub(crate) use from::{alias_of, alone_first, split};
+pub(crate) use output::{check_distinct, check_distinct_on, grouped_expr, label};
 
 /// A column of a result.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +72,8 @@ pub(crate) struct Order {
     pub(crate) ty: Type,
     pub(crate) descending: bool,
     pub(crate) nulls_first: bool,
+    /// The place in the select list whose value it is, where evaluating the expression again would give another one.
+    pub(crate) shown: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -602,13 +604,7 @@ impl<'a> Planner<'a> {
         }
         let (mut output, columns): (Vec<Expr>, Vec<ResultColumn>) = projected.into_iter().unzip();
         if is_distinct {
-            if let Some(column) = columns.iter().find(|column| !column.ty.is_ordered()) {
-                return Err(crate::scope::no_operator("=", Some(column.ty), Some(column.ty)));
-            }
-            if orders.iter().any(|order| !output.contains(&order.expr)) {
-                let message = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
-                return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
-            }
+            check_distinct(&columns, &output, orders.iter().map(|order| &order.expr))?;
         }
 
         if aggregates.iter().any(Aggregate::is_of_sets) {

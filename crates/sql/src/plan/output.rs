@@ -104,12 +104,13 @@ impl Planner<'_> {
             return Err(unsupported(item));
         }
         let chosen = match &item.expr {
-            ast::Expr::Value(value) => Some(ordinal(&value.value, projected, "ORDER BY")?.clone()),
+            ast::Expr::Value(value) => Some(ordinal(&value.value, projected, "ORDER BY")?),
             // A name of the select list goes before a column of the tables.
-            ast::Expr::Identifier(ident) => named(&folded(ident), projected)?.cloned(),
+            ast::Expr::Identifier(ident) => named(&folded(ident), projected)?,
             _ => None,
         };
-        let (expr, ty) = match chosen {
+        let place = chosen.and_then(|chosen| projected.iter().position(|item| std::ptr::eq(item, chosen)));
+        let (expr, ty) = match chosen.cloned() {
             Some((expr, column)) => (expr, column.ty),
             None => {
                 Binder::new(self, scope, "ORDER BY").with_aggregates(aggregates).bind_closed(&item.expr)?
@@ -119,7 +120,10 @@ impl Planner<'_> {
             return Err(crate::scope::no_operator("<", Some(ty), Some(ty)));
         }
         let descending = item.options.asc == Some(false);
-        Ok(Order { expr, ty, descending, nulls_first: item.options.nulls_first.unwrap_or(descending) })
+        let nulls_first = item.options.nulls_first.unwrap_or(descending);
+        let equal = || projected.iter().position(|(known, _)| *known == expr);
+        let shown = expr.is_volatile().then(|| place.or_else(equal)).flatten();
+        Ok(Order { expr, ty, descending, nulls_first, shown })
     }
 }
 
@@ -127,6 +131,31 @@ fn contains_aggregate(expr: &Expr) -> bool {
     let mut found = matches!(expr, Expr::Aggregate(_));
     expr.for_parts(&mut |part| found |= contains_aggregate(part));
     found
+}
+
+/// Refuses a DISTINCT whose rows are not equal or unequal, or that is ordered by what it does not show.
+pub(crate) fn check_distinct<'e>(
+    columns: &[ResultColumn],
+    output: &[Expr],
+    orders: impl IntoIterator<Item = &'e Expr>,
+) -> Result<()> {
+    if let Some(column) = columns.iter().find(|column| !column.ty.is_ordered()) {
+        return Err(crate::scope::no_operator("=", Some(column.ty), Some(column.ty)));
+    }
+    if orders.into_iter().any(|order| !output.contains(order)) {
+        let message = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
+        return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+    }
+    Ok(())
+}
+
+/// Refuses a DISTINCT ON whose first row is not the first one of the order.
+pub(crate) fn check_distinct_on<'e>(on: &[&Expr], orders: impl IntoIterator<Item = &'e Expr>) -> Result<()> {
+    if orders.into_iter().take(on.len()).any(|order| !on.contains(&order)) {
+        let message = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions";
+        return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+    }
+    Ok(())
 }
 
 /// The expression over groups: keys and aggregates become columns, other columns are an error.

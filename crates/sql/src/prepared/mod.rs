@@ -30,7 +30,7 @@ use crate::path::key_value;
 use crate::plan::{ResultColumn, Select, SetConfig, Standing, Subquery};
 use crate::query::{Append, Keyed, Merge, WholeQuery};
 use crate::settings::Settings;
-use crate::small::{Filled, Node};
+use crate::small::Node;
 use crate::text::from_text_in;
 use crate::types::type_name;
 use crate::utility::Utility;
@@ -481,7 +481,7 @@ impl Prepared {
     ) -> Result<Vec<Answer>> {
         let env = access.database().engine().env().clone();
         let zone = &self.standing.settings.zone;
-        let cx = Context { params: &[], answers: &[], now, env: &env, zone, interrupt };
+        let cx = Context { params: &[], answers: &[], now, env: &env, zone, interrupt, nested: None };
         exec::answers(&self.subqueries, access, &cx, budget)
     }
 
@@ -533,7 +533,16 @@ impl Prepared {
             _ => None,
         };
         if let Some(query) = whole {
-            return query.run(&self.parameters, access, cx, budget, sink).map(drop);
+            let mut begun = false;
+            let done = query.run(&self.parameters, access, cx, budget, &mut |row| {
+                begun = true;
+                sink(row)
+            });
+            let is_select = matches!(self.plan, Plan::Select(_));
+            match done {
+                Err(error) if is_select && !begun && error.state == state::FEATURE_NOT_SUPPORTED => {}
+                done => return done.map(drop),
+            }
         }
         if let Plan::Select(select) = &self.plan {
             let answers = exec::answers(&self.subqueries, access, cx, budget)?;
@@ -552,7 +561,14 @@ impl Prepared {
         if let (Plan::Select(select), Some(query)) = (&self.plan, &self.whole)
             && is_large(select, &self.subqueries, access)?
         {
-            return self.run_whole(query, access, cx, budget);
+            let left = budget.left();
+            match self.run_whole(query, access, cx, budget) {
+                // NaN in a column of decimals, for example. It is slower row by row, and right.
+                Err(error) if error.state == state::FEATURE_NOT_SUPPORTED => {
+                    budget.give_back(left.saturating_sub(budget.left()));
+                }
+                done => return done,
+            }
         }
         let answers = exec::answers(&self.subqueries, access, cx, budget)?;
         let cx = &Context { answers: &answers, ..*cx };
@@ -585,9 +601,7 @@ impl Prepared {
             }
             Plan::Whole(query) => return self.run_whole(query, access, cx, budget),
             Plan::Small(node) => {
-                let mut node = node.clone();
-                node.fill(access, budget, &mut Filled::default())?;
-                let rows = node.run(cx, budget)?;
+                let rows = node.answer(access, cx, budget)?;
                 let count = Some(rows.len() as u64);
                 return Ok(Outcome { count, columns: self.columns.clone(), rows, ..Outcome::of("SELECT") });
             }

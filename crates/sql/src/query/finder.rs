@@ -1,7 +1,7 @@
 //! A query of whatever kind: run by the engine, or where that cannot run it by nested loops in memory.
 //!
 //! What the engine cannot run are subqueries that read the query around them and do not turn into joins. For each row around they
-//! are run again then; the tables are read whole, within the statement's budget.
+//! are run again then, within the statement's budget.
 
 use ropewalk::tables::Type;
 use sqlparser::ast;
@@ -13,7 +13,7 @@ use crate::exec::Record;
 use crate::expr::Context;
 use crate::plan::{Planner, ResultColumn};
 use crate::query::{WholeQuery, prepare};
-use crate::small::{Filled, Node};
+use crate::small::Node;
 
 /// A planned query.
 pub(crate) enum Finder {
@@ -66,9 +66,7 @@ impl Finder {
         match self {
             Self::Whole(query) => query.run(types, access, cx, budget, sink).map(|_| ()),
             Self::Loops(node) => {
-                let mut node = (**node).clone();
-                node.fill(access, budget, &mut Filled::default())?;
-                for row in node.run(cx, budget)? {
+                for row in node.answer(access, cx, budget)? {
                     if !sink(row)? {
                         break;
                     }

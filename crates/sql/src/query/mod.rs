@@ -121,7 +121,7 @@ impl SortKey {
     fn order(&self, place: usize) -> Order {
         let Self { col, descending, nulls_first } = self;
         let expr = Expr::Column(place);
-        Order { expr, ty: col.ty, descending: *descending, nulls_first: *nulls_first }
+        Order { expr, ty: col.ty, descending: *descending, nulls_first: *nulls_first, shown: None }
     }
 
     fn of(order: &Order, col: Col) -> Self {

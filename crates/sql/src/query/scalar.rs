@@ -46,6 +46,7 @@ impl Around {
             env: self.env(),
             zone: &self.zone,
             interrupt,
+            nested: None,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::bind::Binder;
 use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, Nothing};
-use crate::plan::{Order, Planner, ResultColumn, grouped_expr, split};
+use crate::plan::{Order, Planner, ResultColumn, check_distinct, check_distinct_on, grouped_expr, split};
 use crate::query::aggregates::Keys;
 use crate::query::convert::compares;
 use crate::query::from::From;
@@ -267,7 +267,7 @@ impl Planner<'_> {
         let is_distinct = matches!(select.distinct, Some(ast::Distinct::Distinct));
         let mut on = on;
         if is_distinct {
-            check_distinct(&columns, &output, &orders)?;
+            check_distinct(&columns, &output, orders.iter().map(|order| &order.expr))?;
         }
 
         if !keys.exprs.is_empty() || keys.sets.is_some() || !aggregates.is_empty() || having.is_some() {
@@ -457,8 +457,8 @@ impl Planner<'_> {
         let mut places = Vec::with_capacity(orders.len());
         for order in &orders {
             let known = output.iter().position(|(expr, _)| *expr == order.expr);
-            let known = known
-                .filter(|place| is_distinct || exprs.get(*place).is_some_and(|(_, form, _)| compares(form)));
+            let known = order.shown.or(known
+                .filter(|place| is_distinct || exprs.get(*place).is_some_and(|(_, form, _)| compares(form))));
             places.push(match known {
                 Some(place) => place,
                 None => {
@@ -490,10 +490,8 @@ impl Planner<'_> {
             keys.map(|(place, order)| Ok(sort_key(key(all, *place)?, order))).collect()
         };
         if !on.is_empty() {
-            if orders.iter().take(on.len()).any(|order| on.iter().all(|(expr, _)| *expr != order.expr)) {
-                let message = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions";
-                return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
-            }
+            let on: Vec<&Expr> = on.iter().map(|(expr, _)| expr).collect();
+            check_distinct_on(&on, orders.iter().map(|order| &order.expr))?;
             let keys: Result<Vec<Df>> = on_places.iter().map(|place| key(&all, *place)).collect();
             plan = first_of_each(plan, keys?, sort_keys(&all)?)?;
         }
@@ -555,17 +553,6 @@ fn checked_count(number: i64, clause: &str) -> Result<usize> {
         };
         SqlError::new(code, format!("{clause} must not be negative"))
     })
-}
-
-fn check_distinct(columns: &[ResultColumn], output: &[Expr], orders: &[Order]) -> Result<()> {
-    if let Some(column) = columns.iter().find(|column| !column.ty.is_ordered()) {
-        return Err(crate::scope::no_operator("=", Some(column.ty), Some(column.ty)));
-    }
-    if orders.iter().any(|order| !output.contains(&order.expr)) {
-        let message = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
-        return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
-    }
-    Ok(())
 }
 
 /// A column without a relation's name.

@@ -237,7 +237,8 @@ impl Binder<'_, '_> {
             return Err(crate::scope::no_operator("<", Some(ty), Some(ty)));
         }
         let descending = item.options.asc == Some(false);
-        Ok(Order { expr, ty, descending, nulls_first: item.options.nulls_first.unwrap_or(descending) })
+        let nulls_first = item.options.nulls_first.unwrap_or(descending);
+        Ok(Order { expr, ty, descending, nulls_first, shown: None })
     }
 }
 

@@ -8,9 +8,11 @@
 //! ([`crate::catalog::is_asked`]); every other goes by keys or to the query engine. So what PostgreSQL's clients ask is answered in a
 //! millisecond, with correlated subqueries wherever they stand, LATERAL, functions in the select list, WITH RECURSIVE and
 //! row_number(), some of which the engine has not.
-//! Tables may stand beside catalogs; they are read whole. All is held within the statement's budget.
+//! Tables may stand beside catalogs; they are read by key where a condition says one, otherwise whole. All is held within the
+//! statement's budget, see [`nested`].
 
 mod check;
+mod nested;
 mod plan;
 mod rows;
 mod run;
@@ -18,13 +20,14 @@ mod run;
 use std::cmp::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use ropewalk::tables::{Table, Type};
+use ropewalk::tables::{Schema, Table, Type};
 
 use crate::exec::Record;
 use crate::expr::Expr;
 use crate::plan::{Asked, Groups, Order, ResultColumn};
 use crate::scope::Mark;
 
+pub(crate) use nested::Nested;
 pub(crate) use plan::Named;
 pub(crate) use rows::SetFunction;
 pub(crate) use run::{Filled, fill_expr};
@@ -101,7 +104,7 @@ struct From {
 #[derive(Debug, Clone)]
 enum Source {
     Made(Arc<Vec<Record>>),
-    Table(Table),
+    Table(Table, Arc<Schema>),
     Query(Inner),
     /// In the step of a recursion.
     Last(Last),
@@ -137,6 +140,8 @@ pub(crate) struct Inner {
     pub(crate) ty: Type,
     /// It reads columns of the queries around.
     is_correlated: bool,
+    /// It did, before their values were put in: it goes with the copy that they were put into.
+    is_settled: bool,
     /// What it answered, when it answers everybody the same.
     kept: Arc<OnceLock<Arc<Vec<Record>>>>,
 }
@@ -276,7 +281,7 @@ fn reads_outer(expr: &Expr, depth: usize) -> bool {
 impl Inner {
     pub(crate) fn new(mut node: Node, asked: Asked, left: Option<Box<Expr>>, ty: Type) -> Self {
         let is_correlated = node.reads_outer(0);
-        Self { node: Arc::new(node), asked, left, ty, is_correlated, kept: Arc::default() }
+        Self { node: Arc::new(node), asked, left, ty, is_correlated, is_settled: false, kept: Arc::default() }
     }
 
     fn change_outer(&mut self, depth: usize, change: &mut dyn FnMut(usize, usize, usize) -> Option<Expr>) {
@@ -284,6 +289,7 @@ impl Inner {
             let mut node = (*self.node).clone();
             node.change_outer(depth, change);
             self.is_correlated = node.reads_outer(0);
+            self.is_settled = true;
             (self.node, self.kept) = (Arc::new(node), Arc::default());
         }
     }

@@ -12,8 +12,8 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::function::Function;
 use crate::plan::{
-    Asked, Groups, Order, Planner, ResultColumn, label, limit_and_offset, nothing_but_a_select, split,
-    unsupported,
+    Asked, Groups, Order, Planner, ResultColumn, alone_first, check_distinct, check_distinct_on, label,
+    limit_and_offset, nothing_but_a_select, split, unsupported,
 };
 use crate::schemas::in_full;
 use crate::scope::{Mark, Present, Scope, folded, parts};
@@ -262,6 +262,15 @@ impl Planner<'_> {
         for expr in on {
             distinct_on.push(self.group_key(expr, &scope, &projected)?.0);
         }
+        if is_distinct {
+            let shown: Vec<Expr> = projected.iter().map(|(expr, _)| expr.clone()).collect();
+            let columns: Vec<ResultColumn> = projected.iter().map(|(_, column)| column.clone()).collect();
+            check_distinct(&columns, &shown, orders.iter().map(|order| &order.expr))?;
+        }
+        check_distinct_on(
+            &distinct_on.iter().collect::<Vec<_>>(),
+            orders.iter().map(|order| &order.expr).take(distinct_on.len()),
+        )?;
         let is_made = |expr: &Expr| {
             let mut is_made = false;
             expr.columns(&mut |column| is_made |= column > usize::MAX / 2);
@@ -618,7 +627,8 @@ impl Planner<'_> {
         match self.table(name) {
             Ok((table, schema)) => {
                 let columns = schema.columns().iter().map(|c| (c.name().to_owned(), c.column_type()));
-                Ok((Source::Table(table), in_full(schema.name()), columns.collect(), Vec::new()))
+                let columns = columns.collect();
+                Ok((Source::Table(table, schema.clone()), in_full(schema.name()), columns, Vec::new()))
             }
             Err(error) if error.state == state::UNDEFINED_TABLE => {
                 let (name, columns, rows) = self.sequence_relation(&name_of_table)?.ok_or(error)?;
@@ -814,11 +824,20 @@ fn place(from: &mut [From], conjuncts: Vec<Expr>) -> Vec<Expr> {
     for conjunct in conjuncts {
         let mut last = None;
         conjunct.columns(&mut |column| last = last.max(Some(column)));
-        match last.and_then(|last| from.iter_mut().rev().find(|from| from.start <= last)) {
+        let relation = match last {
+            Some(last) => from.iter_mut().rev().find(|from| from.start <= last),
+            // Without a column, but another for each row.
+            None if conjunct.is_volatile() => from.last_mut(),
+            None => None,
+        };
+        match relation {
             None => constant.push(conjunct),
             Some(from) if from.is_outer => from.after.push(conjunct),
             Some(from) => from.filter.push(conjunct),
         }
+    }
+    for from in from {
+        alone_first(&mut from.filter, from.start);
     }
     constant
 }

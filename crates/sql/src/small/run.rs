@@ -1,21 +1,24 @@
 //! Runs small queries: everything is rows in memory.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use ropewalk::tables::{KeyRange, Value};
+use ropewalk::tables::{KeyRange, Schema, Value};
 
+use super::nested::{Nested, Run, join_table, nested};
 use super::{Body, From, Inner, Last, Node, Output, Select, SetOp, Source, Take};
 use crate::access::Access;
 use crate::arith::{Compare, put_identity, sort_order};
 use crate::budget::{Budget, row_bytes};
 use crate::error::{Result, SqlError, state};
-use crate::exec::{self, Record};
+use crate::exec::{self, JoinTable, Record};
 use crate::expr::{Context, Expr, Input, Nothing};
+use crate::path::Path;
 use crate::plan::{Asked, Order};
 
 /// What a query answered.
-type Rows = Arc<Vec<Record>>;
+pub(super) type Rows = Arc<Vec<Record>>;
 
 /// The columns of a row so far.
 type Row = Vec<Value<'static>>;
@@ -29,12 +32,18 @@ pub(crate) struct Filled {
 }
 
 impl Filled {
-    fn fill(&mut self, inner: &mut Inner, access: &mut Access<'_>, budget: &Budget) -> Result<()> {
+    fn fill(
+        &mut self,
+        inner: &mut Inner,
+        access: Option<&mut Access<'_>>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<()> {
         let plan = inner.node.clone();
         match self.queries.get(&Arc::as_ptr(&plan)) {
             Some((_, filled)) => (inner.node, inner.kept) = (filled.node.clone(), filled.kept.clone()),
             None => {
-                Arc::make_mut(&mut inner.node).fill(access, budget, self)?;
+                Arc::make_mut(&mut inner.node).fill(access, cx, budget, self)?;
                 inner.kept = Arc::default();
                 self.queries.insert(Arc::as_ptr(&plan), (plan, inner.clone()));
             }
@@ -44,38 +53,45 @@ impl Filled {
 }
 
 impl Node {
-    /// Reads the tables that the query is over, so that all of it is in memory.
+    /// Forgets what an earlier run answered, and with `access` reads the tables that the query is over, so that all of it is in
+    /// memory.
     pub(crate) fn fill(
         &mut self,
-        access: &mut Access<'_>,
+        mut access: Option<&mut Access<'_>>,
+        cx: &Context<'_>,
         budget: &Budget,
         filled: &mut Filled,
     ) -> Result<()> {
         let mut failed = Ok(());
         self.each_inner(&mut |inner| {
             if failed.is_ok() {
-                failed = filled.fill(inner, access, budget);
+                failed = filled.fill(inner, access.as_deref_mut(), cx, budget);
             }
         });
         failed?;
         let mut failed = Ok(());
         self.each_expr(&mut |expr| {
             if failed.is_ok() {
-                failed = fill_expr(expr, access, budget, filled);
+                failed = fill_expr(expr, access.as_deref_mut(), cx, budget, filled);
             }
         });
         failed?;
         match &mut self.body {
             Body::Set { left, right, .. } | Body::Recursive { base: left, step: right, .. } => {
-                left.fill(access, budget, filled)?;
-                right.fill(access, budget, filled)
+                left.fill(access.as_deref_mut(), cx, budget, filled)?;
+                right.fill(access, cx, budget, filled)
             }
             Body::Values(_) => Ok(()),
             Body::Select(select) => {
+                let Some(access) = access else { return Ok(()) };
                 for from in &mut select.from {
-                    if let Source::Table(table) = &from.source {
-                        let rows = access.all(table, &KeyRange::all(), budget)?;
-                        from.source = Source::Made(Arc::new(rows));
+                    if let Source::Table(table, schema) = &from.source {
+                        let path = from.path(schema, exec::alone(&from.filter, from.start));
+                        let ranges =
+                            path.ranges(cx, &Nothing).map_or_else(|_| whole(), |ranges| ranges.ranges);
+                        let run = Run::new(Some(access.again()), budget);
+                        let (rows, _) = run.read(table, &path, &ranges, cx)?;
+                        from.source = Source::Made(rows);
                     }
                 }
                 Ok(())
@@ -83,7 +99,26 @@ impl Node {
         }
     }
 
-    pub(crate) fn run(&self, cx: &Context<'_>, budget: &Budget) -> Result<Vec<Record>> {
+    /// Runs a query over tables as `access` sees them.
+    pub(crate) fn answer(
+        &self,
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Vec<Record>> {
+        let mut node = self.clone();
+        node.fill(None, cx, budget, &mut Filled::default())?;
+        let run = Run::new(Some(access.again()), budget);
+        node.run(&Context { nested: Some(&run), ..*cx }, budget)
+    }
+
+    /// Runs a query that was [filled](Node::fill).
+    pub(crate) fn answer_filled(&self, cx: &Context<'_>, budget: &Budget) -> Result<Vec<Record>> {
+        let run = Run::new(None, budget);
+        self.run(&Context { nested: Some(&run), ..*cx }, budget)
+    }
+
+    fn run(&self, cx: &Context<'_>, budget: &Budget) -> Result<Vec<Record>> {
         let mut rows = match &self.body {
             Body::Select(select) => select.run(cx, budget)?,
             Body::Values(values) => {
@@ -92,7 +127,7 @@ impl Node {
             }
             Body::Recursive { base, step, all, last } => recursion(base, step, *all, last, cx, budget)?,
             Body::Set { op, all, left, right } => {
-                combined(*op, *all, left.run(cx, budget)?, right.run(cx, budget)?, budget)?
+                combined(*op, *all, left.run(cx, budget)?, right.run(cx, budget)?, cx, budget)?
             }
         };
         if !self.order.is_empty() {
@@ -109,10 +144,16 @@ impl Node {
     }
 }
 
+/// All of a table.
+fn whole() -> Vec<KeyRange<'static>> {
+    vec![KeyRange::all()]
+}
+
 /// As [`Node::fill`], for the subqueries of an expression.
 pub(crate) fn fill_expr(
     expr: &mut Expr,
-    access: &mut Access<'_>,
+    mut access: Option<&mut Access<'_>>,
+    cx: &Context<'_>,
     budget: &Budget,
     filled: &mut Filled,
 ) -> Result<()> {
@@ -122,12 +163,12 @@ pub(crate) fn fill_expr(
         Expr::Inner(inner) => {
             let mut inner = inner.clone();
             if failed.is_ok() {
-                failed = filled.fill(&mut inner, access, budget);
+                failed = filled.fill(&mut inner, access.as_deref_mut(), cx, budget);
             }
             if let Some(left) = &mut inner.left
                 && failed.is_ok()
             {
-                failed = fill_expr(left, access, budget, filled);
+                failed = fill_expr(left, access.as_deref_mut(), cx, budget, filled);
             }
             Some(Expr::Inner(inner))
         }
@@ -147,6 +188,7 @@ fn combined(
     all: bool,
     left: Vec<Record>,
     right: Vec<Record>,
+    cx: &Context<'_>,
     budget: &Budget,
 ) -> Result<Vec<Record>> {
     let mut counts: HashMap<Vec<u8>, usize> = HashMap::new();
@@ -160,6 +202,7 @@ fn combined(
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
     let given = left.into_iter().chain(if op == SetOp::Union { right } else { Vec::new() });
     for row in given {
+        cx.interrupt.check(cx.env)?;
         let identity = identity(&row);
         let other = counts.get_mut(&identity);
         let stays = match (op, other) {
@@ -209,6 +252,7 @@ fn recursion(
 fn numbers(partition: &[Expr], order: &[Order], sources: &[Row], cx: &Context<'_>) -> Result<Vec<i64>> {
     let mut keyed = Vec::with_capacity(sources.len());
     for (place, source) in (0_i64..).zip(sources) {
+        cx.interrupt.check(cx.env)?;
         keyed.push((keys(order, cx, source)?, vec![Value::Int8(place)]));
     }
     let mut counts: HashMap<Vec<u8>, i64> = HashMap::new();
@@ -251,9 +295,7 @@ impl Select {
             holds = holds && condition.holds(cx, &Nothing)?;
         }
         if holds {
-            let mut join =
-                Join { from: &self.from, kept: self.from.iter().map(|_| None).collect(), row: Vec::new() };
-            join.level(0, cx, budget, &mut |row| {
+            Join::new(&self.from).level(0, cx, budget, &mut |row| {
                 budget.take_row(row)?;
                 sources.push(row.clone());
                 Ok(())
@@ -271,14 +313,14 @@ impl Select {
         }
         let mut keyed: Vec<(Row, Record)> = Vec::new();
         for (place, source) in sources.iter().enumerate() {
-            let order = keys(&self.order, cx, source)?;
+            cx.interrupt.check(cx.env)?;
             let number =
                 |output: usize| numbered.get(output).and_then(|numbers: &Vec<i64>| numbers.get(place));
             for row in
                 self.outputs(source, &|output| number(output).copied().unwrap_or_default(), cx, budget)?
             {
                 budget.take_row(&row)?;
-                keyed.push((order.clone(), row));
+                keyed.push((exec::keys(&self.order, &row, cx, source)?, row));
             }
         }
         if !self.distinct_on.is_empty() {
@@ -345,20 +387,108 @@ fn taken(row: Record, take: Take) -> Result<Value<'static>> {
     }
 }
 
-/// Rows by the values of columns that an equality asks for.
-struct Kept {
+/// Rows of a level that may match the rows of the levels before.
+struct Found {
     rows: Rows,
-    pairs: Vec<(Expr, Expr)>,
-    by_value: HashMap<Vec<u8>, Vec<usize>>,
+    /// Which of them; `None` for all.
+    numbers: Option<Vec<usize>>,
+    /// Bytes that go with them.
+    bytes: usize,
+}
+
+impl Found {
+    fn all(rows: Rows) -> Self {
+        Self { rows, numbers: None, bytes: 0 }
+    }
+
+    fn len(&self) -> usize {
+        self.numbers.as_ref().map_or(self.rows.len(), Vec::len)
+    }
+
+    fn get(&self, at: usize) -> Option<&Record> {
+        let number = match &self.numbers {
+            Some(numbers) => *numbers.get(at)?,
+            None => at,
+        };
+        self.rows.get(number)
+    }
+}
+
+/// The equalities that join a relation: expressions over its columns alone, numbered from 0, and those that they equal.
+struct Pairs {
+    here: Vec<Expr>,
+    before: Vec<Expr>,
+}
+
+impl Pairs {
+    fn of(from: &From) -> Self {
+        let side = |expr: &Expr| {
+            let (mut here, mut before) = (false, false);
+            expr.columns(&mut |column| if column < from.start { before = true } else { here = true });
+            // A subquery is run for the rows that match, not for all that might.
+            (here, before || here && super::has_correlated(expr))
+        };
+        let mut pairs = Self { here: Vec::new(), before: Vec::new() };
+        let mut add = |here: &Expr, before: &Expr| {
+            pairs.here.push(from.shifted(here));
+            pairs.before.push(before.clone());
+        };
+        for condition in &from.filter {
+            if let Expr::Compare(Compare::Eq, left, right) = condition {
+                match (side(left), side(right)) {
+                    ((true, false), (false, _)) => add(left, right),
+                    ((false, _), (true, false)) => add(right, left),
+                    _ => {}
+                }
+            }
+        }
+        pairs
+    }
+}
+
+/// What is known of a level once it was reached.
+#[derive(Default)]
+struct Known {
+    pairs: Option<Arc<Pairs>>,
+    path: Option<Arc<Path>>,
+    /// The rows that were hashed last, and those of them that may match whatever they are joined on.
+    hashed: Option<(Rows, Option<Arc<JoinTable>>, Arc<[usize]>)>,
 }
 
 struct Join<'p> {
     from: &'p [From],
-    kept: Vec<Option<Arc<Kept>>>,
+    known: Vec<Known>,
     row: Row,
 }
 
-impl Join<'_> {
+impl From {
+    /// Those of some rows that its own conditions do not rule out.
+    fn possible(&self, numbers: &[usize], rows: &[Record], cx: &Context<'_>) -> Vec<usize> {
+        if numbers.is_empty() {
+            return Vec::new();
+        }
+        let alone: Vec<Expr> = exec::alone(&self.filter, self.start).map(|part| self.shifted(part)).collect();
+        let is_possible =
+            |number: &usize| rows.get(*number).is_some_and(|row| !exec::rules_out(&alone, cx, row));
+        numbers.iter().copied().filter(is_possible).collect()
+    }
+
+    /// An expression over its columns alone, numbered from 0.
+    fn shifted(&self, expr: &Expr) -> Expr {
+        expr.clone().renumber(&|column| column - self.start)
+    }
+
+    /// The path to the rows that fulfil some of its conditions.
+    fn path<'e>(&self, schema: &Schema, conditions: impl Iterator<Item = &'e Expr>) -> Path {
+        Path::choose(schema, self.start, &conditions.cloned().collect::<Vec<_>>(), &[], false)
+    }
+}
+
+impl<'p> Join<'p> {
+    fn new(from: &'p [From]) -> Self {
+        Self { from, known: from.iter().map(|_| Known::default()).collect(), row: Vec::new() }
+    }
+
     fn level(
         &mut self,
         depth: usize,
@@ -370,28 +500,24 @@ impl Join<'_> {
         let Some(from) = all.get(depth) else { return each(&self.row) };
         let width = self.row.len();
         let mut matched = false;
-        for row in self.candidates(depth, from, cx, budget)? {
-            self.row.extend(row);
+        let found = self.candidates(depth, from, cx, budget)?;
+        for at in 0..found.len() {
+            cx.interrupt.check(cx.env)?;
+            self.row.extend(found.get(at).into_iter().flatten().cloned());
             let mut holds = true;
             for condition in &from.filter {
                 holds = holds && condition.holds(cx, &self.row)?;
             }
             matched |= holds;
-            for condition in &from.after {
-                holds = holds && condition.holds(cx, &self.row)?;
-            }
-            if holds {
+            if holds && self.passes(from, cx)? {
                 self.level(depth + 1, cx, budget, each)?;
             }
             self.row.truncate(width);
         }
+        budget.give_back(found.bytes);
         if from.is_outer && !matched {
             self.row.extend(std::iter::repeat_n(Value::Null, from.width));
-            let mut holds = true;
-            for condition in &from.after {
-                holds = holds && condition.holds(cx, &self.row)?;
-            }
-            if holds {
+            if self.passes(from, cx)? {
                 self.level(depth + 1, cx, budget, each)?;
             }
             self.row.truncate(width);
@@ -399,20 +525,26 @@ impl Join<'_> {
         Ok(())
     }
 
-    fn candidates(
-        &mut self,
-        depth: usize,
-        from: &From,
-        cx: &Context<'_>,
-        budget: &Budget,
-    ) -> Result<Vec<Record>> {
-        let made = match &from.source {
-            Source::Made(rows) => rows.clone(),
-            Source::Last(rows) => rows.lock().unwrap_or_else(|held| held.into_inner()).clone(),
-            Source::Query(inner) if inner.is_correlated => {
-                return Ok((*inner.rows(cx, &self.row, budget)?).clone());
+    fn passes(&self, from: &From, cx: &Context<'_>) -> Result<bool> {
+        for condition in &from.after {
+            if !condition.holds(cx, &self.row)? {
+                return Ok(false);
             }
-            Source::Query(inner) => inner.rows(cx, &self.row, budget)?,
+        }
+        Ok(true)
+    }
+
+    fn candidates(&mut self, depth: usize, from: &From, cx: &Context<'_>, budget: &Budget) -> Result<Found> {
+        let run = nested(cx)?;
+        let free = run.free();
+        let passing = |rows: Rows| Ok(Found { bytes: free.saturating_sub(run.free()), ..Found::all(rows) });
+        let (rows, is_held) = match &from.source {
+            Source::Made(rows) => (rows.clone(), true),
+            Source::Last(rows) => (rows.lock().unwrap_or_else(|held| held.into_inner()).clone(), false),
+            Source::Query(inner) if inner.is_correlated => {
+                return passing(inner.rows(cx, &self.row, budget)?);
+            }
+            Source::Query(inner) => (inner.rows(cx, &self.row, budget)?, !inner.is_settled),
             Source::Function(function, arguments, numbered) => {
                 let arguments: Result<Row> =
                     arguments.iter().map(|expr| Ok(expr.eval(cx, &self.row)?.into_owned())).collect();
@@ -420,71 +552,88 @@ impl Join<'_> {
                 if *numbered {
                     rows.iter_mut().zip(1_i64..).for_each(|(row, number)| row.push(Value::Int8(number)));
                 }
-                return Ok(rows);
+                return passing(Arc::new(rows));
             }
-            Source::Table(_) => return Err(crate::expr::bug("a table that was not read")),
-        };
-        let kept = match self.kept.get(depth) {
-            Some(Some(kept)) => kept.clone(),
-            _ => {
-                let kept = Arc::new(Kept::new(from, made, cx)?);
-                if let Some(slot) = self.kept.get_mut(depth) {
-                    *slot = Some(kept.clone());
+            Source::Table(table, schema) => {
+                let path = self.path(depth, from, schema);
+                // A key that cannot be computed may be guarded by another condition: all of them are asked of each row.
+                let ranges = path.ranges(cx, &self.row).map_or_else(|_| whole(), |ranges| ranges.ranges);
+                match run.read(table, &path, &ranges, cx)? {
+                    (rows, true) => (rows, true),
+                    (rows, false) => return passing(rows),
                 }
-                kept
             }
         };
-        if kept.pairs.is_empty() {
-            return Ok((*kept.rows).clone());
+        self.joined(depth, from, (rows, is_held), cx)
+    }
+
+    fn path(&mut self, depth: usize, from: &From, schema: &Schema) -> Arc<Path> {
+        let choose = || Arc::new(from.path(schema, from.filter.iter().filter(|part| !part.has_inner())));
+        match self.known.get_mut(depth) {
+            Some(known) => known.path.get_or_insert_with(choose).clone(),
+            None => choose(),
         }
-        let before = kept.pairs.iter().map(|(_, before)| Ok(vec![before.eval(cx, &self.row)?.into_owned()]));
-        let Some(wanted) = exec::join_identity(before)? else { return Ok(Vec::new()) };
-        let numbers = kept.by_value.get(&wanted).map(Vec::as_slice).unwrap_or_default();
-        Ok(numbers.iter().filter_map(|number| kept.rows.get(*number).cloned()).collect())
+    }
+
+    /// Those of the rows that the equalities let through.
+    fn joined(
+        &mut self,
+        depth: usize,
+        from: &From,
+        (rows, is_held): (Rows, bool),
+        cx: &Context<'_>,
+    ) -> Result<Found> {
+        let Some(known) = self.known.get_mut(depth).filter(|_| rows.len() >= HASHED_ROWS_MIN) else {
+            return Ok(Found::all(rows));
+        };
+        let pairs = known.pairs.get_or_insert_with(|| Arc::new(Pairs::of(from))).clone();
+        if pairs.here.is_empty() {
+            return Ok(Found::all(rows));
+        }
+        let (table, unknown) = match &known.hashed {
+            Some((hashed, table, unknown)) if Arc::ptr_eq(hashed, &rows) => (table.clone(), unknown.clone()),
+            _ => {
+                let run = nested(cx)?;
+                let table = match is_held {
+                    true => run.hashed(&rows, &pairs.here, cx)?,
+                    // It goes with the rows, and is no more than those, which were paid for.
+                    false => {
+                        let budget = Budget::new(usize::MAX);
+                        Some(Arc::new(join_table(&rows, &pairs.here, &budget, cx)?))
+                    }
+                };
+                let unknown: Arc<[usize]> = match &table {
+                    Some(table) => from.possible(table.unknown(), &rows, cx).into(),
+                    None => Arc::default(),
+                };
+                known.hashed = Some((rows.clone(), table.clone(), unknown.clone()));
+                (table, unknown)
+            }
+        };
+        let Some(table) = table else { return Ok(Found::all(rows)) };
+        let before = pairs.before.iter().map(|expr| Ok(vec![expr.eval(cx, &self.row)?.into_owned()]));
+        let numbers = table.numbers(exec::join_identity(before), &unknown).map(Cow::into_owned);
+        Ok(Found { rows, numbers, bytes: 0 })
     }
 }
 
-impl Kept {
-    fn new(from: &From, rows: Rows, cx: &Context<'_>) -> Result<Self> {
-        let side = |expr: &Expr| {
-            let (mut here, mut before) = (false, false);
-            expr.columns(&mut |column| if column < from.start { before = true } else { here = true });
-            // A subquery is run for the rows that match, not for all that might.
-            (here, before || here && super::has_correlated(expr))
-        };
-        let mut pairs = Vec::new();
-        for condition in &from.filter {
-            if let Expr::Compare(Compare::Eq, left, right) = condition {
-                match (side(left), side(right)) {
-                    ((true, false), (false, _)) => pairs.push(((**left).clone(), (**right).clone())),
-                    ((false, _), (true, false)) => pairs.push(((**right).clone(), (**left).clone())),
-                    _ => {}
-                }
-            }
-        }
-        let shift = |(here, _): &(Expr, Expr)| here.clone().renumber(&|column| column - from.start);
-        let here: Vec<Expr> = pairs.iter().map(shift).collect();
-        let mut by_value: HashMap<Vec<u8>, Vec<usize>> = HashMap::new();
-        if !here.is_empty() {
-            for (number, row) in rows.iter().enumerate() {
-                let values = here.iter().map(|expr| Ok(vec![expr.eval(cx, row)?.into_owned()]));
-                if let Some(identity) = exec::join_identity(values)? {
-                    by_value.entry(identity).or_default().push(number);
-                }
-            }
-        }
-        Ok(Self { rows, pairs, by_value })
-    }
-}
+/// Fewer rows are looked at one by one.
+const HASHED_ROWS_MIN: usize = 8;
 
 impl Inner {
     /// Its rows beside a row of the query around.
     fn rows(&self, cx: &Context<'_>, input: &dyn Input, budget: &Budget) -> Result<Rows> {
+        cx.interrupt.check(cx.env)?;
         if !self.is_correlated {
             if let Some(kept) = self.kept.get() {
                 return Ok(kept.clone());
             }
+            let run = nested(cx)?;
+            let free = run.free();
             let rows = Arc::new(self.node.run(cx, budget)?);
+            if !self.is_settled {
+                run.hold(free.saturating_sub(run.free()));
+            }
             return Ok(self.kept.get_or_init(|| rows).clone());
         }
         let mut node = (*self.node).clone();
@@ -504,8 +653,22 @@ impl Inner {
 
     /// Its value beside a row of the query around.
     pub(crate) fn eval(&self, cx: &Context<'_>, input: &dyn Input) -> Result<Value<'static>> {
-        let budget = Budget::new(crate::budget::MEMORY_BYTES_MAX);
-        let rows = self.rows(cx, input, &budget)?;
+        let Some(run) = cx.nested else {
+            // Outside of queries, in VALUES for example.
+            let budget = Budget::new(crate::budget::MEMORY_BYTES_MAX);
+            let run = Run::new(None, &budget);
+            return self.eval(&Context { nested: Some(&run), ..*cx }, input);
+        };
+        let free = run.free();
+        let value = self.value(&self.rows(cx, input, run.budget())?, cx, input);
+        // Its rows are gone, unless they are kept; the caller pays for what becomes of the value.
+        if self.is_correlated {
+            run.budget().give_back(free.saturating_sub(run.free()));
+        }
+        value
+    }
+
+    fn value(&self, rows: &[Record], cx: &Context<'_>, input: &dyn Input) -> Result<Value<'static>> {
         let mut firsts = rows.iter().filter_map(|row| row.first().cloned());
         Ok(match (&self.asked, &self.left) {
             (Asked::Exists, _) => Value::Bool(!rows.is_empty()),

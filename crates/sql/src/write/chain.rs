@@ -89,19 +89,15 @@ fn bare(query: &ast::Query) -> Result<&ast::SetExpr> {
 }
 
 /// True when a subquery stands in the expression.
-fn asks(expr: &Expr) -> bool {
-    let mut found = matches!(expr, Expr::Inner(_));
-    expr.for_parts(&mut |part| found |= asks(part));
-    found
-}
-
 fn asks_in(set: &[(usize, Given)]) -> bool {
-    set.iter().any(|(_, given)| matches!(given, Given::Expr(expr) if asks(expr)))
+    set.iter().any(|(_, given)| matches!(given, Given::Expr(expr) if expr.has_inner()))
 }
 
 fn plain(returning: Option<&Returning>) -> Result<()> {
     match returning {
-        Some(returning) if returning.output.iter().any(asks) => Err(refused("a subquery in RETURNING")),
+        Some(returning) if returning.output.iter().any(Expr::has_inner) => {
+            Err(refused("a subquery in RETURNING"))
+        }
         _ => Ok(()),
     }
 }
@@ -210,7 +206,7 @@ impl Planner<'_> {
                     .on_conflict
                     .as_ref()
                     .and_then(|on| on.update.as_ref())
-                    .is_some_and(|(set, filter)| asks_in(set) || filter.as_ref().is_some_and(asks))
+                    .is_some_and(|(set, filter)| asks_in(set) || filter.as_ref().is_some_and(Expr::has_inner))
                 {
                     return Err(refused("a subquery in ON CONFLICT"));
                 }
@@ -219,7 +215,7 @@ impl Planner<'_> {
             ast::SetExpr::Update(ast::Statement::Update(update)) => {
                 let mark = self.mark();
                 match self.update(update) {
-                    Ok(plan) if !plan.found.filter.iter().any(asks) && !asks_in(&plan.set) => {
+                    Ok(plan) if !plan.found.filter.iter().any(Expr::has_inner) && !asks_in(&plan.set) => {
                         plain(plan.returning.as_ref())?;
                         return Ok(Step::Update(Box::new(plan)));
                     }
@@ -233,7 +229,7 @@ impl Planner<'_> {
             ast::SetExpr::Delete(ast::Statement::Delete(delete)) => {
                 let mark = self.mark();
                 match self.delete(delete) {
-                    Ok(plan) if !plan.found.filter.iter().any(asks) => {
+                    Ok(plan) if !plan.found.filter.iter().any(Expr::has_inner) => {
                         plain(plan.returning.as_ref())?;
                         return Ok(Step::Delete(Box::new(plan)));
                     }
@@ -295,7 +291,7 @@ impl Step {
                     let mut rows = rows.clone();
                     for given in rows.iter_mut().flatten() {
                         if let Given::Expr(expr) = given {
-                            fill_expr(expr, access, budget, filled)?;
+                            fill_expr(expr, Some(access), cx, budget, filled)?;
                         }
                     }
                     return Ok(Ready::Values(rows));
@@ -307,7 +303,7 @@ impl Step {
         };
         let Finder::Loops(node) = query else { return Err(bug("a plan of the engine behind WITH")) };
         let mut node = node.clone();
-        node.fill(access, budget, filled)?;
+        node.fill(Some(access), cx, budget, filled)?;
         Ok(Ready::Query(node))
     }
 
@@ -342,7 +338,7 @@ impl Step {
             }
             (Self::Insert(insert), Ready::Query(node)) => {
                 let Source::Whole(_, casts) = &insert.source else { return Err(bug("a source")) };
-                let rows = node.run(cx, budget)?.into_iter().map(|row| cast_to(row, casts, cx));
+                let rows = node.answer_filled(cx, budget)?.into_iter().map(|row| cast_to(row, casts, cx));
                 insert.write(rows.collect::<Result<_>>()?, access, cx, budget)
             }
             (Self::Update(update), Ready::Rows(rows)) => {
@@ -352,7 +348,7 @@ impl Step {
                 delete.write(untouched(rows, touched), access, cx, budget)
             }
             (Self::Keyed(keyed), Ready::Query(node)) => {
-                keyed.write(node.run(cx, budget)?, Some(touched), access, cx, budget)
+                keyed.write(node.answer_filled(cx, budget)?, Some(touched), access, cx, budget)
             }
             _ => Err(bug("a step that read something else")),
         }
@@ -389,7 +385,7 @@ impl Chain {
         let main = match &self.main {
             Main::Query(node) => {
                 let mut node = node.clone();
-                node.fill(access, budget, filled)?;
+                node.fill(Some(access), cx, budget, filled)?;
                 Ready::Query(node)
             }
             Main::Step(step) => step.read(access, cx, budget, filled)?,
@@ -402,7 +398,7 @@ impl Chain {
         }
         let done = match (&self.main, main) {
             (Main::Query(_), Ready::Query(node)) => {
-                let rows: Vec<Record> = node.run(cx, budget)?;
+                let rows: Vec<Record> = node.answer_filled(cx, budget)?;
                 ("SELECT", Written { count: rows.len() as u64, rows })
             }
             (Main::Step(step), ready) => {
