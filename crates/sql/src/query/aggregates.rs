@@ -25,9 +25,9 @@ use crate::arith::Arith;
 use crate::budget::Budget;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, bug};
-use crate::interrupt::Interrupt;
 use crate::plan::Planner;
 use crate::query::built;
+use crate::query::checked_sum::{SAFE_DIGITS, checked_sum};
 use crate::query::convert::{Reader, compares, data_type, literal};
 use crate::query::scalar::{Around, RowOf, through};
 use crate::query::select::bare;
@@ -257,6 +257,8 @@ impl Planner<'_> {
         cols: &[Col],
         start: usize,
     ) -> Result<(Vec<Computed>, Expr)> {
+        let guarded = guarded(aggregate);
+        let aggregate = guarded.as_ref().unwrap_or(aggregate);
         let filter = match &aggregate.filter {
             None => None,
             Some(filter) => Some(self.whole()?.translator(cols).condition(filter)?),
@@ -287,7 +289,11 @@ impl Planner<'_> {
         {
             let (expr, form, ty) = self.translated(argument, ty, cols)?;
             match aggregate.kind {
-                Kind::Sum | Kind::Avg if is_integer(ty) || matches!(form, DataType::Decimal128(..)) => {
+                Kind::Sum | Kind::Avg
+                    if is_integer(ty)
+                        || matches!(form, DataType::Decimal128(..))
+                            && !(is_wide(&form) && aggregate.distinct) =>
+                {
                     let exact = aggregate.kind == Kind::Avg || ty == Type::INT8 || is_numeric(ty);
                     let argument = match (exact, &form) {
                         (false, _) => cast(expr, DataType::Int64),
@@ -302,7 +308,8 @@ impl Planner<'_> {
                     } else {
                         (DataType::Int64, Type::INT8)
                     };
-                    let sum = plain(sum_udaf(), vec![argument.clone()], form, ty);
+                    let function = if precision > SAFE_DIGITS { checked_sum() } else { sum_udaf() };
+                    let sum = plain(function, vec![argument.clone()], form, ty);
                     if aggregate.kind == Kind::Sum {
                         return whole(sum);
                     }
@@ -357,6 +364,25 @@ impl Planner<'_> {
         let function = RowAggregate::function(inner, types, form.clone(), whole_plan.around.clone());
         whole(Computed { distinct: false, ..plain(function, arguments, form, aggregate.ty) })
     }
+}
+
+/// The aggregate with arguments that are evaluated where its FILTER is true, when they may fail elsewhere.
+fn guarded(aggregate: &Aggregate) -> Option<Aggregate> {
+    let filter = aggregate.filter.as_ref()?;
+    if !aggregate.arguments.iter().any(Expr::may_fail) {
+        return None;
+    }
+    let mut guarded = aggregate.clone();
+    for argument in guarded.arguments.iter_mut().filter(|argument| argument.may_fail()) {
+        let taken = std::mem::replace(argument, Expr::Const(Value::Null));
+        *argument = Expr::Case(vec![(filter.clone(), taken)], None);
+    }
+    Some(guarded)
+}
+
+/// True for decimals whose sum may have more digits than there are.
+fn is_wide(form: &DataType) -> bool {
+    matches!(form, DataType::Decimal128(precision, _) if *precision > SAFE_DIGITS)
 }
 
 /// The plan, such that its rows come in one partition: an aggregate of ours is computed as a whole. A union has a partition
@@ -466,9 +492,10 @@ impl RowAccumulator {
         let rows = arrays.first().map_or(0, |array| array.len());
         // The engine asks for the size; nothing is refused here.
         let budget = Budget::new(usize::MAX);
-        let never = Interrupt::never();
-        let cx = self.around.context(&never);
+        let interrupt = self.around.interrupt();
+        let cx = self.around.context(&interrupt);
         for row in 0..rows {
+            interrupt.check(cx.env)?;
             self.aggregate.take(&mut self.running, &cx, &RowOf { columns: &readers, row }, &budget)?;
         }
         self.bytes += usize::MAX - budget.left();

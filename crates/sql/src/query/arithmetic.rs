@@ -21,7 +21,7 @@ use crate::query::convert::{Builder, Reader};
 use crate::query::scalar::through;
 
 #[derive(Debug, PartialEq, Eq)]
-struct Checked {
+pub(crate) struct Checked {
     op: Arith,
     ty: Type,
     form: DataType,

@@ -24,12 +24,14 @@ use crate::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::error::{Result, SqlError};
 use crate::exec::Record;
 use crate::expr::{Context, Expr};
+use crate::interrupt::Canceller;
 use crate::plan::{Asked, Order, Planner, ResultColumn, Standing};
 use crate::scope::{Params, Scope};
 
 mod aggregates;
 mod append;
 mod arithmetic;
+mod checked_sum;
 mod columns;
 mod convert;
 mod dml;
@@ -37,6 +39,7 @@ mod early_semi_joins;
 mod finder;
 mod from;
 mod functions;
+mod guards;
 mod in_order;
 mod memory;
 mod merge;
@@ -276,6 +279,15 @@ pub(crate) struct WholeQuery {
     pub(crate) columns: Arc<[ResultColumn]>,
 }
 
+/// Cancels when it is dropped.
+struct Stopping(Canceller);
+
+impl Drop for Stopping {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
 /// What planning found out.
 pub(crate) struct Planned {
     pub(crate) query: WholeQuery,
@@ -302,7 +314,14 @@ pub(crate) fn prepare(query: &ast::Query, planner: &mut Planner<'_>) -> Result<P
     let now = db.engine().env().clock.wall_micros();
     let (sender, _) = run::events();
     let zone = planner.standing.settings.zone.clone();
-    let around = Around { db, now, zone, params: Vec::new().into(), memory: MEMORY_BYTES_MAX };
+    let around = Around {
+        db,
+        now,
+        zone,
+        params: Vec::new().into(),
+        memory: MEMORY_BYTES_MAX,
+        stop: Canceller::default(),
+    };
     planner.whole = Some(Box::new(Whole::new(around, Source::Session(sender))));
     let relation = planner.relation(query);
     planner.whole = None;
@@ -331,7 +350,8 @@ impl WholeQuery {
         let db = access.database().clone();
         let zone = cx.zone.clone();
         let params = cx.params.to_vec().into();
-        let around = Around { db, now: cx.now, zone, params, memory: budget.left() };
+        let stop = Canceller::default();
+        let around = Around { db, now: cx.now, zone, params, memory: budget.left(), stop: stop.clone() };
         let (sender, receiver) = run::events();
         let source = match access {
             Access::Snapshot(db, snapshot) => Source::Snapshot((*db).clone(), (*snapshot).clone()),
@@ -352,6 +372,8 @@ impl WholeQuery {
         drop(planner);
         let types: Vec<Type> = relation.cols.iter().map(|col| col.ty).collect();
         let limits = Limits { memory_bytes_max: budget.left(), single };
+        // Whatever ends the statement ends what its expressions still wait for on the engine's threads.
+        let _stopping = Stopping(stop);
         run::run(relation.plan, (sender, receiver), limits, self.mode, access, cx, &mut |batch| {
             let readers: Result<Vec<Reader<'_>>> = batch
                 .columns()

@@ -34,6 +34,7 @@ use crate::access::Access;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, bug};
 use crate::query::early_semi_joins::SemiJoinEarly;
+use crate::query::guards::KeepGuards;
 use crate::query::in_order::PutInOrder;
 use crate::query::memory::StatementMemory;
 use crate::query::rows::{Request, Want, read};
@@ -121,6 +122,7 @@ fn session_state(
     if way == Way::Spilling {
         rules.insert(0, Arc::new(JoinSorted));
     }
+    rules.push(Arc::new(KeepGuards));
     rules.push(Arc::new(PutInOrder));
     // Once filters are where they belong, and before projections stand between joins.
     let mut logical = Optimizer::new().rules;
@@ -293,7 +295,7 @@ fn serve(
                 let _ = request.reply.send(gather(&request.want, limits, access, cx));
             }
             Ok(Event::Lines(lines)) => shown = lines,
-            Ok(Event::Done(done)) => return done.map(|()| shown).map_err(|error| from_engine(&error)),
+            Ok(Event::Done(done)) => return done.map(|()| shown).map_err(|error| from_run(&error)),
             Err(RecvTimeoutError::Timeout) if is_finished() && idle => {
                 return Err(bug("the query engine stopped"));
             }
@@ -361,6 +363,20 @@ pub(crate) fn from_engine(error: &DataFusionError) -> SqlError {
     }
 }
 
+/// An error of a plan that ran. What is not supported was found out when it was planned; what goes wrong now is a mistake, of ours
+/// or the engine's.
+fn from_run(error: &DataFusionError) -> SqlError {
+    let known = from_engine(error);
+    match error.find_root() {
+        root @ (DataFusionError::Internal(_) | DataFusionError::Execution(_))
+            if known.state == state::FEATURE_NOT_SUPPORTED =>
+        {
+            bug(&first_line(&root.to_string()))
+        }
+        _ => known,
+    }
+}
+
 fn lacks_memory(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
@@ -372,6 +388,14 @@ fn first_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn engine_error_while_running_is_internal() {
+        let internal = DataFusionError::Internal("a column that is not there".into());
+        assert_eq!(from_run(&internal).state, state::INTERNAL_ERROR);
+        let missing = DataFusionError::NotImplemented("a kind of join".into());
+        assert_eq!(from_run(&missing).state, state::FEATURE_NOT_SUPPORTED);
+    }
 
     #[test]
     fn memory_that_a_shared_part_of_a_plan_lacks_is_said_so() {

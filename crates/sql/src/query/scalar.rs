@@ -4,6 +4,7 @@
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::array::{Array, ArrayRef, BinaryBuilder, StringArray};
 use datafusion::arrow::datatypes::DataType;
@@ -17,7 +18,7 @@ use ropewalk::{Database, Env};
 use crate::budget::{Budget, value_bytes};
 use crate::error::{Result, SqlError};
 use crate::expr::{Context, Expr, Input, bug};
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Canceller, Interrupt};
 use crate::query::convert::{Builder, Reader};
 use crate::zone::Zone;
 
@@ -30,6 +31,8 @@ pub(crate) struct Around {
     pub(crate) params: Arc<[Value<'static>]>,
     /// Bytes that the statement may hold.
     pub(crate) memory: usize,
+    /// Cancelled when the statement ends: nobody waits for what the engine's threads still evaluate.
+    pub(crate) stop: Canceller,
 }
 
 impl Around {
@@ -37,7 +40,12 @@ impl Around {
         self.db.engine().env()
     }
 
-    /// Whoever waits for the engine's threads looks at the interrupt; they themselves need not.
+    /// For an evaluation on a thread of the engine. The session looks at its own interrupt, and cancels `stop` when that ends the
+    /// statement.
+    pub(crate) fn interrupt(&self) -> Interrupt {
+        Interrupt::begin(&self.stop, 0, self.env())
+    }
+
     pub(crate) fn context<'a>(&'a self, interrupt: &'a Interrupt) -> Context<'a> {
         Context {
             params: &self.params,
@@ -105,13 +113,24 @@ impl RowExpr {
     /// `expr` over arguments of `types`, its values in the form `result`.
     pub(crate) fn function(expr: Expr, types: Vec<Type>, result: DataType, around: Around) -> Arc<ScalarUDF> {
         let volatility = if expr.is_volatile() { Volatility::Volatile } else { Volatility::Immutable };
-        let identity = format!("{expr:?} {types:?} {result}");
+        // The engine takes two equal functions for the same value, volatile ones, too: each call of those is another function.
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let call = match volatility {
+            Volatility::Volatile => CALLS.fetch_add(1, Ordering::Relaxed) + 1,
+            _ => 0,
+        };
+        let identity = format!("{expr:?} {types:?} {result} {call}");
         let mut hasher = std::hash::DefaultHasher::new();
         identity.hash(&mut hasher);
         let name = format!("row_{:016x}", hasher.finish());
         let signature = Signature::any(types.len(), volatility);
         let signature = if types.is_empty() { Signature::nullary(volatility) } else { signature };
         Arc::new(ScalarUDF::new_from_impl(Self { name, identity, expr, types, result, around, signature }))
+    }
+
+    /// True when a row may make it fail.
+    pub(crate) fn may_fail(&self) -> bool {
+        self.expr.may_fail()
     }
 
     /// The expression over columns of other numbers.
@@ -125,11 +144,12 @@ impl RowExpr {
         let readers: Result<Vec<Reader<'_>>> =
             arrays.iter().zip(&self.types).map(|(array, ty)| Reader::new(array.as_ref(), *ty)).collect();
         let readers = readers?;
-        let never = Interrupt::never();
-        let cx = self.around.context(&never);
+        let interrupt = self.around.interrupt();
+        let cx = self.around.context(&interrupt);
         let mut builder = Builder::new(&self.result, rows)?;
         let left = Budget::new(self.around.memory.max(BATCH_BYTES_MIN));
         for row in 0..rows {
+            interrupt.check(cx.env)?;
             let input = RowOf { columns: &readers, row };
             let value = self.expr.eval(&cx, &input)?;
             left.take(value_bytes(&value))?;
@@ -137,6 +157,15 @@ impl RowExpr {
         }
         Ok(builder.finish())
     }
+}
+
+/// Runs `work`. What may wait is run such that the other statements of the engine's thread find another one.
+fn beside_others<R>(waits: bool, work: impl FnOnce() -> R) -> R {
+    let is_shared = || {
+        let runtime = tokio::runtime::Handle::try_current();
+        runtime.is_ok_and(|runtime| runtime.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread)
+    };
+    if waits && is_shared() { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// Bytes that the values of one batch may have, however little memory there is: the engine does not ask before it calls us, and takes
@@ -166,7 +195,7 @@ impl ScalarUDFImpl for RowExpr {
             && self.signature.volatility != Volatility::Volatile;
         let rows = if all_constant { 1 } else { args.number_rows };
         let arrays = args.args.iter().map(|arg| arg.to_array(rows)).collect::<DfResult<Vec<_>>>()?;
-        let array = self.evaluate(&arrays, rows).map_err(through)?;
+        let array = beside_others(self.expr.sleeps(), || self.evaluate(&arrays, rows)).map_err(through)?;
         if all_constant {
             let scalar = datafusion::common::ScalarValue::try_from_array(&array, 0)?;
             return Ok(ColumnarValue::Scalar(scalar));

@@ -8,7 +8,6 @@ use ropewalk::tables::{KeyRange, Row, Schema, Table, Type, Value};
 use crate::access::Access;
 use crate::error::Result;
 use crate::expr::{Expr, Input, Nothing, bug};
-use crate::interrupt::Interrupt;
 use crate::path::Path;
 use crate::query::columns::{self, Stretch};
 use crate::query::rows::{Part, Rows, Scan};
@@ -96,7 +95,10 @@ impl Rows for TableRelation {
             let shown = format!("{shown} of kept columns");
             return Ok(Scan { parts: stretches.into_iter().map(part).collect(), shown, estimate });
         }
-        let ranges = path.ranges(&self.around.context(&Interrupt::never()), &Nothing)?.ranges;
+        let interrupt = self.around.interrupt();
+        // The filter above knows whether the condition that a key comes from is asked at all.
+        let ranges = path.ranges(&self.around.context(&interrupt), &Nothing);
+        let ranges = ranges.map_or_else(|_| vec![KeyRange::all()], |ranges| ranges.ranges);
         let (table, around) = (self.table.clone(), self.around.clone());
         let part = TablePart { table, path, ranges, conjuncts: conjuncts.to_vec(), around };
         Ok(Scan { parts: vec![Box::new(part)], shown, estimate: None })
@@ -126,13 +128,13 @@ struct TablePart {
 
 impl Part for TablePart {
     fn read(&self, access: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
-        let interrupt = Interrupt::never();
+        let interrupt = self.around.interrupt();
         let cx = self.around.context(&interrupt);
         access.walk_ranges(&self.table, &self.path, &self.ranges, &mut |found: Row<'_>| {
-            for conjunct in &self.conjuncts {
-                if !conjunct.holds(&cx, &found)? {
-                    return Ok(true);
-                }
+            interrupt.check(cx.env)?;
+            // What fails here may be guarded by a condition that only the engine asks: it asks all of them again.
+            if self.conjuncts.iter().any(|conjunct| matches!(conjunct.holds(&cx, &found), Ok(false))) {
+                return Ok(true);
             }
             row(&found)
         })

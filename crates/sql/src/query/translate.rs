@@ -567,6 +567,10 @@ impl Translator<'_> {
             results.push(found);
         }
         let Some((form, ty)) = shared else { return Ok(None) };
+        // The engine makes AND and OR of it, which evaluate all sides.
+        if ty == Type::BOOL && whens.iter().any(|(_, result)| result.may_fail()) {
+            return Ok(None);
+        }
         let null = Df::Literal(literal(&Value::Null, &form)?, None);
         let mut results =
             results.into_iter().map(|found| if found.ty.is_none() { null.clone() } else { found.expr });

@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod announcing;
+mod cancelling;
 mod columns;
 mod conditions;
 mod copying;
 mod differential;
+mod executors;
 mod fuzzing;
 mod golden;
 mod logic;

@@ -1,0 +1,113 @@
+//! Statements that are cancelled, or run out of time, in whichever executor they are.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use ropewalk::Database;
+use ropewalk_sql::{Canceller, Session};
+
+use crate::golden::shown;
+
+/// After this long a statement counts as one that cannot be stopped.
+const GUARD: Duration = Duration::from_secs(60);
+
+type Answer = Result<Vec<String>, String>;
+
+fn run(session: &mut Session, sql: &str) -> Answer {
+    session.execute(sql, &[]).map(|outcome| shown(&outcome)).map_err(|error| error.state.0.to_owned())
+}
+
+/// Runs a statement in a session on a thread of its own.
+fn begin(db: &Database, setting: &str, sql: &'static str) -> (Canceller, Receiver<Answer>) {
+    let mut session = Session::new(db.clone());
+    run(&mut session, setting).unwrap();
+    let canceller = session.canceller();
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let _ = sender.send(run(&mut session, sql));
+    });
+    (canceller, receiver)
+}
+
+fn database() -> Database {
+    let db = Database::in_memory().unwrap();
+    let mut session = Session::new(db.clone());
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, a int)").unwrap();
+    run(&mut session, "INSERT INTO t SELECT i, i FROM generate_series(1, 1000) AS s (i)").unwrap();
+    db
+}
+
+/// Each takes hours.
+const ENDLESS: [&str; 5] = [
+    "SELECT count(*) FROM t a, t b, t c, t d WHERE (SELECT u.id FROM t u WHERE u.id = a.id) = b.id + c.id + d.id",
+    "SELECT count(*) FROM pg_class a, pg_type b, pg_class c, pg_type d, pg_class e, pg_type f",
+    "SELECT (SELECT count(*) FROM t b, t c, t d WHERE b.a + c.a + d.a = a.id AND b.a * c.a <> d.a) FROM t a, pg_class p",
+    "WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r, pg_class WHERE n < 100 AND oid > 0) SELECT count(*) FROM r",
+    "SELECT count(*) FROM pg_proc a, pg_proc b, pg_proc c, pg_type d WHERE a.proname < b.proname || c.proname AND d.typname IS NULL",
+];
+
+#[test]
+fn nested_loops_end_with_the_statement_timeout() {
+    let db = database();
+    for sql in ENDLESS {
+        let (_, answer) = begin(&db, "SET statement_timeout = '100ms'", sql);
+        let found = answer.recv_timeout(GUARD).unwrap_or_else(|_| panic!("still running: {sql}"));
+        assert_eq!(found, Err("57014".to_owned()), "{sql}");
+    }
+}
+
+#[test]
+fn nested_loops_end_when_another_session_cancels_them() {
+    let db = database();
+    for sql in ENDLESS {
+        let (canceller, answer) = begin(&db, "SET statement_timeout = 0", sql);
+        thread::sleep(Duration::from_millis(50));
+        canceller.cancel();
+        let found = answer.recv_timeout(GUARD).unwrap_or_else(|_| panic!("still running: {sql}"));
+        assert_eq!(found, Err("57014".to_owned()), "{sql}");
+    }
+}
+
+/// As many statements as there are threads of the query engine, and more, that wait on them.
+fn sleepers(db: &Database, sql: &'static str) -> Vec<(Canceller, Receiver<Answer>)> {
+    let threads = thread::available_parallelism().map_or(1, usize::from) * 2;
+    let sleepers: Vec<_> = (0..threads).map(|_| begin(db, "SET statement_timeout = 0", sql)).collect();
+    thread::sleep(Duration::from_millis(300));
+    sleepers
+}
+
+const SLEEPS: &str = "SELECT pg_sleep(600) FROM (VALUES (1)) AS v (n)";
+const ANALYSES: &str = "SELECT count(*) FROM (SELECT a % 7 AS k FROM t UNION SELECT 1) AS u";
+
+#[test]
+fn functions_that_wait_leave_the_threads_of_the_query_engine_to_others() {
+    let db = database();
+    let sleepers = sleepers(&db, SLEEPS);
+    let (_, answer) = begin(&db, "SET statement_timeout = 0", ANALYSES);
+    assert_eq!(answer.recv_timeout(GUARD).unwrap(), Ok(vec!["7".to_owned()]));
+    for (canceller, _) in &sleepers {
+        canceller.cancel();
+    }
+    for (_, answer) in sleepers {
+        assert_eq!(answer.recv_timeout(GUARD).unwrap(), Err("57014".to_owned()));
+    }
+}
+
+#[test]
+fn lock_that_the_query_engine_waits_for_is_given_up_when_cancelled() {
+    let db = database();
+    let mut holder = Session::new(db.clone());
+    run(&mut holder, "SELECT pg_advisory_lock(7)").unwrap();
+    let waiting = sleepers(&db, "SELECT pg_advisory_lock(7) FROM (VALUES (1)) AS v (n)");
+    for (canceller, _) in &waiting {
+        canceller.cancel();
+    }
+    for (_, answer) in waiting {
+        assert_eq!(answer.recv_timeout(GUARD).unwrap(), Err("57014".to_owned()));
+    }
+    run(&mut holder, "SELECT pg_advisory_unlock(7)").unwrap();
+    // Nobody who has given up takes it afterwards.
+    let (_, answer) = begin(&db, "SET statement_timeout = 0", "SELECT pg_try_advisory_lock(7)");
+    assert_eq!(answer.recv_timeout(GUARD).unwrap(), Ok(vec!["t".to_owned()]));
+}
