@@ -67,7 +67,7 @@ fn release(session: u64, which: impl Fn(&Holder) -> bool) {
 impl Held {
     /// Of a session that begins.
     pub(crate) fn of(db: &Database) -> Self {
-        let database = std::ptr::from_ref(db.engine()) as usize;
+        let database = Arc::as_ptr(db.engine()) as usize;
         let number = SESSIONS.fetch_add(1, Ordering::Relaxed);
         Self(Arc::new(Session { number, database, holds: AtomicBool::new(false) }))
     }
