@@ -610,31 +610,31 @@ impl Expr {
         self.for_parts(&mut |part| part.columns(each));
     }
 
-    /// True when a row may make it fail, or nobody has looked whether one can.
+    /// True when a row may make it fail, or its kind is not known to be safe.
     pub(crate) fn may_fail(&self) -> bool {
-        let mut may_fail = match self {
+        let mut may_fail = !matches!(
+            self,
             Self::Const(_)
-            | Self::Param(_)
-            | Self::Column(_)
-            | Self::Outer(..)
-            | Self::Subquery(_)
-            | Self::InSubquery(..)
-            | Self::Not(_)
-            | Self::And(_)
-            | Self::Or(_)
-            | Self::Compare(..)
-            | Self::Distinct(..)
-            | Self::IsNull(..)
-            | Self::Is(..)
-            | Self::In(..)
-            | Self::Any(..)
-            | Self::Case(..)
-            | Self::Coalesce(_)
-            | Self::Concat(..)
-            | Self::Like(..)
-            | Self::Matches(..) => false,
-            _ => true,
-        };
+                | Self::Param(_)
+                | Self::Column(_)
+                | Self::Outer(..)
+                | Self::Subquery(_)
+                | Self::InSubquery(..)
+                | Self::Not(_)
+                | Self::And(_)
+                | Self::Or(_)
+                | Self::Compare(..)
+                | Self::Distinct(..)
+                | Self::IsNull(..)
+                | Self::Is(..)
+                | Self::In(..)
+                | Self::Any(..)
+                | Self::Case(..)
+                | Self::Coalesce(_)
+                | Self::Concat(..)
+                | Self::Like(..)
+                | Self::Matches(..)
+        );
         self.for_parts(&mut |part| may_fail |= part.may_fail());
         may_fail
     }
