@@ -23,7 +23,7 @@ mod real {
     #[inline]
     pub fn hint_switch() {}
 
-    /// One word that any number of threads sleep on and one system call wakes, which is left out while nobody sleeps.
+    /// One word that any number of threads sleep on and one system call wakes, which is skipped without sleepers.
     #[derive(Default)]
     pub struct WakeWord {
         word: AtomicU32,

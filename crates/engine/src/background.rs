@@ -29,7 +29,7 @@ const READERS_LOOK: Duration = Duration::from_millis(5);
 const READERS_LOOKS: usize = 50;
 
 impl Core {
-    /// Writes out the oldest frozen generation. False when there is none. One flush at a time: two would write the same
+    /// Writes out the oldest frozen generation. False without one. One flush at a time: two would write the same
     /// generation, and the checkpoint of the second would pass the next one unwritten.
     pub(crate) fn flush_oldest(&self) -> Result<bool, EngineError> {
         let _one_at_a_time = self.flushing.lock();

@@ -430,7 +430,7 @@ pub(crate) struct Handle<S: Stage> {
     slot: Arc<Slot<S::Outcome>>,
     group: Arc<Group>,
     pipeline: Arc<Pipeline<S>>,
-    /// Nobody was told of the request yet (invariant 5).
+    /// No thread was told of the request yet (invariant 5).
     left: bool,
 }
 
