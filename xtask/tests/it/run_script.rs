@@ -50,8 +50,8 @@ const RESULT: &str =
 #[test]
 fn results_of_all_runners_are_summed() {
     let (last, ok) = run_test(&format!("[ \"$1\" != test ] || {{ echo '{RESULT}'; echo '{RESULT}'; }}"));
-    // Two lines from each of two runners, five tests of clients, and ten steps that pass as a whole.
-    assert_eq!((last.as_str(), ok), ("95 passed, 0 failed", true));
+    // Two lines from each of three runners, five tests of clients, and ten steps that pass as a whole.
+    assert_eq!((last.as_str(), ok), ("135 passed, 0 failed", true));
 }
 
 #[test]
@@ -59,31 +59,31 @@ fn failed_tests_are_counted() {
     let failed = RESULT.replace("ok. 20 passed; 0", "FAILED. 17 passed; 3");
     let (last, ok) =
         run_test(&format!("[ \"$1\" != test ] || {{ echo '{failed}'; echo '{RESULT}'; exit 101; }}"));
-    assert_eq!((last.as_str(), ok), ("89 passed, 6 failed", false));
+    assert_eq!((last.as_str(), ok), ("126 passed, 9 failed", false));
 }
 
 #[test]
 fn a_compile_error_is_a_failure_even_without_a_result_line() {
     let (last, ok) = run_test("[ \"$1\" != test ] || { echo 'error: could not compile'; exit 101; }");
-    assert_eq!((last.as_str(), ok), ("15 passed, 2 failed", false));
+    assert_eq!((last.as_str(), ok), ("15 passed, 3 failed", false));
 }
 
 #[test]
 fn a_runner_that_ran_nothing_is_a_failure() {
     let (last, ok) = run_test("true");
-    assert_eq!((last.as_str(), ok), ("15 passed, 2 failed", false));
+    assert_eq!((last.as_str(), ok), ("15 passed, 3 failed", false));
 }
 
 #[test]
 fn a_runner_that_dies_after_good_results_is_a_failure() {
     let (last, ok) = run_test(&format!("[ \"$1\" != test ] || {{ echo '{RESULT}'; exit 134; }}"));
-    assert_eq!((last.as_str(), ok), ("55 passed, 2 failed", false));
+    assert_eq!((last.as_str(), ok), ("75 passed, 3 failed", false));
 }
 
 #[test]
 fn a_failing_check_is_a_failure() {
     let (last, ok) =
         run_test(&format!("[ \"$1\" != clippy ] || [ \"$2\" = --version ] || exit 1; echo '{RESULT}'"));
-    // A line from each of two runners, five tests of clients, and nine other steps.
-    assert_eq!((last.as_str(), ok), ("54 passed, 1 failed", false));
+    // A line from each of three runners, five tests of clients, and nine other steps.
+    assert_eq!((last.as_str(), ok), ("74 passed, 1 failed", false));
 }
