@@ -114,6 +114,9 @@ pub(crate) enum Command {
         /// Act: give up what cannot be read. The damaged files are kept beside the log
         #[arg(long)]
         yes: bool,
+        /// End the log in front of this commit at the latest, for a record that is whole and cannot be applied
+        #[arg(long, value_name = "COMMIT")]
+        cut_before: Option<u64>,
     },
     /// Write memory out as sorted files, so that the next opening is quick
     Checkpoint,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ropewalk::documents::DocumentsError;
-use ropewalk::{Class, Error, EventsError};
+use ropewalk::{Class, EngineError, Error, EventsError};
 
 /// Exit codes. Documented in `docs/cli.md` and `ropewalk --help`; they never change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,7 @@ pub(crate) const CONDITION_TODO: &str =
     "Nothing was written; look again, decide again, and append with the new position";
 pub(crate) const TRACKING_TODO: &str =
     "Nothing was written; what this position stands for was appended before";
+const RECORD_TODO: &str = "Nothing was changed; a newer ropewalk may be able to apply the record. `ropewalk recover --cut-before COMMIT`, with the number of the record, reports what ending the log before it would lose";
 pub(crate) const CONFLICT_TODO: &str = "Nothing was written; read again and retry";
 
 impl From<Class> for Exit {
@@ -123,6 +124,7 @@ impl From<Error> for Failure {
             (Error::Events(EventsError::TrackingConflict { .. }), _) => TRACKING_TODO,
             (_, Class::Conflict) => CONFLICT_TODO,
             (_, Class::Busy) => "--wait SECONDS waits longer",
+            (Error::Engine(EngineError::Record { .. } | EngineError::UnknownModel { .. }), _) => RECORD_TODO,
             (_, Class::Corrupt) => {
                 "Nothing was changed; `ropewalk recover` says what can be saved of a damaged log, a damaged run needs a backup"
             }

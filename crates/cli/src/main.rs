@@ -72,7 +72,7 @@ fn run(arguments: Arguments) -> Result {
         Command::Token(token) => access::token(&context, token),
         Command::Stats => inspect::stats(&context),
         Command::Verify => inspect::verify(&context),
-        Command::Recover { yes } => maintain::recover(&context, yes),
+        Command::Recover { yes, cut_before } => maintain::recover(&context, yes, cut_before),
         Command::Checkpoint => maintain::checkpoint(&context),
         Command::Compact => maintain::compact(&context),
         Command::Backup { target } => maintain::backup(&context, target.as_deref()),

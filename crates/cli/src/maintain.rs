@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use ropewalk::{Database, LogDamage};
+use ropewalk::{Database, LogDamage, Seq};
 
 use crate::context::Context;
 use crate::failure::{Exit, Failure, Result};
@@ -18,11 +18,13 @@ pub(crate) fn init(context: &Context) -> Result {
     context.print_row(&["path", "created"], vec![path.into(), Cell::Bool(created)])
 }
 
-/// Says what is damaged in the log; with `act` gives up what cannot be kept, and opens the rest to be sure.
-pub(crate) fn recover(context: &Context, act: bool) -> Result {
+/// Says what is damaged in the log; with `act` gives up what cannot be kept, and opens the rest to be sure. The log ends
+/// in front of commit `before` at the latest.
+pub(crate) fn recover(context: &Context, act: bool, before: Option<u64>) -> Result {
     context.must_exist()?;
+    let before = before.map(Seq);
     let found = context.patiently(|options| {
-        if act { options.salvage_log(&context.at) } else { options.inspect_log(&context.at) }
+        if act { options.salvage_log(&context.at, before) } else { options.inspect_log(&context.at, before) }
     })?;
     let mut report = context.report(&[
         "log",
@@ -34,6 +36,7 @@ pub(crate) fn recover(context: &Context, act: bool) -> Result {
     ])?;
     let state = match (&found, act) {
         (None, _) => "whole",
+        (Some(_), false) if before.is_some() => "to be cut",
         (Some(_), false) => "damaged",
         (Some(_), true) => "cut",
     };
@@ -52,8 +55,8 @@ pub(crate) fn recover(context: &Context, act: bool) -> Result {
     if found.is_some() && !act {
         return Err(Failure::new(
             Exit::Corrupt,
-            format!("the log in {} is damaged and was not changed", context.at.display()),
-            "A backup is better than a cut; `ropewalk recover --yes` gives up every commit behind kept_up_to",
+            format!("the log in {} is {state} and was not changed", context.at.display()),
+            "A backup is better than a cut; the same with --yes gives up every commit after kept_up_to",
         ));
     }
     // Something else may be damaged; opening says what.

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ropewalk_base::Seq;
 use ropewalk_log::{Damage, Extent, LocalLog};
 use ropewalk_store::{Checkpoint, Store, StoreOptions};
 use ropewalk_vfs::Env;
@@ -12,24 +13,26 @@ use crate::engine::lock;
 use crate::error::EngineError;
 
 /// Says what is damaged in the log of the engine in `dir`, and what a salvage would lose; `None` when the log opens.
-/// The log is not changed.
+/// The log is not changed. With `before`, the log is to end in front of that commit at the latest: a record may be whole,
+/// and opening fail with [`EngineError::Record`].
 ///
 /// # Errors
+/// [`LogError::Checkpointed`](ropewalk_log::LogError::Checkpointed) when the store holds commit `before` already;
 /// [`EngineError::Locked`]; a damaged or missing manifest; a format from the future; I/O.
-pub fn inspect_log(env: &Env, dir: &Path) -> Result<Option<Damage>, EngineError> {
+pub fn inspect_log(env: &Env, dir: &Path, before: Option<Seq>) -> Result<Option<Damage>, EngineError> {
     let _lock = lock(env, dir)?;
     let Some((log, checkpoint)) = log_and_checkpoint(env, dir)? else { return Ok(None) };
-    Ok(ropewalk_log::inspect(env, &log, checkpoint.lsn, checkpoint.seq)?)
+    Ok(ropewalk_log::inspect(env, &log, checkpoint.lsn, checkpoint.seq, before)?)
 }
 
-/// Ends the log in front of its damage; `None` when it opens as it is. What is cut off stays in files beside it.
+/// Ends the log in front of its damage, and of the commit `before`; `None` when it opens as it is. What is cut off stays in files beside it.
 ///
 /// # Errors
 /// As [`inspect_log`]. May be repeated.
-pub fn salvage_log(env: &Env, dir: &Path) -> Result<Option<Damage>, EngineError> {
+pub fn salvage_log(env: &Env, dir: &Path, before: Option<Seq>) -> Result<Option<Damage>, EngineError> {
     let _lock = lock(env, dir)?;
     let Some((log, checkpoint)) = log_and_checkpoint(env, dir)? else { return Ok(None) };
-    Ok(ropewalk_log::salvage(env, &log, checkpoint.lsn, checkpoint.seq)?)
+    Ok(ropewalk_log::salvage(env, &log, checkpoint.lsn, checkpoint.seq, before)?)
 }
 
 /// Where the log is, and where recovery starts in it; `None` in a directory where nothing was ever written.

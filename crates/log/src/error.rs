@@ -108,6 +108,16 @@ pub enum LogError {
         /// The first failure.
         cause: String,
     },
+    /// The log cannot end so early: the store holds the commit already. Nothing was changed.
+    #[error(
+        "the log cannot be cut before commit {before}: commits up to {checkpoint} are in the store already"
+    )]
+    Checkpointed {
+        /// The commit that the log was to end in front of.
+        before: Seq,
+        /// The last commit in the store.
+        checkpoint: Seq,
+    },
     /// The options contradict themselves.
     #[error("log options: {what}")]
     Options {

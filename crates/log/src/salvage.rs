@@ -44,22 +44,35 @@ pub struct Damage {
 }
 
 /// Says what is damaged in the log in `dir` without changing anything; `None` when it opens. `from` and `seq` are the
-/// checkpoint, as in [`LocalLog::open`](crate::LocalLog::open).
+/// checkpoint, as in [`LocalLog::open`](crate::LocalLog::open). With `before`, the log is to end in front of that commit
+/// at the latest, for a record that is whole and that its reader cannot apply.
 ///
 /// # Errors
-/// [`LogError::Io`]; [`LogError::Future`], since what a newer version wrote is not damage; [`LogError::Missing`] when no
+/// [`LogError::Checkpointed`] when `before` is not after `seq`; [`LogError::Io`]; [`LogError::Future`], since what a newer version wrote is not damage; [`LogError::Missing`] when no
 /// log can have the address `from`.
-pub fn inspect(env: &Env, dir: &Path, from: Lsn, seq: Seq) -> Result<Option<Damage>, LogError> {
-    Ok(survey(env, dir, from, seq)?.map(|plan| plan.damage))
+pub fn inspect(
+    env: &Env,
+    dir: &Path,
+    from: Lsn,
+    seq: Seq,
+    before: Option<Seq>,
+) -> Result<Option<Damage>, LogError> {
+    Ok(survey(env, dir, (from, seq), before)?.map(|plan| plan.damage))
 }
 
-/// Ends the log in `dir` in front of its damage, so that it opens again; `None` when it opens as it is. What is cut off
+/// Ends the log in `dir` in front of its damage, and of the commit `before`, so that it opens again; `None` when it opens as it is. What is cut off
 /// stays in files named `*.damaged`, which the log never touches again.
 ///
 /// # Errors
 /// As [`inspect`]. May be repeated.
-pub fn salvage(env: &Env, dir: &Path, from: Lsn, seq: Seq) -> Result<Option<Damage>, LogError> {
-    let Some(mut plan) = survey(env, dir, from, seq)? else { return Ok(None) };
+pub fn salvage(
+    env: &Env,
+    dir: &Path,
+    from: Lsn,
+    seq: Seq,
+    before: Option<Seq>,
+) -> Result<Option<Damage>, LogError> {
+    let Some(mut plan) = survey(env, dir, (from, seq), before)? else { return Ok(None) };
     let names = env.vfs.list(dir).map_err(io("list", dir))?;
     let pool = Pool::open(env, dir.to_owned(), &names, usize::MAX)?;
     for rebuild in &plan.rebuild {
@@ -114,7 +127,15 @@ impl Rebuild {
     }
 }
 
-fn survey(env: &Env, dir: &Path, from: Lsn, seq: Seq) -> Result<Option<Plan>, LogError> {
+fn survey(
+    env: &Env,
+    dir: &Path,
+    (from, seq): (Lsn, Seq),
+    before: Option<Seq>,
+) -> Result<Option<Plan>, LogError> {
+    if let Some(before) = before.filter(|before| *before <= seq) {
+        return Err(LogError::Checkpointed { before, checkpoint: seq });
+    }
     if !from.0.is_multiple_of(ALIGNMENT) || from >= LSN_END {
         return Err(LogError::Missing { dir: dir.to_owned(), lsn: from });
     }
@@ -123,13 +144,17 @@ fn survey(env: &Env, dir: &Path, from: Lsn, seq: Seq) -> Result<Option<Plan>, Lo
     let starts: Vec<Lsn> = starts.into_iter().collect();
     let refusal =
         match open_chain(env, dir, &starts).and_then(|chain| examine(&chain, from, seq, &mut |_| Ok(()))) {
-            Ok(Some(_)) => return Ok(None),
-            Ok(None) => LogError::Missing { dir: dir.to_owned(), lsn: from },
+            Ok(Some((found, _))) => match before.filter(|before| *before <= found.seq) {
+                Some(before) => format!("the log is to end before commit {before}"),
+                None => return Ok(None),
+            },
+            Ok(None) => LogError::Missing { dir: dir.to_owned(), lsn: from }.to_string(),
             Err(error @ (LogError::Io { .. } | LogError::Future { .. })) => return Err(error),
-            Err(error) => error,
+            Err(error) => error.to_string(),
         };
     let (id, pieces) = open_pieces(env, dir, &starts, from)?;
-    Ok(Some(plan(id, &pieces, from, seq, refusal.to_string())?))
+    let line = Line { at: from, seq, before, rebuild: Vec::new(), aside: Vec::new() };
+    Ok(Some(plan(id, &pieces, line, refusal)?))
 }
 
 /// A segment that may be damaged.
@@ -180,11 +205,10 @@ fn open_pieces(env: &Env, dir: &Path, starts: &[Lsn], from: Lsn) -> Result<(LogI
 }
 
 /// Follows the records as far as they go, and decides what becomes of each segment.
-fn plan(id: LogId, pieces: &[Piece], from: Lsn, seq: Seq, refusal: String) -> Result<Plan, LogError> {
-    let seed = seed(id);
+fn plan(id: LogId, pieces: &[Piece], mut line: Line, refusal: String) -> Result<Plan, LogError> {
+    let (seed, from, seq) = (seed(id), line.at, line.seq);
     let after = pieces.partition_point(|piece| piece.segment.start() <= from);
     let (before, rest) = pieces.split_at_checked(after.saturating_sub(1)).unwrap_or_default();
-    let mut line = Line { at: from, seq, rebuild: Vec::new(), aside: Vec::new() };
     let mut rest = rest.iter();
     let mut stopped_in = None;
     if after == 0 {
@@ -220,6 +244,8 @@ fn plan(id: LogId, pieces: &[Piece], from: Lsn, seq: Seq, refusal: String) -> Re
 struct Line {
     at: Lsn,
     seq: Seq,
+    /// The commit that the line ends in front of.
+    before: Option<Seq>,
     rebuild: Vec<Rebuild>,
     aside: Vec<PathBuf>,
 }
@@ -271,7 +297,7 @@ impl Line {
         let limit = segment.end().min(segment.room_end());
         while self.at < limit {
             match window.record(seed, self.at, limit)? {
-                Ok(header) if header.continues(self.seq) => {
+                Ok(header) if header.continues(self.seq) && self.before != Some(header.seq) => {
                     (self.at, self.seq) = (header.next(), header.seq);
                 }
                 _ => break,

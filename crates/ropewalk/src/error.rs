@@ -207,7 +207,7 @@ fn engine_class(error: &EngineError) -> Class {
             | LogError::Future { .. }
             | LogError::Missing { .. }
             | LogError::Replay { .. } => Class::Corrupt,
-            LogError::TooLarge { .. } => Class::Invalid,
+            LogError::TooLarge { .. } | LogError::Checkpointed { .. } => Class::Invalid,
             LogError::Trimmed { .. } => Class::NotFound,
             _ => Class::Internal,
         },

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use ropewalk_base::Seq;
 use ropewalk_engine::{Background, Damage as LogDamage, EngineOptions, ReadMode};
 use ropewalk_vfs::Env;
 
@@ -82,20 +83,29 @@ impl Options {
     }
 
     /// Says what is damaged in the log of the database at `path`, and what [`Options::salvage_log`] would lose; `None`
-    /// when the log opens. The log is not changed.
+    /// when the log opens. The log is not changed. With `before`, the log is to end in front of that commit at the latest.
     ///
     /// # Errors
+    /// [`crate::Class::Invalid`] when commit `before` was flushed already;
     /// [`crate::Class::Busy`] when another process has it open; I/O; a damaged manifest; a newer format.
-    pub fn inspect_log(&self, path: impl AsRef<Path>) -> Result<Option<LogDamage>, Error> {
-        Ok(ropewalk_engine::inspect_log(&self.env, path.as_ref())?)
+    pub fn inspect_log(
+        &self,
+        path: impl AsRef<Path>,
+        before: Option<Seq>,
+    ) -> Result<Option<LogDamage>, Error> {
+        Ok(ropewalk_engine::inspect_log(&self.env, path.as_ref(), before)?)
     }
 
-    /// Ends a damaged log in front of its damage, so that the database opens again, without the commits from there on.
+    /// Ends a damaged log in front of its damage, and of the commit `before`, so that the database opens again, without the commits from there on.
     /// What is cut off stays in files named `*.damaged`. `None` when the log opens as it is.
     ///
     /// # Errors
     /// As [`Options::inspect_log`]. May be repeated.
-    pub fn salvage_log(&self, path: impl AsRef<Path>) -> Result<Option<LogDamage>, Error> {
-        Ok(ropewalk_engine::salvage_log(&self.env, path.as_ref())?)
+    pub fn salvage_log(
+        &self,
+        path: impl AsRef<Path>,
+        before: Option<Seq>,
+    ) -> Result<Option<LogDamage>, Error> {
+        Ok(ropewalk_engine::salvage_log(&self.env, path.as_ref(), before)?)
     }
 }

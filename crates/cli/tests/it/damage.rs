@@ -71,6 +71,21 @@ fn recover_says_what_would_be_lost_and_acts_only_when_told() {
 }
 
 #[test]
+fn recover_cut_before_a_commit_reports_first_and_then_keeps_the_commits_before_it() {
+    let place = place_with_commits();
+    let asked = place.run(&["recover", "--cut-before", "3"]);
+    assert_eq!(asked.code, 6, "{asked:?}");
+    let told = rows(&asked.out).remove(0);
+    assert_eq!((&told["log"], &told["kept_up_to"]), (&"to be cut".into(), &2.into()), "{told}");
+    assert_eq!(place.ok(&["count"]), "3\n", "nothing was changed");
+    let cut = rows(&place.ok(&["recover", "--cut-before", "3", "--yes"])).remove(0);
+    assert_eq!((&cut["log"], &cut["readable_but_cut_off"]), (&"cut".into(), &1.into()), "{cut}");
+    assert_eq!(place.ok(&["count"]), "2\n");
+    place.ok(&["checkpoint"]);
+    place.refused(&["recover", "--cut-before", "2"], 2, &["commit 2", "in the store already"]);
+}
+
+#[test]
 fn a_damaged_run_is_found_by_read_and_verify() {
     let place = Place::with_database();
     let lines: String =

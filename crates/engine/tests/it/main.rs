@@ -8,6 +8,7 @@ mod guards;
 mod panics;
 mod range_deletes;
 mod records;
+mod salvage;
 mod snapshots;
 #[cfg(shuttle)]
 mod threads;

@@ -290,13 +290,13 @@ proptest! {
         write_file(&env, &dir().join(format!("log-{start:016x}.seg")), &file);
         let from = (Lsn(from), Seq(checkpoint));
         let opened = open_from(&env, &dir(), from.0, from.1).is_ok();
-        match inspect(&env, &dir(), from.0, from.1) {
+        match inspect(&env, &dir(), from.0, from.1, None) {
             Ok(None) => prop_assert!(opened),
             Ok(Some(_)) => prop_assert!(!opened),
             Err(LogError::Future { .. }) => {}
             Err(error) => prop_assert!(matches!(error, LogError::Missing { .. }) && !from.0.0.is_multiple_of(8), "{}", error),
         }
-        if !opened && salvage(&env, &dir(), from.0, from.1).is_ok() {
+        if !opened && salvage(&env, &dir(), from.0, from.1, None).is_ok() {
             prop_assert!(open_from(&env, &dir(), from.0, from.1).is_ok());
         }
     }

@@ -31,10 +31,10 @@ fn at(record: u64) -> u64 {
 }
 
 fn save(env: &Env) -> ropewalk_log::Damage {
-    let told = inspect(env, &dir(), Lsn(0), Seq(0)).unwrap().expect("damage");
-    let done = salvage(env, &dir(), Lsn(0), Seq(0)).unwrap().expect("damage");
+    let told = inspect(env, &dir(), Lsn(0), Seq(0), None).unwrap().expect("damage");
+    let done = salvage(env, &dir(), Lsn(0), Seq(0), None).unwrap().expect("damage");
     assert_eq!(told, ropewalk_log::Damage { set_aside: vec![], ..done.clone() });
-    assert_eq!(salvage(env, &dir(), Lsn(0), Seq(0)).unwrap(), None, "done once");
+    assert_eq!(salvage(env, &dir(), Lsn(0), Seq(0), None).unwrap(), None, "done once");
     done
 }
 
@@ -42,9 +42,9 @@ fn save(env: &Env) -> ropewalk_log::Damage {
 fn a_log_that_opens_is_left_alone() {
     let env = memory();
     drop(open(&env));
-    assert_eq!(inspect(&env, &dir(), Lsn(0), Seq(0)).unwrap(), None);
+    assert_eq!(inspect(&env, &dir(), Lsn(0), Seq(0), None).unwrap(), None);
     filled(&env, 100);
-    assert_eq!(salvage(&env, &dir(), Lsn(0), Seq(0)).unwrap(), None);
+    assert_eq!(salvage(&env, &dir(), Lsn(0), Seq(0), None).unwrap(), None);
     assert_eq!(open(&env).replayed, commits(1..=100));
 }
 
@@ -78,7 +78,7 @@ fn a_rotten_segment_header_loses_nothing() {
         let id = open(&env).log.identity();
         flip(&env, &paths[segment], offset);
         if offset == 8 + 3 {
-            let refused = salvage(&env, &dir(), Lsn(0), Seq(0));
+            let refused = salvage(&env, &dir(), Lsn(0), Seq(0), None);
             assert!(
                 matches!(refused, Err(LogError::Future { .. })),
                 "what a newer version wrote is not damage"
@@ -137,7 +137,7 @@ fn rot_in_front_of_the_checkpoint_costs_nothing() {
     flip(&env, paths.last().unwrap(), 64 + 8);
     let last = segments(&env).len() as u64;
     assert!(last > 3);
-    let done = salvage(&env, &dir(), from, seq).unwrap().unwrap();
+    let done = salvage(&env, &dir(), from, seq, None).unwrap().unwrap();
     let opened = open_from(&env, &dir(), from, seq).unwrap();
     assert_eq!(opened.replayed, commits(81..=done.seq.0));
     assert!(done.seq > Seq(400), "everything up to the last segment");
@@ -153,14 +153,14 @@ fn an_interrupted_salvage_starts_again() {
         flip(&disk.env(), &paths[1], at(7) + 8);
         let disk = disk.crash(0, 256);
         disk.fail_in(n);
-        let first = salvage(&disk.env(), &dir(), Lsn(0), Seq(0));
+        let first = salvage(&disk.env(), &dir(), Lsn(0), Seq(0), None);
         if first.is_ok() {
             assert!(n > 8);
             return;
         }
         for keep in [0, 128, 256] {
             let disk = disk.crash(u64::from(n), keep);
-            salvage(&disk.env(), &dir(), Lsn(0), Seq(0)).unwrap();
+            salvage(&disk.env(), &dir(), Lsn(0), Seq(0), None).unwrap();
             assert_eq!(open(&disk.env()).replayed, commits(1..=FIRST + 6), "{n} {keep}");
         }
     }
@@ -193,7 +193,7 @@ proptest! {
                 flip(&env, path, offset);
             }
         }
-        let done = salvage(&env, &dir(), from, seq).unwrap();
+        let done = salvage(&env, &dir(), from, seq, None).unwrap();
         let opened = open_from(&env, &dir(), from, seq).unwrap();
         let kept = checkpoint + opened.replayed.len();
         if let Some(damage) = done {
@@ -208,4 +208,25 @@ proptest! {
         drop(opened);
         prop_assert_eq!(checkpoint + open_from(&env, &dir(), from, seq).unwrap().replayed.len(), kept + 1);
     }
+}
+
+#[test]
+fn cut_before_any_commit_keeps_exactly_the_commits_before_it() {
+    // The first segment holds 72 records, so these are inside a segment, at its last, and at the next one's first.
+    for before in [1, 2, 40, FIRST, FIRST + 1, FIRST + 2, 200] {
+        let env = memory();
+        filled(&env, 200);
+        let done = salvage(&env, &dir(), Lsn(0), Seq(0), Some(Seq(before))).unwrap().expect("a cut");
+        assert_eq!((done.seq, done.cut_off), (Seq(before - 1), 200 - (before - 1)), "before {before}");
+        let opened = open(&env);
+        assert_eq!(opened.replayed, commits(1..=before - 1), "before {before}");
+        commit(&opened.log, before, b"a new one");
+        drop(opened);
+        assert_eq!(open(&env).replayed.len() as u64, before);
+        assert_eq!(inspect(&env, &dir(), Lsn(0), Seq(0), Some(Seq(before + 1))).unwrap(), None);
+    }
+    let env = memory();
+    filled(&env, 10);
+    let refused = inspect(&env, &dir(), Lsn(5 * RECORD), Seq(5), Some(Seq(5))).unwrap_err();
+    assert!(matches!(refused, LogError::Checkpointed { .. }), "{refused}");
 }

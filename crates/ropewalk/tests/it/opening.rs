@@ -151,12 +151,12 @@ fn a_database_without_its_log_or_its_store_is_no_empty_one() {
     drop(db);
     // Salvage says what is lost; the database goes on from the checkpoint.
     std::fs::remove_dir_all(dir.path().join("log")).unwrap();
-    assert!(Options::new().inspect_log(dir.path()).unwrap().is_some());
-    assert!(Options::new().salvage_log(dir.path()).unwrap().is_some());
+    assert!(Options::new().inspect_log(dir.path(), None).unwrap().is_some());
+    assert!(Options::new().salvage_log(dir.path(), None).unwrap().is_some());
     assert_eq!(Database::open(dir.path()).unwrap().seq().0, 0);
-    assert!(Options::new().inspect_log(dir.path()).unwrap().is_none());
+    assert!(Options::new().inspect_log(dir.path(), None).unwrap().is_none());
     assert!(
-        Options::new().inspect_log(aside.path()).unwrap().is_none(),
+        Options::new().inspect_log(aside.path(), None).unwrap().is_none(),
         "where there is nothing, nothing is damaged"
     );
 }
