@@ -21,6 +21,8 @@ use crate::version::{Generation, Version};
 
 /// Bytes that one compaction quantum may merge: about two milliseconds of work.
 const COMPACT_STEP_BYTES: u64 = 1 << 20;
+/// Bytes of log that opening and closing leave to replay, some tenths of a millisecond: less is not worth a flush.
+pub(crate) const REPLAY_BYTES_KEPT: u64 = 64 << 10;
 const RETRY_AFTER_NANOS: u64 = 500_000_000;
 /// The longest pause of a writer while the budget is tight.
 const PAUSE_MAX_NANOS: u64 = 1_000_000;
@@ -76,6 +78,19 @@ impl Core {
         let keep_from = Lsn(lsn.0.saturating_sub(self.options.log_retention_bytes));
         self.log.trim(keep_from).inspect_err(|error| self.fail(error))?;
         Ok(())
+    }
+
+    /// The last work of a closing engine: flushes what is long enough to delay the next opening, and leaves the log's
+    /// witness that its last commit was durable.
+    pub(crate) fn settle_down(&self) -> Result<(), EngineError> {
+        if self.replay_bytes() > REPLAY_BYTES_KEPT {
+            // A failure costs time at the next opening: the log has it all.
+            let _ = self.freeze_now().and_then(|()| {
+                while self.flush_oldest()? {}
+                Ok(())
+            });
+        }
+        self.vouch()
     }
 
     /// One compaction quantum. False when nothing is left to do.

@@ -12,6 +12,7 @@
 //! 3. After a failed append or sync, or a panic in either stage, nothing is accepted or published any more.
 //! 4. Only the sequencer appends: the log's tail is where the sequencer left it, otherwise the append is refused.
 
+use core::ops::Range;
 use core::time::Duration;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -77,6 +78,9 @@ struct Sequencer {
     last: Seq,
     /// End of the log as this engine wrote it: what the next append expects.
     tail: Lsn,
+    /// Where the active generation begins in the log, and where its last commit ends: what recovery would replay of it. A
+    /// mark after the last commit is left to recovery, so that it finds a record there and need not prove the checkpoint.
+    active: Range<Lsn>,
     last_time_micros: i64,
     /// Payloads of the group, back to back; kept for its capacity.
     payloads: Vec<u8>,
@@ -84,7 +88,6 @@ struct Sequencer {
 }
 
 impl Core {
-    #[allow(clippy::too_many_arguments)] // built in one place, from parts that exist nowhere else together
     pub(crate) fn new(
         env: Env,
         dir: PathBuf,
@@ -92,10 +95,9 @@ impl Core {
         models: Vec<Arc<dyn Model>>,
         log: Box<dyn CommitLog>,
         store: Store,
-        version: Version,
-        last: Seq,
-        last_time_micros: i64,
+        replayed: Replayed,
     ) -> Self {
+        let Replayed { version, last, active, last_time_micros } = replayed;
         let tail = log.tail();
         Self {
             env,
@@ -108,6 +110,7 @@ impl Core {
             sequencer: Mutex::new(Sequencer {
                 last,
                 tail,
+                active,
                 last_time_micros,
                 payloads: Vec::new(),
                 ends: Vec::new(),
@@ -147,9 +150,10 @@ impl Core {
     }
 
     /// Freezes the active generation if it holds anything. Called by the sequencer between commits.
-    fn freeze(&self, sequencer: &Sequencer) {
-        let end =
-            || End { seq: sequencer.last, lsn: sequencer.tail, time_micros: sequencer.last_time_micros };
+    fn freeze(&self, sequencer: &mut Sequencer) {
+        let lsn = sequencer.active.end;
+        sequencer.active.start = lsn;
+        let end = || End { seq: sequencer.last, lsn, time_micros: sequencer.last_time_micros };
         self.versions.replace(|version| {
             version.active.end.get_or_init(end);
             let mut frozen = vec![version.active.clone()];
@@ -166,12 +170,12 @@ impl Core {
     /// # Errors
     /// The engine has stopped: memory may hold commits that the log refused, and they must never reach a run.
     pub(crate) fn freeze_now(&self) -> Result<(), EngineError> {
-        let sequencer = self.sequencer.lock();
+        let mut sequencer = self.sequencer.lock();
         if let Some(error) = self.stopped() {
             return Err(error);
         }
         if self.versions.current().active.bytes() > 0 {
-            self.freeze(&sequencer);
+            self.freeze(&mut sequencer);
         }
         Ok(())
     }
@@ -185,6 +189,11 @@ impl Core {
         Ok(())
     }
 
+    /// Bytes of the log that recovery would replay.
+    pub(crate) fn replay_bytes(&self) -> u64 {
+        self.sequencer.lock().active.end.0.saturating_sub(self.store.checkpoint().lsn.0)
+    }
+
     pub(crate) fn wake_background(&self) {
         // Taking the lock orders this after a thread that looked and is about to sleep.
         drop(self.background.lock());
@@ -195,12 +204,12 @@ impl Core {
     pub(crate) fn apply_section(
         models: &[Arc<dyn Model>],
         generation: &Generation,
-        (seq, time_micros): (Seq, i64),
+        (seq, time_micros, is_replay): (Seq, i64, bool),
         model: crate::model::ModelId,
         section: &[u8],
     ) -> Option<Result<(), ropewalk_base::DecodeError>> {
         let slot = models.iter().position(|m| m.id() == model)?;
-        let apply = Apply { generation, slot, seq, time_micros };
+        let apply = Apply { generation, slot, seq, time_micros, is_replay };
         Some(models.get(slot)?.apply(&apply, section))
     }
 }
@@ -301,7 +310,7 @@ impl Commits {
             outcomes.push(record::section(out, model, |out| operation.encode(seq, time_micros, out)));
             let section = sequencer.payloads.get(start..).expect("the section was just written");
             let applied =
-                Core::apply_section(&core.models, &version.active, (seq, time_micros), model, section);
+                Core::apply_section(&core.models, &version.active, (seq, time_micros, false), model, section);
             match applied {
                 Some(Ok(())) => {}
                 Some(Err(error)) => core.fail(&format_args!("own record does not decode: {error}")),
@@ -365,7 +374,7 @@ impl Commits {
             })
             .collect();
         match core.log.append(&records, sequencer.tail) {
-            Ok(tail) => sequencer.tail = tail,
+            Ok(tail) => (sequencer.tail, sequencer.active.end) = (tail, tail),
             Err(error) => {
                 core.fail(&error);
                 return outcomes;
@@ -378,7 +387,7 @@ impl Commits {
         }
         let active = version.active.bytes();
         core.versions.set_active_bytes(active);
-        if active >= core.options.memtable_bytes() {
+        if active >= core.options.memtable_bytes() || core.options.is_long(&sequencer.active) {
             drop(version);
             core.freeze(sequencer);
         }
@@ -446,6 +455,8 @@ impl Stage for Commits {
 pub(crate) struct Replayed {
     pub(crate) version: Version,
     pub(crate) last: Seq,
+    /// The part of the log in the active generation.
+    pub(crate) active: Range<Lsn>,
     pub(crate) last_time_micros: i64,
 }
 
@@ -463,18 +474,20 @@ impl Replayed {
         let body = record::RecordBody::decode(payload).map_err(damaged)?;
         for section in body.sections() {
             let (model, bytes) = section.map_err(damaged)?;
-            let at = (seq, body.time_micros);
+            let at = (seq, body.time_micros, true);
             Core::apply_section(models, &self.version.active, at, model, bytes)
                 .ok_or(EngineError::UnknownModel { seq, lsn, model: model.0 })?
                 .map_err(damaged)?;
         }
         self.last = seq;
         self.last_time_micros = self.last_time_micros.max(body.time_micros);
-        if self.version.active.bytes() >= options.memtable_bytes() {
+        self.active.end = next;
+        if self.version.active.bytes() >= options.memtable_bytes() || options.is_long(&self.active) {
             let time_micros = self.last_time_micros;
             self.version.active.end.get_or_init(|| End { seq, lsn: next, time_micros });
             let full = std::mem::replace(&mut self.version.active, Core::new_generation(models));
             self.version.frozen.insert(0, full);
+            self.active.start = next;
         }
         Ok(())
     }

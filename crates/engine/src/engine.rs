@@ -14,6 +14,7 @@ use ropewalk_log::{Extent, LocalLog, LogError, LogStats, Recovery};
 use ropewalk_store::{Edit, Keyspace, KeyspaceOptions, NewRun, RunWriter, Store, StoreStats, VerifyReport};
 use ropewalk_vfs::{Env, LockGuard};
 
+use crate::background::REPLAY_BYTES_KEPT;
 use crate::commit::{Commits, Committed, Core, Replayed, Request};
 use crate::error::{CommitError, EngineError};
 use crate::feed::ChangeFeed;
@@ -100,11 +101,7 @@ impl Engine {
         options.store.cache_bytes = options.memory_budget / 4;
         let (store_dir, log_dir) = (dir.join("store"), dir.join("log"));
         for made in [&store_dir, &log_dir] {
-            ropewalk_vfs::create_dir_durably(&*env.vfs, made).map_err(|source| EngineError::Io {
-                op: "create directory",
-                path: made.clone(),
-                source: Arc::new(source),
-            })?;
+            create_dir(env, dir, made).map_err(io("create directory", made))?;
         }
         let store = Store::open(env, &store_dir, options.store.clone())?;
         check_halves(env, &store, &log_dir)?;
@@ -130,7 +127,8 @@ impl Engine {
         }
         // The checkpoint's own word is the time of its last commit; an empty database has none.
         let last_time_micros = (*checkpoint.meta).try_into().map_or(i64::MIN, i64::from_le_bytes);
-        let mut replayed = Replayed { version, last: checkpoint.seq, last_time_micros };
+        let active = checkpoint.lsn..checkpoint.lsn;
+        let mut replayed = Replayed { version, last: checkpoint.seq, active, last_time_micros };
         let mut failure = None;
         let opened =
             LocalLog::open(env, &log_dir, options.log, checkpoint.lsn, checkpoint.seq, &mut |found| {
@@ -145,22 +143,16 @@ impl Engine {
             (Err(error), None) => return Err(error.into()),
             (Ok(opened), None) => opened,
         };
-        let Replayed { version, last, last_time_micros } = replayed;
         let threads = options.background == Background::Threads;
-        let core = Arc::new(Core::new(
-            env.clone(),
-            dir.to_owned(),
-            options,
-            all,
-            Box::new(log),
-            store,
-            version,
-            last,
-            last_time_micros,
-        ));
+        let core =
+            Arc::new(Core::new(env.clone(), dir.to_owned(), options, all, Box::new(log), store, replayed));
         let pipeline = Arc::new(Pipeline::new(Commits(core.clone()), LONE_AFTER));
         let engine = Self { core, pipeline, threads: Mutex::default(), recovery, _lock: lock };
         if threads {
+            // What was replayed is flushed at once, so that the next opening does not replay it again.
+            if engine.core.replay_bytes() > REPLAY_BYTES_KEPT {
+                engine.core.freeze_now()?;
+            }
             engine.start_threads();
         }
         Ok(engine)
@@ -511,6 +503,7 @@ impl Engine {
     }
 
     /// Stops the background work and syncs what `Async` and `Buffered` commits left unsynced. Later commits are refused.
+    /// What is long enough to delay the next opening is flushed.
     ///
     /// # Errors
     /// The last sync failed.
@@ -527,7 +520,7 @@ impl Engine {
         self.pipeline.finish();
         let synced = match self.core.stopped() {
             Some(_) => Ok(()),
-            None => self.core.vouch(),
+            None => self.core.settle_down(),
         };
         self.core.fail(&"it was closed");
         synced
@@ -559,13 +552,23 @@ fn check_halves(env: &Env, store: &Store, log_dir: &Path) -> Result<(), EngineEr
     }
 }
 
+fn io(op: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> EngineError {
+    let path = path.to_owned();
+    move |source| EngineError::Io { op, path, source: Arc::new(source) }
+}
+
+/// Creates a directory of the engine in `dir` if need be. As long as there is no manifest, it and those above it are made
+/// durable, also when they are there: the process that made them may have died before that. The manifest comes after.
+fn create_dir(env: &Env, dir: &Path, made: &Path) -> std::io::Result<()> {
+    if Store::is_begun(env, &dir.join("store"))? {
+        return env.vfs.create_dir_all(made);
+    }
+    ropewalk_vfs::create_dir_durably(&*env.vfs, made)
+}
+
 /// Creates `dir` if need be and takes it for this process.
 pub(crate) fn lock(env: &Env, dir: &Path) -> Result<Box<dyn LockGuard>, EngineError> {
-    let io = |op, path: &Path| {
-        let path = path.to_owned();
-        move |source| EngineError::Io { op, path, source: Arc::new(source) }
-    };
-    ropewalk_vfs::create_dir_durably(&*env.vfs, dir).map_err(io("create directory", dir))?;
+    create_dir(env, dir, dir).map_err(io("create directory", dir))?;
     let path = dir.join("LOCK");
     env.vfs.lock(&path, &format!("pid {}", std::process::id())).map_err(|error| {
         if error.kind() != std::io::ErrorKind::WouldBlock {

@@ -92,6 +92,8 @@ pub struct Apply<'a> {
     pub seq: Seq,
     /// The commit's time, microseconds since 1970.
     pub time_micros: i64,
+    /// The engine is opening: nothing is read before the last record. What only reads need can be made later.
+    pub is_replay: bool,
 }
 
 impl<'a> Apply<'a> {

@@ -1,5 +1,7 @@
+use core::ops::Range;
 use core::time::Duration;
 
+use ropewalk_base::Lsn;
 use ropewalk_log::LogOptions;
 use ropewalk_store::StoreOptions;
 
@@ -45,6 +47,9 @@ pub struct EngineOptions {
     /// Bytes for memtables and caches together. Half may hold writes that wait for their flush, a quarter caches
     /// decoded blocks. Default 512 MiB.
     pub memory_budget: u64,
+    /// Bytes of log in a memtable at which it is flushed, however small it is: a process that was killed replays little more
+    /// when it opens. Default 4 MiB, about 10 milliseconds.
+    pub replay_bytes: u64,
     /// Bytes of log kept behind the checkpoint for change feeds. Default 64 MiB.
     pub log_retention_bytes: u64,
     /// Who does the background work.
@@ -59,6 +64,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             memory_budget: 512 << 20,
+            replay_bytes: 4 << 20,
             log_retention_bytes: 64 << 20,
             background: Background::Threads,
             log: LogOptions::default(),
@@ -71,6 +77,11 @@ impl EngineOptions {
     /// Memtables are frozen at this size: an eighth of the budget, at most 256 MiB.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         (self.memory_budget / 8).clamp(64 << 10, 256 << 20)
+    }
+
+    /// True when a part of the log is as long as one generation may hold.
+    pub(crate) fn is_long(&self, log: &Range<Lsn>) -> bool {
+        log.end.0 - log.start.0 >= self.replay_bytes
     }
 
     /// Commits wait at this many bytes of memtables.

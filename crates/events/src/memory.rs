@@ -4,12 +4,15 @@
 //!
 //! Values are read without locks, postings under a short read lock. Positions above a reader's head may be there
 //! already (sequenced, not yet durable): readers bound what they look at by the head of their snapshot.
+//!
+//! Replay adds events without their postings, which cost four times as much: the first reader or writer that needs the
+//! postings of a store makes those that are missing.
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use ropewalk_base::{AppendList, Arena, ArenaOffset, DecodeError, Seq};
@@ -59,17 +62,22 @@ impl Memory for EventMemory {
 
 /// Events and postings of one store, of one generation.
 pub(crate) struct StoreMemory {
+    store: u32,
     /// Position of the first event in it.
     pub(crate) first: u64,
     /// Arena offset and length of each event, alternating.
     entries: AppendList,
     /// Commit number and the last position it wrote, alternating.
     commits: AppendList,
+    /// Events without postings follow those that have some.
+    is_behind: AtomicBool,
     postings: RwLock<Postings>,
 }
 
 #[derive(Default)]
 struct Postings {
+    /// Events that have postings, the first in the list.
+    events: u64,
     by_term: HashMap<u64, Posting, BuildHasherDefault<TermHasher>>,
     /// Terms whose hash an earlier, different term of the same store has taken.
     collided: HashMap<(Kind, Box<[u8]>), Positions>,
@@ -131,21 +139,24 @@ impl EventMemory {
         deleted
     }
 
-    /// Adds the events of one commit. Called by the sequencer only.
+    /// Adds the events of one commit. Called by the sequencer, or by recovery, which leaves their postings for later.
     pub(crate) fn append<'a>(
         &self,
         store: u32,
         first: u64,
         (seq, time_micros): (Seq, i64),
+        is_replay: bool,
         bodies: impl Iterator<Item = Result<&'a [u8], DecodeError>>,
     ) -> Result<u64, DecodeError> {
         let memory = match self.store(store) {
             Some(memory) => memory,
             None => {
                 let memory = Arc::new(StoreMemory {
+                    store,
                     first,
                     entries: AppendList::default(),
                     commits: AppendList::default(),
+                    is_behind: AtomicBool::new(false),
                     postings: RwLock::default(),
                 });
                 self.stores.write().insert(store, memory.clone());
@@ -158,21 +169,19 @@ impl EventMemory {
         time_bytes.copy_from_slice(&time_micros.to_le_bytes());
         let mut bytes = 0;
         let mut position = first;
+        if is_replay {
+            memory.is_behind.store(true, Ordering::Release);
+        } else {
+            self.catch_up(&memory);
+        }
         let mut postings = memory.postings.write();
         for body in bodies {
             let body = body?;
             let decoded = BodyRef::decode(body)?;
             let offset = self.arena.push_parts(&[&header, body]);
-            let at = (position - memory.first) as u32;
-            let place = |name: &str| {
-                // The name lies inside the body that was just copied, at the same distance from its start.
-                offset.plus(VALUE_HEADER + (name.as_ptr() as usize - body.as_ptr() as usize))
-            };
-            let mut add = |kind, name: &str| {
-                bytes += postings.add(&self.arena, store, (kind, name), place(name), at);
-            };
-            add(Kind::Type, decoded.event_type());
-            decoded.tags().for_each(|tag| add(Kind::Tag, tag));
+            if !is_replay {
+                bytes += postings.add_event(&self.arena, store, (offset, body), &decoded);
+            }
             memory.entries.push(offset.to_bits());
             memory.entries.push((VALUE_HEADER + body.len()) as u64);
             bytes += (VALUE_HEADER + body.len() + 16) as u64;
@@ -185,6 +194,30 @@ impl EventMemory {
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(position - first)
+    }
+
+    /// Makes the postings that replay left out.
+    #[inline]
+    fn catch_up(&self, memory: &StoreMemory) {
+        if memory.is_behind.load(Ordering::Acquire) {
+            self.add_missing_postings(memory);
+        }
+    }
+
+    #[cold]
+    fn add_missing_postings(&self, memory: &StoreMemory) {
+        let mut postings = memory.postings.write();
+        let mut bytes = 0;
+        while let Some(value) = self.value(memory, memory.first + postings.events) {
+            let (offset, body) =
+                (memory.entries.get(2 * postings.events as usize), value.get(VALUE_HEADER..));
+            let (offset, body) = offset.zip(body).expect("an event in the list has a place and a header");
+            let decoded = BodyRef::decode(body).expect("replay has decoded it");
+            let place = (ArenaOffset::from_bits(offset), body);
+            bytes += postings.add_event(&self.arena, memory.store, place, &decoded);
+        }
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        memory.is_behind.store(false, Ordering::Release);
     }
 
     /// The value of the event at `position`, if it is in this generation.
@@ -203,6 +236,7 @@ impl EventMemory {
         memory: &StoreMemory,
         mut each: impl FnMut(&Term<'_>, &mut dyn Iterator<Item = u64>) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.catch_up(memory);
         let postings = memory.postings.read();
         let named = postings.by_term.values().map(|p| {
             let name = self.arena.get(p.name, p.name_len as usize).expect("the name lies in a pushed event");
@@ -226,6 +260,7 @@ impl EventMemory {
         term: &Term<'_>,
         look: impl FnOnce(&[u32]) -> R,
     ) -> R {
+        self.catch_up(memory);
         let postings = memory.postings.read();
         match postings.find(&self.arena, term) {
             Some(positions) => look(positions.as_slice()),
@@ -261,6 +296,24 @@ impl StoreMemory {
 }
 
 impl Postings {
+    /// Notes the next event, whose value was copied to `offset`; answers the bytes that this took.
+    fn add_event(
+        &mut self,
+        arena: &Arena,
+        store: u32,
+        (offset, body): (ArenaOffset, &[u8]),
+        decoded: &BodyRef<'_>,
+    ) -> u64 {
+        let at = self.events as u32;
+        self.events += 1;
+        // A name lies inside the body, and in the copied value at the same distance from the body's start.
+        let place =
+            |name: &str| offset.plus(VALUE_HEADER + (name.as_ptr() as usize - body.as_ptr() as usize));
+        let mut add = |kind, name: &str| self.add(arena, store, (kind, name), place(name), at);
+        let of_type = add(Kind::Type, decoded.event_type());
+        decoded.tags().fold(of_type, |bytes, tag| bytes + add(Kind::Tag, tag))
+    }
+
     /// Notes a position; answers the bytes that this took.
     fn add(
         &mut self,

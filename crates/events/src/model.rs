@@ -279,7 +279,7 @@ impl Model for EventsModel {
         let at = (apply.seq, apply.time_micros);
         if !append.is_empty() {
             let memory = apply.memory::<EventMemory>();
-            let added = memory.append(id, append.first.0, at, append.bodies())?;
+            let added = memory.append(id, append.first.0, at, apply.is_replay, append.bodies())?;
             if added != append.len() {
                 return Err(DecodeError { what: "as many events as announced", offset: section.len() });
             }

@@ -17,8 +17,8 @@
 //! 2. When `open` returns, everything it replayed is durable. The bytes that no later record vouches for are written
 //!    again before the sync: after a failed sync the system may hold pages that it believes clean and the disk does not have.
 //!
-//! Cost: each open reads the rest of the last segment, 16 MiB at most in the standard setting, and overwrites what is
-//! not zero there: once for a recycled segment, next to nothing for a new one.
+//! Cost: each open reads the rest of the last segment, 16 MiB at most in the standard setting, once when that is zeros.
+//! Otherwise it looks for records there and overwrites what is not zero: once for a recycled segment.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -203,9 +203,10 @@ pub(crate) fn examine(
     }
     let segment = walk.window.segment.clone();
     let vouched = walk.vouched.max(from).max(segment.start());
-    let ghosts_end = find_ghosts(&segment, walk.seed, walk.at, walk.reason)?;
+    let is_blank = is_blank(&segment, walk.at)?;
+    let ghosts_end = if is_blank { walk.at } else { find_ghosts(&segment, walk.seed, walk.at, walk.reason)? };
     let recovered = Recovered { tail: walk.at, seq: walk.seq, sealed, marked, report };
-    Ok(Some((recovered, Tail { segment, vouched, ghosts_end })))
+    Ok(Some((recovered, Tail { segment, vouched, is_blank, ghosts_end })))
 }
 
 /// Proves that the log reaches a checkpoint that has no record behind it; says whether it was sealed there.
@@ -222,6 +223,21 @@ fn reaches(chain: &[Arc<Segment>], from: Lsn, seq: Seq) -> Result<bool, LogError
         () if walk.seq != seq => Err(first.corrupt(from, "the checkpoint's number is not the log's")),
         () => Ok(walk.sealed),
     }
+}
+
+/// True when the segment has only zeros from `at` on.
+fn is_blank(segment: &Arc<Segment>, mut at: Lsn) -> Result<bool, LogError> {
+    let mut window = Window::new(segment.clone());
+    let end = segment.room_end();
+    while let Some(len) = end.0.checked_sub(at.0).filter(|len| *len > 0) {
+        let len = len.min(WINDOW_BYTES);
+        let held = window.fill(at, len, end)?.and_then(|held| held.get(..len as usize)).unwrap_or_default();
+        if held.iter().fold(0, |any, byte| any | byte) != 0 {
+            return Ok(false);
+        }
+        at = Lsn(at.0 + len);
+    }
+    Ok(true)
 }
 
 /// End of the last valid record behind `at`, or of the pieces of one at `at`; `at` itself when there are none.
@@ -281,6 +297,8 @@ pub(crate) fn scan(
 pub(crate) struct Tail {
     segment: Arc<Segment>,
     vouched: Lsn,
+    /// Everything after the last record is zeros.
+    is_blank: bool,
     ghosts_end: Lsn,
 }
 
@@ -290,7 +308,7 @@ impl Tail {
         let Segment { path, file, .. } = &*self.segment;
         let zeros = vec![0; WINDOW_BYTES as usize];
         let mut window = Window::new(self.segment.clone());
-        let (mut at, end) = (self.vouched, self.segment.room_end());
+        let (mut at, end) = (self.vouched, if self.is_blank { tail } else { self.segment.room_end() });
         let mut changed = false;
         while at < end {
             // Piece by piece, first up to the tail, then up to the end of the file.

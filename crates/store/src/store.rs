@@ -12,6 +12,7 @@
 //! 3. An error before the switch leaves the old state in force, on disk and in memory, and the call may be repeated.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -132,6 +133,14 @@ impl Store {
             job: Mutex::new(None),
             is_new,
         })
+    }
+
+    /// True when there is a manifest in `dir`, which may not exist.
+    ///
+    /// # Errors
+    /// The question could not be answered.
+    pub fn is_begun(env: &Env, dir: &Path) -> io::Result<bool> {
+        env.vfs.exists(&dir.join(manifest::NAME))
     }
 
     /// Finds or creates the keyspace `name`. Options that differ from the stored ones replace them, for runs written

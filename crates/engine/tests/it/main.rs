@@ -5,6 +5,7 @@ mod creation;
 mod durations;
 mod feeds;
 mod guards;
+mod opening;
 mod panics;
 mod range_deletes;
 mod records;

@@ -1,7 +1,7 @@
 //! What was acknowledged is there after reopening, wherever it was: log, frozen memory, runs.
 
 use ropewalk_base::Seq;
-use ropewalk_events::{AppendOptions, Event, Query, ReadOptions};
+use ropewalk_events::{AppendCondition, AppendOptions, Event, EventsError, Query, ReadOptions};
 use ropewalk_vfs::Env;
 
 use crate::{Db, event, positions};
@@ -28,6 +28,47 @@ fn events_survive_in_log_and_runs() {
     let all = positions(&db.store("s"), &Query::all(), ReadOptions::backwards());
     assert_eq!(all, (1..=600).rev().collect::<Vec<_>>());
     assert!(db.engine.verify().unwrap().violations.is_empty());
+}
+
+#[test]
+fn replayed_events_are_found_by_tag_and_type_before_and_after_new_ones() {
+    let env = Env::memory();
+    let tags = |i: u64| [format!("id:{i}"), format!("even:{}", i % 2 == 0)];
+    let append = |db: &Db, i: u64| {
+        let event =
+            tags(i).iter().fold(Event::new(["A", "B", "C"][i as usize % 3]), |event, tag| event.tag(tag));
+        db.store("s").append(&[event], None).unwrap();
+    };
+    let check = |db: &Db, count: u64| {
+        let positions = |query| positions(&db.store("s"), &query, ReadOptions::default());
+        let numbers =
+            |keep: fn(u64) -> bool| (0..count).filter(|i| keep(*i)).map(|i| i + 1).collect::<Vec<_>>();
+        assert_eq!(positions(Query::from_tags(["even:true"])), numbers(|i| i % 2 == 0));
+        assert_eq!(positions(Query::from_types(["B"])), numbers(|i| i % 3 == 1));
+        assert_eq!(positions(Query::from_tags([format!("id:{}", count - 1)])), [count]);
+        assert!(db.engine.verify().unwrap().violations.is_empty());
+    };
+    let db = Db::manual(&env);
+    (0..50).for_each(|i| append(&db, i));
+    drop(db);
+    // A reader first, a condition first, an append first, a flush first.
+    for first in 0..4 {
+        let db = Db::manual(&env);
+        assert!(db.engine.recovery().records >= 50, "the events are replayed");
+        let count = 50 + 3 * first;
+        match first {
+            0 => check(&db, count),
+            1 => {
+                let taken = AppendCondition::none_match(Query::from_tags(["id:7"]));
+                let refused = db.store("s").append(&[Event::new("A")], Some(taken)).unwrap_err();
+                assert!(matches!(refused, EventsError::AppendConditionFailed { .. }), "{refused}");
+            }
+            2 => {}
+            _ => db.engine.checkpoint().unwrap(),
+        }
+        (count..count + 3).for_each(|i| append(&db, i));
+        check(&db, count + 3);
+    }
 }
 
 #[test]
