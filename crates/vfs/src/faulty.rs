@@ -4,7 +4,9 @@
 //!   FaultyVfs ─▶ names (durable after `sync_dir`) ─▶ inodes (bytes durable after `sync_data`)
 //!       │ crash()            each unsynced change is kept, dropped or torn; locks fall; open files are dead
 //!       │ crash_at(n)        the power fails instead of operation n, and stays off until `crash()`
-//!       │ fail(op, n), set_faults(…), set_space(…), flip_bit(…)      refused calls, a full disk, rot
+//!       │ fail(op, n), set_faults(…)         refused calls, and reads that lie
+//!       │ set_space(…), set_descriptors(…)   a full disk, a process without descriptors
+//!       │ flip_bit(…), overwrite(…)          rot; writes that were lost, stale or sent elsewhere
 //!       └ lie_about_sync(k)  sync number k answers Ok and does nothing: the bug that a simulation has to find
 //!
 //! ```
@@ -66,6 +68,8 @@ pub struct Faults {
     pub sync: u32,
     /// Creating, renaming, removing.
     pub name: u32,
+    /// Reads that answer Ok, with one bit wrong.
+    pub lie: u32,
 }
 
 impl Faults {
@@ -99,15 +103,27 @@ struct Disk {
     operations: u64,
     counts: BTreeMap<DiskOp, u64>,
     crash_at: Option<u64>,
+    crash_at_call: Option<(DiskOp, u64)>,
     off: bool,
     faults: Faults,
     plan: Vec<(DiskOp, u64)>,
     space: Option<u64>,
+    /// An overwrite needs free space, too, as on a file system that copies on write.
+    copies_on_write: bool,
+    /// Files that the process may have open.
+    descriptors: Option<usize>,
+    open_files: usize,
+    /// Files can be mapped.
+    maps: bool,
     lies: Vec<u64>,
     injected: u64,
+    bytes_read: u64,
     fingerprint: u64,
     trace: Option<Vec<String>>,
 }
+
+/// `EMFILE`, the same on every system that the project runs on.
+const TOO_MANY_OPEN_FILES: i32 = 24;
 
 fn power_is_off() -> io::Error {
     io::Error::other("simulated: the power is off")
@@ -155,7 +171,8 @@ impl Disk {
         if let Some(trace) = &mut self.trace {
             trace.push(line);
         }
-        if op != DiskOp::Read && self.crash_at.is_some_and(|at| self.operations >= at) {
+        let ends = self.crash_at.is_some_and(|at| self.operations >= at);
+        if op != DiskOp::Read && (ends || self.crash_at_call == Some((op, number))) {
             self.off = true;
             return Ok(Decision::Fail(power_is_off()));
         }
@@ -174,6 +191,29 @@ impl Disk {
         Ok(Decision::Fail(error))
     }
 
+    /// Takes a free descriptor for the time of a call; the caller counts it if it stays open.
+    fn need_descriptor(&mut self) -> io::Result<()> {
+        if self.descriptors.is_none_or(|most| self.open_files < most) {
+            return Ok(());
+        }
+        self.injected += 1;
+        Err(io::Error::from_raw_os_error(TOO_MANY_OPEN_FILES))
+    }
+
+    /// What a reader gets of bytes that were read right.
+    fn pass_on(&mut self, bytes: &mut [u8]) {
+        self.bytes_read += bytes.len() as u64;
+        let one_in = self.faults.lie;
+        if one_in == 0 || bytes.is_empty() || self.below(u64::from(one_in)) != 0 {
+            return;
+        }
+        let (at, bit) = (self.below(bytes.len() as u64) as usize, self.below(8));
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte ^= 1 << bit;
+            self.injected += 1;
+        }
+    }
+
     fn inode(&mut self, id: u64) -> io::Result<&mut Inode> {
         self.inodes.get_mut(&id).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -190,10 +230,14 @@ impl Disk {
         inodes.iter().filter_map(|id| self.inodes.get(id)).map(|inode| inode.len() as u64).sum()
     }
 
+    fn free(&self) -> usize {
+        let free = self.space.map_or(u64::MAX, |space| space.saturating_sub(self.used()));
+        usize::try_from(free).unwrap_or(usize::MAX)
+    }
+
     /// How far a file of `len` bytes may grow.
     fn room(&self, len: usize) -> usize {
-        let free = self.space.map_or(u64::MAX, |space| space.saturating_sub(self.used()));
-        len.saturating_add(usize::try_from(free).unwrap_or(usize::MAX))
+        len.saturating_add(self.free())
     }
 }
 
@@ -210,12 +254,18 @@ impl FaultyVfs {
             operations: 0,
             counts: BTreeMap::new(),
             crash_at: None,
+            crash_at_call: None,
             off: false,
             faults: Faults::default(),
             plan: Vec::new(),
             space: None,
+            copies_on_write: false,
+            descriptors: None,
+            open_files: 0,
+            maps: false,
             lies: Vec::new(),
             injected: 0,
+            bytes_read: 0,
             fingerprint: 0xcbf2_9ce4_8422_2325,
             trace: None,
         };
@@ -269,20 +319,21 @@ impl FaultyVfs {
         copy
     }
 
-    /// Takes back everything that was planned: power cut, faults, probabilities, lies, a full disk.
+    /// Takes back everything that was planned: power cut, faults, probabilities, lies, a full disk, spent descriptors.
     pub fn calm(&self) {
         let mut disk = self.disk();
-        disk.crash_at = None;
+        (disk.crash_at, disk.crash_at_call) = (None, None);
         disk.faults = Faults::default();
         disk.plan.clear();
         disk.lies.clear();
-        disk.space = None;
+        (disk.space, disk.copies_on_write, disk.descriptors) = (None, false, None);
     }
 
     fn restarted(&self, disk: &mut Disk) {
         disk.boot += 1;
+        disk.open_files = 0;
         disk.locks.clear();
-        disk.crash_at = None;
+        (disk.crash_at, disk.crash_at_call) = (None, None);
         disk.off = false;
         disk.plan.clear();
         disk.lies.clear();
@@ -295,6 +346,13 @@ impl FaultyVfs {
     /// change of a name may still have reached the disk, a sync did nothing. Everything fails until [`FaultyVfs::crash`].
     pub fn crash_at(&self, operation: u64) {
         self.disk().crash_at = Some(operation);
+    }
+
+    /// As [`FaultyVfs::crash_at`], instead of a future change of one kind: the next for `skip` zero.
+    pub fn crash_at_call(&self, op: DiskOp, skip: u64) {
+        let mut disk = self.disk();
+        let number = disk.counts.get(&op).copied().unwrap_or(0) + skip;
+        disk.crash_at_call = Some((op, number));
     }
 
     /// True when the planned power cut has come.
@@ -330,9 +388,35 @@ impl FaultyVfs {
     }
 
     /// Bytes that all files together may have; `None` for no limit. Growing beyond fails with
-    /// [`io::ErrorKind::StorageFull`]; overwriting does not.
+    /// [`io::ErrorKind::StorageFull`]; overwriting does not, unless the disk [copies on write](Self::set_copies_on_write).
     pub fn set_space(&self, bytes: Option<u64>) {
         self.disk().space = bytes;
+    }
+
+    /// Lets an overwrite need as much free space as its bytes, which it gives back when it is done.
+    pub fn set_copies_on_write(&self, copies: bool) {
+        self.disk().copies_on_write = copies;
+    }
+
+    /// Files that may be open at once, those of dead processes not counted; `None` for no limit. Opening one more, listing and
+    /// syncing a directory fail with `EMFILE` then.
+    pub fn set_descriptors(&self, most: Option<usize>) {
+        self.disk().descriptors = most;
+    }
+
+    /// Files that are open.
+    pub fn open_files(&self) -> usize {
+        self.disk().open_files
+    }
+
+    /// Offers mappings of whole files, each a copy of the bytes at that moment.
+    pub fn set_maps(&self, maps: bool) {
+        self.disk().maps = maps;
+    }
+
+    /// Bytes that were read so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.disk().bytes_read
     }
 
     /// Sum of the lengths of all files.
@@ -356,6 +440,17 @@ impl FaultyVfs {
         let disk = &mut *self.disk();
         let id = disk.file(path)?;
         disk.inode(id)?.flip(usize::try_from(offset).map_err(too_large)?, bit);
+        Ok(())
+    }
+
+    /// Puts other bytes into a file, durably and for readers at once: what it has there was lost, or went elsewhere.
+    ///
+    /// # Errors
+    /// No such file.
+    pub fn overwrite(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let disk = &mut *self.disk();
+        let id = disk.file(path)?;
+        disk.inode(id)?.overwrite(usize::try_from(offset).map_err(too_large)?, bytes);
         Ok(())
     }
 
@@ -399,6 +494,7 @@ impl fmt::Debug for FaultyVfs {
 impl Vfs for FaultyVfs {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         let disk = &mut *self.live()?;
+        disk.need_descriptor()?;
         if mode == OpenMode::CreateNew {
             let decision = disk.begin(DiskOp::Create, format_args!("{}", path.display()))?;
             if disk.names.get(path).is_some() {
@@ -422,6 +518,7 @@ impl Vfs for FaultyVfs {
         }
         let inode = disk.file(path)?;
         let name: Arc<Path> = path.into();
+        disk.open_files += 1;
         Ok(Arc::new(FaultyFile {
             disk: self.clone(),
             boot: disk.boot,
@@ -432,7 +529,8 @@ impl Vfs for FaultyVfs {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let disk = self.live()?;
+        let mut disk = self.live()?;
+        disk.need_descriptor()?;
         if disk.names.is_dir(dir) { Ok(disk.names.list(dir)) } else { Err(not_found(dir)) }
     }
 
@@ -519,6 +617,7 @@ impl Vfs for FaultyVfs {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let disk = &mut *self.live()?;
+        disk.need_descriptor()?;
         let decision = disk.begin(DiskOp::SyncDir, format_args!("{}", dir.display()))?;
         if !disk.names.is_dir(dir) {
             return Err(not_found(dir));
@@ -567,6 +666,15 @@ struct FaultyFile {
     writable: bool,
 }
 
+impl Drop for FaultyFile {
+    fn drop(&mut self) {
+        let mut disk = self.disk.disk();
+        if disk.boot == self.boot {
+            disk.open_files -= 1;
+        }
+    }
+}
+
 impl FaultyFile {
     fn disk(&self) -> io::Result<MutexGuard<'_, Disk>> {
         let disk = self.disk.disk();
@@ -594,7 +702,10 @@ impl File for FaultyFile {
                 Err(error)
             }
             None if inode.read(buf, offset) < buf.len() => Err(io::ErrorKind::UnexpectedEof.into()),
-            None => Ok(()),
+            None => {
+                disk.pass_on(buf);
+                Ok(())
+            }
         }
     }
 
@@ -605,7 +716,10 @@ impl File for FaultyFile {
         let start = usize::try_from(offset).map_err(too_large)?;
         start.checked_add(bytes.len()).ok_or(()).map_err(too_large)?;
         let len = disk.inode(self.inode)?.len();
-        let fits = disk.room(len).max(len).saturating_sub(start).min(bytes.len());
+        let mut fits = disk.room(len).max(len).saturating_sub(start).min(bytes.len());
+        if disk.copies_on_write {
+            fits = fits.min(disk.free());
+        }
         let (written, result) = match decision {
             // Of a write in a power cut everything may arrive; of a refused one, a part.
             Decision::Fail(error) if disk.off => (fits, Err(error)),
@@ -663,7 +777,13 @@ impl File for FaultyFile {
     }
 
     fn map(&self) -> io::Result<Option<Mapping>> {
-        Ok(None)
+        let disk = &mut *self.disk()?;
+        if !disk.maps {
+            return Ok(None);
+        }
+        let mut bytes = disk.inode(self.inode)?.bytes().to_vec();
+        disk.pass_on(&mut bytes);
+        Ok(Some(Mapping::from_heap(bytes.into())))
     }
 }
 
@@ -720,6 +840,18 @@ mod tests {
     }
 
     #[test]
+    fn the_power_fails_at_the_planned_call_of_one_kind() {
+        let disk = FaultyVfs::new(1);
+        let file = create(&disk, "/a");
+        disk.crash_at_call(DiskOp::Sync, 1);
+        file.write_all_at(b"one", 0).unwrap();
+        file.sync_data().unwrap();
+        file.write_all_at(b"two", 0).unwrap();
+        file.sync_data().unwrap_err();
+        assert!(disk.is_off());
+    }
+
+    #[test]
     fn planned_faults_hit_the_call_they_name() {
         let disk = FaultyVfs::new(3);
         let file = create(&disk, "/a");
@@ -752,6 +884,52 @@ mod tests {
     }
 
     #[test]
+    fn overwrites_need_space_on_a_disk_that_copies_on_write() {
+        let disk = FaultyVfs::new(1);
+        let file = create(&disk, "/a");
+        file.write_all_at(&[1; 100], 0).unwrap();
+        disk.set_space(Some(140));
+        disk.set_copies_on_write(true);
+        file.write_all_at(&[2; 40], 0).unwrap();
+        assert_eq!(file.write_all_at(&[3; 41], 0).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        disk.calm();
+        file.write_all_at(&[4; 100], 0).unwrap();
+    }
+
+    #[test]
+    fn open_files_are_limited_until_they_are_closed() {
+        let disk = FaultyVfs::new(1);
+        let (first, second) = (create(&disk, "/a"), create(&disk, "/b"));
+        disk.set_descriptors(Some(2));
+        let refused = disk.open("/a".as_ref(), OpenMode::Read).err().unwrap();
+        assert_eq!(refused.raw_os_error(), Some(TOO_MANY_OPEN_FILES));
+        assert!(disk.sync_dir("/".as_ref()).is_err() && disk.list("/".as_ref()).is_err());
+        drop(second);
+        let third = disk.open("/a".as_ref(), OpenMode::Read).unwrap();
+        assert_eq!(disk.open_files(), 2);
+        disk.kill();
+        assert_eq!(disk.open_files(), 0);
+        drop((first, third));
+        assert_eq!(disk.open_files(), 0);
+    }
+
+    #[test]
+    fn reads_lie_by_one_bit_and_the_file_is_sound() {
+        let disk = FaultyVfs::new(1);
+        let file = create(&disk, "/a");
+        file.write_all_at(&[0; 64], 0).unwrap();
+        disk.set_faults(Faults { lie: 1, ..Faults::default() });
+        disk.set_maps(true);
+        let mut read = [0; 64];
+        file.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(read.iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
+        let mapped = file.map().unwrap().unwrap();
+        assert_eq!(mapped.iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
+        assert_eq!(disk.bytes("/a".as_ref()).unwrap(), [0; 64]);
+        assert_eq!((disk.bytes_read(), disk.injected()), (128, 2));
+    }
+
+    #[test]
     fn a_lie_about_a_sync_loses_what_it_promised() {
         let lost = (0..50).any(|seed| {
             let disk = FaultyVfs::new(seed);
@@ -770,7 +948,7 @@ mod tests {
     fn the_same_seed_and_calls_give_the_same_disk() {
         let run = |seed| {
             let disk = FaultyVfs::new(seed);
-            disk.set_faults(Faults { write: 3, sync: 3, read: 3, name: 3 });
+            disk.set_faults(Faults { write: 3, sync: 3, read: 3, name: 3, lie: 3 });
             for round in 0..20_u8 {
                 disk.create_dir_all("/d".as_ref()).ok();
                 let name = PathBuf::from(format!("/d/{}", round % 4));

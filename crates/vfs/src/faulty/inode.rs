@@ -160,6 +160,14 @@ impl Inode {
         }
     }
 
+    /// Replaces bytes of what is stored, as far as the file goes.
+    pub(super) fn overwrite(&mut self, offset: usize, new: &[u8]) {
+        for bytes in [&mut self.cache, &mut self.durable] {
+            let place = bytes.get_mut(offset..).unwrap_or_default();
+            place.iter_mut().zip(new).for_each(|(to, from)| *to = *from);
+        }
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         &self.cache
     }
