@@ -339,7 +339,9 @@ impl World {
             let worked = self.db().engine().background_step();
             let Some(worked) = self.allow("background", worked)? else { return Ok(()) };
             self.note(format!("background worked {worked}"));
-            self.paid(now);
+            if !self.stopped() {
+                self.paid(now);
+            }
             if !worked {
                 break;
             }

@@ -23,6 +23,8 @@ const TRACE_LINES: usize = 60;
 /// The disk, the database on it, and what was promised.
 pub(crate) struct Boots {
     pub(crate) dice: Dice,
+    /// Chance of the kinds of trouble that came later, apart, so that what earlier seeds stand for stays the same.
+    later: Dice,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) counts: Counts,
     vfs: FaultyVfs,
@@ -34,6 +36,8 @@ pub(crate) struct Boots {
     written: u64,
     full: bool,
     sync_failed: bool,
+    /// What ends the process where the disk goes off.
+    cut: End,
     faults_before: u64,
     trace: Vec<String>,
 }
@@ -71,6 +75,7 @@ impl Boots {
         Self {
             options: small_options(&dice),
             dice,
+            later: Dice::new(seed ^ 0x1a7e12),
             clock,
             counts: Counts::default(),
             vfs,
@@ -80,6 +85,7 @@ impl Boots {
             written: 0,
             full: false,
             sync_failed: false,
+            cut: End::PowerCut,
             faults_before: 0,
             trace: Vec::new(),
         }
@@ -137,11 +143,26 @@ impl Boots {
                 self.full = true;
             }
         }
+        self.cut = End::PowerCut;
+        match self.later.below(16) {
+            // The process ends where the power would have failed; what the next one finds may not be durable yet.
+            0..3 => self.cut = End::Kill,
+            3 => {
+                self.cut = End::Kill;
+                self.vfs.crash_at_call(DiskOp::SyncDir, self.later.below(8));
+            }
+            4 => {
+                self.vfs.set_descriptors(Some(self.vfs.open_files() + self.later.below(4) as usize));
+                self.full = true;
+            }
+            5 => self.vfs.set_copies_on_write(true),
+            _ => {}
+        }
     }
 
     fn how_it_ends(&self) -> End {
         match self.vfs.is_off() {
-            true => End::PowerCut,
+            true => self.cut,
             false => self.dice.weighted(&[(3, End::PowerCut), (2, End::Kill), (1, End::Close)]),
         }
     }
@@ -365,9 +386,15 @@ fn troubled_boot<W: World>(world: &mut W) -> Check {
     }
     let boots = world.boots();
     let end = boots.how_it_ends();
+    let is_killed_inside = boots.vfs.is_off() && end == End::Kill;
     boots.heal();
     let trouble = boots.dice.one_in(2);
-    restart(world, end, trouble)
+    restart(world, end, trouble)?;
+    if is_killed_inside && world.boots().later.one_in(2) {
+        // What the opening after a kill has found is promised: the power may fail at once.
+        restart(world, End::PowerCut, false)?;
+    }
+    Ok(())
 }
 
 /// Ends the boot, opens again, and compares.

@@ -6,18 +6,22 @@
 //! One thread, one source of chance, a clock that moves when told: the same seed is the same run, so a failure is
 //! repeated by its number. Read `oracle` for what must hold, `world` for promises and restarts, `nemesis` for what goes
 //! wrong, `actors`, `transactions` and `readers` for who does what, `backups` for copies, `exhaust` for crashes at every point. `tables`,
-//! `documents` and `series` are worlds of their own, for rows and documents under rules and for samples; `boots` is what they
+//! `documents`, `series` and `consumers` are worlds of their own, for rows and documents under rules, for samples, and for groups and
+//! projections; `boots` is what they
 //! share.
 //!
 //! Checked: what was acknowledged survives, and all of it or nothing; the order is total and positions have no gaps;
 //! conditions, tracking and idempotency keys hold; transactions equal a serial run; snapshots stay; every query in both
 //! directions equals the model; feeds and subscriptions skip nothing; a copy is whole or not there, and holds what was
-//! acknowledged before; a stopped engine refuses; rot is noticed.
+//! acknowledged before; a stopped engine refuses; rot is noticed, also by reads that lie; background work, files and what an opening
+//! reads stay bounded.
 //! Source: deterministic simulation as in FoundationDB (Zhou et al., SIGMOD 2021) and TigerBeetle.
 
 mod actors;
 mod backups;
 mod boots;
+mod bounds;
+mod consumers;
 mod dice;
 mod documents;
 mod exhaust;
@@ -33,6 +37,7 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub use consumers::run_consumers;
 pub use documents::{exhaust_documents, run_documents};
 pub use exhaust::{Exhausted, exhaust};
 pub use series::run_series;
@@ -120,6 +125,7 @@ fn settle_down(world: &mut World) -> Check {
         world.step()?;
     }
     world.drive()?;
+    world.check_upkeep()?;
     world.compare_all()?;
     world.oracle.recheck_conditions().map_err(Bug)?;
     world.verify()?;
@@ -128,6 +134,7 @@ fn settle_down(world: &mut World) -> Check {
     world.compare_all()?;
     world.verify()?;
     world.restart(End::Close, false)?;
+    world.check_files()?;
     world.end()?;
     let flips = world.dice.below(4);
     world.rot(flips)

@@ -10,6 +10,14 @@ enum Trouble {
     None,
     /// The power fails in the middle of some call.
     PowerCutInside,
+    /// The process ends in the middle of some call; what the next one finds may not be durable yet.
+    KillInside,
+    /// As before, in the middle of a call of one kind, of which there are few.
+    KillInsideOf(DiskOp),
+    /// Reads answer Ok with a bit wrong.
+    LyingReads,
+    /// The process may open few more files for a while.
+    FewDescriptors,
     /// One call of the disk fails.
     OneFault(DiskOp),
     /// Many calls fail.
@@ -17,11 +25,20 @@ enum Trouble {
     ReadFaults,
     /// The disk is nearly full for a while.
     DiskFull,
+    /// As before, and overwriting needs space, too.
+    DiskFullForOverwrites,
 }
 
-const TROUBLES: [(u64, Trouble); 13] = [
+const TROUBLES: [(u64, Trouble); 21] = [
     (3, Trouble::None),
     (10, Trouble::PowerCutInside),
+    (4, Trouble::KillInside),
+    (2, Trouble::KillInsideOf(DiskOp::SyncDir)),
+    (1, Trouble::KillInsideOf(DiskOp::Rename)),
+    (1, Trouble::KillInsideOf(DiskOp::Remove)),
+    (1, Trouble::KillInsideOf(DiskOp::Sync)),
+    (3, Trouble::LyingReads),
+    (2, Trouble::FewDescriptors),
     (2, Trouble::OneFault(DiskOp::Write)),
     (3, Trouble::OneFault(DiskOp::Sync)),
     (1, Trouble::OneFault(DiskOp::SyncDir)),
@@ -33,6 +50,7 @@ const TROUBLES: [(u64, Trouble); 13] = [
     (1, Trouble::ManyFaults),
     (2, Trouble::ReadFaults),
     (3, Trouble::DiskFull),
+    (2, Trouble::DiskFullForOverwrites),
 ];
 
 impl World {
@@ -43,9 +61,47 @@ impl World {
         if lie {
             self.vfs.lie_about_sync(self.dice.below(12));
         }
+        self.prepare(trouble);
+        if self.dice.one_in(3) {
+            self.hold_relic();
+        }
+        self.act_under_trouble(steps)?;
+        self.compare_relic()?;
+        let is_killed = matches!(trouble, Trouble::KillInside | Trouble::KillInsideOf(_));
+        let end = match self.vfs.is_off() {
+            true if is_killed => End::Kill,
+            true => End::PowerCut,
+            false => self.dice.weighted(&[(3, End::PowerCut), (2, End::Kill), (1, End::Close)]),
+        };
+        let rough = !matches!(trouble, Trouble::None | Trouble::ReadFaults) || self.dice.one_in(2);
+        // Faults at random would let nobody ever open the database; planned ones may meet the next open.
+        self.heal();
+        self.restart(end, rough)?;
+        if is_killed && self.dice.one_in(2) {
+            // What the opening after a kill has found is promised: the power may fail at once.
+            self.restart(End::PowerCut, rough)?;
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, trouble: Trouble) {
         match trouble {
             Trouble::None => {}
-            Trouble::PowerCutInside => self.vfs.crash_at(self.vfs.operations() + self.dice.between(1, 150)),
+            Trouble::PowerCutInside | Trouble::KillInside => {
+                self.vfs.crash_at(self.vfs.operations() + self.dice.between(1, 150));
+            }
+            Trouble::KillInsideOf(op) => {
+                self.vfs.crash_at_call(op, self.dice.below(if op == DiskOp::Sync { 40 } else { 8 }));
+            }
+            Trouble::LyingReads => {
+                let lie = self.dice.between(5, 100) as u32;
+                self.vfs.set_faults(Faults { lie, ..Faults::default() });
+                self.lies = true;
+            }
+            Trouble::FewDescriptors => {
+                self.vfs.set_descriptors(Some(self.vfs.open_files() + self.dice.below(4) as usize));
+                self.full = true;
+            }
             Trouble::OneFault(op) => {
                 self.sync_failed = op == DiskOp::Sync;
                 let often = matches!(op, DiskOp::Write | DiskOp::Sync | DiskOp::Read);
@@ -56,17 +112,26 @@ impl World {
                 // No failing reads beside: a failed validation in a group that fails as a whole leaves no trace, and the
                 // oracle could not tell which of its members are in doubt.
                 let rate = |n| self.dice.between(10, n) as u32;
-                self.vfs.set_faults(Faults { read: 0, write: rate(200), sync: rate(100), name: rate(40) });
+                self.vfs.set_faults(Faults {
+                    write: rate(200),
+                    sync: rate(100),
+                    name: rate(40),
+                    ..Faults::default()
+                });
             }
             Trouble::ReadFaults => {
                 let read = self.dice.between(5, 100) as u32;
                 self.vfs.set_faults(Faults { read, ..Faults::default() });
             }
-            Trouble::DiskFull => {
+            Trouble::DiskFull | Trouble::DiskFullForOverwrites => {
+                self.vfs.set_copies_on_write(matches!(trouble, Trouble::DiskFullForOverwrites));
                 self.vfs.set_space(Some(self.vfs.used() + self.dice.below(64 << 10)));
                 self.full = true;
             }
         }
+    }
+
+    fn act_under_trouble(&mut self, steps: u64) -> Check {
         let mut after_stop = self.dice.below(6);
         for step in 0..steps {
             self.step()?;
@@ -85,13 +150,6 @@ impl World {
                 self.heal();
             }
         }
-        let end = match trouble {
-            _ if self.vfs.is_off() => End::PowerCut,
-            _ => self.dice.weighted(&[(3, End::PowerCut), (2, End::Kill), (1, End::Close)]),
-        };
-        let rough = !matches!(trouble, Trouble::None | Trouble::ReadFaults) || self.dice.one_in(2);
-        // Faults at random would let nobody ever open the database; planned ones may meet the next open.
-        self.heal();
-        self.restart(end, rough)
+        Ok(())
     }
 }

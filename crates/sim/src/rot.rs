@@ -1,34 +1,56 @@
-//! Bit rot: after the end of a run, one bit of one file is flipped, and whoever reads must either notice or see the truth.
+//! Rot: after the end of a run one bit of one file is flipped, or one write to it was lost or went elsewhere. Each reader must
+//! either notice or see the truth.
 
 use ropewalk::{Class, Error, Query, ReadOptions};
 use ropewalk_vfs::{Env, FaultyVfs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::readers::{drain, scan};
 use crate::words::STORES;
 use crate::world::{Bug, Check, World, ensure, open};
 
+/// What a disk writes whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
 impl World {
-    /// Flips bits in copies of the disk. The database must be closed.
+    /// Damages copies of the disk. The database must be closed.
     pub(crate) fn rot(&mut self, times: u64) -> Check {
         for _ in 0..times {
             let disk = self.vfs.copy(self.dice.number());
             let files: Vec<(PathBuf, u64)> = disk.files().into_iter().filter(|(_, len)| *len > 0).collect();
             let Some((path, len)) = self.dice.pick(&files).cloned() else { return Ok(()) };
-            let offset = self.dice.below(len);
-            let bit = self.dice.below(8) as u8;
-            disk.flip_bit(&path, offset, bit).map_err(|e| Bug(e.to_string()))?;
+            let Some(damage) = self.damage(&disk, &path, len)? else { continue };
             self.counts.flips += 1;
-            self.note(format!("flip bit {bit} of byte {offset} of {}", path.display()));
-            self.compare_rotten(&disk, &path).map_err(|Bug(what)| {
-                Bug(format!("after a flip of bit {bit} of byte {offset} of {}: {what}", path.display()))
-            })?;
+            self.note(&damage);
+            self.compare_rotten(&disk, &path).map_err(|Bug(what)| Bug(format!("after {damage}: {what}")))?;
         }
         Ok(())
     }
 
-    fn compare_rotten(&mut self, disk: &FaultyVfs, path: &std::path::Path) -> Check {
+    /// Damages a file; says how, unless that changed nothing.
+    fn damage(&self, disk: &FaultyVfs, path: &Path, len: u64) -> Check<Option<String>> {
+        let before = disk.bytes(path).unwrap_or_default();
+        let sectors = before.len().div_ceil(SECTOR_BYTES);
+        let (to, from) = (self.dice.index(sectors) * SECTOR_BYTES, self.dice.index(sectors) * SECTOR_BYTES);
+        let name = path.display();
+        let (offset, bytes, what) = match self.dice.below(4) {
+            0 => (to, vec![0; SECTOR_BYTES], format!("the loss of the write of byte {to} of {name}")),
+            1 => {
+                let sector = before.iter().skip(from).take(SECTOR_BYTES).copied().collect();
+                (to, sector, format!("the write of byte {from} of {name} went to byte {to}"))
+            }
+            _ => {
+                let (at, bit) = (self.dice.below(len) as usize, self.dice.below(8));
+                let byte = before.get(at).copied().unwrap_or_default() ^ (1 << bit);
+                (at, vec![byte], format!("a flip of bit {bit} of byte {at} of {name}"))
+            }
+        };
+        disk.overwrite(path, offset as u64, &bytes).map_err(|error| Bug(error.to_string()))?;
+        Ok((disk.bytes(path).unwrap_or_default() != before).then_some(what))
+    }
+
+    fn compare_rotten(&mut self, disk: &FaultyVfs, path: &Path) -> Check {
         let random = Arc::new(ropewalk_vfs::SeededRandom::new(1));
         let env = Env { vfs: Arc::new(disk.clone()), clock: self.clock.clone(), random };
         let options = self.options.clone().env(env);

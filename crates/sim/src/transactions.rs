@@ -62,7 +62,7 @@ impl World {
                         Write::DeleteRange(start, end)
                     }
                     _ => {
-                        let value = words::value(&self.dice);
+                        let value = words::any_value(&self.dice);
                         batch.put(inner, &key, &value);
                         Write::Put(key, value)
                     }

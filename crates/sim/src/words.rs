@@ -88,6 +88,9 @@ pub(crate) fn read_options(dice: &Dice, head: u64) -> ReadOptions {
     }
 }
 
+/// Larger than the memory that writes may take with the smallest budget, 256 KiB.
+pub(crate) const HUGE_BYTES: u64 = 300_000;
+
 pub(crate) fn key(dice: &Dice) -> Vec<u8> {
     match dice.below(12) {
         0 => Vec::new(),
@@ -101,6 +104,11 @@ pub(crate) fn key(dice: &Dice) -> Vec<u8> {
 pub(crate) fn value(dice: &Dice) -> Vec<u8> {
     let len = if dice.one_in(25) { dice.between(2_000, 20_000) } else { dice.below(120) };
     dice.bytes(len as usize)
+}
+
+/// As [`value`], seldom one that is larger than the memory that writes may take.
+pub(crate) fn any_value(dice: &Dice) -> Vec<u8> {
+    if dice.one_in(80) { dice.bytes(dice.between(70_000, HUGE_BYTES) as usize) } else { value(dice) }
 }
 
 /// Start and end of a range that often holds something.

@@ -184,6 +184,8 @@ pub(crate) struct World {
     pub(crate) owed: Vec<(u64, u64)>,
     /// The disk is full now.
     pub(crate) full: bool,
+    /// Reads lie now.
+    pub(crate) lies: bool,
     /// A sync may have failed in this boot, so that not even the cache keeps what was written.
     pub(crate) sync_failed: bool,
     faults_before: u64,
@@ -223,6 +225,7 @@ impl World {
             backup: None,
             owed: Vec::new(),
             full: false,
+            lies: false,
             sync_failed: false,
             faults_before: 0,
             planned: Vec::new(),
@@ -278,9 +281,10 @@ impl World {
 
     /// Is a failure of this class right now what it should be?
     pub(crate) fn excused(&self, class: Class) -> bool {
-        let typed = matches!(class, Class::Io | Class::Busy | Class::Internal);
-        typed
-            && (self.vfs.is_off() || self.full || self.stopped() || self.vfs.injected() > self.faults_before)
+        let typed = matches!(class, Class::Io | Class::Busy | Class::Internal)
+            || self.lies && class == Class::Corrupt;
+        let troubled = self.vfs.is_off() || self.full || self.lies || self.stopped();
+        typed && (troubled || self.vfs.injected() > self.faults_before)
     }
 
     /// A result, or `None` for a failure that the disk explains.
@@ -404,10 +408,12 @@ impl World {
             }
             self.mark();
             self.counts.opens += 1;
+            let read_before = self.vfs.bytes_read();
             let env = Env { vfs: Arc::new(self.vfs.process()), ..self.env.clone() };
             match open(&self.options.clone().env(env)) {
                 Ok((db, keyspaces)) => {
                     self.boot = Some(Boot { db, keyspaces, pending: Vec::new(), transactions: Vec::new() });
+                    self.check_opening(self.vfs.bytes_read() - read_before)?;
                     break;
                 }
                 Err(error) => {
@@ -420,7 +426,10 @@ impl World {
                 }
             }
             if self.vfs.is_off() {
-                match self.planned_end() {
+                let is_killed = trouble && self.planned.is_empty() && self.dice.one_in(3);
+                let end = if is_killed { End::Kill } else { self.planned_end() };
+                self.note(format!("{end:?} while it opens"));
+                match end {
                     End::Kill => self.vfs.kill(),
                     End::PowerCut | End::Close => {
                         self.power_cut();
@@ -462,7 +471,7 @@ impl World {
     /// Nothing fails any more.
     pub(crate) fn heal(&mut self) {
         self.vfs.calm();
-        self.full = false;
+        (self.full, self.lies) = (false, false);
     }
 
     /// Answers the commit up to which the next boot must find everything.

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use ropewalk_sim::{
-    Counts, Run, Settings, exhaust, exhaust_documents, run, run_documents, run_series, run_tables,
+    Counts, Run, Settings, exhaust, exhaust_documents, run, run_consumers, run_documents, run_series,
+    run_tables,
 };
 
 /// Seeded simulation of the whole engine on a disk that fails.
@@ -48,6 +49,9 @@ struct Arguments {
     /// Instead: transactions, statements, definitions and sweeps over documents.
     #[arg(long, conflicts_with_all = ["tables", "series"])]
     documents: bool,
+    /// Instead: a consumer group and a projection over events.
+    #[arg(long, conflicts_with_all = ["tables", "series", "documents", "exhaust"])]
+    consumers: bool,
     /// Outcomes to try of each power cut of `--exhaust`.
     #[arg(long, default_value_t = 3)]
     tears: u64,
@@ -56,10 +60,11 @@ struct Arguments {
 impl Arguments {
     /// The option that chose the world.
     fn world(&self) -> &'static str {
-        match (self.tables, self.series, self.documents) {
+        match (self.tables, self.series, self.documents, self.consumers) {
             (true, ..) => " --tables",
-            (_, true, _) => " --series",
-            (.., true) => " --documents",
+            (_, true, ..) => " --series",
+            (_, _, true, _) => " --documents",
+            (.., true) => " --consumers",
             _ => "",
         }
     }
@@ -131,10 +136,11 @@ fn run_all(arguments: &Arguments, seeds: std::ops::Range<u64>) -> (u64, u64) {
     let settings = Settings { boots, steps, plant_lost_sync, whole_trace: arguments.trace };
     let (mut passed, mut failed, mut total) = (0, 0, Counts::default());
     for seed in seeds.clone() {
-        let run = match (arguments.tables, arguments.series, arguments.documents) {
-            (true, ..) => run_tables(seed, boots),
-            (_, true, _) => run_series(seed, boots),
-            (.., true) => run_documents(seed, boots),
+        let run = match arguments.world() {
+            " --tables" => run_tables(seed, boots),
+            " --series" => run_series(seed, boots),
+            " --documents" => run_documents(seed, boots),
+            " --consumers" => run_consumers(seed, boots),
             _ => run(seed, &settings),
         };
         add(&mut total, &run.counts);

@@ -1,6 +1,7 @@
 //! The simulation in short, and what it has found.
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
+mod consumers;
 mod documents;
 mod found;
 mod series;
