@@ -41,23 +41,25 @@ impl Package {
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
+    pub(crate) target: PathBuf,
     pub(crate) packages: Vec<Package>,
 }
 
-fn cargo() -> Command {
+/// The cargo that runs this, or the one of the path.
+pub(crate) fn command() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 /// Runs cargo with the terminal as it is; anything but success is an error.
 pub(crate) fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     let status =
-        cargo().args(arguments).envs(environment.iter().copied()).status().context("starting cargo")?;
+        command().args(arguments).envs(environment.iter().copied()).status().context("starting cargo")?;
     if status.success() { Ok(()) } else { bail!("cargo {}: {status}", arguments.join(" ")) }
 }
 
 /// Reads the manifests as cargo sees them. Needs no network.
 pub(crate) fn workspace() -> Result<Workspace> {
-    let output = cargo()
+    let output = command()
         .args(["metadata", "--no-deps", "--format-version", "1", "--locked"])
         .output()
         .context("starting cargo metadata")?;
@@ -69,7 +71,8 @@ pub(crate) fn workspace() -> Result<Workspace> {
 
 fn parse(metadata: &Value) -> Result<Workspace> {
     let packages = list(metadata, "packages")?.iter().map(package).collect::<Result<_>>()?;
-    Ok(Workspace { root: text(metadata, "workspace_root")?.into(), packages })
+    let (root, target) = (text(metadata, "workspace_root")?, text(metadata, "target_directory")?);
+    Ok(Workspace { root: root.into(), target: target.into(), packages })
 }
 
 fn package(value: &Value) -> Result<Package> {
@@ -101,6 +104,7 @@ mod tests {
     fn manifests_are_read_with_the_kind_of_each_dependency() {
         let metadata = serde_json::json!({
             "workspace_root": "/clone",
+            "target_directory": "/clone/target",
             "packages": [{
                 "name": "ropewalk-log",
                 "manifest_path": "/clone/crates/log/Cargo.toml",

@@ -4,11 +4,13 @@
 //!   layering            which crate may use which, who may touch files, time, sockets and `unsafe`
 //!   sim --seeds N       the seeded simulation of the whole engine (`--seed S` repeats one)
 //!   kill --rounds N     the kill -9 loop on a real process
+//!   planted [TEXT]      plants old bugs again, those with TEXT in their names, and shows that the simulation finds each
 //!   golden --update     writes the golden scripts anew, to be reviewed as text
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod cargo;
 mod layering;
+mod planted;
 mod source;
 
 use std::path::Path;
@@ -17,8 +19,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str =
-    "usage: cargo xtask check | layering | sim --seeds N [--seed S] | kill --rounds N | golden --update";
+const USAGE: &str = "usage: cargo xtask check | layering | sim --seeds N [--seed S] | kill --rounds N | planted [TEXT] | golden --update";
 const SIM_SEEDS_SHORT: &str = "200";
 
 fn main() -> ExitCode {
@@ -39,6 +40,8 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["layering"] => layering(),
         ["sim", rest @ ..] => simulator("sim", rest),
         ["kill", rest @ ..] => simulator("kill", rest),
+        ["planted"] => planted(""),
+        ["planted", filter] => planted(filter),
         ["golden", "--update"] => golden_update(),
         _ => bail!(USAGE),
     }
@@ -82,6 +85,11 @@ fn layering() -> Result<()> {
         }
         n => bail!("layering: {n} problems"),
     }
+}
+
+fn planted(filter: &str) -> Result<()> {
+    let workspace = cargo::workspace()?;
+    planted::check(&workspace.root, &workspace.target, filter)
 }
 
 fn simulator(binary: &str, arguments: &[&str]) -> Result<()> {

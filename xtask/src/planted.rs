@@ -1,0 +1,176 @@
+//! Old bugs, planted again one at a time in a copy of the sources, to show that the simulation finds each of them.
+//!
+//!   copy of the workspace ─▶ one edit ─▶ build (must succeed) ─▶ the simulation (must fail)
+//!
+//! An edit names the text that it replaces, which must be there exactly once: when the code changes, the table has to follow.
+//! The sources of the project have no switches for this.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::cargo;
+
+/// Where a planted bug has to be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finder {
+    /// The threads of the engine under the seeded scheduler; the test's name.
+    Threads(&'static str),
+    /// The seeded simulation; its arguments.
+    Simulation(&'static [&'static str]),
+}
+
+/// One bug: what it was, and the edits that bring it back.
+struct Bug {
+    name: &'static str,
+    edits: &'static [Edit],
+    finder: Finder,
+}
+
+struct Edit {
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+const fn edit(file: &'static str, from: &'static str, to: &'static str) -> Edit {
+    Edit { file, from, to }
+}
+
+const EVERY_PROMISE: Finder = Finder::Threads("threads_and_faults_keep_every_promise");
+const PANICS: Finder = Finder::Threads("a_panicking_model_stops_the_engine_and_shows_no_half_transaction");
+
+const BUGS: &[Bug] = &[
+    Bug {
+        name: "a group stores the size of memory as it was before a flush",
+        edits: &[edit(
+            "crates/engine/src/commit.rs",
+            "        core.versions.set_active_bytes(active);\n",
+            "        core.versions.set_active_bytes(version.bytes());\n",
+        )],
+        finder: EVERY_PROMISE,
+    },
+    Bug {
+        name: "two threads flush the same generation",
+        edits: &[
+            edit(
+                "crates/engine/src/background.rs",
+                "        let _one_at_a_time = self.flushing.lock();\n",
+                "",
+            ),
+            edit(
+                "crates/engine/src/background.rs",
+                "flushed.is_some_and(|flushed| Arc::ptr_eq(&flushed, oldest)),",
+                "flushed.is_some() || true,",
+            ),
+        ],
+        finder: EVERY_PROMISE,
+    },
+    Bug {
+        name: "a panic while sequencing leaves the engine running",
+        edits: &[
+            edit(
+                "crates/engine/src/commit.rs",
+                "        self.core.fail(&format_args!(\"panic during {}\", self.during));\n",
+                "        let _ = (self.core, self.during);\n",
+            ),
+            edit("crates/engine/src/commit.rs", "        self.0.fail(&cause);\n", "        let _ = cause;\n"),
+        ],
+        finder: PANICS,
+    },
+    Bug {
+        name: "a record that does not decode is appended all the same",
+        edits: &[edit(
+            "crates/engine/src/commit.rs",
+            "if sequencer.ends.is_empty() || core.stopped().is_some() {",
+            "if sequencer.ends.is_empty() {",
+        )],
+        finder: PANICS,
+    },
+];
+
+/// Plants each bug whose name contains `filter`. Fails when one is not found.
+pub(crate) fn check(root: &Path, target: &Path, filter: &str) -> Result<()> {
+    let copy = target.join("planted");
+    let mut missed = Vec::new();
+    let wanted: Vec<&Bug> = BUGS.iter().filter(|bug| bug.name.contains(filter)).collect();
+    ensure!(!wanted.is_empty(), "no planted bug has {filter:?} in its name");
+    for bug in &wanted {
+        copy_sources(root, &copy)?;
+        for edit in bug.edits {
+            plant(&copy, edit).with_context(|| bug.name)?;
+        }
+        let is_found = is_found(&copy, target, bug.finder).with_context(|| bug.name)?;
+        println!("{}: {}", if is_found { "found" } else { "NOT FOUND" }, bug.name);
+        if !is_found {
+            missed.push(bug.name);
+        }
+    }
+    let (found, all) = (wanted.len() - missed.len(), wanted.len());
+    println!("{found} of {all} planted bugs found");
+    if missed.is_empty() { Ok(()) } else { bail!("not found: {}", missed.join("; ")) }
+}
+
+/// Makes `copy` a copy of the sources that git knows or would add. Files that are the same stay untouched, and with them
+/// what cargo has built of them.
+fn copy_sources(root: &Path, copy: &Path) -> Result<()> {
+    let listing = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("git ls-files")?;
+    ensure!(listing.status.success(), "git ls-files: {}", listing.status);
+    for name in String::from_utf8(listing.stdout)?.split_terminator('\0') {
+        let (from, to) = (root.join(name), copy.join(name));
+        // A file that was deleted and not committed yet.
+        let Ok(bytes) = fs::read(&from) else { continue };
+        if fs::read(&to).is_ok_and(|same| same == bytes) {
+            continue;
+        }
+        let dir = to.parent().map_or_else(PathBuf::new, Path::to_owned);
+        fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+        fs::write(&to, bytes).with_context(|| format!("write {}", to.display()))?;
+    }
+    Ok(())
+}
+
+fn plant(copy: &Path, edit: &Edit) -> Result<()> {
+    let path = copy.join(edit.file);
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", edit.file))?;
+    let count = text.matches(edit.from).count();
+    ensure!(count == 1, "{} has {count} times: {:?}", edit.file, edit.from);
+    fs::write(&path, text.replacen(edit.from, edit.to, 1)).with_context(|| format!("write {}", edit.file))
+}
+
+/// Builds the copy, which must succeed, and runs what has to fail.
+fn is_found(copy: &Path, target: &Path, finder: Finder) -> Result<bool> {
+    match finder {
+        Finder::Threads(test) => {
+            let test_binary = ["test", "--locked", "-p", "ropewalk-engine", "--test", "engine"];
+            let target = target.join("shuttle");
+            let run = |rest: &[&str]| {
+                let mut cargo = cargo::command();
+                cargo.args(test_binary).args(rest).current_dir(copy);
+                cargo.env("RUSTFLAGS", "--cfg shuttle -A warnings").env("CARGO_TARGET_DIR", &target);
+                succeeds(&mut cargo)
+            };
+            ensure!(run(&["--no-run"])?, "it does not compile");
+            Ok(!run(&[test])?)
+        }
+        Finder::Simulation(arguments) => {
+            let run = |verb: &str, rest: &[&str]| {
+                let mut cargo = cargo::command();
+                cargo.args([verb, "--locked", "-p", "ropewalk-sim", "--bin", "sim"]).args(rest);
+                succeeds(cargo.current_dir(copy).env("CARGO_TARGET_DIR", target))
+            };
+            ensure!(run("build", &[])?, "it does not compile");
+            Ok(!run("run", &[&["--"], arguments].concat())?)
+        }
+    }
+}
+
+fn succeeds(command: &mut Command) -> Result<bool> {
+    Ok(command.output().context("starting cargo")?.status.success())
+}
