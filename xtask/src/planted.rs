@@ -42,6 +42,8 @@ const fn edit(file: &'static str, from: &'static str, to: &'static str) -> Edit 
 const EVERY_PROMISE: Finder = Finder::Threads("threads_and_faults_keep_every_promise");
 const PANICS: Finder = Finder::Threads("a_panicking_model_stops_the_engine_and_shows_no_half_transaction");
 
+const POWER_CUTS: Finder = Finder::Simulation(&["--exhaust", "80", "--seed", "12"]);
+
 const BUGS: &[Bug] = &[
     Bug {
         name: "a group stores the size of memory as it was before a flush",

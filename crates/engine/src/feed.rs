@@ -3,7 +3,6 @@
 //! The log is the feed: nothing is written twice, and a reader that stops and comes back with the number of the last
 //! commit it handled misses nothing. Delivered are commits that are visible and handed to the operating system.
 
-use core::cmp::Ordering;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -40,8 +39,6 @@ enum Step {
     Skipped,
     There,
     NotFlushed,
-    /// After the wanted commit, which the log no longer holds.
-    Past(Seq),
 }
 
 impl ChangeFeed {
@@ -98,30 +95,27 @@ impl ChangeFeed {
                 Ok(Step::There) => return Ok(true),
                 Ok(Step::NotFlushed) => return Ok(false),
                 // The segment held no wanted commit, or the wanted one is gone: the log says which.
-                Err(LogError::Trimmed { .. }) => self.reader = None,
-                Ok(Step::Past(oldest)) => {
-                    self.reader = None;
-                    return Err(EngineError::FeedTrimmed { asked: self.next, oldest });
-                }
-                Err(error) => return Err(error.into()),
+                Err(EngineError::Log(error)) if matches!(*error, LogError::Trimmed { .. }) => self.reader = None,
+                Err(error) => return Err(error),
             }
         }
     }
 
     /// Reads one record on the way to the next commit.
-    fn step(&mut self) -> Result<Step, LogError> {
-        let reader = self.reader.get_or_insert_with(|| self.core.log.read_near(self.next));
+    fn step(&mut self) -> Result<Step, EngineError> {
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            none => none.insert(reader_before(&self.core, self.next)?),
+        };
         let Some(found) = reader.next()? else { return Ok(Step::NotFlushed) };
-        Ok(match found.seq.cmp(&self.next) {
-            Ordering::Less => Step::Skipped,
-            Ordering::Greater => Step::Past(found.seq),
-            Ordering::Equal => {
-                let lsn = found.lsn;
-                self.reader = Some(self.core.log.read(lsn)?);
-                self.at = Some(lsn);
-                Step::There
-            }
-        })
+        if found.seq < self.next {
+            return Ok(Step::Skipped);
+        }
+        assert!(found.seq == self.next, "a log has each commit after the one that its segment begins with");
+        let lsn = found.lsn;
+        self.reader = Some(self.core.log.read(lsn)?);
+        self.at = Some(lsn);
+        Ok(Step::There)
     }
 
     /// Waits until there may be a next commit, at most `timeout`. May return early.
@@ -130,13 +124,14 @@ impl ChangeFeed {
     }
 }
 
+/// Reads records from a place before the commit `asked`.
+fn reader_before(core: &Core, asked: Seq) -> Result<Box<dyn LogReader>, EngineError> {
+    let (before, reader) = core.log.read_near(asked);
+    if before < asked { Ok(reader) } else { Err(EngineError::FeedTrimmed { asked, oldest: before.next() }) }
+}
+
 /// `error`, or that the log no longer holds the commit `asked`.
 fn not_there(core: &Core, asked: Seq, error: LogError) -> EngineError {
-    if !matches!(error, LogError::Trimmed { .. }) {
-        return error.into();
-    }
-    match core.log.read_near(asked).next() {
-        Ok(Some(found)) if found.seq > asked => EngineError::FeedTrimmed { asked, oldest: found.seq },
-        _ => error.into(),
-    }
+    let trimmed = matches!(error, LogError::Trimmed { .. });
+    reader_before(core, asked).err().filter(|_| trimmed).unwrap_or_else(|| error.into())
 }

@@ -143,9 +143,9 @@ pub trait CommitLog: Send + Sync {
     /// # Errors
     /// [`LogError::Trimmed`] below [`CommitLog::oldest`], [`LogError::Beyond`] behind the tail.
     fn read(&self, from: Lsn) -> Result<Box<dyn LogReader>, LogError>;
-    /// Reads flushed records from a place at most one segment before the commit `seq`; from the oldest one when the log no
-    /// longer holds that commit. What comes before it is for the caller to skip.
-    fn read_near(&self, seq: Seq) -> Box<dyn LogReader>;
+    /// Reads flushed records from a place at most one segment before the commit `seq`, and gives the last commit before that
+    /// place: it is `seq` or later when the log no longer holds `seq`. Earlier records are for the caller to skip.
+    fn read_near(&self, seq: Seq) -> (Seq, Box<dyn LogReader>);
     /// First address that can be read.
     fn oldest(&self) -> Lsn;
     /// Gives up everything below `upto`. The log keeps some of it when that is simpler.

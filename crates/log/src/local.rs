@@ -471,8 +471,9 @@ impl CommitLog for LocalLog {
         Ok(Box::new(SegmentReader::new(self.shared.clone(), from)?))
     }
 
-    fn read_near(&self, seq: Seq) -> Box<dyn LogReader> {
-        Box::new(SegmentReader::starting(self.shared.clone(), self.shared.segment_of(seq)))
+    fn read_near(&self, seq: Seq) -> (Seq, Box<dyn LogReader>) {
+        let segment = self.shared.segment_of(seq);
+        (segment.header.seq, Box::new(SegmentReader::starting(self.shared.clone(), segment)))
     }
 
     fn oldest(&self) -> Lsn {

@@ -101,6 +101,7 @@ pub(crate) struct Stored {
 }
 
 /// One transaction where it is in the order.
+#[derive(Clone)]
 pub(crate) struct Commit {
     pub(crate) time: Option<i64>,
     /// Store, first position, events.
@@ -108,7 +109,7 @@ pub(crate) struct Commit {
     pub(crate) writes: Vec<(u16, Write)>,
 }
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct StoreLog {
     events: Vec<Stored>,
     /// Source to commits and positions, ascending.
@@ -119,7 +120,7 @@ struct StoreLog {
 
 type Versions = Vec<(u64, Option<Vec<u8>>)>;
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(crate) struct Oracle {
     commits: Vec<Commit>,
     stores: BTreeMap<String, StoreLog>,

@@ -1,5 +1,5 @@
-//! Rot: after the end of a run one bit of one file is flipped, or one write to it was lost or went elsewhere. Each reader must
-//! either notice or see the truth.
+//! Rot: after the end of a run one bit of one file is flipped, or one write to it was lost. Each reader must either notice or
+//! see the truth.
 
 use ropewalk::{Class, Error, Query, ReadOptions};
 use ropewalk_vfs::{Env, FaultyVfs};
@@ -32,14 +32,10 @@ impl World {
     fn damage(&self, disk: &FaultyVfs, path: &Path, len: u64) -> Check<Option<String>> {
         let before = disk.bytes(path).unwrap_or_default();
         let sectors = before.len().div_ceil(SECTOR_BYTES);
-        let (to, from) = (self.dice.index(sectors) * SECTOR_BYTES, self.dice.index(sectors) * SECTOR_BYTES);
+        let to = self.dice.index(sectors) * SECTOR_BYTES;
         let name = path.display();
         let (offset, bytes, what) = match self.dice.below(4) {
             0 => (to, vec![0; SECTOR_BYTES], format!("the loss of the write of byte {to} of {name}")),
-            1 => {
-                let sector = before.iter().skip(from).take(SECTOR_BYTES).copied().collect();
-                (to, sector, format!("the write of byte {from} of {name} went to byte {to}"))
-            }
             _ => {
                 let (at, bit) = (self.dice.below(len) as usize, self.dice.below(8));
                 let byte = before.get(at).copied().unwrap_or_default() ^ (1 << bit);

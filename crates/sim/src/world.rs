@@ -166,6 +166,8 @@ pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) author: Author,
     pub(crate) oracle: Oracle,
+    /// What the oracle may be instead: a stopped engine has answered requests of which both answers are right.
+    alternatives: Vec<Oracle>,
     pub(crate) boot: Option<Boot>,
     /// Events and conditions that were last sent under an idempotency key.
     pub(crate) sent: BTreeMap<(String, String), (Vec<Event>, Vec<AppendCondition>)>,
@@ -215,6 +217,7 @@ impl World {
             clock,
             author: Author::default(),
             oracle: Oracle::default(),
+            alternatives: Vec::new(),
             boot: None,
             sent: BTreeMap::new(),
             decisions: Vec::new(),
@@ -338,16 +341,34 @@ impl World {
                 self.counts.refusals += 1;
             }
             (Answer::Refused(Refusal::Keys), Expect::CommitOrRefuseKeys) => self.counts.refusals += 1,
-            (Answer::Failed(class, text, stopped), expect) => {
+            (Answer::Failed(class, text, stopped), _) => {
                 ensure!(self.excused(class), "failed without a reason: {text} ({class:?})");
                 // Sequenced before the engine stopped, or not: a crash decides. Any other failure wrote nothing.
-                if stopped && matches!(expect, Expect::Commit | Expect::CommitOrRefuseKeys) {
-                    self.oracle.apply(ask, time);
+                if stopped {
+                    self.doubt(ask, time);
                 }
             }
             (answer, expect) => return Err(Bug(format!("expected {expect:?}, got {answer:?}"))),
         }
         Ok(())
+    }
+
+    /// A request that the engine may have sequenced before it stopped.
+    fn doubt(&mut self, ask: &Ask, time: Option<i64>) {
+        let mut refused = Vec::new();
+        for history in self.alternatives.iter_mut().chain([&mut self.oracle]) {
+            match history.decide(ask) {
+                Expect::Commit => {
+                    history.apply(ask, time);
+                }
+                Expect::CommitOrRefuseKeys => {
+                    refused.push(history.clone());
+                    history.apply(ask, time);
+                }
+                Expect::Done { .. } | Expect::Refuse(_) => {}
+            }
+        }
+        self.alternatives.append(&mut refused);
     }
 
     fn acknowledged(&mut self, durability: Durability, seq: u64) {
@@ -526,7 +547,7 @@ impl World {
 
     fn reconcile(&mut self, floor: u64) -> Check {
         let found = self.visible();
-        let last = self.oracle.last();
+        let last = self.alternatives.iter().chain([&self.oracle]).map(Oracle::last).max().unwrap_or(0);
         self.note(format!("opened at commit {found}, promised {floor}, last {last}"));
         ensure!(
             found >= floor,
@@ -536,13 +557,27 @@ impl World {
             found <= last,
             "the database reopened at commit {found}, but only {last} were ever asked for"
         );
-        self.oracle.truncate(found);
         (self.durable, self.written) = (found, found);
         self.claimed = self.claimed.min(found);
-        self.rewind_readers(found);
         self.mark();
-        self.compare_all()?;
+        self.choose_history(found)?;
+        self.rewind_readers(found);
         self.look_at_backup()
+    }
+}
+
+impl World {
+    /// What is there must be what one history says up to commit `found`, which becomes the oracle.
+    fn choose_history(&mut self, found: u64) -> Check {
+        for other in std::mem::take(&mut self.alternatives) {
+            self.oracle.truncate(found);
+            if self.oracle.last() == found && self.compare_all().is_ok() {
+                return Ok(());
+            }
+            self.oracle = other;
+        }
+        self.oracle.truncate(found);
+        self.compare_all()
     }
 }
 

@@ -92,3 +92,23 @@ fn feed_after_a_failed_sync_delivers_no_commit_that_was_not_acknowledged() {
     assert!(feed.next().unwrap().is_none());
     assert!(engine.changes(Seq(2)).unwrap().next().unwrap().is_none());
 }
+
+#[test]
+fn feed_of_commits_that_were_all_trimmed_is_refused() {
+    let (disk, clock) = (FaultyVfs::new(9), Arc::default());
+    let (engine, keys) = trimmed_early(&env(&disk, &clock));
+    write(&engine, keys, 1..=30);
+    let last = engine.seq();
+    disk.kill();
+    drop(engine);
+    // An opening after a kill begins a new segment, so that a checkpoint can trim every record.
+    let (engine, keys) = trimmed_early(&env(&disk, &clock));
+    engine.checkpoint().unwrap();
+    let error = engine.changes(last).unwrap().next().map(|_| ()).unwrap_err();
+    let EngineError::FeedTrimmed { asked, oldest } = error else { panic!("{error}") };
+    assert_eq!((asked, oldest), (last, last.next()));
+    let mut feed = engine.changes(oldest).unwrap();
+    assert!(feed.next().unwrap().is_none());
+    write(&engine, keys, 31..=31);
+    assert_eq!(feed.next().unwrap().map(|change| change.seq), Some(oldest));
+}
