@@ -91,6 +91,15 @@ const BUGS: &[Bug] = &[
         )],
         finder: PANICS,
     },
+    Bug {
+        name: "opening removes files before the manifest's rename is durable",
+        edits: &[edit(
+            "crates/store/src/store.rs",
+            "        env.vfs.sync_dir(dir).map_err(StoreError::io(\"sync directory\", dir))?;\n        let files",
+            "        let files",
+        )],
+        finder: POWER_CUTS,
+    },
 ];
 
 /// Plants each bug whose name contains `filter`. Fails when one is not found.
@@ -164,7 +173,7 @@ fn is_found(copy: &Path, target: &Path, finder: Finder) -> Result<bool> {
         Finder::Simulation(arguments) => {
             let run = |verb: &str, rest: &[&str]| {
                 let mut cargo = cargo::command();
-                cargo.args([verb, "--locked", "-p", "ropewalk-sim", "--bin", "sim"]).args(rest);
+                cargo.args([verb, "--locked", "--bin", "sim"]).args(rest);
                 succeeds(cargo.current_dir(copy).env("CARGO_TARGET_DIR", target))
             };
             ensure!(run("build", &[])?, "it does not compile");

@@ -95,7 +95,9 @@ impl ChangeFeed {
                 Ok(Step::There) => return Ok(true),
                 Ok(Step::NotFlushed) => return Ok(false),
                 // The segment held no wanted commit, or the wanted one is gone: the log says which.
-                Err(EngineError::Log(error)) if matches!(*error, LogError::Trimmed { .. }) => self.reader = None,
+                Err(EngineError::Log(error)) if matches!(*error, LogError::Trimmed { .. }) => {
+                    self.reader = None
+                }
                 Err(error) => return Err(error),
             }
         }

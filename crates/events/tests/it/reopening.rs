@@ -33,7 +33,7 @@ fn events_survive_in_log_and_runs() {
 #[test]
 fn replayed_events_are_found_by_tag_and_type_before_and_after_new_ones() {
     let env = Env::memory();
-    let tags = |i: u64| [format!("id:{i}"), format!("even:{}", i % 2 == 0)];
+    let tags = |i: u64| [format!("id:{i}"), format!("even:{}", i.is_multiple_of(2))];
     let append = |db: &Db, i: u64| {
         let event =
             tags(i).iter().fold(Event::new(["A", "B", "C"][i as usize % 3]), |event, tag| event.tag(tag));
