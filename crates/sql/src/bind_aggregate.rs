@@ -25,8 +25,14 @@ impl Binder<'_, '_> {
         filter: Option<&ast::Expr>,
         within: &[ast::OrderByExpr],
     ) -> Result<Typed> {
+        let clause = self.clause;
         let Some(aggregates) = self.aggregates.take() else {
-            let message = match self.clause {
+            if !self.planner.outer.is_empty()
+                && self.aggregate_parts(name, list, filter, within).is_ok_and(|found| is_of_outer(&found))
+            {
+                return Err(outer_aggregate(name));
+            }
+            let message = match clause {
                 OF_AGGREGATE => "aggregate function calls cannot be nested".to_owned(),
                 clause => format!("aggregate functions are not allowed in {clause}"),
             };
@@ -40,7 +46,10 @@ impl Binder<'_, '_> {
             whole.windows = windows;
         }
         self.clause = clause;
-        let bound = bound.map(|aggregate| {
+        let bound = bound.and_then(|aggregate| {
+            if is_of_outer(&aggregate) {
+                return Err(outer_aggregate(name));
+            }
             let ty = aggregate.ty;
             let known = aggregates.iter().position(|known| *known == aggregate);
             let number = known.unwrap_or_else(|| {
@@ -48,7 +57,7 @@ impl Binder<'_, '_> {
                 aggregates.len() - 1
             });
             let bound = Typed::new(Expr::Aggregate(number), ty);
-            if name.starts_with("jsonb_") { as_jsonb(bound) } else { bound }
+            Ok(if name.starts_with("jsonb_") { as_jsonb(bound) } else { bound })
         });
         self.aggregates = Some(aggregates);
         bound
@@ -137,6 +146,31 @@ impl Binder<'_, '_> {
         }
         Ok(Aggregate { kind: resolved.kind, arguments, types, distinct, filter, order, ty: resolved.ty })
     }
+}
+
+/// True when an aggregate reads columns of the queries around its own and none of its own: then PostgreSQL computes it over the rows
+/// of the query around.
+fn is_of_outer(aggregate: &Aggregate) -> bool {
+    let (mut own, mut outer) = (false, false);
+    for expr in aggregate.arguments.iter().chain(&aggregate.filter) {
+        expr.columns(&mut |_| own = true);
+        levels(expr, &mut own, &mut outer);
+    }
+    outer && !own
+}
+
+fn levels(expr: &Expr, own: &mut bool, outer: &mut bool) {
+    match expr {
+        Expr::Outer(..) => *outer = true,
+        // What a subquery reads may be the columns of either.
+        Expr::Subquery(_) | Expr::InSubquery(..) | Expr::Inner(_) => *own = true,
+        _ => {}
+    }
+    expr.for_parts(&mut |part| levels(part, own, outer));
+}
+
+fn outer_aggregate(name: &str) -> SqlError {
+    unsupported(format!("{name} over columns of the query around its own"))
 }
 
 /// The type that an argument has when it is settled: numerics keep their limits.

@@ -1,6 +1,6 @@
 //! Calls of functions, by name.
 
-use ropewalk::tables::{Precision, SECOND_DIGITS_MAX, Type, Value};
+use ropewalk::tables::{Array, Precision, SECOND_DIGITS_MAX, Type, Value};
 use sqlparser::ast;
 
 use crate::advisory::AdvisoryCall;
@@ -14,6 +14,7 @@ use crate::expr::Expr;
 use crate::function;
 use crate::plan::Planner;
 use crate::scope::{folded, parts, table_name};
+use crate::types::{common, is_integer, is_numeric, rank};
 
 impl Binder<'_, '_> {
     pub(crate) fn function(&mut self, function: &ast::Function) -> Result<Typed> {
@@ -181,13 +182,14 @@ impl Binder<'_, '_> {
     /// A call by name.
     pub(crate) fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed> {
         let now = || Box::new(Expr::Call(function::Function::Now, Vec::new()));
+        let arguments = null_array_as_empty(name, arguments)?;
         match (name, arguments.as_slice()) {
             ("coalesce", [_, ..]) => {
                 let (parts, ty) = self.unified(arguments, "COALESCE")?;
                 return Ok(Typed::new(Expr::Coalesce(parts), ty));
             }
             ("nullif", [left, right]) => {
-                let ty = left.ty.or(right.ty).unwrap_or(Type::TEXT);
+                let ty = type_of_nullif(left.ty, right.ty);
                 let equal = self.compare(Compare::Eq, left.clone(), right.clone())?;
                 let left = self.settle(left.clone(), ty, Strength::Implicit)?;
                 let whens = vec![(equal, Expr::Const(Value::Null))];
@@ -316,4 +318,39 @@ impl Binder<'_, '_> {
         }
         Ok(Typed::new(Expr::Call(resolved.function, settled), resolved.result))
     }
+}
+
+/// The type of NULLIF: that of the left side, as the operator `=` takes it.
+fn type_of_nullif(left: Option<Type>, right: Option<Type>) -> Type {
+    let is_float = |ty| matches!(ty, Type::FLOAT4 | Type::FLOAT8);
+    match (left, right) {
+        // Integers are compared as they are, and so are floats; other numbers become those of one type.
+        (Some(l), Some(r))
+            if rank(l).is_some()
+                && rank(r).is_some()
+                && !(is_integer(l) && is_integer(r))
+                && !(is_float(l) && is_float(r))
+                && !(is_numeric(l) && is_numeric(r)) =>
+        {
+            common(l, r).unwrap_or(l)
+        }
+        (left, right) => left.or(right).unwrap_or(Type::TEXT),
+    }
+}
+
+/// An array that is NULL is an empty one to what puts an element to it. Its type is known here and not to its value.
+fn null_array_as_empty(name: &str, mut arguments: Vec<Typed>) -> Result<Vec<Typed>> {
+    let place = match (name, arguments.len()) {
+        ("array_append", 2) => 0,
+        ("array_prepend", 2) => 1,
+        _ => return Ok(arguments),
+    };
+    if let Some(array) = arguments.get_mut(place)
+        && let Some(Type::Array(element)) = array.ty
+    {
+        let empty = Array::new(element, Vec::new()).map_err(|_| crate::expr::bug("an empty array"))?;
+        let given = std::mem::replace(&mut array.expr, Expr::Const(Value::Null));
+        array.expr = Expr::Coalesce(vec![given, Expr::Const(Value::Array(empty))]);
+    }
+    Ok(arguments)
 }

@@ -7,7 +7,7 @@
 use std::any::{Any, TypeId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sqlparser::ast::Expr;
+use sqlparser::ast::{BinaryOperator, Expr, UnaryOperator};
 use sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -57,6 +57,18 @@ macro_rules! as_postgres {
     };
 }
 
+/// `x BETWEEN a AND b` as it is, or as `x BETWEEN a AND b OR x BETWEEN b AND a`.
+fn both_ways(between: Expr, is_symmetric: bool, negated: bool) -> Expr {
+    let mut all = between;
+    if let (true, Expr::Between { expr, negated: false, low, high }) = (is_symmetric, &all) {
+        let turned =
+            Expr::Between { expr: expr.clone(), negated: false, low: high.clone(), high: low.clone() };
+        all = Expr::BinaryOp { left: Box::new(all), op: BinaryOperator::Or, right: Box::new(turned) };
+    }
+    let all = Expr::Nested(Box::new(all));
+    if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(all) } } else { all }
+}
+
 impl Dialect for Bounded {
     fn dialect(&self) -> TypeId {
         PostgreSqlDialect {}.type_id()
@@ -66,6 +78,28 @@ impl Dialect for Bounded {
         let left = self.left.load(Ordering::Relaxed).saturating_sub(1);
         self.left.store(left, Ordering::Relaxed);
         (left == 0).then_some(Err(ParserError::RecursionLimitExceeded))
+    }
+
+    /// BETWEEN SYMMETRIC, which the parser does not know.
+    fn parse_infix(
+        &self,
+        parser: &mut Parser<'_>,
+        expr: &Expr,
+        _precedence: u8,
+    ) -> Option<Result<Expr, ParserError>> {
+        use Keyword::{ASYMMETRIC, BETWEEN, NOT, SYMMETRIC};
+        for (negated, is_symmetric, words) in [
+            (false, true, &[BETWEEN, SYMMETRIC][..]),
+            (true, true, &[NOT, BETWEEN, SYMMETRIC]),
+            (false, false, &[BETWEEN, ASYMMETRIC]),
+            (true, false, &[NOT, BETWEEN, ASYMMETRIC]),
+        ] {
+            if parser.parse_keywords(words) {
+                let between = parser.parse_between(expr.clone(), false);
+                return Some(between.map(|between| both_ways(between, is_symmetric, negated)));
+            }
+        }
+        None
     }
 
     /// Each argument is read twice where this is true, so only where there is something to find.

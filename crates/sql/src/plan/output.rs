@@ -215,51 +215,73 @@ fn named<'p>(name: &str, projected: &'p [(Expr, ResultColumn)]) -> Result<Option
     Ok(found)
 }
 
-/// True for what gives a column its name whatever it is cast to.
-fn is_named(expr: &ast::Expr) -> bool {
+/// The name that a column of a result gets by itself.
+pub(crate) fn label(expr: &ast::Expr) -> String {
+    figured(expr).map_or_else(|| "?column?".into(), |(name, _)| name)
+}
+
+/// The name that an expression gives its column, and whether a cast or a CASE around it keeps that name.
+///
+/// Source: PostgreSQL 15, `FigureColnameInternal` of `parse_target.c`.
+fn figured(expr: &ast::Expr) -> Option<(String, bool)> {
+    use ast::Expr as E;
+    let strong = |name: &str| Some((name.to_owned(), true));
     match expr {
-        ast::Expr::Nested(inner) | ast::Expr::Cast { expr: inner, .. } => is_named(inner),
-        ast::Expr::Case { .. } | ast::Expr::Value(_) => false,
-        other => label(other) != "?column?",
+        E::Identifier(ident) => Some((folded(ident), true)),
+        E::CompoundIdentifier(idents) => Some((idents.last().map_or_else(String::new, folded), true)),
+        E::Nested(inner) | E::Collate { expr: inner, .. } => figured(inner),
+        E::CompoundFieldAccess { root, access_chain } => {
+            let field = access_chain.iter().rev().find_map(|access| match access {
+                ast::AccessExpr::Dot(E::Identifier(field)) => Some(folded(field)),
+                _ => None,
+            });
+            field.map_or_else(|| figured(root), |field| Some((field, true)))
+        }
+        E::Function(function) => Some((
+            parts(&function.name).ok().and_then(|names| names.last().cloned()).unwrap_or_default(),
+            true,
+        )),
+        // The name of a type gives way to that of a column or function, not to that of another type.
+        E::Cast { expr: inner, data_type, .. } => match figured(inner) {
+            Some((name, true)) => Some((name, true)),
+            _ => Some((crate::types::short_name(data_type), false)),
+        },
+        E::TypedString(typed) => Some((crate::types::short_name(&typed.data_type), false)),
+        E::Case { else_result, .. } => match else_result.as_deref().and_then(figured) {
+            Some((name, true)) => Some((name, true)),
+            _ => Some(("case".into(), false)),
+        },
+        E::Subquery(query) => Some((label_of_query(&query.body), true)),
+        E::Exists { .. } => strong("exists"),
+        E::Interval(_) => Some(("interval".into(), false)),
+        E::Extract { .. } => strong("extract"),
+        E::AtTimeZone { .. } => strong("timezone"),
+        E::Ceil { .. } => strong("ceil"),
+        E::Floor { .. } => strong("floor"),
+        E::Position { .. } => strong("position"),
+        E::Substring { shorthand: true, .. } => strong("substr"),
+        E::Substring { .. } => strong("substring"),
+        E::Overlay { .. } => strong("overlay"),
+        E::Trim { trim_where: Some(ast::TrimWhereField::Leading), .. } => strong("ltrim"),
+        E::Trim { trim_where: Some(ast::TrimWhereField::Trailing), .. } => strong("rtrim"),
+        E::Trim { .. } => strong("btrim"),
+        E::Array(_) => strong("array"),
+        E::Tuple(_) => strong("row"),
+        _ => None,
     }
 }
 
-/// The name that a column of a result gets by itself.
-pub(crate) fn label(expr: &ast::Expr) -> String {
-    match expr {
-        ast::Expr::Identifier(ident) => folded(ident),
-        ast::Expr::CompoundIdentifier(idents) => idents.last().map_or_else(String::new, folded),
-        ast::Expr::Nested(inner) => label(inner),
-        ast::Expr::Function(function) => {
-            parts(&function.name).ok().and_then(|names| names.last().cloned()).unwrap_or_default()
-        }
-        // The name of a type gives way to that of a column or function, not to that of another type.
-        ast::Expr::Cast { expr: inner, .. } if is_named(inner) => label(inner),
-        ast::Expr::Cast { data_type, .. } => crate::types::short_name(data_type),
-        ast::Expr::TypedString(typed) => crate::types::short_name(&typed.data_type),
-        ast::Expr::Subquery(query) => match query.body.as_ref() {
-            ast::SetExpr::Select(select) => match select.projection.as_slice() {
-                [ast::SelectItem::UnnamedExpr(inner)] => label(inner),
-                [ast::SelectItem::ExprWithAlias { alias, .. }] => folded(alias),
-                _ => "?column?".into(),
-            },
+/// The name of the first column of a query.
+fn label_of_query(body: &ast::SetExpr) -> String {
+    match body {
+        ast::SetExpr::Select(select) => match select.projection.first() {
+            Some(ast::SelectItem::UnnamedExpr(inner)) => label(inner),
+            Some(ast::SelectItem::ExprWithAlias { alias, .. }) => folded(alias),
             _ => "?column?".into(),
         },
-        ast::Expr::Case { .. } => "case".into(),
-        ast::Expr::Exists { .. } => "exists".into(),
-        ast::Expr::Interval(_) => "interval".into(),
-        ast::Expr::Extract { .. } => "extract".into(),
-        ast::Expr::AtTimeZone { .. } => "timezone".into(),
-        ast::Expr::Ceil { .. } => "ceil".into(),
-        ast::Expr::Floor { .. } => "floor".into(),
-        ast::Expr::Position { .. } => "position".into(),
-        ast::Expr::Substring { shorthand, .. } => if *shorthand { "substr" } else { "substring" }.into(),
-        ast::Expr::Overlay { .. } => "overlay".into(),
-        ast::Expr::Trim { trim_where: Some(ast::TrimWhereField::Leading), .. } => "ltrim".into(),
-        ast::Expr::Trim { trim_where: Some(ast::TrimWhereField::Trailing), .. } => "rtrim".into(),
-        ast::Expr::Trim { .. } => "btrim".into(),
-        ast::Expr::Array(_) => "array".into(),
-        ast::Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => "bool".into(),
+        ast::SetExpr::SetOperation { left, .. } => label_of_query(left),
+        ast::SetExpr::Query(query) => label_of_query(&query.body),
+        ast::SetExpr::Values(_) => "column1".into(),
         _ => "?column?".into(),
     }
 }

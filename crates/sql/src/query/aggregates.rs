@@ -4,7 +4,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::array::{Array as _, ArrayRef, UInt64Array};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Result as DfResult, ScalarValue};
@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
     Accumulator, Aggregate as Aggregated, AggregateUDF, AggregateUDFImpl, Expr as Df, GroupingSet,
     LogicalPlan, LogicalPlanBuilder, Signature, Volatility, cast, lit,
 };
+use parking_lot::Mutex;
 use ropewalk::tables::{Type, Value};
 
 use crate::aggregate::{Aggregate, Kind, Running};
@@ -409,7 +410,13 @@ struct RowAggregate {
     form: DataType,
     around: Around,
     signature: Signature,
+    parts: Parts,
 }
+
+/// States of groups on their way from one step of the engine to the next, with the bytes that they take.
+///
+/// Grouping sets are computed in two steps, of which each knows all rows of a group. The states stay here; numbers travel.
+type Parts = Arc<Mutex<Vec<Option<(Running, usize)>>>>;
 
 impl PartialEq for RowAggregate {
     fn eq(&self, other: &Self) -> bool {
@@ -440,6 +447,7 @@ impl RowAggregate {
             form,
             around,
             signature,
+            parts: Parts::default(),
         }))
     }
 }
@@ -458,7 +466,7 @@ impl AggregateUDFImpl for RowAggregate {
     }
 
     fn state_fields(&self, args: StateFieldsArgs<'_>) -> DfResult<Vec<FieldRef>> {
-        Ok(vec![Arc::new(Field::new(args.name, self.form.clone(), true))])
+        Ok(vec![Arc::new(Field::new(args.name, DataType::UInt64, true))])
     }
 
     fn accumulator(&self, _: AccumulatorArgs<'_>) -> DfResult<Box<dyn Accumulator>> {
@@ -469,6 +477,8 @@ impl AggregateUDFImpl for RowAggregate {
             form: self.form.clone(),
             around: self.around.clone(),
             bytes: 0,
+            parts: self.parts.clone(),
+            has_part: false,
         }))
     }
 }
@@ -482,6 +492,8 @@ struct RowAccumulator {
     around: Around,
     /// What its state has taken.
     bytes: usize,
+    parts: Parts,
+    has_part: bool,
 }
 
 impl RowAccumulator {
@@ -518,10 +530,28 @@ impl Accumulator for RowAccumulator {
     }
 
     fn state(&mut self) -> DfResult<Vec<ScalarValue>> {
-        Err(through(bug("an aggregate in parts")))
+        let running = std::mem::replace(&mut self.running, self.aggregate.start());
+        let mut parts = self.parts.lock();
+        let number = parts.len() as u64;
+        parts.push(Some((running, std::mem::take(&mut self.bytes))));
+        Ok(vec![ScalarValue::UInt64(Some(number))])
     }
 
-    fn merge_batch(&mut self, _: &[ArrayRef]) -> DfResult<()> {
-        Err(through(bug("an aggregate in parts")))
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> DfResult<()> {
+        let numbers = states.first().and_then(|states| states.as_any().downcast_ref::<UInt64Array>());
+        let numbers = numbers.ok_or_else(|| through(bug("states of an aggregate are numbers")))?;
+        for number in numbers.iter().flatten() {
+            let place = usize::try_from(number).unwrap_or(usize::MAX);
+            let part = self.parts.lock().get_mut(place).and_then(Option::take);
+            let (running, bytes) = part.ok_or_else(|| through(bug("a state that was never given")))?;
+            if std::mem::replace(&mut self.has_part, true) {
+                // A step that runs out of memory gives a group away before it has all of its rows.
+                let message = "the groups of GROUPING SETS do not fit in the memory of the statement";
+                return Err(through(SqlError::new(state::OUT_OF_MEMORY, message)));
+            }
+            self.running = running;
+            self.bytes += bytes;
+        }
+        Ok(())
     }
 }

@@ -36,6 +36,7 @@ mod columns;
 mod convert;
 mod dml;
 mod early_semi_joins;
+mod filters_over_groups;
 mod finder;
 mod from;
 mod functions;
@@ -72,6 +73,7 @@ pub(crate) use finder::Finder;
 pub(crate) use merge::Merge;
 pub(crate) use models::ModelRelation;
 pub(crate) use run::from_engine;
+pub(crate) use select::written_so;
 
 pub(crate) const HINT: &str = "write the query another way, or report it";
 

@@ -21,6 +21,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Expr as Df, LogicalPlan};
 use datafusion::optimizer::Optimizer;
+use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -34,6 +35,7 @@ use crate::access::Access;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, bug};
 use crate::query::early_semi_joins::SemiJoinEarly;
+use crate::query::filters_over_groups::FiltersOverGroups;
 use crate::query::guards::KeepGuards;
 use crate::query::in_order::PutInOrder;
 use crate::query::memory::StatementMemory;
@@ -127,13 +129,16 @@ fn session_state(
     // Once filters are where they belong, and before projections stand between joins.
     let mut logical = Optimizer::new().rules;
     let filtered = logical.iter().position(|rule| rule.name() == "push_down_filter");
+    for rule in logical.iter_mut().filter(|rule| rule.name() == "push_down_filter") {
+        *rule = Arc::new(FiltersOverGroups(PushDownFilter::new()));
+    }
     logical.insert(filtered.map_or(logical.len(), |place| place + 1), Arc::new(SemiJoinEarly));
     let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(env);
     Ok(builder.with_optimizer_rules(logical).with_physical_optimizer_rules(rules).build())
 }
 
-/// True when a subquery of the plan reads the query around it.
-fn reads_around(plan: &LogicalPlan) -> bool {
+/// True when a subquery of the plan reads the query around it, or is an IN or an EXISTS: the engine runs those that become joins.
+fn asks_subqueries(plan: &LogicalPlan) -> bool {
     let mut found = false;
     let walked = plan.apply_with_subqueries(|node| {
         found |= matches!(node, LogicalPlan::Subquery(subquery) if !subquery.outer_ref_columns.is_empty());
@@ -141,8 +146,7 @@ fn reads_around(plan: &LogicalPlan) -> bool {
             expr.apply(|part| {
                 found |= match part {
                     Df::ScalarSubquery(subquery) => !subquery.outer_ref_columns.is_empty(),
-                    Df::Exists(exists) => !exists.subquery.outer_ref_columns.is_empty(),
-                    Df::InSubquery(within) => !within.subquery.outer_ref_columns.is_empty(),
+                    Df::Exists(_) | Df::InSubquery(_) => true,
                     _ => false,
                 };
                 Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
@@ -154,13 +158,13 @@ fn reads_around(plan: &LogicalPlan) -> bool {
 
 /// True when the engine can run the plan: subqueries that read the query around them have to turn into joins.
 pub(crate) fn is_served(plan: &LogicalPlan) -> bool {
-    if !reads_around(plan) {
+    if !asks_subqueries(plan) {
         return true;
     }
     let limits = Limits { memory_bytes_max: crate::budget::MEMORY_BYTES_MAX, single: true };
     let memory = Arc::new(StatementMemory::new(limits.memory_bytes_max));
     let optimized = session_state(limits, Way::Parallel, memory).and_then(|state| state.optimize(plan));
-    optimized.is_ok_and(|plan| !reads_around(&plan))
+    optimized.is_ok_and(|plan| !asks_subqueries(&plan))
 }
 
 /// The channel between a session and the engine.

@@ -261,7 +261,7 @@ impl Planner<'_> {
         for item in order {
             orders.push(self.order(item, &scope, &projected, &mut aggregates)?);
         }
-        let on = self.distinct_on(select.distinct.as_ref(), &scope, &projected)?;
+        let on = self.distinct_on(select, &scope, &projected)?;
         let mut windows = self.whole()?.windows.take().unwrap_or_default();
         let (mut output, columns): (Vec<Expr>, Vec<ResultColumn>) = projected.into_iter().unzip();
         let is_distinct = matches!(select.distinct, Some(ast::Distinct::Distinct));
@@ -270,7 +270,10 @@ impl Planner<'_> {
             check_distinct(&columns, &output, orders.iter().map(|order| &order.expr))?;
         }
 
-        if !keys.exprs.is_empty() || keys.sets.is_some() || !aggregates.is_empty() || having.is_some() {
+        // GROUP BY () has no keys, and is one group.
+        let has_groups =
+            matches!(&select.group_by, ast::GroupByExpr::Expressions(items, _) if !items.is_empty());
+        if has_groups || !aggregates.is_empty() || having.is_some() {
             let names: Vec<Expr> = keys.exprs.iter().map(|(expr, _)| expr.clone()).collect();
             let over_groups = |expr: Expr| grouped_expr(expr, &names, &scope);
             output = output.into_iter().map(over_groups).collect::<Result<_>>()?;
@@ -316,6 +319,9 @@ impl Planner<'_> {
             output = output.into_iter().map(placed).collect();
             for order in &mut orders {
                 order.expr = placed(order.expr.clone());
+            }
+            for (expr, _) in &mut on {
+                *expr = placed(expr.clone());
             }
             for call in &mut sets {
                 call.rewrite(&|expr| Ok(placed(expr)))?;
@@ -423,13 +429,20 @@ impl Planner<'_> {
 
     fn distinct_on(
         &mut self,
-        distinct: Option<&ast::Distinct>,
+        select: &ast::Select,
         scope: &Scope,
         projected: &[(Expr, ResultColumn)],
     ) -> Result<Vec<(Expr, Type)>> {
-        let Some(ast::Distinct::On(items)) = distinct else { return Ok(Vec::new()) };
+        let Some(ast::Distinct::On(items)) = &select.distinct else { return Ok(Vec::new()) };
         let mut on = Vec::new();
         for item in items {
+            // What is written as in the select list is the same, a subquery or a window, too.
+            if let Some((expr, column)) =
+                written_so(&select.projection, item).and_then(|at| projected.get(at))
+            {
+                on.push((expr.clone(), column.ty));
+                continue;
+            }
             let item = ast::OrderByExpr {
                 expr: item.clone(),
                 options: ast::OrderByOptions { asc: None, nulls_first: None },
@@ -524,6 +537,15 @@ impl Planner<'_> {
         let keys = cols.iter().enumerate().map(|(place, col)| (Expr::Column(place), col.ty)).collect();
         self.grouped(plan, &cols, &Keys { exprs: keys, sets: None }, &[])
     }
+}
+
+/// The place of the item of a select list that is this expression; `None` where a `*` may have moved the places.
+pub(crate) fn written_so(items: &[ast::SelectItem], expr: &ast::Expr) -> Option<usize> {
+    let is_item = |item: &ast::SelectItem| matches!(item, ast::SelectItem::UnnamedExpr(found) | ast::SelectItem::ExprWithAlias { expr: found, .. } if found == expr);
+    let is_plain = |item: &ast::SelectItem| {
+        matches!(item, ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. })
+    };
+    items.iter().take_while(|item| is_plain(item)).position(is_item)
 }
 
 /// The first row, in `order`, of those with the same `keys`.

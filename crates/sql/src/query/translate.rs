@@ -226,10 +226,22 @@ impl Translator<'_> {
                 ty: Some(Type::BOOL),
             }),
             (_, Some(col)) => {
-                Ok(Formed { expr: Df::ScalarSubquery(subquery), form: col.form.clone(), ty: Some(col.ty) })
+                let expr = self.with_nulls(Df::ScalarSubquery(subquery), sub, col);
+                Ok(Formed { expr, form: col.form.clone(), ty: Some(col.ty) })
             }
             _ => Err(bug("a subquery without a column")),
         }
+    }
+
+    /// The value of a subquery, such that it may be NULL. The engine takes a value for as sure as its column is, and forgets that there may
+    /// be no row.
+    fn with_nulls(&self, value: Df, sub: &Sub, col: &Col) -> Df {
+        let is_sure = sub.plan.schema().fields().iter().all(|field| !field.is_nullable());
+        if !is_sure || !sub.plan.all_out_ref_exprs().is_empty() {
+            return value;
+        }
+        let same = RowExpr::function(Expr::Column(0), vec![col.ty], col.form.clone(), self.around.clone());
+        same.call(vec![value])
     }
 
     /// A condition that stands alone or beside others: rows for which it is NULL go as those for which it is false.

@@ -260,7 +260,11 @@ impl Planner<'_> {
         }
         let mut distinct_on = Vec::new();
         for expr in on {
-            distinct_on.push(self.group_key(expr, &scope, &projected)?.0);
+            let known = crate::query::written_so(&select.projection, expr).and_then(|at| projected.get(at));
+            distinct_on.push(match known {
+                Some((expr, _)) => expr.clone(),
+                None => self.group_key(expr, &scope, &projected)?.0,
+            });
         }
         if is_distinct {
             let shown: Vec<Expr> = projected.iter().map(|(expr, _)| expr.clone()).collect();

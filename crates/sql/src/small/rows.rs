@@ -51,6 +51,10 @@ impl SetFunction {
         let found = match (name, types.len()) {
             ("generate_series", 2 | 3) => {
                 let mut ty = Type::INT4;
+                if types.iter().flatten().any(|ty| is_moment(*ty)) {
+                    // The engine has these.
+                    return Err(crate::plan::unsupported("generate_series over times in nested loops"));
+                }
                 for found in types.iter().flatten() {
                     ty = common(ty, *found).ok_or_else(refused)?;
                 }
@@ -278,4 +282,8 @@ impl SetFunction {
                 | "_pg_expandarray"
         )
     }
+}
+
+fn is_moment(ty: Type) -> bool {
+    matches!(ty, Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ)
 }
