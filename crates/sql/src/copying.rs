@@ -24,6 +24,7 @@ use crate::copy_write::Writer;
 use crate::enums::labelled;
 use crate::error::{Result, SqlError, state};
 use crate::exec;
+use crate::executor::Executor;
 use crate::expr::{Context, bug};
 use crate::parse::Statement;
 use crate::plan::{Planner, ResultColumn, Select};
@@ -97,6 +98,14 @@ impl CopyPlan {
     pub(crate) fn of(copy: &CopyStatement, planner: &mut Planner<'_>) -> Result<Self> {
         let columns = match (&copy.what, copy.direction) {
             (Copied::Query(query), _) => {
+                if planner.executor() == Executor::Engine
+                    && let Some(query) = planner.forced(|planner| {
+                        query::prepare(query, planner)
+                            .map(|planned| planned.is_served.then_some(planned.query))
+                    })?
+                {
+                    return Ok(Self::Whole(query));
+                }
                 let mark = planner.mark();
                 return match planner.query(query) {
                     Ok(select) => Ok(Self::Out(Box::new(select))),

@@ -8,6 +8,7 @@ use ropewalk::{Durability, Isolation};
 
 use crate::budget::MEMORY_BYTES_MAX;
 use crate::error::{Result, SqlError, state};
+use crate::executor::Executor;
 use crate::zone::Zone;
 
 /// How a session runs its statements.
@@ -37,6 +38,8 @@ pub struct Settings {
     pub number: i32,
     /// How times are shown and read. UTC.
     pub zone: Zone,
+    /// The executor of queries: a testing aid. The planner chooses.
+    pub executor: Executor,
     /// Other variables that were set, by their names; best left to SET.
     pub others: BTreeMap<String, String>,
 }
@@ -56,6 +59,7 @@ impl Default for Settings {
             database: "ropewalk".into(),
             number: 1,
             zone: Zone::UTC,
+            executor: Executor::Auto,
             others: BTreeMap::new(),
         }
     }
@@ -147,6 +151,7 @@ const VARIABLES: &[(&str, Kind, &str)] = &[
         Fixed(&["off", "false"]),
         "Whether shown definitions have all names in quotes.",
     ),
+    ("ropewalk.executor", Own, "The executor of queries: auto, rows, engine or nested. For tests."),
     ("row_security", Truth("on"), "There is no row security."),
     ("search_path", Free(SEARCH_PATH), "Schemas in which names without one are looked up."),
     ("server_encoding", Told("UTF8"), "How text is stored."),
@@ -200,6 +205,8 @@ pub(crate) fn shown_name(variable: &[sqlparser::ast::Ident]) -> String {
     match name.as_str() {
         "transaction_isolation_level" => "transaction_isolation".into(),
         "time_zone" => "timezone".into(),
+        // The parser leaves out the dot of a name that has one.
+        "ropewalk_executor" => "ropewalk.executor".into(),
         _ => name,
     }
 }
@@ -280,6 +287,10 @@ impl Settings {
                 "off" | "false" => self.durability = Durability::Buffered,
                 _ => return refused("on, off"),
             },
+            "ropewalk.executor" => match Executor::named(value) {
+                Some(executor) => self.executor = executor,
+                None => return refused("auto, rows, engine, nested"),
+            },
             "lock_timeout" => match millis(value) {
                 Some(millis) => self.lock_millis = millis,
                 None => return refused("milliseconds, or a number with ms, s, min, h or d"),
@@ -323,6 +334,7 @@ impl Settings {
             }
             (Own, "default_transaction_read_only" | "transaction_read_only") => on_off(self.read_only).into(),
             (Own, "synchronous_commit") => on_off(self.durability == Durability::Sync).into(),
+            (Own, "ropewalk.executor") => self.executor.name().into(),
             (Own, "lock_timeout") if self.lock_millis == 0 => "0".into(),
             (Own, "lock_timeout") => format!("{}ms", self.lock_millis),
             (Own, "statement_timeout") if self.statement_millis == 0 => "0".into(),

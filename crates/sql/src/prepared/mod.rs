@@ -22,6 +22,7 @@ use crate::cursor::Declare;
 use crate::enums::{Enums, labelled};
 use crate::error::{Result, SqlError, state};
 use crate::exec::{self, Record};
+use crate::executor::Executor;
 use crate::expr::{Answer, Context, Expr};
 use crate::interrupt::Interrupt;
 use crate::locking::{Locking, unskippable};
@@ -160,6 +161,8 @@ pub struct Prepared {
     zone: Zone,
     /// The `search_path` that it was planned with.
     path: String,
+    /// The setting `ropewalk.executor` that it was planned with.
+    executor: Executor,
     /// Calls of `set_config`.
     pub(crate) sets: Vec<SetConfig>,
     /// It takes numbers from sequences, or sets them.
@@ -214,6 +217,18 @@ impl Prepared {
             declared.1.stand_in(standing.clone());
         }
         self.standing = standing;
+    }
+
+    /// The executor of a query. [`Executor::Rows`] gives it to the query engine while its tables are large, unless the session asks for
+    /// that executor. `None` for statements that are no query.
+    pub fn executor(&self) -> Option<Executor> {
+        match &self.plan {
+            Plan::Select(_) => Some(Executor::Rows),
+            Plan::Whole(_) => Some(Executor::Engine),
+            Plan::Small(_) => Some(Executor::Nested),
+            Plan::Declare(declared) => declared.1.executor(),
+            _ => None,
+        }
     }
 
     /// True for a query over the catalogs, where numbers of objects are bigint.
@@ -410,9 +425,12 @@ impl Prepared {
         Ok(())
     }
 
-    /// True when constants were read as the clock of this zone shows them, and names looked up along this path.
+    /// True when it was planned for this executor, constants were read as the clock of this zone shows them, and names looked up
+    /// along this path.
     pub(crate) fn is_of(&self, settings: &Settings) -> bool {
-        self.zone == settings.zone && self.path == settings.search_path()
+        self.executor == settings.executor
+            && self.zone == settings.zone
+            && self.path == settings.search_path()
     }
 
     fn is_current(&self, db: &Database, snapshot: &Snapshot) -> bool {

@@ -13,6 +13,7 @@ use crate::catalog;
 use crate::copying::CopyPlan;
 use crate::cursor::Declare;
 use crate::error::{Result, SqlError, state};
+use crate::executor::Executor;
 use crate::explain;
 use crate::locking::Locking;
 use crate::parse::Statement;
@@ -63,11 +64,18 @@ impl Prepared {
             return Ok(Self::of_declare(statement.clone(), declare.clone(), query));
         }
         let db = access.database().clone();
+        let executor = standing.settings.executor;
+        let mut standing = standing;
+        if executor != Executor::Auto && locks_rows(&statement) {
+            // Only rows that are read by their keys can be locked.
+            Arc::make_mut(&mut standing.settings).executor = Executor::Auto;
+        }
         let mut planner = Planner::beside(access, Params::declared(declared), standing);
         let (plan, columns) = Self::plan_one(&statement, &mut planner)?;
         let whole = match (&plan, statement.sql()) {
             (Plan::Select(select), Some(ast::Statement::Query(query)))
                 if query.locks.is_empty()
+                    && planner.executor() != Executor::Rows
                     && !planner.draws
                     && planner.subqueries.iter().all(|subquery| subquery.locking.is_none()) =>
             {
@@ -112,6 +120,7 @@ impl Prepared {
             is_fleeting: is_fleeting || catalog.is_some(),
             zone: standing.settings.zone.clone(),
             path: standing.settings.search_path().to_owned(),
+            executor,
             standing,
             sets,
             draws,
@@ -188,6 +197,9 @@ impl Prepared {
                     let columns = Some(node.columns.clone().into());
                     return Ok((Plan::Small(Box::new(node)), columns));
                 }
+                if let Some(planned) = planner.forced(|planner| Self::plan_forced(query, planner))? {
+                    return Ok(planned);
+                }
                 let mark = planner.mark();
                 match planner.query(query) {
                     Ok(select) => {
@@ -208,6 +220,12 @@ impl Prepared {
                 (Plan::Insert(insert), columns)
             }
             ast::Statement::Update(update) => {
+                if let Some(update) = planner.forced(|planner| {
+                    let update = planner.keyed_update(update)?;
+                    Ok((!planner.locks_within).then_some(update))
+                })? {
+                    return Ok(keyed(update));
+                }
                 let mark = planner.mark();
                 match planner.update(update) {
                     Ok(update) => {
@@ -222,6 +240,12 @@ impl Prepared {
                 }
             }
             ast::Statement::Delete(delete) => {
+                if let Some(delete) = planner.forced(|planner| {
+                    let delete = planner.keyed_delete(delete)?;
+                    Ok((!planner.locks_within).then_some(delete))
+                })? {
+                    return Ok(keyed(delete));
+                }
                 let mark = planner.mark();
                 match planner.delete(delete) {
                     Ok(delete) => {
@@ -249,7 +273,8 @@ impl Prepared {
                 let (plan, _) = Self::plan_sql(statement, planner)?;
                 let plan = match (plan, statement.as_ref()) {
                     (Plan::Select(select), ast::Statement::Query(query))
-                        if is_large(&select, &planner.subqueries, &mut planner.access)? =>
+                        if planner.executor() != Executor::Rows
+                            && is_large(&select, &planner.subqueries, &mut planner.access)? =>
                     {
                         let whole = beside(query, &select, planner);
                         whole.map_or(Plan::Select(select), Plan::Whole)
@@ -321,6 +346,21 @@ impl Prepared {
         }
     }
 
+    /// Plans a query for the executor that the session asks for; `None` where that cannot run it.
+    fn plan_forced(
+        query: &ast::Query,
+        planner: &mut Planner<'_>,
+    ) -> Result<Option<(Plan, Option<Arc<[ResultColumn]>>)>> {
+        let executor = planner.executor();
+        let (plan, columns) = Self::plan_whole(query, planner)?;
+        let is_asked = match &plan {
+            Plan::Whole(_) => executor == Executor::Engine && !planner.draws,
+            Plan::Small(_) => executor == Executor::Nested,
+            _ => false,
+        };
+        Ok(is_asked.then_some((plan, columns)))
+    }
+
     /// Plans a query for the engine, or where that cannot run it for nested loops in memory.
     fn plan_whole(
         query: &ast::Query,
@@ -350,6 +390,7 @@ impl Prepared {
             is_fleeting: query.is_fleeting,
             zone: query.zone.clone(),
             path: query.path.clone(),
+            executor: query.executor,
             standing: query.standing.clone(),
             sets: query.sets.clone(),
             draws: query.draws,
@@ -357,6 +398,11 @@ impl Prepared {
             plan: Plan::Declare(Box::new((declare, query))),
         }
     }
+}
+
+/// True for SELECT ... FOR UPDATE and its kind.
+fn locks_rows(statement: &Statement) -> bool {
+    matches!(statement, Statement::Sql(ast::Statement::Query(query)) if !query.locks.is_empty())
 }
 
 /// True when a query of its WITH writes, or locks rows.

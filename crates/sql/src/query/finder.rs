@@ -10,6 +10,7 @@ use crate::access::Access;
 use crate::budget::Budget;
 use crate::error::{Result, state};
 use crate::exec::Record;
+use crate::executor::Executor;
 use crate::expr::Context;
 use crate::plan::{Planner, ResultColumn};
 use crate::query::{WholeQuery, prepare};
@@ -29,6 +30,11 @@ impl Finder {
     pub(crate) fn plan(query: &ast::Query, planner: &mut Planner<'_>) -> Result<Self> {
         if planner.chained {
             return planner.small(query).map(|node| Self::Loops(Box::new(node)));
+        }
+        if planner.executor() == Executor::Nested
+            && let Some(node) = planner.forced(|planner| planner.small(query).map(Some))?
+        {
+            return Ok(Self::Loops(Box::new(node)));
         }
         let mark = planner.mark();
         let planned = match prepare(query, planner) {

@@ -14,6 +14,7 @@ use crate::overriding::Overriding;
 use crate::parse;
 use crate::path::Path;
 use crate::plan::{Planner, Select, alias_of, nothing_else, split};
+use crate::query::{Finder, may_serve};
 use crate::schemas::in_full;
 use crate::scope::{Scope, folded, parts};
 
@@ -31,6 +32,12 @@ static DELETE: LazyLock<Option<ast::Delete>> = LazyLock::new(|| match parse::tem
     ast::Statement::Delete(delete) => Some(delete),
     _ => None,
 });
+
+/// The plan of the query of an INSERT.
+enum Rows {
+    ByKeys(Box<Select>),
+    Found(Finder),
+}
 
 pub(crate) fn is_default(expr: &ast::Expr) -> bool {
     matches!(expr, ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
@@ -190,11 +197,8 @@ impl Planner<'_> {
                     }
                     Source::Values(rows)
                 }
-                _ => match self.by_keys(query) {
-                    Err(error) if crate::query::may_serve(&error) => {
-                        self.subqueries.clear();
-                        self.outer.clear();
-                        let planned = crate::query::Finder::plan(query, self)?;
+                _ => match self.rows_of(query)? {
+                    Rows::Found(planned) => {
                         arity(planned.columns().len())?;
                         width = planned.columns().len();
                         let mut types = Vec::new();
@@ -210,8 +214,7 @@ impl Planner<'_> {
                         }
                         Source::Whole(planned, types)
                     }
-                    Err(error) => return Err(error),
-                    Ok(mut select) => {
+                    Rows::ByKeys(mut select) => {
                         arity(select.columns.len())?;
                         width = select.columns.len();
                         let mut output = Vec::new();
@@ -224,7 +227,7 @@ impl Planner<'_> {
                             output.push(self.assigned(typed, &schema, *place, &nothing)?);
                         }
                         select.output = output;
-                        Source::Select(Box::new(select))
+                        Source::Select(select)
                     }
                 },
             },
@@ -263,9 +266,21 @@ impl Planner<'_> {
         })
     }
 
-    /// The plan of a query by keys; rows of WITH that are not there yet have none.
-    fn by_keys(&mut self, query: &ast::Query) -> Result<Select> {
-        if self.chained { Err(crate::plan::unsupported("WITH")) } else { self.query(query) }
+    /// Plans the query of an INSERT: by keys where that serves it. Rows of WITH that are not there yet have no keys.
+    fn rows_of(&mut self, query: &ast::Query) -> Result<Rows> {
+        if let Some(finder) = self.forced(|planner| Finder::plan(query, planner).map(Some))? {
+            return Ok(Rows::Found(finder));
+        }
+        if !self.chained {
+            match self.query(query) {
+                Ok(select) => return Ok(Rows::ByKeys(Box::new(select))),
+                Err(error) if may_serve(&error) => {}
+                Err(error) => return Err(error),
+            }
+            self.subqueries.clear();
+            self.outer.clear();
+        }
+        Finder::plan(query, self).map(Rows::Found)
     }
 
     /// Columns whose default is what the clock shows, where that is not what it shows in UTC.

@@ -3,10 +3,10 @@
 //! Engines have lost it where it is no plain predicate: an IN or an EXISTS, a join, something that is always false
 //! (apache/datafusion#24654). So each condition is asked three times: what SELECT finds is what DELETE removes and UPDATE changes.
 
-use ropewalk::Database;
 use ropewalk::tables::Value;
-use ropewalk_sql::{Session, state};
+use ropewalk_sql::{Executor, state};
 
+use crate::executor_setting::session_in;
 use crate::golden::shown;
 
 /// With `$1` = 2 where it stands.
@@ -70,7 +70,11 @@ fn parameters(sql: &str) -> Vec<Value<'static>> {
 
 #[test]
 fn a_where_means_the_same_to_every_statement() {
-    let mut session = Session::new(Database::in_memory().unwrap());
+    Executor::ALL.iter().for_each(|(_, executor)| where_is_the_same(*executor));
+}
+
+fn where_is_the_same(executor: Executor) {
+    let mut session = session_in(executor);
     for sql in [
         "CREATE TABLE t (a int PRIMARY KEY, b int, c text)",
         "CREATE INDEX t_c ON t (c)",
@@ -138,7 +142,7 @@ fn a_where_means_the_same_to_every_statement() {
 
 #[test]
 fn joined_tables_choose_the_same_rows() {
-    let mut session = Session::new(Database::in_memory().unwrap());
+    let mut session = session_in(Executor::Auto);
     let mut ask = |sql: &str, params: &[Value<'_>]| {
         shown(&session.execute(sql, params).unwrap_or_else(|error| panic!("{sql}: {error}")))
     };
@@ -170,7 +174,7 @@ fn joined_tables_choose_the_same_rows() {
 
 #[test]
 fn what_all_branches_of_an_or_ask_is_the_key_of_a_join() {
-    let mut session = Session::new(Database::in_memory().unwrap());
+    let mut session = session_in(Executor::Auto);
     session.execute("CREATE TABLE t (a int PRIMARY KEY, b int)", &[]).unwrap();
     session.execute("CREATE TABLE u (a int, w int)", &[]).unwrap();
     let sql = "EXPLAIN SELECT sum(t.b) FROM t FULL JOIN (SELECT 1 AS one) o ON t.a = o.one, u \

@@ -12,10 +12,10 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ropewalk::Database;
-use ropewalk_sql::{Outcome, Session, SqlError, Zone, to_text_in};
+use ropewalk_sql::{Outcome, Session, Settings, SqlError, Zone, to_text_in};
 
 /// The rows of an answer, one a line.
 pub(crate) fn shown(outcome: &Outcome) -> Vec<String> {
@@ -50,41 +50,83 @@ pub(crate) fn answer(kind: &str, result: &Result<Outcome, SqlError>, zone: &Zone
     }
 }
 
+/// A record of a script: its comments, its session, its statement and what that answers.
+pub(crate) struct Record<'s> {
+    head: Vec<&'s str>,
+    session: &'s str,
+    pub(crate) sql: String,
+    /// Lines: the one with the arrow, then rows.
+    pub(crate) answer: Vec<&'s str>,
+}
+
+pub(crate) fn records(script: &str) -> impl Iterator<Item = Record<'_>> {
+    script.split("\n\n").filter(|record| !record.trim().is_empty()).map(|record| {
+        let lines: Vec<&str> = record.trim_matches('\n').lines().collect();
+        let is_head = |line: &&&str| line.starts_with('#') || line.starts_with("-- ");
+        let (head, lines) = lines.split_at(lines.iter().take_while(is_head).count());
+        let (sql, answer) = lines.split_at(lines.iter().take_while(|line| !line.starts_with("--->")).count());
+        let session = head.iter().find_map(|line| line.strip_prefix("-- ")).unwrap_or("main");
+        Record { head: head.to_vec(), session, sql: sql.join("\n"), answer: answer.to_vec() }
+    })
+}
+
+/// The sessions of a script.
+pub(crate) struct Sessions {
+    db: Database,
+    settings: Settings,
+    open: HashMap<String, Session>,
+}
+
+impl Sessions {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self { db: Database::in_memory().unwrap(), settings, open: HashMap::new() }
+    }
+
+    /// What a record answers by `run`, in its session.
+    pub(crate) fn answer(
+        &mut self,
+        record: &Record<'_>,
+        run: impl FnOnce(&mut Session, &str) -> Result<Outcome, SqlError>,
+    ) -> Vec<String> {
+        let (db, settings) = (&self.db, &self.settings);
+        let session = self
+            .open
+            .entry(record.session.to_owned())
+            .or_insert_with(|| Session::with_settings(db.clone(), settings.clone()));
+        let result = run(session, &record.sql);
+        let (head, rows) = answer("--->", &result, &session.settings().zone);
+        std::iter::once(head.trim_end().to_owned()).chain(rows).collect()
+    }
+}
+
 /// Runs a script and answers what it would be with the answers of this run.
 fn replay(script: &str) -> String {
-    let db = Database::in_memory().unwrap();
-    let mut sessions: HashMap<String, Session> = HashMap::new();
+    let mut sessions = Sessions::new(Settings::default());
     let mut out = Vec::new();
-    for record in script.split("\n\n").filter(|record| !record.trim().is_empty()) {
-        let mut lines: Vec<&str> = record.trim_matches('\n').lines().collect();
-        let mut head = Vec::new();
-        while lines.first().is_some_and(|line| line.starts_with('#') || line.starts_with("-- ")) {
-            head.push(lines.remove(0));
-        }
-        let name = head.iter().find_map(|line| line.strip_prefix("-- ")).unwrap_or("main");
-        out.extend(head.iter().map(|line| (*line).to_owned()));
-        if !lines.is_empty() {
-            let sql: Vec<&str> = lines.iter().copied().take_while(|line| !line.starts_with("--->")).collect();
-            let session = sessions.entry(name.to_owned()).or_insert_with(|| Session::new(db.clone()));
-            let result = session.execute(&sql.join("\n"), &[]);
-            let (head, rows) = answer("--->", &result, &session.settings().zone);
-            out.extend(sql.iter().map(|line| (*line).to_owned()));
-            out.push(head.trim_end().to_owned());
-            out.extend(rows);
+    for record in records(script) {
+        out.extend(record.head.iter().map(|line| (*line).to_owned()));
+        if !record.sql.is_empty() {
+            let answer = sessions.answer(&record, |session, sql| session.execute(sql, &[]));
+            out.push(record.sql);
+            out.extend(answer);
         }
         out.push(String::new());
     }
     out.join("\n")
 }
 
-#[test]
-fn scripts() {
+/// The scripts: names and texts.
+pub(crate) fn scripts() -> Vec<(PathBuf, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let mut scripts: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    scripts.sort();
-    assert!(!scripts.is_empty());
-    for path in scripts {
-        let script = fs::read_to_string(&path).unwrap();
+    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    paths.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).unwrap())).collect()
+}
+
+#[test]
+fn scripts_answer_what_they_say() {
+    for (path, script) in scripts() {
         let found = replay(&script);
         if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
             fs::write(&path, &found).unwrap();

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ropewalk::Database;
 use ropewalk::tables::Value;
-use ropewalk_sql::{Session, to_text};
+use ropewalk_sql::{Executor, to_text};
+
+use crate::executor_setting::session_in;
 
 const LABEL: &str = "postgresql";
 
@@ -101,9 +102,9 @@ fn expected(body: &[&str], values: &[String], sort: &str, width: usize) -> Resul
     if body == values { Ok(()) } else { Err(format!("{values:?} where {body:?} is expected")) }
 }
 
-fn run_file(path: &Path, counts: &mut Counts) {
+fn run_file(path: &Path, executor: Executor, counts: &mut Counts) {
     let text = String::from_utf8_lossy(&fs::read(path).unwrap()).replace('\r', "");
-    let mut session = Session::new(Database::in_memory().unwrap());
+    let mut session = session_in(executor);
     // Behind a statement that was refused, answers may differ: the tables are not what the file takes them for.
     let mut astray = false;
     for record in text.split("\n\n") {
@@ -186,6 +187,25 @@ fn hashes_are_md5() {
 
 #[test]
 fn what_is_answered_is_right() {
+    is_right_in(Executor::Auto);
+}
+
+#[test]
+fn what_is_answered_in_rows_is_right() {
+    is_right_in(Executor::Rows);
+}
+
+#[test]
+fn what_the_engine_answers_is_right() {
+    is_right_in(Executor::Engine);
+}
+
+#[test]
+fn what_nested_loops_answer_is_right() {
+    is_right_in(Executor::Nested);
+}
+
+fn is_right_in(executor: Executor) {
     let above =
         Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("shared/sqllogictest"));
     let Some(root) = above.into_iter().find(|folder| folder.is_dir()) else {
@@ -198,7 +218,7 @@ fn what_is_answered_is_right() {
     let mut counts = Counts::default();
     for path in &all {
         let before = (counts.passed, counts.refused.values().sum::<usize>(), counts.wrong.len());
-        run_file(path, &mut counts);
+        run_file(path, executor, &mut counts);
         let refused = counts.refused.values().sum::<usize>() - before.1;
         let name = path.strip_prefix(&root).unwrap().display();
         println!(

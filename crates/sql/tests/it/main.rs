@@ -7,6 +7,7 @@ mod columns;
 mod conditions;
 mod copying;
 mod differential;
+mod executor_setting;
 mod executors;
 mod fuzzing;
 mod golden;
