@@ -29,6 +29,8 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target")).re
 PLACE = TARGET / "clients"
 #: Longest time of one suite, seconds, beside what it is told to take; only to end a hang.
 PATIENCE = 600 + float(os.environ.get("PROMETHEUS_SECONDS", 0))
+#: How long random queries are asked, seconds.
+RANDOM_SECONDS = 300
 #: The port that UmaDB's tests name.
 ADDRESS = "127.0.0.1:50051"
 
@@ -247,6 +249,19 @@ ENDLESS = [
 ]
 
 
+def random_queries(python, binary):
+    """The same random queries to PostgreSQL and to our server, for five minutes."""
+    name = "random queries against PostgreSQL 15"
+    print(f"\n==> {name}", flush=True)
+    command = [python, HERE / "postgres" / "random_queries", "--binary", binary, "--seconds", str(RANDOM_SECONDS)]
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE)
+    print(run.stdout, flush=True)
+    bad, skipped = int(run.returncode != 0), int(run.stdout.startswith("SKIPPED"))
+    word = "FAILED" if bad else "ok"
+    print(f"test result: {word}. {1 - bad - skipped} passed; {bad} failed; {skipped} ignored; {name}", flush=True)
+    return not bad
+
+
 def openapi(python, binary):
     """Requests that the OpenAPI document allows or just not, made up by schemathesis; prints what it found."""
     name = "schemathesis over the OpenAPI document"
@@ -316,6 +331,7 @@ def main():
         results.append(sqlalchemy_suite.run(python, PLACE, binary, pinned("SQLAlchemy")))
     results.append(node_postgres(binary))
     results.append(jdbc(binary))
+    results.append(random_queries(python, binary))
     results.append(suite("psql, pg_dump", python, ["test_programs"], postgres, own))
     results.append(suite("a person at the prompt of ropewalk sql", python, ["test_prompt"], HERE / "terminal", own))
     results.append(suite("psycopg, pgbench", python, ["test_wire"], postgres, own))
