@@ -118,7 +118,13 @@ impl<'b, 'a> Binder<'b, 'a> {
                 format!("argument of {} must be type boolean, not type {}", self.clause, shown(bound.ty));
             return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
         }
-        self.settle(bound, Type::BOOL, Strength::Implicit)
+        let condition = self.settle(bound, Type::BOOL, Strength::Implicit)?;
+        let filters_rows = matches!(self.clause, "WHERE" | "HAVING" | "JOIN/ON");
+        Ok(if filters_rows && is_never_true(&condition) {
+            Expr::Const(Value::Bool(false))
+        } else {
+            condition
+        })
     }
 
     /// Binds and casts to `ty`.
@@ -593,5 +599,15 @@ fn mismatch(found: &str, ty: &str, strength: Strength) -> SqlError {
             format!("an expression of type {found} where {ty} is needed"),
         )
         .hint("you might need to add an explicit cast"),
+    }
+}
+
+/// True for a condition with a part that is never true. Such a part removes the others with their errors, as in PostgreSQL:
+/// `1 / x BETWEEN NULL AND 5` divides nothing.
+fn is_never_true(condition: &Expr) -> bool {
+    match condition {
+        Expr::And(parts) => parts.iter().any(is_never_true),
+        Expr::Const(Value::Bool(false)) => true,
+        other => other.is_null(),
     }
 }
