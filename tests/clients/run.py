@@ -331,7 +331,8 @@ def main():
         results.append(sqlalchemy_suite.run(python, PLACE, binary, pinned("SQLAlchemy")))
     results.append(node_postgres(binary))
     results.append(jdbc(binary))
-    results.append(random_queries(python, binary))
+    if args.all:
+        results.append(random_queries(python, binary))
     results.append(suite("psql, pg_dump", python, ["test_programs"], postgres, own))
     results.append(suite("a person at the prompt of ropewalk sql", python, ["test_prompt"], HERE / "terminal", own))
     results.append(suite("psycopg, pgbench", python, ["test_wire"], postgres, own))
