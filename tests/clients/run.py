@@ -3,7 +3,8 @@
 
     run.py [--binary PATH] [--all]      default: $CARGO_TARGET_DIR/debug/ropewalk, or target/debug/ropewalk
 
-With --all also the Go driver, which takes a minute to compile, and mongosh, which takes as long to download.
+With --all also the Go driver, which takes a minute to compile, mongosh, which takes as long to download, and five minutes of random queries
+against PostgreSQL.
 
 Prints one line `test result: ok. N passed; M failed; …` for each suite and ends with 0 if nothing failed.
 """
