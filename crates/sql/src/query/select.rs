@@ -7,7 +7,7 @@ use datafusion::functions_window::rank::rank_udwf;
 use datafusion::functions_window::row_number::row_number_udwf;
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
-    Expr as Df, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, Operator, SortExpr, WindowFrame, lit,
+    Expr as Df, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, Operator, SortExpr, lit,
 };
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
@@ -551,11 +551,8 @@ pub(crate) fn written_so(items: &[ast::SelectItem], expr: &ast::Expr) -> Option<
 /// The first row, in `order`, of those with the same `keys`.
 fn first_of_each(plan: LogicalPlan, keys: Vec<Df>, order: Vec<SortExpr>) -> Result<LogicalPlan> {
     let number = Df::from(WindowFunction::new(row_number_udwf(), Vec::new())).partition_by(keys);
-    let number = if order.is_empty() {
-        number
-    } else {
-        number.order_by(order).window_frame(WindowFrame::new(Some(false)))
-    };
+    // Its frame has rows, not a range: ranges are refused over keys without subtraction, such as arrays and intervals.
+    let number = if order.is_empty() { number } else { number.order_by(order) };
     let number = built(number.build())?;
     let column = Df::Column(bare(number.schema_name().to_string()));
     let plan = built(LogicalPlanBuilder::window_plan(plan, [number]))?;
