@@ -103,7 +103,13 @@ impl World for Consumers {
 
     fn open(options: ropewalk::Options) -> Result<Database, Error> {
         let db = options.open(std::path::Path::new(crate::world::DIR))?;
-        let settings = GroupSettings { lease: LEASE, tries_max: 1_000, ..GroupSettings::new(Query::all()) };
+        // A comparison takes everything at once.
+        let settings = GroupSettings {
+            lease: LEASE,
+            tries_max: 1_000,
+            pending_max: 100_000,
+            ..GroupSettings::new(Query::all())
+        };
         db.consumer_groups(STORE)?.create("g", settings, None)?;
         Ok(db)
     }
