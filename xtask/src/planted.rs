@@ -42,7 +42,7 @@ const fn edit(file: &'static str, from: &'static str, to: &'static str) -> Edit 
 const EVERY_PROMISE: Finder = Finder::Threads("threads_and_faults_keep_every_promise");
 const PANICS: Finder = Finder::Threads("a_panicking_model_stops_the_engine_and_shows_no_half_transaction");
 
-const POWER_CUTS: Finder = Finder::Simulation(&["--exhaust", "80", "--seed", "12"]);
+const POWER_CUTS: Finder = Finder::Simulation(&["--exhaust", "80", "--start", "16", "--seeds", "4"]);
 
 const BUGS: &[Bug] = &[
     Bug {
@@ -50,7 +50,7 @@ const BUGS: &[Bug] = &[
         edits: &[edit(
             "crates/engine/src/commit.rs",
             "        core.versions.set_active_bytes(active);\n",
-            "        core.versions.set_active_bytes(version.bytes());\n",
+            "        let frozen: u64 = version.frozen.iter().map(|generation| generation.bytes()).sum();\n        core.versions.set_active_bytes(active + frozen);\n",
         )],
         finder: EVERY_PROMISE,
     },
