@@ -174,7 +174,8 @@ fn is_found(copy: &Path, target: &Path, finder: Finder) -> Result<bool> {
             let run = |verb: &str, rest: &[&str]| {
                 let mut cargo = cargo::command();
                 cargo.args([verb, "--locked", "--bin", "sim"]).args(rest);
-                succeeds(cargo.current_dir(copy).env("CARGO_TARGET_DIR", target))
+                // Apart: the program with the bug must not stay where `./run` looks for the real one.
+                succeeds(cargo.current_dir(copy).env("CARGO_TARGET_DIR", copy.join("target")))
             };
             ensure!(run("build", &[])?, "it does not compile");
             Ok(!run("run", &[&["--"], arguments].concat())?)
