@@ -125,6 +125,32 @@ impl Planner<'_> {
         let shown = expr.is_volatile().then(|| place.or_else(equal)).flatten();
         Ok(Order { expr, ty, descending, nulls_first, shown })
     }
+
+    /// An item of DISTINCT ON: a number is a place of the select list, and a name one of its columns, as in ORDER BY.
+    pub(crate) fn distinct_on(
+        &mut self,
+        item: &ast::Expr,
+        select: &ast::Select,
+        scope: &Scope,
+        projected: &[(Expr, ResultColumn)],
+        aggregates: &mut Vec<Aggregate>,
+    ) -> Result<(Expr, Type)> {
+        let known = match item {
+            ast::Expr::Value(value) => Some(ordinal(&value.value, projected, "DISTINCT ON")?),
+            // An item that is written as in the select list is the same, a subquery or a window, too.
+            _ => crate::query::written_so(&select.projection, item).and_then(|at| projected.get(at)),
+        };
+        if let Some((expr, column)) = known {
+            return Ok((expr.clone(), column.ty));
+        }
+        let item = ast::OrderByExpr {
+            expr: item.clone(),
+            options: ast::OrderByOptions { asc: None, nulls_first: None },
+            with_fill: None,
+        };
+        let Order { expr, ty, .. } = self.order(&item, scope, projected, aggregates)?;
+        Ok((expr, ty))
+    }
 }
 
 fn contains_aggregate(expr: &Expr) -> bool {

@@ -261,7 +261,13 @@ impl Planner<'_> {
         for item in order {
             orders.push(self.order(item, &scope, &projected, &mut aggregates)?);
         }
-        let on = self.distinct_on(select, &scope, &projected)?;
+        let on = match &select.distinct {
+            Some(ast::Distinct::On(items)) => items
+                .iter()
+                .map(|item| self.distinct_on(item, select, &scope, &projected, &mut Vec::new()))
+                .collect::<Result<Vec<_>>>()?,
+            _ => Vec::new(),
+        };
         let mut windows = self.whole()?.windows.take().unwrap_or_default();
         let (mut output, columns): (Vec<Expr>, Vec<ResultColumn>) = projected.into_iter().unzip();
         let is_distinct = matches!(select.distinct, Some(ast::Distinct::Distinct));
@@ -425,33 +431,6 @@ impl Planner<'_> {
             keys.sets = Some(sets);
         }
         Ok(keys)
-    }
-
-    fn distinct_on(
-        &mut self,
-        select: &ast::Select,
-        scope: &Scope,
-        projected: &[(Expr, ResultColumn)],
-    ) -> Result<Vec<(Expr, Type)>> {
-        let Some(ast::Distinct::On(items)) = &select.distinct else { return Ok(Vec::new()) };
-        let mut on = Vec::new();
-        for item in items {
-            // What is written as in the select list is the same, a subquery or a window, too.
-            if let Some((expr, column)) =
-                written_so(&select.projection, item).and_then(|at| projected.get(at))
-            {
-                on.push((expr.clone(), column.ty));
-                continue;
-            }
-            let item = ast::OrderByExpr {
-                expr: item.clone(),
-                options: ast::OrderByOptions { asc: None, nulls_first: None },
-                with_fill: None,
-            };
-            let Order { expr, ty, .. } = self.order(&item, scope, projected, &mut Vec::new())?;
-            on.push((expr, ty));
-        }
-        Ok(on)
     }
 
     /// The select list, DISTINCT and ORDER BY.

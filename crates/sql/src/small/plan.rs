@@ -260,11 +260,7 @@ impl Planner<'_> {
         }
         let mut distinct_on = Vec::new();
         for expr in on {
-            let known = crate::query::written_so(&select.projection, expr).and_then(|at| projected.get(at));
-            distinct_on.push(match known {
-                Some((expr, _)) => expr.clone(),
-                None => self.group_key(expr, &scope, &projected)?.0,
-            });
+            distinct_on.push(self.distinct_on(expr, select, &scope, &projected, &mut aggregates)?.0);
         }
         if is_distinct {
             let shown: Vec<Expr> = projected.iter().map(|(expr, _)| expr.clone()).collect();

@@ -12,7 +12,7 @@ NUMERIC = 1700
 AS_TEXT = {1043: 25, 1042: 25}
 EXECUTORS = ["auto", "rows", "engine", "nested"]
 #: Statements that take PostgreSQL longer, or us, are left out; milliseconds.
-PATIENCE, OUR_PATIENCE = 1000, 10000
+PATIENCE, OUR_PATIENCE = 200, 3000
 
 
 class Answer:
