@@ -250,7 +250,15 @@ impl<'b, 'a> Binder<'b, 'a> {
             }
             E::InSubquery { expr: inner, subquery, negated } if row_of(inner).is_some() => {
                 let row = row_of(inner).unwrap_or_default();
-                let bound = self.bind(&in_rows(&row, subquery)?)?;
+                let is_condition = self.clause == "WHERE";
+                let bound = self.bind(&in_rows(&row, subquery)?).map_err(|error| {
+                    // The row stands within the subquery by now.
+                    if !is_condition && error.message.ends_with("functions are not allowed in WHERE") {
+                        let what = "an aggregate or a window function in a row before IN";
+                        return SqlError::unsupported(what, "compute it in FROM");
+                    }
+                    error
+                })?;
                 let inner = self.settle(bound, Type::BOOL, Strength::Implicit)?;
                 boolean(negated_if(*negated, inner))
             }
@@ -271,6 +279,10 @@ impl<'b, 'a> Binder<'b, 'a> {
                     // Both sides are brought together where the engine compares them.
                     let inner = match bound.ty {
                         None => self.settle(bound, ty, Strength::Implicit)?,
+                        // What does not say its type by itself would be taken for one of the subquery's.
+                        Some(found) if found != ty && !matches!(bound.expr, Expr::Column(_)) => {
+                            Expr::Cast(Box::new(bound.expr), found)
+                        }
                         Some(_) => bound.expr,
                     };
                     return boolean(negated_if(*negated, Expr::InSubquery(Box::new(inner), number)));

@@ -162,38 +162,11 @@ impl Binder<'_, '_> {
                 let ty = if as_text { Type::TEXT } else { of };
                 Ok(Typed::new(Expr::Json(document, Box::new(step), as_text), ty))
             }
-            B::AtArrow => self.contains(left, right),
+            B::AtArrow => self.call("*contains", vec![left, right]),
             B::PGExp => self.call("power", vec![left, right]),
             B::PGStartsWith => self.call("starts_with", vec![left, right]),
             other => Err(unsupported(format!("the operator {other}"))),
         }
-    }
-
-    /// `array @> array`: every element of the right one is among those of the left one.
-    fn contains(&mut self, left: Typed, right: Typed) -> Result<Typed> {
-        let ty = match (left.ty, right.ty) {
-            (Some(ty @ Type::Array(_)), None) => ty,
-            (Some(ty @ Type::Array(_)), Some(other)) if ty == other => ty,
-            _ => return Err(self.no_operator("@>", left.ty, right.ty)),
-        };
-        let (array, wanted) =
-            (self.settle(left, ty, Strength::Implicit)?, self.settle(right, ty, Strength::Implicit)?);
-        let items: Vec<Expr> = match wanted {
-            Expr::ArrayOf(_, items) => items,
-            Expr::Const(Value::Array(items)) => {
-                let items: std::result::Result<Vec<_>, _> =
-                    items.iter().map(|item| item.map(|item| Expr::Const(item.into_owned()))).collect();
-                items.map_err(|error| SqlError::new(state::DATA_CORRUPTED, error.to_string()))?
-            }
-            wanted => {
-                return self.call("*contains", vec![Typed::new(array, ty), Typed::new(wanted, ty)]);
-            }
-        };
-        let among = |item| Expr::Any(Compare::Eq, Box::new(item), Box::new(array.clone()), false);
-        let mut all: Vec<Expr> = items.into_iter().map(among).collect();
-        // What contains nothing more is still no NULL.
-        all.push(Expr::IsNull(Box::new(array.clone()), true));
-        Ok(Typed::new(Expr::And(all), Type::BOOL))
     }
 
     /// `(a, b) = (c, d)`, and `<>`; the orders of rows as what they mean column by column.
@@ -257,15 +230,27 @@ impl Binder<'_, '_> {
         let [a, b, c, d] = <[Expr; 4]>::try_from(bounds).map_err(|_| crate::expr::bug("two periods"))?;
         let typed = |expr: &Expr| Typed::new(expr.clone(), ty);
         let mut edge = |name: &str, x: &Expr, y: &Expr| self.call(name, vec![typed(x), typed(y)]);
-        let (first, first_end) = (edge("least", &a, &b)?.expr, edge("greatest", &a, &b)?.expr);
-        let (second, second_end) = (edge("least", &c, &d)?.expr, edge("greatest", &c, &d)?.expr);
-        let before =
-            |x: &Expr, y: &Expr| Expr::Compare(Compare::Lt, Box::new(x.clone()), Box::new(y.clone()));
+        // A period that lacks one of its ends begins with the other, and has no end.
+        let mut period = |x: &Expr, y: &Expr| -> Result<(Expr, Expr)> {
+            let is_open = Expr::Or([x, y].map(|edge| Expr::IsNull(Box::new(edge.clone()), false)).to_vec());
+            let (start, end) = (edge("least", x, y)?.expr, edge("greatest", x, y)?.expr);
+            Ok((start, Expr::Case(vec![(is_open, Expr::Const(Value::Null))], Some(Box::new(end)))))
+        };
+        let ((first, first_end), (second, second_end)) = (period(&a, &b)?, period(&c, &d)?);
+        let compare = |op, x: &Expr, y: &Expr| Expr::Compare(op, Box::new(x.clone()), Box::new(y.clone()));
+        // Within the other period; where it is not, that is not known of a period without end.
+        let within = |start: &Expr, other_end: &Expr, own_end: &Expr| {
+            Expr::Or(vec![compare(Compare::Lt, start, other_end), compare(Compare::Ne, own_end, own_end)])
+        };
         let whens = vec![
-            (before(&second, &first), before(&first, &second_end)),
-            (before(&first, &second), before(&second, &first_end)),
+            (compare(Compare::Lt, &second, &first), within(&first, &second_end, &first_end)),
+            (compare(Compare::Lt, &first, &second), within(&second, &first_end, &second_end)),
         ];
-        let same = Expr::Compare(Compare::Eq, Box::new(first), Box::new(second));
+        let same = Expr::And(vec![
+            compare(Compare::Eq, &first, &second),
+            compare(Compare::Eq, &first_end, &first_end),
+            compare(Compare::Eq, &second_end, &second_end),
+        ]);
         Ok(Typed::new(Expr::Case(whens, Some(Box::new(same))), Type::BOOL))
     }
 
@@ -437,13 +422,13 @@ impl Binder<'_, '_> {
             other => other,
         };
         if let ast::Expr::Subquery(query) = right {
-            if self.planner.is_small {
-                return self.any_of(left, op, query, all);
-            }
             if op == Compare::Eq && !all {
-                let (number, ty) = self.planner.subquery(query, self.scope, true)?;
-                let inner = Box::new(self.bind_as(left, ty, Strength::Implicit)?);
-                return Ok(Typed::new(Expr::InSubquery(inner, number), Type::BOOL));
+                let (expr, subquery) = (Box::new(left.clone()), query.clone());
+                return self.bind(&ast::Expr::InSubquery { expr, subquery, negated: false });
+            }
+            if self.planner.is_small {
+                let (left, array) = (self.bind(left)?, self.array_of(query)?);
+                return self.any_all_of(left, op, array, all);
             }
             let array = self.bind(&ast::Expr::Subquery(Box::new(gathered(query)?)))?;
             let Some(ty @ Type::Array(element)) = array.ty else { return Err(crate::expr::bug("no array")) };

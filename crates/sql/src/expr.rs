@@ -367,7 +367,10 @@ impl Expr {
                 };
                 let found = match &step {
                     Value::Text(name) => json::member(&document, name),
-                    other => other.as_integer().and_then(|index| json::element(&document, index)),
+                    other => other.as_integer().and_then(|index| match is_jsonb {
+                        true => json::element_of_jsonb(&document, index),
+                        false => json::element(&document, index),
+                    }),
                 };
                 match found {
                     None => Value::Null,

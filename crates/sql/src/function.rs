@@ -26,7 +26,21 @@ macro_rules! functions {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Function { $($name),* }
 
-        impl Function {
+        /// The small letter of a character: one, as in PostgreSQL, also where a language writes two.
+pub(crate) fn lower(c: char) -> char {
+    c.to_lowercase().next().unwrap_or(c)
+}
+
+/// The capital of a character, which stays where it has none of one character: `ß`.
+fn upper(c: char) -> char {
+    let mut capitals = c.to_uppercase();
+    match (capitals.next(), capitals.next()) {
+        (Some(capital), None) => capital,
+        _ => c,
+    }
+}
+
+impl Function {
             #[cfg(test)]
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name),*];
         }
@@ -668,17 +682,13 @@ impl Function {
             usize::try_from(if count < 0 { (all + count).max(0) } else { count.min(all) }).unwrap_or_default()
         };
         Ok(match self {
-            Self::Lower => Value::text(subject.to_lowercase()),
-            Self::Upper => Value::text(subject.to_uppercase()),
+            Self::Lower => Value::text(subject.chars().map(lower).collect::<String>()),
+            Self::Upper => Value::text(subject.chars().map(upper).collect::<String>()),
             Self::Initcap => {
                 let mut inside = false;
                 let mut out = String::with_capacity(subject.len());
                 for c in subject.chars() {
-                    if inside {
-                        out.extend(c.to_lowercase())
-                    } else {
-                        out.extend(c.to_uppercase())
-                    }
+                    out.push(if inside { lower(c) } else { upper(c) });
                     inside = c.is_alphanumeric();
                 }
                 Value::text(out)

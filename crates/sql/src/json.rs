@@ -142,6 +142,12 @@ pub(crate) fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     found
 }
 
+/// Element `index` of an array of jsonb, to which a document that is neither array nor object is an array of one.
+pub(crate) fn element_of_jsonb(text: &str, index: i64) -> Option<&str> {
+    let is_alone = !text.starts_with(['[', '{']) && matches!(index, 0 | -1);
+    if is_alone { Some(text) } else { element(text, index) }
+}
+
 /// Element `index` of an array, counted from the end when negative.
 pub(crate) fn element(text: &str, index: i64) -> Option<&str> {
     match usize::try_from(index) {

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use regex::{Regex, RegexBuilder};
 
 use crate::error::{Result, SqlError, state};
+use crate::function::lower;
 
 /// Bytes that a compiled regular expression may take.
 const REGEX_BYTES_MAX: usize = 1 << 20;
@@ -35,7 +36,7 @@ impl Like {
     /// # Errors
     /// 22025: the escape character ends the pattern.
     pub(crate) fn new(pattern: &str, escape: Option<char>, fold: bool) -> Result<Self> {
-        let lower = if fold { pattern.to_lowercase() } else { pattern.to_owned() };
+        let lower = if fold { pattern.chars().map(lower).collect() } else { pattern.to_owned() };
         let mut items = Vec::new();
         let mut chars = lower.chars();
         while let Some(c) = chars.next() {
@@ -55,7 +56,7 @@ impl Like {
     }
 
     pub(crate) fn matches(&self, text: &str) -> bool {
-        if self.fold { self.run(&text.to_lowercase()) } else { self.run(text) }
+        if self.fold { self.run(&text.chars().map(lower).collect::<String>()) } else { self.run(text) }
     }
 
     fn run(&self, text: &str) -> bool {

@@ -121,32 +121,65 @@ impl Numeric {
         Some(product.rescale(shown).unwrap_or(product))
     }
 
-    /// Quotient with at least 16 significant digits where they fit; `None` for a zero divisor or beyond 38 digits.
+    /// Quotient with as many digits behind the point as PostgreSQL shows, or as fit into 38 digits; `None` for a zero divisor or beyond
+    /// 38 digits.
     pub fn checked_div(self, other: Self) -> Option<Self> {
         if self.is_nan() || other.is_nan() {
             return Some(Self::NAN);
         }
-        let (left, right) = (self.trimmed(), other.trimmed());
-        if right.mantissa == 0 {
+        if other.mantissa == 0 {
             return None;
         }
-        // Scale the dividend up as far as it goes, divide, round.
-        let room = (NUMERIC_DIGITS_MAX - 1).saturating_sub(digits(left.mantissa));
-        let wanted = (left.scale + room).min(NUMERIC_DIGITS_MAX + right.scale);
-        let up = left.rescale(wanted).unwrap_or(left);
-        let scale = up.scale.checked_sub(right.scale);
-        let (mantissa, scale) = match scale {
-            Some(scale) => (up.mantissa, scale),
-            None => (up.mantissa.checked_mul(pow10(right.scale - up.scale))?, 0),
+        let wanted = self.scale_of_quotient(other);
+        let divisor = other.mantissa.unsigned_abs();
+        // Long division: `left` powers of ten are still to be put behind the dividend.
+        let mut left = wanted + other.scale - self.scale;
+        let (mut quotient, mut rest) =
+            (self.mantissa.unsigned_abs() / divisor, self.mantissa.unsigned_abs() % divisor);
+        while left > 0 {
+            let room = NUMERIC_DIGITS_MAX.saturating_sub(digits(quotient));
+            let at_once = left.min(room).min((u128::MAX / divisor).ilog10() as u8);
+            let step = 10_u128.pow(u32::from(at_once));
+            if at_once > 0 {
+                (quotient, rest) = (quotient * step + rest * step / divisor, rest * step % divisor);
+                left -= at_once;
+            } else if room > 0 {
+                (quotient, rest) = one_digit(quotient, rest, divisor);
+                left -= 1;
+            } else {
+                break;
+            }
+        }
+        let away = u128::from(rest >= divisor - rest);
+        let magnitude = i128::try_from(quotient + away).ok()?;
+        let sign = self.mantissa.signum() * other.mantissa.signum();
+        Self::new(magnitude * sign, wanted.checked_sub(left)?)
+    }
+
+    /// Digits behind the point of `self / other`: 16 significant ones, counted in groups of four, and no fewer than either side has.
+    ///
+    /// Source: PostgreSQL 15, `select_div_scale` of `numeric.c`.
+    fn scale_of_quotient(self, other: Self) -> u8 {
+        let ((weight, first), (other_weight, other_first)) = (self.first_group(), other.first_group());
+        let weight = weight - other_weight - i32::from(first <= other_first);
+        let significant = u8::try_from(16 - 4 * weight).unwrap_or(0);
+        significant.max(self.scale).max(other.scale).min(NUMERIC_DIGITS_MAX)
+    }
+
+    /// The first group of four digits that is not zero, counted from the point, and how many groups lie between it and the point.
+    fn first_group(self) -> (i32, u128) {
+        let (magnitude, scale) = (self.mantissa.unsigned_abs(), u32::from(self.scale));
+        if magnitude == 0 {
+            return (0, 0);
+        }
+        let behind = i32::from(self.scale);
+        let weight = (magnitude.ilog10() as i32 - behind).div_euclid(4);
+        // The group ends `4 * weight` digits before the point.
+        let group = match u32::try_from(4 * weight + behind) {
+            Ok(below) => magnitude / 10_u128.pow(below),
+            Err(_) => magnitude * 10_u128.pow((4 * weight).unsigned_abs() - scale),
         };
-        let (quotient, rest) = (mantissa / right.mantissa, mantissa % right.mantissa);
-        let away = rest.unsigned_abs() >= right.mantissa.unsigned_abs() - rest.unsigned_abs();
-        let sign = if (mantissa < 0) == (right.mantissa < 0) { 1 } else { -1 };
-        let exact = Self::new(quotient + if away { sign } else { 0 }, scale)?;
-        // Show as PostgreSQL does: 16 significant digits, and no fewer than either side has.
-        let whole = exact.integer_digits();
-        let shown = 16_u8.saturating_sub(whole).max(self.scale).max(other.scale).min(scale);
-        exact.rescale(shown)
+        (weight, group)
     }
 
     /// With the sign turned.
@@ -279,8 +312,17 @@ impl Numeric {
     }
 }
 
-fn digits(mantissa: i128) -> u8 {
-    if mantissa == 0 { 1 } else { mantissa.unsigned_abs().ilog10() as u8 + 1 }
+/// Decimal digits; zero for zero.
+fn digits(magnitude: u128) -> u8 {
+    magnitude.checked_ilog10().map_or(0, |power| power as u8 + 1)
+}
+
+/// One step of a long division where ten times the rest may not fit.
+fn one_digit(quotient: u128, rest: u128, divisor: u128) -> (u128, u128) {
+    (0..10).fold((quotient * 10, 0), |(quotient, sum), _| {
+        let sum = sum + rest;
+        if sum >= divisor { (quotient + 1, sum - divisor) } else { (quotient, sum) }
+    })
 }
 
 impl From<i64> for Numeric {
@@ -444,8 +486,25 @@ mod tests {
         let show = |v: Option<Numeric>| v.unwrap().to_string();
         assert_eq!(show(n("0.1").checked_add(n("0.25"))), "0.35");
         assert_eq!(show(n("1.10").checked_mul(n("2.0"))), "2.200");
-        assert_eq!(show(n("1").checked_div(n("3"))), "0.3333333333333333");
-        assert_eq!(show(n("-7").checked_div(n("2"))), "-3.500000000000000");
+        for (dividend, divisor, quotient) in [
+            ("1", "3", "0.33333333333333333333"),
+            ("-7", "2", "-3.5000000000000000"),
+            ("142", "3", "47.3333333333333333"),
+            ("1", "2.25", "0.44444444444444444444"),
+            ("1", "1623738600.000000", "0.0000000006158626764184826301"),
+            ("0", "7", "0.00000000000000000000"),
+            ("10000", "10000", "1.00000000000000000000"),
+            ("0.00012", "7", "0.000017142857142857142857"),
+            ("2", "3000", "0.00066666666666666667"),
+            ("12345678901234567890", "0.7", "17636684144620811271.4"),
+        ] {
+            assert_eq!(show(n(dividend).checked_div(n(divisor))), quotient, "{dividend} / {divisor}");
+        }
+        // As many digits as fit.
+        let nines = "99999999999999999999999999999999999999";
+        assert_eq!(show(n("1").checked_div(n(nines))), "0.00000000000000000000000000000000000001");
+        assert_eq!(show(n(nines).checked_div(n("7"))), "14285714285714285714285714285714285714");
+        assert_eq!(n(nines).checked_div(n("0.1")), None);
         assert_eq!(show(n("-7").checked_rem(n("4"))), "-3");
         assert_eq!(show(n("2.5").rescale(0)), "3");
         assert_eq!(show(n("-2.45").rescale(1)), "-2.5");

@@ -37,7 +37,9 @@ class Cluster:
             os.chown(self._directory, user.pw_uid, user.pw_gid)
         data = Path(self._directory) / "data"
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
-        initdb = [PROGRAMS / "initdb", "-U", "ann", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D", data]
+        # Texts in the order of their bytes; letters of all alphabets are small and capital.
+        locale = ["--locale=C", "--lc-ctype=C.UTF-8", "-E", "UTF8"]
+        initdb = [PROGRAMS / "initdb", "-U", "ann", "-A", "trust", *locale, "--no-sync", "-D", data]
         subprocess.run(_as_somebody(initdb), check=True, timeout=PATIENCE, **quiet)
         command = [PROGRAMS / "postgres", "-D", data, "-k", self.host, "-p", self.port, "-c", "listen_addresses=", "-c", "fsync=off"]
         self._process = subprocess.Popen(_as_somebody(command), **quiet)

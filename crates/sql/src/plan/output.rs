@@ -67,12 +67,11 @@ impl Planner<'_> {
         projected: &[(Expr, ResultColumn)],
     ) -> Result<(Expr, Type)> {
         let chosen = match key {
-            ast::Expr::Value(value) => Some(ordinal(&value.value, projected, "GROUP BY")?.0.clone()),
             // A column of the tables goes before a name of the select list.
             ast::Expr::Identifier(ident) if scope.find(None, &folded(ident))?.is_none() => {
                 named(&folded(ident), projected)?.map(|found| found.0.clone())
             }
-            _ => None,
+            key => ordinal(key, projected, "GROUP BY")?.map(|found| found.0.clone()),
         };
         let (expr, ty) = match chosen {
             Some(expr) => {
@@ -104,10 +103,9 @@ impl Planner<'_> {
             return Err(unsupported(item));
         }
         let chosen = match &item.expr {
-            ast::Expr::Value(value) => Some(ordinal(&value.value, projected, "ORDER BY")?),
             // A name of the select list goes before a column of the tables.
             ast::Expr::Identifier(ident) => named(&folded(ident), projected)?,
-            _ => None,
+            key => ordinal(key, projected, "ORDER BY")?,
         };
         let place = chosen.and_then(|chosen| projected.iter().position(|item| std::ptr::eq(item, chosen)));
         let (expr, ty) = match chosen.cloned() {
@@ -135,10 +133,10 @@ impl Planner<'_> {
         projected: &[(Expr, ResultColumn)],
         aggregates: &mut Vec<Aggregate>,
     ) -> Result<(Expr, Type)> {
-        let known = match item {
-            ast::Expr::Value(value) => Some(ordinal(&value.value, projected, "DISTINCT ON")?),
+        let known = match ordinal(item, projected, "DISTINCT ON")? {
             // An item that is written as in the select list is the same, a subquery or a window, too.
-            _ => crate::query::written_so(&select.projection, item).and_then(|at| projected.get(at)),
+            None => crate::query::written_so(&select.projection, item).and_then(|at| projected.get(at)),
+            known => known,
         };
         if let Some((expr, column)) = known {
             return Ok((expr.clone(), column.ty));
@@ -212,18 +210,32 @@ pub(crate) fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope) -> Result<E
     }
 }
 
-/// The column of the select list that a number means.
+/// The column of the select list that a constant means, which has to be its number; `None` for what is no constant.
 fn ordinal<'p>(
-    value: &ast::Value,
+    key: &ast::Expr,
     projected: &'p [(Expr, ResultColumn)],
     clause: &str,
-) -> Result<&'p (Expr, ResultColumn)> {
-    let ast::Value::Number(digits, false) = value else {
+) -> Result<Option<&'p (Expr, ResultColumn)>> {
+    let (value, sign) = match key {
+        ast::Expr::Nested(inner) => return ordinal(inner, projected, clause),
+        ast::Expr::Value(value) if matches!(value.value, ast::Value::Placeholder(_)) => return Ok(None),
+        ast::Expr::Value(value) => (&value.value, ""),
+        ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => match expr.as_ref() {
+            ast::Expr::Value(value) => (&value.value, "-"),
+            _ => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    let number = match value {
+        ast::Value::Number(digits, false) => digits.parse::<usize>().ok(),
+        _ => None,
+    };
+    let Some(number) = number else {
         return Err(SqlError::new(state::SYNTAX_ERROR, format!("non-integer constant in {clause}")));
     };
-    let place = digits.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-    place.and_then(|place| projected.get(place)).ok_or_else(|| {
-        let message = format!("{clause} position {digits} is not in select list");
+    let place = number.checked_sub(1).filter(|_| sign.is_empty());
+    place.and_then(|place| projected.get(place)).map(Some).ok_or_else(|| {
+        let message = format!("{clause} position {sign}{number} is not in select list");
         SqlError::new(state::INVALID_COLUMN_REFERENCE, message)
     })
 }
@@ -278,7 +290,8 @@ fn figured(expr: &ast::Expr) -> Option<(String, bool)> {
             _ => Some(("case".into(), false)),
         },
         E::Subquery(query) => Some((label_of_query(&query.body), true)),
-        E::Exists { .. } => strong("exists"),
+        E::Exists { negated: false, .. } => strong("exists"),
+        E::BinaryOp { op: ast::BinaryOperator::Overlaps, .. } => strong("overlaps"),
         E::Interval(_) => Some(("interval".into(), false)),
         E::Extract { .. } => strong("extract"),
         E::AtTimeZone { .. } => strong("timezone"),

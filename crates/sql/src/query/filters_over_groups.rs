@@ -31,8 +31,14 @@ impl OptimizerRule for FiltersOverGroups {
     }
 }
 
-/// True for an aggregate without GROUP BY, or with a grouping set that may be empty.
+/// True for an aggregate without GROUP BY, or with a grouping set that may be empty. The rule puts filters over it together and goes on by
+/// itself.
 fn has_group_of_none(plan: &LogicalPlan) -> bool {
-    let LogicalPlan::Aggregate(aggregate) = plan else { return false };
-    aggregate.group_expr.iter().all(|expr| matches!(expr, Expr::GroupingSet(_)))
+    match plan {
+        LogicalPlan::Filter(filter) => has_group_of_none(&filter.input),
+        LogicalPlan::Aggregate(aggregate) => {
+            aggregate.group_expr.iter().all(|expr| matches!(expr, Expr::GroupingSet(_)))
+        }
+        _ => false,
+    }
 }

@@ -25,6 +25,7 @@ use crate::arith::Compare;
 use crate::bson_json::{id_text, json_of};
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, Input, bug};
+use crate::function::Function;
 use crate::query::rows::{Part, Rows, Scan};
 
 /// The store that names without one mean, as in every other protocol.
@@ -302,9 +303,14 @@ impl EventsPart {
         match conjunct {
             Expr::And(parts) => parts.iter().for_each(|part| self.take(part)),
             Expr::Any(Compare::Eq, value, array, false) if **array == Expr::Column(2) => {
-                if let Expr::Const(Value::Text(tag)) = value.as_ref() {
-                    self.tags.push(tag.clone().into_owned());
-                    self.narrow = true;
+                self.take_tag(value);
+            }
+            Expr::Call(Function::ArrayContains, sides) => {
+                if let [Expr::Column(2), Expr::ArrayOf(_, tags)] = sides.as_slice() {
+                    tags.iter().for_each(|tag| self.take_tag(tag));
+                }
+                if let [Expr::Column(2), Expr::Const(Value::Array(tags))] = sides.as_slice() {
+                    tags.iter().flatten().for_each(|tag| self.take_tag(&Expr::Const(tag.into_owned())));
                 }
             }
             other => {
@@ -323,6 +329,13 @@ impl EventsPart {
                     self.narrow = true;
                 }
             }
+        }
+    }
+
+    fn take_tag(&mut self, tag: &Expr) {
+        if let Expr::Const(Value::Text(tag)) = tag {
+            self.tags.push(tag.clone().into_owned());
+            self.narrow = true;
         }
     }
 

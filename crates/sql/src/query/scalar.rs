@@ -113,6 +113,21 @@ impl RowExpr {
     /// `expr` over arguments of `types`, its values in the form `result`.
     pub(crate) fn function(expr: Expr, types: Vec<Type>, result: DataType, around: Around) -> Arc<ScalarUDF> {
         let volatility = if expr.is_volatile() { Volatility::Volatile } else { Volatility::Immutable };
+        Self::built(expr, types, result, around, volatility)
+    }
+
+    /// A value as it is, of which the engine is to think that it may be NULL, also where it is a constant.
+    pub(crate) fn perhaps_null(ty: Type, form: DataType, around: Around) -> Arc<ScalarUDF> {
+        Self::built(Expr::Column(0), vec![ty], form, around, Volatility::Volatile)
+    }
+
+    fn built(
+        expr: Expr,
+        types: Vec<Type>,
+        result: DataType,
+        around: Around,
+        volatility: Volatility,
+    ) -> Arc<ScalarUDF> {
         // The engine takes two equal functions for the same value, volatile ones, too: each call of those is another function.
         static CALLS: AtomicU64 = AtomicU64::new(0);
         let call = match volatility {

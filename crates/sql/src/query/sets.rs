@@ -18,6 +18,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::plan::Planner;
 use crate::query::convert::data_type;
+use crate::query::scalar::RowExpr;
 use crate::query::select::bare;
 use crate::query::translate::{Col, comparable};
 use crate::query::{Named, Relation, built, unsupported};
@@ -206,6 +207,14 @@ impl Planner<'_> {
                 return Err(unsupported("WITH RECURSIVE ... UNION over floats and numerics; use UNION ALL"));
             }
         }
+        // A column that is never NULL in the first part may be in the second.
+        let around = self.whole()?.translator(&first.cols).around.clone();
+        let perhaps = |col: &Col| {
+            let same = RowExpr::perhaps_null(col.ty, col.form.clone(), around.clone());
+            (same.call(vec![col.expr()]), col.form.clone(), col.ty)
+        };
+        let exprs = first.cols.iter().map(perhaps).collect();
+        (first.plan, first.cols) = self.projected(first.plan, exprs)?;
         let table = self.whole()?.fresh('w');
         let schema = Arc::new(first.plan.schema().as_arrow().clone());
         let work = Arc::new(CteWorkTable::new(&table, schema));

@@ -233,11 +233,10 @@ impl Translator<'_> {
         }
     }
 
-    /// The value of a subquery, such that it may be NULL. The engine takes a value for as sure as its column is, and forgets that there may
-    /// be no row.
+    /// The value of a subquery, such that it may be NULL. The engine takes a value for as sure as its column is, once what is constant
+    /// there is computed, and forgets that there may be no row.
     fn with_nulls(&self, value: Df, sub: &Sub, col: &Col) -> Df {
-        let is_sure = sub.plan.schema().fields().iter().all(|field| !field.is_nullable());
-        if !is_sure || !sub.plan.all_out_ref_exprs().is_empty() {
+        if !sub.plan.all_out_ref_exprs().is_empty() {
             return value;
         }
         let same = RowExpr::function(Expr::Column(0), vec![col.ty], col.form.clone(), self.around.clone());
@@ -274,7 +273,10 @@ impl Translator<'_> {
                 "NOT IN, or IN within an expression, over a subquery that reads the query around it",
             ));
         }
-        let found = self.expr(inner, col.ty)?;
+        let found = match self.known(inner)? {
+            Some(Formed { ty: None, .. }) | None => self.expr(inner, col.ty)?,
+            Some(found) => found,
+        };
         let is_null = found.expr.clone().is_null();
         let (expr, plan) = if found.form == col.form && compares(&col.form) {
             (found.expr, sub.plan.clone())

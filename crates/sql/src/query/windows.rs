@@ -1,7 +1,6 @@
 //! Window functions: bound like aggregates into a list of their own, computed over the rows that WHERE and GROUP BY leave.
 
 use datafusion::common::ScalarValue;
-use datafusion::functions_aggregate::first_last::{first_value_udaf, last_value_udaf};
 use datafusion::functions_window as engine;
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
@@ -459,8 +458,9 @@ impl Planner<'_> {
                     if name == "lag" { engine::lead_lag::lag_udwf() } else { engine::lead_lag::lead_udwf() };
                 (function.into(), all)
             }
-            "first_value" => (first_value_udaf().into(), vec![value()?]),
-            "last_value" => (last_value_udaf().into(), vec![value()?]),
+            // Not the aggregates of these names: turned round to save a sort, they lose their columns.
+            "first_value" => (engine::nth_value::first_value_udwf().into(), vec![value()?]),
+            "last_value" => (engine::nth_value::last_value_udwf().into(), vec![value()?]),
             "nth_value" => (engine::nth_value::nth_value_udwf().into(), vec![value()?, counts(1)?]),
             _ => return Err(bug("an unknown window function")),
         };

@@ -4,7 +4,6 @@ use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
 use super::{Body, From, Inner, Last, Node, Output, Select, SetFunction, SetOp, Source, Take};
-use crate::arith::Compare;
 use crate::bind::{Binder, Typed, negated_if};
 use crate::bind_catalog::is_vector;
 use crate::cast::Strength;
@@ -91,6 +90,7 @@ impl Planner<'_> {
 
     fn small_query(&mut self, query: &ast::Query) -> Result<Node> {
         self.check_depth()?;
+        let known = self.named.len();
         if let Some(with) = &query.with {
             for cte in &with.cte_tables {
                 self.named.push(Named::of(cte, with.recursive));
@@ -121,6 +121,12 @@ impl Planner<'_> {
                     Type::INT8,
                     Strength::Assignment,
                 )?);
+            }
+        }
+        // What nobody reads is not run; it may still be wrong, and has parameters.
+        for place in known..self.named.len() {
+            if self.named.get(place).is_some_and(|named| named.last.is_none()) {
+                self.small_with(place)?;
             }
         }
         Ok(node)
@@ -581,39 +587,8 @@ impl Planner<'_> {
         let written = parts(name)?;
         if let [only] = written.as_slice()
             && let Some(place) = self.named.iter().rposition(|named| named.name == *only)
-            && let Some(named) = self.named.get(place).cloned()
+            && let Some(found) = self.small_with(place)?
         {
-            if let Some((last, columns)) = named.last {
-                if columns.is_empty() {
-                    let message = format!("WITH query \"{only}\" does not have a RETURNING clause");
-                    let error = SqlError::new(state::FEATURE_NOT_SUPPORTED, message);
-                    return Err(error.hint("let it answer rows: RETURNING *"));
-                }
-                return Ok((Source::Last(last), named.name, columns, Vec::new()));
-            }
-            if let Some(found) = named.planned {
-                return Ok(found);
-            }
-            // It sees the queries before it, and not itself.
-            let later = self.named.split_off(place);
-            let node = self.within(&Scope::default(), |planner| match named.is_recursive {
-                true => planner.small_recursive(&named),
-                false => planner.small(&named.query),
-            });
-            self.named.extend(later);
-            let node = node?;
-            let mut columns: Vec<(String, Type)> =
-                node.columns.iter().map(|c| (c.name.clone(), c.ty)).collect();
-            for (column, given) in columns.iter_mut().zip(named.columns) {
-                column.0 = given;
-            }
-            let marks = node.marks.clone();
-            let inner = Inner::new(node, Asked::List, None, Type::TEXT);
-            let is_shared = !inner.is_correlated;
-            let found = (Source::Query(inner), named.name, columns, marks);
-            if let Some(named) = self.named.get_mut(place).filter(|_| is_shared) {
-                named.planned = Some(found.clone());
-            }
             return Ok(found);
         }
         if let Some((name, columns, rows)) = self.catalog_relation(&written)? {
@@ -636,6 +611,42 @@ impl Planner<'_> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The query of WITH at a place in `named`.
+    fn small_with(&mut self, place: usize) -> Result<Option<Found>> {
+        let Some(named) = self.named.get(place).cloned() else { return Ok(None) };
+        if let Some((last, columns)) = named.last {
+            if columns.is_empty() {
+                let message = format!("WITH query \"{}\" does not have a RETURNING clause", named.name);
+                let error = SqlError::new(state::FEATURE_NOT_SUPPORTED, message);
+                return Err(error.hint("let it answer rows: RETURNING *"));
+            }
+            return Ok(Some((Source::Last(last), named.name, columns, Vec::new())));
+        }
+        if let Some(found) = named.planned {
+            return Ok(Some(found));
+        }
+        // It sees the queries before it, and not itself.
+        let later = self.named.split_off(place);
+        let node = self.within(&Scope::default(), |planner| match named.is_recursive {
+            true => planner.small_recursive(&named),
+            false => planner.small(&named.query),
+        });
+        self.named.extend(later);
+        let node = node?;
+        let mut columns: Vec<(String, Type)> = node.columns.iter().map(|c| (c.name.clone(), c.ty)).collect();
+        for (column, given) in columns.iter_mut().zip(named.columns) {
+            column.0 = given;
+        }
+        let marks = node.marks.clone();
+        let inner = Inner::new(node, Asked::List, None, Type::TEXT);
+        let is_shared = !inner.is_correlated;
+        let found = (Source::Query(inner), named.name, columns, marks);
+        if let Some(named) = self.named.get_mut(place).filter(|_| is_shared) {
+            named.planned = Some(found.clone());
+        }
+        Ok(Some(found))
     }
 
     /// A query of WITH RECURSIVE that reads itself: `base UNION [ALL] step`.
@@ -733,23 +744,6 @@ impl Binder<'_, '_> {
         };
         let ty = column.ty.array();
         Ok(Typed::new(Expr::Inner(Inner::new(node, Asked::List, None, ty)), ty))
-    }
-
-    /// `left op ANY (subquery)`.
-    pub(crate) fn any_of(
-        &mut self,
-        left: &ast::Expr,
-        op: Compare,
-        query: &ast::Query,
-        all: bool,
-    ) -> Result<Typed> {
-        let array = self.array_of(query)?;
-        let element = match array.ty {
-            Some(Type::Array(scalar)) => Type::Scalar(scalar),
-            _ => return Err(crate::expr::bug("an array without elements")),
-        };
-        let left = self.bind_as(left, element, Strength::Implicit)?;
-        Ok(Typed::new(Expr::Any(op, Box::new(left), Box::new(array.expr), all), Type::BOOL))
     }
 }
 

@@ -35,6 +35,8 @@ from tables import tables  # noqa: E402
 
 #: Queries over the tables of one seed.
 QUERIES = 150
+#: Answers that say that a limit was reached.
+LIMITS = {"57014": "too slow", "53200": "too large"}
 #: How a query is asked.
 WAYS = ["simple", "simple", "simple", "parameters", "transaction"]
 ZONES = ["UTC", "UTC", "UTC", "Europe/Berlin", "America/New_York"]
@@ -90,7 +92,7 @@ class Peers:
         answers, found = {}, {}
         for name in self.executors:
             answers[name] = ours = self.asked(name, sql, way)
-            if ours.is_refused or ours.state == "57014":
+            if ours.is_refused or ours.state in LIMITS:
                 continue
             what = difference(ours, theirs) or order_difference(ours, theirs, sql)
             if what:
@@ -161,8 +163,8 @@ class Run:
             if answer.is_refused:
                 self.counts["refused"] += 1
                 self.refused[reason(answer.message)] += 1
-            elif answer.state == "57014":
-                self.counts["too slow"] += 1
+            elif answer.state in LIMITS:
+                self.counts[LIMITS[answer.state]] += 1
         if not found:
             self.counts["equal"] += not any(answer.is_refused for answer in answers.values())
             return
