@@ -3,8 +3,7 @@
 
     run.py [--binary PATH] [--all]      default: $CARGO_TARGET_DIR/debug/ropewalk, or target/debug/ropewalk
 
-With --all also the Go driver, which takes a minute to compile, mongosh, which takes as long to download, and five minutes of random queries
-against PostgreSQL.
+With --all also the Go driver, which takes a minute to compile, mongosh, which takes as long to download, and SQLAlchemy's own suite.
 
 Prints one line `test result: ok. N passed; M failed; …` for each suite and ends with 0 if nothing failed.
 """
@@ -30,8 +29,8 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target")).re
 PLACE = TARGET / "clients"
 #: Longest time of one suite, seconds, beside what it is told to take; only to end a hang.
 PATIENCE = 600 + float(os.environ.get("PROMETHEUS_SECONDS", 0))
-#: How long random queries are asked, seconds.
-RANDOM_SECONDS = 300
+#: How long random queries are asked, seconds, and the name of their seeds: each run asks the same ones.
+RANDOM_SECONDS, RANDOM_SEED = 300, "gate"
 #: The port that UmaDB's tests name.
 ADDRESS = "127.0.0.1:50051"
 
@@ -254,7 +253,7 @@ def random_queries(python, binary):
     """The same random queries to PostgreSQL and to our server, for five minutes."""
     name = "random queries against PostgreSQL 15"
     print(f"\n==> {name}", flush=True)
-    command = [python, HERE / "postgres" / "random_queries", "--binary", binary, "--seconds", str(RANDOM_SECONDS)]
+    command = [python, HERE / "postgres" / "random_queries", "--binary", binary, "--seed", RANDOM_SEED, "--seconds", str(RANDOM_SECONDS)]
     run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE)
     print(run.stdout, flush=True)
     bad, skipped = int(run.returncode != 0), int(run.stdout.startswith("SKIPPED"))
@@ -332,8 +331,7 @@ def main():
         results.append(sqlalchemy_suite.run(python, PLACE, binary, pinned("SQLAlchemy")))
     results.append(node_postgres(binary))
     results.append(jdbc(binary))
-    if args.all:
-        results.append(random_queries(python, binary))
+    results.append(random_queries(python, binary))
     results.append(suite("psql, pg_dump", python, ["test_programs"], postgres, own))
     results.append(suite("a person at the prompt of ropewalk sql", python, ["test_prompt"], HERE / "terminal", own))
     results.append(suite("psycopg, pgbench", python, ["test_wire"], postgres, own))

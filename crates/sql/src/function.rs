@@ -819,6 +819,9 @@ impl Function {
                     || SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "requested character is not a character");
                 Value::text(c.ok_or_else(error)?.to_string())
             }
+            // The absolute of the zero below zero, too.
+            (Self::Abs, _) if let Value::Float8(value) = first => Value::Float8(value.abs()),
+            (Self::Abs, _) if let Value::Float4(value) = first => Value::Float4(value.abs()),
             (Self::Abs, _) => match first.compare(&Value::Int2(0)) {
                 Some(std::cmp::Ordering::Less) => negate(first)?,
                 _ => first.clone().into_owned(),

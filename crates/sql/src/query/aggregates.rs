@@ -133,10 +133,17 @@ impl Planner<'_> {
     pub(super) fn grouped(
         &mut self,
         plan: LogicalPlan,
-        cols: &[Col],
-        keys: &Keys,
-        aggregates: &[Aggregate],
+        cols: Vec<Col>,
+        mut keys: Keys,
+        mut aggregates: Vec<Aggregate>,
     ) -> Result<(LogicalPlan, Vec<Col>)> {
+        let mut exprs: Vec<(&mut Expr, Type)> = keys.exprs.iter_mut().map(|(expr, ty)| (expr, *ty)).collect();
+        for aggregate in aggregates.iter_mut().filter(|aggregate| aggregate.kind != Kind::Grouping) {
+            aggregate.take_filter_along();
+            exprs.extend(aggregate.parts_mut());
+        }
+        let (plan, cols) = self.guarded_first(plan, cols, exprs)?;
+        let (cols, keys, aggregates) = (&cols[..], &keys, &aggregates[..]);
         let mut group_exprs: Vec<Df> = Vec::new();
         let mut group_cols: Vec<Col> = Vec::new();
         let mut computed: Vec<Df> = Vec::new();
@@ -258,8 +265,6 @@ impl Planner<'_> {
         cols: &[Col],
         start: usize,
     ) -> Result<(Vec<Computed>, Expr)> {
-        let guarded = guarded(aggregate);
-        let aggregate = guarded.as_ref().unwrap_or(aggregate);
         let filter = match &aggregate.filter {
             None => None,
             Some(filter) => Some(self.whole()?.translator(cols).condition(filter)?),
@@ -367,18 +372,22 @@ impl Planner<'_> {
     }
 }
 
-/// The aggregate with arguments that are evaluated where its FILTER is true, when they may fail elsewhere.
-fn guarded(aggregate: &Aggregate) -> Option<Aggregate> {
-    let filter = aggregate.filter.as_ref()?;
-    if !aggregate.arguments.iter().any(Expr::may_fail) {
-        return None;
+impl Aggregate {
+    /// Has arguments that may fail evaluated only where its FILTER is true.
+    pub(super) fn take_filter_along(&mut self) {
+        let Some(filter) = &self.filter else { return };
+        for argument in self.arguments.iter_mut().filter(|argument| argument.may_fail()) {
+            let taken = std::mem::replace(argument, Expr::Const(Value::Null));
+            *argument = Expr::Case(vec![(filter.clone(), taken)], None);
+        }
     }
-    let mut guarded = aggregate.clone();
-    for argument in guarded.arguments.iter_mut().filter(|argument| argument.may_fail()) {
-        let taken = std::mem::replace(argument, Expr::Const(Value::Null));
-        *argument = Expr::Case(vec![(filter.clone(), taken)], None);
+
+    /// Its arguments, its filter and its order, with their types.
+    pub(super) fn parts_mut(&mut self) -> impl Iterator<Item = (&mut Expr, Type)> {
+        let arguments = self.arguments.iter_mut().zip(self.types.iter().copied());
+        let filter = self.filter.iter_mut().map(|filter| (filter, Type::BOOL));
+        arguments.chain(filter).chain(self.order.iter_mut().map(|order| (&mut order.expr, order.ty)))
     }
-    Some(guarded)
 }
 
 /// True for decimals whose sum may have more digits than there are.

@@ -40,6 +40,7 @@ mod filters_over_groups;
 mod finder;
 mod from;
 mod functions;
+mod guarded_first;
 mod guards;
 mod in_order;
 mod memory;

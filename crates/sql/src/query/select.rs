@@ -300,7 +300,7 @@ impl Planner<'_> {
                 aggregate.order.clone_from(&inherited);
             }
             inherited.clear();
-            (plan, cols) = self.grouped(plan, &cols, &keys, &aggregates)?;
+            (plan, cols) = self.grouped(plan, cols, keys, aggregates)?;
             if let Some(having) = having {
                 let having = over_groups(having)?;
                 let mut conjuncts = Vec::new();
@@ -314,6 +314,10 @@ impl Planner<'_> {
             if !keeps_order {
                 inherited.clear();
             }
+            for window in &mut windows {
+                window.take_filter_along();
+            }
+            (plan, cols) = self.guarded_first(plan, cols, windows.iter_mut().flat_map(Window::parts_mut))?;
             let width = cols.len();
             (plan, cols) = self.windowed(plan, cols, &windows)?;
             let placed = |expr: Expr| {
@@ -350,9 +354,11 @@ impl Planner<'_> {
                 *expr = placed(expr.clone());
             }
         }
-        let open = output.iter().map(|expr| matches!(expr, Expr::Const(Value::Null))).collect();
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let types: Vec<Type> = columns.iter().map(|column| column.ty).collect();
+        // A NULL without a type was closed as text.
+        let is_open = |(expr, ty): (&Expr, &Type)| *expr == Expr::Const(Value::Null) && *ty == Type::TEXT;
+        let open = output.iter().zip(&types).map(is_open).collect();
         if !orders.is_empty() || is_distinct || !on.is_empty() {
             inherited.clear();
         }
@@ -514,7 +520,7 @@ impl Planner<'_> {
             return Ok((plan, cols));
         }
         let keys = cols.iter().enumerate().map(|(place, col)| (Expr::Column(place), col.ty)).collect();
-        self.grouped(plan, &cols, &Keys { exprs: keys, sets: None }, &[])
+        self.grouped(plan, cols, Keys { exprs: keys, sets: None }, Vec::new())
     }
 }
 
@@ -566,7 +572,7 @@ fn reads_parameter(expr: &Expr) -> bool {
 }
 
 /// True when its value is known only while queries run: it reads the query around, or asks one.
-fn is_of_queries(expr: &Expr) -> bool {
+pub(super) fn is_of_queries(expr: &Expr) -> bool {
     let mut found = matches!(expr, Expr::Outer(..) | Expr::Subquery(_) | Expr::InSubquery(..));
     expr.for_parts(&mut |part| found |= is_of_queries(part));
     found

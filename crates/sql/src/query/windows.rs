@@ -77,6 +77,24 @@ impl Window {
         self.order = order.to_vec();
     }
 
+    /// As [`Aggregate::take_filter_along`].
+    pub(super) fn take_filter_along(&mut self) {
+        if let Computes::Aggregate(aggregate) = &mut self.computes {
+            aggregate.take_filter_along();
+        }
+    }
+
+    /// Its expressions, with their types.
+    pub(super) fn parts_mut(&mut self) -> Vec<(&mut Expr, Type)> {
+        let mut parts: Vec<(&mut Expr, Type)> = match &mut self.computes {
+            Computes::Named(_, arguments) => arguments.iter_mut().map(|(expr, ty)| (expr, *ty)).collect(),
+            Computes::Aggregate(aggregate) => aggregate.parts_mut().collect(),
+        };
+        parts.extend(self.partition.iter_mut().map(|(expr, ty)| (expr, *ty)));
+        parts.extend(self.order.iter_mut().map(|order| (&mut order.expr, order.ty)));
+        parts
+    }
+
     /// Changes every expression of it.
     pub(super) fn rewrite(&mut self, change: &dyn Fn(Expr) -> Result<Expr>) -> Result<()> {
         let each = |expr: &mut Expr| -> Result<()> {

@@ -636,6 +636,12 @@ impl Planner<'_> {
         self.named.extend(later);
         let node = node?;
         let mut columns: Vec<(String, Type)> = node.columns.iter().map(|c| (c.name.clone(), c.ty)).collect();
+        if named.columns.len() > columns.len() {
+            let (name, has, given) = (&named.name, columns.len(), named.columns.len());
+            let message =
+                format!("WITH query \"{name}\" has {has} columns available but {given} columns specified");
+            return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
+        }
         for (column, given) in columns.iter_mut().zip(named.columns) {
             column.0 = given;
         }
