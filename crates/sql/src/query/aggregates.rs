@@ -29,6 +29,7 @@ use crate::expr::{Expr, bug};
 use crate::plan::Planner;
 use crate::query::built;
 use crate::query::checked_sum::{SAFE_DIGITS, checked_sum};
+use crate::query::computed_first::has_guards;
 use crate::query::convert::{Reader, compares, data_type, literal};
 use crate::query::scalar::{Around, RowOf, through};
 use crate::query::select::bare;
@@ -142,7 +143,7 @@ impl Planner<'_> {
             aggregate.take_filter_along();
             exprs.extend(aggregate.parts_mut());
         }
-        let (plan, cols) = self.guarded_first(plan, cols, exprs)?;
+        let (plan, cols) = self.computed_first(plan, cols, exprs, has_guards)?;
         let (cols, keys, aggregates) = (&cols[..], &keys, &aggregates[..]);
         let mut group_exprs: Vec<Df> = Vec::new();
         let mut group_cols: Vec<Col> = Vec::new();

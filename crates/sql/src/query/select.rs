@@ -18,6 +18,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, Nothing};
 use crate::plan::{Order, Planner, ResultColumn, check_distinct, check_distinct_on, grouped_expr, split};
 use crate::query::aggregates::Keys;
+use crate::query::computed_first::is_computed;
 use crate::query::convert::compares;
 use crate::query::from::From;
 use crate::query::shared::Sharing;
@@ -317,7 +318,8 @@ impl Planner<'_> {
             for window in &mut windows {
                 window.take_filter_along();
             }
-            (plan, cols) = self.guarded_first(plan, cols, windows.iter_mut().flat_map(Window::parts_mut))?;
+            let parts = windows.iter_mut().flat_map(Window::parts_mut);
+            (plan, cols) = self.computed_first(plan, cols, parts, is_computed)?;
             let width = cols.len();
             (plan, cols) = self.windowed(plan, cols, &windows)?;
             let placed = |expr: Expr| {
