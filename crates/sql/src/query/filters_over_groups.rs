@@ -31,8 +31,8 @@ impl OptimizerRule for FiltersOverGroups {
     }
 }
 
-/// True for an aggregate without GROUP BY, or with a grouping set that may be empty. The rule puts filters over it together and goes on by
-/// itself.
+/// True for an aggregate without GROUP BY, or with a grouping set that may be empty, also below further filters: the rule merges adjacent
+/// filters and then rewrites the merged one without calling this wrapper again.
 fn has_group_of_none(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Filter(filter) => has_group_of_none(&filter.input),

@@ -123,7 +123,7 @@ impl Planner<'_> {
                 )?);
             }
         }
-        // What nobody reads is not run; it may still be wrong, and has parameters.
+        // A WITH query without a reference is planned and dropped: its errors are reported and its parameters get types.
         for place in known..self.named.len() {
             if self.named.get(place).is_some_and(|named| named.last.is_none()) {
                 self.small_with(place)?;
