@@ -138,12 +138,22 @@ impl Planner<'_> {
         mut keys: Keys,
         mut aggregates: Vec<Aggregate>,
     ) -> Result<(LogicalPlan, Vec<Col>)> {
+        let written = keys.exprs.clone();
         let mut exprs: Vec<(&mut Expr, Type)> = keys.exprs.iter_mut().map(|(expr, ty)| (expr, *ty)).collect();
         for aggregate in aggregates.iter_mut().filter(|aggregate| aggregate.kind != Kind::Grouping) {
             aggregate.take_filter_along();
             exprs.extend(aggregate.parts_mut());
         }
         let (plan, cols) = self.computed_first(plan, cols, exprs, has_guards)?;
+        // GROUPING names its keys as they were written.
+        for aggregate in aggregates.iter_mut().filter(|aggregate| aggregate.kind == Kind::Grouping) {
+            for argument in &mut aggregate.arguments {
+                let at = written.iter().position(|(known, _)| known == argument);
+                if let Some((key, _)) = at.and_then(|at| keys.exprs.get(at)) {
+                    argument.clone_from(key);
+                }
+            }
+        }
         let (cols, keys, aggregates) = (&cols[..], &keys, &aggregates[..]);
         let mut group_exprs: Vec<Df> = Vec::new();
         let mut group_cols: Vec<Col> = Vec::new();
