@@ -19,7 +19,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use ropewalk_wire::Caller;
+use ropewalk_wire::{Caller, ConnectionMemory, RequestMemory};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -74,13 +74,42 @@ pub(crate) struct Port {
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) router: Router,
     pub(crate) room: Arc<Room>,
+    pub(crate) places: Places,
+    /// For requests that are being received.
+    pub(crate) memory: RequestMemory,
 }
 
+/// Ports over TCP that share the bound on connections.
+const PORTS: u32 = 4;
+/// Places of the local socket beyond that bound, so that the owner is never locked out.
+const LOCAL_PLACES: u32 = 64;
+
 /// What all ports share: the bound on connections, and the way to end them.
+///
+/// Each port has an eighth of the places for itself; all ports share the rest. Clients of one port cannot use up the
+/// places of another.
 pub(crate) struct Room {
     limits: Limits,
-    places: Arc<Semaphore>,
+    shared: Arc<Semaphore>,
     graceful: GracefulShutdown,
+}
+
+/// The places of one port.
+pub(crate) struct Places {
+    own: Arc<Semaphore>,
+    shared: Arc<Semaphore>,
+    connections: u32,
+}
+
+impl Places {
+    /// A place for a connection, if there is one.
+    fn enter(&self) -> Option<OwnedSemaphorePermit> {
+        let place = self.own.clone().try_acquire_owned().or_else(|_| self.shared.clone().try_acquire_owned());
+        if place.is_err() {
+            tracing::warn!(connections = self.connections, "no room for another connection");
+        }
+        place.ok()
+    }
 }
 
 /// A connection's place.
@@ -91,8 +120,28 @@ pub(crate) struct Entered {
 
 impl Room {
     pub(crate) fn new(limits: Limits) -> Self {
-        let places = Arc::new(Semaphore::new(limits.connections as usize));
-        Self { limits, places, graceful: GracefulShutdown::new() }
+        let shared = limits.connections - PORTS * Self::own_places(&limits);
+        let shared = Arc::new(Semaphore::new(shared as usize));
+        Self { limits, shared, graceful: GracefulShutdown::new() }
+    }
+
+    fn own_places(limits: &Limits) -> u32 {
+        limits.connections / (2 * PORTS)
+    }
+
+    /// The places of one port over TCP.
+    pub(crate) fn places(&self) -> Places {
+        self.places_with(Self::own_places(&self.limits))
+    }
+
+    /// The places of the local socket.
+    pub(crate) fn local_places(&self) -> Places {
+        self.places_with(LOCAL_PLACES)
+    }
+
+    fn places_with(&self, own: u32) -> Places {
+        let own = Arc::new(Semaphore::new(own as usize));
+        Places { own, shared: self.shared.clone(), connections: self.limits.connections }
     }
 
     /// The bounds.
@@ -101,14 +150,8 @@ impl Room {
     }
 
     /// A place for a connection that ends by itself when the service stops; it is waited for as long as the value lives.
-    pub(crate) fn enter(&self) -> Option<Entered> {
-        match self.places.clone().try_acquire_owned() {
-            Ok(place) => Some(Entered { _place: place, _watcher: self.graceful.watcher() }),
-            Err(_) => {
-                tracing::warn!(connections = self.limits.connections, "no room for another connection");
-                None
-            }
-        }
+    pub(crate) fn enter(&self, places: &Places) -> Option<Entered> {
+        places.enter().map(|place| Entered { _place: place, _watcher: self.graceful.watcher() })
     }
 
     /// Tells every connection to end with the request that it is in, and waits until all have. To be called when no port
@@ -126,8 +169,7 @@ impl Port {
         let (http1, http2) = (Arc::new(self.http1()), Arc::new(self.http2()));
         loop {
             let accepted = self.listener.accept().await;
-            let Ok(place) = self.room.places.clone().try_acquire_owned() else {
-                tracing::warn!(connections = self.room.limits.connections, "no room for another connection");
+            let Some(place) = self.places.enter() else {
                 if self.tls.is_none() && self.protocol == Protocol::Http {
                     tokio::spawn(turn_away(accepted));
                 }
@@ -142,6 +184,7 @@ impl Port {
                 watcher: self.room.graceful.watcher(),
                 patience: Patience { head_time: limits.header_time.0, idle_time: limits.idle_time.0 },
                 stall_time: limits.stall_time.0,
+                memory: self.memory.connection(),
                 _place: place,
             };
             tokio::spawn(connection.serve(accepted, self.tls.clone()));
@@ -221,6 +264,8 @@ struct Connection {
     watcher: Watcher,
     patience: Patience,
     stall_time: Duration,
+    /// For the requests of this connection.
+    memory: ConnectionMemory,
     _place: OwnedSemaphorePermit,
 }
 
@@ -266,7 +311,7 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { http1, http2, router, watcher, patience, stall_time, _place, .. } = self;
+        let Self { http1, http2, router, watcher, patience, stall_time, memory, _place, .. } = self;
         // Ten thousand idle connections are ten thousand of these: each is as large as its own kind and no larger.
         let ended = match version {
             Version::Http1 => {
@@ -275,7 +320,7 @@ impl Connection {
                 let of_service = turns.clone();
                 let service = service_fn(move |request| {
                     let answering = of_service.answer();
-                    let response = answer(router.clone(), request, peer);
+                    let response = answer(router.clone(), request, peer, memory.clone());
                     let turn = |body| Answer { body, _answering: answering };
                     async move { response.await.map(|response| response.map(turn)) }
                 });
@@ -283,8 +328,9 @@ impl Connection {
                 Box::pin(turns::bounded(connection, &turns, patience, opened)).await
             }
             Version::Http2 => {
-                let stream = TokioIo::new(Patient::new(stream, patience.head_time, stall_time));
-                let service = service_fn(move |request| answer(router.clone(), request, peer));
+                let stream = TokioIo::new(Patient::http2(stream, patience.head_time, stall_time));
+                let service =
+                    service_fn(move |request| answer(router.clone(), request, peer, memory.clone()));
                 Some(Box::pin(watcher.watch(http2.serve_connection(stream, service))).await)
             }
         };
@@ -301,9 +347,11 @@ async fn answer(
     router: Router,
     request: Request<Incoming>,
     peer: Peer,
+    memory: ConnectionMemory,
 ) -> Result<Response<Body>, Infallible> {
     let started = Instant::now();
     let mut request = request.map(Body::new);
+    request.extensions_mut().insert(memory);
     match peer {
         Peer::Remote(address) => {
             // Each of the two libraries looks for its own type.

@@ -7,7 +7,7 @@ use ropewalk_mongo::Mongo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
-use crate::connection::Room;
+use crate::connection::{Places, Room};
 use crate::lanes::Lanes;
 use crate::listen::{Accepted, Listener};
 use crate::patient::Patient;
@@ -18,6 +18,7 @@ pub(crate) struct MongoPort {
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) mongo: Mongo,
     pub(crate) room: Arc<Room>,
+    pub(crate) places: Places,
     pub(crate) lanes: Lanes,
 }
 
@@ -28,7 +29,7 @@ impl MongoPort {
         loop {
             let Accepted::Tcp(stream, peer) = self.listener.accept().await else { continue };
             // Nothing can be said to a client of this protocol before it has spoken: it is hung up on.
-            let Some(entered) = self.room.enter() else { continue };
+            let Some(entered) = self.room.enter(&self.places) else { continue };
             let (mongo, tls) = (self.mongo.clone(), self.tls.clone());
             let limits = self.room.limits();
             let (opening_time, stall_time) = (limits.header_time.0, limits.stall_time.0);

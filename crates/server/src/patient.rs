@@ -1,7 +1,7 @@
 //! A stream that waits for its peer, but not for ever.
 //!
-//! Two waits are bounded here: until a new connection has said what it wants (its first bytes), and while we write and the
-//! peer takes nothing. Those of HTTP/1, for the headers of requests and between requests, are in `turns`, which hears from here
+//! Two waits are bounded here: until a new connection has said what it wants (its first bytes; what we write does not end
+//! this wait, since an HTTP/2 server writes first), and while we write and the peer takes nothing. Those of HTTP/1, for the headers of requests and between requests, are in `turns`, which hears from here
 //! what comes and goes. A peer that is gone without a word is found by TCP keep-alive and, over HTTP/2, by pings.
 
 use std::future::Future;
@@ -27,6 +27,8 @@ pub(crate) struct Patient<S> {
     /// While a write waits: the end of our patience.
     stalled: Option<Pin<Box<Sleep>>>,
     stall_time: Duration,
+    /// True when only bytes of the peer end the opening.
+    must_read: bool,
     /// Who hears that bytes come and go.
     turns: Option<Arc<Turns>>,
 }
@@ -35,19 +37,26 @@ impl<S> Patient<S> {
     /// Waits `opening_time` for the first bytes and `stall_time` for every write.
     pub(crate) fn new(stream: S, opening_time: Duration, stall_time: Duration) -> Self {
         let opening = Some((Box::pin(sleep(opening_time)), 0));
-        Self { stream, opening, stalled: None, stall_time, turns: None }
+        Self { stream, opening, stalled: None, stall_time, must_read: false, turns: None }
+    }
+
+    /// As [`Patient::new`], for HTTP/2, whose server writes before its client has sent anything.
+    pub(crate) fn http2(stream: S, opening_time: Duration, stall_time: Duration) -> Self {
+        Self { must_read: true, ..Self::new(stream, opening_time, stall_time) }
     }
 
     /// Waits `stall_time` for every write; how long for what is read is the affair of `turns`.
     pub(crate) fn opened(stream: S, stall_time: Duration, turns: Arc<Turns>) -> Self {
-        Self { stream, opening: None, stalled: None, stall_time, turns: Some(turns) }
+        Self { stream, opening: None, stalled: None, stall_time, must_read: false, turns: Some(turns) }
     }
 
     /// Turns a wait that has lasted too long into an error.
     fn bounded<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;
-            self.opening = None;
+            if !self.must_read {
+                self.opening = None;
+            }
             if let Some(turns) = &self.turns {
                 turns.taken();
             }
@@ -142,6 +151,15 @@ mod tests {
         theirs.write_all(b"PRI").await.unwrap();
         let mut bytes = [0; 64];
         assert_eq!(ours.read(&mut bytes).await.unwrap(), 3);
+        assert_eq!(ours.read(&mut bytes).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn m5_silent_http2_client_is_disconnected_although_the_server_wrote() {
+        let (ours, _theirs) = tokio::io::duplex(64);
+        let mut ours = Patient::http2(ours, SHORT, SHORT);
+        ours.write_all(b"SETTINGS").await.unwrap();
+        let mut bytes = [0; 64];
         assert_eq!(ours.read(&mut bytes).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 

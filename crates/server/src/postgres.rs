@@ -6,7 +6,7 @@ use ropewalk_postgres::Postgres;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-use crate::connection::Room;
+use crate::connection::{Places, Room};
 use crate::lanes::Lanes;
 use crate::listen::{Accepted, Listener};
 use crate::patient::Patient;
@@ -20,6 +20,7 @@ pub(crate) struct PostgresPort {
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) postgres: Postgres,
     pub(crate) room: Arc<Room>,
+    pub(crate) places: Places,
     pub(crate) lanes: Lanes,
 }
 
@@ -32,7 +33,7 @@ impl PostgresPort {
             let limits = self.room.limits();
             let (opening_time, stall_time) = (limits.header_time.0, limits.stall_time.0);
             let (postgres, tls) = (self.postgres.clone(), self.tls.clone());
-            match self.room.enter() {
+            match self.room.enter(&self.places) {
                 Some(entered) => {
                     let served = self.lanes.run(stream, move |stream| async move {
                         let stream = Patient::new(stream, opening_time, stall_time);

@@ -20,7 +20,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use ropewalk::{Database, Options};
 use ropewalk_grpc::GrpcSettings;
-use ropewalk_http::{Cors, HttpSettings};
+use ropewalk_http::{Cors, Hosts, HttpSettings};
 use ropewalk_mongo::{Mongo, MongoSettings};
 use ropewalk_postgres::{Postgres, PostgresSettings};
 use ropewalk_prometheus::{ConfigError, Deltas, Prometheus, PrometheusSettings};
@@ -133,6 +133,7 @@ pub fn serve(
     }
     raise_descriptor_limit();
     check(settings)?;
+    refuse_shared_directory(&settings.dir.0)?;
     let db = Options::new().memory_budget(settings.memory.0.0).open(&settings.dir.0)?;
     let rules = db.enforce_series_rules(SERIES_RULES_PAUSE);
     let sweeper = db.documents().sweep_in_background(EXPIRY_PAUSE);
@@ -188,6 +189,20 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     ];
     if addresses.iter().flatten().next().is_none() && !settings.socket.0 {
         return refuse("http.listen", "every port is off; there would be nothing to serve");
+    }
+    Ok(())
+}
+
+/// Refuses a database directory in which every user of the machine may create and replace files.
+fn refuse_shared_directory(dir: &Path) -> Result<(), ServeError> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = std::fs::metadata(dir).map(|dir| dir.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o002 != 0) {
+        let what = format!(
+            "every user of this machine may write {}; take that right away (chmod 700)",
+            dir.display()
+        );
+        return Err(ServeError::Exposed { what });
     }
     Ok(())
 }
@@ -275,6 +290,7 @@ impl Running {
         let limits = ropewalk_wire::Limits {
             request_bytes: usize::try_from(settings.limits.request_bytes.0).unwrap_or(usize::MAX),
             request_time: settings.limits.request_time.0,
+            request_memory: usize::try_from(settings.limits.request_memory.0).unwrap_or(usize::MAX),
             ..ropewalk_wire::Limits::default()
         };
         let service_settings = ServiceSettings {
@@ -349,9 +365,10 @@ impl Running {
         let settings =
             MongoSettings { announce: settings.announce.clone(), test_commands: settings.test_commands };
         let mongo = Mongo::new(self.service.clone(), settings);
-        let (tls, room) = (config.map(TlsAcceptor::from), self.room.clone());
+        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places());
         self.reached("mongo", &listener, tls.is_some()).map_err(failed)?;
-        self.accepting.spawn(MongoPort { listener, tls, mongo, room, lanes: self.lanes.clone() }.serve());
+        self.accepting
+            .spawn(MongoPort { listener, tls, mongo, room, places, lanes: self.lanes.clone() }.serve());
         Ok(())
     }
 
@@ -368,10 +385,10 @@ impl Running {
             },
         };
         let postgres = Postgres::new(self.service.clone(), settings);
-        let (tls, room) = (config.map(TlsAcceptor::from), self.room.clone());
+        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places());
         self.reached("postgres", &listener, tls.is_some()).map_err(failed)?;
         self.accepting
-            .spawn(PostgresPort { listener, tls, postgres, room, lanes: self.lanes.clone() }.serve());
+            .spawn(PostgresPort { listener, tls, postgres, room, places, lanes: self.lanes.clone() }.serve());
         Ok(())
     }
 
@@ -405,7 +422,12 @@ impl Running {
     ) -> io::Result<()> {
         self.reached(name, &listener, tls.is_some())?;
         let room = self.room.clone();
-        self.accepting.spawn(Port { protocol, listener, tls, router, room }.serve());
+        let places = match &listener {
+            Listener::Local(_) => room.local_places(),
+            _ => room.places(),
+        };
+        let memory = self.service.request_memory().clone();
+        self.accepting.spawn(Port { protocol, listener, tls, router, room, places, memory }.serve());
         Ok(())
     }
 
@@ -526,10 +548,12 @@ async fn known(State(service): State<Service>, mut request: Request, next: Next)
 /// The routes of the HTTP port and the local socket.
 fn http(service: &Service, prometheus: &Prometheus, settings: &Settings) -> Result<Router, ServeError> {
     let invalid = |what: String| SettingsError::Invalid { place: "http.cors".to_owned(), what };
+    let invalid_host = |what: String| SettingsError::Invalid { place: "http.hosts".to_owned(), what };
     let header_bytes = usize::try_from(settings.limits.header_bytes.0).unwrap_or(usize::MAX);
     let http = HttpSettings {
         dev: settings.dev,
         cors: Cors::origins(&settings.http.cors).map_err(|error| invalid(error.to_string()))?,
+        hosts: Hosts::names(&settings.http.hosts).map_err(|error| invalid_host(error.to_string()))?,
         header_bytes_max: header_bytes,
         ..HttpSettings::default()
     };

@@ -71,11 +71,13 @@ pub struct Http {
     pub listen: Listen,
     /// Origins that browsers may call from, or `*`
     pub cors: Vec<String>,
+    /// Names by which clients reach the HTTP API, or `*`; loopback names and IP addresses are always allowed
+    pub hosts: Vec<String>,
 }
 
 impl Default for Http {
     fn default() -> Self {
-        Self { listen: Listen::loopback(4780), cors: Vec::new() }
+        Self { listen: Listen::loopback(4780), cors: Vec::new(), hosts: Vec::new() }
     }
 }
 
@@ -224,7 +226,7 @@ pub enum LogFormat {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Open connections of all ports together; further ones are turned away
+    /// Open connections of all ports together; an eighth is reserved for each port, and further ones are turned away
     pub connections: u32,
     /// Bytes of the headers of one request
     pub header_bytes: ByteSize,
@@ -236,6 +238,8 @@ pub struct Limits {
     pub stall_time: Period,
     /// Bytes of one request's body
     pub request_bytes: ByteSize,
+    /// Bytes of requests that are being received, over all ports; reserved as they arrive
+    pub request_memory: ByteSize,
     /// Time for one request other than a stream
     pub request_time: Period,
 }
@@ -249,6 +253,7 @@ impl Default for Limits {
             idle_time: Period::seconds(300),
             stall_time: Period::seconds(60),
             request_bytes: ByteSize(16 << 20),
+            request_memory: ByteSize(256 << 20),
             request_time: Period::seconds(60),
         }
     }

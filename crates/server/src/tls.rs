@@ -6,6 +6,7 @@
 //! ```
 //! TLS 1.3 only, with the `ring` provider named explicitly: a second provider in the same binary changes nothing.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -132,6 +133,11 @@ impl Files {
             return Err(wrong_cert("holds no certificate".to_owned()));
         };
         in_force(own).map_err(wrong_cert)?;
+        let mode = std::fs::metadata(&self.key).map(|file| file.permissions().mode());
+        if mode.is_ok_and(|mode| mode & 0o007 != 0) {
+            let what = "every user of this machine may read or write the private key; take that right away (chmod 600)";
+            return Err(TlsError::new(&self.key, what.to_owned()));
+        }
         let key = PrivateKeyDer::from_pem_file(&self.key)
             .map_err(|error| TlsError::new(&self.key, format!("no private key can be read: {error}")))?;
         let key = ring::sign::any_supported_type(&key)
@@ -215,6 +221,7 @@ mod tests {
         let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
         std::fs::write(&cert, params.self_signed(&pair).unwrap().pem()).unwrap();
         std::fs::write(&key, pair.serialize_pem()).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
         (cert, key)
     }
 
@@ -233,6 +240,9 @@ mod tests {
         assert!(refusal(&cert, &key).contains("key.pem: does not belong to the certificate"));
         std::fs::write(&key, "nothing").unwrap();
         assert!(refusal(&cert, &key).contains("key.pem: no private key"));
+        let (cert, key) = certificate(dir.path(), -10, 10);
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(refusal(&cert, &key).contains("key.pem: every user of this machine may read"));
         std::fs::write(&cert, "nothing").unwrap();
         assert!(refusal(&cert, &key).contains("cert.pem: "));
         assert!(refusal(Path::new("/no/such.pem"), &key).contains("/no/such.pem"));
@@ -255,7 +265,6 @@ mod tests {
 
     #[test]
     fn the_development_certificate_is_kept_and_private() {
-        use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("tls");
         Certificates::for_development(&place).unwrap();

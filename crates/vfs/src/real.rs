@@ -48,6 +48,9 @@ fn within_file_limit<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     })
 }
 
+/// A symbolic link in a database directory is refused: it could lead to any file of the user.
+const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
 /// `std::fs` with `fdatasync`.
 #[derive(Debug, Clone, Copy)]
 pub struct RealVfs;
@@ -55,7 +58,7 @@ pub struct RealVfs;
 impl Vfs for RealVfs {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         let mut options = fs::OpenOptions::new();
-        options.read(true);
+        options.read(true).custom_flags(NO_FOLLOW);
         match mode {
             OpenMode::Read => {}
             OpenMode::ReadWrite => {
@@ -112,8 +115,12 @@ impl Vfs for RealVfs {
 
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn LockGuard>> {
         let mut options = fs::OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).custom_flags(NO_FOLLOW);
         let mut file = options.open(path)?;
+        if !file.metadata()?.is_file() {
+            let what = format!("{} is not a regular file", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         match file.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {

@@ -24,3 +24,15 @@ fn a_short_wait_is_enough_for_a_short_command() {
     drop(held);
     assert_eq!(crate::answer(child).code, 0);
 }
+
+#[test]
+fn m9_lock_that_is_a_symbolic_link_is_refused() {
+    let place = Place::new();
+    place.ok(&["init"]);
+    let (lock, precious) = (place.path().join("ropewalk.db/LOCK"), place.path().join("precious"));
+    std::fs::write(&precious, "precious").unwrap();
+    std::fs::remove_file(&lock).unwrap();
+    std::os::unix::fs::symlink(&precious, &lock).unwrap();
+    assert_ne!(place.run(&["stats"]).code, 0);
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+}

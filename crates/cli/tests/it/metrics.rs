@@ -11,7 +11,7 @@ const TEXT: &str = "up{job=\"a\"} 1 1000\nup{job=\"a\"} 2 61000\nup{job=\"b\"} 5
 fn import(server: &Server) {
     let mut stream = TcpStream::connect(server.address("http")).unwrap();
     let head = format!(
-        "POST /api/v1/import/prometheus HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{TEXT}",
+        "POST /api/v1/import/prometheus HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{TEXT}",
         TEXT.len()
     );
     stream.write_all(head.as_bytes()).unwrap();

@@ -70,7 +70,7 @@ impl Drop for Server {
 
 /// One GET over a stream, with the whole answer.
 fn get(mut stream: impl std::io::Read + std::io::Write, path: &str) -> String {
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
@@ -218,7 +218,8 @@ fn what_was_acknowledged_before_a_signal_is_there_after_it() {
 fn append(stream: &mut TcpStream) -> Option<()> {
     use std::io::{Read as _, Write as _};
     let body = r#"{"events":[{"type":"T"}]}"#;
-    let head = "POST /v1/stores/default/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    let head =
+        "POST /v1/stores/default/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
     write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).ok()?;
     let mut answer = Vec::new();
     while !answer.ends_with(b"}") {
@@ -296,7 +297,7 @@ fn the_configuration_of_prometheus_is_read_again_on_sighup() {
 fn get_again(mut stream: &TcpStream) -> bool {
     use std::io::{Read as _, Write as _};
     let mut answer = String::new();
-    let asked = stream.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    let asked = stream.write_all(b"GET /ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
 }
 
@@ -342,7 +343,7 @@ fn systemd_hears_ready_alive_and_stopping() {
 fn requests_on_their_way_finish_and_a_second_signal_does_not_wait_for_them() {
     use std::io::{Read as _, Write as _};
     let body = r#"{"events":[{"type":"T"}]}"#;
-    let head = "POST /v1/stores/default/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n";
+    let head = "POST /v1/stores/default/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n";
     // A request that the server has begun to read: it has asked for the body.
     let half = |server: &Server| {
         let mut stream = TcpStream::connect(server.address("http")).unwrap();
@@ -375,4 +376,34 @@ fn requests_on_their_way_finish_and_a_second_signal_does_not_wait_for_them() {
     server.signal("TERM");
     assert_eq!(server.wait(), 0);
     drop(request);
+}
+
+#[test]
+fn l5_directory_that_everybody_may_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    place.ok(&["init"]);
+    let dir = place.path().join("ropewalk.db");
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = place.run(&["serve", "--http-listen", "127.0.0.1:0"]);
+    assert!(
+        refused.code != 0 && refused.err.contains("every user of this machine may write"),
+        "{}",
+        refused.err
+    );
+}
+
+#[test]
+fn m5_silent_connections_of_one_port_leave_places_for_others() {
+    let place = Place::new();
+    let server = Server::start(&place, &["--limits-connections", "16", "--mongo-listen", "127.0.0.1:0"]);
+    let connect = |protocol: &str| TcpStream::connect(server.address(protocol)).unwrap();
+    let silent: Vec<_> = (0..40).map(|_| connect("grpc")).collect();
+    let mut more: Vec<_> = (0..40).map(|_| connect("mongo")).collect();
+    // An eighth of the places is for HTTP alone, and the local socket has places of its own.
+    while !get_again(&connect("http")) {}
+    place.ok(&["user", "list"]);
+    drop(silent);
+    more.clear();
+    assert_eq!(server.stop(), 0);
 }

@@ -12,6 +12,8 @@ fn certificate(dir: &Path, name: &str, until: i32) {
     params.not_after = rcgen::date_time_ymd(until, 1, 1);
     let pair = rcgen::KeyPair::generate().unwrap();
     std::fs::write(dir.join("key.new"), pair.serialize_pem()).unwrap();
+    let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(dir.join("key.new"), owner_only).unwrap();
     std::fs::write(dir.join("cert.new"), params.self_signed(&pair).unwrap().pem()).unwrap();
     std::fs::copy(dir.join("cert.new"), dir.join(format!("{name}.pem"))).unwrap();
     std::fs::rename(dir.join("key.new"), dir.join("key.pem")).unwrap();

@@ -10,6 +10,7 @@
 
 mod access;
 mod backups;
+mod body;
 mod error;
 pub mod extjson;
 mod feed;
@@ -18,6 +19,7 @@ mod groups;
 mod hub;
 mod index;
 mod limits;
+mod memory;
 mod metrics;
 mod processor;
 mod reading;
@@ -29,10 +31,12 @@ pub use access::{
     Access, Caller, Credentials, Right, Roles, ScramExchange, ScramVerifier, TokenInfo, UserInfo,
 };
 pub use backups::NamedBackup;
+pub use body::{BodyBounds, BodyError, inflated_bytes_max, receive_body};
 pub use error::{Code, Conflict, WireError};
 pub use follow::{EncodedBatch, Followed, Following, Frame};
 pub use groups::{TAKE_MAX, TAKE_WAIT_MAX};
 pub use limits::{Limits, ServiceSettings};
+pub use memory::{ConnectionMemory, RequestMemory, Reservation};
 pub use metrics::{Metrics, RequestTimer, Requests};
 pub use processor::{Processors, stay_on};
 pub use reading::Reading;

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 pub struct Limits {
     /// Bytes of one request, after decompression. Default 16 MiB.
     pub request_bytes: usize,
+    /// Bytes of requests that are being received, over all protocols. Default 256 MiB.
+    pub request_memory: usize,
     /// Events of one append. Default 100,000.
     pub append_events: usize,
     /// Appends on their way to the disk. Default 8,192.
@@ -28,6 +30,7 @@ impl Default for Limits {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         Self {
             request_bytes: 16 << 20,
+            request_memory: 256 << 20,
             append_events: 100_000,
             appends_in_flight: 8_192,
             append_bytes_in_flight: 48 << 20,

@@ -18,6 +18,7 @@ use crate::error::{Code, WRITES_NOTHING, WireError};
 use crate::follow::Following;
 use crate::hub::Hub;
 use crate::limits::{Limits, ServiceSettings};
+use crate::memory::RequestMemory;
 use crate::metrics::Metrics;
 use crate::reading::{INLINE, Reading, off_thread};
 use crate::stop::Stop;
@@ -33,6 +34,7 @@ struct Shared {
     metrics: Arc<Metrics>,
     stop: Stop,
     limits: Limits,
+    request_memory: RequestMemory,
     default_store: String,
     backups: Option<PathBuf>,
     backup_turn: Turn,
@@ -91,6 +93,7 @@ impl Service {
             long_reads: Arc::new(Semaphore::new(limits.long_reads.clamp(1, Semaphore::MAX_PERMITS))),
             subscriptions: Arc::new(Semaphore::new(limits.subscriptions.min(Semaphore::MAX_PERMITS))),
             hub: Hub::default(),
+            request_memory: RequestMemory::new(limits.request_memory, limits.request_bytes),
             limits,
             default_store,
             backups,
@@ -133,6 +136,11 @@ impl Service {
     /// What is taken at once.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
+    }
+
+    /// Memory for requests that are being received.
+    pub fn request_memory(&self) -> &RequestMemory {
+        &self.0.request_memory
     }
 
     /// The store that protocols without store names use.

@@ -35,7 +35,7 @@ impl Events {
         F: Future<Output = Result<R, WireError>>,
     {
         request::unary(&self.0, PROTOCOL, operation, async {
-            let caller = request::caller(&self.0, &request).await?;
+            let caller = request::caller(&request)?;
             work(caller, request.into_inner()).await
         })
         .await
@@ -49,7 +49,7 @@ impl Events {
         &self,
         request: Request<proto::ReadRequest>,
     ) -> Result<(ropewalk_wire::Reading, ReadPlan), WireError> {
-        let caller = request::caller(&self.0, &request).await?;
+        let caller = request::caller(&request)?;
         let message = request.into_inner();
         let events = message.batch_events.unwrap_or(BATCH_EVENTS);
         if !BATCH_EVENTS_ALLOWED.contains(&events) {

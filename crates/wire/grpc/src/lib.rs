@@ -1,5 +1,6 @@
 //! gRPC: the protocol of UmaDB, so that its clients work unchanged, and our own for what it cannot say.
 //!
+//!   admission: credentials, then the body within bounds
 //!   routes ─┬─▶ umadb.v1.DCB, umadb.UmaDBService (its older path)
 //!           ├─▶ ropewalk.events.v1.Events
 //!           └─▶ grpc.health.v1, grpc.reflection.v1 and v1alpha
@@ -8,6 +9,7 @@
 //! what a failed call carries, `request` for who asks and of which store. docs/grpc.md is the page for users.
 #![deny(missing_docs)]
 
+mod admission;
 mod alias;
 mod convert;
 mod events;

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::HeaderMap;
 use ropewalk_wire::{Caller, Code, Credentials, Service, WireError};
-use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::status::ToStatus;
@@ -18,10 +18,10 @@ pub(crate) struct Protocol {
     pub(crate) status: ToStatus,
 }
 
-/// Who sent `request`, from its header `authorization: Bearer TOKEN` or `Basic USER:PASSWORD`.
-pub(crate) async fn caller<T>(service: &Service, request: &Request<T>) -> Result<Caller, WireError> {
-    let peer = request.remote_addr().map(|address| address.ip());
-    authenticate(service, request.metadata(), peer).await
+/// Who sent `request`, as the admission layer found.
+pub(crate) fn caller<T>(request: &Request<T>) -> Result<Caller, WireError> {
+    let caller = request.extensions().get::<Caller>().cloned();
+    caller.ok_or_else(|| WireError::new(Code::Unauthenticated, "credentials are needed"))
 }
 
 /// Who sent a call of another protocol on the same port, from its headers, as the calls of this crate find it.
@@ -30,19 +30,19 @@ pub(crate) async fn caller<T>(service: &Service, request: &Request<T>) -> Result
 /// The status to answer: UNAUTHENTICATED, or that there were too many failures from this address.
 pub async fn known_caller(
     service: &Service,
-    headers: &http::HeaderMap,
+    headers: &HeaderMap,
     peer: Option<IpAddr>,
 ) -> Result<Caller, Status> {
-    let metadata = MetadataMap::from_headers(headers.clone());
-    authenticate(service, &metadata, peer).await.map_err(|error| crate::status::plain(&error))
+    authenticate(service, headers, peer).await.map_err(|error| crate::status::plain(&error))
 }
 
-async fn authenticate(
+/// The caller by the header `authorization: Bearer TOKEN` or `Basic USER:PASSWORD`.
+pub(crate) async fn authenticate(
     service: &Service,
-    metadata: &MetadataMap,
+    headers: &HeaderMap,
     peer: Option<IpAddr>,
 ) -> Result<Caller, WireError> {
-    let Some(header) = metadata.get("authorization") else {
+    let Some(header) = headers.get("authorization") else {
         return service.access().authenticate(Credentials::None, peer).await;
     };
     let malformed =

@@ -1,6 +1,7 @@
 use ropewalk_wire::Service;
 use tonic::service::Routes;
 
+use crate::admission;
 use crate::alias::Alias;
 use crate::events::Events;
 use crate::health::health;
@@ -52,5 +53,6 @@ pub async fn routes(service: &Service, settings: &GrpcSettings) -> Routes {
             .add_service(builder().build_v1().expect("our own descriptors are well-formed"))
             .add_service(builder().build_v1alpha().expect("our own descriptors are well-formed"));
     }
-    routes.routes()
+    let router = routes.routes().into_axum_router();
+    Routes::from(router.layer(axum::middleware::from_fn_with_state(service.clone(), admission::admit)))
 }

@@ -43,7 +43,7 @@ impl Umadb {
         &self,
         request: &mut Request<proto::ReadRequest>,
     ) -> Result<Option<(ropewalk_wire::Reading, ReadPlan)>, WireError> {
-        let caller = request::caller(&self.0, request).await?;
+        let caller = request::caller(request)?;
         let message = std::mem::take(request.get_mut());
         let store = self.store(request)?;
         #[allow(deprecated)] // refused, because clients of old versions would wait for ever
@@ -75,7 +75,7 @@ impl Umadb {
         &self,
         request: &mut Request<proto::SubscribeRequest>,
     ) -> Result<FrameStream, WireError> {
-        let caller = request::caller(&self.0, request).await?;
+        let caller = request::caller(request)?;
         let message = std::mem::take(request.get_mut());
         let query = convert::umadb_query(message.query);
         let following = self.0.follow(&caller, self.store(request)?, query, message.after.map(Position))?;
@@ -92,7 +92,7 @@ impl Umadb {
         events: Vec<Event>,
         options: AppendOptions,
     ) -> Result<proto::AppendResponse, WireError> {
-        let caller = request::caller(&self.0, request).await?;
+        let caller = request::caller(request)?;
         let store = self.store(request)?;
         if !events.is_empty() || options.tracking.is_some() {
             let appended = self.0.append(&caller, store, &events, options).await?;
@@ -166,7 +166,7 @@ impl DCB for Umadb {
         request: Request<proto::HeadRequest>,
     ) -> Result<Response<proto::HeadResponse>, Status> {
         request::unary(&self.0, PROTOCOL, "head", async {
-            let caller = request::caller(&self.0, &request).await?;
+            let caller = request::caller(&request)?;
             let head = self.0.head(&caller, self.store(&request)?).await?;
             Ok(proto::HeadResponse { position: head.map(|head| head.0) })
         })
@@ -178,7 +178,7 @@ impl DCB for Umadb {
         request: Request<proto::TrackingRequest>,
     ) -> Result<Response<proto::TrackingResponse>, Status> {
         request::unary(&self.0, PROTOCOL, "tracking", async {
-            let caller = request::caller(&self.0, &request).await?;
+            let caller = request::caller(&request)?;
             let source = &request.get_ref().source;
             let position = self.0.tracking(&caller, self.store(&request)?, source).await?;
             Ok(proto::TrackingResponse { position })

@@ -1,14 +1,14 @@
-//! Request bodies: JSON only, bounded in bytes before and after inflating, bounded in time.
+//! Request bodies: JSON only, bounded in bytes before and after inflating, bounded in time and memory.
 //!
-//!   headers ─▶ type, encoding, announced length ─▶ bytes (≤ limit, in time) ─▶ inflate (≤ limit) ─▶ UTF-8 ─▶ parse
+//!   headers ─▶ type, encoding, rights, announced length ─▶ bytes (≤ limit, in time) ─▶ inflate (≤ limit) ─▶ UTF-8 ─▶ parse
 //!
 //! Each arrow refuses on its own, as early as it can: a body of the wrong type or an announced length over the limit is
 //! never read. Inflating and parsing of large bodies leave the async threads.
 
 use std::io::Read;
 
-use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING,
 };
@@ -16,8 +16,9 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use flate2::read::MultiGzDecoder;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use ropewalk_wire::Code;
+use ropewalk_wire::{
+    BodyBounds, BodyError, Caller, Code, ConnectionMemory, Reservation, inflated_bytes_max, receive_body,
+};
 use serde::Deserialize;
 
 use crate::App;
@@ -26,11 +27,13 @@ use crate::problem::{Problem, Refusal};
 
 /// Bodies from this size on are inflated and parsed on a thread where that may take its time.
 const INLINE_BYTES_MAX: usize = 256 << 10;
+/// Largest body of a caller without any right: enough to change the own password.
+const BYTES_MAX_WITHOUT_RIGHTS: usize = 64 << 10;
 /// Largest window of a zstd body, as a power of two: 8 MiB, what RFC 8878 asks every decoder to have.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// The body of a request: JSON by its headers, UTF-8 for certain, not parsed yet.
-pub(crate) struct JsonText(Bytes);
+pub(crate) struct JsonText(Bytes, Reservation);
 
 impl JsonText {
     /// Parses the body and makes of it what `build` makes of it.
@@ -43,7 +46,9 @@ impl JsonText {
             let text = std::str::from_utf8(&self.0).map_err(|error| {
                 Problem::invalid(format!("the body is not UTF-8: byte {} is invalid", error.valid_up_to()))
             })?;
-            build(text)
+            let built = build(text);
+            drop(self.1);
+            built
         })
         .await
     }
@@ -108,21 +113,49 @@ impl FromRequest<App> for JsonText {
     async fn from_request(request: Request, app: &App) -> Result<Self, BodyProblem> {
         check_type(request.headers())?;
         let encoding = encoding(request.headers()).map_err(BodyProblem::Encoding)?;
-        let bytes_max = app.service.limits().request_bytes;
-        let announced =
-            request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        if announced.is_some_and(|bytes: u64| bytes > bytes_max as u64) {
-            return Err(too_large(bytes_max).into());
-        }
-        let read = read(request.into_body(), bytes_max);
-        let bytes = tokio::time::timeout(app.service.limits().request_time, read).await.map_err(|_| {
-            Problem::refused(Refusal::SlowRequest, "the body did not arrive within the time limit")
-        })??;
+        let limits = app.service.limits();
+        let (mut parts, body) = request.into_parts();
+        let bytes_max = bytes_allowed(&mut parts, app).await?;
+        let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let bounds = BodyBounds { bytes_max, announced, time: limits.request_time };
+        let memory = parts.extensions.get::<ConnectionMemory>().cloned();
+        let memory = memory.unwrap_or_else(|| app.service.request_memory().connection());
+        let (bytes, mut reservation) = receive_body(body, bounds, &memory).await.map_err(refused)?;
         if encoding == Encoding::Identity {
-            return Ok(Self(bytes));
+            return Ok(Self(bytes, reservation));
         }
-        let inflated = off_thread_if(true, move || inflate(encoding, &bytes, bytes_max)).await?;
-        Ok(Self(inflated.into()))
+        let compressed = bytes.len();
+        let inflated_max = inflated_bytes_max(compressed, bytes_max);
+        reservation.cover(compressed + inflated_max).await.map_err(Problem::from)?;
+        let inflated = off_thread_if(true, move || inflate(encoding, &bytes, inflated_max)).await?;
+        reservation.shrink_to(inflated.len());
+        Ok(Self(inflated.into(), reservation))
+    }
+}
+
+/// Most bytes that the caller may send: those without a right on the place that the path names may send none, and those
+/// without any right as much as changing a password needs.
+async fn bytes_allowed(parts: &mut Parts, app: &App) -> Result<usize, Problem> {
+    let bytes_max = app.service.limits().request_bytes;
+    let Some(caller) = parts.extensions.get::<Caller>().cloned() else { return Ok(bytes_max) };
+    let names = RawPathParams::from_request_parts(parts, app).await;
+    let place = names.ok().and_then(|names| {
+        let place = names.iter().find(|(name, _)| ["store", "database", "db", "project"].contains(name));
+        place.map(|(_, place)| place.to_owned())
+    });
+    match caller.check_any(place.as_deref()) {
+        Ok(()) => Ok(bytes_max),
+        Err(error) if place.is_some() => Err(error.into()),
+        Err(_) => Ok(bytes_max.min(BYTES_MAX_WITHOUT_RIGHTS)),
+    }
+}
+
+fn refused(error: BodyError) -> Problem {
+    match error {
+        BodyError::Memory(error) => error.into(),
+        BodyError::TooLarge(_) => Problem::new(Code::TooLarge, error.to_string()),
+        BodyError::TooSlow(_) => Problem::refused(Refusal::SlowRequest, error.to_string()),
+        BodyError::Broken(_) => Problem::invalid(error.to_string()),
     }
 }
 
@@ -139,10 +172,6 @@ impl FromRequestParts<App> for NoBody {
         }
         Ok(Self)
     }
-}
-
-fn too_large(bytes_max: usize) -> Problem {
-    Problem::new(Code::TooLarge, format!("the body is over the limit of {bytes_max} bytes"))
 }
 
 fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
@@ -182,14 +211,6 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
     Ok(found)
 }
 
-async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
-    match Limited::new(body, bytes_max).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
-        Err(error) => Err(Problem::invalid(format!("the body could not be read: {error}"))),
-    }
-}
-
 fn inflate(encoding: Encoding, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, Problem> {
     let failed = |error: std::io::Error| Problem::invalid(format!("the body could not be inflated: {error}"));
     let mut inflated = Vec::new();
@@ -206,7 +227,7 @@ fn inflate(encoding: Encoding, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>
         }
     }
     if inflated.len() > bytes_max {
-        let detail = format!("the inflated body is over the limit of {bytes_max} bytes");
+        let detail = format!("the body inflates to more than {bytes_max} bytes, its limit by size and ratio");
         return Err(Problem::new(Code::TooLarge, detail));
     }
     Ok(inflated)

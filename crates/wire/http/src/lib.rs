@@ -1,6 +1,6 @@
 //! HTTP of the server: the product API under `/v1`, its OpenAPI document, and two compatible surfaces.
 //!
-//!   CORS ─▶ header limit ─▶ metrics ─▶ who calls ─▶ time limit ─▶ compression ─▶ route ─▶ Service
+//!   CORS ─▶ header limit ─▶ host and origin ─▶ metrics ─▶ who calls ─▶ time limit ─▶ compression ─▶ route ─▶ Service
 //!
 //! Read `events` for the routes of the event store, `groups` for its consumers, `documents` for those of documents, `stream` and `encode` for how results leave, `subscribe` for live
 //! streams, `body` for what may come in, `problem` for errors, `compatible` for the surfaces of others.
@@ -21,6 +21,7 @@ mod documents;
 mod encode;
 mod events;
 mod groups;
+mod hosts;
 mod json;
 mod layers;
 mod openapi;
@@ -39,6 +40,7 @@ use axum::Router;
 use axum::http::HeaderName;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
+pub use hosts::{Hosts, InvalidHost};
 use ropewalk_wire::Service;
 pub use settings::{Cors, HttpSettings, InvalidOrigin};
 
@@ -84,6 +86,7 @@ pub fn router_with(service: Service, settings: HttpSettings, others: Router, oth
         .merge(others_open.with_state(()))
         .method_not_allowed_fallback(layers::other_methods)
         .layer(from_fn_with_state(app.clone(), layers::measure))
+        .layer(from_fn_with_state(app.clone(), hosts::check))
         .layer(from_fn_with_state(app.clone(), auth::limit_headers));
     let router = match cors {
         Some(cors) => router.layer(cors),

@@ -21,6 +21,8 @@ pub(crate) enum Refusal {
     SlowRequest,
     MediaType,
     Headers,
+    Host,
+    Origin,
     Precondition,
     Unfit,
     Quota,
@@ -47,6 +49,10 @@ impl Refusal {
                 "headers_too_large",
                 "The headers are over the limit",
             ),
+            Self::Host => {
+                (StatusCode::MISDIRECTED_REQUEST, "unknown_host", "The request is for another host")
+            }
+            Self::Origin => (StatusCode::FORBIDDEN, "foreign_origin", "Pages of this origin may not do this"),
             Self::Precondition => {
                 (StatusCode::PRECONDITION_FAILED, "precondition_failed", "It is not as the request expects")
             }

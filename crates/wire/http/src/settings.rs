@@ -6,6 +6,7 @@ use axum::http::{HeaderName, HeaderValue, Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::HEAD;
+use crate::hosts::Hosts;
 
 /// Settings of [`crate::router`].
 #[derive(Debug, Clone)]
@@ -14,6 +15,8 @@ pub struct HttpSettings {
     pub dev: bool,
     /// Which web pages of other origins may call. Default: none.
     pub cors: Cors,
+    /// Names by which clients reach the API. Default: loopback names and IP addresses.
+    pub hosts: Hosts,
     /// How often an idle subscription gets a sign of life. Default: 15 seconds.
     pub heartbeat: Duration,
     /// Most bytes of all request headers together. Default: 16 KiB.
@@ -22,7 +25,13 @@ pub struct HttpSettings {
 
 impl Default for HttpSettings {
     fn default() -> Self {
-        Self { dev: false, cors: Cors::None, heartbeat: Duration::from_secs(15), header_bytes_max: 16 << 10 }
+        Self {
+            dev: false,
+            cors: Cors::None,
+            hosts: Hosts::default(),
+            heartbeat: Duration::from_secs(15),
+            header_bytes_max: 16 << 10,
+        }
     }
 }
 
@@ -63,6 +72,15 @@ impl Cors {
             origins.push(HeaderValue::from_str(origin).map_err(|_| invalid())?);
         }
         Ok(if origins.is_empty() { Self::None } else { Self::Origins(origins) })
+    }
+
+    /// True when pages of `origin` may call.
+    pub(crate) fn allows(&self, origin: &HeaderValue) -> bool {
+        match self {
+            Self::None => false,
+            Self::Any => true,
+            Self::Origins(origins) => origins.contains(origin),
+        }
     }
 
     pub(crate) fn layer(&self) -> Option<CorsLayer> {

@@ -1,10 +1,10 @@
 //! The life of one client: message in, answer out, one at a time.
 //!
 //! ```text
-//! header ─▶ room for the message? ─▶ the rest of it, in bounded time ─▶ command ─▶ answer ─▶ header …
+//! header ─▶ size allowed? ─▶ the rest of it, memory as it arrives, one deadline ─▶ command ─▶ answer ─▶ header …
 //!                                                                        └─▶ hello that waits, many times over
 //! ```
-//! A client that says nothing between two messages may do so for ever; one that stops in the middle of a message is given up.
+//! A client that has logged in may be silent between two messages; any other is given up after a minute.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,12 +14,11 @@ use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use ropewalk_wire::Credentials;
+use ropewalk_wire::{Credentials, Reservation, WireError};
 use tokio::io::{
     AsyncBufRead as _, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
     BufReader,
 };
-use tokio::sync::SemaphorePermit;
 
 use crate::call::{Client, Line};
 use crate::documents::lang::{LangError, Writer};
@@ -29,8 +28,12 @@ use crate::{Mongo, Shared, command, hello, read};
 
 /// Bytes read ahead: most requests fit.
 const READ_BYTES: usize = 8 << 10;
-/// Messages up to this size need no room of their own.
-const SMALL: usize = 64 << 10;
+/// Most bytes that a message's buffer grows by at once.
+const GROWTH_BYTES: usize = 64 << 10;
+/// Largest message of a client that has to log in and has not.
+const LOGIN_BYTES_MAX: usize = 64 << 10;
+/// Longest silence of such a client. Drivers' monitors never log in and say hello every 10 s.
+const LOGIN_SILENCE_MAX: Duration = Duration::from_secs(60);
 /// How often a command that takes long looks whether its client is still there: a system call at most.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -46,6 +49,12 @@ pub(crate) enum Ended {
     /// The client stopped in the middle of a message.
     #[error("a message did not come as a whole in time")]
     TooSlow,
+    /// No memory for a message.
+    #[error(transparent)]
+    Memory(#[from] WireError),
+    /// A large message before login.
+    #[error("a message of {0} bytes before login; at most {LOGIN_BYTES_MAX} are allowed")]
+    LoginSize(usize),
 }
 
 /// Speaks with one client until one of both ends.
@@ -78,16 +87,23 @@ where
     };
     let mut replies = 0_i32;
     let stop = shared.service.stop().clone();
+    let memory = shared.service.request_memory().connection();
     loop {
+        let must_log_in = !client.logged_in && !shared.service.access().admits_anonymous();
+        let silence_max = if must_log_in { LOGIN_SILENCE_MAX } else { Duration::MAX };
         // An idle client is not waited for when the server stops.
         let begun = tokio::select! {
-            begun = stream.fill_buf() => !begun?.is_empty(),
+            begun = tokio::time::timeout(silence_max, stream.fill_buf()) => {
+                !begun.map_err(|_| Ended::TooSlow)??.is_empty()
+            }
             () = stop.wait() => false,
         };
         if !begun {
             return Ok(());
         }
-        let (request, _room) = next_message(shared, &mut stream).await?;
+        let bytes_max = if must_log_in { LOGIN_BYTES_MAX } else { usize::MAX };
+        let mut reservation = memory.reservation();
+        let request = next_message(shared, &mut stream, bytes_max, &mut reservation).await?;
         let request = match request {
             Ok(request) => request,
             Err((header, error)) => {
@@ -177,37 +193,58 @@ impl<S: AsyncRead + Unpin + Send> Line for Wire<'_, S> {
 
 type Decoded = Result<Request, (Header, LangError)>;
 
-/// Reads one message, once there is room for it.
-async fn next_message<'s, S>(
-    shared: &'s Shared,
+/// Reads one message: its memory is reserved as its bytes arrive, all of them before one deadline.
+async fn next_message<S>(
+    shared: &Shared,
     stream: &mut BufReader<S>,
-) -> Result<(Decoded, Option<SemaphorePermit<'s>>), Ended>
+    bytes_max: usize,
+    reservation: &mut Reservation,
+) -> Result<Decoded, Ended>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let patience = shared.service.limits().request_time;
-    let timed = |_| Ended::TooSlow;
+    let received = receive(stream, bytes_max, reservation);
+    let (header, bytes) = tokio::time::timeout(shared.service.limits().request_time, received)
+        .await
+        .map_err(|_| Ended::TooSlow)??;
+    Ok(Request::decode(header, bytes)?.map_err(|error| (header, error)))
+}
+
+async fn receive<S>(
+    stream: &mut BufReader<S>,
+    bytes_max: usize,
+    reservation: &mut Reservation,
+) -> Result<(Header, Vec<u8>), Ended>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
     let mut head = [0; HEADER_BYTES];
-    tokio::time::timeout(patience, stream.read_exact(&mut head)).await.map_err(timed)??;
+    stream.read_exact(&mut head).await?;
     let header = Header::decode(&head)?;
     let mut bytes = Vec::new();
     let mut memory = header.length;
     if header.is_compressed() {
         let mut begin = [0; COMPRESSED_BYTES];
-        tokio::time::timeout(patience, stream.read_exact(&mut begin)).await.map_err(timed)??;
+        stream.read_exact(&mut begin).await?;
         memory = header.plain_bytes(&begin);
         bytes.extend(begin);
     }
-    let room = match memory > SMALL {
-        true => shared.requests.acquire_many((memory >> 10) as u32).await.ok(),
-        false => None,
-    };
-    let rest = (header.length - HEADER_BYTES).saturating_sub(bytes.len());
-    // Grows as bytes come, not as they were announced.
-    bytes.reserve(rest.min(SMALL));
-    let mut body = (&mut *stream).take(rest as u64);
-    tokio::time::timeout(patience, body.read_to_end(&mut bytes)).await.map_err(timed)??;
-    Ok((Request::decode(header, bytes)?.map_err(|error| (header, error)), room))
+    if memory > bytes_max {
+        return Err(Ended::LoginSize(memory));
+    }
+    let length = (header.length - HEADER_BYTES).max(bytes.len());
+    while bytes.len() < length {
+        let step = (length - bytes.len()).min(GROWTH_BYTES - bytes.len() % GROWTH_BYTES);
+        reservation.cover(bytes.len() + step).await?;
+        // After the first step the whole is taken from the allocator, which gives memory page by page as it is written.
+        bytes.reserve_exact(if bytes.len() < GROWTH_BYTES { step } else { length - bytes.len() });
+        if (&mut *stream).take(step as u64).read_buf(&mut bytes).await? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+    }
+    // What is inflated comes on top.
+    reservation.cover(memory).await?;
+    Ok((header, bytes))
 }
 
 impl Client {

@@ -60,8 +60,6 @@ use crate::snapshots::Snapshots;
 
 /// How often sessions, cursors and transactions are looked through.
 const TEND: Duration = Duration::from_secs(1);
-/// Bytes of requests that are held at once, over all connections, KiB.
-const REQUEST_KIB: usize = 256 << 10;
 /// Writes that wait for the disk at once, each on a thread.
 const WRITES: usize = 256;
 
@@ -87,7 +85,6 @@ struct Shared {
     fail_points: FailPoints,
     snapshots: Snapshots,
     operations: Arc<Operations>,
-    requests: Semaphore,
     writes: Semaphore,
     connections: AtomicI32,
     open_connections: AtomicI32,
@@ -117,7 +114,6 @@ impl Mongo {
             sessions: Sessions::default(),
             cursors: Cursors::default(),
             operations: Arc::default(),
-            requests: Semaphore::new(REQUEST_KIB),
             writes: Semaphore::new(WRITES),
             connections: AtomicI32::new(0),
             open_connections: AtomicI32::new(0),

@@ -1,25 +1,26 @@
 //! The bytes of one connection: messages in, whole and in place; answers out, many at a time.
 //!
-//! A client that says nothing between two messages may do so; one that stops in the middle of a message is given up. Memory
-//! grows with the bytes that came, not with those that were announced, and large messages of all clients share a bound.
+//! A client may be silent between two messages. A message has one deadline for all of its bytes. Memory is reserved for the
+//! bytes that arrived, not for those that were announced.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use ropewalk_wire::{ConnectionMemory, Reservation, WireError};
+
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
 use crate::frame::Out;
 
 /// Bytes read ahead: most requests fit.
 const READ_BYTES: usize = 8 << 10;
-/// Messages up to this size need no room of their own.
-const SMALL: usize = 64 << 10;
+/// Most bytes that the buffer grows by at once.
+const GROWTH_BYTES: usize = 64 << 10;
 /// Tag and length.
 const HEAD_BYTES: usize = 5;
 
@@ -35,6 +36,9 @@ pub(crate) enum Ended {
     /// A length that no message has.
     #[error("a message announces {0} bytes")]
     Length(i64),
+    /// No memory for a message.
+    #[error(transparent)]
+    Memory(#[from] WireError),
     /// What ends it was said.
     #[error("{0}")]
     Said(String),
@@ -59,7 +63,9 @@ pub(crate) struct Channel<S> {
     bytes: Vec<u8>,
     start: usize,
     limits: Bounds,
-    room: Option<OwnedSemaphorePermit>,
+    /// Of the message that has begun.
+    deadline: Option<Instant>,
+    reservation: Reservation,
 }
 
 /// What a channel keeps to.
@@ -68,13 +74,19 @@ pub(crate) struct Bounds {
     pub(crate) message_bytes_max: usize,
     /// For the rest of a message that has begun.
     pub(crate) patience: Duration,
-    /// For large messages of all clients, KiB.
-    pub(crate) room: Arc<Semaphore>,
+    /// For messages.
+    pub(crate) memory: ConnectionMemory,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
     pub(crate) fn new(stream: Stream<S>, limits: Bounds) -> Self {
-        Self { stream, bytes: Vec::with_capacity(READ_BYTES), start: 0, limits, room: None }
+        let reservation = limits.memory.reservation();
+        Self { stream, bytes: Vec::with_capacity(READ_BYTES), start: 0, limits, deadline: None, reservation }
+    }
+
+    /// Sets the limit of later messages.
+    pub(crate) fn set_message_bytes_max(&mut self, bytes: usize) {
+        self.limits.message_bytes_max = bytes;
     }
 
     fn ahead(&self) -> &[u8] {
@@ -108,8 +120,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
             let read = match begun {
                 false => self.fill().await?,
                 true => {
+                    // Survives a call that was dropped: a message has one deadline for all of its bytes.
                     let patience = self.limits.patience;
-                    let read = tokio::time::timeout(patience, self.fill()).await;
+                    let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + patience);
+                    let read = tokio::time::timeout_at(deadline, self.fill()).await;
                     read.map_err(|_| Ended::TooSlow)??
                 }
             };
@@ -131,12 +145,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
             Some(length) => usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0),
             None => 0,
         };
-        if announced > SMALL && self.room.is_none() {
-            let kib = u32::try_from(announced >> 10).unwrap_or(u32::MAX);
-            // Never closed; if it were, going on would still be right.
-            self.room = self.limits.room.clone().acquire_many_owned(kib).await.ok();
-        }
-        let wanted = (announced + 1).saturating_sub(self.bytes.len()).clamp(READ_BYTES, SMALL);
+        let wanted = (announced + 1).saturating_sub(self.bytes.len()).clamp(READ_BYTES, GROWTH_BYTES);
+        self.reservation.cover(self.bytes.len()).await?;
         self.bytes.reserve(wanted);
         Ok(self.stream.read_buf(&mut self.bytes).await? > 0)
     }
@@ -163,7 +173,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
             self.start = 0;
             self.bytes.shrink_to(READ_BYTES);
         }
-        self.room = None;
+        self.deadline = None;
+        self.reservation.shrink_to(self.bytes.len() - self.start);
     }
 
     /// Sends what is to be sent.

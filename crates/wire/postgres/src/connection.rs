@@ -57,6 +57,9 @@ const REPORTED: [&str; 9] = [
 ];
 
 /// What a statement means for the conversation.
+/// Largest message before login; those of SCRAM need a few hundred bytes.
+const LOGIN_BYTES_MAX: usize = 8 << 10;
+
 pub(crate) type Outcomes<T> = Result<T, SqlError>;
 
 pub(crate) struct Connection<'s, S> {
@@ -96,9 +99,9 @@ where
     };
     let limits = shared.service.limits();
     let bounds = Bounds {
-        message_bytes_max: limits.request_bytes,
+        message_bytes_max: LOGIN_BYTES_MAX,
         patience: limits.request_time,
-        room: shared.requests.clone(),
+        memory: shared.service.request_memory().connection(),
     };
     let mut channel = Channel::new(stream, bounds);
     let mut desk = Desk::new(Session::new(shared.service.database().clone()));
@@ -113,6 +116,7 @@ where
             return Err(Ended::Said(error.message));
         }
     };
+    channel.set_message_bytes_max(limits.request_bytes);
     let settings = desk.session.settings();
     let who = Who {
         user: settings.user.clone(),
@@ -146,6 +150,10 @@ where
             connection.channel.send(&mut connection.desk.out).await?;
         }
         Ok(None) => {}
+        Err(Ended::Memory(error)) => {
+            connection.desk.out.failure(Severity::Fatal, &refused(&error));
+            connection.channel.send(&mut connection.desk.out).await?;
+        }
         Err(Ended::Length(bytes)) => {
             let error = SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, format!("a message of {bytes} bytes"))
                 .hint("the limit is limits.request_bytes of the server");

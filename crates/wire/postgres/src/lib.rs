@@ -38,9 +38,6 @@ use tokio_rustls::TlsAcceptor;
 use crate::backends::Backends;
 use crate::hub::Hub;
 
-/// Bytes of large messages that are held at once, over all connections, KiB.
-const REQUEST_KIB: usize = 256 << 10;
-
 /// Settings of a [`Postgres`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostgresSettings {
@@ -71,8 +68,6 @@ struct Shared {
     settings: PostgresSettings,
     backends: Backends,
     hub: Hub,
-    /// Large messages.
-    requests: Arc<Semaphore>,
     /// Statements that are not brief.
     turns: Semaphore,
 }
@@ -83,7 +78,6 @@ impl Postgres {
         ropewalk_sql::limit_columns(service.database(), settings.column_memory);
         Self(Arc::new(Shared {
             turns: Semaphore::new(service.limits().long_reads.clamp(1, Semaphore::MAX_PERMITS)),
-            requests: Arc::new(Semaphore::new(REQUEST_KIB)),
             backends: Backends::default(),
             hub: Hub::default(),
             service,

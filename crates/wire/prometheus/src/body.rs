@@ -1,4 +1,4 @@
-//! Request bodies: bounded in bytes before and after inflating, bounded in time.
+//! Request bodies: bounded in bytes before and after inflating, bounded in time and memory.
 
 use std::cell::RefCell;
 use std::io::Read;
@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use ropewalk_wire::{BodyBounds, BodyError, Caller, ConnectionMemory, inflated_bytes_max, receive_body};
 
 use crate::App;
 use crate::answer::{ApiError, Kind};
@@ -67,17 +67,29 @@ fn too_large(bytes_max: usize) -> ApiError {
 pub(crate) async fn read(app: &App, request: Request) -> Result<Bytes, ApiError> {
     let limits = app.service.limits();
     let bytes_max = limits.request_bytes;
-    let announced = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    if announced.is_some_and(|bytes: u64| bytes > bytes_max as u64) {
-        return Err(too_large(bytes_max));
+    let (parts, body) = request.into_parts();
+    if let Some(caller) = parts.extensions.get::<Caller>() {
+        // The exact right is checked where the operation is known.
+        caller.check_any(None)?;
     }
-    let read = Limited::new(request.into_body(), bytes_max).collect();
-    match tokio::time::timeout(limits.request_time, read).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
-        Ok(Err(error)) => Err(ApiError::bad(format!("the body could not be read: {error}"))),
-        Err(_) => Err(ApiError::new(Kind::Timeout, "the body did not arrive within the time limit")),
-    }
+    let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let bounds = BodyBounds { bytes_max, announced, time: limits.request_time };
+    let memory = parts.extensions.get::<ConnectionMemory>().cloned();
+    let memory = memory.unwrap_or_else(|| app.service.request_memory().connection());
+    let (bytes, mut reservation) =
+        receive_body(body, bounds, &memory).await.map_err(|error| match error {
+            BodyError::Memory(error) => error.into(),
+            BodyError::TooLarge(bytes_max) => too_large(bytes_max),
+            BodyError::TooSlow(_) => ApiError::new(Kind::Timeout, error.to_string()),
+            BodyError::Broken(_) => ApiError::bad(error.to_string()),
+        })?;
+    let inflated = match Encoding::of(&parts.headers) {
+        None | Some(Encoding::Identity) => 0,
+        Some(Encoding::Snappy) => snap::raw::decompress_len(&bytes).unwrap_or(0).min(bytes_max),
+        Some(Encoding::Gzip | Encoding::Zstd) => inflated_bytes_max(bytes.len(), bytes_max),
+    };
+    reservation.cover(bytes.len() + inflated).await?;
+    Ok(reservation.hold(bytes))
 }
 
 /// Shows `look` a snappy body unpacked, in memory that the thread keeps: requests of one kind come again and again, and fresh
@@ -122,6 +134,10 @@ fn failed(error: &dyn std::fmt::Display) -> ApiError {
 /// Malformed, or over the limit.
 pub(crate) fn inflate(encoding: Encoding, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, ApiError> {
     let mut inflated = Vec::new();
+    let bytes_max = match encoding {
+        Encoding::Gzip | Encoding::Zstd => inflated_bytes_max(bytes.len(), bytes_max),
+        Encoding::Identity | Encoding::Snappy => bytes_max,
+    };
     let most = bytes_max as u64 + 1;
     match encoding {
         Encoding::Identity => inflated.extend_from_slice(bytes),

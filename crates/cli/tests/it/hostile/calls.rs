@@ -21,7 +21,7 @@ impl Http {
     pub(super) fn post(&mut self, path: &str, body: &serde_json::Value) -> (u16, serde_json::Value) {
         let body = body.to_string();
         let request = format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         self.0.get_mut().write_all(request.as_bytes()).unwrap();

@@ -21,14 +21,14 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Requests that are right until they are mutated.
 const REQUESTS: [&str; 6] = [
-    "GET /v1/stores/default/events?type=A&limit=10 HTTP/1.1\r\nhost: x\r\n\r\n",
-    "GET /v1/stores/default/subscribe?format=sse HTTP/1.1\r\nhost: x\r\nlast-event-id: 7\r\n\r\n",
-    "POST /v1/stores/fuzz/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 66\r\n\r\n\
+    "GET /v1/stores/default/events?type=A&limit=10 HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    "GET /v1/stores/default/subscribe?format=sse HTTP/1.1\r\nhost: localhost\r\nlast-event-id: 7\r\n\r\n",
+    "POST /v1/stores/fuzz/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 66\r\n\r\n\
      {\"events\":[{\"type\":\"A\",\"tags\":[\"t:1\"],\"data\":{\"a\":[1,2,3,null]}}]}  ",
-    "POST /append HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n\
+    "POST /append HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n\
      20\r\n{\"events\":[{\"type\":\"A\",\"data\":\"\"}\r\n2\r\n]}\r\n0\r\n\r\n",
-    "GET /read?query=%7B%22items%22%3A%5B%5D%7D&options=%7B%7D HTTP/1.1\r\nhost: x\r\nauthorization: Basic eDp5\r\n\r\n",
-    "PUT /v1/stores/fuzz HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-encoding: zstd\r\ncontent-length: 9\r\n\r\n123456789",
+    "GET /read?query=%7B%22items%22%3A%5B%5D%7D&options=%7B%7D HTTP/1.1\r\nhost: localhost\r\nauthorization: Basic eDp5\r\n\r\n",
+    "PUT /v1/stores/fuzz HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-encoding: zstd\r\ncontent-length: 9\r\n\r\n123456789",
 ];
 
 fn frame(out: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32, payload: &[u8]) {

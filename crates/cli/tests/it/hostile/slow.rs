@@ -40,7 +40,7 @@ fn slow_readers_hold_neither_memory_nor_others() {
     let mut over_http = Vec::new();
     for _ in 0..SLOW {
         let mut stream = TcpStream::connect(server.address("http")).unwrap();
-        stream.write_all(b"GET /v1/stores/default/events HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        stream.write_all(b"GET /v1/stores/default/events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
         stream.read_exact(&mut [0; 256]).unwrap();
         over_http.push(stream);
     }
@@ -84,7 +84,7 @@ fn half_open_connections_hold_nobody_up() {
     let beginnings: [&[u8]; 5] = [
         b"",
         b"GET /v1/stores HTTP/1.1\r\nho",
-        b"POST /v1/stores/default/events HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{\"ev",
+        b"POST /v1/stores/default/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{\"ev",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"PRI * HT",
     ];

@@ -41,7 +41,7 @@ impl FromStr for Right {
 }
 
 /// Stands for every store, present and future.
-const ALL_STORES: &str = "*";
+pub(super) const ALL_STORES: &str = "*";
 
 /// Rights by store; `*` is every store.
 pub type Roles = BTreeMap<String, BTreeSet<Right>>;
@@ -114,6 +114,24 @@ impl Caller {
                 .is_some_and(|rights| rights.iter().any(|held| *held == right || *held == Right::Admin))
         };
         has(ALL_STORES) || store.is_some_and(has)
+    }
+
+    /// Refuses a caller without any right on `store`, or with `None` on any store: for work before the exact right is known.
+    ///
+    /// # Errors
+    /// [`Code::PermissionDenied`].
+    pub fn check_any(&self, store: Option<&str>) -> Result<(), WireError> {
+        let has_any = match store {
+            None => self.roles.values().any(|rights| !rights.is_empty()),
+            Some(store) => [ALL_STORES, store]
+                .iter()
+                .any(|store| self.roles.get(*store).is_some_and(|rights| !rights.is_empty())),
+        };
+        if has_any {
+            return Ok(());
+        }
+        let place = store.map_or("any store".to_owned(), |store| format!("store {store:?}"));
+        Err(WireError::new(Code::PermissionDenied, format!("{:?} has no right on {place}", self.name)))
     }
 
     /// Refuses what the caller may not do.

@@ -144,7 +144,7 @@ impl Access {
         let found = known.users.get(&exchange.user).filter(same);
         match found.filter(|_| right) {
             Some(user) => {
-                self.0.throttle.succeeded(&attempt);
+                self.0.throttle.succeeded(&attempt, Instant::now());
                 let signature = exchange.verifier.signature(exchange.hash, messages.as_bytes());
                 Ok((user.caller.clone(), format!("v={}", STANDARD.encode(signature))))
             }

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ropewalk::Transaction;
 
+use super::caller::ALL_STORES;
 use super::records::{self, TokenRecord, UserRecord, token_key, user_key};
 use super::*;
 
@@ -291,7 +292,34 @@ impl Access {
         .await
     }
 
-    /// Runs `change` in a transaction, commits, and reads everything anew (invariant 1), all off the async threads.
+    /// Refuses a change that drops the last credential, which would open the server to everybody, or the last
+    /// administrator. `tx` holds the change.
+    fn keep_administrator(&self, tx: &mut Transaction) -> Result<(), WireError> {
+        let refuse = |what: &str| {
+            let message = format!("this would remove the last {what}; create another administrator first");
+            Err(WireError::new(Code::KeyConflict, message))
+        };
+        let known = self.known();
+        let (users, tokens) = records::load_in(tx, self.0.keyspace)?;
+        let was_closed = !known.users.is_empty() || !known.tokens.is_empty();
+        if was_closed && users.is_empty() && tokens.is_empty() {
+            return refuse("user or token");
+        }
+        let now = self.now_micros();
+        let token_administers = |token: &TokenRecord| {
+            is_administrator(&token.roles) && token.expires_micros.is_none_or(|expires| expires > now)
+        };
+        let before = known.users.values().any(|user| is_administrator(&user.record.roles))
+            || known.tokens.values().any(|token| token_administers(&token.record));
+        let after = users.iter().any(|(_, user)| is_administrator(&user.roles))
+            || tokens.iter().any(|(_, token)| token_administers(token));
+        if before && !after {
+            return refuse("administrator");
+        }
+        Ok(())
+    }
+
+    /// Runs `change` in a transaction, commits, and reads everything again (invariant 1), all off the async threads.
     async fn change(
         &self,
         change: impl FnOnce(&Self, &mut Transaction) -> Result<(), WireError> + Send + 'static,
@@ -301,6 +329,7 @@ impl Access {
             let _changing = this.0.changing.lock().unwrap_or_else(|held| held.into_inner());
             let mut tx = this.0.db.begin();
             change(&this, &mut tx)?;
+            this.keep_administrator(&mut tx)?;
             tx.commit()?;
             let known = Known::load(&this.0.db, this.0.keyspace)?;
             *this.0.known.write().unwrap_or_else(|held| held.into_inner()) = Arc::new(known);
@@ -309,6 +338,11 @@ impl Access {
         });
         changed.await.map_err(|error| WireError::ours(Code::Internal, &error))?
     }
+}
+
+/// True when a caller with these roles administers the whole server.
+fn is_administrator(roles: &Roles) -> bool {
+    roles.get(ALL_STORES).is_some_and(|rights| rights.contains(&Right::Admin))
 }
 
 fn token_info(id: &str, record: &TokenRecord) -> TokenInfo {

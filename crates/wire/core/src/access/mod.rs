@@ -151,6 +151,11 @@ impl Access {
         known.users.is_empty() && known.tokens.is_empty()
     }
 
+    /// True while callers without credentials may do everything.
+    pub fn admits_anonymous(&self) -> bool {
+        self.0.insecure || self.is_open()
+    }
+
     /// Who the caller is. `peer` is the address at the other end of the connection, never one from a header.
     ///
     /// # Errors
@@ -245,7 +250,7 @@ impl Access {
         let right = right.map_err(|error| WireError::ours(Code::Internal, &error))?;
         match found.filter(|_| right) {
             Some(user) => {
-                self.0.throttle.succeeded(&attempt);
+                self.0.throttle.succeeded(&attempt, Instant::now());
                 self.0.recent.remember(shown, &verifier, Instant::now());
                 Ok(user.caller.clone())
             }

@@ -1,7 +1,7 @@
 //! Users and tokens as they are stored: JSON under `u` and the name, `t` and the id, in keyspace `sys.access`.
 //! Changing them is an ordinary transaction, so they are durable, and go where the database goes.
 
-use ropewalk::{Database, Keyspace};
+use ropewalk::{Database, Keyspace, Transaction};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, WireError};
@@ -68,24 +68,23 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(key: &[u8], value: &'a [u8]) -> Res
 pub(super) type Everything = (Vec<(String, UserRecord)>, Vec<(String, TokenRecord)>);
 
 pub(super) fn load(db: &Database, keyspace: Keyspace) -> Result<Everything, WireError> {
-    let snapshot = db.snapshot();
-    let mut cursor = snapshot.cursor(keyspace);
-    let stored = |error| WireError::from(ropewalk::Error::from(error));
-    cursor.seek(b"").map_err(stored)?;
+    load_in(&mut db.begin(), keyspace)
+}
+
+/// As [`load`], as `tx` sees them.
+pub(super) fn load_in(tx: &mut Transaction, keyspace: Keyspace) -> Result<Everything, WireError> {
     let (mut users, mut tokens) = Everything::default();
-    while cursor.valid() {
-        let (key, value) = (cursor.key(), cursor.value());
-        let text = std::str::from_utf8(key).unwrap_or_default();
+    for (key, value) in tx.range(keyspace, b"", None, usize::MAX)? {
+        let text = std::str::from_utf8(&key).unwrap_or_default();
         if let Some(name) = text.strip_prefix('u') {
-            users.push((name.to_owned(), decode(key, value)?));
+            users.push((name.to_owned(), decode(&key, &value)?));
         } else if let Some(id) = text.strip_prefix('t') {
-            tokens.push((id.to_owned(), decode(key, value)?));
+            tokens.push((id.to_owned(), decode(&key, &value)?));
         } else {
             let place =
-                format!("keyspace {KEYSPACE} holds an unknown key {:?}", String::from_utf8_lossy(key));
+                format!("keyspace {KEYSPACE} holds an unknown key {:?}", String::from_utf8_lossy(&key));
             return Err(WireError::ours(Code::Corrupt, &place));
         }
-        cursor.next().map_err(stored)?;
     }
     Ok((users, tokens))
 }

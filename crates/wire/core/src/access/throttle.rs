@@ -1,8 +1,9 @@
 //! Guessing passwords is slow: after a few failures each further attempt has to wait, ever longer.
 //!
 //! Counted are failures of (user, peer), of the peer, and of the user; each has its number of free failures, then a pause
-//! that doubles up to a minute. A success forgives the pair. Fifteen quiet minutes forgive everything. The table is
-//! bounded: when it is full the older half goes.
+//! that doubles up to a minute. A success forgives the pair, and for a day the failures that others cause for the user do
+//! not delay this pair: nobody can lock a user out of a known address. Fifteen quiet minutes forgive everything. The tables
+//! are bounded: when one is full the older half goes.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -13,6 +14,8 @@ use std::time::Instant;
 const ENTRIES_MAX: usize = 16 << 10;
 const FORGIVEN_AFTER: Duration = Duration::from_secs(15 * 60);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// A success of a pair counts for so long.
+const KNOWN_FOR: Duration = Duration::from_secs(24 * 3600);
 /// Longer names belong to nobody; cut, so that entries stay small.
 const NAME_CHARS_MAX: usize = 64;
 
@@ -42,7 +45,14 @@ struct Entry {
 }
 
 #[derive(Default)]
-pub(crate) struct Throttle(Mutex<HashMap<Key, Entry>>);
+pub(crate) struct Throttle(Mutex<Tables>);
+
+#[derive(Default)]
+struct Tables {
+    entries: HashMap<Key, Entry>,
+    /// Pairs that logged in, and when.
+    known: HashMap<Key, Instant>,
+}
 
 /// One attempt's keys.
 pub(crate) struct Attempt(Vec<Key>);
@@ -62,22 +72,27 @@ impl Attempt {
 }
 
 impl Throttle {
-    fn table(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
         self.0.lock().unwrap_or_else(|held| held.into_inner())
     }
 
     /// How long the attempt has to wait; `None`: not at all.
     pub(crate) fn pause(&self, attempt: &Attempt, now: Instant) -> Option<Duration> {
-        let table = self.table();
-        let until =
-            attempt.0.iter().filter_map(|key| table.get(key)).map(|entry| entry.blocked_until).max()?;
+        let tables = self.tables();
+        let is_known = attempt
+            .0
+            .iter()
+            .any(|key| tables.known.get(key).is_some_and(|at| now.duration_since(*at) < KNOWN_FOR));
+        let counts = |key: &&Key| !(is_known && matches!(key, Key::User(_)));
+        let entries = attempt.0.iter().filter(counts).filter_map(|key| tables.entries.get(key));
+        let until = entries.map(|entry| entry.blocked_until).max()?;
         until.checked_duration_since(now).filter(|pause| !pause.is_zero())
     }
 
     pub(crate) fn failed(&self, attempt: &Attempt, now: Instant) {
-        let mut table = self.table();
+        let table = &mut self.tables().entries;
         if table.len() + attempt.0.len() > ENTRIES_MAX {
-            drop_older_half(&mut table);
+            drop_older_half(table, |entry| entry.last);
         }
         for key in &attempt.0 {
             let fresh = Entry { failures: 0, last: now, blocked_until: now };
@@ -93,19 +108,23 @@ impl Throttle {
         }
     }
 
-    pub(crate) fn succeeded(&self, attempt: &Attempt) {
-        let mut table = self.table();
+    pub(crate) fn succeeded(&self, attempt: &Attempt, now: Instant) {
+        let tables = &mut *self.tables();
         for key in attempt.0.iter().filter(|key| matches!(key, Key::Pair(..))) {
-            table.remove(key);
+            tables.entries.remove(key);
+            if tables.known.len() >= ENTRIES_MAX {
+                drop_older_half(&mut tables.known, |at| *at);
+            }
+            tables.known.insert(key.clone(), now);
         }
     }
 }
 
-fn drop_older_half(table: &mut HashMap<Key, Entry>) {
-    let mut times: Vec<Instant> = table.values().map(|entry| entry.last).collect();
+fn drop_older_half<T>(table: &mut HashMap<Key, T>, last: impl Fn(&T) -> Instant) {
+    let mut times: Vec<Instant> = table.values().map(&last).collect();
     let middle = times.len() / 2;
     let median = *times.select_nth_unstable(middle).1;
-    table.retain(|_, entry| entry.last > median);
+    table.retain(|_, value| last(value) > median);
 }
 
 #[cfg(test)]
@@ -134,7 +153,7 @@ mod tests {
         // Another peer's ann and this peer's bob are free.
         assert_eq!(throttle.pause(&Attempt::new("ann", peer(2)), now), None);
         assert_eq!(throttle.pause(&Attempt::new("bob", peer(1)), now), None);
-        throttle.succeeded(&attempt);
+        throttle.succeeded(&attempt, now);
         assert_eq!(throttle.pause(&attempt, now), None);
     }
 
@@ -150,13 +169,31 @@ mod tests {
     }
 
     #[test]
+    fn l3_failures_of_others_do_not_lock_a_known_address_out() {
+        let (throttle, now) = (Throttle::default(), Instant::now());
+        let at_home = Attempt::new("ann", peer(200));
+        throttle.succeeded(&at_home, now);
+        for address in 0..100 {
+            for _ in 0..5 {
+                throttle.failed(&Attempt::new("ann", peer(address)), now);
+            }
+        }
+        assert!(throttle.pause(&Attempt::new("ann", peer(201)), now).is_some());
+        assert_eq!(throttle.pause(&at_home, now), None);
+        for _ in 0..5 {
+            throttle.failed(&at_home, now);
+        }
+        assert!(throttle.pause(&at_home, now).is_some());
+    }
+
+    #[test]
     fn the_table_is_bounded() {
         let (throttle, mut now) = (Throttle::default(), Instant::now());
         for i in 0..2 * ENTRIES_MAX {
             now += Duration::from_micros(1);
             throttle.failed(&Attempt::new(&format!("{i}{}", "x".repeat(9999)), None), now);
         }
-        let table = throttle.table();
+        let table = &throttle.tables().entries;
         assert!(table.len() <= ENTRIES_MAX);
         assert!(table.keys().all(|key| !matches!(key, Key::User(name) if name.len() > NAME_CHARS_MAX)));
     }

@@ -67,11 +67,29 @@ async fn users_are_kept_changed_and_dropped() {
     assert_eq!(twice.code, Code::NotFound);
     assert_eq!(reopened.users(&root).unwrap()[0].roles, Roles::new());
     assert!(reopened.scram_verifier("ann").is_some() && reopened.scram_verifier("bob").is_none());
+    reopened.create_user(&root, "bob", "other", Roles::new()).await.unwrap();
     reopened.drop_user(&root, "ann").await.unwrap();
-    assert!(reopened.is_open());
     assert_eq!(reopened.drop_user(&root, "ann").await.unwrap_err().code, Code::NotFound);
     let bad = reopened.create_user(&root, "a:b", "x", Roles::new()).await.unwrap_err();
     assert_eq!(bad.code, Code::InvalidArgument);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h11_last_credential_and_last_administrator_cannot_be_removed() {
+    let access = Access::open(Database::in_memory().unwrap(), false).unwrap();
+    let root = everybody();
+    let refused = |result: Result<(), WireError>| assert_eq!(result.unwrap_err().code, Code::KeyConflict);
+    access.create_user(&root, "ann", "secret", Roles::new()).await.unwrap();
+    refused(access.drop_user(&root, "ann").await);
+    assert!(!access.is_open());
+    access.grant(&root, "ann", "*", Right::Admin).await.unwrap();
+    refused(access.revoke(&root, "ann", "*", Right::Admin).await);
+    access.create_user(&root, "bob", "secret", Roles::new()).await.unwrap();
+    refused(access.drop_user(&root, "ann").await);
+    let (token, _) = access.create_token(&root, "ci", roles("*", &[Right::Admin]), None).await.unwrap();
+    access.drop_user(&root, "ann").await.unwrap();
+    refused(access.drop_token(&root, &token.id).await);
+    assert!(login(&access, "ann", "secret").await.is_err() && !access.is_open());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,12 +1,19 @@
 //! At a limit there is an answer at once, and room again afterwards.
 
+use core::task::Poll;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use http_body_util::{BodyExt as _, StreamBody};
 use prost::Message;
 use ropewalk_grpc::proto::ropewalk::events::v1 as ours;
 use ropewalk_grpc::proto::umadb::v1::{
     AppendRequest, ErrorResponse, Event, HeadRequest, ReadRequest, SubscribeRequest,
 };
 use ropewalk_wire::Limits;
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::{Server, until, within};
 
@@ -131,4 +138,68 @@ impl tonic::codec::Decoder for Raw {
     fn decode(&mut self, _: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<()>, tonic::Status> {
         Ok(Some(()))
     }
+}
+
+/// A body that announces 16 MiB, sends frames of 1 MiB and then waits; `read` counts its frames.
+fn slow_body(frames: usize, read: &Arc<AtomicUsize>) -> Body {
+    let read = read.clone();
+    let mut sent = 0;
+    Body::new(StreamBody::new(futures_util::stream::poll_fn(move |_| {
+        if sent == frames {
+            return Poll::Pending;
+        }
+        sent += 1;
+        read.fetch_add(1, Relaxed);
+        let mut data = vec![0; 1 << 20];
+        if sent == 1 {
+            data[1..5].copy_from_slice(&(16_u32 << 20).to_be_bytes());
+        }
+        Poll::Ready(Some(Ok::<_, Status>(hyper::body::Frame::data(Bytes::from(data)))))
+    })))
+}
+
+async fn call(server: &Server, path: &str, body: Body) -> Option<String> {
+    let routes = ropewalk_grpc::routes(&server.service, &ropewalk_grpc::GrpcSettings::default()).await;
+    let request = http::Request::post(path).header("content-type", "application/grpc").body(body).unwrap();
+    let mut router = routes.into_axum_router();
+    let response = tower_service::Service::call(&mut router, request).await.unwrap();
+    let status = |headers: &http::HeaderMap| Some(headers.get("grpc-status")?.to_str().unwrap().to_owned());
+    match status(response.headers()) {
+        Some(found) => Some(found),
+        None => status(response.into_body().collect().await.unwrap().trailers()?),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c1_body_without_credentials_is_not_read() {
+    let server = Server::start().await;
+    crate::access::close(&server).await;
+    for path in ["/umadb.v1.DCB/Append", "/umadb.UmaDBService/Append", "/ropewalk.events.v1.Events/Append"] {
+        let read = Arc::default();
+        let status = call(&server, path, slow_body(15, &read)).await;
+        assert_eq!((status.as_deref(), read.load(Relaxed)), (Some("16"), 0), "{path}");
+    }
+    // Services that need no credentials take small requests alone.
+    let read = Arc::default();
+    let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    call(&server, path, slow_body(15, &read)).await;
+    assert_eq!(read.load(Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c1_body_has_a_deadline_and_shares_memory() {
+    let server = Server::start().await;
+    let (read, memory) = (Arc::default(), server.service.request_memory().clone());
+    let free = memory.available_bytes();
+    let begun = tokio::time::Instant::now();
+    let body = slow_body(15, &read);
+    let calling = async { call(&server, "/umadb.v1.DCB/Append", body).await };
+    let watching = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        free - memory.available_bytes()
+    };
+    let (status, held) = tokio::join!(calling, watching);
+    assert_eq!((status.as_deref(), held), (Some("4"), 15 << 20));
+    assert!(begun.elapsed() <= 2 * server.service.limits().request_time);
+    assert_eq!(memory.available_bytes(), free);
 }

@@ -102,3 +102,26 @@ async fn guessing_is_slowed_down_by_the_connection_and_not_by_a_header() {
     }
     assert_eq!(statuses.last(), Some(&429), "{statuses:?}");
 }
+
+#[tokio::test]
+async fn h5_rights_are_checked_before_a_body_is_read() {
+    let (server, _) = closed().await;
+    let access = server.service.access();
+    access.create_user(&Caller::everybody(), "nobody", "correct horse", Roles::new()).await.unwrap();
+    let (nobody, ann) = (basic("nobody", "correct horse"), basic("ann", "correct horse"));
+    // The body of 16 MiB is announced and never sent.
+    let announced = |path: &str, authorization: &str| {
+        format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {authorization}\r\n\
+             content-type: application/json\r\ncontent-length: 16000000\r\n\r\n"
+        )
+    };
+    for (path, who) in [
+        ("/v1/stores/s/events", &nobody),
+        ("/v1/stores/other/events", &ann),
+        ("/v1/databases/shop/transaction", &ann),
+    ] {
+        server.raw(announced(path, who).as_bytes()).await.refused(403, "permission_denied");
+    }
+    server.raw(announced("/v1/tokens", &nobody).as_bytes()).await.refused(413, "too_large");
+}

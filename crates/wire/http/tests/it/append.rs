@@ -181,7 +181,7 @@ async fn a_client_that_leaves_in_the_middle_leaves_no_half_append() {
     for sent in [0, 1, body.len() / 2, body.len() - 1, body.len()] {
         let mut socket = server.connect().await;
         let head = format!(
-            "POST {EVENTS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            "POST {EVENTS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         socket.write_all(head.as_bytes()).await.unwrap();

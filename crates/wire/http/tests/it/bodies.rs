@@ -79,11 +79,11 @@ async fn large_bodies_are_refused_before_and_while_they_come() {
     server.post(EVENTS, event(20_000)).await.refused(413, "too_large");
     // Announced too large: answered without a byte of the body.
     let announced = format!(
-        "POST {EVENTS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99999999999\r\n\r\n"
+        "POST {EVENTS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99999999999\r\n\r\n"
     );
     server.raw(announced.as_bytes()).await.refused(413, "too_large");
     // Not announced at all.
-    let mut chunked = format!("POST {EVENTS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n").into_bytes();
+    let mut chunked = format!("POST {EVENTS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n").into_bytes();
     for _ in 0..20 {
         chunked.extend_from_slice(b"400\r\n");
         chunked.extend_from_slice(&[b' '; 0x400]);
@@ -146,7 +146,7 @@ async fn a_body_that_does_not_come_ends_the_request() {
     let limits = Limits { request_time: Duration::from_millis(200), ..Limits::default() };
     let server = Server::with(limits, HttpSettings::default()).await;
     let head = format!(
-        "POST {EVENTS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
+        "POST {EVENTS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
     );
     server.raw(head.as_bytes()).await.refused(408, "request_timeout");
 }
@@ -157,7 +157,7 @@ async fn a_hundred_continue_is_asked_for_only_when_the_body_is_wanted() {
     let mut socket = server.connect().await;
     let body = r#"{"events":[{"type":"A"}]}"#;
     let head = format!(
-        "POST {EVENTS} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST {EVENTS} HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     socket.write_all(head.as_bytes()).await.unwrap();
@@ -171,4 +171,30 @@ async fn a_hundred_continue_is_asked_for_only_when_the_body_is_wanted() {
 
     let unwanted = head.replace(&format!("content-length: {}", body.len()), "content-length: 20000");
     server.raw(unwanted.as_bytes()).await.refused(413, "too_large");
+}
+
+#[tokio::test]
+async fn h5_bodies_share_memory_and_inflate_within_a_ratio() {
+    let server = Server::start().await;
+    let memory = server.service.request_memory();
+    let free = memory.available_bytes();
+    let mut socket = server.connect().await;
+    let head = format!(
+        "POST {EVENTS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 15000000\r\n\r\n"
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    socket.write_all(&vec![b' '; 4 << 20]).await.unwrap();
+    let within = |from: usize, to: usize| (from..=to).contains(&(free - memory.available_bytes()));
+    while !within(3 << 20, 5 << 20) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(socket);
+    while memory.available_bytes() != free {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // 15 MB of blanks are 15 KB: a ratio of a thousand.
+    let headers = [JSON, ("content-encoding", "gzip")];
+    let bomb = gzip(&vec![b' '; 15_000_000]);
+    server.request("POST", EVENTS, &headers, &bomb).await.refused(413, "too_large");
+    assert_eq!(memory.available_bytes(), free);
 }

@@ -155,7 +155,7 @@ impl Server {
 }
 
 fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
-    let mut raw = format!("{method} {path} HTTP/1.1\r\nhost: ropewalk\r\n").into_bytes();
+    let mut raw = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n").into_bytes();
     for (name, value) in headers {
         raw.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
     }

@@ -153,10 +153,43 @@ async fn garbage_gets_an_answer_or_a_closed_connection() {
         &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"[..],
         b"GET / HTTP/9.9\r\n\r\n",
         b"\r\n\r\n\r\nNONSENSE\r\n\r\n",
-        b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
     ] {
         assert_eq!(server.raw(bytes).await.status, 400);
     }
     server.get("/health").await.ok();
+}
+
+#[tokio::test]
+async fn a5_other_hosts_and_pages_of_other_origins_are_refused() {
+    let hosts = ropewalk_http::Hosts::names(["db.example"]).unwrap();
+    let settings = HttpSettings { hosts, ..HttpSettings::default() };
+    let server = Server::with(Limits::default(), settings).await;
+    let send = async |method: &str, host: &str, headers: &str| {
+        let raw = format!(
+            "{method} /v1/stores/s HTTP/1.1\r\nhost: {host}\r\n{headers}content-length: 0\r\nconnection: close\r\n\r\n"
+        );
+        server.raw(raw.as_bytes()).await
+    };
+    for host in ["localhost", "localhost:4780", "127.0.0.1:4780", "[::1]:4780", "db.example", "DB.example:1"]
+    {
+        assert!(send("PUT", host, "").await.status < 300, "{host}");
+    }
+    for host in ["evil.example", "evil.example:4780", "localhost.evil.example"] {
+        for method in ["GET", "PUT"] {
+            send(method, host, "").await.refused(421, "unknown_host");
+        }
+    }
+    assert!(send("PUT", "localhost", "origin: http://localhost\r\n").await.status < 300);
+    for headers in [
+        "origin: http://evil.example\r\n",
+        "origin: null\r\n",
+        "origin: http://localhost:9999\r\n",
+        "sec-fetch-site: cross-site\r\n",
+    ] {
+        send("PUT", "localhost", headers).await.refused(403, "foreign_origin");
+        send("DELETE", "localhost", headers).await.refused(403, "foreign_origin");
+    }
+    assert_eq!(send("GET", "localhost", "origin: http://evil.example\r\n").await.status, 200);
 }

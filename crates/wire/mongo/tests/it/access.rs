@@ -287,7 +287,12 @@ async fn users_are_made_changed_and_dropped() {
     root.ok(doc! { "grantRolesToUser": "bob", "roles": [{ "role": "dbOwner", "db": "own" }] }).await;
     root.ok(doc! { "revokeRolesFromUser": "bob", "roles": ["readWrite"] }).await;
     assert_eq!(listed(root.ok(doc! { "usersInfo": "bob" }).await), ["bob: dbOwner@own append@own"]);
-    root.ok(doc! { "updateUser": "ann", "pwd": "new", "roles": ["read"] }).await;
+    // The last administrator stays one.
+    let demoted = doc! { "updateUser": "ann", "pwd": "new", "roles": ["read"] };
+    root.refused(demoted.clone()).await;
+    let all = ropewalk_wire::Roles::from([("*".to_owned(), [ropewalk_wire::Right::Admin].into())]);
+    server.service.access().create_token(&Caller::everybody(), "ci", all, None).await.unwrap();
+    root.ok(demoted).await;
     // Rights are those of now, also on a connection that is open.
     root.ok(doc! { "find": "c" }).await;
     assert_eq!(root.refused(doc! { "usersInfo": 1 }).await.0, 13);

@@ -2,6 +2,7 @@
 
 use bson::doc;
 use ropewalk_mongo::Compressor;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::client::{Client, MSG, Server, message};
 
@@ -111,4 +112,61 @@ async fn shells_ask_about_the_server() {
     assert_eq!(client.refused(doc! { "getParameter": 1, "colour": 1 }).await.0, 72);
     assert_eq!(client.refused(doc! { "noSuchCommand": 1 }).await.0, 59);
     assert_eq!(client.refused(doc! { "ping": 1, "colour": 1 }).await.0, 40415);
+}
+
+/// The header of a compressed message of 47 MB, and what it inflates to.
+fn announced() -> Vec<u8> {
+    let mut message = Vec::new();
+    for word in [47_000_000_i32, 1, 0, 2012, 2013, 47_000_000] {
+        message.extend(word.to_le_bytes());
+    }
+    message.push(2);
+    message
+}
+
+#[tokio::test(start_paused = true)]
+async fn c2_announced_length_reserves_nothing() {
+    let server = Server::new();
+    let memory = server.service.request_memory();
+    let free = memory.available_bytes();
+    let mut hostile = Vec::new();
+    for _ in 0..9 {
+        let mut client = server.connect();
+        client.stream.write_all(&announced()).await.unwrap();
+        hostile.push(client);
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    // One step of 64 KiB each at most.
+    assert!(free - memory.available_bytes() <= 9 * (64 << 10));
+    let large = doc! { "insert": "c", "documents": [{ "a": "x".repeat(100_000) }] };
+    tokio::time::timeout(std::time::Duration::from_secs(1), server.connect().ok(large)).await.unwrap();
+    // One deadline for all of a message.
+    for client in &mut hostile {
+        assert!(client.answer().await.is_none());
+    }
+    assert_eq!(memory.available_bytes(), free);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c2_message_before_login_is_small_and_silence_ends() {
+    let server = Server::new();
+    let access = server.service.access();
+    access
+        .create_user(&ropewalk_wire::Caller::everybody(), "ann", "secret", ropewalk_wire::Roles::new())
+        .await
+        .unwrap();
+    let mut client = server.connect();
+    client.stream.write_all(&announced()).await.unwrap();
+    assert!(client.answer().await.is_none());
+    let mut client = server.connect();
+    client.send(MSG, &message(0, &doc! { "hello": 1, "a": "x".repeat(100_000), "$db": "admin" })).await;
+    assert!(client.answer().await.is_none());
+    // A monitor never logs in, and says hello every ten seconds.
+    let mut client = server.connect();
+    for _ in 0..20 {
+        client.ok(doc! { "hello": 1 }).await;
+        tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    }
+    let silent = tokio::time::timeout(std::time::Duration::from_secs(61), client.answer()).await;
+    assert!(silent.expect("silence before login ends").is_none());
 }

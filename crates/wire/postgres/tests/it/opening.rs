@@ -182,3 +182,42 @@ async fn too_many_clients_are_told() {
     ours.write_all(&startup(&[("user", "ann")])).await.unwrap();
     assert_eq!(Client { stream: ours }.last().await.field(b'C').as_deref(), Some("53300"));
 }
+
+/// The beginning of a password message of 16 MiB.
+const ANNOUNCED: &[u8] = b"p\x01\0\0\0";
+
+#[tokio::test(start_paused = true)]
+async fn c3_announced_length_before_login_reserves_nothing() {
+    let server = Server::new();
+    let access = server.service.access();
+    access.create_user(&Caller::everybody(), "ann", "secret", Roles::new()).await.unwrap();
+    let memory = server.service.request_memory();
+    let free = memory.available_bytes();
+    for _ in 0..17 {
+        let mut client = server.dial();
+        client.start(&[("user", "ann")]).await;
+        client.send(ANNOUNCED).await;
+        // More than a login needs: the server hangs up.
+        while client.answer().await.is_some_and(|answer| answer.tag == 'R') {}
+        assert_eq!(memory.available_bytes(), free);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m6_message_has_one_deadline_for_all_of_its_bytes() {
+    let server = Server::new();
+    let mut slow = server.connect().await;
+    slow.send(b"Q\0\0\x10\0SELECT").await;
+    let mut sent = 0;
+    while slow.stream.write_all(b" ").await.is_ok() {
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        sent += 1;
+        assert!(sent < 30, "still open after {sent} bytes");
+    }
+    let memory = server.service.request_memory();
+    let mut announced = server.connect().await;
+    let free = memory.available_bytes();
+    announced.send(b"Q\0\xff\0\0SELECT").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(memory.available_bytes(), free);
+}
