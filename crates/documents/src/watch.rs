@@ -16,7 +16,8 @@ use std::fmt::Write as _;
 use ropewalk_base::Seq;
 use ropewalk_engine::{ChangeFeed, EngineError, KV, KvWrite, ReadView, decode_section};
 
-use crate::catalog::{gone_key, split_name};
+use crate::catalog::{definition_key, gone_key, split_name};
+use crate::definition::Definition;
 use crate::error::DocumentsError;
 use crate::lang::{Doc, DocBuf, Filter, Pipeline, Source, Stream, Value, Writer};
 use crate::model::{DOCUMENTS, Documents};
@@ -118,17 +119,57 @@ pub struct ChangeEvent {
     pub document: DocBuf,
     /// Nothing follows: what was watched is gone.
     pub ends: bool,
+    /// The collection whose document it shows.
+    shows: Option<u32>,
 }
 
 /// What a collection is called, and its `uuid` if that is known.
 #[derive(Clone)]
 struct Named {
+    collection: u32,
     database: String,
     name: String,
     uuid: Option<[u8; 16]>,
 }
 
 type Names = HashMap<u32, Named>;
+
+/// Which collections have rules, for a stream that hides their documents.
+#[derive(Default)]
+struct Ruled {
+    hidden: bool,
+    /// By the definition that the stream met last: it decides once the collection is gone.
+    last: HashMap<u32, bool>,
+    /// By the definition of now, as of a commit: it decides as long as there is one.
+    now: HashMap<u32, bool>,
+    at: Seq,
+}
+
+impl Ruled {
+    fn note(&mut self, definition: &Definition) {
+        self.last.insert(definition.id, definition.rules.is_some());
+    }
+
+    fn may_show(&mut self, documents: &Documents, collection: u32) -> Result<bool, DocumentsError> {
+        if documents.model.last_ddl() > self.at {
+            let snapshot = documents.engine.snapshot();
+            (self.at, self.now) = (snapshot.seq(), HashMap::new());
+        }
+        if let Some(ruled) = self.now.get(&collection) {
+            return Ok(!ruled);
+        }
+        let snapshot = documents.engine.snapshot();
+        let read = snapshot.read();
+        if read.get(documents.model.spaces().catalog, &definition_key(collection))?.is_none() {
+            // What is not known to be without rules may have had some.
+            return Ok(self.last.get(&collection) == Some(&false));
+        }
+        let definition = crate::collection::definition(&documents.model, read, collection, None)?;
+        let ruled = definition.rules.is_some();
+        self.now.insert(collection, ruled);
+        Ok(!ruled)
+    }
+}
 
 /// A change stream.
 pub struct ChangeStream {
@@ -141,6 +182,7 @@ pub struct ChangeStream {
     pending: VecDeque<ChangeEvent>,
     place: ResumeToken,
     ended: bool,
+    ruled: Ruled,
 }
 
 /// No other collections to read.
@@ -172,7 +214,8 @@ impl Documents {
             (None, Some(seq)) => seq,
             (None, None) => snapshot.seq().next(),
         };
-        let names = self.watched(&target, snapshot.read())?;
+        let mut ruled = Ruled::default();
+        let names = self.watched(&target, snapshot.read(), &mut ruled)?;
         let place =
             watch.after.unwrap_or(ResumeToken { seq: Seq(from.0.saturating_sub(1)), ordinal: u32::MAX });
         Ok(ChangeStream {
@@ -185,13 +228,19 @@ impl Documents {
             pending: VecDeque::new(),
             place,
             ended: false,
+            ruled,
         })
     }
 }
 
 impl Documents {
     /// What the collections are called that a stream begins with: they may have other names when it comes to read of them.
-    fn watched(&self, target: &Target, read: ReadView<'_>) -> Result<Names, DocumentsError> {
+    fn watched(
+        &self,
+        target: &Target,
+        read: ReadView<'_>,
+        ruled: &mut Ruled,
+    ) -> Result<Names, DocumentsError> {
         let mut names = Names::new();
         let databases = match target {
             Target::Collection { database, .. } | Target::Database(database) => vec![database.clone()],
@@ -205,7 +254,9 @@ impl Documents {
             for name in collections {
                 if let Some(definition) = self.collection(&database, &name)?.definition_at(read)? {
                     let uuid = Some(definition.uuid);
-                    names.insert(definition.id, Named { database: database.clone(), name, uuid });
+                    ruled.note(&definition);
+                    let (collection, database) = (definition.id, database.clone());
+                    names.insert(collection, Named { collection, database, name, uuid });
                 }
             }
         }
@@ -214,6 +265,24 @@ impl Documents {
 }
 
 impl ChangeStream {
+    /// Leaves out events that show documents of collections with rules, for readers whom rules bind.
+    #[must_use]
+    pub fn hiding_ruled(mut self) -> Self {
+        self.ruled.hidden = true;
+        self
+    }
+
+    /// Whether an event may be shown now: rules may have come since the stream gave it out.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn may_show(&mut self, event: &ChangeEvent) -> Result<bool, DocumentsError> {
+        match event.shows {
+            Some(collection) if self.ruled.hidden => self.ruled.may_show(&self.documents, collection),
+            _ => Ok(true),
+        }
+    }
+
     /// The place behind which it goes on: that of the last event given, or of the last commit looked at when nothing
     /// happened since.
     pub fn token(&self) -> ResumeToken {
@@ -238,7 +307,9 @@ impl ChangeStream {
                 if self.ended {
                     self.pending.clear();
                 }
-                if let Some(event) = self.through(event)? {
+                if self.may_show(&event)?
+                    && let Some(event) = self.through(event)?
+                {
                     return Ok(Some(event));
                 }
             }
@@ -288,17 +359,23 @@ impl ChangeStream {
         }
         let mut events = Vec::new();
         if let Some(section) = section {
-            let space = self.documents.model.spaces().documents;
+            let spaces = self.documents.model.spaces();
+            let (space, mut definitions) = (spaces.documents, Vec::new());
             let mut puts: Vec<(&[u8], &[u8])> = Vec::new();
             if let Some(keys) = keys {
                 decode_section(keys, |keyspace, write| {
-                    if let KvWrite::Put(key, value) = write
-                        && keyspace == space
-                    {
-                        puts.push((key, value));
+                    if let KvWrite::Put(key, value) = write {
+                        if keyspace == space {
+                            puts.push((key, value));
+                        } else if keyspace == spaces.catalog && key.first() == Some(&b'c') {
+                            definitions.push(value);
+                        }
                     }
                 })
                 .map_err(damaged)?;
+            }
+            for definition in definitions {
+                self.ruled.note(&Definition::decode(definition)?);
             }
             let mut parts = Vec::new();
             section::decode(section, |collection, what| parts.push((collection, what))).map_err(damaged)?;
@@ -354,13 +431,13 @@ fn name_of(
     let found = match crate::collection::definition(&documents.model, read, collection, None) {
         Ok(definition) => {
             let (database, name) = (definition.database.clone(), definition.name.clone());
-            Some(Named { database, name, uuid: Some(definition.uuid) })
+            Some(Named { collection, database, name, uuid: Some(definition.uuid) })
         }
         Err(_) => {
             let gone = read.get(catalog, &gone_key(collection))?;
             gone.and_then(|name| {
                 let (database, name) = split_name(&name, 0)?;
-                Some(Named { database: database.to_owned(), name: name.to_owned(), uuid: None })
+                Some(Named { collection, database: database.to_owned(), name: name.to_owned(), uuid: None })
             })
         }
     };
@@ -473,7 +550,7 @@ impl<'c> Commit<'c, '_> {
     }
 
     fn push(&mut self, token: ResumeToken, out: Writer, ends: bool) {
-        self.events.push(ChangeEvent { token, document: out.finish(), ends });
+        self.events.push(ChangeEvent { token, document: out.finish(), ends, shows: None });
     }
 
     fn document(
@@ -498,14 +575,15 @@ impl<'c> Commit<'c, '_> {
         if let Some(difference) = difference {
             out.put("updateDescription", Value::Document(difference));
         }
-        self.push(token, out, false);
+        let shows = Some(named.collection);
+        self.events.push(ChangeEvent { token, document: out.finish(), ends: false, shows });
     }
 
     /// What the one who changed a definition said of it.
     fn tell(&mut self, collection: u32, database: &str, name: &str, event: Doc<'c>) {
         if let Some(Value::Binary(4, uuid)) = event.get("collectionUUID") {
             let (database, name) = (database.to_owned(), name.to_owned());
-            self.names.insert(collection, Named { database, name, uuid: uuid.try_into().ok() });
+            self.names.insert(collection, Named { collection, database, name, uuid: uuid.try_into().ok() });
         }
         let operation = event.get("operationType").and_then(Value::as_str).unwrap_or_default();
         match operation {
@@ -547,7 +625,7 @@ impl<'c> Commit<'c, '_> {
         let before = self.names.get(&collection).and_then(|named| named.uuid);
         if collection != 0 {
             let (database, name) = (database.to_owned(), name.to_owned());
-            self.names.insert(collection, Named { database, name, uuid: before });
+            self.names.insert(collection, Named { collection, database, name, uuid: before });
         }
         let told = match event {
             Event::Created => return,
