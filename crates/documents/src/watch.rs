@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use ropewalk_base::Seq;
 use ropewalk_engine::{ChangeFeed, EngineError, KV, KvWrite, ReadView, decode_section};
 
-use crate::catalog::{definition_key, gone_key, split_name};
+use crate::catalog::{definition_key, gone_key, gone_rules_key, split_name};
 use crate::definition::Definition;
 use crate::error::DocumentsError;
 use crate::lang::{Doc, DocBuf, Filter, Pipeline, Source, Stream, Value, Writer};
@@ -138,35 +138,28 @@ type Names = HashMap<u32, Named>;
 #[derive(Default)]
 struct Ruled {
     hidden: bool,
-    /// By the definition that the stream met last: it decides once the collection is gone.
-    last: HashMap<u32, bool>,
-    /// By the definition of now, as of a commit: it decides as long as there is one.
-    now: HashMap<u32, bool>,
+    /// By the newest definition, as of a commit; of a collection that is gone by its last one.
+    known: HashMap<u32, bool>,
     at: Seq,
 }
 
 impl Ruled {
-    fn note(&mut self, definition: &Definition) {
-        self.last.insert(definition.id, definition.rules.is_some());
-    }
-
     fn may_show(&mut self, documents: &Documents, collection: u32) -> Result<bool, DocumentsError> {
         if documents.model.last_ddl() > self.at {
             let snapshot = documents.engine.snapshot();
-            (self.at, self.now) = (snapshot.seq(), HashMap::new());
+            (self.at, self.known) = (snapshot.seq(), HashMap::new());
         }
-        if let Some(ruled) = self.now.get(&collection) {
+        if let Some(ruled) = self.known.get(&collection) {
             return Ok(!ruled);
         }
         let snapshot = documents.engine.snapshot();
-        let read = snapshot.read();
-        if read.get(documents.model.spaces().catalog, &definition_key(collection))?.is_none() {
-            // What is not known to be without rules may have had some.
-            return Ok(self.last.get(&collection) == Some(&false));
-        }
-        let definition = crate::collection::definition(&documents.model, read, collection, None)?;
-        let ruled = definition.rules.is_some();
-        self.now.insert(collection, ruled);
+        let (read, catalog) = (snapshot.read(), documents.model.spaces().catalog);
+        let ruled = match read.get(catalog, &definition_key(collection))? {
+            Some(definition) => Definition::decode(&definition)?.rules.is_some(),
+            // Earlier versions did not note it: then the collection may have had rules.
+            None => read.get(catalog, &gone_rules_key(collection))?.as_deref() != Some(&[0]),
+        };
+        self.known.insert(collection, ruled);
         Ok(!ruled)
     }
 }
@@ -214,8 +207,7 @@ impl Documents {
             (None, Some(seq)) => seq,
             (None, None) => snapshot.seq().next(),
         };
-        let mut ruled = Ruled::default();
-        let names = self.watched(&target, snapshot.read(), &mut ruled)?;
+        let names = self.watched(&target, snapshot.read())?;
         let place =
             watch.after.unwrap_or(ResumeToken { seq: Seq(from.0.saturating_sub(1)), ordinal: u32::MAX });
         Ok(ChangeStream {
@@ -228,19 +220,14 @@ impl Documents {
             pending: VecDeque::new(),
             place,
             ended: false,
-            ruled,
+            ruled: Ruled::default(),
         })
     }
 }
 
 impl Documents {
     /// What the collections are called that a stream begins with: they may have other names when it comes to read of them.
-    fn watched(
-        &self,
-        target: &Target,
-        read: ReadView<'_>,
-        ruled: &mut Ruled,
-    ) -> Result<Names, DocumentsError> {
+    fn watched(&self, target: &Target, read: ReadView<'_>) -> Result<Names, DocumentsError> {
         let mut names = Names::new();
         let databases = match target {
             Target::Collection { database, .. } | Target::Database(database) => vec![database.clone()],
@@ -254,7 +241,6 @@ impl Documents {
             for name in collections {
                 if let Some(definition) = self.collection(&database, &name)?.definition_at(read)? {
                     let uuid = Some(definition.uuid);
-                    ruled.note(&definition);
                     let (collection, database) = (definition.id, database.clone());
                     names.insert(collection, Named { collection, database, name, uuid });
                 }
@@ -359,23 +345,17 @@ impl ChangeStream {
         }
         let mut events = Vec::new();
         if let Some(section) = section {
-            let spaces = self.documents.model.spaces();
-            let (space, mut definitions) = (spaces.documents, Vec::new());
+            let space = self.documents.model.spaces().documents;
             let mut puts: Vec<(&[u8], &[u8])> = Vec::new();
             if let Some(keys) = keys {
                 decode_section(keys, |keyspace, write| {
-                    if let KvWrite::Put(key, value) = write {
-                        if keyspace == space {
-                            puts.push((key, value));
-                        } else if keyspace == spaces.catalog && key.first() == Some(&b'c') {
-                            definitions.push(value);
-                        }
+                    if let KvWrite::Put(key, value) = write
+                        && keyspace == space
+                    {
+                        puts.push((key, value));
                     }
                 })
                 .map_err(damaged)?;
-            }
-            for definition in definitions {
-                self.ruled.note(&Definition::decode(definition)?);
             }
             let mut parts = Vec::new();
             section::decode(section, |collection, what| parts.push((collection, what))).map_err(damaged)?;
