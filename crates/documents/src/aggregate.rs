@@ -76,7 +76,7 @@ impl Source for Inside<'_, '_> {
 fn collected(stream: Stream<'_, DocumentsError>) -> Result<Vec<DocBuf>, DocumentsError> {
     let (mut documents, mut bytes) = (Vec::new(), 0);
     for document in stream {
-        let document = document?;
+        let document = document?.compact();
         bytes += document.bytes().len();
         if bytes > PIPELINE_BYTES_MAX {
             let what =

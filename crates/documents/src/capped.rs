@@ -175,10 +175,10 @@ impl DocumentsTx<'_> {
         }
     }
 
-    fn put_head(&mut self, order: u32, head: Head) {
+    fn put_head(&mut self, order: u32, head: Head) -> Result<(), DocumentsError> {
         let (documents, key) = (self.spaces().documents, key(order, 2, &[]));
         self.guard(documents, &key);
-        self.kv.put(documents, &key, &head.encode());
+        self.put(documents, &key, &head.encode())
     }
 
     /// A document was put under `document_key`: it is the newest, and the oldest make room.
@@ -199,9 +199,9 @@ impl DocumentsTx<'_> {
         head.documents += 1;
         head.bytes += bytes as u64;
         let documents = self.spaces().documents;
-        self.kv.put(documents, &numbered(order, number), id);
-        self.kv.put(documents, &key(order, 1, id), &number.to_be_bytes());
-        self.put_head(order, head);
+        self.put(documents, &numbered(order, number), id)?;
+        self.put(documents, &key(order, 1, id), &number.to_be_bytes())?;
+        self.put_head(order, head)?;
         self.make_room(definition, order, capped)
     }
 
@@ -225,7 +225,7 @@ impl DocumentsTx<'_> {
             })?;
             let Some((Some(number), id)) = oldest else { return Err(damaged(definition)) };
             head.first = number;
-            self.put_head(order, head);
+            self.put_head(order, head)?;
             let key = document_of(definition, &id);
             let stored = self.fetch(&key)?.ok_or_else(|| damaged(definition))?;
             self.delete_stored(definition, &key, &stored)?;
@@ -242,8 +242,7 @@ impl DocumentsTx<'_> {
         let Some(order) = definition.order else { return Ok(()) };
         let mut head = self.head(definition, order)?;
         head.bytes = (head.bytes + new as u64).saturating_sub(old as u64);
-        self.put_head(order, head);
-        Ok(())
+        self.put_head(order, head)
     }
 
     /// The document under `document_key` was deleted.
@@ -257,14 +256,13 @@ impl DocumentsTx<'_> {
         let (documents, place) = (self.spaces().documents, key(order, 1, id_part(document_key)));
         let number = self.kv.peek(documents, &place)?.and_then(|stored| stored.try_into().ok());
         let number = number.map(u64::from_be_bytes).ok_or_else(|| damaged(definition))?;
-        self.kv.delete(documents, &place);
-        self.kv.delete(documents, &numbered(order, number));
+        self.remove(documents, &place)?;
+        self.remove(documents, &numbered(order, number))?;
         let mut head = self.head(definition, order)?;
         head.first += u64::from(head.first == number);
         head.documents = head.documents.saturating_sub(1);
         head.bytes = head.bytes.saturating_sub(bytes as u64);
-        self.put_head(order, head);
-        Ok(())
+        self.put_head(order, head)
     }
 
     /// Makes a collection capped; its documents come in the order of their `_id`, the first make room. Its indexes stay.
@@ -310,12 +308,11 @@ impl DocumentsTx<'_> {
             return Err(DocumentsError::InvalidOptions { what });
         }
         for (number, id) in (1_u64..).zip(&ids) {
-            self.kv.put(documents, &numbered(order, number), id);
-            self.kv.put(documents, &key(order, 1, id), &number.to_be_bytes());
+            self.put(documents, &numbered(order, number), id)?;
+            self.put(documents, &key(order, 1, id), &number.to_be_bytes())?;
         }
         let count = ids.len() as u64;
-        self.put_head(order, Head { first: 1, next: count + 1, documents: count, bytes });
-        Ok(())
+        self.put_head(order, Head { first: 1, next: count + 1, documents: count, bytes })
     }
 }
 
@@ -413,10 +410,13 @@ impl Tail {
         now_ms: i64,
     ) -> Result<Option<DocBuf>, DocumentsError> {
         let doc = Doc::trusted(stored);
-        if !self.find.filter.matches(doc)? {
+        let may = definition.check_access(self.caller.as_ref(), Access::List, (Some(doc), None), now_ms);
+        // Sort and hint do not count here.
+        let ids_alone = self.find.filter.is_all() || self.find.filter.only_id().is_some();
+        if may.is_err() && !ids_alone || !self.find.filter.matches(doc)? {
             return Ok(None);
         }
-        definition.check_access(self.caller.as_ref(), Access::List, (Some(doc), None), now_ms)?;
+        may?;
         Ok(Some(match &self.find.projection {
             Some(projection) => projection.apply(doc, Some(&self.find.filter))?,
             None => doc.to_buf(),

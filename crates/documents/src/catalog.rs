@@ -4,6 +4,7 @@
 //! documents.catalog    c collection u32        definition          n database 0 name    collection u32
 //!                      o object u32            collection u32      x collection u32     database 0 name, of one that is gone
 //!                      d database              its settings        s                    first number not reserved, u32
+//!                      r collection u32        1 or 0: one that is gone had rules, or none
 //! documents            object u32 | key        documents and index entries, see `entry`
 //! documents.sessions   see `session`
 //! ```
@@ -42,6 +43,11 @@ pub(crate) fn object_key(object: u32) -> [u8; 5] {
 
 pub(crate) fn gone_key(id: u32) -> [u8; 5] {
     numbered(b'x', id)
+}
+
+/// Whether a collection that is gone had rules.
+pub(crate) fn gone_rules_key(id: u32) -> [u8; 5] {
+    numbered(b'r', id)
 }
 
 pub(crate) const SEQUENCE_KEY: &[u8] = b"s";

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ropewalk_engine::Durability;
 
-use crate::catalog::{definition_key, gone_key, name_key, object_range};
+use crate::catalog::{definition_key, gone_key, gone_rules_key, name_key, object_range};
 use crate::collection::Collection;
 use crate::definition::{CollectionOptions, Definition, INDEXES_MAX, Index, IndexDef, IndexParts};
 use crate::entry::{entries, id_part};
@@ -261,6 +261,9 @@ impl DocumentsTx<'_> {
         self.kv.delete(spaces.catalog, &key);
         let gone = [definition.database.as_bytes(), b"\0", definition.name.as_bytes()].concat();
         self.kv.put(spaces.catalog, &gone_key(definition.id), &gone);
+        // Its events are in the log, and rules hide them from some readers.
+        let had_rules = u8::from(definition.rules.is_some());
+        self.kv.put(spaces.catalog, &gone_rules_key(definition.id), &[had_rules]);
         for object in definition.objects().chain([definition.id]) {
             self.drop_object(object);
         }

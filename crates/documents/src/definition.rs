@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::capped::Capped;
 use crate::error::DocumentsError;
 use crate::lang::key::IndexField;
-use crate::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
+use crate::lang::{Doc, DocBuf, Filter, Options, Patterns, Value, Writer};
 use crate::rules::Rules;
 use crate::wildcard;
 
@@ -307,7 +307,10 @@ pub(crate) struct IndexParts {
 impl IndexParts {
     pub(crate) fn build(self) -> Result<Arc<Index>, DocumentsError> {
         let partial = match &self.def.partial {
-            Some(filter) => Some(Filter::parse(filter.doc(), &Options::default())?),
+            Some(filter) => {
+                let options = Options { patterns: Patterns::stored(), ..Options::default() };
+                Some(Filter::parse(filter.doc(), &options)?)
+            }
             None => None,
         };
         let Self { object, name, def, ready, multikey } = self;
@@ -405,7 +408,7 @@ impl Definition {
 
     /// A copy to be changed.
     pub(crate) fn edit(&self) -> Result<Self, DocumentsError> {
-        let validator = parse_validator(self.options.validator.as_ref())?;
+        let validator = parse_validator(self.options.validator.as_ref(), Patterns::stored())?;
         Ok(Self {
             id: self.id,
             version: self.version,
@@ -423,7 +426,11 @@ impl Definition {
     }
 
     pub(crate) fn set_options(&mut self, options: CollectionOptions) -> Result<(), DocumentsError> {
-        self.validator = parse_validator(options.validator.as_ref())?;
+        self.take_options(options, Patterns::default())
+    }
+
+    fn take_options(&mut self, options: CollectionOptions, patterns: Patterns) -> Result<(), DocumentsError> {
+        self.validator = parse_validator(options.validator.as_ref(), patterns)?;
         self.rules = match &options.rules {
             Some(rules) => Some(Arc::new(Rules::parse(rules.doc())?)),
             None => None,
@@ -498,9 +505,10 @@ impl Definition {
     }
 }
 
-fn parse_validator(validator: Option<&DocBuf>) -> Result<Option<Filter>, DocumentsError> {
+fn parse_validator(validator: Option<&DocBuf>, patterns: Patterns) -> Result<Option<Filter>, DocumentsError> {
+    let options = Options { patterns, ..Options::default() };
     Ok(match validator {
-        Some(filter) if !filter.doc().is_empty() => Some(Filter::parse(filter.doc(), &Options::default())?),
+        Some(filter) if !filter.doc().is_empty() => Some(Filter::parse(filter.doc(), &options)?),
         _ => None,
     })
 }
@@ -603,7 +611,7 @@ fn finish(
     options: CollectionOptions,
     indexes: Vec<IndexParts>,
 ) -> Result<Definition, DocumentsError> {
-    definition.set_options(options)?;
+    definition.take_options(options, Patterns::stored())?;
     definition.indexes = indexes.into_iter().map(IndexParts::build).collect::<Result<_, _>>()?;
     Ok(definition)
 }

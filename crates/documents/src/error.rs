@@ -198,6 +198,12 @@ pub enum DocumentsError {
         /// What was expected.
         what: String,
     },
+    /// The writes of open transactions hold as much memory as they may.
+    #[error("the writes of open transactions hold {max} bytes, their limit; commit or abort some of them")]
+    TransactionMemory {
+        /// The limit.
+        max: u64,
+    },
     /// The engine's own.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -212,6 +218,18 @@ impl From<StoreError> for DocumentsError {
 impl DocumentsError {
     pub(crate) fn damaged(place: impl Into<String>, what: impl std::fmt::Display) -> Self {
         Self::Damaged { place: place.into(), what: what.to_string() }
+    }
+
+    /// The same error without values of documents, for callers whom the rules of the collection bind.
+    #[must_use]
+    pub fn without_values(self) -> Self {
+        match self {
+            Self::Duplicate { collection, index, pattern, .. } => {
+                let (key, shown) = (Box::new(DocBuf::empty()), "{ }".to_owned());
+                Self::Duplicate { collection, index, pattern, key, shown }
+            }
+            other => other,
+        }
     }
 
     /// True for [`DocumentsError::Conflict`]: the only error after which running the transaction again makes sense.
@@ -244,6 +262,7 @@ impl DocumentsError {
             Self::Conflict { .. } => 112,
             Self::ResumeLost { .. } => 286,
             Self::PlaceLost { .. } => 136,
+            Self::TransactionMemory { .. } => 365,
             Self::Damaged { .. } | Self::Engine(_) => 1,
         }
     }
@@ -273,6 +292,7 @@ impl DocumentsError {
             Self::Conflict { .. } => "WriteConflict",
             Self::ResumeLost { .. } => "ChangeStreamHistoryLost",
             Self::PlaceLost { .. } => "CappedPositionLost",
+            Self::TransactionMemory { .. } => "TemporarilyUnavailable",
             Self::Damaged { .. } | Self::Engine(_) => "InternalError",
         };
         name.to_owned()

@@ -26,6 +26,7 @@ mod difference;
 mod entry;
 mod error;
 mod expiry;
+mod held;
 mod isolation;
 pub mod lang;
 mod model;
@@ -58,6 +59,7 @@ pub use definition::{
 };
 pub use entry::KEY_BYTES_MAX;
 pub use error::DocumentsError;
+pub use held::WriteBudget;
 pub use isolation::isolation_named;
 pub use model::{DOCUMENTS, Documents, DocumentsModel};
 pub use plan::Hint;

@@ -114,6 +114,13 @@ impl Find {
         self
     }
 
+    /// Whether nothing but `_id`s decides which documents are found: the filter is empty or names one `_id`, and the order
+    /// is the natural one.
+    pub(crate) fn depends_on_ids_alone(&self) -> bool {
+        let natural = matches!(self.hint, None | Some(Hint::Natural(_)));
+        natural && self.sort.is_none() && (self.filter.is_all() || self.filter.only_id().is_some())
+    }
+
     /// At most so many.
     #[must_use]
     pub fn limit(mut self, documents: usize) -> Self {
@@ -148,13 +155,33 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// The rows whole, for statements that write: these ask the rules about what they do.
+    /// The rows whole and all of them, for what rests on all documents.
     pub(crate) fn new(
         source: &mut dyn Source,
         collection: &Collection,
         find: Find,
     ) -> Result<Self, DocumentsError> {
         Self::open(source, collection, find, &Needs::Documents)
+    }
+
+    /// The rows whole, for statements that write: these ask the rules about what they do.
+    pub(crate) fn to_write(
+        source: &mut dyn Source,
+        collection: &Collection,
+        find: Find,
+    ) -> Result<Self, DocumentsError> {
+        let mut rows = Self::open(source, collection, find, &Needs::Documents)?;
+        if !rows.find.depends_on_ids_alone() {
+            rows.hide(source);
+        }
+        Ok(rows)
+    }
+
+    /// Leaves out the documents that the caller, if there is one, may not list.
+    fn hide(&mut self, source: &dyn Source) {
+        if let (Some(scan), Some(caller)) = (&mut self.scan, source.caller()) {
+            scan.hide_from(caller.clone());
+        }
     }
 
     /// The rows as they are shown: the documents that are given have what the projection shows, and may lack the rest.
@@ -180,7 +207,13 @@ impl Rows {
             return Self::open(source, collection, find, needs);
         }
         // Rules see whole documents.
-        Ok(Self { caller, ..Self::open(source, collection, find, &Needs::Documents)? })
+        let mut rows = Self::open(source, collection, find, &Needs::Documents)?;
+        match rows.find.depends_on_ids_alone() {
+            true => rows.caller = caller,
+            // A refusal would tell whether a hidden document has the values that the query asks for.
+            false => rows.hide(source),
+        }
+        Ok(rows)
     }
 
     fn open(
@@ -490,6 +523,13 @@ fn explained(
     run: bool,
     mut rows: Rows,
 ) -> Result<DocBuf, DocumentsError> {
+    // Plans and counts tell of the documents that the rules hide.
+    if let Some(definition) = source.definition_of(collection)?
+        && definition.rules.is_some()
+        && source.caller().is_some()
+    {
+        return Err(DocumentsError::Denied { collection: definition.name.clone(), access: "explain" });
+    }
     let mut returned = 0_i64;
     if run {
         while rows.next(source)?.is_some() {

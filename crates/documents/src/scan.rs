@@ -20,6 +20,7 @@ use crate::error::DocumentsError;
 use crate::lang::{Doc, DocBuf, Filter};
 use crate::plan::{Fetch, KeyRange, Part, Plan};
 use crate::read::Source;
+use crate::rules::{Access, Caller};
 
 /// Entries that are resolved to documents at a time, first and later on.
 const PAGE_FIRST: usize = 16;
@@ -44,6 +45,8 @@ pub(crate) struct Scan {
     /// Where to go on inside the range: the key behind the last one seen (backward: that key itself, excluded).
     resume: Option<Vec<u8>>,
     page: usize,
+    /// Documents that this caller may not list are left out, before the filter sees them.
+    hidden_from: Option<Arc<Caller>>,
     /// Entries and documents looked at.
     pub(crate) keys_examined: u64,
     pub(crate) documents_examined: u64,
@@ -65,6 +68,7 @@ impl Scan {
             range: 0,
             resume: None,
             page: PAGE_FIRST,
+            hidden_from: None,
             keys_examined: 0,
             documents_examined: 0,
         }
@@ -114,8 +118,23 @@ impl Scan {
         Ok(Some(page.found))
     }
 
+    /// Leaves out what the rules do not let `caller` list.
+    pub(crate) fn hide_from(&mut self, caller: Arc<Caller>) {
+        self.hidden_from = Some(caller);
+    }
+
+    /// Whether the filter may see the document: its errors, too, tell of what it sees.
+    fn is_visible(&self, doc: Doc<'_>, now_ms: i64) -> bool {
+        self.hidden_from.as_deref().is_none_or(|caller| {
+            self.definition.check_access(Some(caller), Access::List, (Some(doc), None), now_ms).is_ok()
+        })
+    }
+
     /// What the documents of this part have to match.
-    fn matches(&self, doc: Doc<'_>) -> Result<bool, DocumentsError> {
+    fn matches(&self, doc: Doc<'_>, now_ms: i64) -> Result<bool, DocumentsError> {
+        if !self.is_visible(doc, now_ms) {
+            return Ok(false);
+        }
         let Some(branches) = &self.plan.branches else { return Ok(self.filter.matches(doc)?) };
         for (place, branch) in branches.iter().enumerate().take(self.part + 1) {
             if branch.matches(doc)? {
@@ -129,11 +148,11 @@ impl Scan {
         let (mut found, mut bytes, mut looked, mut looked_bytes) = (Vec::new(), 0, 0_usize, 0);
         let (mut failure, mut last) = (None, None);
         let backward = self.plan.backward;
-        let this = &*self;
+        let (this, now_ms) = (&*self, source.documents().now_ms());
         source.walk(from, Some(to), backward, &mut |key, value| {
             looked += 1;
             looked_bytes += value.len();
-            match this.matches(Doc::trusted(value)) {
+            match this.matches(Doc::trusted(value), now_ms) {
                 Ok(true) if this.plan.fetch == Fetch::Nothing => found.push((Vec::new(), Vec::new())),
                 Ok(true) => {
                     bytes += value.len();
@@ -174,6 +193,7 @@ impl Scan {
         let mut more = seen.len() == self.page;
         self.keys_examined += seen.len() as u64;
         let (mut found, mut bytes, mut last) = (Vec::new(), 0, None);
+        let now_ms = source.documents().now_ms();
         for (key, document) in seen {
             let Some(stored) = source.fetch(&document)? else {
                 let place = format!("collection {:?}", self.definition.name);
@@ -181,7 +201,7 @@ impl Scan {
             };
             self.documents_examined += 1;
             last = Some(key);
-            if self.matches(Doc::trusted(&stored))? {
+            if self.matches(Doc::trusted(&stored), now_ms)? {
                 bytes += stored.len();
                 found.push((document, stored));
                 if bytes >= PAGE_BYTES {
@@ -211,11 +231,11 @@ impl Scan {
         let more = seen.len() == self.page;
         self.keys_examined += seen.len() as u64;
         let (mut found, mut bytes) = (Vec::new(), 0);
-        let mut stopped = None;
+        let (mut stopped, now_ms) = (None, source.documents().now_ms());
         for (key, value) in &seen {
             let document = document_of(&self.definition, index, key, value)?;
             if let Some(shown) = self.without_document(index, key, value) {
-                if self.plan.fetch == Fetch::Nothing || self.matches(Doc::trusted(&shown))? {
+                if self.plan.fetch == Fetch::Nothing || self.matches(Doc::trusted(&shown), now_ms)? {
                     found.push((document, shown));
                 }
                 continue;
@@ -226,7 +246,7 @@ impl Scan {
             };
             self.documents_examined += 1;
             let doc = Doc::trusted(&stored);
-            if self.matches(doc)? && self.is_first(index, part, doc, &document, key)? {
+            if self.matches(doc, now_ms)? && self.is_first(index, part, doc, &document, key)? {
                 bytes += stored.len();
                 found.push((document, stored));
                 if bytes >= PAGE_BYTES {

@@ -109,8 +109,7 @@ impl DocumentsTx<'_> {
         let now_ms = self.now_ms();
         self.guard(sessions, &key);
         self.kv.put(sessions, &key, &[retry.number.to_le_bytes(), now_ms.to_le_bytes()].concat());
-        self.kv.put(sessions, &answer_key(retry), answer.bytes());
-        Ok(())
+        self.put(sessions, &answer_key(retry), answer.bytes())
     }
 }
 

@@ -235,6 +235,7 @@ impl DocumentsTx<'_> {
             let mut updated = Updated { matched: keys.len() as u64, ..Updated::default() };
             let mut bytes = 0;
             for key in keys {
+                tx.look()?;
                 let Some(stored) = tx.fetch(&key)? else { continue };
                 let changed = tx.changed(&spec.filter, &spec.update, &stored, now_ms)?;
                 if let Some(new) = changed {
@@ -370,7 +371,7 @@ impl DocumentsTx<'_> {
 
     /// Keys of the documents that `find` asks for.
     fn keys_of(&mut self, collection: &Collection, find: Find) -> Result<Vec<Vec<u8>>, DocumentsError> {
-        let mut rows = Rows::new(self, collection, find)?;
+        let mut rows = Rows::to_write(self, collection, find)?;
         let mut keys = Vec::new();
         while let Some((key, _)) = rows.next(self)? {
             keys.push(key);
@@ -380,7 +381,7 @@ impl DocumentsTx<'_> {
 
     /// Deletes what `find` asks for; answers the documents.
     fn delete_found(&mut self, collection: &Collection, find: Find) -> Result<Vec<Vec<u8>>, DocumentsError> {
-        let mut rows = Rows::new(self, collection, find)?;
+        let mut rows = Rows::to_write(self, collection, find)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next(self)? {
             found.push(row);
@@ -405,6 +406,7 @@ impl DocumentsTx<'_> {
         let mut definition = self.definition_to_write(collection)?;
         let mut deleted = 0;
         for key in keys {
+            self.look()?;
             // A cascade may have taken it already.
             let Some(stored) = self.fetch(&key)? else { continue };
             self.check_access(&definition, Access::Delete, Some(Doc::trusted(&stored)), None)?;
@@ -422,7 +424,7 @@ impl DocumentsTx<'_> {
         spec: &UpdateSpec,
     ) -> Result<(Updated, Option<Vec<u8>>, Option<Vec<u8>>), DocumentsError> {
         let now_ms = self.now_ms();
-        let mut rows = Rows::new(self, collection, spec.find().limit(1))?;
+        let mut rows = Rows::to_write(self, collection, spec.find().limit(1))?;
         let Some((key, stored)) = rows.next(self)? else {
             let (updated, new) = self.upsert(collection, spec, now_ms)?;
             return Ok((updated, None, new));
@@ -483,6 +485,7 @@ pub(crate) fn concerns_one(error: &DocumentsError) -> bool {
             | DocumentsError::Conflict { .. }
             | DocumentsError::InvalidName { .. }
             | DocumentsError::Interrupted(_)
+            | DocumentsError::TransactionMemory { .. }
     )
 }
 

@@ -14,6 +14,7 @@ use crate::collection::{self, Collection};
 use crate::definition::Definition;
 use crate::entry::id_of;
 use crate::error::DocumentsError;
+use crate::held::{Held, HeldSize, WriteBudget};
 use crate::lang::Doc;
 use crate::model::{Documents, SectionOperation};
 use crate::read::{Look, Source};
@@ -36,6 +37,8 @@ pub struct DocumentsState {
     section: Vec<u8>,
     /// Bytes of documents that it adds, over all databases with a quota.
     pub(crate) grown: i64,
+    /// How large its writes are.
+    held: Held,
     /// Validators are not asked.
     pub(crate) unvalidated: bool,
     /// Whose rules are asked; `None`: the application itself.
@@ -47,18 +50,20 @@ pub struct DocumentsState {
 pub struct DocumentsMark {
     section: usize,
     grown: i64,
+    held: HeldSize,
 }
 
 impl DocumentsState {
     /// Marks a place to go back to, together with a mark of the writes.
     pub fn mark(&self) -> DocumentsMark {
-        DocumentsMark { section: self.section.len(), grown: self.grown }
+        DocumentsMark { section: self.section.len(), grown: self.grown, held: self.held.size() }
     }
 
     /// To be called after the transaction's writes were rolled back to the mark taken with this one.
     pub fn rolled_back(&mut self, mark: DocumentsMark) {
         self.section.truncate(mark.section);
         self.grown = mark.grown;
+        self.held.back_to(mark.held);
         self.guarded.clear();
         self.definitions.clear();
     }
@@ -132,7 +137,11 @@ impl<'a> DocumentsTx<'a> {
         run: impl FnOnce(&mut Self) -> Result<R, DocumentsError>,
     ) -> Result<R, DocumentsError> {
         self.begin();
-        self.within(run)
+        self.within(|tx| {
+            let result = run(tx)?;
+            tx.state.held.check(tx.state.section.len())?;
+            Ok(result)
+        })
     }
 
     /// A part of a statement that leaves nothing if it fails.
@@ -147,6 +156,50 @@ impl<'a> DocumentsTx<'a> {
             self.state.rolled_back(state);
         }
         result
+    }
+
+    /// Charges the memory of its writes to a budget that other transactions share.
+    ///
+    /// # Errors
+    /// [`DocumentsError::TransactionMemory`], also later, for the write that does not fit.
+    pub fn share(&mut self, budget: &Arc<WriteBudget>) -> Result<(), DocumentsError> {
+        self.state.held.share(budget)
+    }
+
+    /// Writes `key`, if the transaction has room for it.
+    pub(crate) fn put(
+        &mut self,
+        keyspace: ropewalk_engine::Keyspace,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), DocumentsError> {
+        self.take(keyspace, key, value.len())?;
+        self.kv.put(keyspace, key, value);
+        Ok(())
+    }
+
+    /// Deletes `key`, if the transaction has room for it.
+    pub(crate) fn remove(
+        &mut self,
+        keyspace: ropewalk_engine::Keyspace,
+        key: &[u8],
+    ) -> Result<(), DocumentsError> {
+        self.take(keyspace, key, 0)?;
+        self.kv.delete(keyspace, key);
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        keyspace: ropewalk_engine::Keyspace,
+        key: &[u8],
+        value: usize,
+    ) -> Result<(), DocumentsError> {
+        let replaced = match self.kv.wrote(keyspace, key) {
+            true => key.len() + self.kv.peek(keyspace, key)?.map_or(0, |own| own.len()),
+            false => 0,
+        };
+        self.state.held.take((key.len(), value), replaced, self.state.section.len())
     }
 
     /// Notes what was done.
@@ -219,7 +272,7 @@ impl<'a> DocumentsTx<'a> {
                 self.kv.put(catalog, &object_key(object), &definition.id.to_le_bytes());
             }
         }
-        self.kv.put(catalog, &key, &definition.encode());
+        self.put(catalog, &key, &definition.encode())?;
         let definition = Arc::new(definition);
         let (database, new_name) = (&definition.database, &definition.name);
         self.defined(definition.id, What::Definition { event, database, name: new_name });

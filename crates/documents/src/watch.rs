@@ -16,7 +16,8 @@ use std::fmt::Write as _;
 use ropewalk_base::Seq;
 use ropewalk_engine::{ChangeFeed, EngineError, KV, KvWrite, ReadView, decode_section};
 
-use crate::catalog::{gone_key, split_name};
+use crate::catalog::{definition_key, gone_key, gone_rules_key, split_name};
+use crate::definition::Definition;
 use crate::error::DocumentsError;
 use crate::lang::{Doc, DocBuf, Filter, Pipeline, Source, Stream, Value, Writer};
 use crate::model::{DOCUMENTS, Documents};
@@ -118,17 +119,50 @@ pub struct ChangeEvent {
     pub document: DocBuf,
     /// Nothing follows: what was watched is gone.
     pub ends: bool,
+    /// The collection whose document it shows.
+    shows: Option<u32>,
 }
 
 /// What a collection is called, and its `uuid` if that is known.
 #[derive(Clone)]
 struct Named {
+    collection: u32,
     database: String,
     name: String,
     uuid: Option<[u8; 16]>,
 }
 
 type Names = HashMap<u32, Named>;
+
+/// Which collections have rules, for a stream that hides their documents.
+#[derive(Default)]
+struct Ruled {
+    hidden: bool,
+    /// By the newest definition, as of a commit; of a collection that is gone by its last one.
+    known: HashMap<u32, bool>,
+    at: Seq,
+}
+
+impl Ruled {
+    fn may_show(&mut self, documents: &Documents, collection: u32) -> Result<bool, DocumentsError> {
+        if documents.model.last_ddl() > self.at {
+            let snapshot = documents.engine.snapshot();
+            (self.at, self.known) = (snapshot.seq(), HashMap::new());
+        }
+        if let Some(ruled) = self.known.get(&collection) {
+            return Ok(!ruled);
+        }
+        let snapshot = documents.engine.snapshot();
+        let (read, catalog) = (snapshot.read(), documents.model.spaces().catalog);
+        let ruled = match read.get(catalog, &definition_key(collection))? {
+            Some(definition) => Definition::decode(&definition)?.rules.is_some(),
+            // Earlier versions did not note it: then the collection may have had rules.
+            None => read.get(catalog, &gone_rules_key(collection))?.as_deref() != Some(&[0]),
+        };
+        self.known.insert(collection, ruled);
+        Ok(!ruled)
+    }
+}
 
 /// A change stream.
 pub struct ChangeStream {
@@ -141,6 +175,7 @@ pub struct ChangeStream {
     pending: VecDeque<ChangeEvent>,
     place: ResumeToken,
     ended: bool,
+    ruled: Ruled,
 }
 
 /// No other collections to read.
@@ -185,6 +220,7 @@ impl Documents {
             pending: VecDeque::new(),
             place,
             ended: false,
+            ruled: Ruled::default(),
         })
     }
 }
@@ -205,7 +241,8 @@ impl Documents {
             for name in collections {
                 if let Some(definition) = self.collection(&database, &name)?.definition_at(read)? {
                     let uuid = Some(definition.uuid);
-                    names.insert(definition.id, Named { database: database.clone(), name, uuid });
+                    let (collection, database) = (definition.id, database.clone());
+                    names.insert(collection, Named { collection, database, name, uuid });
                 }
             }
         }
@@ -214,6 +251,24 @@ impl Documents {
 }
 
 impl ChangeStream {
+    /// Leaves out events that show documents of collections with rules, for readers whom rules bind.
+    #[must_use]
+    pub fn hiding_ruled(mut self) -> Self {
+        self.ruled.hidden = true;
+        self
+    }
+
+    /// Whether an event may be shown now: rules may have come since the stream gave it out.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn may_show(&mut self, event: &ChangeEvent) -> Result<bool, DocumentsError> {
+        match event.shows {
+            Some(collection) if self.ruled.hidden => self.ruled.may_show(&self.documents, collection),
+            _ => Ok(true),
+        }
+    }
+
     /// The place behind which it goes on: that of the last event given, or of the last commit looked at when nothing
     /// happened since.
     pub fn token(&self) -> ResumeToken {
@@ -238,7 +293,9 @@ impl ChangeStream {
                 if self.ended {
                     self.pending.clear();
                 }
-                if let Some(event) = self.through(event)? {
+                if self.may_show(&event)?
+                    && let Some(event) = self.through(event)?
+                {
                     return Ok(Some(event));
                 }
             }
@@ -354,13 +411,13 @@ fn name_of(
     let found = match crate::collection::definition(&documents.model, read, collection, None) {
         Ok(definition) => {
             let (database, name) = (definition.database.clone(), definition.name.clone());
-            Some(Named { database, name, uuid: Some(definition.uuid) })
+            Some(Named { collection, database, name, uuid: Some(definition.uuid) })
         }
         Err(_) => {
             let gone = read.get(catalog, &gone_key(collection))?;
             gone.and_then(|name| {
                 let (database, name) = split_name(&name, 0)?;
-                Some(Named { database: database.to_owned(), name: name.to_owned(), uuid: None })
+                Some(Named { collection, database: database.to_owned(), name: name.to_owned(), uuid: None })
             })
         }
     };
@@ -473,7 +530,7 @@ impl<'c> Commit<'c, '_> {
     }
 
     fn push(&mut self, token: ResumeToken, out: Writer, ends: bool) {
-        self.events.push(ChangeEvent { token, document: out.finish(), ends });
+        self.events.push(ChangeEvent { token, document: out.finish(), ends, shows: None });
     }
 
     fn document(
@@ -498,14 +555,15 @@ impl<'c> Commit<'c, '_> {
         if let Some(difference) = difference {
             out.put("updateDescription", Value::Document(difference));
         }
-        self.push(token, out, false);
+        let shows = Some(named.collection);
+        self.events.push(ChangeEvent { token, document: out.finish(), ends: false, shows });
     }
 
     /// What the one who changed a definition said of it.
     fn tell(&mut self, collection: u32, database: &str, name: &str, event: Doc<'c>) {
         if let Some(Value::Binary(4, uuid)) = event.get("collectionUUID") {
             let (database, name) = (database.to_owned(), name.to_owned());
-            self.names.insert(collection, Named { database, name, uuid: uuid.try_into().ok() });
+            self.names.insert(collection, Named { collection, database, name, uuid: uuid.try_into().ok() });
         }
         let operation = event.get("operationType").and_then(Value::as_str).unwrap_or_default();
         match operation {
@@ -547,7 +605,7 @@ impl<'c> Commit<'c, '_> {
         let before = self.names.get(&collection).and_then(|named| named.uuid);
         if collection != 0 {
             let (database, name) = (database.to_owned(), name.to_owned());
-            self.names.insert(collection, Named { database, name, uuid: before });
+            self.names.insert(collection, Named { collection, database, name, uuid: before });
         }
         let told = match event {
             Event::Created => return,

@@ -467,6 +467,7 @@ impl Node {
                 let values =
                     nodes.iter().map(|node| node.evaluate(env, fuel)).collect::<Result<Vec<_>, _>>()?;
                 let made = (function.call)(&values)?;
+                fuel.burn(super::regex::compile_steps())?;
                 if let Val::Own(owned) = &made {
                     fuel.burn((owned.bytes() / STEP_BYTES) as u64)?;
                 }

@@ -5,7 +5,7 @@ use super::expression::{Expression, Scope};
 use super::filter::{Comparison, Leaf, Mask, Node, Test, distinct};
 use super::number;
 use super::options::Options;
-use super::regex::Pattern;
+use super::regex::{Pattern, Patterns};
 use super::schema::Schema;
 use super::value::{Doc, Owned, TYPE_NAMES, Value, tag};
 
@@ -56,7 +56,8 @@ impl Parser<'_> {
                     refuse!(CommandNotSupported, "$where runs JavaScript, which is not offered: use $expr")
                 }
                 "$jsonSchema" => match value {
-                    Value::Document(schema) => nodes.push(Node::Schema(Box::new(Schema::parse(schema)?))),
+                    Value::Document(schema) => nodes
+                        .push(Node::Schema(Box::new(Schema::parse_with(schema, &self.options.patterns)?))),
                     _ => refuse!(TypeMismatch, "$jsonSchema must be an object"),
                 },
                 "$text" => refuse!(NotImplemented, "{name} is not implemented"),
@@ -99,7 +100,7 @@ impl Parser<'_> {
                 self.operators(path, operators, depth, nodes)
             }
             Value::Regex(pattern, options) => {
-                nodes.push(leaf(path, Test::Regex(Pattern::new(pattern, options)?)));
+                nodes.push(leaf(path, Test::Regex(self.options.patterns.compile(pattern, options)?)));
                 Ok(())
             }
             Value::Undefined => refuse!(BadValue, "cannot compare to undefined"),
@@ -141,7 +142,9 @@ impl Parser<'_> {
                         refuse!(BadValue, "$options needs a $regex");
                     }
                 }
-                "$regex" => nodes.push(leaf(path, Test::Regex(regex(value, options)?))),
+                "$regex" => {
+                    nodes.push(leaf(path, Test::Regex(regex(value, options, &self.options.patterns)?)))
+                }
                 "$comment" => {}
                 _ => nodes.push(leaf(path, self.test(name, value, depth)?)),
             }
@@ -151,7 +154,9 @@ impl Parser<'_> {
 
     fn negated(&self, path: &str, value: Value<'_>, depth: usize) -> Result<Node, LangError> {
         match value {
-            Value::Regex(pattern, options) => Ok(leaf(path, Test::Regex(Pattern::new(pattern, options)?))),
+            Value::Regex(pattern, options) => {
+                Ok(leaf(path, Test::Regex(self.options.patterns.compile(pattern, options)?)))
+            }
             Value::Document(inner) if inner.is_empty() => refuse!(BadValue, "$not cannot be empty"),
             Value::Document(inner) => {
                 let mut nodes = Vec::new();
@@ -213,7 +218,9 @@ impl Parser<'_> {
         let mut patterns = Vec::new();
         for value in array.values() {
             match value {
-                Value::Regex(pattern, options) => patterns.push(Pattern::new(pattern, options)?),
+                Value::Regex(pattern, options) => {
+                    patterns.push(self.options.patterns.compile(pattern, options)?)
+                }
                 Value::Undefined => refuse!(BadValue, "cannot compare to undefined"),
                 Value::Document(doc) if is_operators(doc) => refuse!(BadValue, "cannot nest $ under $in"),
                 value => values.push(Owned::from(value)),
@@ -304,19 +311,19 @@ pub(crate) fn is_operators(doc: Doc<'_>) -> bool {
     doc.first().is_some_and(|(name, _)| name.starts_with('$') && !matches!(name, "$ref" | "$id" | "$db"))
 }
 
-fn regex(value: Value<'_>, options: Option<Value<'_>>) -> Result<Pattern, LangError> {
+fn regex(value: Value<'_>, options: Option<Value<'_>>, patterns: &Patterns) -> Result<Pattern, LangError> {
     let given = match options {
         None => None,
         Some(Value::String(options)) => Some(options),
         Some(_) => refuse!(BadValue, "$options has to be a string"),
     };
     match value {
-        Value::String(pattern) => Pattern::new(pattern, given.unwrap_or("")),
+        Value::String(pattern) => patterns.compile(pattern, given.unwrap_or("")),
         Value::Regex(pattern, own) => {
             if given.is_some() && !own.is_empty() {
                 refuse!(51074, "options set in both $regex and $options");
             }
-            Pattern::new(pattern, given.unwrap_or(own))
+            patterns.compile(pattern, given.unwrap_or(own))
         }
         _ => refuse!(BadValue, "$regex has to be a string"),
     }

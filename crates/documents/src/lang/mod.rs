@@ -54,6 +54,7 @@ pub use options::Options;
 pub use output::{Output, OutputMode, WhenMatched, WhenNotMatched};
 pub use pipeline::{Pipeline, Source, Stream};
 pub use projection::Projection;
+pub use regex::Patterns;
 pub use schema::Schema;
 pub use sort::Sort;
 pub use update::{Applied, Update, UpdateContext, prepare_insert};

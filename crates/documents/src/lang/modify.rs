@@ -168,7 +168,7 @@ impl Operator {
     ) -> Result<(), LangError> {
         match self {
             Self::Set(value) | Self::SetOnInsert(value) => {
-                *tree.create(path)? = Branch::Owned(value.clone());
+                *tree.grow(path, value.encoded_bytes())? = Branch::Owned(value.clone());
             }
             Self::Unset => {
                 tree.remove(path);
@@ -177,7 +177,7 @@ impl Operator {
             Self::Multiply(operand) => calculate(tree, path, operand.value(), Arithmetic::Multiply)?,
             Self::Minimum(operand) | Self::Maximum(operand) => {
                 let less = matches!(self, Self::Minimum(_));
-                let place = tree.create(path)?;
+                let place = tree.grow(path, operand.encoded_bytes())?;
                 let order = place.with(|value| order::compare(operand.value(), value));
                 if place.is_vacant() || if less { order.is_lt() } else { order.is_gt() } {
                     *place = Branch::Owned(operand.clone());
@@ -193,11 +193,13 @@ impl Operator {
                 *tree.create(path)? = Branch::Raw(now);
             }
             Self::Push(push) => {
-                let elements = array(tree, path, "$push")?;
+                let added = push.values.iter().map(Owned::encoded_bytes).sum();
+                let elements = array(tree, path, "$push", added)?;
                 push.apply(elements)?;
             }
             Self::AddToSet(values) => {
-                let elements = array(tree, path, "$addToSet")?;
+                let added = values.iter().map(Owned::encoded_bytes).sum();
+                let elements = array(tree, path, "$addToSet", added)?;
                 let mut there: HashSet<Vec<u8>> =
                     elements.iter().map(|element| element.with(key_of)).collect();
                 for value in values {
@@ -238,7 +240,7 @@ impl Operator {
                     _ => None,
                 });
                 let Some((own, small)) = own else {
-                    let kind = place.with(|value| value.type_name());
+                    let kind = place.type_name();
                     refuse!(
                         BadValue,
                         "Cannot apply $bit to a value of non-integral type. The field '{}' has type {kind}",
@@ -311,13 +313,14 @@ fn rename(tree: &mut Tree<'_>, path: &[String], target: &str) -> Result<(), Lang
     Ok(())
 }
 
-/// The array at a path, made if nothing is there.
+/// The array at a path, made if nothing is there, for `bytes` that are added to it.
 fn array<'t, 'a>(
     tree: &'t mut Tree<'a>,
     path: &[String],
     operator: &str,
+    bytes: usize,
 ) -> Result<&'t mut Vec<Branch<'a>>, LangError> {
-    let place = tree.create(path)?;
+    let place = tree.grow(path, bytes)?;
     if place.is_vacant() {
         *place = Branch::Array(Vec::new());
     }
@@ -337,7 +340,7 @@ fn elements<'t, 'a>(
     path: &[String],
     operator: &str,
 ) -> Result<&'t mut Vec<Branch<'a>>, LangError> {
-    let kind = place.with(|value| value.type_name());
+    let kind = place.type_name();
     let path = path.join(".");
     match place.open() {
         Branch::Array(elements) => Ok(elements),
@@ -447,15 +450,15 @@ fn each(operand: Value<'_>, operator: &str) -> Result<Vec<Owned>, LangError> {
 }
 
 impl Pull {
-    fn parse(operand: Value<'_>, options: &Options) -> Result<Self, LangError> {
+    fn parse(operand: Value<'_>, known: &Options) -> Result<Self, LangError> {
         Ok(match operand {
             Value::Document(doc) if is_operators(doc) => {
                 let mut writer = Writer::new();
                 writer.put(ELEMENT, operand);
-                Self::Element(Filter::parse(writer.finish().doc(), options)?)
+                Self::Element(Filter::parse(writer.finish().doc(), known)?)
             }
-            Value::Document(doc) => Self::Document(Filter::parse(doc, options)?),
-            Value::Regex(pattern, options) => Self::Pattern(Pattern::new(pattern, options)?),
+            Value::Document(doc) => Self::Document(Filter::parse(doc, known)?),
+            Value::Regex(pattern, options) => Self::Pattern(known.patterns.compile(pattern, options)?),
             value => Self::Value(value.into()),
         })
     }

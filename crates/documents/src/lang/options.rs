@@ -1,4 +1,5 @@
 use super::error::{LangError, refuse};
+use super::regex::Patterns;
 use super::value::{DocBuf, Value};
 
 /// What a parser needs to know of the command around it.
@@ -10,6 +11,8 @@ pub struct Options {
     pub variables: Option<DocBuf>,
     /// What `$sample` chooses by; the same seed chooses the same.
     pub seed: u64,
+    /// The regular expressions of the command.
+    pub patterns: Patterns,
 }
 
 impl Options {

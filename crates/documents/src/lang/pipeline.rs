@@ -20,7 +20,7 @@ use super::expression::{Expression, Scope};
 use super::filter::Filter;
 use super::group::Group;
 use super::lookup::{GraphLookup, Lookup};
-use super::memory::Memory;
+use super::memory::{Holder, Memory};
 use super::options::Options;
 use super::output::Output;
 use super::projection::{Dialect, Projection, document_of};
@@ -470,17 +470,13 @@ impl Stage {
                 Box::new(groups.finish().map(|doc| doc.map_err(S::Error::from)))
             }
             Self::BucketAuto(buckets) => {
-                let mut held = Vec::new();
-                let hold = memory.holder("$bucketAuto");
-                for doc in input {
-                    let doc = doc?;
-                    hold.take(doc.bytes().len())?;
-                    held.push(doc);
-                }
+                let (held, _hold) = held("$bucketAuto", input, memory)?;
                 Box::new(buckets.finish(held, memory)?.into_iter().map(Ok))
             }
             Self::WindowFields(fields) => {
-                let held = input.collect::<Result<Vec<_>, _>>()?;
+                let (held, hold) = held("$setWindowFields", input, memory)?;
+                // The stage charges them again, with their keys.
+                drop(hold);
                 Box::new(fields.finish(held, memory)?.into_iter().map(Ok))
             }
             Self::Sort(sort) => Box::new(sorted(sort, input, memory, limit)?.into_iter().map(Ok)),
@@ -551,6 +547,26 @@ impl Stage {
     }
 }
 
+/// Memory of a compact document in a list.
+fn held_bytes(doc: &DocBuf) -> usize {
+    doc.bytes().len() + size_of::<DocBuf>()
+}
+
+/// All documents of a stage, and the memory that they take.
+fn held<E: From<LangError>>(
+    stage: &'static str,
+    input: Stream<'_, E>,
+    memory: &Memory,
+) -> Result<(Vec<DocBuf>, Holder), E> {
+    let (hold, mut held) = (memory.holder(stage), Vec::new());
+    for doc in input {
+        let doc = doc?.compact();
+        hold.take(held_bytes(&doc))?;
+        held.push(doc);
+    }
+    Ok((held, hold))
+}
+
 /// All documents in order, or the first `limit` of them, which is all that is held then. Equal ones stay as they came.
 fn sorted<E: From<LangError>>(
     sort: &Sort,
@@ -562,14 +578,17 @@ fn sorted<E: From<LangError>>(
     let hold = memory.holder("$sort");
     let mut held: Vec<(Vec<u8>, u64, DocBuf)> = Vec::new();
     for (arrived, doc) in (0u64..).zip(input) {
-        let doc = doc?;
+        let doc = doc?.compact();
         let key = sort.key(doc.doc());
         hold.take(key.len() + doc.bytes().len() + size_of::<(Vec<u8>, u64, DocBuf)>())?;
         held.push((key, arrived, doc));
         // Cut when it has doubled: each cut costs what came since the last.
         if held.len() >= limit.saturating_mul(2).max(limit.saturating_add(1024)) {
             cut(&mut held, limit);
-            hold.set(held.iter().map(|(key, _, doc)| key.len() + doc.bytes().len()).sum());
+            let bytes = |(key, _, doc): &(Vec<u8>, u64, DocBuf)| {
+                key.len() + doc.bytes().len() + size_of::<(Vec<u8>, u64, DocBuf)>()
+            };
+            hold.set(held.iter().map(bytes).sum());
         }
     }
     cut(&mut held, limit);
@@ -587,13 +606,7 @@ fn facet<S: Source>(
     source: &S,
     memory: &Memory,
 ) -> Result<DocBuf, S::Error> {
-    let hold = memory.holder("$facet");
-    let mut held = Vec::new();
-    for doc in input {
-        let doc = doc?;
-        hold.take(doc.bytes().len())?;
-        held.push(doc);
-    }
+    let (held, _hold) = held("$facet", input, memory)?;
     let mut writer = Writer::new();
     for (name, pipeline) in parts {
         writer.open_array(name);
@@ -630,9 +643,9 @@ fn sample<E: From<LangError>>(
     };
     let mut held: Vec<DocBuf> = Vec::new();
     for (seen, doc) in (1u64..).zip(input) {
-        let doc = doc?;
+        let doc = doc?.compact();
         if (held.len() as u64) < size {
-            hold.take(doc.bytes().len())?;
+            hold.take(held_bytes(&doc))?;
             held.push(doc);
         } else if let Some(place) = held.get_mut((next() % seen) as usize) {
             hold.take(doc.bytes().len().saturating_sub(place.bytes().len()))?;

@@ -5,14 +5,84 @@
 //!
 //! Source: Cox, "Regular Expression Matching Can Be Simple And Fast", 2007.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use super::error::{LangError, refuse};
 
 /// MongoDB's limit for the length of a pattern.
 const PATTERN_BYTES_MAX: usize = 32_764;
-/// A compiled program is no larger; a bounded repetition of bounded repetitions would be.
-const PROGRAM_BYTES_MAX: usize = 4 << 20;
+/// Size limits that a pattern is compiled with, one after the other: its program is charged with the first that suffices.
+/// A bounded repetition of bounded repetitions exceeds the last.
+const PROGRAM_BYTES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+/// Programs of one command together.
+const PROGRAMS_BYTES_MAX: usize = 16 << 20;
+/// Matching is fastest with this much memory; it is given to the first patterns of a command.
+const DFA_BYTES: usize = 256 << 10;
+const DFA_PATTERNS_MAX: usize = 64;
+/// Bytes of a program whose compilation costs as much as one step of an expression.
+const BYTES_PER_STEP: u64 = 4;
+
+/// The patterns of one command: equal ones are compiled once, and all programs share one memory limit.
+#[derive(Clone)]
+pub struct Patterns(Arc<Shared<Look>>);
+
+/// Whether a command may go on compiling.
+type Look = dyn Fn() -> Result<(), LangError> + Send + Sync;
+
+struct Shared<L: ?Sized> {
+    compiled: Mutex<Compiled>,
+    bytes_max: usize,
+    look: L,
+}
+
+#[derive(Default)]
+struct Compiled {
+    bytes: usize,
+    known: HashMap<(String, String), Pattern>,
+}
+
+impl Default for Patterns {
+    fn default() -> Self {
+        Self::looking(|| Ok(()))
+    }
+}
+
+impl std::fmt::Debug for Patterns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Patterns").finish_non_exhaustive()
+    }
+}
+
+impl Patterns {
+    /// Patterns of a command that `look` may end between two of them.
+    #[must_use]
+    pub fn looking(look: impl Fn() -> Result<(), LangError> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Shared { compiled: Mutex::default(), bytes_max: PROGRAMS_BYTES_MAX, look }))
+    }
+
+    /// Patterns of a stored definition, which were counted when it was stored.
+    pub(crate) fn stored() -> Self {
+        Self(Arc::new(Shared { compiled: Mutex::default(), bytes_max: usize::MAX, look: || Ok(()) }))
+    }
+
+    /// Compiles. Options: `i`, `m`, `s`, `x`, and `u`, which is always on.
+    pub(crate) fn compile(&self, pattern: &str, options: &str) -> Result<Pattern, LangError> {
+        let mut compiled = self.0.compiled.lock().unwrap_or_else(|held| held.into_inner());
+        let key = (pattern.to_owned(), options.to_owned());
+        if let Some(known) = compiled.known.get(&key) {
+            return Ok(known.clone());
+        }
+        (self.0.look)()?;
+        let left = self.0.bytes_max.saturating_sub(compiled.bytes);
+        let fast = compiled.known.len() < DFA_PATTERNS_MAX;
+        let (new, bytes) = Pattern::within(pattern, options, left, fast)?;
+        compiled.bytes += bytes;
+        compiled.known.insert(key, new.clone());
+        Ok(new)
+    }
+}
 
 /// A compiled pattern and the text it came from.
 #[derive(Debug, Clone)]
@@ -22,9 +92,24 @@ pub(crate) struct Pattern {
     pub(crate) regex: regex::Regex,
 }
 
+thread_local! {
+    static LAST: RefCell<Option<Pattern>> = const { RefCell::new(None) };
+    static COMPILED_BYTES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Steps of an expression that this thread's compilations since the last call count as.
+pub(crate) fn compile_steps() -> u64 {
+    COMPILED_BYTES.take() / BYTES_PER_STEP
+}
+
 impl Pattern {
-    /// Compiles. Options: `i`, `m`, `s`, `x`, and `u`, which is always on.
+    /// Compiles a pattern that counts in no command.
     pub(crate) fn new(pattern: &str, options: &str) -> Result<Self, LangError> {
+        Ok(Self::within(pattern, options, usize::MAX, true)?.0)
+    }
+
+    /// Compiles with a program of at most `left` bytes; returns the size that it is charged with.
+    fn within(pattern: &str, options: &str, left: usize, fast: bool) -> Result<(Self, usize), LangError> {
         if pattern.len() > PATTERN_BYTES_MAX {
             refuse!(
                 51091,
@@ -36,7 +121,6 @@ impl Pattern {
             refuse!(BadValue, "regular expression cannot contain an embedded null byte");
         }
         let mut builder = regex::RegexBuilder::new(pattern);
-        builder.size_limit(PROGRAM_BYTES_MAX).dfa_size_limit(PROGRAM_BYTES_MAX);
         for option in options.chars() {
             match option {
                 'i' => builder.case_insensitive(true),
@@ -47,25 +131,38 @@ impl Pattern {
                 other => refuse!(51108, "invalid flag in regex options: {other}"),
             };
         }
-        match builder.build() {
-            Ok(regex) => Ok(Self { pattern: pattern.to_owned(), options: options.to_owned(), regex }),
-            Err(error) => {
-                let why = error.to_string();
-                let why = why.lines().last().unwrap_or("too large").trim().trim_start_matches("error: ");
-                refuse!(51091, "Regular expression is invalid: {why}")
+        for size in PROGRAM_BYTES {
+            if size > left {
+                refuse!(
+                    51091,
+                    "the regular expressions of one command need more than {PROGRAMS_BYTES_MAX} bytes of programs"
+                );
+            }
+            let cache = if fast { size.max(DFA_BYTES) } else { size };
+            match builder.size_limit(size).dfa_size_limit(cache).build() {
+                Ok(regex) => {
+                    let (pattern, options) = (pattern.to_owned(), options.to_owned());
+                    return Ok((Self { pattern, options, regex }, size));
+                }
+                Err(regex::Error::CompiledTooBig(_)) => {}
+                Err(error) => {
+                    let why = error.to_string();
+                    let why = why.lines().last().unwrap_or_default().trim().trim_start_matches("error: ");
+                    refuse!(51091, "Regular expression is invalid: {why}")
+                }
             }
         }
+        let [.., max] = PROGRAM_BYTES;
+        refuse!(51091, "Regular expression is invalid: Compiled regex exceeds size limit of {max} bytes.")
     }
 
     /// Compiles, or takes the pattern that this thread compiled last: an expression asks for the same one document after document.
     pub(crate) fn again(pattern: &str, options: &str) -> Result<Self, LangError> {
-        thread_local! {
-            static LAST: RefCell<Option<Pattern>> = const { RefCell::new(None) };
-        }
         LAST.with_borrow_mut(|last| match last {
             Some(own) if own.pattern == pattern && own.options == options => Ok(own.clone()),
             _ => {
-                let new = Self::new(pattern, options)?;
+                let (new, bytes) = Self::within(pattern, options, usize::MAX, true)?;
+                COMPILED_BYTES.set(COMPILED_BYTES.get() + bytes as u64);
                 *last = Some(new.clone());
                 Ok(new)
             }

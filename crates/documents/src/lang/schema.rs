@@ -12,7 +12,7 @@
 use super::error::{LangError, refuse};
 use super::number;
 use super::order;
-use super::regex::Pattern;
+use super::regex::{Pattern, Patterns};
 use super::value::{Doc, Owned, TYPE_NAMES, Value, tag};
 
 /// Schemas in schemas, at most.
@@ -85,7 +85,12 @@ impl Schema {
     /// # Errors
     /// `FailedToParse` for keywords that are not known or not offered, `TypeMismatch` for operands of other types.
     pub fn parse(schema: Doc<'_>) -> Result<Self, LangError> {
-        parse(schema, 0)
+        Self::parse_with(schema, &Patterns::default())
+    }
+
+    /// Parses a schema whose patterns count among `patterns`.
+    pub(crate) fn parse_with(schema: Doc<'_>, patterns: &Patterns) -> Result<Self, LangError> {
+        parse(schema, At { depth: 0, patterns })
     }
 
     /// Is the document as the schema wants it?
@@ -229,14 +234,27 @@ impl Others {
     }
 }
 
-fn parse(schema: Doc<'_>, depth: usize) -> Result<Schema, LangError> {
-    if depth > NESTING_MAX {
+/// Where the parser is.
+#[derive(Clone, Copy)]
+struct At<'p> {
+    depth: usize,
+    patterns: &'p Patterns,
+}
+
+impl At<'_> {
+    fn deeper(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+}
+
+fn parse(schema: Doc<'_>, at: At<'_>) -> Result<Schema, LangError> {
+    if at.depth > NESTING_MAX {
         refuse!(Overflow, "a $jsonSchema is nested deeper than {NESTING_MAX} levels");
     }
     let mut rules = Vec::new();
     for (name, value) in schema {
         let inner = |value: Value<'_>| match value {
-            Value::Document(doc) => parse(doc, depth + 1),
+            Value::Document(doc) => parse(doc, at.deeper()),
             other => refuse!(
                 TypeMismatch,
                 "$jsonSchema keyword '{name}' must be an object, but found {}",
@@ -283,14 +301,14 @@ fn parse(schema: Doc<'_>, depth: usize) -> Result<Schema, LangError> {
                 if first.is_none_or(|(first, _)| first != name) {
                     continue;
                 }
-                Rule::Properties(properties(schema, depth)?)
+                Rule::Properties(properties(schema, at)?)
             }
             "minProperties" => Rule::Fields(count()?, u64::MAX),
             "maxProperties" => Rule::Fields(0, count()?),
-            "items" => Rule::Items(items(schema, value, depth)?),
+            "items" => Rule::Items(items(schema, value, at)?),
             "additionalItems" => {
                 if schema.get("items").is_none() {
-                    others(name, Some(value), depth)?;
+                    others(name, Some(value), at)?;
                 }
                 continue;
             }
@@ -324,7 +342,7 @@ fn parse(schema: Doc<'_>, depth: usize) -> Result<Schema, LangError> {
             "minLength" => Rule::Text(count()?, u64::MAX),
             "maxLength" => Rule::Text(0, count()?),
             "pattern" => match value {
-                Value::String(pattern) => Rule::Pattern(Pattern::new(pattern, "")?),
+                Value::String(pattern) => Rule::Pattern(at.patterns.compile(pattern, "")?),
                 _ => refuse!(TypeMismatch, "$jsonSchema keyword 'pattern' must be a string"),
             },
             "enum" => match value {
@@ -402,18 +420,18 @@ fn types(keyword: &str, value: Value<'_>) -> Result<Vec<u8>, LangError> {
     }
 }
 
-fn others(keyword: &str, value: Option<Value<'_>>, depth: usize) -> Result<Others, LangError> {
+fn others(keyword: &str, value: Option<Value<'_>>, at: At<'_>) -> Result<Others, LangError> {
     Ok(match value {
         None | Some(Value::Bool(true)) => Others::Anything,
         Some(Value::Bool(false)) => Others::Nothing,
-        Some(Value::Document(doc)) => Others::Matching(Box::new(parse(doc, depth + 1)?)),
+        Some(Value::Document(doc)) => Others::Matching(Box::new(parse(doc, at.deeper())?)),
         Some(_) => {
             refuse!(TypeMismatch, "$jsonSchema keyword '{keyword}' must be either an object or a boolean")
         }
     })
 }
 
-fn properties(schema: Doc<'_>, depth: usize) -> Result<Properties, LangError> {
+fn properties(schema: Doc<'_>, at: At<'_>) -> Result<Properties, LangError> {
     let fields = |keyword: &str| -> Result<Vec<(String, Schema)>, LangError> {
         let Some(value) = schema.get(keyword) else { return Ok(Vec::new()) };
         let Value::Document(doc) = value else {
@@ -421,7 +439,7 @@ fn properties(schema: Doc<'_>, depth: usize) -> Result<Properties, LangError> {
         };
         doc.iter()
             .map(|(name, value)| match value {
-                Value::Document(inner) => Ok((name.to_owned(), parse(inner, depth + 1)?)),
+                Value::Document(inner) => Ok((name.to_owned(), parse(inner, at.deeper())?)),
                 _ => {
                     refuse!(TypeMismatch, "Nested schema for $jsonSchema property '{name}' must be an object")
                 }
@@ -430,17 +448,17 @@ fn properties(schema: Doc<'_>, depth: usize) -> Result<Properties, LangError> {
     };
     let mut patterns = Vec::new();
     for (pattern, schema) in fields("patternProperties")? {
-        patterns.push((Pattern::new(&pattern, "")?, schema));
+        patterns.push((at.patterns.compile(&pattern, "")?, schema));
     }
-    let others = others("additionalProperties", schema.get("additionalProperties"), depth)?;
+    let others = others("additionalProperties", schema.get("additionalProperties"), at)?;
     Ok(Properties { named: fields("properties")?, patterns, others })
 }
 
-fn items(schema: Doc<'_>, value: Value<'_>, depth: usize) -> Result<Items, LangError> {
-    let others = others("additionalItems", schema.get("additionalItems"), depth)?;
+fn items(schema: Doc<'_>, value: Value<'_>, at: At<'_>) -> Result<Items, LangError> {
+    let others = others("additionalItems", schema.get("additionalItems"), at)?;
     let mut items = Items { all: None, first: Vec::new(), others };
     match value {
-        Value::Document(doc) => items.all = Some(Box::new(parse(doc, depth + 1)?)),
+        Value::Document(doc) => items.all = Some(Box::new(parse(doc, at.deeper())?)),
         Value::Array(schemas) => {
             for schema in schemas.values() {
                 let Value::Document(schema) = schema else {
@@ -449,7 +467,7 @@ fn items(schema: Doc<'_>, value: Value<'_>, depth: usize) -> Result<Items, LangE
                         "$jsonSchema keyword 'items' requires that each element of the array is an object"
                     );
                 };
-                items.first.push(parse(schema, depth + 1)?);
+                items.first.push(parse(schema, at.deeper())?);
             }
         }
         _ => refuse!(TypeMismatch, "$jsonSchema keyword 'items' must be an array or an object"),

@@ -9,11 +9,13 @@ use std::borrow::Cow;
 
 use super::error::{LangError, refuse};
 use super::path;
-use super::value::{Doc, DocBuf, Owned, Value};
+use super::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, ELEMENT_BYTES, Owned, Value};
 use super::writer::Writer;
 
-/// An array is not filled with more nulls than this to reach a position.
+/// One update fills arrays with no more nulls than this to reach positions.
 const PADDING_MAX: usize = 1_500_000;
+/// Bytes that one update may add: a document of the largest size, and as much that other operators take away again.
+const ADDED_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
 
 /// The document.
 #[derive(Debug)]
@@ -21,6 +23,34 @@ pub(crate) struct Tree<'a> {
     root: Branch<'a>,
     /// The size it had, which the new one will be near.
     bytes_before: usize,
+    growth: Growth,
+}
+
+/// What was added so far.
+#[derive(Debug, Default)]
+pub(crate) struct Growth {
+    padding: usize,
+    bytes: usize,
+}
+
+impl Growth {
+    /// Counts bytes that are about to be added.
+    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), LangError> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > ADDED_BYTES_MAX {
+            refuse!(BSONObjectTooLarge, "an update adds more than {ADDED_BYTES_MAX} bytes to one document");
+        }
+        Ok(())
+    }
+
+    /// Counts nulls that are about to be added.
+    fn pad(&mut self, elements: usize) -> Result<(), LangError> {
+        self.padding = self.padding.saturating_add(elements);
+        if self.padding >= PADDING_MAX {
+            refuse!(BadValue, "can't backfill more than {PADDING_MAX} elements");
+        }
+        self.add(elements.saturating_mul(ELEMENT_BYTES))
+    }
 }
 
 #[derive(Debug)]
@@ -33,13 +63,17 @@ pub(crate) enum Branch<'a> {
 
 impl Default for Tree<'_> {
     fn default() -> Self {
-        Self { root: Branch::Document(Vec::new()), bytes_before: 0 }
+        Self { root: Branch::Document(Vec::new()), bytes_before: 0, growth: Growth::default() }
     }
 }
 
 impl<'a> Tree<'a> {
     pub(crate) fn of(doc: Doc<'a>) -> Self {
-        Self { root: Branch::Raw(Value::Document(doc)), bytes_before: doc.bytes().len() }
+        Self {
+            root: Branch::Raw(Value::Document(doc)),
+            bytes_before: doc.bytes().len(),
+            growth: Growth::default(),
+        }
     }
 
     /// The bytes, `_id` first.
@@ -80,9 +114,19 @@ impl<'a> Tree<'a> {
     pub(crate) fn create(&mut self, steps: &[impl AsRef<str>]) -> Result<&mut Branch<'a>, LangError> {
         let mut branch = &mut self.root;
         for step in steps {
-            branch = branch.create(step.as_ref())?;
+            branch = branch.create(step.as_ref(), &mut self.growth)?;
         }
         Ok(branch)
+    }
+
+    /// The branch at `steps`, made if it is not there, for `bytes` that are added to it.
+    pub(crate) fn grow(
+        &mut self,
+        steps: &[impl AsRef<str>],
+        bytes: usize,
+    ) -> Result<&mut Branch<'a>, LangError> {
+        self.growth.add(bytes)?;
+        self.create(steps)
     }
 
     /// Takes a field away; an element of an array becomes null.
@@ -147,11 +191,11 @@ impl<'a> Branch<'a> {
         }
     }
 
-    fn create(&mut self, step: &str) -> Result<&mut Self, LangError> {
+    fn create(&mut self, step: &str, growth: &mut Growth) -> Result<&mut Self, LangError> {
         if self.is_vacant() {
             *self = Self::Document(Vec::new());
         }
-        let kind = self.with(|value| value.type_name());
+        let kind = self.type_name();
         match self.open() {
             Self::Document(fields) => {
                 let at = fields.iter().position(|(name, _)| name == step);
@@ -167,10 +211,8 @@ impl<'a> Branch<'a> {
                 let Some(at) = path::position(step) else {
                     refuse!(PathNotViable, "Cannot create field '{step}' in an element of type array");
                 };
-                if at >= elements.len() + PADDING_MAX {
-                    refuse!(BadValue, "can't backfill more than {PADDING_MAX} elements");
-                }
                 if at >= elements.len() {
+                    growth.pad(at - elements.len())?;
                     elements.resize_with(at, || Self::Raw(Value::Null));
                     elements.push(Self::VACANT);
                 }
@@ -181,6 +223,16 @@ impl<'a> Branch<'a> {
             _ => {}
         }
         refuse!(PathNotViable, "Cannot create field '{step}' in an element of type {kind}")
+    }
+
+    /// The type of the value, without reading it.
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Raw(value) => value.type_name(),
+            Self::Owned(owned) => owned.value().type_name(),
+            Self::Document(_) => Value::Document(Doc::empty()).type_name(),
+            Self::Array(_) => Value::Array(Doc::empty()).type_name(),
+        }
     }
 
     /// Reads it as one value. Cost: a copy, if it was opened.

@@ -25,6 +25,10 @@ use super::writer::Writer;
 
 /// Each path is looked up among the fields of the document.
 const CHANGES_MAX: usize = 10_000;
+/// Memory of the places that paths with `$[]` stand for: enough for each element of the largest array.
+const PLACES_BYTES_MAX: usize = 256 << 20;
+/// Memory of one name in the path of a place.
+const PLACE_STEP_BYTES: usize = 44;
 
 /// A parsed update.
 #[derive(Debug, Clone)]
@@ -244,13 +248,19 @@ impl Update {
             Kind::Operators { changes, filters } => {
                 let mut tree = Tree::of(doc);
                 let mut places: Vec<(Cow<'_, [String]>, &Operator)> = Vec::with_capacity(changes.len());
+                let mut bytes = 0;
                 for change in changes.iter().filter(|change| change.operator.counts(context)) {
                     if let Some(path) = &change.plain {
                         places.push((path.into(), &change.operator));
                         continue;
                     }
                     resolve(&mut tree, &change.path, filters, context, &mut Vec::new(), &mut |path| {
+                        bytes += path.len() * PLACE_STEP_BYTES;
+                        if bytes > PLACES_BYTES_MAX {
+                            refuse!(BSONObjectTooLarge, "an update changes too many places of one document");
+                        }
                         places.push((path.to_vec().into(), &change.operator));
+                        Ok(())
                     })?;
                 }
                 // Paths that were found in this document may be those of other operators.
@@ -532,11 +542,10 @@ fn resolve(
     filters: &[ArrayFilter],
     context: &UpdateContext,
     at: &mut Vec<String>,
-    found: &mut dyn FnMut(&[String]),
+    found: &mut dyn FnMut(&[String]) -> Result<(), LangError>,
 ) -> Result<(), LangError> {
     let Some((step, rest)) = rest.split_first() else {
-        found(at);
-        return Ok(());
+        return found(at);
     };
     let positions: Vec<usize> = match step {
         Step::Name(name) => {
@@ -559,7 +568,7 @@ fn resolve(
                     "The path '{path}' must exist in the document in order to apply array updates."
                 );
             };
-            let kind = branch.with(|value| value.type_name());
+            let kind = branch.type_name();
             let Branch::Array(elements) = branch.open() else {
                 refuse!(BadValue, "Cannot apply array updates to non-array element {path} of type {kind}");
             };

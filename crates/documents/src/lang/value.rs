@@ -26,6 +26,9 @@ pub const DOCUMENT_BYTES_MAX: usize = 16 << 20;
 /// No document is nested deeper. MongoDB stores 180 levels as well.
 pub const DEPTH_MAX: usize = 180;
 
+/// A number or null in an array: its type, its position, its value.
+pub(super) const ELEMENT_BYTES: usize = 8;
+
 const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
 
 /// The types' bytes.
@@ -183,6 +186,15 @@ impl DocBuf {
     #[must_use]
     pub fn trusted(bytes: Vec<u8>) -> Self {
         Self(bytes)
+    }
+
+    /// Gives back memory that the document does not need, before it is held for long.
+    #[must_use]
+    pub fn compact(mut self) -> Self {
+        if self.0.capacity() > self.0.len() + self.0.len() / 8 {
+            self.0.shrink_to_fit();
+        }
+        self
     }
 
     /// To read it.
@@ -703,9 +715,15 @@ impl Owned {
         Self(Inner::Encoded(tag, bytes))
     }
 
+    /// Bytes it takes as a field or element, about.
+    pub(crate) fn encoded_bytes(&self) -> usize {
+        let encoded = if let Inner::Encoded(_, bytes) = &self.0 { bytes.len() } else { 0 };
+        ELEMENT_BYTES + encoded
+    }
+
     /// Memory it takes, about.
     pub(crate) fn bytes(&self) -> usize {
-        let encoded = if let Inner::Encoded(_, bytes) = &self.0 { bytes.len() } else { 0 };
+        let encoded = if let Inner::Encoded(_, bytes) = &self.0 { bytes.capacity() } else { 0 };
         size_of::<Self>() + encoded
     }
 }

@@ -11,8 +11,9 @@
 //! ```
 //! Rules concern callers: who opens the database itself is one of its parts and is not asked. A collection without rules is
 //! open to every caller. With rules, an operation is asked for its own, then `write` (create, update, delete) or `read` (list); what no
-//! rule is about is refused. A query is refused as a whole when it finds a document that the caller may not see:
-//! rules do not filter, so that nobody learns from what is left out.
+//! rule is about is refused. A query that depends on `_id`s alone (all documents, or one `_id`, in natural order) is refused when it finds
+//! a document that the caller may not list. Any other query leaves such documents out before its filter sees them, since a
+//! refusal, or an error of the filter, would tell their values. Writes choose their documents by the same rule.
 //!
 //! Parsed and evaluated here, over the bytes of the documents: a crate for CEL would convert each document first and
 //! bring more than rules need.

@@ -3,7 +3,9 @@
 use core::time::Duration;
 
 use crate::documents::DocumentsError;
-use crate::documents::lang::{Doc, DocBuf, Filter, Options, Pipeline, Source, Stream, Value, Writer};
+use crate::documents::lang::{
+    Doc, DocBuf, Filter, Options, Patterns, Pipeline, Source, Stream, Value, Writer,
+};
 use crate::failure::{Code, Failure, Outcome};
 
 /// Memory of a `let`.
@@ -218,9 +220,9 @@ impl<'a> Args<'a> {
     ///
     /// # Errors
     /// A collation other than the simple one.
-    pub(crate) fn options(&self, now_ms: i64, seed: u64) -> Outcome<Options> {
+    pub(crate) fn options(&self, now_ms: i64, seed: u64, patterns: Patterns) -> Outcome<Options> {
         Options::refuse_collation(self.get("collation"))?;
-        let options = Options { now_ms, variables: None, seed };
+        let options = Options { now_ms, variables: None, seed, patterns };
         let variables = self.document("let")?.map(|spec| evaluated(spec, &options)).transpose()?;
         Ok(Options { variables, ..options })
     }

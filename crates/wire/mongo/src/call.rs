@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use ropewalk::{Durability, Isolation, Seq, Snapshot, Transaction};
@@ -12,7 +12,7 @@ use crate::Shared;
 use crate::args::Args;
 use crate::command::Command;
 use crate::compress::Compressor;
-use crate::documents::lang::{self, Doc, LangError, Options, Value, Writer};
+use crate::documents::lang::{self, Doc, LangError, Options, Patterns, Value, Writer};
 use crate::documents::{Caller as Asked, Collection, Documents, DocumentsError, DocumentsTx, Retry};
 use crate::failure::{Code, Failure, Outcome, TRANSIENT};
 use crate::frame::Request;
@@ -79,6 +79,8 @@ pub(crate) struct Call<'a> {
     pub(crate) deadline: Option<Instant>,
     /// Its place among all that runs.
     pub(crate) running: Running,
+    /// Its regular expressions, once there was one of its parsers.
+    patterns: OnceLock<Patterns>,
     /// For whom it is.
     line: &'a dyn Line,
 }
@@ -154,6 +156,7 @@ impl<'a> Call<'a> {
             starts,
             deadline,
             running,
+            patterns: OnceLock::new(),
             line,
         };
         call.check_concerns()?;
@@ -175,7 +178,33 @@ impl<'a> Call<'a> {
     /// # Errors
     /// A collation other than the simple one.
     pub(crate) fn options(&self, args: &Args<'_>) -> Outcome<Options> {
-        args.options(self.now_ms(), self.shared.random())
+        args.options(self.now_ms(), self.shared.random(), self.patterns().clone())
+    }
+
+    /// The regular expressions of the command: compiling them ends with the command's time.
+    fn patterns(&self) -> &Patterns {
+        self.patterns.get_or_init(|| {
+            let (deadline, stop) = (self.deadline, self.shared.service.stop().clone());
+            let is_ended = self.running.watched();
+            Patterns::looking(move || match reason_to_end(stop.stopping(), is_ended(), deadline) {
+                Some(why) => Err(why),
+                None => Ok(()),
+            })
+        })
+    }
+
+    /// Looks again who the caller is and what they may do: what waits may outlive both.
+    ///
+    /// # Errors
+    /// `Unauthorized`: the user or token is gone.
+    pub(crate) fn look_at_caller(&mut self) -> Outcome<()> {
+        let mut seen = self.client.seen;
+        if let Some(caller) = &mut self.caller
+            && let Err(error) = self.shared.service.access().still(caller, &mut seen)
+        {
+            return Err(Failure::new(Code::Unauthorized, error.message));
+        }
+        Ok(())
     }
 
     /// The user's name; empty for nobody in particular.
@@ -223,16 +252,13 @@ impl<'a> Call<'a> {
     /// # Errors
     /// Which of these it is.
     pub(crate) fn may_go_on(&self) -> Result<(), DocumentsError> {
-        let why = if self.shared.service.stop().stopping() {
-            LangError::new(lang::Code::InterruptedAtShutdown, "the server is shutting down")
-        } else if self.running.is_ended() {
-            LangError::new(lang::Code::Interrupted, "operation was interrupted")
-        } else if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            LangError::new(lang::Code::MaxTimeMSExpired, "operation exceeded time limit")
-        } else if self.line.is_dead() {
-            LangError::new(lang::Code::ClientDisconnect, "the client has gone")
-        } else {
-            return Ok(());
+        let stopping = self.shared.service.stop().stopping();
+        let why = match reason_to_end(stopping, self.running.is_ended(), self.deadline) {
+            Some(why) => why,
+            None if self.line.is_dead() => {
+                LangError::new(lang::Code::ClientDisconnect, "the client has gone")
+            }
+            None => return Ok(()),
         };
         Err(DocumentsError::Interrupted(why))
     }
@@ -392,6 +418,19 @@ impl<'a> Call<'a> {
     }
 }
 
+/// Why a command may not go on, whatever its client does.
+fn reason_to_end(stopping: bool, ended: bool, deadline: Option<Instant>) -> Option<LangError> {
+    if stopping {
+        Some(LangError::new(lang::Code::InterruptedAtShutdown, "the server is shutting down"))
+    } else if ended {
+        Some(LangError::new(lang::Code::Interrupted, "operation was interrupted"))
+    } else if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        Some(LangError::new(lang::Code::MaxTimeMSExpired, "operation exceeded time limit"))
+    } else {
+        None
+    }
+}
+
 /// What is told beside the answer of a write that was done, when more members were to have it than there are.
 pub(crate) fn unsatisfied(request: &Request) -> Option<Failure> {
     let concern = request.body().get("writeConcern")?.as_document()?;
@@ -478,6 +517,7 @@ impl InTransaction<'_, '_> {
         *wrote |= writes;
         let mut documents = transaction.documents();
         documents.act_for(self.call.asked());
+        documents.share(&self.call.shared.transactions)?;
         let look = || self.call.may_go_on();
         let result = work(&mut documents.looking(&look));
         if result.is_err() {

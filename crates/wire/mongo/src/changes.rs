@@ -7,14 +7,15 @@ use std::str::FromStr as _;
 use std::time::{Duration, Instant};
 
 use ropewalk::Seq;
-use ropewalk_wire::{Right, blocking};
+use ropewalk_wire::blocking;
 
 use crate::args::Args;
 use crate::call::Call;
 use crate::cursor::{Cursor, Source};
 use crate::documents::lang::{Doc, DocBuf, Owned, Pipeline, Value, Writer};
-use crate::documents::{ChangeStream, ResumeToken, Target, Watch};
+use crate::documents::{ChangeEvent, ChangeStream, ResumeToken, Target, Watch};
 use crate::failure::{Code, Failure, Outcome, interrupted, shutting_down};
+use crate::guard::Guard;
 use crate::read::{FIRST_BATCH, first_batch, put_cursor, take};
 
 /// How long a `getMore` waits when nobody says how long, as in MongoDB.
@@ -37,7 +38,7 @@ const FIELDS: &[&str] = &[
 pub(crate) struct Changes {
     stream: ChangeStream,
     /// Met after others, which go out first.
-    ahead: Option<DocBuf>,
+    ahead: Option<ChangeEvent>,
 }
 
 impl Changes {
@@ -48,23 +49,26 @@ impl Changes {
     pub(crate) fn take(&mut self, count: usize, bytes_max: usize) -> Outcome<Vec<DocBuf>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < count {
-            let next = match self.ahead.take() {
-                Some(next) => next,
+            let event = match self.ahead.take() {
+                // Rules may have come since.
+                Some(event) if !self.stream.may_show(&event)? => continue,
+                Some(event) => event,
                 None => match self.stream.next(Duration::ZERO)? {
-                    Some(event) => event.document,
+                    Some(event) => event,
                     None => break,
                 },
             };
+            let next = &event.document;
             if next.doc().get("_id").is_none() {
                 let message = "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline.";
                 return Err(Failure::new(Code::ChangeStreamFatalError, message));
             }
             if !batch.is_empty() && bytes + next.bytes().len() > bytes_max {
-                self.ahead = Some(next);
+                self.ahead = Some(event);
                 break;
             }
             bytes += next.bytes().len();
-            batch.push(next);
+            batch.push(event.document);
         }
         Ok(batch)
     }
@@ -77,7 +81,7 @@ impl Changes {
     /// Where to go on.
     pub(crate) fn token(&self) -> DocBuf {
         let mut out = Writer::new();
-        match self.ahead.as_ref().and_then(|next| next.doc().get("_id")) {
+        match self.ahead.as_ref().and_then(|next| next.document.doc().get("_id")) {
             // One event is still held; behind the one before it is right before it, which nobody can name.
             Some(Value::Document(ahead)) => ahead.iter().for_each(|(name, value)| out.put(name, value)),
             _ => out.put("_data", Value::String(&self.stream.token().to_string())),
@@ -143,8 +147,7 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
         },
         _ => return Err(Failure::new(Code::InvalidOptions, "a change stream is of a collection, or of 1")),
     };
-    call.may(Right::Read, if everything { None } else { Some(call.database) })?;
-    not_ruled(call, &target)?;
+    let guard = Guard::watching(call, &target)?;
     let after = [token(&spec, "resumeAfter")?, token(&spec, "startAfter")?];
     if after.first().copied().flatten().is_some_and(ResumeToken::is_of_invalidate) {
         let message = "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate notification.";
@@ -168,28 +171,9 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
         _ => format!("{}.$cmd.aggregate", call.database),
     };
     let stream = call.documents().watch(target, watch, pipeline)?;
+    let stream = if guard.is_bound() { stream.hiding_ruled() } else { stream };
     let source = Source::Changes(Box::new(Changes { stream, ahead: None }));
-    first_batch(call, namespace, source, size.unwrap_or(FIRST_BATCH), false, call.seq())
-}
-
-/// Rules are about documents, and events show them to whoever watches.
-fn not_ruled(call: &Call<'_>, target: &Target) -> Outcome<()> {
-    if call.asked().is_none() {
-        return Ok(());
-    }
-    let names = match target {
-        Target::Collection { name, .. } => vec![name.clone()],
-        _ => call.documents().collections(call.database)?,
-    };
-    for name in names {
-        let definition = call.documents().collection(call.database, &name)?.definition()?;
-        if definition.is_some_and(|definition| definition.options().rules.is_some()) {
-            let message =
-                format!("collection {name} has rules; who may administer the database may watch it");
-            return Err(Failure::new(Code::Unauthorized, message));
-        }
-    }
-    Ok(())
+    first_batch(call, guard, namespace, source, size.unwrap_or(FIRST_BATCH), false, call.seq())
 }
 
 /// The stages behind `$changeStream`.
@@ -220,11 +204,12 @@ pub(crate) async fn get_more(call: &mut Call<'_>) -> Outcome<Writer> {
         shared.cursors.put_back(id, cursor);
         return Err(refused);
     }
-    let taken = match &mut cursor.source {
-        source @ (Source::Changes(_) | Source::Tail(_, true)) => {
-            awaited(call, source, size, wait.unwrap_or(WAIT).min(WAIT_MAX)).await
+    let taken = match (cursor.guard.check(call), &mut cursor.source) {
+        (Err(refused), _) => Err(refused),
+        (Ok(()), Source::Changes(_) | Source::Tail(_, true)) => {
+            awaited(call, &mut cursor, size, wait.unwrap_or(WAIT).min(WAIT_MAX)).await
         }
-        source => blocking(|| take(call, source, size)),
+        (Ok(()), source) => blocking(|| take(call, source, size)),
     };
     let token = if let Source::Changes(changes) = &cursor.source { Some(changes.token()) } else { None };
     let (namespace, at) = (cursor.namespace.clone(), cursor.at);
@@ -276,8 +261,8 @@ fn belongs(call: &Call<'_>, cursor: &Cursor, name: &str, wait: Option<Duration>)
 
 /// The next events or documents, waited for.
 async fn awaited(
-    call: &Call<'_>,
-    source: &mut Source,
+    call: &mut Call<'_>,
+    cursor: &mut Cursor,
     size: usize,
     wait: Duration,
 ) -> Outcome<(Vec<DocBuf>, bool)> {
@@ -286,7 +271,9 @@ async fn awaited(
     let stop = call.shared.service.stop();
     loop {
         let seq = database.seq();
-        let (batch, more) = blocking(|| take(call, source, size))?;
+        call.look_at_caller()?;
+        cursor.guard.check(call)?;
+        let (batch, more) = blocking(|| take(call, &mut cursor.source, size))?;
         if !batch.is_empty() || !more || Instant::now() >= until {
             return Ok((batch, more));
         }

@@ -14,6 +14,7 @@ use crate::changes::Changes;
 use crate::documents::lang::DocBuf;
 use crate::documents::{DocumentCursor, Tail};
 use crate::failure::{Code, Failure, Outcome};
+use crate::guard::Guard;
 use crate::session::SessionId;
 
 /// A cursor that nobody asks is closed after this time.
@@ -52,6 +53,8 @@ impl Source {
 pub(crate) struct Cursor {
     /// `database.collection`.
     pub(crate) namespace: String,
+    /// What its reader has to be allowed.
+    pub(crate) guard: Guard,
     /// The documents.
     pub(crate) source: Source,
     /// Whose it is.

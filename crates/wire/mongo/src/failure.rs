@@ -67,7 +67,7 @@ pub(crate) const NOT_RESUMABLE: &str = "NonResumableChangeStreamError";
 /// Numbers after which the same may be sent again: the server was not the primary any more, was stopping, or out of reach.
 const RETRIABLE: &[i32] = &[6, 7, 89, 91, 134, 189, 262, 9001, 10_107, 11_600, 11_602, 13_435, 13_436];
 /// Numbers after which a transaction may be run again.
-const AGAIN: &[i32] = &[24, 112, 239, 246, 251, 267];
+const AGAIN: &[i32] = &[24, 112, 239, 246, 251, 267, 365];
 
 /// True if the same may be sent again after `code`.
 pub(crate) fn is_retriable(code: i32) -> bool {

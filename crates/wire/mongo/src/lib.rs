@@ -27,6 +27,7 @@ mod cursor;
 mod failpoint;
 mod failure;
 pub mod frame;
+mod guard;
 mod hello;
 mod login;
 mod operations;
@@ -52,7 +53,7 @@ use tokio::sync::Semaphore;
 pub use compress::Compressor;
 
 use crate::cursor::Cursors;
-use crate::documents::Documents;
+use crate::documents::{Documents, WriteBudget};
 use crate::failpoint::FailPoints;
 use crate::operations::Operations;
 use crate::session::Sessions;
@@ -60,6 +61,8 @@ use crate::snapshots::Snapshots;
 
 /// How often sessions, cursors and transactions are looked through.
 const TEND: Duration = Duration::from_secs(1);
+/// Memory of the writes of all open transactions. One alone may commit 64 MiB.
+const TRANSACTION_BYTES_MAX: u64 = 256 << 20;
 /// Writes that wait for the disk at once, each on a thread.
 const WRITES: usize = 256;
 
@@ -84,6 +87,7 @@ struct Shared {
     cursors: Cursors,
     fail_points: FailPoints,
     snapshots: Snapshots,
+    transactions: Arc<WriteBudget>,
     operations: Arc<Operations>,
     writes: Semaphore,
     connections: AtomicI32,
@@ -110,6 +114,7 @@ impl Mongo {
             service,
             fail_points: FailPoints::new(settings.test_commands),
             snapshots: Snapshots::default(),
+            transactions: WriteBudget::new(TRANSACTION_BYTES_MAX),
             settings,
             sessions: Sessions::default(),
             cursors: Cursors::default(),

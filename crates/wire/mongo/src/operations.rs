@@ -198,6 +198,12 @@ impl Running {
         self.seat.ended.load(Ordering::Relaxed) == self.number
     }
 
+    /// The same question, for what may outlive the command's borrow.
+    pub(crate) fn watched(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let (seat, number) = (self.seat.clone(), self.number);
+        move || seat.ended.load(Ordering::Relaxed) == number
+    }
+
     /// Waits until somebody wants it to end.
     pub(crate) async fn ended(&self) {
         while !self.is_ended() {
@@ -329,6 +335,9 @@ pub(crate) fn current_op(call: &mut Call<'_>) -> Outcome<Writer> {
     let own = call.args.flag("$ownOps")?.unwrap_or(false);
     let idle = call.args.flag("$all")?.unwrap_or(false);
     let short = call.args.flag("$truncateOps")?.unwrap_or(false);
+    if !own {
+        call.may(Right::Admin, None)?;
+    }
     let mut filter = Writer::new();
     for (name, value) in call.args.doc().iter().skip(1) {
         if !["$ownOps", "$all", "$truncateOps"].contains(&name) && !Args::is_generic(name) {
@@ -393,6 +402,11 @@ pub(crate) fn stages(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Outco
         out.put("", stage);
     }
     Ok(out.finish())
+}
+
+/// Whether the stage `$currentOp` lists the operations of every user.
+pub(crate) fn shows_all(spec: Value<'_>) -> bool {
+    spec.as_document().and_then(|spec| spec.get("allUsers")).is_some_and(Value::is_truthy)
 }
 
 /// `killOp`

@@ -15,6 +15,7 @@ use crate::documents::lang::{
 use crate::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead, Find, Hint, Look};
 use crate::failure::{Code, Failure, Outcome};
 use crate::frame::Request;
+use crate::guard::{Guard, Needs};
 use crate::operations;
 use crate::write::{hint, int, sort, validates};
 
@@ -100,6 +101,7 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(FIND_FIELDS)?;
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;
+    let guard = Guard::new(call, Needs::Database, vec![collection.clone()])?;
     let find = find_of(call, &call.args)?;
     let size = call.args.count("batchSize")?.unwrap_or(FIRST_BATCH);
     let single = call.args.flag("singleBatch")?.unwrap_or(false);
@@ -114,7 +116,7 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
             Some(tail) => Source::Tail(Box::new(tail), awaits),
             None => Source::Ready(VecDeque::new(), 0),
         };
-        return first_batch(call, namespace, source, size, false, call.seq());
+        return first_batch(call, guard, namespace, source, size, false, call.seq());
     }
     let mut at = call.seq();
     let source = match call.transaction()? {
@@ -133,7 +135,7 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
         }
     };
     let namespace = namespace(&collection);
-    first_batch(call, namespace, source, size, single, at)
+    first_batch(call, guard, namespace, source, size, single, at)
 }
 
 /// Whether the query follows a capped collection, and then whether its batches are waited for.
@@ -169,7 +171,8 @@ struct Ready {
 
 impl Ready {
     fn push(&mut self, document: DocBuf) -> Result<bool, DocumentsError> {
-        self.bytes += document.bytes().len();
+        let document = document.compact();
+        self.bytes += document.bytes().len() + size_of::<DocBuf>();
         self.documents.push_back(document);
         if self.bytes > READY_BYTES_MAX {
             return Err(DocumentsError::TooLarge { what: "result", bytes: self.bytes, max: READY_BYTES_MAX });
@@ -214,7 +217,7 @@ pub(crate) fn take(call: &Call<'_>, source: &mut Source, count: usize) -> Outcom
                 bytes += next.bytes().len();
                 batch.extend(documents.pop_front());
             }
-            *held -= bytes.min(*held);
+            *held -= (bytes + batch.len() * size_of::<DocBuf>()).min(*held);
             let more = !documents.is_empty();
             Ok((batch, more))
         }
@@ -230,6 +233,7 @@ pub(crate) fn take(call: &Call<'_>, source: &mut Source, count: usize) -> Outcom
 /// Answers the first documents of a source, and keeps the rest under a cursor.
 pub(crate) fn first_batch(
     call: &Call<'_>,
+    guard: Guard,
     namespace: String,
     mut source: Source,
     size: usize,
@@ -249,6 +253,7 @@ pub(crate) fn first_batch(
     let id = if more && !single {
         let cursor = Cursor {
             namespace: namespace.clone(),
+            guard,
             source,
             user: call.user().to_owned(),
             session: call.session.clone(),
@@ -471,11 +476,21 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
         let message = "{aggregate: 1} is not valid for a pipeline that does not make its own documents";
         return Err(Failure::new(Code::InvalidNamespace, message));
     }
+    let mut read: Vec<Collection> = collection.iter().cloned().collect();
+    for name in pipeline.collections() {
+        read.push(call.documents().collection(call.database, name)?);
+    }
+    let needs = match first {
+        Some(("$currentOp", spec)) if !operations::shows_all(spec) && read.is_empty() => Needs::Nothing,
+        Some(("$currentOp", spec)) if operations::shows_all(spec) => Needs::Operations,
+        _ => Needs::Database,
+    };
+    let guard = Guard::new(call, needs, read)?;
     if let Some(output) = pipeline.output() {
         let namespace = collection.as_ref().map_or_else(|| nameless(call), namespace);
         write_output(call, collection, &pipeline, output)?;
         let source = Source::Ready(VecDeque::new(), 0);
-        return first_batch(call, namespace, source, FIRST_BATCH, true, call.seq());
+        return first_batch(call, guard, namespace, source, FIRST_BATCH, true, call.seq());
     }
     let mut at = call.seq();
     let (documents, bytes) = match call.transaction()? {
@@ -515,7 +530,7 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
     };
     let namespace = collection.as_ref().map_or_else(|| nameless(call), namespace);
     let source = Source::Ready(documents, bytes);
-    first_batch(call, namespace, source, size.unwrap_or(FIRST_BATCH), false, at)
+    first_batch(call, guard, namespace, source, size.unwrap_or(FIRST_BATCH), false, at)
 }
 
 /// A pipeline that begins with `$listLocalSessions`, with the sessions in its place: those with transactions, and the one

@@ -11,6 +11,7 @@ use crate::documents::{
     Capped, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
 };
 use crate::failure::{Code, Failure, Outcome};
+use crate::guard::{Guard, Needs, may_count, rules_bind};
 use crate::read::{FIRST_BATCH, first_batch};
 use crate::write::int;
 
@@ -139,7 +140,7 @@ fn namespace(collection: &Collection) -> String {
 /// `drop`
 pub(crate) fn drop(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["drop"])?;
-    call.may(Right::Append, Some(call.database))?;
+    call.may(Right::Admin, Some(call.database))?;
     let collection = call.collection()?;
     let indexes = collection.definition()?.map(|definition| definition.indexes().len() + 1);
     let mut out = Writer::new();
@@ -175,8 +176,9 @@ pub(crate) fn rename_collection(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.not_offered(&["stayTemp"])?;
     let from = split(call.args.needed("renameCollection", call.args.text("renameCollection")?)?)?;
     let to = split(call.args.needed("to", call.args.text("to")?)?)?;
-    call.may(Right::Append, Some(from.0))?;
-    call.may(Right::Append, Some(to.0))?;
+    // It takes documents and rules from one place and may replace those of another.
+    call.may(Right::Admin, Some(from.0))?;
+    call.may(Right::Admin, Some(to.0))?;
     let replace = call.args.flag("dropTarget")?.unwrap_or(false);
     let documents = call.documents();
     let (from, to) = (documents.collection(from.0, from.1)?, documents.collection(to.0, to.1)?);
@@ -381,7 +383,10 @@ pub(crate) fn create_indexes(call: &mut Call<'_>) -> Outcome<Writer> {
                 collection.create(CollectionOptions::default())?;
             }
             for def in &defs {
-                made += i64::from(collection.create_index(def)?);
+                made += i64::from(match (collection.create_index(def), rules_bind(call, &collection)?) {
+                    (Err(error), true) => return Err(error.without_values().into()),
+                    (built, _) => built?,
+                });
             }
         }
     }
@@ -476,6 +481,7 @@ fn listed(call: &Call<'_>, namespace: String, list: Vec<DocBuf>) -> Outcome<Writ
     let bytes = list.iter().map(|document| document.bytes().len()).sum();
     first_batch(
         call,
+        Guard::new(call, Needs::Database, Vec::new())?,
         namespace,
         Source::Ready(list.into(), bytes),
         size.unwrap_or(FIRST_BATCH.max(1000)),
@@ -555,18 +561,17 @@ fn put_limits(capped: Capped, out: &mut Writer, bytes: &str, documents: &str) {
 /// `listDatabases`
 pub(crate) fn list_databases(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["listDatabases", "filter", "nameOnly", "authorizedDatabases"])?;
-    let options = call.options(&call.args)?;
+    let mut names = call.documents().databases()?;
+    names.retain(|name| call.may(Right::Read, Some(name)).is_ok());
     let filter = match call.args.document("filter")? {
-        Some(filter) => Filter::parse(filter, &options)?,
-        None => Filter::all(),
+        // A caller without a right on any database has nothing parsed.
+        Some(filter) if !names.is_empty() => Filter::parse(filter, &call.options(&call.args)?)?,
+        _ => Filter::all(),
     };
     let name_only = call.args.flag("nameOnly")?.unwrap_or(false);
     let (mut total, mut out) = (0, Writer::new());
     out.open_array("databases");
-    for name in call.documents().databases()? {
-        if call.may(Right::Read, Some(&name)).is_err() {
-            continue;
-        }
+    for name in names {
         let bytes = if name_only { 0 } else { call.documents().database_bytes(&name)? as i64 };
         let mut database = Writer::new();
         database.put("name", Value::String(&name));
@@ -593,6 +598,7 @@ pub(crate) fn coll_stats(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["collStats", "scale"])?;
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;
+    may_count(call, &collection)?;
     let scale = call.args.count("scale")?.filter(|scale| *scale > 0).unwrap_or(1) as i64;
     let mut out = Writer::new();
     out.put("ns", Value::String(&namespace(&collection)));
@@ -629,6 +635,7 @@ pub(crate) fn collection_told(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>)
     spec.not_offered(&["latencyStats", "queryExecStats"])?;
     let collection = call.collection()?;
     existing(&collection)?;
+    may_count(call, &collection)?;
     let mut out = Writer::array();
     out.open_document("");
     out.open_array("$documents");
@@ -662,9 +669,12 @@ pub(crate) fn db_stats(call: &mut Call<'_>) -> Outcome<Writer> {
     let (mut objects, mut bytes, mut indexes, mut collections) = (0, 0, 0, 0);
     for name in call.documents().collections(call.database)? {
         let collection = call.documents().collection(call.database, &name)?;
-        let count = collection.estimated_count()?;
-        objects += count.documents as i64;
-        bytes += count.bytes as i64;
+        // What rules hide does not count.
+        if !rules_bind(call, &collection)? {
+            let count = collection.estimated_count()?;
+            objects += count.documents as i64;
+            bytes += count.bytes as i64;
+        }
         collections += 1;
         indexes += collection.definition()?.map_or(0, |definition| definition.indexes().len() as i64 + 1);
     }
@@ -696,6 +706,7 @@ pub(crate) fn validate(call: &mut Call<'_>) -> Outcome<Writer> {
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;
     existing(&collection)?;
+    may_count(call, &collection)?;
     let found = collection.validate()?;
     let mut out = Writer::new();
     out.put("ns", Value::String(&namespace(&collection)));

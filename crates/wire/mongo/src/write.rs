@@ -128,6 +128,7 @@ fn concerns_all(error: &DocumentsError) -> bool {
             | DocumentsError::InvalidName { .. }
             | DocumentsError::Interrupted(_)
             | DocumentsError::TransactionTooOld { .. }
+            | DocumentsError::TransactionMemory { .. }
     )
 }
 

@@ -44,7 +44,12 @@ impl Source for Runner {
 }
 
 fn options() -> Options {
-    Options { now_ms: NOW, variables: Some(doc(r#"{limit: 5, who: {name: "ann"}}"#)), seed: 7 }
+    Options {
+        now_ms: NOW,
+        variables: Some(doc(r#"{limit: 5, who: {name: "ann"}}"#)),
+        seed: 7,
+        ..Options::default()
+    }
 }
 
 fn shown(error: LangError) -> String {

@@ -143,3 +143,20 @@ fn a_change_stream_has_a_pipeline() {
     assert_eq!(sums, [10, 20]);
     assert_eq!(stream.token().seq, db.documents.engine().seq());
 }
+
+#[test]
+fn m8_sorted_documents_do_not_retain_their_source() {
+    let db = Db::new();
+    let c = seeded(&db, "c", [doc! { "_id": 1, "a": (0..10_000).collect::<Vec<i32>>() }]);
+    for stage in [
+        doc! { "$sort": { "a": -1 } },
+        doc! { "$sample": { "size": 100 } },
+        doc! { "$setWindowFields": { "sortBy": { "a": 1 }, "output": {} } },
+    ] {
+        let stages = pipeline(vec![doc! { "$unwind": "$a" }, doc! { "$limit": 100 }, stage.clone()]);
+        for document in c.aggregate(&stages, SYNC).unwrap() {
+            let bytes = document.into_bytes();
+            assert!(bytes.capacity() < 1000, "{stage}: {} bytes for {}", bytes.capacity(), bytes.len());
+        }
+    }
+}

@@ -4,7 +4,8 @@
 //! client: n,,n=user,r=CNONCE                       server: r=CNONCE+SNONCE,s=SALT,i=ROUNDS
 //! client: c=biws,r=CNONCE+SNONCE,p=PROOF           server: v=SIGNATURE            or an error
 //! ```
-//! A user who does not exist gets a salt all the same, always the same one, so that nobody learns who exists by asking.
+//! An unknown user gets a salt, too, one for each mechanism, derived from a secret in the database: like the salt of a user it
+//! stays the same over restarts, so that salts do not tell which users exist.
 //! Failures count where wrong passwords count. No channel binding, no other identity to act for.
 //! Source: RFC 5802, sections 5 and 7.
 
@@ -16,6 +17,10 @@ use super::*;
 
 /// Longest message of an exchange, bytes: names and nonces are short.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
+
+/// Where the secret is stored: apart from users and tokens, whose keyspace holds nothing else.
+const SECRET_KEYSPACE: &str = "sys.scram";
+const SECRET_KEY: &[u8] = b"salts of unknown users";
 
 /// An exchange that waits for the client's proof.
 pub struct ScramExchange {
@@ -114,12 +119,37 @@ impl Access {
         }
         self.not_throttled(&Attempt::new(&user, peer))?;
         let kept = self.known().users.get(&user).and_then(|user| user.record.verifier(hash).cloned());
-        let verifier =
-            kept.unwrap_or_else(|| ScramVerifier::nobody_of(hash, self.0.recent.salt_of_nobody(&user)));
+        // Made for every user, so that the time does not tell who is unknown.
+        let unknown = ScramVerifier::of_unknown(hash, &self.salt_secret(), &user);
+        let verifier = kept.unwrap_or(unknown);
         let nonce = format!("{nonce}{}", STANDARD.encode(random::<18>()?));
         let answer = format!("r={nonce},s={},i={}", STANDARD.encode(&verifier.salt), verifier.iterations);
         let messages = format!("{bare},{answer}");
         Ok((ScramExchange { user, peer, hash, verifier, nonce, messages, header }, answer))
+    }
+
+    /// The secret that salts of unknown users are derived from; one of this process while the database takes none.
+    fn salt_secret(&self) -> Vec<u8> {
+        self.stored_secret().unwrap_or_else(|error| {
+            tracing::warn!(%error, "salts of unknown users change with the next start");
+            self.0.recent.salt_of_nobody("")
+        })
+    }
+
+    fn stored_secret(&self) -> Result<Vec<u8>, ropewalk::Error> {
+        let keyspace = self.0.db.keyspace(SECRET_KEYSPACE, KeyspaceOptions::default())?;
+        if let Some(secret) = self.0.db.snapshot().get(keyspace, SECRET_KEY)? {
+            return Ok(secret.to_vec());
+        }
+        let _changing = self.0.changing.lock().unwrap_or_else(|held| held.into_inner());
+        let mut tx = self.0.db.begin();
+        if let Some(secret) = tx.get(keyspace, SECRET_KEY)? {
+            return Ok(secret);
+        }
+        let secret: [u8; 32] = random().map_err(|error| ropewalk::Error::Invalid(error.message))?;
+        tx.put(keyspace, SECRET_KEY, &secret);
+        tx.commit()?;
+        Ok(secret.to_vec())
     }
 
     /// Ends an exchange with the client's last message; answers who the client is, and the server's last message.
@@ -236,6 +266,27 @@ mod tests {
         assert_eq!(salt("nobody"), salt("nobody"));
         assert_ne!(salt("nobody"), salt("nobody2"));
         assert_eq!(salt("nobody").len(), salt("ann").len());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn m7_salts_of_unknown_users_look_like_those_of_users() {
+        let salts = |access: &Access| {
+            let salt = |(_, answer): (ScramExchange, String)| {
+                let encoded = answer.split(",s=").nth(1).unwrap().split(',').next().unwrap().to_owned();
+                STANDARD.decode(encoded).unwrap()
+            };
+            let sha256 = salt(access.begin_scram("n,,n=nobody,r=abc", None).unwrap());
+            let sha1 = salt(access.begin_scram_sha1("n,,n=nobody,r=abc", None).unwrap());
+            assert_ne!(sha256[..sha1.len()], sha1[..], "one salt must not be the beginning of the other");
+            (sha256, sha1)
+        };
+        let db = Database::in_memory().unwrap();
+        let access = Access::open(db.clone(), false).unwrap();
+        access.create_user(&Caller::everybody(), "ann", "secret", Roles::new()).await.unwrap();
+        let before = salts(&access);
+        // As the next process has it, whose own secrets are others.
+        let access = Access::open(db, false).unwrap();
+        assert_eq!(salts(&access), before);
     }
 
     #[test]

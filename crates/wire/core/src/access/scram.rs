@@ -143,12 +143,14 @@ impl ScramVerifier {
         }
     }
 
-    /// The same for old MongoDB clients, with a salt of its own kind.
-    pub(super) fn nobody_of(hash: Hash, mut salt: Vec<u8>) -> Self {
-        if hash == Hash::Sha1 {
-            salt.truncate(SHA1_SALT_BYTES);
-        }
-        let iterations = if hash == Hash::Sha1 { SHA1_ITERATIONS } else { ITERATIONS };
+    /// The same for one mechanism, with a salt that the name and the mechanism give.
+    pub(super) fn of_unknown(hash: Hash, secret: &[u8], user: &str) -> Self {
+        let (mechanism, bytes, iterations) = match hash {
+            Hash::Sha256 => ("SCRAM-SHA-256", SALT_BYTES, ITERATIONS),
+            Hash::Sha1 => ("SCRAM-SHA-1", SHA1_SALT_BYTES, SHA1_ITERATIONS),
+        };
+        let mut salt = Hash::Sha256.hmac(secret, format!("{mechanism}\0{user}").as_bytes());
+        salt.truncate(bytes);
         Self { salt, iterations, ..Self::nobody() }
     }
 

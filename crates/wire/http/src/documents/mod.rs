@@ -167,6 +167,7 @@ impl Desk {
             now_ms: env.clock.wall_micros().div_euclid(1000),
             variables: None,
             seed: env.random.next_u64(),
+            ..Options::default()
         }
     }
 

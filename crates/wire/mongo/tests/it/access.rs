@@ -48,11 +48,11 @@ fn proof(user: &str, password: &str, first: &str) -> String {
     format!("{last},p={}", STANDARD.encode(proof))
 }
 
-async fn login(client: &mut Client, password: &str, skip: bool) -> Document {
+pub(crate) async fn login(client: &mut Client, password: &str, skip: bool) -> Document {
     login_as(client, "ann", password, skip).await
 }
 
-async fn login_as(client: &mut Client, user: &str, password: &str, skip: bool) -> Document {
+pub(crate) async fn login_as(client: &mut Client, user: &str, password: &str, skip: bool) -> Document {
     let start = doc! {
         "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload(&format!("n,,n={user},r=abc")),
         "options": { "skipEmptyExchange": skip }, "$db": "admin",

@@ -10,5 +10,8 @@ mod failpoints;
 mod handshake;
 mod hostile;
 mod operations;
+mod rights;
+mod rules;
+mod sizes;
 mod transactions;
 mod watching;

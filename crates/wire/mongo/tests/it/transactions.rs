@@ -195,3 +195,54 @@ async fn commits_that_are_sent_at_once_are_one() {
     }
     assert_eq!(count(&mut first).await, 50);
 }
+
+/// An insert of one document of so many MiB.
+fn large(id: i32, mebibytes: usize) -> Document {
+    doc! { "insert": "c", "documents": [{ "_id": id, "text": "x".repeat(mebibytes << 20) }] }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h9_statement_beyond_the_size_limit_ends_its_transaction() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "create": "c" }).await;
+    for id in 0..6 {
+        client.ok(part(large(id, 10), 1, 1, id == 0)).await;
+    }
+    assert_eq!(client.refused(part(large(6, 10), 1, 1, false)).await.0, 257);
+    assert_eq!(client.refused(end("commitTransaction", 1, 1)).await.0, 251);
+    assert_eq!(count(&mut client).await, 0);
+    // A document that is written many times counts once: only its last state is committed.
+    client.ok(part(large(0, 10), 1, 2, true)).await;
+    for n in 0..10 {
+        let update = doc! { "update": "c", "updates": [{ "q": { "_id": 0 }, "u": { "$set": { "n": n } } }] };
+        client.ok(part(update, 1, 2, false)).await;
+    }
+    client.ok(end("commitTransaction", 1, 2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h9_open_transactions_share_one_memory_limit() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "create": "c" }).await;
+    let (mut session, mut refused) = (0, (0, Vec::new()));
+    while refused.0 == 0 && session < 10 {
+        session += 1;
+        for n in 0..4 {
+            let answer = client.run(part(large(i32::from(session) * 10 + n, 15), session, 1, n == 0)).await;
+            if let Ok(code) = answer.get_i32("code") {
+                let labels = answer.get_array("errorLabels").unwrap();
+                refused = (code, labels.iter().map(|label| label.as_str().unwrap().to_owned()).collect());
+                break;
+            }
+        }
+    }
+    assert_eq!((refused.0, session), (365, 5), "256 MiB hold four transactions of 60 MiB and a document");
+    assert_eq!(refused.1, ["TransientTransactionError"]);
+    // What the refused transaction held is free, and an abort frees more.
+    client.ok(part(insert(1), 6, 1, true)).await;
+    client.ok(end("abortTransaction", 1, 1)).await;
+    for n in 0..4 {
+        client.ok(part(large(n, 15), 7, 1, n == 0)).await;
+    }
+    client.ok(end("abortTransaction", 7, 1)).await;
+}

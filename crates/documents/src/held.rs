@@ -1,0 +1,121 @@
+//! The size of a transaction's writes before it commits: of its log record, and in memory.
+//!
+//! ```text
+//! put, delete ─▶ record: what the commit would write ─▶ limit of one transaction
+//!            └─▶ memory: replaced values too, for rollback ─▶ limit of all transactions that share a budget
+//! ```
+//! Both are checked before a write is added, so that neither an open transaction nor many of them exceed their limit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ropewalk_engine::{EngineError, TRANSACTION_BYTES_MAX};
+
+use crate::error::DocumentsError;
+
+/// Memory of one write next to its key and value: two copies of the key's vector, a tree entry, a journal entry.
+const WRITE_OVERHEAD: u64 = 160;
+
+/// Memory that the writes of several open transactions may take together.
+#[derive(Debug)]
+pub struct WriteBudget {
+    used: AtomicU64,
+    max: u64,
+}
+
+impl WriteBudget {
+    /// A budget of `max` bytes.
+    pub fn new(max: u64) -> Arc<Self> {
+        Arc::new(Self { used: AtomicU64::new(0), max })
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: u64) -> Result<(), DocumentsError> {
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(bytes).filter(|used| *used <= self.max)
+        });
+        taken.map(drop).map_err(|_| DocumentsError::TransactionMemory { max: self.max })
+    }
+
+    fn release(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The size of one transaction's writes.
+#[derive(Default)]
+pub(crate) struct Held {
+    size: HeldSize,
+    budget: Option<Arc<WriteBudget>>,
+}
+
+/// Both sizes of a transaction at one moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct HeldSize {
+    record: u64,
+    memory: u64,
+}
+
+impl Held {
+    pub(crate) fn size(&self) -> HeldSize {
+        self.size
+    }
+
+    /// Charges memory to `budget` from here on, what is held already included.
+    pub(crate) fn share(&mut self, budget: &Arc<WriteBudget>) -> Result<(), DocumentsError> {
+        if self.budget.is_none() {
+            budget.take(self.size.memory)?;
+            self.budget = Some(budget.clone());
+        }
+        Ok(())
+    }
+
+    /// Adds a write of `key` and `value` bytes in the place of an own one of `replaced` bytes; `section` is the size of the
+    /// model's section.
+    pub(crate) fn take(
+        &mut self,
+        (key, value): (usize, usize),
+        replaced: usize,
+        section: usize,
+    ) -> Result<(), DocumentsError> {
+        let record = (self.size.record + (key + value) as u64).saturating_sub(replaced as u64);
+        check(record, section)?;
+        let memory = (2 * key + value) as u64 + WRITE_OVERHEAD;
+        if let Some(budget) = &self.budget {
+            budget.take(memory)?;
+        }
+        self.size = HeldSize { record, memory: self.size.memory + memory };
+        Ok(())
+    }
+
+    /// Checks the record's size after a statement: its section grows with each write.
+    pub(crate) fn check(&self, section: usize) -> Result<(), DocumentsError> {
+        check(self.size.record, section)
+    }
+
+    /// Gives back what was taken since `size`.
+    pub(crate) fn back_to(&mut self, size: HeldSize) {
+        if let Some(budget) = &self.budget {
+            budget.release(self.size.memory.saturating_sub(size.memory));
+        }
+        self.size = size;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.back_to(HeldSize::default());
+    }
+}
+
+fn check(record: u64, section: usize) -> Result<(), DocumentsError> {
+    let (bytes, max) = (record + section as u64, TRANSACTION_BYTES_MAX);
+    if bytes > max {
+        return Err(EngineError::TooLarge { bytes, max }.into());
+    }
+    Ok(())
+}

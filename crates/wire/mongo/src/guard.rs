@@ -1,0 +1,160 @@
+//! The rights and rules that a cursor was opened under.
+//!
+//! A cursor outlives the checks of the command that opened it, so each batch repeats them: a right that was withdrawn, and rules
+//! that came or changed, end the cursor. Results that are held were filtered by the rules of their time.
+
+use std::sync::Arc;
+
+use ropewalk_wire::Right;
+
+use crate::call::Call;
+use crate::documents::{Collection, Definition, Target};
+use crate::failure::{Code, Failure, Outcome};
+
+/// The right that reading a cursor takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// To read the database of the command.
+    Database,
+    /// To read every database.
+    Everything,
+    /// To see the operations of every user.
+    Operations,
+    /// None: it shows what is the reader's own.
+    Nothing,
+}
+
+/// What has to hold at each batch.
+pub(crate) struct Guard {
+    needs: Needs,
+    /// Rules of collections bind the reader.
+    bound: bool,
+    /// The collections read, with their definitions when the cursor was opened.
+    read: Vec<(Collection, Option<Arc<Definition>>)>,
+    /// A change stream: none of its collections may have rules.
+    watched: Option<Target>,
+}
+
+impl Guard {
+    /// Checks the right, and notes the rules of the collections that are about to be read.
+    ///
+    /// # Errors
+    /// `Unauthorized`.
+    pub(crate) fn new(call: &Call<'_>, needs: Needs, collections: Vec<Collection>) -> Outcome<Self> {
+        check_right(call, needs)?;
+        let bound = is_bound(call, needs);
+        let mut read = Vec::new();
+        for collection in collections.into_iter().filter(|_| bound) {
+            let definition = collection.definition()?;
+            read.push((collection, definition));
+        }
+        Ok(Self { needs, bound, read, watched: None })
+    }
+
+    /// The same for a change stream.
+    ///
+    /// # Errors
+    /// `Unauthorized`, also when rules bind the reader and a collection of `target` has some.
+    pub(crate) fn watching(call: &Call<'_>, target: &Target) -> Outcome<Self> {
+        let needs = if *target == Target::All { Needs::Everything } else { Needs::Database };
+        let guard = Self { watched: Some(target.clone()), ..Self::new(call, needs, Vec::new())? };
+        guard.check(call)?;
+        Ok(guard)
+    }
+
+    /// Whether rules of collections bind the reader.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.bound
+    }
+
+    /// Repeats the checks of the command that opened the cursor.
+    ///
+    /// # Errors
+    /// `Unauthorized`: a right or the rules have changed.
+    pub(crate) fn check(&self, call: &Call<'_>) -> Outcome<()> {
+        check_right(call, self.needs)?;
+        if !is_bound(call, self.needs) {
+            return Ok(());
+        }
+        if !self.bound {
+            let message =
+                "the right to administer was withdrawn since the cursor was opened; run the command again";
+            return Err(Failure::new(Code::Unauthorized, message));
+        }
+        for (collection, definition) in &self.read {
+            let now = collection.definition()?;
+            let rules = |definition: &Option<Arc<Definition>>| {
+                definition.as_ref().and_then(|definition| definition.options().rules.clone())
+            };
+            if rules(definition) != rules(&now) {
+                let message = format!(
+                    "the rules of collection {} changed since the cursor was opened; run the command again",
+                    collection.name()
+                );
+                return Err(Failure::new(Code::Unauthorized, message));
+            }
+        }
+        match &self.watched {
+            Some(target) => check_unruled(call, target),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_right(call: &Call<'_>, needs: Needs) -> Outcome<()> {
+    match needs {
+        Needs::Database => call.may(Right::Read, Some(call.database)),
+        Needs::Everything => call.may(Right::Read, None),
+        Needs::Operations => call.may(Right::Admin, None),
+        Needs::Nothing => Ok(()),
+    }
+}
+
+fn is_bound(call: &Call<'_>, needs: Needs) -> bool {
+    let database = if needs == Needs::Everything { None } else { Some(call.database) };
+    call.may(Right::Admin, database).is_err()
+}
+
+/// Refuses a stream over a collection with rules: rules are about documents, and events show them. A stream over everything
+/// leaves such documents out instead.
+fn check_unruled(call: &Call<'_>, target: &Target) -> Outcome<()> {
+    let names = match target {
+        Target::Collection { name, .. } => vec![name.clone()],
+        Target::Database(database) => call.documents().collections(database)?,
+        Target::All => return Ok(()),
+    };
+    for name in names {
+        let collection = call.documents().collection(call.database, &name)?;
+        if has_rules(&collection)? {
+            let message =
+                format!("collection {name} has rules; who may administer the database may watch it");
+            return Err(Failure::new(Code::Unauthorized, message));
+        }
+    }
+    Ok(())
+}
+
+fn has_rules(collection: &Collection) -> Outcome<bool> {
+    Ok(collection.definition()?.is_some_and(|definition| definition.options().rules.is_some()))
+}
+
+/// Whether the collection has rules that bind the caller.
+pub(crate) fn rules_bind(call: &Call<'_>, collection: &Collection) -> Outcome<bool> {
+    Ok(call.asked().is_some() && has_rules(collection)?)
+}
+
+/// Refuses to count the documents of a collection whose rules bind the caller.
+///
+/// # Errors
+/// `Unauthorized`.
+pub(crate) fn may_count(call: &Call<'_>, collection: &Collection) -> Outcome<()> {
+    if rules_bind(call, collection)? {
+        let message = format!(
+            "collection {} has rules; {} of it takes the right to administer the database",
+            collection.name(),
+            call.args.name
+        );
+        return Err(Failure::new(Code::Unauthorized, message));
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Bounds of what one command may take: regular expressions, updates.
+
+use bson::{Bson, Document, Regex, doc};
+use ropewalk_wire::{Caller, Roles};
+
+use crate::access::login;
+use crate::client::Server;
+
+/// Patterns whose programs take more than 256 KiB each.
+fn large_patterns(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("(\\w{{60}}{n})")).collect()
+}
+
+fn regexes(patterns: Vec<String>) -> Vec<Bson> {
+    let text = |text: String| text.try_into().unwrap();
+    let regex = |pattern: String| Regex { pattern: text(pattern), options: text(String::new()) }.into();
+    patterns.into_iter().map(regex).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h6_regular_expressions_of_a_command_share_one_limit() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "insert": "c", "documents": [{ "a": "x" }] }).await;
+    let each = |patterns: Vec<String>| -> Vec<Document> {
+        patterns.into_iter().map(|pattern| doc! { "a": { "$regex": pattern } }).collect()
+    };
+    let many = large_patterns(100);
+    let statements: Vec<Document> =
+        each(many.clone()).into_iter().map(|q| doc! { "q": q, "u": { "$set": { "b": 1 } } }).collect();
+    let match_ = doc! { "$expr": { "$or": many.iter().map(|pattern| doc! { "$regexMatch": { "input": "$a", "regex": pattern } }).collect::<Vec<_>>() } };
+    for (command, code) in [
+        (doc! { "find": "c", "filter": { "a": { "$in": regexes(many.clone()) } } }, 51_091),
+        (doc! { "find": "c", "filter": { "$or": each(many.clone()) } }, 51_091),
+        (doc! { "count": "c", "query": { "a": { "$nin": regexes(many.clone()) } } }, 51_091),
+        (
+            doc! { "aggregate": "c", "pipeline": [{ "$match": { "$or": each(many.clone()) } }], "cursor": {} },
+            51_091,
+        ),
+        (doc! { "create": "d", "validator": { "$or": each(many) } }, 51_091),
+        // Expressions compile for each document; that counts as work.
+        (doc! { "find": "c", "filter": match_ }, 262),
+    ] {
+        let name = command.keys().next().unwrap().clone();
+        assert_eq!(client.refused(command).await.0, code, "{name}");
+    }
+    // The statements of a command share the limit.
+    let answer = client.ok(doc! { "update": "c", "updates": statements, "ordered": false }).await;
+    assert!(answer.get_array("writeErrors").unwrap().len() > 90);
+    // Equal patterns count once, and many small ones fit.
+    let equal = regexes(vec![large_patterns(1)[0].clone(); 5000]);
+    client.ok(doc! { "find": "c", "filter": { "a": { "$in": equal } } }).await;
+    let small = regexes((0..2000).map(|n| format!("^name {n}")).collect());
+    client.ok(doc! { "find": "c", "filter": { "a": { "$in": small } } }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h6_deadline_holds_between_two_regular_expressions() {
+    let mut client = Server::new().connect();
+    let small = regexes((0..4000).map(|n| format!("^name {n}")).collect());
+    let find = doc! { "find": "c", "filter": { "a": { "$in": small } }, "maxTimeMS": 1 };
+    assert_eq!(client.refused(find).await.0, 50);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h12_right_is_checked_before_filters_are_parsed() {
+    let server = Server::new();
+    server.connect().ok(doc! { "insert": "c", "documents": [{}] }).await;
+    let access = server.service.access();
+    access.create_user(&Caller::everybody(), "ann", "secret", Roles::new()).await.unwrap();
+    let mut client = server.connect();
+    login(&mut client, "secret", true).await;
+    let broken = doc! { "$regex": "(" };
+    assert_eq!(client.refused(doc! { "currentOp": 1, "x": broken.clone(), "$db": "admin" }).await.0, 13);
+    let listed = client.ok(doc! { "listDatabases": 1, "filter": { "name": broken } }).await;
+    assert!(listed.get_array("databases").unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h10_padding_counts_over_the_whole_update() {
+    let mut client = Server::new().connect();
+    let mut arrays = doc! { "_id": 0 };
+    (0..100).for_each(|n| drop(arrays.insert(format!("a{n}"), Bson::Array(Vec::new()))));
+    client.ok(doc! { "insert": "c", "documents": [arrays] }).await;
+    let nested = doc! { "_id": 1, "a": vec![doc! {}; 2000], "b": vec![Bson::Array(Vec::new()); 100] };
+    client.ok(doc! { "insert": "c", "documents": [nested] }).await;
+    let set: Document = (0..100).map(|n| (format!("a{n}.1499998"), Bson::Int32(1))).collect();
+    let large = "x".repeat(1 << 20);
+    for (id, update, code) in [
+        (0, doc! { "$set": set }, 2),
+        (1, doc! { "$set": { "b.$[].1499998": 1 } }, 2),
+        (1, doc! { "$set": { "a.$[].text": large.clone() } }, 10_334),
+        (1, doc! { "$push": { "b.$[]": large.clone() } }, 10_334),
+        (1, doc! { "$addToSet": { "b.$[]": large } }, 10_334),
+    ] {
+        let answer =
+            client.ok(doc! { "update": "c", "updates": [{ "q": { "_id": id }, "u": update.clone() }] }).await;
+        let error = answer.get_array("writeErrors").unwrap()[0].as_document().unwrap();
+        assert_eq!(error.get_i32("code").unwrap(), code, "{}", error.get_str("errmsg").unwrap());
+    }
+    // One array may be padded as far as before.
+    let one =
+        doc! { "update": "c", "updates": [{ "q": { "_id": 0 }, "u": { "$set": { "a0.1000000": 1 } } }] };
+    assert_eq!(client.ok(one).await.get_i32("nModified").unwrap(), 1);
+}
