@@ -36,6 +36,6 @@ pub use limits::{Limits, ServiceSettings};
 pub use metrics::{Metrics, RequestTimer, Requests};
 pub use processor::{Processors, stay_on};
 pub use reading::Reading;
-pub use service::{InFlight, Service, StoreInfo};
+pub use service::{AskedStore, InFlight, Service, StoreInfo};
 pub use stop::Stop;
 pub use turn::{blocking, committed};

@@ -23,6 +23,27 @@ use crate::reading::{INLINE, Reading, off_thread};
 use crate::stop::Stop;
 use crate::turn::committed;
 
+/// An event store that a request reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AskedStore<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// A store that does not exist is [`Code::NotFound`]. Otherwise it reads as empty.
+    pub must_exist: bool,
+}
+
+impl<'a> From<&'a str> for AskedStore<'a> {
+    fn from(name: &'a str) -> Self {
+        Self { name, must_exist: true }
+    }
+}
+
+impl<'a> From<&'a String> for AskedStore<'a> {
+    fn from(name: &'a String) -> Self {
+        name.as_str().into()
+    }
+}
+
 /// The database as protocols see it. Cheap to clone.
 #[derive(Clone)]
 pub struct Service(Arc<Shared>);
@@ -163,14 +184,15 @@ impl Service {
         caller.check(right, store)
     }
 
-    pub(crate) fn existing(
+    pub(crate) fn asked(
         &self,
         caller: &Caller,
         right: Right,
-        store: &str,
+        store: AskedStore<'_>,
     ) -> Result<EventStore, WireError> {
-        self.begin(caller, right, Some(store))?;
-        Ok(self.0.db.existing_events(store)?)
+        let AskedStore { name, must_exist } = store;
+        self.begin(caller, right, Some(name))?;
+        Ok(if must_exist { self.0.db.existing_events(name)? } else { self.0.db.events(name)? })
     }
 
     fn enter_append(&self, bytes: usize) -> Result<InFlight<'_>, WireError> {
@@ -300,11 +322,11 @@ impl Service {
     pub fn read(
         &self,
         caller: &Caller,
-        store: &str,
+        store: impl Into<AskedStore<'_>>,
         query: Query,
         options: ReadOptions,
     ) -> Result<Reading, WireError> {
-        let store = self.existing(caller, Right::Read, store)?;
+        let store = self.asked(caller, Right::Read, store.into())?;
         let permit = self.0.reads.clone().try_acquire_owned();
         let permit = permit.map_err(|_| WireError::exhausted("too many reads are open"))?;
         let reader = store.read(&query, options)?;
@@ -320,10 +342,10 @@ impl Service {
     pub async fn last(
         &self,
         caller: &Caller,
-        store: &str,
+        store: impl Into<AskedStore<'_>>,
         query: &Query,
     ) -> Result<Option<SequencedEvent>, WireError> {
-        let store = self.existing(caller, Right::Read, store)?;
+        let store = self.asked(caller, Right::Read, store.into())?;
         if may_be_long(&store, query, None)? {
             return Ok(off_thread(&self.0.long_reads, || store.read_last(query)).await?);
         }
@@ -334,8 +356,13 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`]; an invalid query.
-    pub async fn count(&self, caller: &Caller, store: &str, query: &Query) -> Result<u64, WireError> {
-        let store = self.existing(caller, Right::Read, store)?;
+    pub async fn count(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'_>>,
+        query: &Query,
+    ) -> Result<u64, WireError> {
+        let store = self.asked(caller, Right::Read, store.into())?;
         let head = store.head()?.unwrap_or(Position::ZERO);
         if query.is_all() {
             return Ok(head.0);
@@ -358,11 +385,11 @@ impl Service {
     pub async fn exists(
         &self,
         caller: &Caller,
-        store: &str,
+        store: impl Into<AskedStore<'_>>,
         query: &Query,
         after: Option<Position>,
     ) -> Result<bool, WireError> {
-        let store = self.existing(caller, Right::Read, store)?;
+        let store = self.asked(caller, Right::Read, store.into())?;
         if may_be_long(&store, query, after)? {
             return Ok(off_thread(&self.0.long_reads, || store.exists(query, after)).await?);
         }
@@ -373,8 +400,12 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`].
-    pub async fn head(&self, caller: &Caller, store: &str) -> Result<Option<Position>, WireError> {
-        Ok(self.existing(caller, Right::Read, store)?.head()?)
+    pub async fn head(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'_>>,
+    ) -> Result<Option<Position>, WireError> {
+        Ok(self.asked(caller, Right::Read, store.into())?.head()?)
     }
 
     /// Highest upstream position stored for `source`.
@@ -384,10 +415,10 @@ impl Service {
     pub async fn tracking(
         &self,
         caller: &Caller,
-        store: &str,
+        store: impl Into<AskedStore<'_>>,
         source: &str,
     ) -> Result<Option<u64>, WireError> {
-        Ok(self.existing(caller, Right::Read, store)?.tracking(source)?)
+        Ok(self.asked(caller, Right::Read, store.into())?.tracking(source)?)
     }
 
     /// Follows the matching events from after `after` (`None`: from the first) for ever.
@@ -397,21 +428,19 @@ impl Service {
     pub fn follow(
         &self,
         caller: &Caller,
-        store: &str,
+        store: impl Into<AskedStore<'_>>,
         query: Query,
         after: Option<Position>,
     ) -> Result<Following, WireError> {
-        let store = self.existing(caller, Right::Read, store)?;
+        let store = self.asked(caller, Right::Read, store.into())?;
         let permit = self.0.subscriptions.clone().try_acquire_owned();
         let permit = permit.map_err(|_| WireError::exhausted("too many subscriptions are open"))?;
         // Refuses an invalid query before the stream begins.
         store.subscribe(&query, after)?;
-        let missing = || EventsError::UnknownStore { name: store.name().to_owned() };
-        let mark = store.mark().ok_or_else(missing)?;
         Ok(Following::new(
             self.clone(),
             caller.clone(),
-            (store, mark),
+            store,
             query,
             after.unwrap_or(Position::ZERO),
             permit,
@@ -447,7 +476,7 @@ impl Service {
     /// # Errors
     /// [`crate::Code::NotFound`].
     pub async fn delete_store(&self, caller: &Caller, name: &str) -> Result<(), WireError> {
-        let store = self.existing(caller, Right::Admin, name)?;
+        let store = self.asked(caller, Right::Admin, name.into())?;
         let deleted = off_thread(&self.0.long_reads, || store.delete()).await?;
         let missing = || EventsError::UnknownStore { name: name.to_owned() };
         if deleted { Ok(()) } else { Err(missing().into()) }

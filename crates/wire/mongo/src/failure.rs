@@ -270,7 +270,7 @@ impl From<Error> for Failure {
             Class::Busy => {
                 Self::new(Code::TemporarilyUnavailable, "the engine has no room for more writes now")
             }
-            Class::Invalid => Self::new(Code::BadValue, error.to_string()),
+            Class::Invalid | Class::Refused => Self::new(Code::BadValue, error.to_string()),
             Class::NotFound => Self::new(Code::NoSuchKey, error.to_string()),
             Class::Corrupt | Class::Io | Class::Internal => Self::ours(&error),
         }
