@@ -357,3 +357,39 @@ fn d1_19_refused_decision_has_a_source() {
     assert_eq!(error.source().unwrap().to_string(), "no seat left");
     assert_eq!(error.to_string(), "the decision was refused: no seat left");
 }
+
+#[test]
+fn d1_19_errors_of_documents_name_the_collection() {
+    use bson::doc;
+    use ropewalk::Durability;
+    use ropewalk::documents::lang::{Doc, Filter, Options, Update, Value};
+    use ropewalk::documents::{DocumentsError, UpdateSpec};
+
+    let (db, _) = open();
+    let orders = db.collection("orders").unwrap();
+    let document = bson::serialize_to_vec(&doc! { "_id": 1, "name": "ann" }).unwrap();
+    orders.insert_one(&document, Durability::Sync).unwrap();
+    let increment = bson::serialize_to_vec(&doc! { "$inc": { "name": 1 } }).unwrap();
+    let update = Value::Document(Doc::check(&increment).unwrap());
+    let update = Update::parse(update, None, &Options::default()).unwrap();
+    let spec = |filter: Filter| UpdateSpec::new(filter, update.clone());
+    let one = || spec(Filter::equals("_id", Value::Int32(1)));
+    let many = || spec(Filter::equals("name", Value::String("ann")));
+    let mut tx = db.begin();
+    let refused = [
+        orders.insert_one(b"no BSON", Durability::Sync).map(drop),
+        orders
+            .insert_many(&[b"no BSON"], true, Durability::Sync)
+            .and_then(|mut done| Err(done.errors.remove(0).1)),
+        orders.update_one(&one(), Durability::Sync).map(drop),
+        orders.update_many(&many(), Durability::Sync).map(drop),
+        tx.documents().insert_one(&orders, b"no BSON").map(drop),
+        tx.documents().update_one(&orders, &one()).map(drop),
+    ];
+    for result in refused {
+        let error = result.unwrap_err();
+        assert!(matches!(error, DocumentsError::InCollection { .. }), "{error:?}");
+        assert!(error.to_string().starts_with("collection \"orders\": "), "{error}");
+        assert_eq!(Error::from(error).class(), Class::Invalid);
+    }
+}

@@ -319,10 +319,10 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`]; an invalid query; [`crate::Code::ResourceExhausted`].
-    pub fn read(
+    pub fn read<'s>(
         &self,
         caller: &Caller,
-        store: impl Into<AskedStore<'_>>,
+        store: impl Into<AskedStore<'s>>,
         query: Query,
         options: ReadOptions,
     ) -> Result<Reading, WireError> {
@@ -339,10 +339,10 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`]; an invalid query.
-    pub async fn last(
+    pub async fn last<'s>(
         &self,
         caller: &Caller,
-        store: impl Into<AskedStore<'_>>,
+        store: impl Into<AskedStore<'s>>,
         query: &Query,
     ) -> Result<Option<SequencedEvent>, WireError> {
         let store = self.asked(caller, Right::Read, store.into())?;
@@ -356,10 +356,10 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`]; an invalid query.
-    pub async fn count(
+    pub async fn count<'s>(
         &self,
         caller: &Caller,
-        store: impl Into<AskedStore<'_>>,
+        store: impl Into<AskedStore<'s>>,
         query: &Query,
     ) -> Result<u64, WireError> {
         let store = self.asked(caller, Right::Read, store.into())?;
@@ -382,10 +382,10 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`]; an invalid query.
-    pub async fn exists(
+    pub async fn exists<'s>(
         &self,
         caller: &Caller,
-        store: impl Into<AskedStore<'_>>,
+        store: impl Into<AskedStore<'s>>,
         query: &Query,
         after: Option<Position>,
     ) -> Result<bool, WireError> {
@@ -400,10 +400,10 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`].
-    pub async fn head(
+    pub async fn head<'s>(
         &self,
         caller: &Caller,
-        store: impl Into<AskedStore<'_>>,
+        store: impl Into<AskedStore<'s>>,
     ) -> Result<Option<Position>, WireError> {
         Ok(self.asked(caller, Right::Read, store.into())?.head()?)
     }
@@ -412,10 +412,10 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`] for an unknown store.
-    pub async fn tracking(
+    pub async fn tracking<'s>(
         &self,
         caller: &Caller,
-        store: impl Into<AskedStore<'_>>,
+        store: impl Into<AskedStore<'s>>,
         source: &str,
     ) -> Result<Option<u64>, WireError> {
         Ok(self.asked(caller, Right::Read, store.into())?.tracking(source)?)
@@ -425,10 +425,10 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`]; an invalid query; [`crate::Code::ResourceExhausted`].
-    pub fn follow(
+    pub fn follow<'s>(
         &self,
         caller: &Caller,
-        store: impl Into<AskedStore<'_>>,
+        store: impl Into<AskedStore<'s>>,
         query: Query,
         after: Option<Position>,
     ) -> Result<Following, WireError> {

@@ -231,6 +231,8 @@ impl From<DocumentsError> for Failure {
         let mut failure = Self { code, name, message, labels: Vec::new(), detail: None };
         match error {
             DocumentsError::Engine(error) => return Error::from(error).into(),
+            // The sentences of MongoDB, which clients know, name no collection.
+            DocumentsError::InCollection { source, .. } => failure.message = source.message,
             DocumentsError::Damaged { .. } => return Self::ours(&error),
             DocumentsError::Validation { what, .. } => {
                 let mut detail = Writer::new();

@@ -222,7 +222,9 @@ async fn d1_20_store_that_does_not_exist_reads_as_empty() {
     for path in ["events:query", "events:last", "events:count", "events:exists"] {
         server.post(&format!("/v1/stores/none/{path}"), "{}").await.ok();
     }
-    assert_eq!(server.get("/v1/stores").await.ok()["stores"], json!([]));
+    // No request created it.
+    let stores = server.get("/v1/stores").await.ok();
+    assert!(stores["stores"].as_array().unwrap().iter().all(|store| store["name"] != "none"), "{stores}");
 }
 
 #[tokio::test]
