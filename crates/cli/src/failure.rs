@@ -26,6 +26,7 @@ pub(crate) const CONDITION_TODO: &str =
 pub(crate) const TRACKING_TODO: &str =
     "Nothing was written; what this position stands for was appended before";
 const RECORD_TODO: &str = "Nothing was changed; a newer ropewalk may be able to apply the record. `ropewalk recover --cut-before COMMIT`, with the number of the record, reports what ending the log before it would lose";
+const REFUSED_TODO: &str = "Nothing was written; the same request fails again";
 pub(crate) const CONFLICT_TODO: &str = "Nothing was written; read again and retry";
 
 impl From<Class> for Exit {
@@ -33,7 +34,7 @@ impl From<Class> for Exit {
         match class {
             Class::Invalid => Self::Invalid,
             Class::NotFound => Self::NotFound,
-            Class::Conflict => Self::Conflict,
+            Class::Conflict | Class::Refused => Self::Conflict,
             Class::Busy => Self::Busy,
             Class::Corrupt => Self::Corrupt,
             Class::Io => Self::Io,
@@ -76,7 +77,7 @@ impl Failure {
             "key_conflict" => (Exit::Conflict, CONFLICT_TODO),
             "already_exists" => (Exit::Conflict, ""),
             "invalid_argument" | "idempotency_mismatch" | "too_large" => (Exit::Invalid, ""),
-            "not_found" => (Exit::NotFound, ""),
+            "not_found" | "no_such_lease" => (Exit::NotFound, ""),
             "unauthenticated" => (
                 Exit::Denied,
                 "--at https://USER@HOST asks for a password; a token comes from ROPEWALK_TOKEN or --token",
@@ -122,6 +123,7 @@ impl From<Error> for Failure {
         let todo = match (&error, class) {
             (Error::Events(EventsError::AppendConditionFailed { .. }), _) => CONDITION_TODO,
             (Error::Events(EventsError::TrackingConflict { .. }), _) => TRACKING_TODO,
+            (_, Class::Refused) => REFUSED_TODO,
             (_, Class::Conflict) => CONFLICT_TODO,
             (_, Class::Busy) => "--wait SECONDS waits longer",
             (Error::Engine(EngineError::Record { .. } | EngineError::UnknownModel { .. }), _) => RECORD_TODO,

@@ -136,7 +136,9 @@ impl Collection {
     /// [`DocumentsError::Duplicate`]; a document that is none; a rule that it breaks.
     pub fn insert_one(&self, document: &[u8], durability: Durability) -> Result<Owned, DocumentsError> {
         let new_id = || Owned::from(Value::ObjectId(self.documents().new_id()));
-        let prepared = lang::prepare_insert(Doc::check(document)?, self.documents().now_ms(), new_id)?;
+        let now_ms = self.documents().now_ms();
+        let prepared = Doc::check(document).and_then(|doc| lang::prepare_insert(doc, now_ms, new_id));
+        let prepared = prepared.map_err(|error| self.named(error.into()))?;
         let id = crate::entry::id_of(Doc::trusted(&prepared));
         match self.insert_plain(&[(0, &prepared)], durability)? {
             Inserted::All => Ok(Owned::from(id)),
@@ -173,7 +175,7 @@ impl Collection {
                     prepared.push((place, stored));
                 }
                 Err(error) => {
-                    done.errors.push((place, error.into()));
+                    done.errors.push((place, self.named(error.into())));
                     if ordered {
                         break;
                     }

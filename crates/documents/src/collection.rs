@@ -59,6 +59,16 @@ impl Collection {
         &self.0.documents
     }
 
+    /// The error of a write, with the collection's name.
+    pub(crate) fn named(&self, error: DocumentsError) -> DocumentsError {
+        match error {
+            DocumentsError::Language(source) => {
+                DocumentsError::InCollection { collection: self.0.name.clone(), source }
+            }
+            other => other,
+        }
+    }
+
     pub(crate) fn unknown(&self) -> DocumentsError {
         DocumentsError::UnknownCollection {
             database: self.0.database.clone(),

@@ -12,6 +12,14 @@ pub enum DocumentsError {
     /// A filter, update, projection or pipeline that makes no sense, or does not fit the document it meets.
     #[error(transparent)]
     Language(#[from] LangError),
+    /// As [`DocumentsError::Language`], of a write to a collection.
+    #[error("collection {collection:?}: {source}")]
+    InCollection {
+        /// The collection.
+        collection: String,
+        /// What is wrong.
+        source: LangError,
+    },
     /// Whoever asked for it does not want it any more, or its time is up: what was asked for has not been done.
     #[error(transparent)]
     Interrupted(LangError),
@@ -240,7 +248,9 @@ impl DocumentsError {
     /// MongoDB's number for it.
     pub fn code(&self) -> i32 {
         match self {
-            Self::Language(error) | Self::Interrupted(error) => error.code.number(),
+            Self::Language(error) | Self::Interrupted(error) | Self::InCollection { source: error, .. } => {
+                error.code.number()
+            }
             Self::Duplicate { .. } => 11000,
             Self::UnknownCollection { .. } => 26,
             Self::UnknownIndex { .. } => 27,
@@ -270,7 +280,9 @@ impl DocumentsError {
     /// MongoDB's name of [`DocumentsError::code`].
     pub fn code_name(&self) -> String {
         let name = match self {
-            Self::Language(error) | Self::Interrupted(error) => return error.code.to_string(),
+            Self::Language(error) | Self::Interrupted(error) | Self::InCollection { source: error, .. } => {
+                return error.code.to_string();
+            }
             Self::Duplicate { .. } => "DuplicateKey",
             Self::UnknownCollection { .. } => "NamespaceNotFound",
             Self::UnknownIndex { .. } => "IndexNotFound",

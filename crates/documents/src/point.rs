@@ -358,7 +358,7 @@ impl Collection {
                 Some(Refused::Missing) => return Ok(Pointed::Missing),
                 Some(Refused::Unchanged) => return Ok(Pointed::Unchanged),
                 Some(Refused::Stale) => documents.settle_definitions()?,
-                Some(Refused::Failed(error)) => return Err(*error),
+                Some(Refused::Failed(error)) => return Err(self.named(*error)),
                 Some(Refused::TooLarge | Refused::Duplicates(_)) => return Ok(Pointed::General),
             }
         }

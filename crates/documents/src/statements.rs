@@ -155,7 +155,7 @@ impl DocumentsTx<'_> {
     /// # Errors
     /// [`DocumentsError::Duplicate`]; a document that is none; a rule that it breaks.
     pub fn insert_one(&mut self, collection: &Collection, document: &[u8]) -> Result<Owned, DocumentsError> {
-        self.statement(|tx| {
+        self.statement_on(collection, |tx| {
             let mut definition = tx.definition_to_write(collection)?;
             let prepared = tx.prepared(Doc::check(document)?)?;
             tx.insert_prepared(&mut definition, &prepared)?;
@@ -173,7 +173,7 @@ impl DocumentsTx<'_> {
         documents: &[D],
         ordered: bool,
     ) -> Result<InsertedMany, DocumentsError> {
-        self.statement(|tx| {
+        self.statement_on(collection, |tx| {
             let mut definition = tx.definition_to_write(collection)?;
             let mut done = InsertedMany::default();
             for (place, document) in documents.iter().enumerate() {
@@ -185,7 +185,7 @@ impl DocumentsTx<'_> {
                 match inserted {
                     Ok(id) => done.inserted.push((place, id)),
                     Err(error) if concerns_one(&error) => {
-                        done.errors.push((place, error));
+                        done.errors.push((place, collection.named(error)));
                         if ordered {
                             break;
                         }
@@ -208,7 +208,7 @@ impl DocumentsTx<'_> {
         collection: &Collection,
         spec: &UpdateSpec,
     ) -> Result<Updated, DocumentsError> {
-        self.statement(|tx| Ok(tx.update_first(collection, spec)?.0))
+        self.statement_on(collection, |tx| Ok(tx.update_first(collection, spec)?.0))
     }
 
     /// Changes all documents that match.
@@ -222,9 +222,9 @@ impl DocumentsTx<'_> {
     ) -> Result<Updated, DocumentsError> {
         if spec.update.is_replacement() {
             let what = "a replacement is for one document, not for many";
-            return Err(lang::LangError::new(lang::Code::FailedToParse, what).into());
+            return Err(collection.named(lang::LangError::new(lang::Code::FailedToParse, what).into()));
         }
-        self.statement(|tx| {
+        self.statement_on(collection, |tx| {
             let now_ms = tx.now_ms();
             // All that match are known before the first is changed: a change must not make a document match again.
             let keys = tx.keys_of(collection, spec.find())?;
@@ -263,7 +263,7 @@ impl DocumentsTx<'_> {
         collection: &Collection,
         spec: &FindAndModify,
     ) -> Result<(Option<DocBuf>, Updated), DocumentsError> {
-        self.statement(|tx| {
+        self.statement_on(collection, |tx| {
             let definition = tx.definition_of(collection)?;
             let project = |tx: &Self, stored: Vec<u8>| {
                 // What is shown is read, whatever else becomes of it.
@@ -299,7 +299,7 @@ impl DocumentsTx<'_> {
     /// A reference that forbids it.
     pub fn delete_one(&mut self, collection: &Collection, filter: &Filter) -> Result<bool, DocumentsError> {
         let find = Find::shared(Arc::new(filter.clone())).limit(1);
-        self.statement(|tx| Ok(!tx.delete_found(collection, find)?.is_empty()))
+        self.statement_on(collection, |tx| Ok(!tx.delete_found(collection, find)?.is_empty()))
     }
 
     /// Deletes what `find` asks for; answers how many there were.
@@ -307,7 +307,7 @@ impl DocumentsTx<'_> {
     /// # Errors
     /// A reference that forbids it.
     pub fn delete(&mut self, collection: &Collection, find: &Find) -> Result<u64, DocumentsError> {
-        self.statement(|tx| {
+        self.statement_on(collection, |tx| {
             let keys = tx.keys_of(collection, find.clone())?;
             tx.delete_keys(collection, keys)
         })

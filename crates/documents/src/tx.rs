@@ -144,6 +144,15 @@ impl<'a> DocumentsTx<'a> {
         })
     }
 
+    /// A statement that writes to `collection`, which its errors name.
+    pub(crate) fn statement_on<R>(
+        &mut self,
+        collection: &Collection,
+        run: impl FnOnce(&mut Self) -> Result<R, DocumentsError>,
+    ) -> Result<R, DocumentsError> {
+        self.statement(run).map_err(|error| collection.named(error))
+    }
+
     /// A part of a statement that leaves nothing if it fails.
     pub(crate) fn within<R>(
         &mut self,

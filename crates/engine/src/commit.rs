@@ -304,6 +304,10 @@ impl Commits {
         let mut outcomes = Vec::with_capacity(request.operations.len());
         record::start(&mut sequencer.payloads, time_micros);
         for operation in &mut request.operations {
+            if operation.is_guard() {
+                outcomes.push((0, 0));
+                continue;
+            }
             let model = operation.model();
             let start = sequencer.payloads.len() + record::SECTION_OVERHEAD;
             let out = &mut sequencer.payloads;

@@ -134,6 +134,10 @@ pub trait Operation: Send {
     fn model(&self) -> ModelId;
     /// Upper bound of the bytes that [`Operation::encode`] appends.
     fn bytes_max(&self) -> usize;
+    /// True when it validates and writes nothing: the record gets no section of it, and [`Operation::encode`] is not called.
+    fn is_guard(&self) -> bool {
+        false
+    }
     /// True when other transactions may wait for this one to have its place in the order.
     fn is_awaited(&self) -> bool {
         false

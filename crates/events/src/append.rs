@@ -8,6 +8,7 @@ use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejecti
 use uuid::Uuid;
 
 use crate::codec::{SectionHead, put_body, put_section};
+use crate::conditions::Conditions;
 use crate::error::EventsError;
 use crate::model::{EVENTS, EventsModel, MetaKey, StoreState};
 use crate::read::Scan;
@@ -80,9 +81,7 @@ pub struct AppendOperation {
     state: Option<Arc<StoreState>>,
     bodies: Vec<u8>,
     count: usize,
-    conditions: Vec<AppendCondition>,
-    /// Positions up to here were checked before the sequencer.
-    checked: Vec<u64>,
+    conditions: Conditions,
     tracking: Option<Tracking>,
     idempotency: Option<(String, u64)>,
     /// The events' ids, if a retry is to be told by them and all have one.
@@ -107,9 +106,7 @@ impl AppendOperation {
             event.check(ordinal)?;
         }
         let bodies = put_bodies(events, options.tracking.as_ref());
-        for condition in &options.conditions {
-            condition.fail_if_events_match.check()?;
-        }
+        let conditions = Conditions::new(options.conditions)?;
         if let Some(tracking) = &options.tracking {
             check_name("tracking source", &tracking.source)?;
         }
@@ -117,8 +114,7 @@ impl AppendOperation {
             Some(key) => {
                 check_name("idempotency key", &key)?;
                 // Over the events alone: a retry may come with other tracking.
-                let prefixes = |condition: &AppendCondition| condition.fail_if_events_match.has_prefixes();
-                if options.conditions.iter().any(prefixes) {
+                if conditions.has_prefixes() {
                     // With a key only the sequencer can decide, and it must not look at every event of a store.
                     let what = "a condition with prefixes cannot go with an idempotency key".to_owned();
                     return Err(EventsError::InvalidQuery { what });
@@ -131,15 +127,13 @@ impl AppendOperation {
         let ids =
             options.repeat_by_id.then(|| events.iter().map(|event| event.id).collect::<Option<Vec<_>>>());
         let state = model.find(store);
-        let checked = options.conditions.iter().map(|c| c.after.map_or(0, |p| p.0)).collect();
         Ok(Self {
             state,
             model,
             store: store.to_owned(),
             bodies,
             count: events.len(),
-            conditions: options.conditions,
-            checked,
+            conditions,
             tracking: options.tracking,
             idempotency,
             ids: ids.flatten().filter(|ids| !ids.is_empty()),
@@ -162,24 +156,17 @@ impl AppendOperation {
         let read = StoreRead::new(visible, self.model.place(state.id));
         let head = read.head()?;
         self.repeats = self.check_conditions(&read, head)?;
-        for checked in &mut self.checked {
-            *checked = (*checked).max(head);
-        }
+        self.conditions.note_checked(head);
         Ok(())
     }
 
     /// Refuses the append if a condition fails, unless the append repeats what fails it.
     fn check_conditions(&self, read: &StoreRead<'_>, head: u64) -> Result<Option<Outcome>, EventsError> {
-        for (ordinal, (condition, after)) in self.conditions.iter().zip(&self.checked).enumerate() {
-            if let Some((position, item)) = read.first_match(&condition.fail_if_events_match, *after, head)? {
-                if let Some(repeated) = self.repeated(read, condition, head)? {
-                    return Ok(Some(repeated));
-                }
-                let position = Position(position);
-                return Err(EventsError::AppendConditionFailed { condition: ordinal, position, item });
-            }
+        let Some(failing) = self.conditions.failing(read, head)? else { return Ok(None) };
+        match self.repeated(read, failing.condition, head)? {
+            Some(repeated) => Ok(Some(repeated)),
+            None => Err(failing.error()),
         }
-        Ok(None)
     }
 
     /// First and last position of the first matches of `condition`, if they are the events of this append.
@@ -238,7 +225,7 @@ impl AppendOperation {
         if sequenced + self.count as u64 > POSITION_MAX {
             return Err(EventsError::Exhausted { what: "the 2^40 - 1 positions of this store" });
         }
-        if self.checked.iter().any(|after| *after < sequenced) {
+        if !self.conditions.are_checked_to(sequenced) {
             let read = StoreRead::new(latest, self.model.place(state.id));
             if let Some(repeated) = self.check_conditions(&read, sequenced)? {
                 return Ok(Verdict::Done(repeated));

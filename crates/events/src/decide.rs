@@ -150,8 +150,8 @@ impl Default for RetryPolicy {
 #[derive(Debug, thiserror::Error)]
 pub enum DecisionError<E> {
     /// The decider said no.
-    #[error("{0}")]
-    Refused(E),
+    #[error("the decision was refused: {0}")]
+    Refused(#[source] E),
     /// The store said no; a conflict here means that every attempt met one.
     #[error(transparent)]
     Store(#[from] EventsError),

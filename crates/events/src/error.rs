@@ -1,11 +1,13 @@
-use ropewalk_base::Position;
+use ropewalk_base::{Position, Seq};
 use ropewalk_engine::{CommitError, EngineError};
 
 /// What the event store refuses or fails with.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventsError {
-    /// An event that matches a condition of the append is there. Nothing was written; read again and decide again.
+    /// An event matches a condition of the append. Nothing was written.
+    ///
+    /// With `after`: read again and decide again. Without it the same append fails again.
     #[error("append condition {condition} failed: the event at position {position} matches its query")]
     AppendConditionFailed {
         /// Which of the append's conditions, from 0.
@@ -14,6 +16,34 @@ pub enum EventsError {
         position: Position,
         /// Which item of the condition's query matches it, from 0; `None` for a query that means all events.
         item: Option<usize>,
+        /// The position after which the condition allows no match; `None`: it allows none at all.
+        after: Option<Position>,
+        /// The commit that wrote the event.
+        seq: Seq,
+    },
+    /// A condition meets an event that the same transaction appends. Nothing was written.
+    #[error(
+        "append condition {condition} failed: the transaction itself appends an event that matches its query, of type {event_type:?}"
+    )]
+    OwnEventMatches {
+        /// Which of the append's conditions, from 0.
+        condition: usize,
+        /// Which item of the condition's query matches it, from 0; `None` for a query that means all events.
+        item: Option<usize>,
+        /// The type of the event.
+        event_type: String,
+    },
+    /// Another transaction appended an event that this one would have read. Nothing was written; run it again.
+    #[error(
+        "event store {store:?}: commit {seq} appended the event at position {position}, which matches what this transaction read"
+    )]
+    ReadConflict {
+        /// The event store.
+        store: String,
+        /// The first matching event.
+        position: Position,
+        /// The commit that wrote it.
+        seq: Seq,
     },
     /// The tracking position does not rise. Nothing was written; what it stands for has been appended before.
     #[error("tracking position {position} of source {source_name:?} is not above the stored {stored}")]
@@ -109,8 +139,30 @@ impl From<ropewalk_engine::StoreError> for EventsError {
 }
 
 impl EventsError {
-    /// True for [`EventsError::AppendConditionFailed`]: the only error after which reading again and retrying makes sense.
+    /// True when another commit came first, so that reading again and deciding again may help: for
+    /// [`EventsError::AppendConditionFailed`] of a condition with `after`, and for [`EventsError::ReadConflict`].
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::AppendConditionFailed { .. })
+        self.conflict_seq().is_some()
+    }
+
+    /// True when a rule of the append itself does not hold, so that the same append fails again: a condition without
+    /// `after`, or tracking that does not rise.
+    pub fn is_refused(&self) -> bool {
+        matches!(
+            self,
+            Self::AppendConditionFailed { after: None, .. }
+                | Self::OwnEventMatches { .. }
+                | Self::TrackingConflict { .. }
+        )
+    }
+
+    /// The commit that came first, of a conflict.
+    pub fn conflict_seq(&self) -> Option<Seq> {
+        match self {
+            Self::AppendConditionFailed { after: Some(_), seq, .. } | Self::ReadConflict { seq, .. } => {
+                Some(*seq)
+            }
+            _ => None,
+        }
     }
 }

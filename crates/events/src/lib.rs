@@ -8,6 +8,7 @@ mod admin;
 mod append;
 mod batch;
 mod codec;
+mod conditions;
 mod decide;
 mod error;
 #[doc(hidden)]
@@ -24,6 +25,7 @@ mod types;
 pub use append::{AppendOperation, AppendOptions, Appended};
 pub use batch::EventBatch;
 pub use codec::{AppendSection, BodyRef, SequencedEvent, SequencedEventRef};
+pub use conditions::{EventReads, ReadGuard};
 pub use decide::{Decision, DecisionError, FnProjection, Projection, RetryPolicy, any, counter, projection};
 pub use error::EventsError;
 pub use model::{EVENTS, EventsModel};

@@ -9,7 +9,7 @@ use ropewalk_engine::{MANY, Snapshot};
 use crate::codec::{SequencedEvent, SequencedEventRef};
 use crate::error::EventsError;
 use crate::search::{Node, Place, StoreRead, Values};
-use crate::types::{Query, ReadOptions};
+use crate::types::{Event, Query, ReadOptions};
 
 /// Matching events in order, read in place, for as long as the snapshot lives. A lending iterator: each event is
 /// borrowed until the next call.
@@ -120,6 +120,8 @@ pub struct EventReader {
     options: ReadOptions,
     head: u64,
     done: bool,
+    /// Matching events of the transaction that reads, in the order of reading: they come after the last stored one.
+    own: VecDeque<SequencedEvent>,
     batch: std::vec::IntoIter<SequencedEvent>,
 }
 
@@ -135,7 +137,26 @@ impl EventReader {
     ) -> Result<Self, EventsError> {
         query.check()?;
         let head = place.map_or(Ok(0), |place| StoreRead::new(snapshot.reading().view(), place).head())?;
-        Ok(Self { snapshot, place, query, options, head, done: false, batch: Vec::new().into_iter() })
+        let (own, batch) = (VecDeque::new(), Vec::new().into_iter());
+        Ok(Self { snapshot, place, query, options, head, done: false, own, batch })
+    }
+
+    /// Also reads the events that a transaction is about to append, as if they followed the last position.
+    #[must_use]
+    pub fn with_own(mut self, events: &[SequencedEvent]) -> Self {
+        let last = events.last().map_or(self.head, |event| event.position.0);
+        let (low, high) = self.options.bounds(last);
+        let wanted = |event: &&SequencedEvent| {
+            let Event { event_type, tags, .. } = &event.event;
+            (low..=high).contains(&event.position.0)
+                && self.query.matches(event_type, tags.iter().map(String::as_str))
+        };
+        let mut own: VecDeque<_> = events.iter().filter(wanted).cloned().collect();
+        if self.options.backwards {
+            own.make_contiguous().reverse();
+        }
+        self.own = own;
+        self
     }
 
     /// Last position of the store at the snapshot, matching or not; `None` when it was empty.
@@ -169,27 +190,62 @@ impl EventReader {
         max: usize,
         mut visit: impl FnMut(&SequencedEventRef<'_>) -> ControlFlow<()>,
     ) -> Result<usize, EventsError> {
-        let Some(place) = self.place.filter(|_| !self.done && max > 0) else { return Ok(0) };
+        let mut visited = 0;
+        if self.options.backwards && self.visit_own(max, &mut visited, &mut visit).is_break() {
+            return Ok(visited);
+        }
+        if self.visit_stored(max, &mut visited, &mut visit)?.is_break() {
+            return Ok(visited);
+        }
+        if !self.options.backwards {
+            let _ = self.visit_own(max, &mut visited, &mut visit);
+        }
+        Ok(visited)
+    }
+
+    fn visit_own(
+        &mut self,
+        max: usize,
+        visited: &mut usize,
+        visit: &mut impl FnMut(&SequencedEventRef<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        while *visited < max && self.options.limit != Some(0) {
+            let Some(event) = self.own.pop_front() else { break };
+            *visited += 1;
+            self.options.limit = self.options.limit.map(|limit| limit - 1);
+            event.with_ref(&mut *visit)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn visit_stored(
+        &mut self,
+        max: usize,
+        visited: &mut usize,
+        visit: &mut impl FnMut(&SequencedEventRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, EventsError> {
+        let Some(place) = self.place.filter(|_| !self.done && *visited < max) else {
+            return Ok(ControlFlow::Continue(()));
+        };
         // Between two calls the reader holds no memtables and runs that the engine could drop.
         let reading = self.snapshot.reading();
         let store = StoreRead::new(reading.view(), place);
         let mut scan = Scan::new(&store, &self.query, &self.options, self.head);
-        let mut visited = 0;
+        let mut count = 0;
         let mut last = None;
-        while visited < max {
+        let mut flow = ControlFlow::Continue(());
+        while *visited < max && flow.is_continue() {
             let Some(event) = scan.next()? else {
                 self.done = true;
                 break;
             };
             last = Some(event.position);
-            let flow = visit(&event);
-            visited += 1;
-            if flow.is_break() {
-                break;
-            }
+            flow = visit(&event);
+            *visited += 1;
+            count += 1;
         }
         if let Some(last) = last {
-            let limit = self.options.limit.map(|limit| limit - visited as u64);
+            let limit = self.options.limit.map(|limit| limit - count);
             self.options.limit = limit;
             if self.options.backwards {
                 self.options.before = Some(last);
@@ -197,12 +253,13 @@ impl EventReader {
                 self.options.after = Some(last);
             }
         }
-        Ok(visited)
+        Ok(flow)
     }
 
     /// True once everything was visited.
     pub fn ended(&self) -> bool {
-        self.done || self.place.is_none() || self.options.limit == Some(0)
+        let has_read_all = self.own.is_empty() && (self.done || self.place.is_none());
+        has_read_all || self.options.limit == Some(0)
     }
 
     /// Up to `max` further events, owned. Empty at the end.

@@ -92,7 +92,8 @@ impl<'s> StoreRead<'s> {
         Ok(low)
     }
 
-    fn event_seq(&self, position: u64) -> Result<Seq, EventsError> {
+    /// The commit that wrote the event at `position`.
+    pub(crate) fn event_seq(&self, position: u64) -> Result<Seq, EventsError> {
         let mut values = Values::new(self);
         Ok(values.get(position)?.seq)
     }

@@ -9,6 +9,7 @@ use ropewalk_engine::{CommitHandle, Committing, Engine, Snapshot};
 
 use crate::append::{AppendOperation, AppendOptions, Appended, check_name};
 use crate::codec::{SequencedEvent, SequencedEventRef};
+use crate::conditions::{EventReads, ReadGuard};
 use crate::error::EventsError;
 use crate::model::{EventsModel, MetaKey, StoreState};
 use crate::read::{EventReader, Scan};
@@ -181,6 +182,14 @@ impl EventStore {
             operation.check_ahead(self.engine.snapshot().read())?;
         }
         Ok(operation)
+    }
+
+    /// What was read of the store, as a part of a transaction that commits only if it is still so.
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidQuery`].
+    pub fn read_guard(&self, reads: &EventReads) -> Result<ReadGuard, EventsError> {
+        ReadGuard::new(self.model.clone(), &self.name, reads)
     }
 
     /// Matching events at this moment, as a stream whose memory is one batch. Unknown stores are empty.

@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::label_texts::LabelTexts;
 use crate::options::Options;
+use crate::retry::Backoff;
 use crate::transaction::Transaction;
 
 /// Slot of the events model among the engine's models (slot 0 is the keyspaces).
@@ -31,9 +32,6 @@ pub const DOCUMENT_DATABASE: &str = "default";
 
 /// Slot of the series model.
 const SERIES_SLOT: usize = 3;
-
-/// Longest wait for the commit that a transaction met, before it is tried again.
-const CONFLICT_WAIT: Duration = Duration::from_secs(1);
 
 /// An open database. Cheap to clone; the last clone closes it.
 #[derive(Clone)]
@@ -212,17 +210,53 @@ impl Database {
         Transaction::new(self.clone(), isolation)
     }
 
-    /// Runs `work` in a transaction and commits it; when another commit got there first, runs it again on the newest state,
-    /// at most `attempts` times. `work` must have no effect but on the transaction.
+    /// Runs `work` in a transaction and commits it; after a conflict runs it again on the newest state, at most `attempts`
+    /// times. `work` must have no effect but on the transaction.
+    ///
+    /// `E` is the application's own error: a refusal of `work` is returned at once and nothing is written. Events that `work`
+    /// decides on are read by [`Transaction::decision`], so that a retry reads them again.
+    ///
+    /// ```
+    /// use ropewalk::{AppendOptions, Database, Error, Event, Isolation, Query, any};
+    ///
+    /// enum Refusal {
+    ///     NameTaken,
+    ///     Database(Error),
+    /// }
+    ///
+    /// impl From<Error> for Refusal {
+    ///     fn from(error: Error) -> Self {
+    ///         Self::Database(error)
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// let db = Database::in_memory()?;
+    /// let users = db.events("users")?;
+    /// let register = || {
+    ///     db.transact(Isolation::Serializable, 10, |tx| {
+    ///         if tx.decision(&users, &any(Query::from_tags(["username:ann"])))? {
+    ///             return Err(Refusal::NameTaken);
+    ///         }
+    ///         tx.append(&users, &[Event::new("Registered").tag("username:ann")], AppendOptions::default())?;
+    ///         Ok(())
+    ///     })
+    /// };
+    /// assert!(register().is_ok());
+    /// assert!(matches!(register(), Err(Refusal::NameTaken)));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// What `work` answers; the last conflict; what the commit meets.
-    pub fn transact<R>(
+    /// That of `work`; the last conflict; other failures of the commit. Where `E` is [`Error`], a conflict that `work`
+    /// returns is retried, too.
+    pub fn transact<R, E: From<Error> + 'static>(
         &self,
         isolation: engine::Isolation,
         attempts: usize,
-        work: impl FnMut(&mut Transaction) -> Result<R, Error>,
-    ) -> Result<R, Error> {
+        work: impl FnMut(&mut Transaction) -> Result<R, E>,
+    ) -> Result<R, E> {
         self.transact_with(isolation, Durability::Sync, attempts, work)
     }
 
@@ -230,27 +264,28 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::transact`].
-    pub fn transact_with<R>(
+    pub fn transact_with<R, E: From<Error> + 'static>(
         &self,
         isolation: engine::Isolation,
         durability: Durability,
         attempts: usize,
-        mut work: impl FnMut(&mut Transaction) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let mut attempt = 1;
+        mut work: impl FnMut(&mut Transaction) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let mut backoff = Backoff::new(self, attempts);
         loop {
             let mut transaction = self.begin_with(isolation);
-            let result =
-                work(&mut transaction).and_then(|result| transaction.commit_with(durability).map(|_| result));
-            match result {
-                Err(error) if error.is_conflict() && attempt < attempts => {
-                    attempt += 1;
-                    // The other commit may be on its way to the disk; before it is visible, trying again meets it again.
-                    if let Some(seq) = error.conflict_seq().filter(|&seq| seq > self.seq()) {
-                        self.engine.wait_visible(seq, CONFLICT_WAIT);
+            match work(&mut transaction) {
+                Ok(result) => match transaction.commit_with(durability) {
+                    Ok(_) => return Ok(result),
+                    Err(error) if backoff.retries(&error) => {}
+                    Err(error) => return Err(error.into()),
+                },
+                Err(error) => {
+                    let own = (&error as &dyn Any).downcast_ref::<Error>();
+                    if !own.is_some_and(|own| backoff.retries(own)) {
+                        return Err(error);
                     }
                 }
-                result => return result,
             }
         }
     }

@@ -17,6 +17,8 @@ pub enum Class {
     NotFound,
     /// Another commit got there first; read again and retry.
     Conflict,
+    /// A rule that the request itself sets does not hold, such as a condition without `after`. A retry cannot help.
+    Refused,
     /// Not now: locked, out of budget. Retrying later may work.
     Busy,
     /// Stored bytes are damaged or of an unknown format.
@@ -144,9 +146,8 @@ impl Error {
             Self::Projection(error) => error.class(),
             Self::Group(error) => error.class(),
             Self::Events(error) => match error {
-                EventsError::AppendConditionFailed { .. } | EventsError::TrackingConflict { .. } => {
-                    Class::Conflict
-                }
+                error if error.is_conflict() => Class::Conflict,
+                error if error.is_refused() => Class::Refused,
                 EventsError::UnknownStore { .. } => Class::NotFound,
                 EventsError::Damaged { .. } => Class::Corrupt,
                 EventsError::Engine(error) => engine_class(error),
@@ -187,7 +188,9 @@ impl Error {
     pub fn conflict_seq(&self) -> Option<Seq> {
         match self {
             Self::KeyConflict(conflict) => Some(conflict.seq),
-            Self::Tables(TablesError::Conflict { seq, .. }) => Some(*seq),
+            Self::Events(error) => error.conflict_seq(),
+            Self::Tables(TablesError::Conflict { seq, .. })
+            | Self::Documents(DocumentsError::Conflict { seq, .. }) => Some(*seq),
             _ => None,
         }
     }

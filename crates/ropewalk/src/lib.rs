@@ -11,7 +11,7 @@
 //! let register = Event::new("UserRegistered").tag("username:ann").data(br#"{"name":"Ann"}"#);
 //! users.append(&[register.clone()], Some(AppendCondition::none_match(taken.clone())))?;
 //! let again = users.append(&[register], Some(AppendCondition::none_match(taken)));
-//! assert!(again.is_err_and(|e| e.is_conflict()));
+//! assert!(again.is_err_and(|e| e.is_refused()));
 //! # Ok(())
 //! # }
 //! ```
@@ -27,6 +27,8 @@ mod metrics;
 mod names;
 mod options;
 pub mod projections;
+mod retry;
+pub mod testing;
 mod transaction;
 
 pub use consumer_checkpoints::{ConsumerCheckpoint, ConsumerCheckpoints};
@@ -37,9 +39,9 @@ pub use metrics::Metrics;
 pub use options::Options;
 pub use ropewalk_base::{Lsn, Position, Seq};
 pub use ropewalk_engine::{
-    Background, Backup, Blocked, Committed, Committing, Compression, Damage as LogDamage, Durability,
-    EngineError, EngineReport, EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite, LockError,
-    LockHolder, LockMode, LockWait, Nudge, ReadMode, Room, UntilStopped, Value, VisibleBeyond,
+    Background, Backup, Blocked, Committing, Compression, Damage as LogDamage, Durability, EngineError,
+    EngineReport, EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite, LockError, LockHolder,
+    LockMode, LockWait, Nudge, ReadMode, Room, UntilStopped, Value, VisibleBeyond,
 };
 pub use ropewalk_events::{
     AppendCondition, AppendOptions, AppendSection, Appended, BodyRef, Decision, DecisionError, Delivery,
@@ -166,7 +168,7 @@ pub mod tables {
     pub use ropewalk_tables::*;
 }
 pub use ropewalk_vfs::{Env, process_memory};
-pub use transaction::{PendingCommit, Transaction};
+pub use transaction::{AppendedEvents, AppendedSamples, Committed, PendingCommit, Transaction};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -58,7 +58,7 @@ pub(crate) enum Answer {
 impl From<Error> for Answer {
     fn from(error: Error) -> Self {
         match error {
-            Error::Events(EventsError::AppendConditionFailed { condition, position, item }) => {
+            Error::Events(EventsError::AppendConditionFailed { condition, position, item, .. }) => {
                 Self::Refused(Refusal::Condition { ordinal: condition, position: position.0, item })
             }
             Error::Events(EventsError::TrackingConflict { stored, .. }) => {
@@ -92,8 +92,8 @@ impl From<Result<ropewalk::Appended, EventsError>> for Answer {
     }
 }
 
-impl<E: Into<Error>> From<Result<ropewalk::Committed, E>> for Answer {
-    fn from(result: Result<ropewalk::Committed, E>) -> Self {
+impl<E: Into<Error>> From<Result<ropewalk_engine::Committed, E>> for Answer {
+    fn from(result: Result<ropewalk_engine::Committed, E>) -> Self {
         match result {
             Ok(done) => {
                 Self::Committed { seq: done.seq.0, outcomes: done.outcomes, time: Some(done.time_micros) }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ropewalk::tables::{EnumType, KeyRange, OwnedRow, Row, Schema, Table, TablesError, TablesRead, Value};
-use ropewalk::{Database, Snapshot, Transaction};
+use ropewalk::{Database, EventReader, EventStore, Query, ReadOptions, Snapshot, Transaction};
 
 use crate::error::Result;
 use crate::expr::{Context, Input};
@@ -35,6 +35,19 @@ impl Access<'_> {
             Self::Transaction(_, transaction) => transaction.snapshot(),
             Self::Snapshot(_, snapshot) => (*snapshot).clone(),
         }
+    }
+
+    /// The events of a query, with own appends; a serializable transaction guards them.
+    pub(crate) fn events(
+        &mut self,
+        store: &EventStore,
+        query: &Query,
+        options: ReadOptions,
+    ) -> Result<EventReader> {
+        Ok(match self {
+            Self::Transaction(_, transaction) => transaction.read_events(store, query, options)?,
+            Self::Snapshot(_, snapshot) => snapshot.events(store, query, options)?,
+        })
     }
 
     fn read<R>(&mut self, run: impl FnOnce(&mut dyn TablesRead) -> R) -> R {

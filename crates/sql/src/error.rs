@@ -1,7 +1,7 @@
 //! Errors as PostgreSQL's clients know them: a code of five characters, a message, sometimes a hint.
 
 use ropewalk::tables::{TablesError, ValueError, shown};
-use ropewalk::{Class, EngineError, Error, LockError};
+use ropewalk::{Class, EngineError, Error, EventsError, LockError};
 
 use crate::schemas::own;
 
@@ -111,6 +111,8 @@ pub struct SqlError {
     pub state: SqlState,
     /// What went wrong, for people.
     pub message: String,
+    /// What exactly was met.
+    pub detail: Option<String>,
     /// What to do about it.
     pub hint: Option<String>,
 }
@@ -119,7 +121,14 @@ impl SqlError {
     /// An error without a hint.
     pub fn new(state: SqlState, message: impl Into<String>) -> Self {
         let message: String = message.into();
-        Self { state, message: shown(&message), hint: None }
+        Self { state, message: shown(&message), detail: None, hint: None }
+    }
+
+    /// With a detail.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
     }
 
     /// With a hint.
@@ -232,6 +241,20 @@ impl From<Error> for SqlError {
                 };
                 return error.into();
             }
+            Error::Events(EventsError::AppendConditionFailed {
+                condition, position, item, after, ..
+            }) => {
+                let item = item.map_or_else(|| "null".to_owned(), |item| item.to_string());
+                let detail = format!(r#"{{"condition":{condition},"position":{position},"item":{item}}}"#);
+                let error = match after {
+                    Some(_) => Self::new(state::SERIALIZATION_FAILURE, error.to_string())
+                        .hint("run the transaction again"),
+                    None => Self::new(state::UNIQUE_VIOLATION, error.to_string()).hint(
+                        "running it again fails again: the condition allows no such event at any position",
+                    ),
+                };
+                return error.detail(detail);
+            }
             Error::Engine(EngineError::TooLarge { .. }) => {
                 return Self::new(state::PROGRAM_LIMIT_EXCEEDED, error.to_string())
                     .hint("write less in one transaction, or load an empty table by COPY");
@@ -240,6 +263,10 @@ impl From<Error> for SqlError {
                 Class::Conflict => {
                     return Self::new(state::SERIALIZATION_FAILURE, error.to_string())
                         .hint("run the transaction again");
+                }
+                Class::Refused => {
+                    return Self::new(state::UNIQUE_VIOLATION, error.to_string())
+                        .hint("running it again fails again");
                 }
                 Class::Invalid => state::INVALID_PARAMETER_VALUE,
                 Class::NotFound => state::UNDEFINED_OBJECT,

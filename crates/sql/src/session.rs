@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ropewalk::tables::{Type, Value};
-use ropewalk::{Database, Error, Isolation, PendingCommit, Seq, Transaction};
+use ropewalk::{Database, Isolation, PendingCommit, Seq, Transaction};
 use sqlparser::ast;
 
 use crate::access::Access;
@@ -396,19 +396,7 @@ impl Session {
             self.pending = transaction.submit_with(durability)?;
             return Ok(result);
         }
-        let mut refused = None;
-        let result = self.db.transact_with(isolation, durability, attempts.max(1), |transaction| {
-            refused = None;
-            work(&self.db, transaction).map_err(|error| {
-                let message = error.message.clone();
-                refused = Some(error);
-                Error::Invalid(message)
-            })
-        });
-        match (result, refused) {
-            (_, Some(error)) => Err(error),
-            (result, None) => Ok(result?),
-        }
+        self.db.transact_with(isolation, durability, attempts, |transaction| work(&self.db, transaction))
     }
 
     fn run_inside(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {

@@ -56,7 +56,7 @@ impl Remote {
         mut visit: impl FnMut(SequencedEvent) -> Result,
     ) -> Result {
         let body = ReadBody::new(query, options);
-        self.client.lines(Method::POST, &path(store, "events:query"), Some(&body), |line: EventLine| {
+        self.client.lines(Method::POST, &read_path(store, "events:query"), Some(&body), |line: EventLine| {
             visit(line.event()?)
         })
     }
@@ -72,21 +72,21 @@ impl Remote {
 
     pub(crate) fn count(&self, store: &str, query: &Query) -> Result<u64> {
         let body = QueryBody::new(query);
-        Ok(self.client.ask::<Count>(Method::POST, &path(store, "events:count"), Some(&body))?.count)
+        Ok(self.client.ask::<Count>(Method::POST, &read_path(store, "events:count"), Some(&body))?.count)
     }
 
     pub(crate) fn exists(&self, store: &str, query: &Query) -> Result<bool> {
         let body = QueryBody::new(query);
-        Ok(self.client.ask::<Exists>(Method::POST, &path(store, "events:exists"), Some(&body))?.exists)
+        Ok(self.client.ask::<Exists>(Method::POST, &read_path(store, "events:exists"), Some(&body))?.exists)
     }
 
     pub(crate) fn head(&self, store: &str) -> Result<Option<Position>> {
-        let head: Head = self.client.ask(Method::GET, &path(store, "head"), NOTHING)?;
+        let head: Head = self.client.ask(Method::GET, &read_path(store, "head"), NOTHING)?;
         Ok(head.head.map(Position))
     }
 
     pub(crate) fn tracking(&self, store: &str, source: &str) -> Result<Option<u64>> {
-        let path = path(store, &format!("tracking/{}", encode(source)));
+        let path = read_path(store, &format!("tracking/{}", encode(source)));
         Ok(self.client.ask::<TrackingAnswer>(Method::GET, &path, NOTHING)?.position)
     }
 
@@ -100,7 +100,7 @@ impl Remote {
     }
 
     pub(crate) fn groups(&self, store: &str) -> Result<Vec<ListedGroup>> {
-        let answer: GroupsAnswer = self.client.ask(Method::GET, &path(store, "groups"), NOTHING)?;
+        let answer: GroupsAnswer = self.client.ask(Method::GET, &read_path(store, "groups"), NOTHING)?;
         let listed = answer.groups.into_iter().map(|group| {
             let GroupAnswer { name, cursor, waiting, pending, parked } = group;
             ListedGroup { name, cursor, waiting, pending, parked }
@@ -188,6 +188,11 @@ impl Remote {
 
 fn path(store: &str, rest: &str) -> String {
     format!("/v1/stores/{}/{rest}", encode(store))
+}
+
+/// As [`path`], of a read that fails where there is no such store, as it does on the files themselves.
+fn read_path(store: &str, rest: &str) -> String {
+    format!("{}?must_exist=true", path(store, rest))
 }
 
 fn group_path(store: &str, name: &str, rest: &str) -> String {

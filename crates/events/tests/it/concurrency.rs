@@ -22,7 +22,7 @@ fn one_winner_per_username() {
                     match store.append(&[event("Registered", &[&tag])], Some(condition)) {
                         Ok(_) => wins.fetch_add(1, Ordering::Relaxed),
                         Err(error) => {
-                            assert!(error.is_conflict(), "{error}");
+                            assert!(error.is_refused(), "{error}");
                             0
                         }
                     };

@@ -12,7 +12,7 @@ fn condition_items_are_not_flattened() {
     store.append(&[event("A", &["x:1"])], None).unwrap();
     let query = Query::from_items([QueryItem::new(["A"], ["x:1"]), QueryItem::new(["B"], ["y:2"])]);
     let error = store.append(&[event("C", &[])], Some(AppendCondition::none_match(query))).unwrap_err();
-    assert!(error.is_conflict(), "{error}");
+    assert!(error.is_refused(), "{error}");
 }
 
 /// A store whose order is by snapshot does not see commits newer than an open transaction.
@@ -23,7 +23,7 @@ fn an_open_snapshot_hides_nothing_from_conditions() {
     let _open = db.engine.snapshot();
     store.append(&[event("Registered", &["username:bob"])], None).unwrap();
     let guard = AppendCondition::none_match(Query::from_tags(["username:bob"]));
-    assert!(store.append(&[event("Registered", &["username:bob"])], Some(guard)).unwrap_err().is_conflict());
+    assert!(store.append(&[event("Registered", &["username:bob"])], Some(guard)).unwrap_err().is_refused());
     assert_eq!(store.head().unwrap(), Some(Position(1)));
 }
 

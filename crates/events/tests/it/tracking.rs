@@ -74,7 +74,7 @@ fn a_condition_is_looked_at_before_tracking() {
     let options =
         AppendOptions { conditions: vec![AppendCondition::none_match(Query::all())], ..tracking(3) };
     let error = store.append_with(&[event("A", &[])], options).unwrap_err();
-    assert!(error.is_conflict(), "{error}");
+    assert!(matches!(error, EventsError::AppendConditionFailed { .. }), "{error}");
 }
 
 #[test]
@@ -113,6 +113,6 @@ fn a_retry_is_told_by_its_ids() {
     store.append(&[with_id(4)], None).unwrap();
     assert_eq!(store.append_with(&both, once(None, None)).unwrap().last, Position(3));
     let plain = AppendOptions { repeat_by_id: false, ..once(None, None) };
-    assert!(store.append_with(&both, plain).unwrap_err().is_conflict());
+    assert!(store.append_with(&both, plain).unwrap_err().is_refused());
     assert_eq!(store.head().unwrap(), Some(Position(4)));
 }

@@ -106,6 +106,14 @@ pub enum GroupError {
         /// The group.
         name: String,
     },
+    /// The group never handed out this lease.
+    #[error("consumer group {name:?} has no lease {lease}; a lease comes from ConsumerGroup::take")]
+    UnknownLease {
+        /// The group.
+        name: String,
+        /// The lease.
+        lease: u64,
+    },
     /// The store was deleted since: its positions mean other events now.
     #[error("event store {store:?} was deleted after consumer group {name:?} read it; delete the group, too")]
     StoreReplaced {
@@ -134,7 +142,7 @@ impl GroupError {
     /// What to do about it.
     pub(crate) fn class(&self) -> Class {
         match self {
-            Self::Unknown { .. } => Class::NotFound,
+            Self::Unknown { .. } | Self::UnknownLease { .. } => Class::NotFound,
             Self::Damaged { .. } => Class::Corrupt,
             _ => Class::Invalid,
         }
@@ -379,6 +387,15 @@ impl ConsumerGroup {
 
     fn get(&self, tx: &mut Transaction) -> Result<GroupRecord, Error> {
         self.find(tx)?.ok_or_else(|| self.unknown())
+    }
+
+    /// The group, if it handed out `lease` at some time.
+    fn holding(&self, tx: &mut Transaction, lease: u64) -> Result<GroupRecord, Error> {
+        let record = self.get(tx)?;
+        if lease == 0 || lease >= record.next_lease {
+            return Err(GroupError::UnknownLease { name: self.name.clone(), lease }.into());
+        }
+        Ok(record)
     }
 
     fn put(&self, tx: &mut Transaction, record: &GroupRecord) {

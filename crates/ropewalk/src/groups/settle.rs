@@ -40,7 +40,7 @@ impl ConsumerGroup {
     /// returns. A lease that ran out still counts as long as nobody else was given the event.
     ///
     /// # Errors
-    /// [`super::GroupError::Unknown`]; the database's own.
+    /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; the database's own.
     pub fn acknowledge(&self, lease: u64, positions: Option<&[Position]>) -> Result<Settled, Error> {
         self.settle(lease, positions, |tx, position, _| {
             tx.delete(self.groups.keyspace, &self.key(PENDING, position));
@@ -53,7 +53,7 @@ impl ConsumerGroup {
     /// as a try.
     ///
     /// # Errors
-    /// [`super::GroupError::Unknown`]; the database's own.
+    /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; the database's own.
     pub fn retry(
         &self,
         lease: u64,
@@ -63,7 +63,7 @@ impl ConsumerGroup {
     ) -> Result<Settled, Error> {
         let _turn = self.turn();
         self.attempt(|tx| {
-            let settings = self.get(tx)?.settings;
+            let settings = self.holding(tx, lease)?.settings;
             let pause = pause.unwrap_or(settings.pause).min(super::TIME_MAX);
             let due_micros = self.now().saturating_add_unsigned(pause.as_micros() as u64);
             let mut first = None;
@@ -105,7 +105,7 @@ impl ConsumerGroup {
     /// Parks events of a lease: nobody is given them until they are replayed.
     ///
     /// # Errors
-    /// [`super::GroupError::Unknown`]; the database's own.
+    /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; the database's own.
     pub fn park(&self, lease: u64, positions: Option<&[Position]>, reason: &str) -> Result<Settled, Error> {
         self.settle(lease, positions, |tx, position, one| {
             self.to_parked(tx, position, one.tries, reason.to_owned());
@@ -117,11 +117,11 @@ impl ConsumerGroup {
     /// microseconds since 1970 UTC.
     ///
     /// # Errors
-    /// [`super::GroupError::Unknown`]; the database's own.
+    /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; the database's own.
     pub fn extend(&self, lease: u64, lease_time: Option<Duration>) -> Result<(Settled, i64), Error> {
         let _turn = self.turn();
         self.attempt(|tx| {
-            let time = lease_time.unwrap_or(self.get(tx)?.settings.lease).min(super::TIME_MAX);
+            let time = lease_time.unwrap_or(self.holding(tx, lease)?.settings.lease).min(super::TIME_MAX);
             let due_micros = self.now().saturating_add_unsigned(time.as_micros() as u64);
             let settled = self.each(tx, lease, None, |tx, position, one| {
                 let held = Pending { due_micros, ..one };
@@ -215,7 +215,7 @@ impl ConsumerGroup {
     ) -> Result<Settled, Error> {
         let _turn = self.turn();
         self.attempt(|tx| {
-            self.get(tx)?;
+            self.holding(tx, lease)?;
             self.each(tx, lease, positions, &mut work)
         })
     }

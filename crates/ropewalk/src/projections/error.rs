@@ -35,6 +35,38 @@ pub enum ProjectionError {
         /// What the projection answered.
         source: ApplyError,
     },
+    /// A new generation makes a table under the name of the live one.
+    #[error(
+        "projection {name:?}, generation {generation}, could not be prepared: table {table:?} exists and is live; create it under the name that ProjectionRun::name returns for {table:?}"
+    )]
+    LiveName {
+        /// The projection.
+        name: String,
+        /// Which build of its outputs.
+        generation: u64,
+        /// The table.
+        table: String,
+    },
+    /// A projection writes an output that it does not declare: a rebuild would neither swap nor drop it.
+    #[error(
+        "projection {name:?} declares no output {output:?}; its outputs are {declared:?}, add it to MaterializedProjection::outputs"
+    )]
+    UnknownOutput {
+        /// The projection.
+        name: String,
+        /// The output.
+        output: String,
+        /// Those that are declared.
+        declared: Vec<String>,
+    },
+    /// A projection appends events while a rebuild replays: they were appended when the event was first applied.
+    #[error(
+        "a projection that is rebuilt appends to event store {store:?}; append only when ProjectionRun::is_replay is false"
+    )]
+    AppendsInReplay {
+        /// The event store.
+        store: String,
+    },
     /// No projection is registered by this name.
     #[error("there is no projection {name:?}")]
     Unknown {

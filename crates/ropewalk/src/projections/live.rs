@@ -218,7 +218,7 @@ impl Inner {
         let mut record = stored.unwrap_or(Record { generation: 1, ..Record::default() });
         record.store = store;
         let before = record.checkpoint;
-        let mut run = ProjectionRun::new(tx, record.generation, false);
+        let mut run = ProjectionRun::new(tx, one, record.generation, false);
         if is_new {
             run.prepare(one)?;
         }

@@ -143,7 +143,7 @@ impl Inner {
             until: live.filter(|live| live.is_of(store)).map_or(head, |live| live.checkpoint),
             ..Record::default()
         };
-        ProjectionRun::new(tx, record.generation, true).prepare(one)?;
+        ProjectionRun::new(tx, one, record.generation, true).prepare(one)?;
         records.put(tx, Kind::Rebuild, &record);
         Ok(Some((record.generation, false)))
     }
@@ -187,7 +187,7 @@ impl Inner {
             return Ok(Batch::ended(record.checkpoint));
         }
         record.store = store.unwrap_or(record.store);
-        let run = ProjectionRun::new(tx, generation, true);
+        let run = ProjectionRun::new(tx, one, generation, true);
         let batch = self.apply(run, one, &mut record, until, most)?;
         records.put(tx, Kind::Rebuild, &record);
         Ok(batch)

@@ -1,5 +1,7 @@
 //! One batch as a projection sees it: the transaction, where to write, and what is to happen once it is durable.
 
+use core::fmt;
+
 use ropewalk_documents::{Collection, DocumentsError};
 use ropewalk_events::SequencedEvent;
 use ropewalk_tables::{Table, TablesError};
@@ -41,19 +43,34 @@ impl Output {
     }
 }
 
+impl fmt::Display for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Table(name) => write!(f, "table {name}"),
+            Self::Collection { database, name } => write!(f, "collection {database}.{name}"),
+        }
+    }
+}
+
 pub(super) type Effect = Box<dyn FnOnce()>;
 
 /// A batch of events on its way into the outputs of a projection.
 pub struct ProjectionRun<'a> {
     tx: &'a mut Transaction,
+    projection: &'a str,
+    outputs: Vec<Output>,
     generation: u64,
     replay: bool,
     effects: Vec<Effect>,
 }
 
 impl<'a> ProjectionRun<'a> {
-    pub(super) fn new(tx: &'a mut Transaction, generation: u64, replay: bool) -> Self {
-        Self { tx, generation, replay, effects: Vec::new() }
+    pub(super) fn new(tx: &'a mut Transaction, one: &'a Registered, generation: u64, replay: bool) -> Self {
+        if replay {
+            tx.mark_replay();
+        }
+        let (projection, outputs) = (&one.name, one.handler.outputs());
+        Self { tx, projection, outputs, generation, replay, effects: Vec::new() }
     }
 
     /// The transaction that becomes the commit of this batch. Only what is read and written here is undone when an event
@@ -82,23 +99,31 @@ impl<'a> ProjectionRun<'a> {
     }
 
     /// The name under which this generation writes the output `name`.
-    pub fn name(&self, name: &str) -> String {
-        if self.replay { aside(name, self.generation) } else { name.to_owned() }
+    ///
+    /// # Errors
+    /// [`ProjectionError::UnknownOutput`].
+    pub fn name(&self, name: &str) -> Result<String, Error> {
+        let is_named = |output: &Output| match output {
+            Output::Table(own) | Output::Collection { name: own, .. } => own == name,
+        };
+        self.written(name, name, is_named)
     }
 
     /// The table that stands for the output `name`.
     ///
     /// # Errors
-    /// [`TablesError::UnknownTable`] when [`prepare`](super::MaterializedProjection::prepare) did not make it.
+    /// [`ProjectionError::UnknownOutput`]; [`TablesError::UnknownTable`] when
+    /// [`prepare`](super::MaterializedProjection::prepare) did not make it.
     pub fn table(&mut self, name: &str) -> Result<Table, Error> {
-        let name = self.name(name);
+        let wanted = Output::table(name);
+        let name = self.written(name, &wanted, |output| *output == wanted)?;
         Ok(self.tx.tables().table(&name)?)
     }
 
     /// The collection that stands for the output `name` in the database [`DOCUMENT_DATABASE`].
     ///
     /// # Errors
-    /// A name that no collection may have.
+    /// As [`ProjectionRun::collection_in`].
     pub fn collection(&mut self, name: &str) -> Result<Collection, Error> {
         self.collection_in(DOCUMENT_DATABASE, name)
     }
@@ -106,10 +131,26 @@ impl<'a> ProjectionRun<'a> {
     /// The collection that stands for the output `name` in another database.
     ///
     /// # Errors
-    /// Names that no database or collection may have.
+    /// [`ProjectionError::UnknownOutput`]; names that no database or collection may have.
     pub fn collection_in(&mut self, database: &str, name: &str) -> Result<Collection, Error> {
-        let name = self.name(name);
+        let wanted = Output::collection_in(database, name);
+        let name = self.written(name, &wanted, |output| *output == wanted)?;
         Ok(self.tx.documents().collection(database, &name)?)
+    }
+
+    /// The name of an output in this generation, if it is declared.
+    fn written(
+        &self,
+        name: &str,
+        shown: impl fmt::Display,
+        is_wanted: impl Fn(&Output) -> bool,
+    ) -> Result<String, Error> {
+        if !self.outputs.iter().any(is_wanted) {
+            let declared = self.outputs.iter().map(Output::to_string).collect();
+            let (name, output) = (self.projection.to_owned(), shown.to_string());
+            return Err(ProjectionError::UnknownOutput { name, output, declared }.into());
+        }
+        Ok(if self.replay { aside(name, self.generation) } else { name.to_owned() })
     }
 
     pub(super) fn prepare(&mut self, one: &Registered) -> Result<(), Error> {
@@ -117,9 +158,20 @@ impl<'a> ProjectionRun<'a> {
             Ok(error) => error,
             Err(source) => {
                 let (name, generation) = (one.name.clone(), self.generation);
-                ProjectionError::Unprepared { name, generation, source }.into()
+                match self.live_table(&source) {
+                    Some(table) => ProjectionError::LiveName { name, generation, table }.into(),
+                    None => ProjectionError::Unprepared { name, generation, source }.into(),
+                }
             }
         })
+    }
+
+    /// The output whose live table stands in the way of this generation.
+    fn live_table(&self, source: &ApplyError) -> Option<String> {
+        let Some(Error::Tables(TablesError::Duplicate { name, .. })) = source.downcast_ref::<Error>() else {
+            return None;
+        };
+        (self.replay && self.outputs.contains(&Output::table(name))).then(|| name.clone())
     }
 
     /// Applies `events`; answers how many were, and what the next one failed with, which left nothing.

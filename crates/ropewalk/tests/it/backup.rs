@@ -106,7 +106,7 @@ fn backups_beside_writers_flushes_merges_and_loads_are_moments() {
                 let name = format!("loaded{}", loads.load(Ordering::SeqCst));
                 let table = TableDef::new(name).column(ColumnDef::new("id", Type::INT8)).primary_key(["id"]);
                 let table = db.transact(Isolation::Serializable, 1, |tx| {
-                    Ok(tx.tables().create_table(table.clone())?)
+                    Ok::<_, Error>(tx.tables().create_table(table.clone())?)
                 });
                 let options = LoadOptions { log_bytes_max: 0, ..LoadOptions::default() };
                 let mut load = db.tables().load_with(&table.unwrap(), options).unwrap();

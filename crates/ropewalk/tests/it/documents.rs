@@ -55,7 +55,7 @@ fn events_documents_and_rows_commit_together_or_not_at_all() {
     };
     attempt(1).unwrap();
     // The second time the event is there, so document and row stay as they are.
-    assert!(attempt(2).unwrap_err().is_conflict());
+    assert_eq!(attempt(2).unwrap_err().class(), Class::Refused);
     assert_eq!(balances(&db, &accounts), [100, 70, 100, 100]);
     assert_eq!(events.head().unwrap().unwrap().0, 1);
     let snapshot = db.snapshot();

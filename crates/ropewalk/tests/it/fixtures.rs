@@ -211,7 +211,7 @@ fn every_format_opens_and_goes_on() {
         let options = AppendOptions { idempotency_key: Some("place-3".into()), ..Default::default() };
         assert_eq!(orders.append_with(std::slice::from_ref(&again), options).unwrap().last.0, 4);
         let guard = AppendCondition::none_match(Query::from_tags(["order:3"]));
-        assert!(orders.append(std::slice::from_ref(&again), Some(guard)).unwrap_err().is_conflict());
+        assert!(orders.append(std::slice::from_ref(&again), Some(guard)).unwrap_err().is_refused());
         assert_eq!(orders.append(&[again], None).unwrap().last.0, 42);
     }
 }

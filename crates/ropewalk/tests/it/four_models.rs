@@ -8,8 +8,8 @@ use ropewalk::documents::{Collection, DocumentsRead};
 use ropewalk::series::{Labels, SampleBatch, Samples, SeriesStore};
 use ropewalk::tables::{ColumnDef, OwnedRow, Table, TableDef, TablesRead, Type};
 use ropewalk::{
-    AppendCondition, AppendOptions, Background, Database, Env, Error, Event, EventStore, Isolation, Options,
-    Query, Snapshot,
+    AppendCondition, AppendOptions, Background, Class, Database, Env, Error, Event, EventStore, Isolation,
+    Options, Query, Snapshot,
 };
 use ropewalk_vfs::{FaultyVfs, ManualClock, SeededRandom};
 
@@ -41,7 +41,7 @@ impl Shop {
                 db.transact(Isolation::Serializable, 1, |tx| {
                     let table = tx.tables().create_table(table.clone())?;
                     tx.tables().insert_row(&table, &["rope".into(), STOCK.into()])?;
-                    Ok(table)
+                    Ok::<_, Error>(table)
                 })?
             }
         };
@@ -113,7 +113,7 @@ fn one_commit_or_none() {
     // Refused by the events, at the commit: only they know this order.
     shop.events.append(&[Event::new("Reserved").tag("order:3")], None).unwrap();
     let error = shop.sell(3).unwrap_err();
-    assert!(error.is_conflict(), "{error}");
+    assert_eq!(error.class(), Class::Refused, "{error}");
     // Refused by the row: somebody else sold in between.
     let mut tx = shop.db.begin();
     let left = left_in(tx.tables().get(&shop.stock, &["rope".into()]).unwrap());

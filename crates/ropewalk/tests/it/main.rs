@@ -3,12 +3,14 @@
 
 mod backup;
 mod changes;
+mod deciding;
 mod documents;
 mod fixtures;
 mod four_models;
 mod groups;
 mod opening;
 mod projections;
+mod projections_refused;
 mod promql;
 mod series;
 mod tables;

@@ -52,7 +52,7 @@ impl MaterializedProjection for Accounts {
     }
 
     fn prepare(&self, run: &mut ProjectionRun<'_>) -> Result<(), ApplyError> {
-        let name = run.name("accounts");
+        let name = run.name("accounts")?;
         let table = TableDef::new(name)
             .column(ColumnDef::new("id", Type::INT8))
             .column(ColumnDef::new("balance", Type::INT8).not_null())
@@ -440,7 +440,7 @@ fn what_cannot_be_prepared_is_said_and_leaves_nothing() {
     bank.db
         .transact(Isolation::Serializable, 1, |tx| {
             tx.tables().create_table(table.clone())?;
-            Ok(())
+            Ok::<_, Error>(())
         })
         .unwrap();
     bank.events.append(&[paid(1, 1)], None).unwrap();

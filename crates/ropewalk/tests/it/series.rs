@@ -38,7 +38,9 @@ fn samples_and_events_commit_together() {
     tx.append_samples(&metrics, &batch("orders_total", &[(3, 2.0), (1, 1.5)])).unwrap();
     assert_eq!(values(&db, &metrics), [0.0; 0]);
     let committed = tx.commit().unwrap().unwrap();
-    assert_eq!(committed.outcomes, [(1, 1), (3, 1), (0, 0)][..committed.outcomes.len()]);
+    assert_eq!((committed.appended.len(), committed.appended[0].last.0), (1, 1));
+    let [samples] = &committed.samples[..] else { panic!("{committed:?}") };
+    assert_eq!((samples.store.as_str(), samples.samples, samples.created), ("metrics", 3, 1));
     assert_eq!(values(&db, &metrics), [1.5, 2.0]);
     drop((metrics, orders, db));
     let db = Options::new().env(env).open("/db").unwrap();

@@ -50,7 +50,7 @@ fn events_rows_and_keys_commit_together_or_not_at_all() {
     };
     attempt().unwrap();
     // The second time the event is there, so the row stays as it is.
-    assert!(attempt().unwrap_err().is_conflict());
+    assert_eq!(attempt().unwrap_err().class(), Class::Refused);
     let snapshot = db.snapshot();
     let row = snapshot.tables(&db).get(&table, &[1_i64.into()]).unwrap().unwrap();
     assert_eq!(row.column("balance").unwrap(), Value::Int8(70));

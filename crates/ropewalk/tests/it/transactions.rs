@@ -3,7 +3,7 @@
 
 use ropewalk::{
     AppendCondition, AppendOptions, Class, Database, Durability, Event, Isolation, Keyspace, KeyspaceOptions,
-    Query,
+    Position, Query,
 };
 
 fn open() -> (Database, Keyspace) {
@@ -52,7 +52,7 @@ fn savepoints_cut_writes_and_appends() {
     assert!(!tx.rollback_to_savepoint());
     tx.append(&store, &[Event::new("Kept")], AppendOptions::default()).unwrap();
     let done = tx.commit().unwrap().unwrap();
-    assert_eq!(done.outcomes[0], (1, 1));
+    assert_eq!((done.appended[0].first, done.appended[0].last), (Position(1), Position(1)));
     assert_eq!(store.read_last(&Query::all()).unwrap().unwrap().event.event_type, "Kept");
     assert_eq!(&*db.snapshot().get(keys, b"a").unwrap().unwrap(), b"1");
 }

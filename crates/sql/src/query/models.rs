@@ -406,9 +406,8 @@ fn event_value<'a>(event: &SequencedEventRef<'a>, column: usize) -> Result<Value
 impl Part for (EventStore, EventsPart) {
     fn read(&self, access: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
         let (store, part) = self;
-        let snapshot = access.snapshot();
         let Some((query, options)) = part.query() else { return Ok(()) };
-        let mut reader = snapshot.events(store, &query, options)?;
+        let mut reader = access.events(store, &query, options)?;
         let mut outcome = Ok(true);
         loop {
             let read = reader.visit_while(EVENTS_AT_A_TIME, |event| {

@@ -167,11 +167,59 @@ fn events_are_appended_from_sql() {
     session.execute(append, &[]).unwrap();
     session.execute("COMMIT", &[]).unwrap();
     let refused = session.execute(append, &[]).unwrap_err();
-    assert_eq!(refused.state.0, "40001", "{refused}");
+    assert_eq!(refused.state.0, "23505", "{refused}");
     assert_eq!(
         rows(&mut session, "SELECT position, json->>'name' FROM events JOIN taken ON name = json->>'name'"),
         ["1|ann"]
     );
+}
+
+#[test]
+fn d1_2_only_a_condition_with_after_is_a_serialization_failure() {
+    let db = Database::in_memory().unwrap();
+    let mut session = Session::new(db.clone());
+    let append = |condition: &str| format!("SELECT append_event('A', ARRAY['n'], '{{}}', {condition})");
+    session.execute(&append("fail_if_tags => ARRAY['n']"), &[]).unwrap();
+    for (condition, state) in
+        [("fail_if_tags => ARRAY['n']", "23505"), ("fail_if_tags => ARRAY['n'], after => 0", "40001")]
+    {
+        let refused = session.execute(&append(condition), &[]).unwrap_err();
+        assert_eq!(refused.state.0, state, "{refused}");
+        assert_eq!(refused.detail.as_deref(), Some(r#"{"condition":0,"position":1,"item":0}"#));
+    }
+    // Two appends of one transaction under the same rule.
+    session.execute("BEGIN", &[]).unwrap();
+    let rule = append("fail_if_tags => ARRAY['m']").replace("['n']", "['m']");
+    session.execute(&rule, &[]).unwrap();
+    assert_eq!(session.execute(&rule, &[]).unwrap_err().state.0, "23505");
+    session.execute("ROLLBACK", &[]).unwrap();
+}
+
+#[test]
+fn d1_5_transaction_reads_its_own_appends_and_guards_what_it_read() {
+    let db = Database::in_memory().unwrap();
+    let (mut first, mut second) = (Session::new(db.clone()), Session::new(db.clone()));
+    let append = |tag: &str| format!("SELECT append_event('A', ARRAY['{tag}'], '{{}}')");
+    first.execute(&append("a"), &[]).unwrap();
+    let count = "SELECT count(*), max(position) FROM events WHERE 'a' = ANY (tags)";
+    for (level, other, refused) in [
+        ("SERIALIZABLE", "a", true),
+        ("SERIALIZABLE", "b", false),
+        ("REPEATABLE READ", "a", false),
+        ("READ COMMITTED", "a", false),
+    ] {
+        let head = db.events("default").unwrap().head().unwrap().unwrap().0;
+        let before = rows(&mut first, count).remove(0);
+        first.execute(&format!("BEGIN ISOLATION LEVEL {level}"), &[]).unwrap();
+        assert_eq!(rows(&mut first, count), [before.as_str()]);
+        first.execute(&append("a"), &[]).unwrap();
+        let (number, _) = before.split_once('|').unwrap();
+        let own = format!("{}|{}", number.parse::<u64>().unwrap() + 1, head + 1);
+        assert_eq!(rows(&mut first, count), [own], "{level}");
+        second.execute(&append(other), &[]).unwrap();
+        let state = first.execute("COMMIT", &[]).err().map(|error| error.state.0);
+        assert_eq!(state, refused.then_some("40001"), "{level}, {other}");
+    }
 }
 
 /// One statement joins four models while two writers change all of them in one transaction each time: whatever it counts, in the

@@ -6,6 +6,7 @@
 use core::time::Duration;
 use std::fmt;
 
+use ropewalk::groups::GroupError;
 use ropewalk::{Class, Error, EventsError, Position};
 
 /// Why an operation failed. The names are stable; clients may match on them.
@@ -19,6 +20,8 @@ pub enum Code {
     PermissionDenied,
     /// What was named does not exist.
     NotFound,
+    /// A consumer group never handed out this lease.
+    NoSuchLease,
     /// What was to be created exists.
     AlreadyExists,
     /// An event matches the append condition: read again, decide again.
@@ -47,11 +50,12 @@ pub enum Code {
 
 impl Code {
     /// Every code, in order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::InvalidArgument,
         Self::Unauthenticated,
         Self::PermissionDenied,
         Self::NotFound,
+        Self::NoSuchLease,
         Self::AlreadyExists,
         Self::ConditionFailed,
         Self::TrackingConflict,
@@ -73,6 +77,7 @@ impl Code {
             Self::Unauthenticated => "unauthenticated",
             Self::PermissionDenied => "permission_denied",
             Self::NotFound => "not_found",
+            Self::NoSuchLease => "no_such_lease",
             Self::AlreadyExists => "already_exists",
             Self::ConditionFailed => "condition_failed",
             Self::TrackingConflict => "tracking_conflict",
@@ -180,19 +185,26 @@ impl WireError {
 impl From<Error> for WireError {
     fn from(error: Error) -> Self {
         let conflict = match &error {
-            Error::Events(EventsError::AppendConditionFailed { condition, position, item }) => {
+            Error::Events(EventsError::AppendConditionFailed { condition, position, item, .. }) => {
                 Some(Conflict { condition: *condition, position: *position, item: *item })
             }
             _ => None,
         };
         let code = match (&error, error.class()) {
-            (Error::Events(EventsError::AppendConditionFailed { .. }), _) => Code::ConditionFailed,
+            (
+                Error::Events(
+                    EventsError::AppendConditionFailed { .. } | EventsError::OwnEventMatches { .. },
+                ),
+                _,
+            ) => Code::ConditionFailed,
             (Error::Events(EventsError::TrackingConflict { .. }), _) => Code::TrackingConflict,
             (Error::Events(EventsError::IdempotencyMismatch { .. }), _) => Code::IdempotencyMismatch,
             (Error::Engine(ropewalk::EngineError::TooLarge { .. }), _) => Code::TooLarge,
+            (Error::Group(GroupError::UnknownLease { .. }), _) => Code::NoSuchLease,
             (_, Class::Invalid) => Code::InvalidArgument,
             (_, Class::NotFound) => Code::NotFound,
             (_, Class::Conflict) => Code::KeyConflict,
+            (_, Class::Refused) => Code::ConditionFailed,
             (_, Class::Busy) => {
                 tracing::warn!(%error, "the engine is out of room");
                 return Self::exhausted("the engine has no room for more writes now");
@@ -235,8 +247,14 @@ mod tests {
     #[test]
     fn a_conflict_keeps_its_place() {
         let place = Conflict { condition: 1, position: Position(7), item: Some(2) };
-        let error: WireError =
-            EventsError::AppendConditionFailed { condition: 1, position: Position(7), item: Some(2) }.into();
+        let failed = EventsError::AppendConditionFailed {
+            condition: 1,
+            position: Position(7),
+            item: Some(2),
+            after: None,
+            seq: ropewalk::Seq(1),
+        };
+        let error: WireError = failed.into();
         assert_eq!((error.code, error.conflict), (Code::ConditionFailed, Some(place)));
     }
 

@@ -119,8 +119,8 @@ pub struct Following {
     /// Changes of users and tokens when the caller was looked at last; `u64::MAX`: not yet.
     access_seen: u64,
     store: EventStore,
-    /// The store as it was when the subscription began.
-    mark: StoreMark,
+    /// The store as it was when the subscription began, or when its first append created it.
+    mark: Option<StoreMark>,
     query: Arc<Query>,
     /// Everything up to here was delivered, is in `ready`, or does not match.
     after: Position,
@@ -137,11 +137,12 @@ impl Following {
     pub(crate) fn new(
         service: Service,
         caller: Caller,
-        (store, mark): (EventStore, StoreMark),
+        store: EventStore,
         query: Query,
         after: Position,
         permit: OwnedSemaphorePermit,
     ) -> Self {
+        let mark = store.mark();
         service.metrics().subscriptions.fetch_add(1, Relaxed);
         let (query, ready) = (Arc::new(query), VecDeque::new());
         Self {
@@ -180,6 +181,10 @@ impl Following {
             if self.service.stop().stopping() {
                 return Err(WireError::stopping());
             }
+            let Some(mark) = &self.mark else {
+                self.wait_for_store().await?;
+                continue;
+            };
             if !self.live {
                 self.catch_up().await?;
                 continue;
@@ -188,7 +193,7 @@ impl Following {
                 Some(member) => member,
                 None => {
                     let hub = self.service.hub();
-                    self.member.insert(hub.join(&self.service, &self.store, &self.mark, &self.query)?)
+                    self.member.insert(hub.join(&self.service, &self.store, mark, &self.query)?)
                 }
             };
             match member.news(self.after).await? {
@@ -199,6 +204,26 @@ impl Following {
                 News::Behind => self.catch_up().await?,
             }
         }
+    }
+
+    /// Waits until the store is created. It reads as empty until then.
+    async fn wait_for_store(&mut self) -> Result<(), WireError> {
+        let seen = self.service.database().seq();
+        self.mark = self.store.mark();
+        if self.mark.is_some() {
+            return Ok(());
+        }
+        if !self.live {
+            self.live = true;
+            self.ready.push_back(Followed::CaughtUp { head: Position::ZERO });
+            return Ok(());
+        }
+        tokio::select! {
+            visible = self.service.database().visible_beyond(seen) => { visible?; }
+            () = self.service.stop().wait() => return Err(WireError::stopping()),
+        }
+        self.service.access().still(&mut self.caller, &mut self.access_seen)?;
+        self.caller.check(Right::Read, Some(self.store.name()))
     }
 
     /// Reads the next batch from the store. Changes nothing before its last wait.
@@ -213,7 +238,9 @@ impl Following {
         let (reader, batch, long) = read?;
         self.long = long;
         let head = reader.head().unwrap_or(Position::ZERO);
-        still_there(&self.store, self.mark.id())?;
+        if let Some(mark) = &self.mark {
+            still_there(&self.store, mark.id())?;
+        }
         let more = !reader.ended();
         if more && self.live {
             self.live = false;

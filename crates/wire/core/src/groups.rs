@@ -8,7 +8,7 @@ use ropewalk::{ConsumerCheckpoints, Error};
 
 use crate::access::{Caller, Right};
 use crate::error::WireError;
-use crate::service::Service;
+use crate::service::{AskedStore, Service};
 use crate::turn::blocking;
 
 /// Most events that one call takes.
@@ -23,16 +23,27 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`] for an unknown store; [`crate::Code::PermissionDenied`].
-    pub fn groups(&self, caller: &Caller, right: Right, store: &str) -> Result<ConsumerGroups, WireError> {
-        self.existing(caller, right, store)?;
-        Ok(self.database().consumer_groups(store)?)
+    pub fn groups<'s>(
+        &self,
+        caller: &Caller,
+        right: Right,
+        store: impl Into<AskedStore<'s>>,
+    ) -> Result<ConsumerGroups, WireError> {
+        let store = store.into();
+        self.asked(caller, right, store)?;
+        Ok(self.database().consumer_groups(store.name)?)
     }
 
     /// A consumer group of `store`, for a caller who may read it.
     ///
     /// # Errors
     /// As [`Service::groups`]; [`crate::Code::NotFound`] for an unknown group.
-    pub fn group(&self, caller: &Caller, store: &str, group: &str) -> Result<ConsumerGroup, WireError> {
+    pub fn group<'s>(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'s>>,
+        group: &str,
+    ) -> Result<ConsumerGroup, WireError> {
         Ok(self.groups(caller, Right::Read, store)?.group(group)?)
     }
 
@@ -40,9 +51,14 @@ impl Service {
     ///
     /// # Errors
     /// As [`Service::groups`].
-    pub fn checkpoints(&self, caller: &Caller, store: &str) -> Result<ConsumerCheckpoints, WireError> {
-        self.existing(caller, Right::Read, store)?;
-        Ok(self.database().consumer_checkpoints(store)?)
+    pub fn checkpoints<'s>(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'s>>,
+    ) -> Result<ConsumerCheckpoints, WireError> {
+        let store = store.into();
+        self.asked(caller, Right::Read, store)?;
+        Ok(self.database().consumer_checkpoints(store.name)?)
     }
 
     /// Runs `work`, which writes a little and waits for the disk.

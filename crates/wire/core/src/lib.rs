@@ -40,6 +40,6 @@ pub use memory::{ConnectionMemory, RequestMemory, Reservation};
 pub use metrics::{Metrics, RequestTimer, Requests};
 pub use processor::{Processors, stay_on};
 pub use reading::Reading;
-pub use service::{InFlight, Service, StoreInfo};
+pub use service::{AskedStore, InFlight, Service, StoreInfo};
 pub use stop::Stop;
 pub use turn::{blocking, committed};

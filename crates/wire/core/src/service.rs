@@ -24,6 +24,27 @@ use crate::reading::{INLINE, Reading, off_thread};
 use crate::stop::Stop;
 use crate::turn::committed;
 
+/// An event store that a request reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AskedStore<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// A store that does not exist is [`Code::NotFound`]. Otherwise it reads as empty.
+    pub must_exist: bool,
+}
+
+impl<'a> From<&'a str> for AskedStore<'a> {
+    fn from(name: &'a str) -> Self {
+        Self { name, must_exist: true }
+    }
+}
+
+impl<'a> From<&'a String> for AskedStore<'a> {
+    fn from(name: &'a String) -> Self {
+        name.as_str().into()
+    }
+}
+
 /// The database as protocols see it. Cheap to clone.
 #[derive(Clone)]
 pub struct Service(Arc<Shared>);
@@ -171,14 +192,15 @@ impl Service {
         caller.check(right, store)
     }
 
-    pub(crate) fn existing(
+    pub(crate) fn asked(
         &self,
         caller: &Caller,
         right: Right,
-        store: &str,
+        store: AskedStore<'_>,
     ) -> Result<EventStore, WireError> {
-        self.begin(caller, right, Some(store))?;
-        Ok(self.0.db.existing_events(store)?)
+        let AskedStore { name, must_exist } = store;
+        self.begin(caller, right, Some(name))?;
+        Ok(if must_exist { self.0.db.existing_events(name)? } else { self.0.db.events(name)? })
     }
 
     fn enter_append(&self, bytes: usize) -> Result<InFlight<'_>, WireError> {
@@ -305,14 +327,14 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`]; an invalid query; [`crate::Code::ResourceExhausted`].
-    pub fn read(
+    pub fn read<'s>(
         &self,
         caller: &Caller,
-        store: &str,
+        store: impl Into<AskedStore<'s>>,
         query: Query,
         options: ReadOptions,
     ) -> Result<Reading, WireError> {
-        let store = self.existing(caller, Right::Read, store)?;
+        let store = self.asked(caller, Right::Read, store.into())?;
         let permit = self.0.reads.clone().try_acquire_owned();
         let permit = permit.map_err(|_| WireError::exhausted("too many reads are open"))?;
         let reader = store.read(&query, options)?;
@@ -325,13 +347,13 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`]; an invalid query.
-    pub async fn last(
+    pub async fn last<'s>(
         &self,
         caller: &Caller,
-        store: &str,
+        store: impl Into<AskedStore<'s>>,
         query: &Query,
     ) -> Result<Option<SequencedEvent>, WireError> {
-        let store = self.existing(caller, Right::Read, store)?;
+        let store = self.asked(caller, Right::Read, store.into())?;
         if may_be_long(&store, query, None)? {
             return Ok(off_thread(&self.0.long_reads, || store.read_last(query)).await?);
         }
@@ -342,8 +364,13 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`]; an invalid query.
-    pub async fn count(&self, caller: &Caller, store: &str, query: &Query) -> Result<u64, WireError> {
-        let store = self.existing(caller, Right::Read, store)?;
+    pub async fn count<'s>(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'s>>,
+        query: &Query,
+    ) -> Result<u64, WireError> {
+        let store = self.asked(caller, Right::Read, store.into())?;
         let head = store.head()?.unwrap_or(Position::ZERO);
         if query.is_all() {
             return Ok(head.0);
@@ -363,14 +390,14 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`]; an invalid query.
-    pub async fn exists(
+    pub async fn exists<'s>(
         &self,
         caller: &Caller,
-        store: &str,
+        store: impl Into<AskedStore<'s>>,
         query: &Query,
         after: Option<Position>,
     ) -> Result<bool, WireError> {
-        let store = self.existing(caller, Right::Read, store)?;
+        let store = self.asked(caller, Right::Read, store.into())?;
         if may_be_long(&store, query, after)? {
             return Ok(off_thread(&self.0.long_reads, || store.exists(query, after)).await?);
         }
@@ -381,45 +408,47 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`].
-    pub async fn head(&self, caller: &Caller, store: &str) -> Result<Option<Position>, WireError> {
-        Ok(self.existing(caller, Right::Read, store)?.head()?)
+    pub async fn head<'s>(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'s>>,
+    ) -> Result<Option<Position>, WireError> {
+        Ok(self.asked(caller, Right::Read, store.into())?.head()?)
     }
 
     /// Highest upstream position stored for `source`.
     ///
     /// # Errors
     /// [`crate::Code::NotFound`] for an unknown store.
-    pub async fn tracking(
+    pub async fn tracking<'s>(
         &self,
         caller: &Caller,
-        store: &str,
+        store: impl Into<AskedStore<'s>>,
         source: &str,
     ) -> Result<Option<u64>, WireError> {
-        Ok(self.existing(caller, Right::Read, store)?.tracking(source)?)
+        Ok(self.asked(caller, Right::Read, store.into())?.tracking(source)?)
     }
 
     /// Follows the matching events from after `after` (`None`: from the first) for ever.
     ///
     /// # Errors
     /// [`crate::Code::NotFound`]; an invalid query; [`crate::Code::ResourceExhausted`].
-    pub fn follow(
+    pub fn follow<'s>(
         &self,
         caller: &Caller,
-        store: &str,
+        store: impl Into<AskedStore<'s>>,
         query: Query,
         after: Option<Position>,
     ) -> Result<Following, WireError> {
-        let store = self.existing(caller, Right::Read, store)?;
+        let store = self.asked(caller, Right::Read, store.into())?;
         let permit = self.0.subscriptions.clone().try_acquire_owned();
         let permit = permit.map_err(|_| WireError::exhausted("too many subscriptions are open"))?;
         // Refuses an invalid query before the stream begins.
         store.subscribe(&query, after)?;
-        let missing = || EventsError::UnknownStore { name: store.name().to_owned() };
-        let mark = store.mark().ok_or_else(missing)?;
         Ok(Following::new(
             self.clone(),
             caller.clone(),
-            (store, mark),
+            store,
             query,
             after.unwrap_or(Position::ZERO),
             permit,
@@ -455,7 +484,7 @@ impl Service {
     /// # Errors
     /// [`crate::Code::NotFound`].
     pub async fn delete_store(&self, caller: &Caller, name: &str) -> Result<(), WireError> {
-        let store = self.existing(caller, Right::Admin, name)?;
+        let store = self.asked(caller, Right::Admin, name.into())?;
         let deleted = off_thread(&self.0.long_reads, || store.delete()).await?;
         let missing = || EventsError::UnknownStore { name: name.to_owned() };
         if deleted { Ok(()) } else { Err(missing().into()) }

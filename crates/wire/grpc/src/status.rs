@@ -25,7 +25,7 @@ fn grpc(code: Code) -> Grpc {
         Code::InvalidArgument | Code::TooLarge => Grpc::InvalidArgument,
         Code::Unauthenticated => Grpc::Unauthenticated,
         Code::PermissionDenied => Grpc::PermissionDenied,
-        Code::NotFound => Grpc::NotFound,
+        Code::NotFound | Code::NoSuchLease => Grpc::NotFound,
         Code::AlreadyExists => Grpc::AlreadyExists,
         Code::ConditionFailed | Code::TrackingConflict | Code::IdempotencyMismatch => {
             Grpc::FailedPrecondition
@@ -66,7 +66,7 @@ pub(crate) fn umadb(error: &WireError) -> Status {
         Code::Unauthenticated | Code::PermissionDenied => {
             (ErrorType::Authentication, "authentication error: ")
         }
-        Code::InvalidArgument | Code::TooLarge | Code::NotFound | Code::AlreadyExists => {
+        Code::InvalidArgument | Code::TooLarge | Code::NotFound | Code::NoSuchLease | Code::AlreadyExists => {
             (ErrorType::InvalidArgument, "invalid argument: ")
         }
         Code::Corrupt => (ErrorType::Corruption, "corruption detected: "),
@@ -144,6 +144,7 @@ mod tests {
             (Code::Unauthenticated, Grpc::Unauthenticated, Some(ErrorType::Authentication)),
             (Code::PermissionDenied, Grpc::PermissionDenied, Some(ErrorType::Authentication)),
             (Code::NotFound, Grpc::NotFound, Some(ErrorType::InvalidArgument)),
+            (Code::NoSuchLease, Grpc::NotFound, Some(ErrorType::InvalidArgument)),
             (Code::AlreadyExists, Grpc::AlreadyExists, Some(ErrorType::InvalidArgument)),
             (Code::ConditionFailed, Grpc::FailedPrecondition, Some(ErrorType::Integrity)),
             (Code::TrackingConflict, Grpc::FailedPrecondition, Some(ErrorType::Integrity)),

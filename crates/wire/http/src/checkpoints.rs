@@ -1,7 +1,7 @@
 //! Checkpoints of consumers: how far each says it has come.
 
 use axum::Json;
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, RawQuery, State};
 use axum::http::StatusCode;
 use ropewalk::{ConsumerCheckpoint, Position};
 use ropewalk_wire::{Caller, WireError};
@@ -13,6 +13,7 @@ use utoipa_axum::routes;
 use crate::App;
 use crate::body::{JsonText, NoBody, from_json};
 use crate::encode::time;
+use crate::params::Params;
 use crate::path::{Named, StoreAndConsumer, StoreName};
 use crate::problem::Problem;
 
@@ -68,30 +69,46 @@ struct CheckpointIn {
 /// The checkpoints of a store's consumers, by name.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/checkpoints", operation_id = "list_checkpoints", tag = "consumers",
-    params(StoreName),
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
     responses((status = 200, description = "All of them.", body = CheckpointsOut)),
 )]
 async fn list_checkpoints(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Named(StoreName { store }): Named<StoreName>,
+    RawQuery(asked): RawQuery,
 ) -> Result<Json<CheckpointsOut>, Problem> {
-    let all = app.service.checkpoints(&caller, &store)?.all().map_err(WireError::from)?;
+    let all = app
+        .service
+        .checkpoints(&caller, Params::only_asked(asked.as_deref(), &store)?)?
+        .all()
+        .map_err(WireError::from)?;
     Ok(Json(CheckpointsOut { checkpoints: all.into_iter().map(ListedOut::from).collect() }))
 }
 
 /// How far a consumer has come.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "get_checkpoint", tag = "consumers",
-    params(StoreAndConsumer),
+    params(
+        StoreAndConsumer,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
     responses((status = 200, description = "What it said last.", body = CheckpointOut)),
 )]
 async fn get_checkpoint(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Named(StoreAndConsumer { store, consumer }): Named<StoreAndConsumer>,
+    RawQuery(asked): RawQuery,
 ) -> Result<Json<CheckpointOut>, Problem> {
-    let position = app.service.checkpoints(&caller, &store)?.get(&consumer).map_err(WireError::from)?;
+    let position = app
+        .service
+        .checkpoints(&caller, Params::only_asked(asked.as_deref(), &store)?)?
+        .get(&consumer)
+        .map_err(WireError::from)?;
     Ok(Json(CheckpointOut { consumer, position: position.map(|position| position.0) }))
 }
 
@@ -117,16 +134,20 @@ async fn put_checkpoint(
 /// Forgets how far a consumer has come.
 #[utoipa::path(
     delete, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "delete_checkpoint", tag = "consumers",
-    params(StoreAndConsumer),
+    params(
+        StoreAndConsumer,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
     responses((status = 204, description = "Forgotten, or never said.")),
 )]
 async fn delete_checkpoint(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Named(StoreAndConsumer { store, consumer }): Named<StoreAndConsumer>,
+    RawQuery(asked): RawQuery,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    let checkpoints = app.service.checkpoints(&caller, &store)?;
+    let checkpoints = app.service.checkpoints(&caller, Params::only_asked(asked.as_deref(), &store)?)?;
     app.service.write(|| checkpoints.remove(&consumer)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

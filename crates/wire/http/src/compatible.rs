@@ -8,7 +8,8 @@
 //! | `POST /cleanup` | go-crablet's web app | deletes the store; only with the setting `dev` |
 //!
 //! Where the originals are weaker than their specification we keep the specification: a condition's items are not
-//! flattened, `after` is honoured, and whatever isolation a header asks for, an append is serializable. What is wrong
+//! flattened, `after` is honoured, and whatever isolation a header asks for, an append is serializable. Fields of an append
+//! that are unknown here are ignored, as the originals do: their clients send more than they define. What is wrong
 //! with a request is answered as a problem with a 4xx status, as on every other path.
 //! Source: the scripts of dcb-events/dcb-events.github.io and rodolfodpk/go-crablet, described in our own words.
 
@@ -20,7 +21,7 @@ use axum::extract::{Extension, RawQuery, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query, ReadOptions};
-use ropewalk_wire::{Caller, Code};
+use ropewalk_wire::{AskedStore, Caller, Code};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -43,7 +44,6 @@ pub(crate) fn routes(dev: bool) -> OpenApiRouter<App> {
 
 /// An event whose payload is a text.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 #[schema(as = PlainEvent)]
 struct PlainEvent {
     #[serde(rename = "type")]
@@ -145,7 +145,7 @@ impl<'de> Deserialize<'de> for After {
 }
 
 #[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 #[schema(as = PlainAppendCondition)]
 struct PlainCondition {
     #[schema(value_type = QueryIn)]
@@ -157,7 +157,6 @@ struct PlainCondition {
 
 /// An append with at most one condition.
 #[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 #[schema(as = PlainAppendRequest)]
 struct PlainAppend {
     events: OneOrMany,
@@ -275,7 +274,7 @@ async fn read(
         backwards: options.backwards.unwrap_or(false),
         ..ReadOptions::default()
     };
-    let reading = app.service.read(&caller, &store, query.into(), options)?;
+    let reading = app.service.read(&caller, maybe_absent(&store), query.into(), options)?;
     stream::answer(reading, Form::PlainArray).await
 }
 
@@ -295,8 +294,9 @@ async fn count(
     let start = Instant::now();
     let store = store(&app, &headers)?;
     let query: Query = body.parse(|text| Ok(from_json::<PlainRead>(text)?.query.0.into())).await?;
-    let count = app.service.count(&caller, &store, &query).await?;
-    let last = if count > 0 { app.service.last(&caller, &store, &query).await? } else { None };
+    let store = maybe_absent(&store);
+    let count = app.service.count(&caller, store, &query).await?;
+    let last = if count > 0 { app.service.last(&caller, store, &query).await? } else { None };
     Ok(Json(PlainCount {
         duration_in_microseconds: micros_since(start),
         number_of_matching_events: count,
@@ -331,6 +331,11 @@ fn store(app: &App, headers: &HeaderMap) -> Result<String, Problem> {
             Err(_) => Err(Problem::invalid("the header x-store is not a text")),
         },
     }
+}
+
+/// A store that does not exist reads as empty.
+fn maybe_absent(name: &str) -> AskedStore<'_> {
+    AskedStore { name, must_exist: false }
 }
 
 /// Accepts the isolation levels that there are; each is met, since an append is always serializable.

@@ -6,7 +6,7 @@ use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::{Position, Query, QueryItem, ReadOptions};
-use ropewalk_wire::Caller;
+use ropewalk_wire::{AskedStore, Caller};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -89,6 +89,7 @@ async fn append(
         ("before" = Option<u64>, Query, description = "Only events before this position."),
         ("backwards" = Option<bool>, Query, description = "Newest first."),
         ("limit" = Option<u64>, Query, description = "At most so many events."),
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
     ),
     responses(
         (status = 200, description = "Matching events.",
@@ -106,6 +107,7 @@ async fn get_events(
 ) -> Result<Response, Problem> {
     let form = form(&headers)?;
     let mut params = Params::parse(query.as_deref())?;
+    let store = params.asked(&store)?;
     let query = query_of(&mut params)?;
     let options = ReadOptions {
         from: params.number("from")?.map(Position),
@@ -115,13 +117,16 @@ async fn get_events(
         limit: params.number("limit")?,
     };
     params.finish()?;
-    stream::answer(app.service.read(&caller, &store, query, options)?, form).await
+    stream::answer(app.service.read(&caller, store, query, options)?, form).await
 }
 
 /// Matching events, asked for by a body: for queries that are too long for an address.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events:query", operation_id = "query", tag = "events",
-    params(StoreName),
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
     request_body = ReadIn,
     responses(
         (status = 200, description = "Matching events.",
@@ -135,11 +140,13 @@ async fn query_events(
     Extension(caller): Extension<Caller>,
     Named(StoreName { store }): Named<StoreName>,
     headers: HeaderMap,
+    RawQuery(asked): RawQuery,
     body: JsonText,
 ) -> Result<Response, Problem> {
+    let store = Params::only_asked(asked.as_deref(), &store)?;
     let form = form(&headers)?;
     let (query, options) = body.parse(|text| Ok(from_json::<ReadIn>(text)?.into_parts())).await?;
-    stream::answer(app.service.read(&caller, &store, query, options)?, form).await
+    stream::answer(app.service.read(&caller, store, query, options)?, form).await
 }
 
 /// The newest matching event. Its cost does not grow with the store.
@@ -152,6 +159,7 @@ async fn query_events(
         ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
         ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
         ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
     ),
     responses((status = 200, description = "The event, or null.", body = LastOut)),
 )]
@@ -161,14 +169,17 @@ async fn get_last(
     Named(StoreName { store }): Named<StoreName>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let query = only_query(query.as_deref())?;
-    stream::newest(app.service.read(&caller, &store, query, ReadOptions::backwards().limit(1))?).await
+    let (store, query) = only_query(query.as_deref(), &store)?;
+    stream::newest(app.service.read(&caller, store, query, ReadOptions::backwards().limit(1))?).await
 }
 
 /// The newest matching event, asked for by a body.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events:last", operation_id = "last", tag = "events",
-    params(StoreName),
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
     request_body = AskIn,
     responses((status = 200, description = "The event, or null.", body = LastOut)),
 )]
@@ -176,10 +187,12 @@ async fn last(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Named(StoreName { store }): Named<StoreName>,
+    RawQuery(asked): RawQuery,
     body: JsonText,
 ) -> Result<Response, Problem> {
+    let store = Params::only_asked(asked.as_deref(), &store)?;
     let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.0.into())).await?;
-    stream::newest(app.service.read(&caller, &store, query, ReadOptions::backwards().limit(1))?).await
+    stream::newest(app.service.read(&caller, store, query, ReadOptions::backwards().limit(1))?).await
 }
 
 /// The number of matching events. The events themselves are not read.
@@ -192,6 +205,7 @@ async fn last(
         ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
         ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
         ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
     ),
     responses((status = 200, description = "Counted.", body = CountOut)),
 )]
@@ -201,14 +215,17 @@ async fn get_count(
     Named(StoreName { store }): Named<StoreName>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<CountOut>, Problem> {
-    let query = only_query(query.as_deref())?;
-    Ok(Json(CountOut { count: app.service.count(&caller, &store, &query).await? }))
+    let (store, query) = only_query(query.as_deref(), &store)?;
+    Ok(Json(CountOut { count: app.service.count(&caller, store, &query).await? }))
 }
 
 /// The number of matching events, asked for by a body.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events:count", operation_id = "count", tag = "events",
-    params(StoreName),
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
     request_body = AskIn,
     responses((status = 200, description = "Counted.", body = CountOut)),
 )]
@@ -216,10 +233,12 @@ async fn count(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Named(StoreName { store }): Named<StoreName>,
+    RawQuery(asked): RawQuery,
     body: JsonText,
 ) -> Result<Json<CountOut>, Problem> {
+    let store = Params::only_asked(asked.as_deref(), &store)?;
     let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.0.into())).await?;
-    Ok(Json(CountOut { count: app.service.count(&caller, &store, &query).await? }))
+    Ok(Json(CountOut { count: app.service.count(&caller, store, &query).await? }))
 }
 
 /// Whether an event matches. Stops at the first.
@@ -233,6 +252,7 @@ async fn count(
         ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
         ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
         ("after" = Option<u64>, Query, description = "Only events after this position."),
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
     ),
     responses((status = 200, description = "Looked.", body = ExistsOut)),
 )]
@@ -243,16 +263,20 @@ async fn get_exists(
     RawQuery(query): RawQuery,
 ) -> Result<Json<ExistsOut>, Problem> {
     let mut params = Params::parse(query.as_deref())?;
+    let store = params.asked(&store)?;
     let query = query_of(&mut params)?;
     let after = params.number("after")?.map(Position);
     params.finish()?;
-    Ok(Json(ExistsOut { exists: app.service.exists(&caller, &store, &query, after).await? }))
+    Ok(Json(ExistsOut { exists: app.service.exists(&caller, store, &query, after).await? }))
 }
 
 /// Whether an event matches, asked for by a body.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events:exists", operation_id = "exists", tag = "events",
-    params(StoreName),
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
     request_body = ExistsIn,
     responses((status = 200, description = "Looked.", body = ExistsOut)),
 )]
@@ -260,20 +284,26 @@ async fn exists(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Named(StoreName { store }): Named<StoreName>,
+    RawQuery(asked): RawQuery,
     body: JsonText,
 ) -> Result<Json<ExistsOut>, Problem> {
+    let store = Params::only_asked(asked.as_deref(), &store)?;
     let build = |text: &str| {
         let asked: ExistsIn = from_json(text)?;
         Ok((Query::from(asked.query.0), asked.after.map(Position)))
     };
     let (query, after) = body.parse(build).await?;
-    Ok(Json(ExistsOut { exists: app.service.exists(&caller, &store, &query, after).await? }))
+    Ok(Json(ExistsOut { exists: app.service.exists(&caller, store, &query, after).await? }))
 }
 
 /// The last position of the store. With `If-None-Match` it answers 304 as long as nothing was appended.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/head", operation_id = "head", tag = "events",
-    params(StoreName, ("if-none-match" = Option<String>, Header, description = "The `ETag` of an earlier answer.")),
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+        ("if-none-match" = Option<String>, Header, description = "The `ETag` of an earlier answer."),
+    ),
     responses(
         (status = 200, description = "The last position.", body = HeadOut,
             headers(("etag" = String, description = "Changes with every append."))),
@@ -285,8 +315,10 @@ async fn head(
     Extension(caller): Extension<Caller>,
     Named(StoreName { store }): Named<StoreName>,
     headers: HeaderMap,
+    RawQuery(asked): RawQuery,
 ) -> Result<Response, Problem> {
-    let head = app.service.head(&caller, &store).await?.map(|head| head.0);
+    let store = Params::only_asked(asked.as_deref(), &store)?;
+    let head = app.service.head(&caller, store).await?.map(|head| head.0);
     let tag = format!("\"{}\"", head.unwrap_or(0));
     let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let same = known.flat_map(|list| list.split(',')).any(|known| {
@@ -324,9 +356,9 @@ pub(crate) fn query_of(params: &mut Params) -> Result<Query, Problem> {
     }
 }
 
-fn only_query(text: Option<&str>) -> Result<Query, Problem> {
+fn only_query<'a>(text: Option<&str>, store: &'a str) -> Result<(AskedStore<'a>, Query), Problem> {
     let mut params = Params::parse(text)?;
-    let query = query_of(&mut params)?;
+    let asked = (params.asked(store)?, query_of(&mut params)?);
     params.finish()?;
-    Ok(query)
+    Ok(asked)
 }

@@ -9,7 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use ropewalk::groups::{ConsumerGroup, GroupSettings, GroupStatus, Settled};
 use ropewalk::{Error, Position, Query, SequencedEvent};
-use ropewalk_wire::{Caller, Right, WireError};
+use ropewalk_wire::{AskedStore, Caller, Right, WireError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -145,18 +145,28 @@ struct GroupsOut {
     groups: Vec<GroupOut>,
 }
 
+/// The store of a group, which may be older than the first event of the store.
+fn of_group(store: &str) -> AskedStore<'_> {
+    AskedStore { name: store, must_exist: false }
+}
+
 /// The consumer groups of a store, by name.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/groups", operation_id = "list_groups", tag = "consumers",
-    params(StoreName),
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
     responses((status = 200, description = "All of them.", body = GroupsOut)),
 )]
 async fn list_groups(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Named(StoreName { store }): Named<StoreName>,
+    RawQuery(asked): RawQuery,
 ) -> Result<Json<GroupsOut>, Problem> {
-    let groups = app.service.groups(&caller, Right::Read, &store)?;
+    let store = Params::only_asked(asked.as_deref(), &store)?;
+    let groups = app.service.groups(&caller, Right::Read, store)?;
     let all = app.service.in_turn(|| {
         let names = groups.names()?.into_iter();
         names.map(|name| GroupOut::of(&groups.group(&name)?)).collect::<Result<_, Error>>()
@@ -175,7 +185,7 @@ async fn get_group(
     Extension(caller): Extension<Caller>,
     Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
 ) -> Result<Json<GroupOut>, Problem> {
-    let group = app.service.group(&caller, &store, &group)?;
+    let group = app.service.group(&caller, of_group(&store), &group)?;
     let status = app.service.in_turn(|| GroupOut::of(&group)).await;
     Ok(Json(status.map_err(WireError::from)?))
 }
@@ -183,7 +193,10 @@ async fn get_group(
 /// Makes a consumer group, or gives one that is there other settings; it stays where it is then.
 #[utoipa::path(
     put, path = "/v1/stores/{store}/groups/{group}", operation_id = "put_group", tag = "consumers",
-    params(StoreAndGroup),
+    params(
+        StoreAndGroup,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, the group waits for the first event."),
+    ),
     request_body = GroupIn,
     responses(
         (status = 200, description = "It was there and has the settings now.", body = GroupOut),
@@ -194,9 +207,11 @@ async fn put_group(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    RawQuery(asked): RawQuery,
     body: JsonText,
 ) -> Result<(StatusCode, Json<GroupOut>), Problem> {
-    let groups = app.service.groups(&caller, Right::Admin, &store)?;
+    let store = Params::only_asked(asked.as_deref(), &store)?;
+    let groups = app.service.groups(&caller, Right::Admin, store)?;
     let (settings, after) = body
         .parse(|text| {
             let asked = from_json::<GroupIn>(text)?;
@@ -224,7 +239,7 @@ async fn delete_group(
     Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    let groups = app.service.groups(&caller, Right::Admin, &store)?;
+    let groups = app.service.groups(&caller, Right::Admin, of_group(&store))?;
     let write = || {
         groups.group(&group)?;
         groups.delete(&group)
@@ -291,7 +306,7 @@ async fn take(
     Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
     body: JsonText,
 ) -> Result<Response, Problem> {
-    let group = app.service.group(&caller, &store, &group)?;
+    let group = app.service.group(&caller, of_group(&store), &group)?;
     let asked: TakeIn = body.parse(|text| from_json(text)).await?;
     let (lease, wait) = (asked.lease_ms.map(Duration::from_millis), Duration::from_millis(asked.wait_ms));
     let taken = app.service.take(&group, asked.max.unwrap_or(BATCH), lease, wait).await?;
@@ -412,7 +427,7 @@ async fn acknowledge(
     Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
     body: JsonText,
 ) -> Result<Json<SettledOut>, Problem> {
-    let group = app.service.group(&caller, &store, &group)?;
+    let group = app.service.group(&caller, of_group(&store), &group)?;
     let asked: LeasedIn = body.parse(|text| from_json(text)).await?;
     let which = positions(asked.positions);
     let settled = app.service.write(|| group.acknowledge(asked.lease, which.as_deref())).await?;
@@ -432,7 +447,7 @@ async fn retry(
     Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
     body: JsonText,
 ) -> Result<Json<SettledOut>, Problem> {
-    let group = app.service.group(&caller, &store, &group)?;
+    let group = app.service.group(&caller, of_group(&store), &group)?;
     let asked: RetryIn = body.parse(|text| from_json(text)).await?;
     let (which, pause) = (positions(asked.positions), asked.pause_ms.map(Duration::from_millis));
     let write = || group.retry(asked.lease, which.as_deref(), pause, &asked.reason);
@@ -452,7 +467,7 @@ async fn park(
     Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
     body: JsonText,
 ) -> Result<Json<SettledOut>, Problem> {
-    let group = app.service.group(&caller, &store, &group)?;
+    let group = app.service.group(&caller, of_group(&store), &group)?;
     let asked: ParkIn = body.parse(|text| from_json(text)).await?;
     let which = positions(asked.positions);
     let settled = app.service.write(|| group.park(asked.lease, which.as_deref(), &asked.reason)).await?;
@@ -483,7 +498,7 @@ async fn extend(
     Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
     body: JsonText,
 ) -> Result<Json<ExtendedOut>, Problem> {
-    let group = app.service.group(&caller, &store, &group)?;
+    let group = app.service.group(&caller, of_group(&store), &group)?;
     let asked: ExtendIn = body.parse(|text| from_json(text)).await?;
     let lease_time = asked.lease_ms.map(Duration::from_millis);
     let (settled, until) = app.service.write(|| group.extend(asked.lease, lease_time)).await?;
@@ -532,7 +547,7 @@ async fn parked(
     let after = params.number("after")?.map(Position);
     let limit = params.number("limit")?.unwrap_or(BATCH as u64).min(PARKED_MAX);
     params.finish()?;
-    let group = app.service.group(&caller, &store, &group)?;
+    let group = app.service.group(&caller, of_group(&store), &group)?;
     let found = app.service.in_turn(|| group.parked(after, limit as usize)).await;
     let mut out = b"{\"parked\":[".to_vec();
     for (ordinal, one) in found.map_err(WireError::from)?.iter().enumerate() {
@@ -563,7 +578,7 @@ async fn replay(
     Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
     body: JsonText,
 ) -> Result<Json<SettledOut>, Problem> {
-    let group = app.service.group(&caller, &store, &group)?;
+    let group = app.service.group(&caller, of_group(&store), &group)?;
     let asked: ParkedIn = body.parse(|text| from_json(text)).await?;
     let which = positions(asked.positions);
     Ok(Json(app.service.write(|| group.replay(which.as_deref())).await?.into()))
@@ -582,7 +597,7 @@ async fn discard(
     Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
     body: JsonText,
 ) -> Result<Json<SettledOut>, Problem> {
-    let group = app.service.group(&caller, &store, &group)?;
+    let group = app.service.group(&caller, of_group(&store), &group)?;
     let asked: ParkedIn = body.parse(|text| from_json(text)).await?;
     let which = positions(asked.positions);
     Ok(Json(app.service.write(|| group.discard(which.as_deref())).await?.into()))

@@ -1,6 +1,7 @@
 //! Query strings: strict. Every parameter is known, given once unless it may repeat, and valid UTF-8; whatever is not
 //! is refused by name.
 
+use ropewalk_wire::AskedStore;
 use serde::de::DeserializeOwned;
 
 use crate::json::Object;
@@ -51,6 +52,19 @@ impl Params {
                 Err(Problem::invalid(format!("parameter {name:?} is {other:?}; true or false are allowed")))
             }
         }
+    }
+
+    /// `must_exist=true`: an event store that does not exist is refused instead of read as empty.
+    pub(crate) fn asked<'a>(&mut self, store: &'a str) -> Result<AskedStore<'a>, Problem> {
+        Ok(AskedStore { name: store, must_exist: self.flag("must_exist")? })
+    }
+
+    /// As [`Params::asked`], for a request without other parameters.
+    pub(crate) fn only_asked<'a>(query: Option<&str>, store: &'a str) -> Result<AskedStore<'a>, Problem> {
+        let mut params = Self::parse(query)?;
+        let asked = params.asked(store)?;
+        params.finish()?;
+        Ok(asked)
     }
 
     /// A value that is itself a JSON object.

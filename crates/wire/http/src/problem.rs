@@ -75,6 +75,7 @@ fn status(code: Code) -> (StatusCode, &'static str) {
         Code::Unauthenticated => (StatusCode::UNAUTHORIZED, "Who are you?"),
         Code::PermissionDenied => (StatusCode::FORBIDDEN, "You may not do this"),
         Code::NotFound => (StatusCode::NOT_FOUND, "There is no such thing"),
+        Code::NoSuchLease => (StatusCode::NOT_FOUND, "The group never handed out this lease"),
         Code::AlreadyExists => (StatusCode::CONFLICT, "It is there already"),
         Code::ConditionFailed => (StatusCode::CONFLICT, "An event matches the append condition"),
         Code::TrackingConflict => (StatusCode::CONFLICT, "The tracking position does not rise"),

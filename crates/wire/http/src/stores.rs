@@ -1,7 +1,7 @@
 //! Stores: list, create, look at, delete; what is tracked in them; what the engine says of itself.
 
 use axum::Json;
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, RawQuery, State};
 use axum::http::StatusCode;
 use ropewalk::{EngineStats, Position};
 use ropewalk_wire::{Caller, StoreInfo};
@@ -13,6 +13,7 @@ use utoipa_axum::routes;
 use crate::App;
 use crate::body::NoBody;
 use crate::json::TrackingOut;
+use crate::params::Params;
 use crate::path::{Named, StoreAndSource, StoreName};
 use crate::problem::Problem;
 
@@ -126,15 +127,20 @@ async fn delete(
 /// How far an upstream source has been consumed, as stored by appends with `tracking`.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/tracking/{source}", operation_id = "tracking", tag = "events",
-    params(StoreAndSource),
+    params(
+        StoreAndSource,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
     responses((status = 200, description = "The highest position stored.", body = TrackingOut)),
 )]
 async fn tracking(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Named(StoreAndSource { store, source }): Named<StoreAndSource>,
+    RawQuery(asked): RawQuery,
 ) -> Result<Json<TrackingOut>, Problem> {
-    let position = app.service.tracking(&caller, &store, &source).await?;
+    let store = Params::only_asked(asked.as_deref(), &store)?;
+    let position = app.service.tracking(&caller, store, &source).await?;
     Ok(Json(TrackingOut { source, position }))
 }
 

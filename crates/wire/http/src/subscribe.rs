@@ -47,7 +47,8 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
 /// Server-sent events by default (`Accept: text/event-stream` or `format=sse`), NDJSON by `Accept: application/x-ndjson`
 /// or `format=ndjson`. Besides events there are `caught-up` (everything up to `head` has been delivered; what follows
 /// is live), `fell-behind` (the reader is slower than the writers), heartbeats, and `error`, after which the stream
-/// ends. Nothing is skipped or repeated for a client that resumes by `Last-Event-ID`.
+/// ends. Nothing is skipped or repeated for a client that resumes by `Last-Event-ID`. A store that does not exist yet is
+/// caught up with at once; its first events are delivered when they are durable.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/subscribe", operation_id = "subscribe", tag = "events",
     params(
@@ -59,6 +60,7 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
         ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
         ("after" = Option<String>, Query, description = "Only events after this position; `head`: only new ones. Absent: from the first."),
         ("checkpoint" = Option<String>, Query, description = "Instead of `after`: only events after the checkpoint of this consumer."),
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
         ("format" = Option<String>, Query, description = "`sse` or `ndjson`, instead of the header Accept."),
         ("last-event-id" = Option<u64>, Header, description = "Resumes after this position, whatever `after` says."),
     ),
@@ -76,6 +78,7 @@ async fn subscribe(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let mut params = Params::parse(query.as_deref())?;
+    let store = params.asked(&store)?;
     let frames = frames(&mut params, &headers)?;
     let query = query_of(&mut params)?;
     let (after, consumer) = (params.one("after")?, params.one("checkpoint")?);
@@ -84,7 +87,7 @@ async fn subscribe(
     }
     let after = match (resume(&headers)?, after.as_deref()) {
         (Some(position), _) => Some(position),
-        (None, Some("head")) => app.service.head(&caller, &store).await?,
+        (None, Some("head")) => app.service.head(&caller, store).await?,
         (None, Some(text)) => {
             let refuse = |_| {
                 Problem::invalid(format!("parameter \"after\" is {text:?}; a position or head is needed"))
@@ -93,13 +96,13 @@ async fn subscribe(
         }
         (None, None) => match consumer {
             Some(consumer) => {
-                app.service.checkpoints(&caller, &store)?.get(&consumer).map_err(WireError::from)?
+                app.service.checkpoints(&caller, store)?.get(&consumer).map_err(WireError::from)?
             }
             None => None,
         },
     };
     params.finish()?;
-    let following = app.service.follow(&caller, &store, query, after)?;
+    let following = app.service.follow(&caller, store, query, after)?;
     Ok(respond(following, frames, app.settings.heartbeat))
 }
 

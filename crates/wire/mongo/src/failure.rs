@@ -231,6 +231,8 @@ impl From<DocumentsError> for Failure {
         let mut failure = Self { code, name, message, labels: Vec::new(), detail: None };
         match error {
             DocumentsError::Engine(error) => return Error::from(error).into(),
+            // The sentences of MongoDB, which clients know, name no collection.
+            DocumentsError::InCollection { source, .. } => failure.message = source.message,
             DocumentsError::Damaged { .. } => return Self::ours(&error),
             DocumentsError::Validation { what, .. } => {
                 let mut detail = Writer::new();
@@ -270,7 +272,7 @@ impl From<Error> for Failure {
             Class::Busy => {
                 Self::new(Code::TemporarilyUnavailable, "the engine has no room for more writes now")
             }
-            Class::Invalid => Self::new(Code::BadValue, error.to_string()),
+            Class::Invalid | Class::Refused => Self::new(Code::BadValue, error.to_string()),
             Class::NotFound => Self::new(Code::NoSuchKey, error.to_string()),
             Class::Corrupt | Class::Io | Class::Internal => Self::ours(&error),
         }

@@ -60,6 +60,9 @@ impl Out {
             field(b'V', severity.as_str());
             field(b'C', error.state.0);
             field(b'M', &error.message);
+            if let Some(detail) = &error.detail {
+                field(b'D', detail);
+            }
             if let Some(hint) = &error.hint {
                 field(b'H', hint);
             }
@@ -90,14 +93,15 @@ pub(crate) fn told<'e>(error: &'e SqlError, database: &Path) -> Cow<'e, SqlError
         }
         if may_name_files { without_folders(&text) } else { text }
     };
-    let (message, hint) = (within(&error.message), error.hint.as_deref().map(within));
-    if message == error.message && hint == error.hint {
+    let message = within(&error.message);
+    let (detail, hint) = (error.detail.as_deref().map(within), error.hint.as_deref().map(within));
+    if message == error.message && detail == error.detail && hint == error.hint {
         return Cow::Borrowed(error);
     }
     if !is_ours {
         tracing::warn!(state = error.state.0, %error, "statement failed");
     }
-    Cow::Owned(SqlError { state: error.state, message, hint })
+    Cow::Owned(SqlError { state: error.state, message, detail, hint })
 }
 
 /// The text with the last part of every absolute path in it alone.

@@ -47,7 +47,7 @@ pub(crate) fn write_on(
             both.append(&store, &events, AppendOptions::default())?;
             both.put(last, format!("thread{thread}").as_bytes(), format!("{round}-{n}").as_bytes());
             let done = both.commit()?;
-            done.and_then(|done| done.outcomes.first().copied()).unwrap_or_default().0
+            done.and_then(|done| Some(done.appended.first()?.first.0)).unwrap_or_default()
         } else {
             let unique = Query::from_tags(ids.iter().take(1).map(|id| format!("id:{id}")));
             let conditions = if n % 2 == 0 { vec![AppendCondition::none_match(unique)] } else { Vec::new() };

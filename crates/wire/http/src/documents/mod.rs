@@ -227,12 +227,14 @@ fn refused(error: DocumentsError) -> Problem {
         | DocumentsError::PlaceLost { .. } => Code::NotFound,
         DocumentsError::Conflict { .. } => Code::KeyConflict,
         DocumentsError::TooLarge { .. } | DocumentsError::SortMemory { .. } => Code::TooLarge,
-        DocumentsError::Language(error) => match error.code {
-            LangCode::BSONObjectTooLarge | LangCode::QueryExceededMemoryLimitNoDiskUseAllowed => {
-                Code::TooLarge
+        DocumentsError::Language(error) | DocumentsError::InCollection { source: error, .. } => {
+            match error.code {
+                LangCode::BSONObjectTooLarge | LangCode::QueryExceededMemoryLimitNoDiskUseAllowed => {
+                    Code::TooLarge
+                }
+                _ => Code::InvalidArgument,
             }
-            _ => Code::InvalidArgument,
-        },
+        }
         _ => Code::InvalidArgument,
     };
     Problem::new(code, error.to_string())

@@ -127,7 +127,32 @@ async fn groups_are_made_shown_changed_and_deleted() {
     server.request("DELETE", GROUP, &[], b"").await.refused(404, "not_found");
     server.get(GROUP).await.refused(404, "not_found");
     server.post(&format!("{GROUP}/take"), json!({})).await.refused(404, "not_found");
-    server.get("/v1/stores/nobody/groups").await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn d1_20_group_may_be_older_than_its_store() {
+    let server = Server::start().await;
+    let group = "/v1/stores/late/groups/g";
+    put(&server, &format!("{group}?must_exist=true"), json!({})).await.refused(404, "not_found");
+    assert_eq!(put(&server, group, json!({})).await.status, 201);
+    let take = format!("{group}/take");
+    assert_eq!(server.post(&take, json!({})).await.ok()["events"], json!([]));
+    server.append("late", json!([{ "type": "A" }])).await;
+    assert_eq!(server.post(&take, json!({})).await.ok()["events"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn d1_19_lease_that_was_never_handed_out_is_not_found() {
+    let server = filled(group_of_a()).await;
+    let taken = post(&server, "take", json!({ "max": 1 })).await;
+    let lease = taken["lease"].as_u64().unwrap();
+    for call in ["acknowledge", "retry", "park", "extend"] {
+        for wrong in [0, lease + 1, 999] {
+            let reply = server.post(&format!("{GROUP}/{call}"), json!({ "lease": wrong })).await;
+            reply.refused(404, "no_such_lease");
+        }
+    }
+    assert_eq!(post(&server, "acknowledge", json!({ "lease": lease })).await["done"], 1);
 }
 
 #[tokio::test]

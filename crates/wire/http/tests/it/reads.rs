@@ -170,10 +170,10 @@ async fn bad_parameters_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn unknown_stores_are_not_found() {
+async fn unknown_stores_are_not_found_when_they_must_exist() {
     let server = Server::start().await;
+    server.get("/v1/stores/none").await.refused(404, "not_found");
     for path in [
-        "",
         "/events",
         "/events:last",
         "/events:count",
@@ -181,15 +181,50 @@ async fn unknown_stores_are_not_found() {
         "/head",
         "/subscribe",
         "/tracking/x",
+        "/groups",
+        "/checkpoints",
+        "/checkpoints/c",
     ] {
-        server.get(&format!("/v1/stores/none{path}")).await.refused(404, "not_found");
+        server.get(&format!("/v1/stores/none{path}?must_exist=true")).await.refused(404, "not_found");
+        server.get(&format!("/v1/stores/none{path}?must_exist=yes")).await.refused(400, "invalid_argument");
     }
-    server.post("/v1/stores/none/events:query", "{}").await.refused(404, "not_found");
+    for path in ["/events:query", "/events:last", "/events:count", "/events:exists"] {
+        server.post(&format!("/v1/stores/none{path}?must_exist"), "{}").await.refused(404, "not_found");
+        server.post(&format!("/v1/stores/none{path}?other=1"), "{}").await.refused(400, "invalid_argument");
+    }
     server
         .post("/v1/stores/%00/events", json!({ "events": [{ "type": "A" }] }))
         .await
         .refused(400, "invalid_argument");
     server.get("/v1/stores/%FF/head").await.refused(400, "invalid_argument");
+}
+
+#[tokio::test]
+async fn d1_20_store_that_does_not_exist_reads_as_empty() {
+    let server = Server::start().await;
+    for (path, expected) in [
+        ("events", json!({ "events": [] })),
+        ("events:last", json!({ "event": null })),
+        ("events:count", json!({ "count": 0 })),
+        ("events:exists", json!({ "exists": false })),
+        ("head", json!({ "head": null })),
+        ("tracking/x", json!({ "source": "x", "position": null })),
+        ("groups", json!({ "groups": [] })),
+        ("checkpoints", json!({ "checkpoints": [] })),
+        ("checkpoints/c", json!({ "consumer": "c", "position": null })),
+    ] {
+        let found = server.get(&format!("/v1/stores/none/{path}")).await.ok();
+        for (name, value) in expected.as_object().unwrap() {
+            assert_eq!(&found[name], value, "{path}");
+        }
+        server.get(&format!("/v1/stores/none/{path}?must_exist=false")).await.ok();
+    }
+    for path in ["events:query", "events:last", "events:count", "events:exists"] {
+        server.post(&format!("/v1/stores/none/{path}"), "{}").await.ok();
+    }
+    // No request created it.
+    let stores = server.get("/v1/stores").await.ok();
+    assert!(stores["stores"].as_array().unwrap().iter().all(|store| store["name"] != "none"), "{stores}");
 }
 
 #[tokio::test]

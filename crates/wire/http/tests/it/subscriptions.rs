@@ -38,6 +38,28 @@ async fn server_sent_events_catch_up_and_go_on_live() {
 }
 
 #[tokio::test]
+async fn d1_20_subscription_waits_for_a_store_that_does_not_exist() {
+    let server = Server::start().await;
+    let mut streams = Vec::new();
+    for after in ["", "&after=head", "&checkpoint=c"] {
+        let path = format!("/v1/stores/late/subscribe?type=A{after}");
+        let mut stream = server.follow(&path, &[("accept", "text/event-stream")]).await;
+        assert_eq!(stream.event().await.unwrap(), ("0".into(), "caught-up".into(), json!({ "head": 0 })));
+        streams.push(stream);
+    }
+    server.append("other", json!([{ "type": "A" }])).await;
+    server.append("late", json!([{ "type": "B" }, { "type": "A" }])).await;
+    for stream in &mut streams {
+        let (id, _, data) = stream.event().await.unwrap();
+        assert_eq!((id.as_str(), &data["type"]), ("2", &json!("A")));
+    }
+    server.append("late", json!([{ "type": "A" }])).await;
+    for stream in &mut streams {
+        assert_eq!(stream.event().await.unwrap().0, "3");
+    }
+}
+
+#[tokio::test]
 async fn a_resumed_stream_neither_skips_nor_repeats() {
     let server = filled(1_500).await;
     let mut seen = Vec::new();

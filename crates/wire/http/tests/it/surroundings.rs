@@ -134,7 +134,7 @@ async fn appends_over_the_limit_are_told_when_to_come_back() {
 async fn requests_are_counted_by_operation_and_outcome() {
     let server = Server::start().await;
     server.append("s", json!([{ "type": "A" }])).await;
-    server.get("/v1/stores/none/head").await;
+    server.get("/v1/stores/none/head?must_exist=true").await;
     server.get("/nowhere").await;
     let text = server.service.metrics().render(server.service.database());
     for row in [

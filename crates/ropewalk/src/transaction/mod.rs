@@ -3,6 +3,9 @@
 //! A transaction reads one snapshot and its own writes, keeps what it writes to itself, and at commit becomes one log
 //! record, checked in its place in the order. Nothing is applied before that, so rolling back is forgetting.
 
+mod committed;
+mod events;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,13 +13,15 @@ use std::task::{Context, Poll};
 use ropewalk_base::Seq;
 use ropewalk_documents::{DocumentsMark, DocumentsState, DocumentsTx};
 use ropewalk_engine::{
-    Blocked, CommitError, CommitHandle, Committed, Committing, Durability, Isolation, KvMark, KvTransaction,
-    Operation,
+    Blocked, CommitError, CommitHandle, Committing, Durability, Isolation, KvMark, KvTransaction, Operation,
 };
-use ropewalk_events::{AppendOptions, Event, EventStore};
 use ropewalk_series::{SampleBatch, SeriesStore};
 use ropewalk_tables::{TablesState, TablesTx};
 
+pub use committed::{AppendedEvents, AppendedSamples, Committed};
+
+use self::committed::Written;
+use self::events::EventsState;
 use crate::database::{Database, Snapshot};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
@@ -27,7 +32,7 @@ pub struct Transaction {
     kv: KvTransaction,
     tables: TablesState,
     documents: DocumentsState,
-    appends: Vec<(EventStore, Vec<Event>, AppendOptions)>,
+    events: EventsState,
     samples: Vec<(SeriesStore, SampleBatch)>,
     savepoints: Vec<Savepoint>,
     /// Where the statement began that locks rows.
@@ -46,8 +51,17 @@ impl Transaction {
     pub(crate) fn new(db: Database, isolation: Isolation) -> Self {
         let kv = KvTransaction::new(db.engine.clone(), isolation);
         let (tables, documents) = (TablesState::default(), DocumentsState::default());
-        let (appends, samples, savepoints) = (Vec::new(), Vec::new(), Vec::new());
-        Self { db, kv, tables, documents, appends, samples, savepoints, statement: None }
+        let (samples, savepoints) = (Vec::new(), Vec::new());
+        Self {
+            db,
+            kv,
+            tables,
+            documents,
+            events: EventsState::default(),
+            samples,
+            savepoints,
+            statement: None,
+        }
     }
 
     /// What the transaction reads. With [`Isolation::ReadCommitted`] each statement sees the newest commit.
@@ -152,23 +166,6 @@ impl Transaction {
         DocumentsTx::new(&self.db.documents, &mut self.kv, &mut self.documents)
     }
 
-    /// Appends events to a store when the transaction commits; conditions, tracking and key as in
-    /// [`EventStore::append_with`], the durability is the commit's. Refused at once is what can be known at once.
-    ///
-    /// # Errors
-    /// Events or queries over the limits.
-    pub fn append(
-        &mut self,
-        store: &EventStore,
-        events: &[Event],
-        options: AppendOptions,
-    ) -> Result<(), Error> {
-        // Built once to check it; built again at commit, when conditions are looked at.
-        store.operation(events, AppendOptions { conditions: Vec::new(), ..options.clone() })?;
-        self.appends.push((store.clone(), events.to_vec(), options));
-        Ok(())
-    }
-
     /// Appends samples to a series store when the transaction commits. Refused at once is what can be known at once.
     ///
     /// # Errors
@@ -180,8 +177,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// What the commit appends to series stores: one operation for each store.
-    fn sample_operations(&self) -> Result<Vec<Box<dyn Operation>>, Error> {
+    /// What the commit appends to series stores: one operation for each store, with the store's name.
+    fn sample_operations(&self) -> Result<Vec<(String, Box<dyn Operation>)>, Error> {
         let mut stores: Vec<(&SeriesStore, SampleBatch)> = Vec::new();
         for (store, batch) in &self.samples {
             match stores.iter_mut().find(|(other, _)| other.name() == store.name()) {
@@ -189,9 +186,9 @@ impl Transaction {
                 None => stores.push((store, batch.clone())),
             }
         }
-        let mut operations: Vec<Box<dyn Operation>> = Vec::new();
+        let mut operations: Vec<(String, Box<dyn Operation>)> = Vec::new();
         for (store, batch) in stores {
-            operations.push(Box::new(store.operation(&batch)?));
+            operations.push((store.name().to_owned(), Box::new(store.operation(&batch)?)));
         }
         Ok(operations)
     }
@@ -205,7 +202,7 @@ impl Transaction {
         Savepoint {
             kv: self.kv.mark(),
             documents: self.documents.mark(),
-            appends: self.appends.len(),
+            appends: self.events.len(),
             samples: self.samples.len(),
         }
     }
@@ -214,7 +211,7 @@ impl Transaction {
         self.kv.rollback_to(place.kv);
         self.tables.rolled_back();
         self.documents.rolled_back(place.documents);
-        self.appends.truncate(place.appends);
+        self.events.truncate(place.appends);
         self.samples.truncate(place.samples);
     }
 
@@ -248,23 +245,21 @@ impl Transaction {
     }
 
     /// Commits: one log record, all or nothing. A transaction that wrote nothing touches no log and answers `None`.
-    /// The outcomes are those of the appends, in order: first and last position; then, for each series store, how many
-    /// samples were written and how many series came into being.
     ///
     /// # Errors
     /// [`crate::Class::Conflict`] when a key, a range or a condition no longer holds: nothing was written.
     pub fn commit_with(self, durability: Durability) -> Result<Option<Committed>, Error> {
         let has_loaded = self.tables.has_loaded();
-        let (db, operations) = self.into_operations()?;
-        if operations.is_empty() {
-            return Ok(None);
-        }
+        let Some(Ready { db, operations, written }) = self.into_ready()? else { return Ok(None) };
         let committed = db.engine.commit(operations, durability);
         if has_loaded {
             // What cannot be cleared up now is when the next load begins.
             let _ = db.tables.clear_up();
         }
-        committed.map(Some).map_err(|error| explained(&db, error))
+        match committed {
+            Ok(committed) => Ok(Some(written.named(committed))),
+            Err(error) => Err(explained(&db, error)),
+        }
     }
 
     /// Hands the commit over and returns at once with a handle to wait on or await, so that no thread is held until the disk
@@ -273,31 +268,40 @@ impl Transaction {
     /// # Errors
     /// What is known before the commit is decided; [`crate::Class::Busy`] while too many commits are queued.
     pub fn submit_with(self, durability: Durability) -> Result<Option<PendingCommit>, Error> {
-        let (db, operations) = self.into_operations()?;
-        if operations.is_empty() {
-            return Ok(None);
-        }
+        let Some(Ready { db, operations, written }) = self.into_ready()? else { return Ok(None) };
         match db.engine.try_submit(operations, durability) {
-            Ok(handle) => Ok(Some(PendingCommit { db, handle })),
+            Ok(handle) => Ok(Some(PendingCommit { db, handle, written: Some(written) })),
             Err(error) => Err(explained(&db, error)),
         }
     }
 
-    /// What the commit is made of; nothing when there is nothing to commit.
-    fn into_operations(mut self) -> Result<(Database, Vec<Box<dyn Operation>>), Error> {
-        let mut operations: Vec<Box<dyn Operation>> = Vec::new();
-        for (store, events, options) in &self.appends {
-            operations.push(Box::new(store.operation(events, options.clone())?));
+    /// What the commit is made of; `None` when there is nothing to commit.
+    fn into_ready(self) -> Result<Option<Ready>, Error> {
+        let mut operations = self.events.append_operations()?;
+        let (samples, sample_operations): (Vec<_>, Vec<_>) = self.sample_operations()?.into_iter().unzip();
+        operations.extend(sample_operations);
+        let written = Written { events: self.events.stores().map(str::to_owned).collect(), samples };
+        let guards = self.events.guards()?;
+        let Self { db, kv, mut tables, mut documents, .. } = self;
+        let serializable = kv.isolation() == Isolation::Serializable;
+        if kv.has_writes() || (!operations.is_empty() && serializable) {
+            operations.extend(tables.operation());
+            operations.extend(documents.operation());
+            operations.push(Box::new(kv.into_batch()));
         }
-        operations.extend(self.sample_operations()?);
-        let serializable = self.kv.isolation() == Isolation::Serializable;
-        if self.kv.has_writes() || (!operations.is_empty() && serializable) {
-            operations.extend(self.tables.operation());
-            operations.extend(self.documents.operation());
-            operations.push(Box::new(self.kv.into_batch()));
+        if operations.is_empty() {
+            return Ok(None);
         }
-        Ok((self.db, operations))
+        operations.extend(guards);
+        Ok(Some(Ready { db, operations, written }))
     }
+}
+
+/// A transaction that is ready to be committed.
+struct Ready {
+    db: Database,
+    operations: Vec<Box<dyn Operation>>,
+    written: Written,
 }
 
 /// The error of a commit; a conflict over a key says what the key is of.
@@ -313,10 +317,22 @@ fn explained(db: &Database, error: CommitError) -> Error {
     }
 }
 
+/// The outcome of a submitted commit, with its stores named.
+fn outcome(
+    db: &Database,
+    written: Option<Written>,
+    committed: Result<ropewalk_engine::Committed, CommitError>,
+) -> Result<Committed, Error> {
+    let committed = committed.map_err(|error| explained(db, error))?;
+    Ok(written.unwrap_or_default().named(committed))
+}
+
 /// A commit on its way: wait, or await it. Dropping it does not take the commit back. See [`Transaction::submit_with`].
 pub struct PendingCommit {
     db: Database,
     handle: CommitHandle,
+    /// Taken with the outcome.
+    written: Option<Written>,
 }
 
 impl PendingCommit {
@@ -324,8 +340,9 @@ impl PendingCommit {
     ///
     /// # Errors
     /// As [`Transaction::commit_with`].
-    pub fn wait(self) -> Result<Committed, Error> {
-        self.handle.wait().map_err(|error| explained(&self.db, error))
+    pub fn wait(mut self) -> Result<Committed, Error> {
+        let written = self.written.take();
+        outcome(&self.db, written, self.handle.wait())
     }
 }
 
@@ -343,7 +360,8 @@ impl Future for PendingCommit {
     type Output = Result<Committed, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let committed = Pin::new(&mut self.handle).poll(context);
-        committed.map(|committed| committed.map_err(|error| explained(&self.db, error)))
+        let committed = std::task::ready!(Pin::new(&mut self.handle).poll(context));
+        let written = self.written.take();
+        Poll::Ready(outcome(&self.db, written, committed))
     }
 }

@@ -1,0 +1,47 @@
+//! When a transaction that met a conflict is tried again.
+
+use core::time::Duration;
+
+use crate::database::Database;
+use crate::error::Error;
+
+/// Longest wait for the conflicting commit to become visible.
+const VISIBLE_WAIT: Duration = Duration::from_secs(1);
+/// Pause before the third attempt; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_micros(50);
+/// Longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+
+/// The attempts that are left, and the pause before the next one.
+pub(crate) struct Backoff<'d> {
+    db: &'d Database,
+    left: usize,
+    pause: Option<Duration>,
+}
+
+impl<'d> Backoff<'d> {
+    /// `attempts` in all, at least one.
+    pub(crate) fn new(db: &'d Database, attempts: usize) -> Self {
+        Self { db, left: attempts.saturating_sub(1), pause: None }
+    }
+
+    /// Waits for the right moment of the next attempt; false when `error` is no conflict or no attempt is left.
+    pub(crate) fn retries(&mut self, error: &Error) -> bool {
+        if self.left == 0 || !error.is_conflict() {
+            return false;
+        }
+        self.left -= 1;
+        // The other commit may not be durable yet. Before it is visible, the next attempt meets it again.
+        if let Some(seq) = error.conflict_seq().filter(|&seq| seq > self.db.seq()) {
+            self.db.engine.wait_visible(seq, VISIBLE_WAIT);
+        }
+        // Transactions that read the same newest state at the same time keep refusing each other: all but one lose.
+        if let Some(pause) = self.pause {
+            let env = self.db.engine.env();
+            let half = pause.as_nanos() as u64 / 2;
+            env.clock.sleep(Duration::from_nanos(half + env.random.next_u64() % half.max(1)));
+        }
+        self.pause = Some(self.pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE)));
+        true
+    }
+}

@@ -1,0 +1,230 @@
+//! The events of a transaction: what it appends, which its own reads and conditions see, and what it has read.
+//!
+//! ```text
+//! read, decision ─▶ stored events of the snapshot, then own appends ─▶ noted: query and head      commit ─▶ guard
+//! ```
+//! Own appends have no positions before the commit. Reads show them with the positions that they get if no other
+//! transaction appends to the store first.
+
+use ropewalk_base::Position;
+use ropewalk_engine::{Isolation, Operation};
+use ropewalk_events::{
+    AppendCondition, AppendOptions, Event, EventReader, EventReads, EventStore, EventsError, Projection,
+    Query, ReadOptions, SequencedEvent, Tracking,
+};
+
+use super::Transaction;
+use crate::error::Error;
+use crate::projections::ProjectionError;
+
+/// An append that waits for the commit.
+struct Append {
+    store: EventStore,
+    events: Vec<Event>,
+    options: AppendOptions,
+}
+
+/// Appends in order, and what was read of each store.
+#[derive(Default)]
+pub(super) struct EventsState {
+    appends: Vec<Append>,
+    reads: Vec<(EventStore, EventReads)>,
+    /// The transaction replays events, whose effects in event stores exist already.
+    is_replay: bool,
+}
+
+impl EventsState {
+    /// Number of appends, to cut back to.
+    pub(super) fn len(&self) -> usize {
+        self.appends.len()
+    }
+
+    /// Takes back the appends after the first `len`. Reads stay: what they told cannot be taken back.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.appends.truncate(len);
+    }
+
+    /// The stores of the appends, in order.
+    pub(super) fn stores(&self) -> impl Iterator<Item = &str> {
+        self.appends.iter().map(|append| append.store.name())
+    }
+
+    pub(super) fn append_operations(&self) -> Result<Vec<Box<dyn Operation>>, Error> {
+        let operation = |append: &Append| -> Result<Box<dyn Operation>, Error> {
+            Ok(Box::new(append.store.operation(&append.events, append.options.clone())?))
+        };
+        self.appends.iter().map(operation).collect()
+    }
+
+    pub(super) fn guards(&self) -> Result<Vec<Box<dyn Operation>>, Error> {
+        let guard = |(store, reads): &(EventStore, EventReads)| -> Result<Box<dyn Operation>, Error> {
+            Ok(Box::new(store.read_guard(reads)?))
+        };
+        self.reads.iter().map(guard).collect()
+    }
+
+    fn appends_to<'a>(&'a self, store: &'a EventStore) -> impl Iterator<Item = &'a Append> {
+        self.appends.iter().filter(|append| append.store.name() == store.name())
+    }
+
+    /// Refuses a condition that an own append of before does not meet.
+    fn check(&self, store: &EventStore, conditions: &[AppendCondition]) -> Result<(), EventsError> {
+        let own = || self.appends_to(store).flat_map(|append| &append.events);
+        for (ordinal, condition) in conditions.iter().enumerate() {
+            let query = &condition.fail_if_events_match;
+            let failing = own().find(|event| query.matches(&event.event_type, tags(event)));
+            if let Some(event) = failing {
+                let item = query.items.iter().position(|item| item.matches(&event.event_type, tags(event)));
+                let event_type = event.event_type.clone();
+                return Err(EventsError::OwnEventMatches { condition: ordinal, item, event_type });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses tracking that an own append of before has reached.
+    fn check_tracking(&self, store: &EventStore, tracking: &Tracking) -> Result<(), EventsError> {
+        let own = self.appends_to(store).filter_map(|append| append.options.tracking.as_ref());
+        let stored = own.filter(|own| own.source == tracking.source).map(|own| own.position).max();
+        match stored.filter(|stored| tracking.position <= *stored) {
+            None => Ok(()),
+            Some(stored) => Err(EventsError::TrackingConflict {
+                source_name: tracking.source.clone(),
+                position: tracking.position,
+                stored,
+            }),
+        }
+    }
+
+    fn note(&mut self, store: &EventStore, number: Option<u32>, query: &Query, head: Position) {
+        let known = self.reads.iter_mut().find(|(known, _)| known.name() == store.name());
+        match known {
+            Some((_, reads)) => reads.note(query, head),
+            None => {
+                let mut reads = EventReads::new(number);
+                reads.note(query, head);
+                self.reads.push((store.clone(), reads));
+            }
+        }
+    }
+}
+
+fn tags(event: &Event) -> impl Iterator<Item = &str> + Clone {
+    event.tags.iter().map(String::as_str)
+}
+
+impl Transaction {
+    /// Appends events to a store when the transaction commits; conditions, tracking and key as in
+    /// [`EventStore::append_with`], the durability is the commit's.
+    ///
+    /// Conditions also see what this transaction has appended before: such an event is newer than every `after`.
+    ///
+    /// # Errors
+    /// Events over the limits. [`EventsError::OwnEventMatches`]; tracking that does not rise above that of an own append.
+    /// [`ProjectionError::AppendsInReplay`] in a projection that is being rebuilt.
+    pub fn append(
+        &mut self,
+        store: &EventStore,
+        events: &[Event],
+        options: AppendOptions,
+    ) -> Result<(), Error> {
+        if self.events.is_replay {
+            return Err(ProjectionError::AppendsInReplay { store: store.name().to_owned() }.into());
+        }
+        // Built once to check it; built again at commit, when conditions are checked against stored events.
+        store.operation(events, AppendOptions { conditions: Vec::new(), ..options.clone() })?;
+        self.events.check(store, &options.conditions)?;
+        if let Some(tracking) = &options.tracking {
+            self.events.check_tracking(store, tracking)?;
+        }
+        self.events.appends.push(Append { store: store.clone(), events: events.to_vec(), options });
+        Ok(())
+    }
+
+    /// Folds a decision model, or a tuple of them, as of this transaction's snapshot and with its own appends.
+    ///
+    /// The commit then fails with a conflict, at every isolation, if another transaction appended a matching event.
+    /// [`crate::Database::transact`] runs the transaction again in that case.
+    ///
+    /// ```
+    /// use ropewalk::{AppendOptions, Database, Error, Event, Isolation, Query, counter};
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// let db = Database::in_memory()?;
+    /// let seats = db.events("seats")?;
+    /// let taken = counter(Query::from_types(["Taken"]));
+    /// let number = db.transact(Isolation::Serializable, 10, |tx| {
+    ///     let number = tx.decision(&seats, &taken)? + 1;
+    ///     tx.append(&seats, &[Event::new("Taken")], AppendOptions::default())?;
+    ///     Ok::<_, Error>(number)
+    /// })?;
+    /// assert_eq!(number, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidQuery`]; damage.
+    pub fn decision<P: Projection>(&mut self, store: &EventStore, model: &P) -> Result<P::State, Error> {
+        self.kv.begin_statement();
+        let query = model.query();
+        let mut reader = self.reader(store, &query, ReadOptions::default())?;
+        let head = reader.head().unwrap_or(Position::ZERO);
+        let mut state = model.initial();
+        while reader.visit(1024, |event| model.apply(&mut state, event))? > 0 {}
+        self.events.note(store, store.id_at(self.kv.snapshot()), &query, head);
+        Ok(state)
+    }
+
+    /// Matching events as of this transaction's snapshot, then its own appends.
+    ///
+    /// With [`Isolation::Serializable`] the commit fails with a conflict if another transaction appended an event that
+    /// this read would have found. [`crate::Snapshot::events`] of [`Transaction::snapshot`] reads without that guard.
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidQuery`]; damage.
+    pub fn read_events(
+        &mut self,
+        store: &EventStore,
+        query: &Query,
+        options: ReadOptions,
+    ) -> Result<EventReader, Error> {
+        self.kv.begin_statement();
+        let reader = self.reader(store, query, options)?;
+        let head = reader.head().unwrap_or(Position::ZERO);
+        let ends_before_new = options.before.is_some_and(|before| before <= head.next());
+        if self.kv.isolation() == Isolation::Serializable && !ends_before_new {
+            self.events.note(store, store.id_at(self.kv.snapshot()), query, head);
+        }
+        Ok(reader)
+    }
+
+    /// Refuses appends from here on, since the events that are applied were applied before.
+    pub(crate) fn mark_replay(&mut self) {
+        self.events.is_replay = true;
+    }
+
+    fn reader(
+        &self,
+        store: &EventStore,
+        query: &Query,
+        options: ReadOptions,
+    ) -> Result<EventReader, EventsError> {
+        let snapshot = self.kv.snapshot();
+        let reader = store.read_at(snapshot.clone(), query, options)?;
+        if self.events.appends_to(store).next().is_none() {
+            return Ok(reader);
+        }
+        let (mut position, seq) = (reader.head().unwrap_or(Position::ZERO), snapshot.seq().next());
+        let time_micros = self.db.engine.env().clock.wall_micros();
+        let mut own = Vec::new();
+        for append in self.events.appends_to(store) {
+            for event in &append.events {
+                position = position.next();
+                let (event, tracking) = (event.clone(), append.options.tracking.clone());
+                own.push(SequencedEvent { position, seq, time_micros, event, tracking });
+            }
+        }
+        Ok(reader.with_own(&own))
+    }
+}
