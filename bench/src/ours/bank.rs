@@ -80,7 +80,7 @@ impl Teller for &Bank {
             let [account, teller, branch] = ids;
             let line = [number.cast_signed(), account, teller, branch, delta].map(Value::Int8);
             tables.insert_row(&self.history, &line)?;
-            Ok(())
+            Ok::<_, ropewalk::Error>(())
         })?;
         Ok(())
     }

@@ -103,7 +103,7 @@ fn load_until(db: &Database, table: &Table, from: u64, stop: &AtomicBool) -> Res
                 let key = fresh.key(from + loaded + i);
                 tables.insert_row(table, &[Value::Int8(signed(key)), Value::bytea(&value(key)[..])])?;
             }
-            Ok(())
+            Ok::<_, ropewalk::Error>(())
         })?;
         loaded += ROWS_PER_COMMIT;
     }
@@ -120,7 +120,7 @@ fn commit_until(db: &Database, table: &Table, from: u64, stop: &AtomicBool) -> R
         let started = Instant::now();
         db.transact_with(Isolation::Snapshot, Durability::Sync, ATTEMPTS, |tx| {
             tx.tables().insert_row(table, &[Value::Int8(signed(key)), Value::bytea(&row[..])])?;
-            Ok(())
+            Ok::<_, ropewalk::Error>(())
         })?;
         latencies.record(started.elapsed());
         next += 1;

@@ -39,7 +39,7 @@ impl MaterializedProjection for Counting {
 
     fn prepare(&self, run: &mut ProjectionRun<'_>) -> Result<(), ApplyError> {
         let columns = ["id", "events", "sum"].map(|name| ColumnDef::new(name, Type::INT8));
-        let table = columns.into_iter().fold(TableDef::new(run.name(NAME)), TableDef::column);
+        let table = columns.into_iter().fold(TableDef::new(run.name(NAME)?), TableDef::column);
         run.tx().tables().create_table(table.primary_key(["id"]))?;
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Serializable and weaker transactions over keys and events, open for several steps.
 
-use ropewalk::{AppendOptions, Error, Isolation, Keyspace, Transaction};
+use ropewalk::{AppendOptions, Error, Event, EventsError, Isolation, Keyspace, Transaction};
 use ropewalk_engine::{KvBatch, Operation};
 
-use crate::oracle::{AppendAsk, Ask, KeysAsk, Write};
+use crate::oracle::{AppendAsk, Ask, KeysAsk, Write, matches};
 use crate::words::{self, show};
 use crate::world::{Answer, Bug, Check, Pending, Waiting, World, ensure};
 
@@ -236,7 +236,16 @@ impl World {
         }
         let store = self.db().events(&name).map_err(|e| Bug(e.to_string()))?;
         let events = self.author.events(&self.dice);
+        let mut own = open.appends.iter().filter(|append| append.store == name).flat_map(|a| &a.events);
+        let meets =
+            |event: &Event| options.conditions.iter().any(|c| matches(&c.fail_if_events_match, event));
+        let meets_own = own.any(meets);
         let result = open.transaction.append(&store, &events, options.clone());
+        if meets_own {
+            let refused = matches!(result, Err(Error::Events(EventsError::OwnEventMatches { .. })));
+            ensure!(refused, "a condition does not see an event that its transaction appends: {result:?}");
+            return Ok(());
+        }
         if self.allow("append in a transaction", result)?.is_some() {
             open.appends.push(AppendAsk { store: name, events, options, looked: 0 });
         }
@@ -279,7 +288,11 @@ impl World {
                 ensure!(empty, "a transaction with writes answers that it wrote nothing");
                 return Ok(());
             }
-            Ok(Some(done)) => Answer::from(Ok::<_, Error>(done)),
+            Ok(Some(done)) => {
+                let appended = done.appended.iter().map(|appended| (appended.first.0, appended.last.0));
+                let outcomes = appended.chain(has_keys.then_some((0, 0))).collect();
+                Answer::Committed { seq: done.seq.0, outcomes, time: Some(done.time_micros) }
+            }
             Err(error) => Answer::from(error),
         };
         ensure!(
