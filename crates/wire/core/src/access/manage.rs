@@ -297,7 +297,7 @@ impl Access {
     fn keep_administrator(&self, tx: &mut Transaction) -> Result<(), WireError> {
         let refuse = |what: &str| {
             let message = format!("this would remove the last {what}; create another administrator first");
-            Err(WireError::new(Code::KeyConflict, message))
+            Err(WireError::invalid(message))
         };
         let known = self.known();
         let (users, tokens) = records::load_in(tx, self.0.keyspace)?;

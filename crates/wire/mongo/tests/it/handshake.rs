@@ -139,7 +139,7 @@ async fn c2_announced_length_reserves_nothing() {
     // One step of 64 KiB each at most.
     assert!(free - memory.available_bytes() <= 9 * (64 << 10));
     let large = doc! { "insert": "c", "documents": [{ "a": "x".repeat(100_000) }] };
-    tokio::time::timeout(std::time::Duration::from_secs(1), server.connect().ok(large)).await.unwrap();
+    server.connect().ok(large).await;
     // One deadline for all of a message.
     for client in &mut hostile {
         assert!(client.answer().await.is_none());
