@@ -15,6 +15,7 @@
 //! 2. The result of a retryable write, and that a transaction was committed, lie in the commit itself: a client that lost the
 //!    answer gets the same one, after a restart, too.
 //! 3. Messages, batches, cursors, sessions and transactions have bounds in bytes, number and time.
+//! 4. Each batch of a cursor repeats the checks of the command that opened it (`guard`).
 #![deny(missing_docs)]
 
 mod args;
