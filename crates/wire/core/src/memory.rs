@@ -41,7 +41,8 @@ impl RequestMemory {
 
     /// The share of one connection.
     pub fn connection(&self) -> ConnectionMemory {
-        ConnectionMemory { pool: self.pool.clone(), share: Arc::new(Semaphore::new(self.share_kib)) }
+        let share = Arc::new(Semaphore::new(self.share_kib));
+        ConnectionMemory { pool: self.pool.clone(), share, share_kib: self.share_kib }
     }
 
     /// Bytes that are not reserved.
@@ -55,6 +56,7 @@ impl RequestMemory {
 pub struct ConnectionMemory {
     pool: Arc<Semaphore>,
     share: Arc<Semaphore>,
+    share_kib: usize,
 }
 
 impl ConnectionMemory {
@@ -74,15 +76,16 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Grows the reservation to cover `bytes`. The first growth waits for memory, so the caller sets a deadline.
+    /// Grows the reservation to cover `bytes`, or to the whole share of the connection if that is less. The first growth waits for memory, so the caller sets a deadline.
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`]: more is needed, and none was released within two seconds.
     pub async fn cover(&mut self, bytes: usize) -> Result<(), WireError> {
-        if bytes <= FREE_BYTES || bytes <= self.kib << 10 {
+        // A share that is smaller than one request would never suffice: MongoDB's messages exceed `limits.request_bytes`.
+        let wanted = (bytes.div_ceil(STEP_KIB << 10) * STEP_KIB).min(self.memory.share_kib);
+        if bytes <= FREE_BYTES || wanted <= self.kib {
             return Ok(());
         }
-        let wanted = bytes.div_ceil(STEP_KIB << 10) * STEP_KIB;
         let more = u32::try_from(wanted - self.kib).unwrap_or(u32::MAX);
         let (share, pool) = (self.memory.share.clone(), self.memory.pool.clone());
         let acquired = async {
@@ -176,6 +179,16 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_secs(9), one_more.cover(MIB)).await.is_err());
         assert_eq!(memory.available_bytes(), 48 * MIB);
         memory.connection().reservation().cover(MIB).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_larger_than_the_share_takes_the_whole_share() {
+        let memory = RequestMemory::new(64 * MIB, MIB);
+        let mut reservation = memory.connection().reservation();
+        reservation.cover(94 * MIB).await.unwrap();
+        assert_eq!(memory.available_bytes(), 48 * MIB);
+        drop(reservation);
+        assert_eq!(memory.available_bytes(), 64 * MIB);
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 //!
 //! Counted are failures of (user, peer), of the peer, and of the user; each has its number of free failures, then a pause
 //! that doubles up to a minute. A success forgives the pair, and for a day the failures that others cause for the user do
-//! not delay this pair: nobody can lock a user out of a known address. Fifteen quiet minutes forgive everything. The tables
+//! not delay this pair: other peers cannot lock a user out of a known address. Fifteen quiet minutes forgive everything. The tables
 //! are bounded: when one is full the older half goes.
 
 use core::time::Duration;

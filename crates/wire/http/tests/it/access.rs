@@ -107,8 +107,8 @@ async fn guessing_is_slowed_down_by_the_connection_and_not_by_a_header() {
 async fn h5_rights_are_checked_before_a_body_is_read() {
     let (server, _) = closed().await;
     let access = server.service.access();
-    access.create_user(&Caller::everybody(), "nobody", "correct horse", Roles::new()).await.unwrap();
-    let (nobody, ann) = (basic("nobody", "correct horse"), basic("ann", "correct horse"));
+    access.create_user(&Caller::everybody(), "roleless", "correct horse", Roles::new()).await.unwrap();
+    let (roleless, ann) = (basic("roleless", "correct horse"), basic("ann", "correct horse"));
     // The body of 16 MiB is announced and never sent.
     let announced = |path: &str, authorization: &str| {
         format!(
@@ -117,11 +117,11 @@ async fn h5_rights_are_checked_before_a_body_is_read() {
         )
     };
     for (path, who) in [
-        ("/v1/stores/s/events", &nobody),
+        ("/v1/stores/s/events", &roleless),
         ("/v1/stores/other/events", &ann),
         ("/v1/databases/shop/transaction", &ann),
     ] {
         server.raw(announced(path, who).as_bytes()).await.refused(403, "permission_denied");
     }
-    server.raw(announced("/v1/tokens", &nobody).as_bytes()).await.refused(413, "too_large");
+    server.raw(announced("/v1/tokens", &roleless).as_bytes()).await.refused(413, "too_large");
 }
