@@ -40,7 +40,7 @@ fn every_limit_has_its_error() {
             "sum(max_over_time(m[1h:100ms]))",
             BudgetError::Steps { steps: 36_990, max: 150 },
         ),
-        (Limits { memory_bytes_max: 5_000, ..all }, "m + m", BudgetError::Memory { max: 5_000 }),
+        (Limits { memory_bytes_max: 12_000, ..all }, "m + m", BudgetError::Memory { max: 12_000 }),
     ];
     for (limits, query, wanted) in cases {
         match ask(query, limits, &go) {
@@ -49,7 +49,7 @@ fn every_limit_has_its_error() {
         }
     }
     // Right at the limits all is well, and a stream of series needs no memory for all of them.
-    let tight = Limits { samples_max: 1000, series_max: 10, steps_max: 100, memory_bytes_max: 5_000 };
+    let tight = Limits { samples_max: 1000, series_max: 10, steps_max: 100, memory_bytes_max: 12_000 };
     ask("sum(m)", tight, &go).unwrap();
 }
 
