@@ -152,6 +152,14 @@ impl Share {
         self.bytes = bytes;
         Ok(())
     }
+
+    /// Takes more bytes.
+    ///
+    /// # Errors
+    /// As [`Share::resize`].
+    pub fn grow(&mut self, bytes: usize) -> Result<(), BudgetError> {
+        self.resize(self.bytes.saturating_add(bytes as u64))
+    }
 }
 
 impl Drop for Share {

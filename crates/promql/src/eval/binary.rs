@@ -479,13 +479,11 @@ impl Join<'_, '_> {
         if !outcome.keep && !self.binary.bool {
             return Ok(());
         }
-        let Some(row) = self.results.list.get_mut(place) else { return Ok(()) };
-        if row.has(step) {
+        if self.results.list.get(place).is_some_and(|row| row.has(step)) {
             return refused(SAME_LABELS);
         }
         let truth = || Cell::Float(if outcome.keep { 1.0 } else { 0.0 });
-        row.set(step, if self.binary.bool { truth() } else { outcome.cell });
-        Ok(())
+        Ok(self.results.set(place, step, if self.binary.bool { truth() } else { outcome.cell })?)
     }
 }
 

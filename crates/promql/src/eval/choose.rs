@@ -299,6 +299,7 @@ impl Eval<'_> {
                     Some(Cell::Histogram(histogram)) => histogram.to_string(),
                     None => continue,
                 };
+                self.budget.work(1 + value.len())?;
                 let (place, new) = grouping.place(&self.relabeled(&row.labels, name, &value)?);
                 if let Some(labels) = new {
                     results.push(Row::new(labels, false, steps.count))?;

@@ -159,11 +159,10 @@ impl Eval<'_> {
                 if place == next {
                     results.push(Row::new(labels, row.drop_name, steps.count))?;
                 }
-                let Some(result) = results.list.get_mut(place) else { continue };
-                if result.has(step) {
+                if results.list.get(place).is_some_and(|result| result.has(step)) {
                     return refused(SAME_LABELS);
                 }
-                result.set(step, cell);
+                results.set(place, step, cell)?;
             }
         }
         self.give(std::mem::take(&mut results.list), sink)

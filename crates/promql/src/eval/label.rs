@@ -2,7 +2,7 @@
 
 use super::call::text;
 use super::row::{Rows, Steps};
-use super::{Around, Eval, LABEL_BYTES_PER_WORK, Sink, check_label_value};
+use super::{Around, Eval, Sink, check_label_value};
 use crate::ast::*;
 use crate::error::{Error, refused};
 use crate::labels::{LABEL_VALUE_BYTES_MAX, Labels, METRIC_NAME};
@@ -67,7 +67,8 @@ impl Eval<'_> {
         let mut rows: Rows<'_> = self.rows(vector, steps, Around::default())?;
         let Rows { list, held } = &mut rows;
         for row in list {
-            self.budget.work(1 + row.labels.bytes() / LABEL_BYTES_PER_WORK)?;
+            // A search costs a step for each byte, at least.
+            self.budget.work(1 + row.labels.bytes())?;
             if let Some(value) = value(&row.labels)? {
                 row.labels = self.relabeled(&row.labels, target, &value)?;
                 held.grow(row.labels.bytes())?;

@@ -253,12 +253,14 @@ impl Eval<'_> {
         let (mut track, mut row) = (Track::default(), Row::default());
         // A value for each step, and where its window begins and ends.
         let _held = self.budget.holding(steps.count * 24)?;
+        let mut held_histograms = self.budget.holding(0)?;
         let mut params = vec![0.0; scalars.len()];
         let (fold, rates) = (Fold::find(call.function.name), Plain::find(call.function.name));
         let (mut bounds, mut scratch, mut falls) = (Vec::new(), Scratch::default(), Vec::new());
         self.each_range(range, steps, around, starts, &mut |labels, drop_name, samples| {
             track.take(samples);
             row.reset(labels.clone(), drop_name, steps.count);
+            held_histograms.set(0)?;
             if !keeps_name {
                 self.drop_name(&mut row);
             }
@@ -323,6 +325,9 @@ impl Eval<'_> {
                     place: &place,
                 };
                 if let Some(cell) = function.apply(self, &window)? {
+                    if let Cell::Histogram(histogram) = &cell {
+                        held_histograms.grow(size_of::<usize>() + histogram.bytes())?;
+                    }
                     row.set(step, cell);
                 }
             }

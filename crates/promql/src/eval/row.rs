@@ -202,6 +202,17 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
+    /// Sets the value of a row that is here, and counts it.
+    pub(crate) fn set(&mut self, place: usize, step: usize, cell: Cell) -> Result<(), BudgetError> {
+        let Some(row) = self.list.get_mut(place) else { return Ok(()) };
+        if let Cell::Histogram(histogram) = &cell {
+            let list = if row.histograms.is_empty() { row.floats.len() * 8 } else { 0 };
+            self.held.grow(list + histogram.bytes())?;
+        }
+        row.set(step, cell);
+        Ok(())
+    }
+
     /// Puts rows of the same labels together.
     ///
     /// # Errors

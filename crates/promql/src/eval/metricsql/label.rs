@@ -5,7 +5,7 @@ use std::sync::Arc;
 use regex::Regex;
 
 use super::super::row::Row;
-use super::super::{Around, Eval, LABEL_BYTES_PER_WORK, Sink, Steps, check_label_value};
+use super::super::{Around, Eval, Sink, Steps, check_label_value};
 use crate::ast::*;
 use crate::error::{Error, refused};
 use crate::labels::{LABEL_VALUE_BYTES_MAX, METRIC_NAME};
@@ -24,7 +24,8 @@ impl Eval<'_> {
         let mut rows = self.rows(vector, steps, Around::default())?;
         let mut changed = Vec::new();
         for mut row in std::mem::take(&mut rows.list) {
-            self.budget.work(1 + texts.len() + row.labels.bytes() / LABEL_BYTES_PER_WORK)?;
+            // A search costs a step for each byte, at least.
+            self.budget.work(1 + texts.len() + row.labels.bytes())?;
             let before = row.labels.clone();
             if change.apply(self, &mut row)? {
                 if row.labels != before {
