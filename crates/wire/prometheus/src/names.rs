@@ -29,7 +29,7 @@ pub(crate) fn selector(text: &str) -> Result<Vec<Matcher>, ApiError> {
 }
 
 /// As [`selector`], with the error in words.
-pub(crate) fn of_text(text: &str) -> Result<Vec<Matcher>, String> {
+fn of_text(text: &str) -> Result<Vec<Matcher>, String> {
     checked(&promql::parse_selector(text).map_err(|error| error.to_string())?)
 }
 
@@ -59,7 +59,7 @@ fn matcher(parsed: &promql::Matcher) -> Result<Matcher, ApiError> {
 /// All selectors of a request, with the error in words.
 ///
 /// Each may have as many regular expressions as a query, and so have all together.
-fn of_texts<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Vec<Vec<Matcher>>, String> {
+pub(crate) fn of_texts<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Vec<Vec<Matcher>>, String> {
     let (mut all, mut bytes) = (Vec::new(), 0);
     for text in texts {
         let parsed = promql::parse_selector(text).map_err(|error| error.to_string())?;

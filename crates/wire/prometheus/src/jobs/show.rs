@@ -57,7 +57,7 @@ pub(crate) async fn rules(State(app): State<App>, params: Params) -> Result<Resp
         let mut all = params.all(name).peekable();
         all.peek().is_none() || all.any(|asked| asked == value)
     };
-    let selectors: Result<Vec<_>, _> = params.all("match[]").map(names::of_text).collect();
+    let selectors = names::of_texts(params.all("match[]"));
     let selectors = selectors.map_err(ApiError::bad)?;
     let selected = |labels: &BTreeMap<String, String>| {
         let value = |name: &str| labels.get(name).map_or("", String::as_str);
