@@ -191,6 +191,26 @@ pub struct Annotation {
     pub text: String,
 }
 
+/// Different annotations of one kind that are stored: a query over a million names has as many.
+const NOTES_MAX: usize = 10_000;
+/// Longest text of one; label values are as long as queries make them.
+const NOTE_BYTES_MAX: usize = 1024;
+
+fn cut(text: &mut String) {
+    if text.len() > NOTE_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(NOTE_BYTES_MAX));
+        text.push_str("...");
+    }
+}
+
+/// The entry of `key`, made if there is room.
+fn insert<K: Ord, V>(notes: &mut BTreeMap<K, V>, key: K, new: impl FnOnce() -> V) -> Option<&mut V> {
+    if notes.len() >= NOTES_MAX {
+        return notes.get_mut(&key);
+    }
+    Some(notes.entry(key).or_insert_with(new))
+}
+
 /// The annotations of one query, without repetitions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Annotations {
@@ -202,17 +222,22 @@ pub(crate) struct Annotations {
 
 impl Annotations {
     pub(crate) fn add(&mut self, note: &Note<'_>, span: Span) {
-        self.notes.entry(note.text()).or_insert(span);
+        let (severity, mut text) = note.text();
+        cut(&mut text);
+        insert(&mut self.notes, (severity, text), || span);
     }
 
     /// Counts of a classic histogram that went down and were lifted.
     pub(crate) fn add_forced(&mut self, name: &str, span: Span, more: Forced) {
-        let text = named(
+        let mut text = named(
             "input to histogram_quantile needed to be fixed for monotonicity (see \
              https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)",
             name,
         );
-        let (_, all) = self.forced.entry(text).or_insert((span, Forced { count: 0, ..more }));
+        cut(&mut text);
+        let Some((_, all)) = insert(&mut self.forced, text, || (span, Forced { count: 0, ..more })) else {
+            return;
+        };
         all.first_ms = all.first_ms.min(more.first_ms);
         all.last_ms = all.last_ms.max(more.last_ms);
         all.bucket_min = all.bucket_min.min(more.bucket_min);
@@ -223,7 +248,11 @@ impl Annotations {
 
     /// A start timestamp before the sample before.
     pub(crate) fn add_overlap(&mut self, name: &str, span: Span) {
-        self.overlaps.entry(name.to_owned()).or_insert((span, 0)).1 += 1;
+        let mut name = name.to_owned();
+        cut(&mut name);
+        if let Some((_, count)) = insert(&mut self.overlaps, name, || (span, 0)) {
+            *count += 1;
+        }
     }
 
     /// Warnings, then infos, each in alphabetical order.

@@ -4,7 +4,9 @@
 //! This crate knows no clock; the caller gives a function that says whether the query should stop, and it is asked every few
 //! thousand samples or steps.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Upper bounds of one query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,20 @@ pub enum BudgetError {
         /// The limit.
         max: u64,
     },
+    /// All queries together hold more memory than allowed: the same query may pass later.
+    #[error("the queries of the server need too much memory together: the limit is {max} bytes")]
+    Shared {
+        /// The limit.
+        max: u64,
+    },
+    /// More regular expressions, or larger ones, than allowed.
+    #[error(
+        "the regular expressions of the query are too large together: the limit is {max} bytes when compiled"
+    )]
+    Patterns {
+        /// The limit.
+        max: u64,
+    },
     /// More steps than allowed.
     #[error("query or subquery has {steps} steps: the limit is {max}")]
     Steps {
@@ -78,6 +94,123 @@ pub enum BudgetError {
     TimedOut,
 }
 
+impl From<Stop> for BudgetError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Cancelled => Self::Cancelled,
+            Stop::TimedOut => Self::TimedOut,
+        }
+    }
+}
+
+/// Memory that several queries share, in addition to the limit of each of them.
+#[derive(Debug)]
+pub struct SharedMemory {
+    max: u64,
+    used: AtomicU64,
+}
+
+impl SharedMemory {
+    /// Room for `max` bytes.
+    pub fn new(max: u64) -> Arc<Self> {
+        Arc::new(Self { max, used: AtomicU64::new(0) })
+    }
+
+    /// Bytes that queries and their answers hold now.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+/// The part of [`SharedMemory`] that one query or its answer holds. Dropping it returns the part.
+#[derive(Debug, Default)]
+pub struct Share {
+    of: Option<Arc<SharedMemory>>,
+    bytes: u64,
+}
+
+impl Share {
+    /// A share without bytes; without a limit if `of` is none.
+    pub fn new(of: Option<Arc<SharedMemory>>) -> Self {
+        Self { of, bytes: 0 }
+    }
+
+    /// Takes or returns bytes until the share holds `bytes`.
+    ///
+    /// # Errors
+    /// [`BudgetError::Shared`] when the others hold too much; the share is then as it was.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), BudgetError> {
+        let Some(of) = &self.of else { return Ok(()) };
+        if let Some(less) = self.bytes.checked_sub(bytes) {
+            of.used.fetch_sub(less, Ordering::Relaxed);
+        } else {
+            let more = bytes.saturating_sub(self.bytes);
+            let take = |used: u64| used.checked_add(more).filter(|used| *used <= of.max);
+            let taken = of.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+            taken.map_err(|_| BudgetError::Shared { max: of.max })?;
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Takes more bytes.
+    ///
+    /// # Errors
+    /// As [`Share::resize`].
+    pub fn grow(&mut self, bytes: usize) -> Result<(), BudgetError> {
+        self.resize(self.bytes.saturating_add(bytes as u64))
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(of) = &self.of {
+            of.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A share grows and shrinks by steps of this size, so that queries seldom touch what they share.
+const SHARE_STEP: u64 = 1 << 20;
+
+/// Bytes counted in a [`Budget`] for as long as this value lives.
+pub(crate) struct Holding<'a> {
+    budget: &'a Budget<'a>,
+    bytes: usize,
+}
+
+impl Holding<'_> {
+    /// Counts more bytes.
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), BudgetError> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.budget.hold(bytes)
+    }
+
+    /// Returns some of the bytes.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.budget.release(bytes);
+    }
+
+    /// Counts `bytes` in place of what was counted before.
+    pub(crate) fn set(&mut self, bytes: usize) -> Result<(), BudgetError> {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.grow(more),
+            None => {
+                self.shrink(self.bytes - bytes);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.budget.release(self.bytes);
+    }
+}
+
 /// Units of work between two looks at the stop function.
 const CHECK_EVERY: u32 = 4096;
 
@@ -89,6 +222,7 @@ pub struct Budget<'a> {
     series: Cell<u64>,
     memory: Cell<u64>,
     memory_peak: Cell<u64>,
+    share: RefCell<Share>,
     until_check: Cell<u32>,
     latest: Cell<Option<i64>>,
 }
@@ -114,9 +248,25 @@ impl<'a> Budget<'a> {
             series: Cell::new(0),
             memory: Cell::new(0),
             memory_peak: Cell::new(0),
+            share: RefCell::default(),
             until_check: Cell::new(CHECK_EVERY),
             latest: Cell::new(None),
         }
+    }
+
+    /// The same account, which takes its memory from what several queries share.
+    pub fn sharing(self, share: Share) -> Self {
+        Self { share: RefCell::new(share), ..self }
+    }
+
+    /// The share of the answer, `bytes` large, once the query is over.
+    ///
+    /// # Errors
+    /// As [`Share::resize`].
+    pub(crate) fn into_share(self, bytes: usize) -> Result<Share, BudgetError> {
+        let mut share = self.share.into_inner();
+        share.resize(bytes as u64)?;
+        Ok(share)
     }
 
     /// Counts `count` samples read.
@@ -148,7 +298,7 @@ impl<'a> Budget<'a> {
     /// Counts bytes that an intermediate result holds from now on; [`Budget::release`] gives them back.
     ///
     /// # Errors
-    /// [`BudgetError::Memory`] beyond the limit.
+    /// [`BudgetError::Memory`] beyond the limit, [`BudgetError::Shared`] when other queries hold too much.
     pub fn hold(&self, bytes: usize) -> Result<(), BudgetError> {
         let total = self.memory.get().saturating_add(bytes as u64);
         self.memory.set(total);
@@ -156,12 +306,33 @@ impl<'a> Budget<'a> {
         if total > self.limits.memory_bytes_max {
             return Err(BudgetError::Memory { max: self.limits.memory_bytes_max });
         }
+        let mut share = self.share.borrow_mut();
+        if total > share.bytes {
+            share.resize(total.next_multiple_of(SHARE_STEP))?;
+        }
         Ok(())
+    }
+
+    /// Counts bytes for as long as the returned value lives.
+    ///
+    /// # Errors
+    /// As [`Budget::hold`].
+    pub(crate) fn holding(&'a self, bytes: usize) -> Result<Holding<'a>, BudgetError> {
+        let mut holding = Holding { budget: self, bytes: 0 };
+        holding.grow(bytes)?;
+        Ok(holding)
     }
 
     /// Gives back what [`Budget::hold`] took.
     pub fn release(&self, bytes: usize) {
-        self.memory.set(self.memory.get().saturating_sub(bytes as u64));
+        let total = self.memory.get().saturating_sub(bytes as u64);
+        self.memory.set(total);
+        let mut share = self.share.borrow_mut();
+        // Half of it stays, for what comes next. Returning bytes cannot fail.
+        if share.bytes > 16 * SHARE_STEP && total < share.bytes / 2 {
+            let half = (share.bytes / 2).next_multiple_of(SHARE_STEP);
+            let _ = share.resize(half);
+        }
     }
 
     /// Refuses more steps than allowed.
@@ -198,9 +369,13 @@ impl<'a> Budget<'a> {
         self.until_check.set(CHECK_EVERY);
         match (self.stop)() {
             None => Ok(()),
-            Some(Stop::Cancelled) => Err(BudgetError::Cancelled),
-            Some(Stop::TimedOut) => Err(BudgetError::TimedOut),
+            Some(stop) => Err(stop.into()),
         }
+    }
+
+    /// Why the query must stop now, if it must.
+    pub(crate) fn stopped(&self) -> Option<Stop> {
+        (self.stop)()
     }
 
     /// Notes that samples up to `end_ms` matter to the answer.

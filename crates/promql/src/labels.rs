@@ -18,6 +18,11 @@ pub const METRIC_UNIT: &str = "__unit__";
 /// Upper bound of a bucket of a classic histogram.
 pub const BUCKET: &str = "le";
 
+/// Longest value that a query may give a label.
+pub(crate) const LABEL_VALUE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of all labels of a series to which a query has added some: twice what a store takes.
+pub(crate) const LABEL_SET_BYTES_MAX: usize = 256 << 10;
+
 /// An immutable, sorted label set. Clones share memory, and so does a set without its first labels: the metric name is
 /// almost always one of those.
 #[derive(Clone)]

@@ -8,6 +8,9 @@ use crate::ast::{AggregateOp, BinaryOp};
 use crate::position::Span;
 use crate::text;
 
+/// Tokens of a query: a tree takes hundreds of bytes for each.
+const TOKENS_MAX: usize = 50_000;
+
 /// What a token is.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Kind {
@@ -183,6 +186,9 @@ pub(crate) fn tokens(query: &str) -> Vec<Token<'_>> {
         calculates: false,
     };
     let end = loop {
+        if lexer.tokens.len() >= TOKENS_MAX {
+            break Kind::Error(format!("the query has too many parts: the limit is {TOKENS_MAX} tokens"));
+        }
         match lexer.next_token() {
             Ok(true) => {}
             Ok(false) => break Kind::End,

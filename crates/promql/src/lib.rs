@@ -43,11 +43,11 @@ mod source;
 mod text;
 
 pub use annotations::{Annotation, Severity};
-pub use budget::{Budget, BudgetError, Limits, Spent, Stop};
+pub use budget::{Budget, BudgetError, Limits, Share, SharedMemory, Spent, Stop};
 pub use error::Error;
 pub use histogram::{Bounded, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
 pub use labels::{BUCKET, Labels, METRIC_NAME, METRIC_TYPE, METRIC_UNIT};
-pub use matcher::{MatchOp, Matcher, RegexError};
+pub use matcher::{MatchOp, Matcher, PATTERNS_BYTES_MAX, RegexError};
 pub use parser::{ParseError, ParseOptions, parse, parse_selector};
 pub use position::Span;
 pub use query::{Answer, Options, Query, Sample, Series, Value};

@@ -1,6 +1,8 @@
 //! From what is written to what is evaluated, when the times of the query are known: `start()` and its like become numbers, durations
 //! are calculated, and the largest parts whose value is the same at every step are marked, to be evaluated once.
 
+use std::collections::HashSet;
+
 use crate::ast::*;
 use crate::error::Error;
 use crate::parser::SECONDS_MAX;
@@ -89,6 +91,11 @@ fn resolve(expr: &mut Expr, times: Times) -> Result<(), Error> {
 }
 
 fn resolve_selector(selector: &mut Selector, times: Times) -> Result<(), Error> {
+    // A source looks at each condition, and compiles each regular expression.
+    for matchers in [&mut selector.matchers].into_iter().chain(&mut selector.others) {
+        let mut known = HashSet::new();
+        matchers.retain(|m| known.insert((m.name().to_owned(), m.op(), m.value().to_owned())));
+    }
     resolve_at(&mut selector.at, times);
     resolve_duration(&mut selector.offset, times, true)
 }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use crate::annotations::{Annotation, Annotations};
 use crate::ast::{Edges, Expr, ValueType};
-use crate::budget::{Budget, Limits, Spent, Stop};
+use crate::budget::{Budget, Limits, Share, SharedMemory, Spent, Stop};
 use crate::error::{Error, refused};
-use crate::eval::{Around, Cell, Eval, Row, Steps};
+use crate::eval::{Around, Cell, Eval, Rows, Steps};
 use crate::histogram::Histogram;
 use crate::labels::Labels;
-use crate::parser::{ParseError, ParseOptions, parse};
+use crate::matcher::Patterns;
+use crate::parser::{self, ParseError, ParseFault, ParseOptions};
 use crate::plan::{Times, plan};
+use crate::position::Span;
 use crate::source::Source;
 
 /// How queries are read and evaluated. The default understands the whole language, and evaluates as Prometheus does without feature
@@ -80,7 +82,7 @@ pub enum Value {
 }
 
 /// What a query gives.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub struct Answer {
     /// The value.
     pub value: Value,
@@ -88,6 +90,8 @@ pub struct Answer {
     pub annotations: Vec<Annotation>,
     /// What it has cost.
     pub spent: Spent,
+    /// The memory of the value, in what queries share. To be dropped with the value.
+    pub share: Share,
 }
 
 /// A query that has been read.
@@ -95,7 +99,10 @@ pub struct Answer {
 pub struct Query {
     text: String,
     expr: Expr,
+    /// Bytes of the tree, its copy for evaluation, and its regular expressions.
+    bytes: usize,
     options: Options,
+    memory: Option<Arc<SharedMemory>>,
 }
 
 impl Query {
@@ -104,12 +111,33 @@ impl Query {
     /// # Errors
     /// The first mistake in it.
     pub fn parse(text: &str, options: Options) -> Result<Self, ParseError> {
-        Ok(Self { text: text.to_owned(), expr: parse(text, options.parse)?, options })
+        Self::parse_until(text, options, &|| None).map_err(|error| match error {
+            Error::Parse(error) => error,
+            other => ParseError { message: other.to_string(), span: Span::default(), place: String::new() },
+        })
+    }
+
+    /// As [`Query::parse`]; `stop` is asked before each regular expression that is compiled.
+    ///
+    /// # Errors
+    /// The first mistake in it; a stop.
+    pub fn parse_until(text: &str, options: Options, stop: &dyn Fn() -> Option<Stop>) -> Result<Self, Error> {
+        let parsed = parser::parse_until(text, options.parse, stop).map_err(|fault| match fault {
+            ParseFault::Parse(error) => Error::Parse(error),
+            ParseFault::Budget(error) => Error::Budget(error),
+        })?;
+        Ok(Self { text: text.to_owned(), expr: parsed.expr, bytes: parsed.bytes, options, memory: None })
+    }
+
+    /// The same query, whose memory and that of its answer count in what it shares with others.
+    #[must_use]
+    pub fn sharing(self, memory: Arc<SharedMemory>) -> Self {
+        Self { memory: Some(memory), ..self }
     }
 
     /// A query from an expression. Places in annotations are those of the text that it prints as.
     pub fn from_expr(expr: Expr, options: Options) -> Self {
-        Self { text: expr.to_string(), expr, options }
+        Self { text: expr.to_string(), expr, bytes: 0, options, memory: None }
     }
 
     /// The expression.
@@ -174,26 +202,73 @@ impl Query {
         stop: &dyn Fn() -> Option<Stop>,
         evaluate: impl FnOnce(&Eval<'_>, &Expr) -> Result<Value, Error>,
     ) -> Result<Answer, Error> {
-        let expr = plan(self.expr.clone(), times)?;
-        let budget = Budget::new(self.options.limits, stop);
+        let budget = Budget::new(self.options.limits, stop).sharing(Share::new(self.memory.clone()));
         budget.check()?;
-        let notes = RefCell::new(Annotations::default());
-        let eval = Eval { source, budget: &budget, options: &self.options, notes: &notes, keep_name: false };
+        let held = budget.holding(self.bytes)?;
+        let expr = plan(self.expr.clone(), times)?;
+        let (notes, patterns) = (RefCell::new(Annotations::default()), RefCell::new(Patterns::default()));
+        let eval = Eval {
+            source,
+            budget: &budget,
+            options: &self.options,
+            notes: &notes,
+            patterns: &patterns,
+            keep_name: false,
+        };
         let value = evaluate(&eval, &expr)?;
+        drop(held);
         let annotations = notes.into_inner().into_list(&self.text);
-        Ok(Answer { value, annotations, spent: budget.spent() })
+        let (spent, bytes) = (budget.spent(), value.bytes());
+        Ok(Answer { value, annotations, spent, share: budget.into_share(bytes)? })
+    }
+}
+
+impl Value {
+    /// Bytes of memory.
+    fn bytes(&self) -> usize {
+        let histogram = |sample: &Sample| match sample {
+            Sample::Float(_) => 0,
+            Sample::Histogram(histogram) => histogram.bytes(),
+        };
+        match self {
+            Value::Scalar(_) => 0,
+            Value::Text(text) => text.len(),
+            Value::Vector(list) => {
+                let one =
+                    |(labels, sample): &(Labels, Sample)| VECTOR_BYTES + labels.bytes() + histogram(sample);
+                list.iter().map(one).sum()
+            }
+            Value::Matrix(list) => list.iter().map(|s| s.bytes()).sum(),
+        }
+    }
+}
+
+/// A sample of a vector in a list that has grown.
+const VECTOR_BYTES: usize = 2 * size_of::<(Labels, Sample)>();
+
+impl Series {
+    /// Bytes of memory, in a list that has grown.
+    fn bytes(&self) -> usize {
+        let histograms = self.samples.iter().filter_map(|(_, sample)| match sample {
+            Sample::Float(_) => None,
+            Sample::Histogram(histogram) => Some(histogram.bytes()),
+        });
+        2 * size_of::<Self>()
+            + self.labels.bytes()
+            + self.samples.capacity() * size_of::<(i64, Sample)>()
+            + histograms.sum::<usize>()
     }
 }
 
 /// The rows of an answer: without names that were to go, and each label set once.
-fn answer_rows(eval: &Eval<'_>, expr: &Expr, steps: Steps) -> Result<Vec<Row>, Error> {
+fn answer_rows<'a>(eval: &Eval<'a>, expr: &Expr, steps: Steps) -> Result<Rows<'a>, Error> {
     let mut rows = eval.rows(expr, steps, Around::default())?;
     for row in rows.list.iter_mut().filter(|row| row.drop_name) {
         row.labels = row.labels.without_name();
         row.drop_name = false;
     }
     rows.merge()?;
-    Ok(std::mem::take(&mut rows.list))
+    Ok(rows)
 }
 
 fn sample(cell: Cell) -> Sample {
@@ -215,8 +290,9 @@ fn instant(eval: &Eval<'_>, expr: &Expr, at_ms: i64) -> Result<Value, Error> {
             _ => refused("expected an expression of type string"),
         },
         ValueType::Vector => {
-            let rows = answer_rows(eval, expr, steps)?;
-            let samples = rows
+            let mut rows = answer_rows(eval, expr, steps)?;
+            rows.held.grow(rows.list.len() * VECTOR_BYTES)?;
+            let samples = std::mem::take(&mut rows.list)
                 .into_iter()
                 .filter_map(|row| row.cell(0).map(|cell| (row.labels, sample(cell))))
                 .collect();
@@ -233,25 +309,35 @@ fn instant(eval: &Eval<'_>, expr: &Expr, at_ms: i64) -> Result<Value, Error> {
 fn range(eval: &Eval<'_>, expr: &Expr, steps: Steps) -> Result<Value, Error> {
     if expr.value_type() == ValueType::Scalar {
         let values = eval.scalar(expr, steps)?;
-        let samples: Vec<_> = steps.times().zip(values.into_iter().map(Sample::Float)).collect();
+        let _held = eval.budget.holding(steps.count * size_of::<(i64, Sample)>())?;
+        let samples: Vec<_> = steps.times().zip(values.iter().copied().map(Sample::Float)).collect();
         let series =
             if samples.is_empty() { Vec::new() } else { vec![Series { labels: Labels::default(), samples }] };
         return Ok(Value::Matrix(series));
     }
-    let mut series: Vec<Series> = answer_rows(eval, expr, steps)?
-        .into_iter()
-        .map(|row| Series {
-            samples: steps
+    let Rows { list, mut held } = answer_rows(eval, expr, steps)?;
+    let mut all = Vec::with_capacity(list.len());
+    for row in list {
+        eval.budget.work(steps.count)?;
+        let (present, bytes) = ((0..steps.count).filter(|step| row.has(*step)).count(), row.bytes());
+        held.grow(present * size_of::<(i64, Sample)>())?;
+        let mut samples = Vec::with_capacity(present);
+        samples.extend(
+            steps
                 .times()
                 .enumerate()
-                .filter_map(|(step, time)| row.cell(step).map(|cell| (time, sample(cell))))
-                .collect(),
-            labels: row.labels,
-        })
-        .collect();
-    series.sort_by(|a, b| a.labels.cmp(&b.labels));
-    Ok(Value::Matrix(series))
+                .filter_map(|(step, time)| row.cell(step).map(|cell| (time, sample(cell)))),
+        );
+        all.push(Series { labels: row.labels, samples });
+        // The labels live on, and a share of the rest in lists.
+        held.shrink(bytes.saturating_sub(LISTED_BYTES + all.last().map_or(0, |s| s.labels.bytes())));
+    }
+    all.sort_by(|a, b| a.labels.cmp(&b.labels));
+    Ok(Value::Matrix(all))
 }
+
+/// What is left counted of a row once it is a series of the answer.
+const LISTED_BYTES: usize = 160;
 
 impl Eval<'_> {
     /// The samples of a range selector or subquery as they are.
@@ -284,8 +370,10 @@ impl Eval<'_> {
                 .collect();
             if !samples.is_empty() {
                 let labels = if drop_name { labels.without_name() } else { labels.clone() };
-                self.budget.hold(samples.len() * size_of::<(i64, Sample)>())?;
-                list.push(Series { labels, samples });
+                let series = Series { labels, samples };
+                // Counted until the query ends: it is the answer.
+                self.budget.hold(series.bytes())?;
+                list.push(series);
             }
             Ok(())
         })?;

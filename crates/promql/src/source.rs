@@ -139,6 +139,15 @@ impl Samples {
         self.counts.clear();
     }
 
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let columns = self.times_ms.capacity() + self.values.capacity() + self.starts_ms.capacity();
+        columns * 8
+            + self.histograms.capacity() * 8
+            + self.counts.capacity() * 4
+            + self.histograms.iter().flatten().map(|h| h.bytes()).sum::<usize>()
+    }
+
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.times_ms.len()

@@ -10,6 +10,7 @@ use super::window::HistogramMean;
 use super::{Around, Eval, Sink};
 use crate::annotations::{Note, Operation};
 use crate::ast::*;
+use crate::budget::Holding;
 use crate::error::{Error, refused};
 use crate::histogram::{Histogram, HistogramSum, Incompatible, Outcome, ResetHint};
 use crate::kahan::add as kahan;
@@ -38,6 +39,9 @@ impl<'e> Grouping<'e> {
         self.groups.place(labels, Some(last), listed)
     }
 }
+
+/// Bytes of a group beside its labels and values.
+const GROUP_BYTES: usize = 320;
 
 /// The running state of one group.
 struct Group {
@@ -189,35 +193,34 @@ impl Eval<'_> {
     fn accumulate(&self, aggregate: &Aggregate, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
         let mut grouping = Grouping::new(aggregate);
         let mut groups: Vec<Group> = Vec::new();
-        let mut held = 0;
+        let mut held = self.budget.holding(0)?;
         let around = Around {
             func: Some(aggregate.op.name()),
             grouping: &aggregate.grouping,
             by: !aggregate.without,
             ..Around::default()
         };
-        let result = self.each_member(aggregate, steps, around, &mut |row| {
+        self.each_member(aggregate, steps, around, &mut |row| {
             if row.is_empty() {
                 return Ok(());
             }
             let (place, new) = grouping.place(&row.labels);
             if let Some(labels) = new {
-                let bytes = labels.bytes() + steps.count * 20;
-                held += bytes;
-                self.budget.hold(bytes)?;
+                held.grow(labels.bytes() + GROUP_BYTES + steps.count * 20)?;
                 groups.push(Group::new(labels, steps.count));
             }
             let Some(group) = groups.get_mut(place) else { return refused("a group was lost") };
             group.drop_name |= row.drop_name;
             if !row.histograms.is_empty() {
-                self.add_histograms(aggregate, group, row);
+                self.add_histograms(aggregate, group, row, &mut held)?;
             }
             group.add_floats(aggregate.op, &row.floats);
             Ok(self.budget.work(steps.count)?)
-        });
-        self.budget.release(held);
-        result?;
+        })?;
         for group in groups {
+            self.budget.work(steps.count)?;
+            // It is taken apart, and the row that it becomes is counted where it is stored.
+            held.shrink(steps.count * 20);
             let mut row = self.finish(aggregate, group, steps);
             if !row.is_empty() {
                 sink(&mut row)?;
@@ -226,16 +229,23 @@ impl Eval<'_> {
         Ok(())
     }
 
-    fn add_histograms(&self, aggregate: &Aggregate, group: &mut Group, row: &Row) {
+    fn add_histograms(
+        &self,
+        aggregate: &Aggregate,
+        group: &mut Group,
+        row: &Row,
+        held: &mut Holding<'_>,
+    ) -> Result<(), Error> {
         use AggregateOp::{Avg, Max, Min, Stddev, Stdvar, Sum};
         let (op, place) = (aggregate.op, aggregate.expr.span());
         if matches!(op, Min | Max | Stddev | Stdvar) {
             if row.histograms.iter().any(Option::is_some) {
                 self.note(&Note::HistogramIgnored { aggregation: op.name() }, place);
             }
-            return;
+            return Ok(());
         }
         if group.histograms.is_empty() {
+            held.grow(row.steps() * size_of::<HistogramState>())?;
             group.histograms.resize_with(row.steps(), HistogramState::default);
         }
         for ((state, histogram), floats) in
@@ -255,6 +265,10 @@ impl Eval<'_> {
                 // There are floats in this group: the result will be none.
                 continue;
             }
+            if state.count == 1 {
+                // Its buckets, and what they have lost.
+                held.grow(2 * histogram.bytes())?;
+            }
             match state.add(op, histogram) {
                 Ok(outcome) => {
                     if outcome.reconciled {
@@ -267,6 +281,7 @@ impl Eval<'_> {
                 }
             }
         }
+        Ok(())
     }
 
     fn finish(&self, aggregate: &Aggregate, group: Group, steps: Steps) -> Row {

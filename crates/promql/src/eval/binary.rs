@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use super::row::{Cell, Row, Rows, Steps};
 use super::scalar::{arithmetic, holds};
-use super::{Around, Eval, Sink};
+use super::{Around, Eval, KNOWN_BYTES, LABEL_BYTES_PER_WORK, Sink};
 use crate::annotations::{Note, Operation};
 use crate::ast::*;
+use crate::budget::{Budget, Holding};
 use crate::error::{Error, SAME_LABELS, refused};
 use crate::histogram::{Incompatible, ResetHint};
 use crate::labels::{Labels, METRIC_NAME, is_metadata};
@@ -36,27 +37,41 @@ fn signature(matching: &Matching, labels: &Labels) -> Labels {
 }
 
 /// The series of both sides by signature.
-pub(super) struct Sides {
+pub(super) struct Sides<'a> {
     pub(super) left: Vec<usize>,
     pub(super) right: Vec<usize>,
     signatures: Vec<Labels>,
+    held: Holding<'a>,
 }
 
-impl Sides {
-    pub(super) fn new(matching: &Matching, left: &[Row], right: &[Row]) -> Self {
+/// Bytes of a series in [`Sides`] and the lists made of it.
+const SIDE_BYTES: usize = 64;
+
+impl<'a> Sides<'a> {
+    pub(super) fn new(
+        budget: &'a Budget<'a>,
+        matching: &Matching,
+        left: &[Row],
+        right: &[Row],
+    ) -> Result<Self, Error> {
+        let mut held = budget.holding((left.len() + right.len()) * SIDE_BYTES)?;
         let mut numbers: HashMap<Labels, usize> = HashMap::new();
         let mut signatures = Vec::new();
         let mut number = |row: &Row| {
+            budget.work(1 + matching.labels.len() + row.labels.bytes() / LABEL_BYTES_PER_WORK)?;
             let labels = signature(matching, &row.labels);
+            if let Some(number) = numbers.get(&labels) {
+                return Ok(*number);
+            }
+            held.grow(labels.bytes() + 2 * KNOWN_BYTES)?;
             let next = numbers.len();
-            *numbers.entry(labels).or_insert_with_key(|labels| {
-                signatures.push(labels.clone());
-                next
-            })
+            signatures.push(labels.clone());
+            numbers.insert(labels, next);
+            Ok::<_, Error>(next)
         };
-        let left = left.iter().map(&mut number).collect();
-        let right = right.iter().map(&mut number).collect();
-        Self { left, right, signatures }
+        let left = left.iter().map(&mut number).collect::<Result<_, _>>()?;
+        let right = right.iter().map(&mut number).collect::<Result<_, _>>()?;
+        Ok(Self { left, right, signatures, held })
     }
 
     /// For each signature, the series of a side that have it.
@@ -71,16 +86,20 @@ impl Sides {
     }
 
     /// For each signature and step, whether a series of a side has a value.
-    fn presence(&self, rows: &[Row], side: &[usize], steps: usize) -> Vec<Vec<bool>> {
+    fn presence(&mut self, rows: &[Row], left: bool, steps: usize) -> Result<Vec<Vec<bool>>, Error> {
+        let side = if left { &self.left } else { &self.right };
         let mut presence = vec![Vec::new(); self.signatures.len()];
         for (row, signature) in rows.iter().zip(side) {
             let Some(list) = presence.get_mut(*signature) else { continue };
-            list.resize(steps, false);
+            if list.is_empty() {
+                self.held.grow(steps)?;
+                list.resize(steps, false);
+            }
             for (step, place) in list.iter_mut().enumerate() {
                 *place |= row.has(step);
             }
         }
-        presence
+        Ok(presence)
     }
 }
 
@@ -130,7 +149,7 @@ impl<'a> Eval<'a> {
                     self.drop_name(row);
                 }
                 if plain && row.histograms.is_empty() {
-                    for (place, number) in row.floats.iter_mut().zip(&numbers) {
+                    for (place, number) in row.floats.iter_mut().zip(numbers.iter()) {
                         if !super::row::is_absent(*place) {
                             let (a, b) = if swapped { (*number, *place) } else { (*place, *number) };
                             *place = arithmetic(binary.op, a, b);
@@ -233,13 +252,12 @@ impl<'a> Eval<'a> {
         steps: Steps,
         sink: Sink<'_>,
     ) -> Result<(), Error> {
-        let sides = Sides::new(matching, &left.list, &right.list);
-        self.budget.work((left.list.len() + right.list.len()) * steps.count)?;
-        let (masked, side, presence) = match op {
-            BinaryOp::Or => (&mut right, &sides.right, sides.presence(&left.list, &sides.left, steps.count)),
-            _ => (&mut left, &sides.left, sides.presence(&right.list, &sides.right, steps.count)),
-        };
+        let mut sides = Sides::new(self.budget, matching, &left.list, &right.list)?;
+        let is_or = op == BinaryOp::Or;
+        let presence = sides.presence(if is_or { &left.list } else { &right.list }, is_or, steps.count)?;
+        let (masked, side) = if is_or { (&mut right, &sides.right) } else { (&mut left, &sides.left) };
         for (row, signature) in masked.list.iter_mut().zip(side) {
+            self.budget.work(2 * steps.count)?;
             let present = presence.get(*signature);
             for step in 0..steps.count {
                 let partner = present.and_then(|list| list.get(step)).copied().unwrap_or(false);
@@ -277,10 +295,10 @@ impl<'a> Eval<'a> {
             eval: self,
             binary,
             matching,
-            sides: Sides::new(matching, many, one),
+            sides: Sides::new(self.budget, matching, many, one)?,
             swapped,
             span: binary.left.span().to(binary.right.span()),
-            results: Rows::new(self.budget),
+            results: Rows::new(self.budget)?,
             places: HashMap::new(),
             taken: Vec::new(),
             steps,
@@ -298,7 +316,7 @@ struct Join<'j, 'a> {
     eval: &'j Eval<'a>,
     binary: &'j Binary,
     matching: &'j Matching,
-    sides: Sides,
+    sides: Sides<'a>,
     swapped: bool,
     span: Span,
     results: Rows<'a>,
@@ -312,12 +330,20 @@ struct Join<'j, 'a> {
 impl Join<'_, '_> {
     /// On the side of one, only one series of a signature may have a value at a step.
     fn check_one_side(&self, many: &[Row], one: &[Row], filled: bool) -> Result<(), Error> {
+        // Steps at which the other side has a value, found when they matter.
+        let mut any_many: Option<Vec<bool>> = None;
         for (list, labels) in self.sides.by_signature(&self.sides.right).iter().zip(&self.sides.signatures) {
             if list.len() < 2 {
                 continue;
             }
+            if any_many.is_none() {
+                self.eval.budget.work(many.len().saturating_mul(self.steps.count))?;
+                any_many =
+                    Some((0..self.steps.count).map(|step| many.iter().any(|row| row.has(step))).collect());
+            }
             for step in 0..self.steps.count {
-                if !filled && !many.iter().any(|row| row.has(step)) {
+                self.eval.budget.work(list.len())?;
+                if !filled && !any_many.as_ref().and_then(|any| any.get(step)).copied().unwrap_or(false) {
                     continue;
                 }
                 let mut present = list.iter().filter_map(|index| one.get(*index)).filter(|row| row.has(step));
@@ -344,8 +370,8 @@ impl Join<'_, '_> {
         // Which signatures have found a match at which steps.
         let mut matched: Vec<Vec<bool>> = vec![Vec::new(); self.sides.signatures.len()];
         for (row, signature) in many.iter().zip(self.sides.left.clone()) {
-            self.eval.budget.work(self.steps.count)?;
             let candidates = partners.get(signature).map(Vec::as_slice).unwrap_or_default();
+            self.eval.budget.work(self.steps.count.saturating_mul(1 + candidates.len()))?;
             // The partner of the step before, and where its results go.
             let mut last: Option<(Option<usize>, usize)> = None;
             for step in 0..self.steps.count {
@@ -363,15 +389,18 @@ impl Join<'_, '_> {
                     Some((before, place)) if before == partner => place,
                     _ => {
                         let labels = match partner.and_then(|index| one.get(index)) {
-                            Some(one) => self.labels(&row.labels, &one.labels),
-                            None => self.labels(&row.labels, &signature_of(&self.sides, signature)),
+                            Some(one) => self.labels(&row.labels, &one.labels)?,
+                            None => self.labels(&row.labels, &signature_of(&self.sides, signature))?,
                         };
                         self.place(labels, row.drop_name)?
                     }
                 };
                 last = Some((partner, place));
                 if let Some(list) = matched.get_mut(signature) {
-                    list.resize(self.steps.count, false);
+                    if list.is_empty() {
+                        self.sides.held.grow(self.steps.count)?;
+                        list.resize(self.steps.count, false);
+                    }
                     if let Some(found) = list.get_mut(step) {
                         if *found && one_to_one {
                             return refused(
@@ -386,13 +415,14 @@ impl Join<'_, '_> {
         }
         if let Some(value) = fill_many {
             for (row, signature) in one.iter().zip(self.sides.right.clone()) {
+                self.eval.budget.work(self.steps.count)?;
                 let labels = signature_of(&self.sides, signature);
                 for step in 0..self.steps.count {
                     let found =
                         matched.get(signature).and_then(|list| list.get(step)).copied().unwrap_or(false);
                     let Some(cell) = row.cell(step).filter(|_| !found) else { continue };
                     let Some(outcome) = self.outcome(&Cell::Float(value), &cell) else { continue };
-                    let place = self.place(self.labels(&labels, &row.labels), row.drop_name)?;
+                    let place = self.place(self.labels(&labels, &row.labels)?, row.drop_name)?;
                     self.put(place, step, signature, outcome)?;
                 }
             }
@@ -406,7 +436,7 @@ impl Join<'_, '_> {
     }
 
     /// The labels of a result.
-    fn labels(&self, many: &Labels, one: &Labels) -> Labels {
+    fn labels(&self, many: &Labels, one: &Labels) -> Result<Labels, Error> {
         let renames = !self.eval.keep_name
             && (self.binary.op.changes_meaning()
                 || self.binary.bool && !self.eval.options.delayed_name_removal);
@@ -415,10 +445,11 @@ impl Join<'_, '_> {
         let mut labels = many.filter(|name| {
             !(renames && is_metadata(name)) && (!one_to_one || listed(name) == self.matching.on)
         });
+        self.eval.budget.work(1 + self.matching.include.len())?;
         for name in &self.matching.include {
-            labels = labels.with(name, one.get(name));
+            labels = self.eval.relabeled(&labels, name, one.get(name))?;
         }
-        labels
+        Ok(labels)
     }
 
     fn place(&mut self, labels: Labels, drop_name: bool) -> Result<usize, Error> {
@@ -430,6 +461,7 @@ impl Join<'_, '_> {
         }
         let place = self.results.list.len();
         self.results.push(Row::new(key.0.clone(), drop_name, self.steps.count))?;
+        self.results.held.grow(self.steps.count * size_of::<u32>())?;
         self.places.insert(key, place);
         self.taken.push(vec![0; self.steps.count]);
         Ok(place)
@@ -447,16 +479,14 @@ impl Join<'_, '_> {
         if !outcome.keep && !self.binary.bool {
             return Ok(());
         }
-        let Some(row) = self.results.list.get_mut(place) else { return Ok(()) };
-        if row.has(step) {
+        if self.results.list.get(place).is_some_and(|row| row.has(step)) {
             return refused(SAME_LABELS);
         }
         let truth = || Cell::Float(if outcome.keep { 1.0 } else { 0.0 });
-        row.set(step, if self.binary.bool { truth() } else { outcome.cell });
-        Ok(())
+        Ok(self.results.set(place, step, if self.binary.bool { truth() } else { outcome.cell })?)
     }
 }
 
-fn signature_of(sides: &Sides, signature: usize) -> Labels {
+fn signature_of(sides: &Sides<'_>, signature: usize) -> Labels {
     sides.signatures.get(signature).cloned().unwrap_or_default()
 }

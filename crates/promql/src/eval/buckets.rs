@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::groups::Groups;
 use super::row::{Row, Rows, Steps};
-use super::{Around, Eval, Sink};
+use super::{Around, Eval, KNOWN_BYTES, LABEL_BYTES_PER_WORK, Sink};
 use crate::annotations::{Forced, Note};
 use crate::ast::*;
 use crate::error::{Error, refused};
@@ -34,6 +34,7 @@ struct Group {
 
 /// All histograms of a vector.
 struct Histograms<'a> {
+    /// Their labels are counted with the rows.
     rows: Rows<'a>,
     groups: Vec<Group>,
     arg: Span,
@@ -47,10 +48,13 @@ enum Shape<'h> {
 
 impl<'a> Eval<'a> {
     fn histograms(&self, vector: &Expr, func: &str, steps: Steps) -> Result<Histograms<'a>, Error> {
-        let rows = self.rows(vector, steps, Around { func: Some(func), ..Around::default() })?;
+        let mut rows = self.rows(vector, steps, Around { func: Some(func), ..Around::default() })?;
+        let bytes = rows.list.iter().map(|row| row.labels.bytes() + 2 * KNOWN_BYTES).sum();
+        rows.held.grow(bytes)?;
         let arg = vector.span();
         let (mut known, mut groups) = (Groups::default(), Vec::new());
         for (index, row) in rows.list.iter().enumerate() {
+            self.budget.work(1 + row.labels.bytes() / LABEL_BYTES_PER_WORK)?;
             let mut put = |left_out: &str, add: &dyn Fn(&mut Group)| {
                 let (place, new) = known.place(&row.labels, None, |name| name != left_out);
                 groups.extend(new.map(|labels| Group { labels, ..Group::default() }));
@@ -177,12 +181,12 @@ impl<'a> Eval<'a> {
         }
         let histograms = self.histograms(vector, "histogram_quantiles", steps)?;
         let arg = histograms.arg;
-        let mut results = Rows::new(self.budget);
+        let mut results = Rows::new(self.budget)?;
         for q in quantiles {
             let values = self.scalar(q, steps)?;
             self.check_quantiles(&values, q.span());
             // The label follows the quantile, should that change from step to step.
-            let mut kinds = values.clone();
+            let mut kinds = values.to_vec();
             kinds.sort_by(f64::total_cmp);
             kinds.dedup_by(|a, b| a.to_bits() == b.to_bits());
             for kind in kinds {
@@ -237,10 +241,10 @@ impl<'a> Eval<'a> {
         sink: Sink<'_>,
         each: impl FnMut(&Group, usize, Shape<'_>) -> f64,
     ) -> Result<(), Error> {
-        let mut rows = Rows::new(self.budget);
+        let mut rows = Rows::new(self.budget)?;
         self.each_histogram(histograms, steps, each, |group, floats| {
             let labels = match label {
-                Some((name, value)) => group.labels.with(name, value),
+                Some((name, value)) => self.relabeled(&group.labels, name, value)?,
                 None => group.labels.clone(),
             };
             let mut row = Row { labels, drop_name: false, floats, histograms: Vec::new() };

@@ -1,7 +1,9 @@
 //! Calls of functions that give vectors: which kind each is.
 
+use std::collections::{HashMap, HashSet};
+
 use super::row::{Row, Steps};
-use super::{Around, Eval, Sink};
+use super::{Around, Eval, LABEL_BYTES_PER_WORK, Sink};
 use crate::annotations::Note;
 use crate::ast::*;
 use crate::error::{Error, refused};
@@ -18,7 +20,8 @@ impl Eval<'_> {
         }
         match (call.function.name, call.args.as_slice()) {
             ("vector", [scalar]) => {
-                let floats = self.scalar(scalar, steps)?;
+                let _held = self.budget.holding(steps.count * 8)?;
+                let floats = self.scalar(scalar, steps)?.into_list();
                 sink(&mut Row { floats, ..Row::default() })
             }
             ("absent", [vector]) => self.absent(vector, steps, sink),
@@ -53,6 +56,7 @@ impl Eval<'_> {
 
     /// 1 at the steps where the vector is empty.
     fn absent(&self, vector: &Expr, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+        let _held = self.budget.holding(steps.count * 8)?;
         let mut result = Row::new(labels_of_absence(Some(vector)), false, steps.count);
         result.floats.fill(1.0);
         self.each_row(vector, steps, Around { func: Some("absent"), ..Around::default() }, &mut |row| {
@@ -86,7 +90,15 @@ impl Eval<'_> {
         if steps.count == 1 {
             let descending = call.function.name.ends_with("_desc");
             if by_label {
-                let names = labels.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+                let mut names = labels.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+                // Without labels that no series has, a comparison costs no more than the series have labels.
+                let mut there = HashSet::new();
+                for row in &rows.list {
+                    self.budget.work(1 + row.labels.bytes() / LABEL_BYTES_PER_WORK)?;
+                    there.extend(row.labels.iter().map(|(name, _)| name));
+                }
+                names.retain(|name| there.remove(name));
+                drop(there);
                 rows.list.sort_by(|a, b| {
                     let order = names
                         .iter()
@@ -121,11 +133,14 @@ pub(super) fn labels_of_absence(expr: Option<&Expr>) -> Labels {
         Some(Expr::Matrix(e)) if e.selector.others.is_empty() => &e.selector.matchers,
         _ => return Labels::default(),
     };
-    let of = |name: &str| matchers.iter().filter(|m| m.name() == name).count();
+    let mut times: HashMap<&str, usize> = HashMap::new();
+    matchers.iter().for_each(|m| *times.entry(m.name()).or_default() += 1);
     Labels::from_pairs(
         matchers
             .iter()
-            .filter(|m| m.name() != METRIC_NAME && m.op() == MatchOp::Equal && of(m.name()) == 1)
+            .filter(|m| {
+                m.name() != METRIC_NAME && m.op() == MatchOp::Equal && times.get(m.name()) == Some(&1)
+            })
             .map(|m| (m.name(), m.value())),
     )
 }

@@ -6,9 +6,10 @@ use std::cmp::Ordering;
 use super::aggregate::Grouping;
 use super::quantile::quantile;
 use super::row::{Cell, Row, Rows, Steps};
-use super::{Around, Eval, Sink};
+use super::{Around, Eval, KNOWN_BYTES, LABEL_BYTES_PER_WORK, Sink};
 use crate::annotations::Note;
 use crate::ast::*;
+use crate::budget::Holding;
 use crate::error::{Error, refused};
 use crate::labels::Labels;
 use crate::text;
@@ -24,20 +25,30 @@ pub(super) fn nan_last(a: f64, b: f64, descending: bool) -> Ordering {
     }
 }
 
-/// Numbers of the rows of each group, in order of the first.
-pub(super) fn grouped(aggregate: &Aggregate, rows: &[Row]) -> Vec<(Labels, Vec<usize>)> {
-    let mut grouping = Grouping::new(aggregate);
-    let mut groups: Vec<(Labels, Vec<usize>)> = Vec::new();
-    for (index, row) in rows.iter().enumerate() {
-        let (place, new) = grouping.place(&row.labels);
-        if let Some(labels) = new {
-            groups.push((labels, Vec::new()));
+/// The rows of each group by their numbers, groups in order of the first row.
+pub(super) struct Grouped<'a> {
+    pub(super) list: Vec<(Labels, Vec<usize>)>,
+    _held: Holding<'a>,
+}
+
+impl<'a> Eval<'a> {
+    pub(super) fn grouped(&self, aggregate: &Aggregate, rows: &[Row]) -> Result<Grouped<'a>, Error> {
+        let mut held = self.budget.holding(rows.len() * 2 * size_of::<usize>())?;
+        let mut grouping = Grouping::new(aggregate);
+        let mut list: Vec<(Labels, Vec<usize>)> = Vec::new();
+        for (index, row) in rows.iter().enumerate() {
+            self.budget.work(1 + row.labels.bytes() / LABEL_BYTES_PER_WORK)?;
+            let (place, new) = grouping.place(&row.labels);
+            if let Some(labels) = new {
+                held.grow(labels.bytes() + 2 * KNOWN_BYTES)?;
+                list.push((labels, Vec::new()));
+            }
+            if let Some((_, members)) = list.get_mut(place) {
+                members.push(index);
+            }
         }
-        if let Some((_, members)) = groups.get_mut(place) {
-            members.push(index);
-        }
+        Ok(Grouped { list, _held: held })
     }
-    groups
 }
 
 /// The hash by which Prometheus chooses, so that both choose the same series: XXH64 of names and values, each after its length.
@@ -114,12 +125,13 @@ impl Eval<'_> {
         }
         // The first step's choice in its order, and which rows are chosen at which steps.
         let mut order: Vec<usize> = Vec::new();
+        let _held = self.budget.holding(rows.list.len().saturating_mul(steps.count + 48))?;
         let mut kept: Vec<Vec<bool>> = vec![vec![false; steps.count]; rows.list.len()];
-        let mut groups = grouped(aggregate, &rows.list);
+        let mut groups = self.grouped(aggregate, &rows.list)?;
         // Of equals the first by labels, so that a choice does not depend on what other steps there are.
         let labels = |index: usize| rows.list.get(index).map(|row| &row.labels);
         if op == AggregateOp::Limitk {
-            for (_, members) in &mut groups {
+            for (_, members) in &mut groups.list {
                 members.sort_by(|a, b| labels(*a).cmp(&labels(*b)));
             }
         }
@@ -130,7 +142,7 @@ impl Eval<'_> {
                 continue;
             }
             let k = usize::try_from(k).unwrap_or(usize::MAX);
-            for (_, members) in &groups {
+            for (_, members) in &groups.list {
                 self.budget.work(members.len())?;
                 present.clear();
                 for index in members {
@@ -203,6 +215,7 @@ impl Eval<'_> {
             self.note(&Note::InvalidRatio { value: least, capped: -1.0 }, param.span());
         }
         for row in &mut rows.list {
+            self.budget.work(steps.count + row.labels.bytes() / LABEL_BYTES_PER_WORK)?;
             let part = sampling_hash(&row.labels) as f64 / u64::MAX as f64;
             for (step, ratio) in params.iter().enumerate() {
                 let ratio = ratio.clamp(-1.0, 1.0);
@@ -212,7 +225,6 @@ impl Eval<'_> {
             }
         }
         rows.list.retain(|row| !row.is_empty());
-        self.budget.work(steps.count)?;
         self.give(std::mem::take(&mut rows.list), sink)
     }
 
@@ -239,8 +251,9 @@ impl Eval<'_> {
             self.note(&Note::HistogramIgnored { aggregation: "quantile" }, aggregate.expr.span());
         }
         let mut values = Vec::new();
-        for (labels, members) in grouped(aggregate, rows) {
-            let mut result = Row::new(labels, false, steps.count);
+        let _held = self.budget.holding(steps.count * 8 + rows.len() * 16)?;
+        for (labels, members) in &self.grouped(aggregate, rows)?.list {
+            let mut result = Row::new(labels.clone(), false, steps.count);
             let members: Vec<&Row> = members.iter().filter_map(|index| rows.get(*index)).collect();
             result.drop_name = members.iter().any(|row| row.drop_name);
             for (step, q) in params.iter().enumerate() {
@@ -277,7 +290,7 @@ impl Eval<'_> {
             with_label.grouping.push(name.to_owned());
         }
         let mut grouping = Grouping::new(&with_label);
-        let mut results = Rows::new(self.budget);
+        let mut results = Rows::new(self.budget)?;
         self.each_row(&aggregate.expr, steps, around, &mut |row| {
             self.budget.work(steps.count)?;
             for step in 0..steps.count {
@@ -286,7 +299,8 @@ impl Eval<'_> {
                     Some(Cell::Histogram(histogram)) => histogram.to_string(),
                     None => continue,
                 };
-                let (place, new) = grouping.place(&row.labels.with(name, &value));
+                self.budget.work(1 + value.len())?;
+                let (place, new) = grouping.place(&self.relabeled(&row.labels, name, &value)?);
                 if let Some(labels) = new {
                     results.push(Row::new(labels, false, steps.count))?;
                 }

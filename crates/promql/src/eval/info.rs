@@ -4,15 +4,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::row::{Cell, Row, Rows, Steps};
 use super::select::Reference;
-use super::{Around, Eval, Sink};
+use super::{Around, Eval, KNOWN_BYTES, LABEL_BYTES_PER_WORK, Sink};
 use crate::ast::*;
+use crate::budget::Holding;
 use crate::error::{Error, SAME_LABELS, refused};
-use crate::labels::{Labels, METRIC_NAME};
+use crate::labels::{LABEL_SET_BYTES_MAX, Labels, METRIC_NAME};
 use crate::matcher::{MatchOp, Matcher};
 use crate::source::{Hints, Select};
 
 /// Labels that say which info series belongs to a series.
 const IDENTIFYING: [&str; 2] = ["instance", "job"];
+
+/// Longest list of values that is asked for as a regular expression.
+const VALUES_BYTES_MAX: usize = 32 << 10;
 
 /// The time at which a vector looks at its series: `@` (if any) and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,15 +138,16 @@ impl Eval<'_> {
         let names = name_matchers(names);
         let ignored: Vec<bool> =
             base.list.iter().map(|row| names.iter().all(|m| m.matches(row.labels.name()))).collect();
-        let infos = self.info_series(&base.list, &ignored, &names, &data, time, steps)?;
+        let (infos, _held) = self.info_series(&base.list, &ignored, &names, &data, time, steps)?;
         let by_identity = Identities::new(&infos);
 
-        let mut results = Rows::new(self.budget);
+        let mut results = Rows::new(self.budget)?;
         let mut places: HashMap<(Labels, bool), usize> = HashMap::new();
         for (row, ignored) in base.list.iter_mut().zip(ignored) {
             self.budget.work(steps.count)?;
             for step in 0..steps.count {
                 let Some(cell) = row.cell(step) else { continue };
+                self.budget.work(row.labels.bytes() / LABEL_BYTES_PER_WORK)?;
                 let labels = if ignored {
                     Some(row.labels.clone())
                 } else {
@@ -154,11 +159,10 @@ impl Eval<'_> {
                 if place == next {
                     results.push(Row::new(labels, row.drop_name, steps.count))?;
                 }
-                let Some(result) = results.list.get_mut(place) else { continue };
-                if result.has(step) {
+                if results.list.get(place).is_some_and(|result| result.has(step)) {
                     return refused(SAME_LABELS);
                 }
-                result.set(step, cell);
+                results.set(place, step, cell)?;
             }
         }
         self.give(std::mem::take(&mut results.list), sink)
@@ -173,10 +177,10 @@ impl Eval<'_> {
         data: &[Matcher],
         time: Option<LooksAt>,
         steps: Steps,
-    ) -> Result<Vec<Info>, Error> {
+    ) -> Result<(Vec<Info>, Holding<'_>), Error> {
         let time = time.unwrap_or(LooksAt { at: None, offset_ms: 0 });
         let reference = Reference::new(time.at.map(At::Time), &Duration::Fixed(time.offset_ms), steps);
-        let mut infos = Vec::new();
+        let (mut infos, mut held) = (Vec::new(), self.budget.holding(0)?);
         for identity in identities(base, ignored) {
             let mut matchers = Vec::new();
             for (name, values) in identity {
@@ -184,9 +188,7 @@ impl Eval<'_> {
                     matchers.push(Matcher::equal(name, ""));
                     continue;
                 }
-                let pattern = values.iter().map(|value| regex::escape(value)).collect::<Vec<_>>().join("|");
-                matchers
-                    .push(Matcher::new(MatchOp::Regex, name, pattern).or_else(|e| refused(e.to_string()))?);
+                matchers.push(self.any_of(name, &values)?);
             }
             matchers.extend(data.iter().chain(names).cloned());
             let select = Select {
@@ -196,6 +198,7 @@ impl Eval<'_> {
                 hints: Hints { step_ms: steps.step_ms, func: Some("info"), ..Hints::default() },
             };
             self.each_series(&select, (&[], false), &mut |labels, samples| {
+                held.grow(labels.bytes() + 4 * KNOWN_BYTES + steps.count * size_of::<Option<i64>>())?;
                 let mut times = vec![None; steps.count];
                 let mut histogram = false;
                 self.look_back(&reference, samples, |step, seen| {
@@ -211,7 +214,21 @@ impl Eval<'_> {
                 Ok(())
             })?;
         }
-        Ok(infos)
+        Ok((infos, held))
+    }
+}
+
+impl Eval<'_> {
+    /// The condition that a label has one of these values. Of many values, that it has one at all: series of others find no partner.
+    fn any_of(&self, name: &str, values: &BTreeSet<&str>) -> Result<Matcher, Error> {
+        let length: usize = values.iter().map(|value| 2 * value.len() + 1).sum();
+        let pattern = if length > VALUES_BYTES_MAX {
+            ".+".to_owned()
+        } else {
+            values.iter().map(|value| regex::escape(value)).collect::<Vec<_>>().join("|")
+        };
+        self.budget.check()?;
+        Matcher::new(MatchOp::Regex, name, pattern).or_else(|error| refused(error.to_string()))
     }
 }
 
@@ -296,5 +313,12 @@ fn enriched(base: &Labels, infos: &[&Labels], data: &[Matcher]) -> Result<Option
     if added.is_empty() {
         return Ok(Some(base.clone()));
     }
-    Ok(Some(Labels::from_pairs(base.iter().chain(added))))
+    let labels = Labels::from_pairs(base.iter().chain(added));
+    if labels.bytes() > LABEL_SET_BYTES_MAX {
+        let bytes = labels.bytes();
+        return refused(format!(
+            "labels of {bytes} bytes exceed the limit of {LABEL_SET_BYTES_MAX} bytes for a series"
+        ));
+    }
+    Ok(Some(labels))
 }

@@ -1,6 +1,6 @@
 //! Functions that turn each sample into another one, and look at nothing else.
 
-use super::row::{Cell, Row, Steps, is_absent};
+use super::row::{Cell, Numbers, Row, Steps, is_absent};
 use super::scalar::{largest, smallest};
 use super::{Around, Eval, Sink};
 use crate::ast::*;
@@ -126,7 +126,8 @@ impl Eval<'_> {
     ) -> Result<(), Error> {
         let mut bounds =
             bounds.iter().map(|bound| self.scalar(bound, steps)).collect::<Result<Vec<_>, _>>()?;
-        let (low, high) = (vec![f64::NEG_INFINITY; steps.count], vec![f64::INFINITY; steps.count]);
+        let same = |value: f64| Numbers::new(self.budget, vec![value; steps.count]);
+        let (low, high) = (same(f64::NEG_INFINITY)?, same(f64::INFINITY)?);
         let (high, low) = match (name, bounds.pop(), bounds.pop()) {
             ("clamp", Some(high), Some(low)) => (high, low),
             ("clamp_min", Some(low), None) => (high, low),
@@ -136,7 +137,7 @@ impl Eval<'_> {
         self.each_row(vector, steps, Around { func: Some(name), ..Around::default() }, &mut |row| {
             self.drop_name(row);
             row.histograms.clear();
-            for (place, (low, high)) in row.floats.iter_mut().zip(low.iter().zip(&high)) {
+            for (place, (low, high)) in row.floats.iter_mut().zip(low.iter().zip(high.iter())) {
                 if high < low {
                     *place = super::row::ABSENT;
                 } else if !is_absent(*place) {
@@ -154,11 +155,14 @@ impl Eval<'_> {
         steps: Steps,
         sink: Sink<'_>,
     ) -> Result<(), Error> {
-        let to = to.map_or_else(|| Ok(vec![1.0; steps.count]), |to| self.scalar(to, steps))?;
+        let to = match to {
+            Some(to) => self.scalar(to, steps)?,
+            None => Numbers::new(self.budget, vec![1.0; steps.count])?,
+        };
         self.each_row(vector, steps, Around { func: Some("round"), ..Around::default() }, &mut |row| {
             self.drop_name(row);
             row.histograms.clear();
-            for (place, to) in row.floats.iter_mut().zip(&to) {
+            for (place, to) in row.floats.iter_mut().zip(to.iter()) {
                 if !is_absent(*place) {
                     // By the inverse: fewer results that are a little off.
                     let inverse = 1.0 / to;
@@ -171,6 +175,7 @@ impl Eval<'_> {
 
     /// The time of the sample when a selector is right inside, else that of the step.
     pub(super) fn timestamp(&self, vector: &Expr, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+        let _held = self.budget.holding(steps.count * 8)?;
         let mut row = Row::default();
         match vector.bare() {
             Expr::Selector(selector) => self.each_seen(selector, steps, false, &mut |labels, seen| {

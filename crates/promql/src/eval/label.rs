@@ -2,11 +2,11 @@
 
 use super::call::text;
 use super::row::{Rows, Steps};
-use super::{Around, Eval, Sink};
+use super::{Around, Eval, Sink, check_label_value};
 use crate::ast::*;
 use crate::error::{Error, refused};
-use crate::labels::{Labels, METRIC_NAME};
-use crate::matcher;
+use crate::labels::{LABEL_VALUE_BYTES_MAX, Labels, METRIC_NAME};
+use crate::matcher::{self, Part};
 
 impl Eval<'_> {
     pub(super) fn label_replace(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
@@ -15,16 +15,17 @@ impl Eval<'_> {
         };
         let (target, template, source, pattern) =
             (text(target)?, text(template)?, text(source)?, text(pattern)?);
-        let regex = matcher::whole(pattern)
-            .or_else(|_| refused(format!("invalid regular expression in label_replace(): {pattern}")))?;
+        let compiled = self.pattern("label_replace", Part::Whole, pattern)?;
         if target.is_empty() {
             return refused(format!("invalid destination label name in label_replace(): {target}"));
         }
         self.relabel(vector, target, steps, sink, &mut |labels| {
-            let captures = regex.captures(labels.get(source))?;
+            let Some(captures) = compiled.regex.captures(labels.get(source)) else { return Ok(None) };
             let mut value = String::new();
-            captures.expand(template, &mut value);
-            Some(value)
+            if !matcher::expand(&captures, template, &mut value, LABEL_VALUE_BYTES_MAX) {
+                check_label_value(&value)?;
+            }
+            Ok(Some(value))
         })
     }
 
@@ -41,8 +42,16 @@ impl Eval<'_> {
             return refused(format!("invalid destination label name in label_join(): {target}"));
         }
         self.relabel(vector, target, steps, sink, &mut |labels| {
-            let parts: Vec<&str> = sources.iter().map(|source| labels.get(source)).collect();
-            Some(parts.join(separator))
+            self.budget.work(sources.len())?;
+            let mut value = String::new();
+            for (index, source) in sources.iter().enumerate() {
+                if index > 0 {
+                    value.push_str(separator);
+                }
+                value.push_str(labels.get(source));
+                check_label_value(&value)?;
+            }
+            Ok(Some(value))
         })
     }
 
@@ -53,12 +62,16 @@ impl Eval<'_> {
         target: &str,
         steps: Steps,
         sink: Sink<'_>,
-        value: &mut dyn FnMut(&Labels) -> Option<String>,
+        value: &mut dyn FnMut(&Labels) -> Result<Option<String>, Error>,
     ) -> Result<(), Error> {
         let mut rows: Rows<'_> = self.rows(vector, steps, Around::default())?;
-        for row in &mut rows.list {
-            if let Some(value) = value(&row.labels) {
-                row.labels = row.labels.with(target, &value);
+        let Rows { list, held } = &mut rows;
+        for row in list {
+            // A search costs a step for each byte, at least.
+            self.budget.work(1 + row.labels.bytes())?;
+            if let Some(value) = value(&row.labels)? {
+                row.labels = self.relabeled(&row.labels, target, &value)?;
+                held.grow(row.labels.bytes())?;
                 // A name that was made on purpose stays.
                 row.drop_name &= target != METRIC_NAME;
             }

@@ -33,6 +33,7 @@ mod select;
 mod window;
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 pub(crate) use buckets::nearly_equal;
 pub(crate) use info::reference as info_reference;
@@ -45,7 +46,8 @@ use crate::annotations::{Annotations, Note};
 use crate::ast::*;
 use crate::budget::Budget;
 use crate::error::{Error, refused};
-use crate::labels::Labels;
+use crate::labels::{LABEL_SET_BYTES_MAX, LABEL_VALUE_BYTES_MAX, Labels};
+use crate::matcher::{Compiled, Part, PatternError, Patterns};
 use crate::position::Span;
 use crate::query::Options;
 use crate::source::{Runs, Source};
@@ -69,6 +71,8 @@ pub(crate) struct Eval<'a> {
     pub(crate) budget: &'a Budget<'a>,
     pub(crate) options: &'a Options,
     pub(crate) notes: &'a RefCell<Annotations>,
+    /// The regular expressions of its functions.
+    pub(crate) patterns: &'a RefCell<Patterns>,
     /// The function or operator that is evaluated leaves names as they are.
     pub(crate) keep_name: bool,
 }
@@ -136,7 +140,7 @@ impl<'a> Eval<'a> {
 
     /// All series of a vector expression that have a value.
     pub(crate) fn rows(&self, expr: &Expr, steps: Steps, around: Around<'_>) -> Result<Rows<'a>, Error> {
-        let mut rows = Rows::new(self.budget);
+        let mut rows = Rows::new(self.budget)?;
         self.each_row(expr, steps, around, &mut |row| {
             if !row.is_empty() {
                 rows.push(std::mem::take(row))?;
@@ -153,6 +157,34 @@ impl<'a> Eval<'a> {
             sink(&mut row)?;
         }
         Ok(())
+    }
+
+    /// A label set with one label changed. The caller counts what it stores of it.
+    ///
+    /// # Errors
+    /// A value, or a set, over its limit; a stop.
+    pub(crate) fn relabeled(&self, labels: &Labels, name: &str, value: &str) -> Result<Labels, Error> {
+        check_label_value(value)?;
+        let bytes = labels.bytes() + name.len() + value.len();
+        if bytes > LABEL_SET_BYTES_MAX {
+            return refused(format!(
+                "labels of {bytes} bytes exceed the limit of {LABEL_SET_BYTES_MAX} bytes for a series"
+            ));
+        }
+        self.budget.work(1 + bytes / LABEL_BYTES_PER_WORK)?;
+        Ok(labels.with(name, value))
+    }
+
+    /// A regular expression of a function, among those of the query.
+    pub(crate) fn pattern(&self, function: &str, part: Part, pattern: &str) -> Result<Arc<Compiled>, Error> {
+        let compiled = self.patterns.borrow_mut().compile(part, pattern, &|| self.budget.stopped());
+        compiled.or_else(|error| match error {
+            PatternError::Budget(error) => Err(error.into()),
+            PatternError::Invalid(_) => {
+                let shown: String = pattern.chars().take(100).collect();
+                refused(format!("invalid regular expression in {function}(): {shown}"))
+            }
+        })
     }
 
     /// The value is no longer that of the metric: its name goes, now or at the end of the query.
@@ -186,7 +218,7 @@ impl<'a> Eval<'a> {
         if self.options.delayed_name_removal || self.keep_name || names_are_equal(from) {
             return run(sink);
         }
-        let mut rows = Rows::new(self.budget);
+        let mut rows = Rows::new(self.budget)?;
         run(&mut |row| {
             if !row.is_empty() {
                 rows.push(std::mem::take(row))?;
@@ -208,12 +240,29 @@ impl<'a> Eval<'a> {
                     *value = -*value;
                 }
                 for histogram in row.histograms.iter_mut().flatten() {
-                    std::sync::Arc::make_mut(histogram).multiply(-1.0);
+                    Arc::make_mut(histogram).multiply(-1.0);
                 }
                 sink(row)
             })
         })
     }
+}
+
+/// Bytes of labels that cost as much time as one step.
+const LABEL_BYTES_PER_WORK: usize = 64;
+
+/// Bytes of a label set in a table, beside its text.
+const KNOWN_BYTES: usize = 96;
+
+/// Refuses a label value over the limit.
+pub(crate) fn check_label_value(value: &str) -> Result<(), Error> {
+    if value.len() > LABEL_VALUE_BYTES_MAX {
+        let bytes = value.len();
+        return refused(format!(
+            "label value of {bytes} bytes exceeds the limit of {LABEL_VALUE_BYTES_MAX} bytes"
+        ));
+    }
+    Ok(())
 }
 
 /// True when all series of the expression surely have the same metric name, or none.

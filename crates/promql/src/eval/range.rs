@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::fold::{Fold, Scratch};
 use super::rate::Plain;
-use super::row::{Cell, Row, Steps};
+use super::row::{Cell, Numbers, Row, Steps};
 use super::select::{Reference, drop_stale, gallop};
 use super::window::{Apply, Function, HistogramPoint, Place, Window};
 use super::{Around, Eval, Sink};
@@ -116,6 +116,9 @@ impl Eval<'_> {
         match range.expr {
             Expr::Subquery(e) => {
                 let inner = self.subquery_steps(e, first, last)?;
+                // Samples of 16 bytes, and as many that a function has taken over.
+                let _held = self.budget.holding(inner.count * 32)?;
+                let mut held_histograms = self.budget.holding(0)?;
                 let mut samples = Samples::default();
                 self.each_row(&e.expr, inner, Around::default(), &mut |row| {
                     samples.clear();
@@ -126,7 +129,13 @@ impl Eval<'_> {
                             None => {}
                         }
                     }
-                    if samples.is_empty() { Ok(()) } else { each(&row.labels, row.drop_name, &mut samples) }
+                    if samples.is_empty() {
+                        return Ok(());
+                    }
+                    if !samples.histograms.is_empty() {
+                        held_histograms.set(samples.bytes())?;
+                    }
+                    each(&row.labels, row.drop_name, &mut samples)
                 })
             }
             Expr::Matrix(e) => {
@@ -211,7 +220,7 @@ impl Eval<'_> {
             self.unnamed(range.expr, &mut *sink, |sink| {
                 self.each_window(call, Function::of(*apply), range, &[], steps, &mut |row| {
                     if asked.is_none() {
-                        row.labels = row.labels.with("rollup", part);
+                        row.labels = self.relabeled(&row.labels, "rollup", part)?;
                     }
                     sink(row)
                 })
@@ -225,7 +234,7 @@ impl Eval<'_> {
         call: &Call,
         function: Function,
         range: &Range<'_>,
-        scalars: &[Vec<f64>],
+        scalars: &[Numbers<'_>],
         steps: Steps,
         sink: Sink<'_>,
     ) -> Result<(), Error> {
@@ -242,12 +251,16 @@ impl Eval<'_> {
         let around = Around { func: Some(call.function.name), runs, ..Around::default() };
         let (before, after) = self.widening(range.edges);
         let (mut track, mut row) = (Track::default(), Row::default());
+        // A value for each step, and where its window begins and ends.
+        let _held = self.budget.holding(steps.count * 24)?;
+        let mut held_histograms = self.budget.holding(0)?;
         let mut params = vec![0.0; scalars.len()];
         let (fold, rates) = (Fold::find(call.function.name), Plain::find(call.function.name));
         let (mut bounds, mut scratch, mut falls) = (Vec::new(), Scratch::default(), Vec::new());
         self.each_range(range, steps, around, starts, &mut |labels, drop_name, samples| {
             track.take(samples);
             row.reset(labels.clone(), drop_name, steps.count);
+            held_histograms.set(0)?;
             if !keeps_name {
                 self.drop_name(&mut row);
             }
@@ -312,6 +325,9 @@ impl Eval<'_> {
                     place: &place,
                 };
                 if let Some(cell) = function.apply(self, &window)? {
+                    if let Cell::Histogram(histogram) = &cell {
+                        held_histograms.grow(size_of::<usize>() + histogram.bytes())?;
+                    }
                     row.set(step, cell);
                 }
             }

@@ -1,9 +1,10 @@
 //! Values of one series at all steps of a query.
 
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use crate::budget::{Budget, BudgetError};
+use crate::budget::{Budget, BudgetError, Holding};
 use crate::error::{Error, SAME_LABELS, refused};
 use crate::histogram::Histogram;
 use crate::labels::Labels;
@@ -173,29 +174,43 @@ impl Row {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>()
-            + self.floats.len() * 8
+        ROW_BYTES
+            + self.labels.bytes()
+            + self.floats.capacity() * 8
+            + self.histograms.capacity() * 8
             + self.histograms.iter().flatten().map(|h| h.bytes()).sum::<usize>()
     }
 }
 
+/// Bytes of a row beside its values and labels: itself in a list that has grown, and its place in a table while rows are merged.
+const ROW_BYTES: usize = 320;
+
 /// Rows that live at one time, counted in the budget while they do.
 pub(crate) struct Rows<'a> {
     pub(crate) list: Vec<Row>,
-    held: usize,
-    budget: &'a Budget<'a>,
+    pub(crate) held: Holding<'a>,
 }
 
 impl<'a> Rows<'a> {
-    pub(crate) fn new(budget: &'a Budget<'a>) -> Self {
-        Self { list: Vec::new(), held: 0, budget }
+    pub(crate) fn new(budget: &'a Budget<'a>) -> Result<Self, BudgetError> {
+        Ok(Self { list: Vec::new(), held: budget.holding(0)? })
     }
 
     pub(crate) fn push(&mut self, row: Row) -> Result<(), BudgetError> {
-        let bytes = row.bytes();
-        self.held += bytes;
+        self.held.grow(row.bytes())?;
         self.list.push(row);
-        self.budget.hold(bytes)
+        Ok(())
+    }
+
+    /// Sets the value of a row that is here, and counts it.
+    pub(crate) fn set(&mut self, place: usize, step: usize, cell: Cell) -> Result<(), BudgetError> {
+        let Some(row) = self.list.get_mut(place) else { return Ok(()) };
+        if let Cell::Histogram(histogram) = &cell {
+            let list = if row.histograms.is_empty() { row.floats.len() * 8 } else { 0 };
+            self.held.grow(list + histogram.bytes())?;
+        }
+        row.set(step, cell);
+        Ok(())
     }
 
     /// Puts rows of the same labels together.
@@ -207,9 +222,35 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl Drop for Rows<'_> {
-    fn drop(&mut self) {
-        self.budget.release(self.held);
+/// One number for each step, counted in the budget while they live.
+pub(crate) struct Numbers<'a> {
+    list: Vec<f64>,
+    _held: Holding<'a>,
+}
+
+impl<'a> Numbers<'a> {
+    pub(crate) fn new(budget: &'a Budget<'a>, list: Vec<f64>) -> Result<Self, BudgetError> {
+        let held = budget.holding(list.capacity() * 8)?;
+        Ok(Self { list, _held: held })
+    }
+
+    /// The numbers alone, no longer counted.
+    pub(crate) fn into_list(self) -> Vec<f64> {
+        self.list
+    }
+}
+
+impl Deref for Numbers<'_> {
+    type Target = [f64];
+
+    fn deref(&self) -> &[f64] {
+        &self.list
+    }
+}
+
+impl DerefMut for Numbers<'_> {
+    fn deref_mut(&mut self) -> &mut [f64] {
+        &mut self.list
     }
 }
 

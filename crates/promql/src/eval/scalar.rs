@@ -1,19 +1,20 @@
 //! Scalars: one number per step.
 
+use super::row::Numbers;
 use super::{Around, Eval, Steps};
 use crate::ast::*;
 use crate::error::{Error, refused};
 
-impl Eval<'_> {
+impl<'a> Eval<'a> {
     /// The values of a scalar expression, one per step.
-    pub(crate) fn scalar(&self, expr: &Expr, steps: Steps) -> Result<Vec<f64>, Error> {
+    pub(crate) fn scalar(&self, expr: &Expr, steps: Steps) -> Result<Numbers<'a>, Error> {
         self.budget.work(steps.count)?;
         match expr {
-            Expr::Number(e) => Ok(vec![e.value; steps.count]),
+            Expr::Number(e) => self.numbers(vec![e.value; steps.count]),
             Expr::Paren(e) => self.scalar(&e.expr, steps),
             Expr::Invariant(e) => {
                 let value = self.scalar(e, Steps { count: 1, ..steps })?.first().copied().unwrap_or(f64::NAN);
-                Ok(vec![value; steps.count])
+                self.numbers(vec![value; steps.count])
             }
             Expr::Unary(e) => {
                 let mut values = self.scalar(&e.expr, steps)?;
@@ -25,8 +26,8 @@ impl Eval<'_> {
             Expr::Binary(e) => {
                 let mut left = self.scalar(&e.left, steps)?;
                 let right = self.scalar(&e.right, steps)?;
-                for (left, right) in left.iter_mut().zip(right) {
-                    *left = number(e.op, *left, right);
+                for (left, right) in left.iter_mut().zip(right.iter()) {
+                    *left = number(e.op, *left, *right);
                 }
                 Ok(left)
             }
@@ -35,12 +36,17 @@ impl Eval<'_> {
         }
     }
 
-    fn scalar_call(&self, call: &Call, steps: Steps) -> Result<Vec<f64>, Error> {
+    fn numbers(&self, list: Vec<f64>) -> Result<Numbers<'a>, Error> {
+        Ok(Numbers::new(self.budget, list)?)
+    }
+
+    fn scalar_call(&self, call: &Call, steps: Steps) -> Result<Numbers<'a>, Error> {
         match (call.function.name, call.args.as_slice()) {
-            ("time", _) => Ok(steps.times().map(|ms| ms as f64 / 1000.0).collect()),
-            ("pi", _) => Ok(vec![std::f64::consts::PI; steps.count]),
+            ("time", _) => self.numbers(steps.times().map(|ms| ms as f64 / 1000.0).collect()),
+            ("pi", _) => self.numbers(vec![std::f64::consts::PI; steps.count]),
             ("scalar", [vector]) => {
                 // The one float of each step; NaN when there is none or more than one.
+                let _held = self.budget.holding(steps.count * size_of::<(f64, u8)>())?;
                 let mut values: Vec<(f64, u8)> = vec![(f64::NAN, 0); steps.count];
                 self.each_row(
                     vector,
@@ -56,12 +62,12 @@ impl Eval<'_> {
                         Ok(())
                     },
                 )?;
-                Ok(values.into_iter().map(|(value, _)| value).collect())
+                self.numbers(values.iter().map(|(value, _)| *value).collect())
             }
             (name @ ("max_of" | "min_of"), [a, b]) => {
                 let mut values = self.scalar(a, steps)?;
-                for (a, b) in values.iter_mut().zip(self.scalar(b, steps)?) {
-                    *a = if name == "max_of" { largest(*a, b) } else { smallest(*a, b) };
+                for (a, b) in values.iter_mut().zip(self.scalar(b, steps)?.iter()) {
+                    *a = if name == "max_of" { largest(*a, *b) } else { smallest(*a, *b) };
                 }
                 Ok(values)
             }

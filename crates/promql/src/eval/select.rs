@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::row::{Cell, Row, Steps};
-use super::{Around, Eval, Sink};
+use super::{Around, Eval, KNOWN_BYTES, Sink};
 use crate::annotations::Note;
 use crate::ast::*;
 use crate::error::Error;
@@ -67,17 +67,23 @@ impl Eval<'_> {
         self.budget.check()?;
         self.budget.looks_at(select.end_ms);
         let mut samples = Samples::default();
+        let (mut held, mut held_known) = (self.budget.holding(0)?, self.budget.holding(0)?);
         // A series that meets two lists of conditions comes once.
         let mut known = (!others.is_empty()).then(HashSet::new);
         for matchers in [select.matchers].into_iter().chain(others.iter().map(Vec::as_slice)) {
             let mut set = self.source.select(&Select { matchers, ..*select }, self.budget)?;
             while let Some(labels) = set.next()? {
                 self.budget.one_series()?;
-                if known.as_mut().is_some_and(|known| !known.insert(labels.clone())) {
-                    continue;
+                if let Some(known) = &mut known {
+                    if !known.insert(labels.clone()) {
+                        continue;
+                    }
+                    held_known.grow(labels.bytes() + KNOWN_BYTES)?;
                 }
                 samples.clear();
                 set.samples(&mut samples)?;
+                // Functions take them apart.
+                held.set(samples.bytes().saturating_mul(2))?;
                 if totals && !samples.histograms.is_empty() {
                     resolve_resets(&mut samples);
                 }
@@ -123,6 +129,7 @@ impl Eval<'_> {
     ) -> Result<(), Error> {
         let reference = Reference::new(selector.at, &selector.offset, steps);
         let select = self.instant_bounds(selector, &reference, steps, around);
+        let _held = self.budget.holding(steps.count * 8)?;
         let mut row = Row::default();
         self.each_series(&select, (&selector.others, selector.totals), &mut |labels, samples| {
             self.budget.work(steps.count)?;
@@ -196,6 +203,7 @@ impl Eval<'_> {
         if starts {
             (select.hints.starts, select.hints.runs) = (true, Runs::Apart);
         }
+        let _held = self.budget.holding(steps.count * 2 * size_of::<(usize, Seen)>())?;
         self.each_series(&select, (&selector.others, selector.totals), &mut |labels, samples| {
             self.budget.work(steps.count)?;
             let mut seen = Vec::new();

@@ -192,7 +192,7 @@ impl Histogram {
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>() + (self.positive.len() + self.negative.len()) * size_of::<Bucket>()
+        size_of::<Self>() + (self.positive.capacity() + self.negative.capacity()) * size_of::<Bucket>()
     }
 }
 

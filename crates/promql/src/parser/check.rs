@@ -1,10 +1,12 @@
 //! Types: which expression may stand where.
 
+use std::collections::HashSet;
+
 use super::{Fault, fault};
 use crate::ast::*;
 use crate::functions::{Function, Variadic};
 use crate::labels::METRIC_NAME;
-use crate::matcher::Matcher;
+use crate::matcher::{Matcher, within_sum};
 use crate::position::Span;
 use crate::text::quote;
 
@@ -56,7 +58,19 @@ fn expect_type(expr: &Expr, wanted: ValueType, context: &str) -> Result<(), Faul
     )
 }
 
+/// The regular expressions of each list of conditions: a source compiles those of a list together, each condition for itself.
+pub(super) fn check_patterns(selector: &Selector) -> Result<(), Fault> {
+    for matchers in [&selector.matchers].into_iter().chain(&selector.others) {
+        let distinct: HashSet<_> =
+            matchers.iter().map(|m| (m.name(), m.op(), m.value(), m.pattern_bytes())).collect();
+        let bytes = distinct.into_iter().map(|(.., bytes)| bytes).sum();
+        within_sum(bytes).or_else(|error| fault(selector.span, error.to_string()))?;
+    }
+    Ok(())
+}
+
 fn selector(whole: &Selector, must_select: bool) -> Result<(), Fault> {
+    check_patterns(whole)?;
     let mut lists = [&whole.matchers].into_iter().chain(&whole.others);
     lists.try_for_each(|matchers| conditions(whole, matchers, must_select))
 }

@@ -17,15 +17,18 @@ use std::rc::Rc;
 
 use self::templates::Template;
 use crate::ast::*;
+use crate::budget::{BudgetError, Stop};
 use crate::functions;
 use crate::lexer::{Keyword, Kind, Token, tokens};
-use crate::matcher::Matcher;
+use crate::matcher::{Matcher, Patterns};
 use crate::metricsql;
 use crate::position::Span;
 use crate::text;
 
 /// Height of the tallest tree: recursion over a tree must fit on any thread's stack.
 const DEPTH_MAX: usize = 200;
+/// Bytes of one part of a tree, roughly.
+const PART_BYTES: usize = 384;
 /// Longest query text.
 const QUERY_BYTES_MAX: usize = 1 << 20;
 
@@ -87,14 +90,56 @@ pub struct ParseError {
 /// # Errors
 /// The first mistake.
 pub fn parse(query: &str, options: ParseOptions) -> Result<Expr, ParseError> {
-    with_parser(query, options, |parser| {
+    let parsed = parse_until(query, options, &|| None);
+    parsed.map(|parsed| parsed.expr).map_err(|fault| fault.into_error(query))
+}
+
+/// An expression with the bytes that are counted for it: of the tree, and of its regular expressions.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub(crate) expr: Expr,
+    pub(crate) bytes: usize,
+}
+
+/// Why there is no expression.
+#[derive(Debug)]
+pub(crate) enum ParseFault {
+    Parse(ParseError),
+    Budget(BudgetError),
+}
+
+impl ParseFault {
+    /// For callers that never stop a parser.
+    fn into_error(self, query: &str) -> ParseError {
+        match self {
+            Self::Parse(error) => error,
+            Self::Budget(error) => {
+                fault_at(query, Fault { message: error.to_string(), span: Span::default() })
+            }
+        }
+    }
+}
+
+fn fault_at(query: &str, fault: Fault) -> ParseError {
+    ParseError { place: fault.span.line_column(query), message: fault.message, span: fault.span }
+}
+
+/// As [`parse`]; `stop` is asked before each regular expression that is compiled.
+pub(crate) fn parse_until(
+    query: &str,
+    options: ParseOptions,
+    stop: &dyn Fn() -> Option<Stop>,
+) -> Result<Parsed, ParseFault> {
+    with_parser(query, (options, stop), |parser| {
         if parser.token().kind == Kind::End {
             return Err(Fault { message: "no expression found in input".to_owned(), span: Span::default() });
         }
         let expr = parser.expr(0)?;
         parser.end()?;
         check::check(&expr, query)?;
-        Ok(expr)
+        // A copy is made for evaluation.
+        let bytes = templates::parts(&expr).saturating_mul(2 * PART_BYTES) + parser.patterns.bytes();
+        Ok(Parsed { expr, bytes })
     })
 }
 
@@ -103,37 +148,40 @@ pub fn parse(query: &str, options: ParseOptions) -> Result<Expr, ParseError> {
 /// # Errors
 /// The first mistake, or no condition at all.
 pub fn parse_selector(query: &str) -> Result<Vec<Matcher>, ParseError> {
-    with_parser(query, ParseOptions::PLAIN, |parser| {
+    let parsed = with_parser(query, (ParseOptions::PLAIN, &|| None), |parser| {
         let selector = parser.vector_selector()?;
         parser.end()?;
+        check::check_patterns(&selector)?;
         Ok(selector.matchers)
-    })
+    });
+    parsed.map_err(|fault| fault.into_error(query))
 }
 
 fn with_parser<T>(
     query: &str,
-    options: ParseOptions,
+    (options, stop): (ParseOptions, &dyn Fn() -> Option<Stop>),
     parse: impl FnOnce(&mut Parser<'_>) -> Result<T, Fault>,
-) -> Result<T, ParseError> {
-    let result = if query.len() > QUERY_BYTES_MAX {
+) -> Result<T, ParseFault> {
+    if query.len() > QUERY_BYTES_MAX {
         let message = format!("query of {} bytes exceeds the limit of {QUERY_BYTES_MAX}", query.len());
-        Err(Fault { message, span: Span::default() })
-    } else {
-        let mut parser = Parser {
-            tokens: tokens(query),
-            at: 0,
-            options,
-            aggregations: 0,
-            depth: 0,
-            templates: Vec::new(),
-            filled_in: 0,
-        };
-        parse(&mut parser)
+        return Err(ParseFault::Parse(fault_at(query, Fault { message, span: Span::default() })));
+    }
+    let mut parser = Parser {
+        tokens: tokens(query),
+        at: 0,
+        options,
+        aggregations: 0,
+        depth: 0,
+        templates: Vec::new(),
+        filled_in: 0,
+        patterns: Patterns::default(),
+        stop,
+        stopped: None,
     };
-    result.map_err(|fault| ParseError {
-        place: fault.span.line_column(query),
-        message: fault.message,
-        span: fault.span,
+    let result = parse(&mut parser);
+    result.map_err(|fault| match parser.stopped {
+        Some(stopped) => ParseFault::Budget(stopped),
+        None => ParseFault::Parse(fault_at(query, fault)),
     })
 }
 
@@ -159,6 +207,10 @@ struct Parser<'a> {
     templates: Vec<Rc<Template>>,
     /// Parts that templates have been replaced by.
     filled_in: usize,
+    patterns: Patterns,
+    stop: &'a dyn Fn() -> Option<Stop>,
+    /// Why the query was stopped, when it was: the fault that ends the parser then says nothing of the text.
+    stopped: Option<BudgetError>,
 }
 
 impl<'a> Parser<'a> {

@@ -2,9 +2,10 @@
 
 use super::{Fault, Parser, fault};
 use crate::ast::*;
+use crate::budget::BudgetError;
 use crate::labels::METRIC_NAME;
 use crate::lexer::{Keyword, Kind, Special};
-use crate::matcher::{MatchOp, Matcher};
+use crate::matcher::{MatchOp, Matcher, PatternError};
 use crate::position::Span;
 
 const NO_OFFSET_HERE: &str =
@@ -59,7 +60,7 @@ impl Parser<'_> {
         self.next();
         let (mut lists, mut list) = (Vec::new(), Vec::new());
         while !self.eat(&Kind::RightBrace) {
-            match self.conditions_by_name() {
+            match self.conditions_by_name()? {
                 Some(conditions) => list.extend(conditions),
                 None => list.push(self.matcher()?),
             }
@@ -78,18 +79,20 @@ impl Parser<'_> {
     }
 
     /// The conditions that a template stands for: a name alone.
-    fn conditions_by_name(&mut self) -> Option<Vec<Matcher>> {
+    fn conditions_by_name(&mut self) -> Result<Option<Vec<Matcher>>, Fault> {
         if !self.is(&Kind::Identifier)
             || matches!(
                 self.peek(1).kind,
                 Kind::Assign | Kind::Match | Kind::NotMatch | Kind::Operator(BinaryOp::NotEqual)
             )
         {
-            return None;
+            return Ok(None);
         }
         let conditions = self.conditions_of_template()?;
-        self.next();
-        Some(conditions)
+        if conditions.is_some() {
+            self.next();
+        }
+        Ok(conditions)
     }
 
     /// A selector that a template stands for, and the conditions in braces behind its name.
@@ -101,9 +104,7 @@ impl Parser<'_> {
         };
         // The name's stays the last.
         let at = selector.matchers.len() - usize::from(!selector.name.is_empty());
-        for (index, condition) in list.iter().enumerate() {
-            selector.matchers.insert(at + index, condition.clone());
-        }
+        selector.matchers.splice(at..at, list.iter().cloned());
         Ok(selector)
     }
 
@@ -125,7 +126,7 @@ impl Parser<'_> {
         };
         self.next();
         let span = start.to(self.token().span);
-        let value = match self.text_of_template().filter(|_| self.is(&Kind::Identifier)) {
+        let value = match self.text_of_template()? {
             Some(text) => {
                 self.next();
                 String::from_utf8(text).or_else(|_| fault(span, "the value of a label is not valid UTF-8"))?
@@ -133,7 +134,13 @@ impl Parser<'_> {
             None if self.is(&Kind::Text) => self.utf8()?,
             None => return self.unexpected("label matching", "string"),
         };
-        Matcher::new(op, name, value).or_else(|error| fault(span, error.to_string()))
+        Matcher::among(&mut self.patterns, (name, op, value), self.stop).or_else(|error| {
+            let message = error.to_string();
+            if let PatternError::Budget(stopped @ (BudgetError::Cancelled | BudgetError::TimedOut)) = error {
+                self.stopped = Some(stopped);
+            }
+            fault(span, message)
+        })
     }
 
     pub(super) fn postfix(&mut self) -> Result<Expr, Fault> {

@@ -13,8 +13,12 @@ use crate::matcher::Matcher;
 use crate::position::Span;
 use crate::text::quote;
 
-/// Parts of a tree that may come from templates.
+/// Parts of a tree that may come from templates: its nodes, conditions, labels, and pieces of its texts.
 const FILLED_IN_MAX: usize = 20_000;
+/// So many bytes of a text count as one part.
+const TEXT_PIECE: usize = 64;
+/// Names that may be defined at one place.
+const TEMPLATES_MAX: usize = 1_000;
 
 /// Something that a name stands for.
 #[derive(Debug)]
@@ -85,6 +89,9 @@ impl Parser<'_> {
         } else {
             Body::Expr(self.expr(0)?)
         };
+        if self.templates.len() >= TEMPLATES_MAX {
+            return fault(token.span, format!("too many names in WITH: the limit is {TEMPLATES_MAX}"));
+        }
         self.templates.push(Rc::new(Template { name: token.text.to_owned(), body }));
         Ok(())
     }
@@ -110,7 +117,7 @@ impl Parser<'_> {
         let token = self.next();
         let expr = match &template.body {
             Body::Expr(expr) => {
-                self.count(nodes(expr), token.span)?;
+                self.count(parts(expr), token.span)?;
                 expr.clone()
             }
             Body::Tokens(params, first, seen) => {
@@ -159,7 +166,8 @@ impl Parser<'_> {
         self.templates = outside;
         self.at = behind;
         let expr = result?;
-        self.count(read, span)?;
+        // Tokens that became nothing cost time, texts cost more than their tokens.
+        self.count(read.max(parts(&expr)), span)?;
         Ok(expr)
     }
 
@@ -173,28 +181,82 @@ impl Parser<'_> {
     }
 
     /// The conditions that a name within braces stands for.
-    pub(super) fn conditions_of_template(&self) -> Option<Vec<Matcher>> {
-        let template = self.templates.iter().rev().find(|template| template.name == self.token().text)?;
+    pub(super) fn conditions_of_template(&mut self) -> Result<Option<Vec<Matcher>>, Fault> {
+        let Some(template) = self.template_of_any_kind() else { return Ok(None) };
         match &template.body {
             Body::Expr(Expr::Selector(selector)) if selector.others.is_empty() => {
-                Some(selector.matchers.clone())
+                self.count(parts_of_matchers(&selector.matchers), self.token().span)?;
+                Ok(Some(selector.matchers.clone()))
             }
-            _ => None,
+            _ => Ok(None),
         }
     }
 
     /// The text that a name stands for, where a condition has its value.
-    pub(super) fn text_of_template(&self) -> Option<Vec<u8>> {
-        let template = self.templates.iter().rev().find(|template| template.name == self.token().text)?;
-        match &template.body {
-            Body::Expr(Expr::Text(text)) => Some(text.value.clone()),
-            _ => None,
+    pub(super) fn text_of_template(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        if !self.is(&Kind::Identifier) {
+            return Ok(None);
         }
+        let Some(template) = self.template_of_any_kind() else { return Ok(None) };
+        match &template.body {
+            Body::Expr(expr @ Expr::Text(text)) => {
+                self.count(parts(expr), self.token().span)?;
+                Ok(Some(text.value.clone()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn template_of_any_kind(&self) -> Option<Rc<Template>> {
+        self.templates.iter().rev().find(|template| template.name == self.token().text).map(Rc::clone)
     }
 }
 
-fn nodes(expr: &Expr) -> usize {
-    1 + expr.children().into_iter().map(nodes).sum::<usize>()
+/// How much an expression is, whatever wrote it: all that a copy of it copies.
+pub(super) fn parts(expr: &Expr) -> usize {
+    let own = match expr {
+        Expr::Text(text) => text.value.len() / TEXT_PIECE,
+        Expr::Selector(e) => parts_of_selector(e),
+        Expr::Matrix(e) => parts_of_selector(&e.selector) + parts_of_duration(&e.range),
+        Expr::Subquery(e) => [&e.range, &e.step, &e.offset].into_iter().map(parts_of_duration).sum(),
+        Expr::Shifted(e) => parts_of_duration(&e.offset),
+        Expr::Aggregate(e) => parts_of_labels(&e.grouping),
+        Expr::Binary(e) => e
+            .matching
+            .as_ref()
+            .map_or(0, |matching| parts_of_labels(&matching.labels) + parts_of_labels(&matching.include)),
+        _ => 0,
+    };
+    1 + own + expr.children().into_iter().map(parts).sum::<usize>()
+}
+
+fn parts_of_selector(selector: &Selector) -> usize {
+    let lists = selector.others.iter().chain([&selector.matchers]);
+    lists.map(|list| 1 + parts_of_matchers(list)).sum::<usize>() + parts_of_duration(&selector.offset)
+}
+
+fn parts_of_duration(duration: &Duration) -> usize {
+    fn parts(expr: &DurationExpr) -> usize {
+        match &expr.kind {
+            DurationKind::Number(_) | DurationKind::Step | DurationKind::Range | DurationKind::Window => 1,
+            DurationKind::Negative(one) => 1 + parts(one),
+            DurationKind::Binary(_, one, other)
+            | DurationKind::MinOf(one, other)
+            | DurationKind::MaxOf(one, other) => 1 + parts(one) + parts(other),
+        }
+    }
+    match duration {
+        Duration::Fixed(_) => 0,
+        Duration::Expr(expr) => parts(expr),
+    }
+}
+
+fn parts_of_matchers(matchers: &[Matcher]) -> usize {
+    matchers.iter().map(|m| 1 + (m.name().len() + m.value().len()) / TEXT_PIECE).sum()
+}
+
+fn parts_of_labels(labels: &[String]) -> usize {
+    labels.iter().map(|label| 1 + label.len() / TEXT_PIECE).sum()
 }
 
 fn height(expr: &Expr) -> usize {

@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use ropewalk_promql::script::{Memory, Storage};
 use ropewalk_promql::{
-    BudgetError, Error, Labels, Limits, Options, ParseOptions, Query, Samples, Stop, parse,
+    BudgetError, Error, Labels, Limits, Options, ParseOptions, Query, Samples, Share, SharedMemory, Stop,
+    parse,
 };
 
 /// Ten series of a hundred samples.
@@ -40,7 +41,7 @@ fn every_limit_has_its_error() {
             "sum(max_over_time(m[1h:100ms]))",
             BudgetError::Steps { steps: 36_990, max: 150 },
         ),
-        (Limits { memory_bytes_max: 5_000, ..all }, "m + m", BudgetError::Memory { max: 5_000 }),
+        (Limits { memory_bytes_max: 12_000, ..all }, "m + m", BudgetError::Memory { max: 12_000 }),
     ];
     for (limits, query, wanted) in cases {
         match ask(query, limits, &go) {
@@ -49,7 +50,7 @@ fn every_limit_has_its_error() {
         }
     }
     // Right at the limits all is well, and a stream of series needs no memory for all of them.
-    let tight = Limits { samples_max: 1000, series_max: 10, steps_max: 100, memory_bytes_max: 5_000 };
+    let tight = Limits { samples_max: 1000, series_max: 10, steps_max: 100, memory_bytes_max: 12_000 };
     ask("sum(m)", tight, &go).unwrap();
 }
 
@@ -156,4 +157,145 @@ fn extreme_times_do_not_overflow() {
     let query = Query::parse("m", options).unwrap();
     assert!(query.range(&memory, 0, 1, 0, &|| None).is_err());
     assert!(query.range(&memory, 0, 1, -5, &|| None).is_err());
+}
+
+fn refusal(query: &str) -> String {
+    ask(query, Limits::default(), &|| None).unwrap_err().to_string()
+}
+
+#[test]
+fn h7_conditions_of_templates_are_counted() {
+    let chain: String = (1..40).map(|n| format!(", c{n}={{c{0},c{0}}}", n - 1)).collect();
+    let query = format!("WITH (c0={{a=\"1\",b=\"2\"}}{chain}) m{{c39}}");
+    assert!(query.len() < 800);
+    assert!(refusal(&query).contains("templates stand for too much"), "{}", refusal(&query));
+    // So are texts, by their length.
+    let text =
+        format!("WITH (t=\"{}\") union({}m)", "x".repeat(100_000), "label_set(m, \"a\", t), ".repeat(100));
+    assert!(refusal(&text).contains("templates stand for too much"));
+    ask("WITH (c={s=\"1\"}, d={c,s!=\"2\"}) m{d,c}", Limits::default(), &|| None).unwrap();
+}
+
+#[test]
+fn h7_label_join_is_bounded() {
+    let nested = |open: &str, close: &str| format!("{}m{}", open.repeat(150), close.repeat(150));
+    let join = nested("label_join(", ", \"s\", \"\", \"s\", \"s\")");
+    assert!(refusal(&join).contains("exceeds the limit of 65536 bytes"), "{}", refusal(&join));
+    let replace = nested("label_replace(", ", \"s\", \"$1$1\", \"s\", \"(.*)\")");
+    assert!(refusal(&replace).contains("exceeds the limit of 65536 bytes"));
+    let template = format!("label_replace(m, \"s\", \"{}\", \"s\", \"(.*)\")", "$1".repeat(100_000));
+    assert!(refusal(&template).contains("exceeds the limit of 65536 bytes"));
+    let set = format!("label_set(m, {}\"a\", \"b\")", format!("\"l\", \"{}\", ", "x".repeat(60_000)));
+    ask(&set, Limits::default(), &|| None).unwrap();
+    let many: String = (0..10).map(|n| format!("\"l{n}\", \"{}\", ", "x".repeat(60_000))).collect();
+    assert!(
+        refusal(&format!("label_set(m, {many}\"a\", \"b\")")).contains("exceed the limit of 262144 bytes")
+    );
+    // What they make counts in the query's memory.
+    let tight = Limits { memory_bytes_max: 100_000, ..Limits::default() };
+    ask("label_set(m, \"a\", \"short\")", tight, &|| None).unwrap();
+    let error = ask(&set, tight, &|| None).unwrap_err().to_string();
+    assert!(error.contains("query needs too much memory"), "{error}");
+}
+
+#[test]
+fn h7_label_functions_stop_between_series() {
+    for function in [
+        "label_join(m, \"a\", \"-\", \"s\")",
+        "label_replace(m, \"a\", \"$1\", \"s\", \"(.*)\")",
+        "label_set(m, \"a\", \"b\")",
+        "label_transform(m, \"s\", \"1\", \"2\")",
+    ] {
+        let mut memory = Memory::default();
+        let long = "x".repeat(10_000);
+        for series in 0..50 {
+            let mut samples = Samples::default();
+            samples.push(0, 1.0);
+            let labels = Labels::from_pairs([("__name__", "m"), ("s", &series.to_string()), ("long", &long)]);
+            memory.load(&[(labels, samples)]).unwrap();
+        }
+        let query = Query::parse(function, Options::default()).unwrap();
+        let asked = Cell::new(0);
+        let stop = || {
+            asked.set(asked.get() + 1);
+            None
+        };
+        query.instant(&memory, 0, &stop).unwrap();
+        assert!(asked.get() > 50, "{function} asked {} times for 50 long series", asked.get());
+    }
+}
+
+#[test]
+fn h6_regular_expressions_of_a_query_have_one_sum() {
+    let matchers = |pattern: &dyn Fn(usize) -> String| -> String {
+        (0..100).map(|n| format!("l{n}=~\"{}\", ", pattern(n))).collect()
+    };
+    // Different ones; and one on different labels, which a source compiles for each.
+    for pattern in [&|n| format!("(\\\\w{{60}}{n})") as String, &|_| "(\\\\w{60})".to_owned()]
+        as [&dyn Fn(usize) -> String; 2]
+    {
+        let error = refusal(&format!("m{{{}s=\"1\"}}", matchers(pattern)));
+        assert!(error.contains("regular expressions of the query are too large together"), "{error}");
+    }
+    let nested: String = (0..100).map(|_| "label_match(").collect();
+    let close: String = (0..100).map(|n| format!(", \"s\", \"(\\\\w{{60}}{n})?.*\")")).collect();
+    let error = refusal(&format!("{nested}m{close}"));
+    assert!(error.contains("regular expressions of the query are too large together"), "{error}");
+    // Small ones, and equal ones, as many as anybody writes.
+    ask(&format!("m{{{}s=\"1\"}}", matchers(&|n| format!("(x{n}.*)?"))), Limits::default(), &|| None)
+        .unwrap();
+    let same = "m{s=~\"(\\\\w{60})?.*\"} or ".repeat(100);
+    ask(&format!("{same} m"), Limits::default(), &|| None).unwrap();
+}
+
+#[test]
+fn h6_regular_expressions_are_compiled_within_the_deadline() {
+    let many: String = (0..50).map(|n| format!("s=~\"x{n}.*\", ")).collect();
+    let asked = Cell::new(0);
+    let stop = || {
+        asked.set(asked.get() + 1);
+        (asked.get() > 10).then_some(Stop::TimedOut)
+    };
+    let error = Query::parse_until(&format!("m{{{many}s=\"1\"}}"), Options::default(), &stop).unwrap_err();
+    assert!(matches!(error, Error::Budget(BudgetError::TimedOut)), "{error}");
+}
+
+#[test]
+fn l7_long_alternation_is_a_mistake_of_the_query() {
+    let numbers: Vec<String> = (0..100_000).map(|n| n.to_string()).collect();
+    let error = parse(&format!("m{{s=~\"{}\"}}", numbers.join("|")), ParseOptions::ALL).unwrap_err();
+    assert!(error.message.contains("exceeds the limit of 65536"), "{error}");
+    let thousand = numbers.get(..1000).unwrap_or_default().join("|");
+    ask(&format!("m{{s=~\"{thousand}\"}}"), Limits::default(), &|| None).unwrap();
+}
+
+#[test]
+fn h12_tokens_are_bounded() {
+    let list = |n: usize| format!("union({}m)", "m, ".repeat(n));
+    parse(&list(10_000), ParseOptions::ALL).unwrap();
+    assert!(parse(&list(100_000), ParseOptions::ALL).unwrap_err().message.contains("too many parts"));
+}
+
+#[test]
+fn h7_queries_share_memory() {
+    let memory = memory();
+    let shared = SharedMemory::new(1 << 20);
+    let query = Query::parse("m", Options::default()).unwrap().sharing(shared.clone());
+    let run = || query.range(&memory, 0, 99_000, 1000, &|| None);
+    assert_eq!(shared.used(), 0);
+    let first = run().unwrap();
+    let held = shared.used();
+    assert!(held > 10 * 100 * 24 && held < 100_000, "{held} bytes for a thousand points");
+    // While another query holds nearly all of it, none is left; its answer returns what it held.
+    let mut other = Share::new(Some(shared.clone()));
+    other.grow((1 << 20) - held as usize).unwrap();
+    match run() {
+        Err(Error::Budget(error)) => assert_eq!(error, BudgetError::Shared { max: 1 << 20 }),
+        other => panic!("{other:?}"),
+    }
+    drop(other);
+    drop(first);
+    assert_eq!(shared.used(), 0);
+    run().unwrap();
+    assert_eq!(shared.used(), 0);
 }

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::print_stderr)] // helpers outside of test functions
 
+mod allocations;
+mod bombs;
 mod conformance;
 mod golden;
 mod limits;

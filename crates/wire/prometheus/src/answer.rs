@@ -6,6 +6,8 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use ropewalk::promql::BudgetError;
+use ropewalk::series::SeriesError;
 use ropewalk_wire::{Code, WireError};
 
 /// Why there is no answer, by the names of Prometheus.
@@ -84,6 +86,25 @@ impl ApiError {
         }
         response.extensions_mut().insert(code);
         response
+    }
+}
+
+impl From<BudgetError> for ApiError {
+    fn from(error: BudgetError) -> Self {
+        let kind = match error {
+            BudgetError::TimedOut => Kind::Timeout,
+            BudgetError::Cancelled => Kind::Canceled,
+            BudgetError::Shared { .. } => Kind::TooMany,
+            _ => Kind::Execution,
+        };
+        let retry_after_seconds = (kind == Kind::TooMany).then_some(1);
+        Self { kind, message: error.to_string(), retry_after_seconds }
+    }
+}
+
+impl From<SeriesError> for ApiError {
+    fn from(error: SeriesError) -> Self {
+        WireError::from(ropewalk::Error::from(error)).into()
     }
 }
 

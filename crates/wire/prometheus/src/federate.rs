@@ -6,34 +6,28 @@
 
 use std::collections::BTreeMap;
 
-use axum::Extension;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use ropewalk::promql::{Labels, is_stale};
-use ropewalk::series::{Samples, SeriesError};
-use ropewalk_wire::{Caller, Right, WireError};
+use ropewalk::promql::{Labels, Share, is_stale};
+use ropewalk::series::Samples;
 
 use crate::App;
 use crate::answer::ApiError;
 use crate::labels::METRIC_NAME;
-use crate::names::selector;
+use crate::names::selectors;
 use crate::number::put_float;
 use crate::params::Params;
 
-pub(crate) async fn federate(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    params: Params,
-) -> Result<Response, ApiError> {
-    app.may(&caller, Right::Read)?;
-    let selectors: Vec<_> = params.all("match[]").map(selector).collect::<Result<_, _>>()?;
+pub(crate) async fn federate(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let now_ms = crate::now_ms();
     let lookback = i64::try_from(app.settings.lookback.as_millis()).unwrap_or(i64::MAX);
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
     let mut external = app.jobs.config().external_labels.clone();
     external.entry("instance".to_owned()).or_default();
-    let work = move || -> Result<Vec<u8>, SeriesError> {
+    let mut share = Share::new(Some(app.memory.clone()));
+    let work = move || -> Result<Vec<u8>, ApiError> {
+        let selectors = selectors(&params)?;
         let series = snapshot.series(&store);
         let mut rows = Vec::new();
         let mut samples = Samples::default();
@@ -48,15 +42,17 @@ pub(crate) async fn federate(
                     continue;
                 }
                 let labels = selection.with_labels(|labels| Labels::from_sorted(labels.iter()));
-                rows.extend(labels.map(|labels| (labels, time_ms, value)));
+                let Some(labels) = labels else { continue };
+                // The row, and its line of text.
+                share.grow(2 * labels.bytes() + size_of::<(Labels, i64, f64)>())?;
+                rows.push((labels, time_ms, value));
             }
         }
         rows.sort_by(|a, b| a.0.name().cmp(b.0.name()).then_with(|| a.0.cmp(&b.0)));
         rows.dedup_by(|a, b| a.0 == b.0);
         Ok(text(&rows, &external))
     };
-    let done = app.off_thread(work).await?;
-    let text = done.map_err(|error| WireError::from(ropewalk::Error::from(error)))?;
+    let text = app.off_thread(work).await??;
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8; escaping=allow-utf-8")], text)
         .into_response())
 }

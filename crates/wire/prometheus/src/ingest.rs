@@ -4,7 +4,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use ropewalk::Durability;
 use ropewalk::series::{SampleBatch, SeriesError};
-use ropewalk_wire::{Caller, Right, WireError};
+use ropewalk_wire::{Caller, WireError};
 
 use crate::App;
 use crate::answer::{ApiError, Kind};
@@ -62,7 +62,6 @@ pub(crate) async fn import(
     request: Request,
     read: impl FnOnce(&str) -> Result<Read, ApiError> + Send + 'static,
 ) -> Result<StatusCode, ApiError> {
-    app.may(caller, Right::Append)?;
     let encoding = Encoding::of_text(request.headers())?;
     let body = body::read(app, request).await?;
     let bytes_max = app.service.limits().request_bytes;

@@ -5,7 +5,7 @@
 //!   remote read ─▶ samples or chunks                             federate ─▶ text
 //!
 //! Read `write` for ingest, `query` for the language, `names` for what Grafana's pickers ask, `answer` for the envelope that
-//! all of them share. The listener, users and the general limits are those of the HTTP port: see [`routes`].
+//! all of them share. The listener, users and the general limits are those of the HTTP port: see [`Prometheus::routes`]. `routes` has the right of each.
 #![deny(missing_docs)]
 
 mod admin;
@@ -30,6 +30,7 @@ mod params;
 mod protobuf;
 mod query;
 mod read;
+mod routes;
 mod scrape;
 mod settings;
 mod status;
@@ -47,9 +48,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::get;
+use ropewalk::promql::SharedMemory;
 use ropewalk::series::SeriesStore;
-use ropewalk_wire::{Caller, Right, Service, WireError};
+use ropewalk_wire::{Service, WireError};
 use tokio::sync::Semaphore;
 
 pub use jobs::{Config, ConfigError};
@@ -60,7 +62,7 @@ use answer::{ApiError, Kind};
 use cache::Answers;
 use described::Described;
 use jobs::Jobs;
-use jobs::kept::{self, Kept};
+use jobs::kept::Kept;
 use steps::Evaluated;
 use turn::Turns;
 
@@ -99,6 +101,8 @@ pub(crate) struct Parts {
     pub(crate) jobs: Arc<Jobs>,
     /// Rules that clients set.
     pub(crate) kept: Arc<Kept>,
+    /// What all queries and long answers may hold together.
+    pub(crate) memory: Arc<SharedMemory>,
     started: std::time::SystemTime,
 }
 
@@ -115,6 +119,7 @@ impl App {
         let answers = Arc::new(Answers::new(settings.answer_bytes / 2));
         let evaluated = Arc::new(Evaluated::new(settings.answer_bytes / 2));
         let kept = Arc::new(Kept::open(service.database())?);
+        let memory = SharedMemory::new(settings.queries_bytes);
         let (described, known, totals) = (Arc::default(), Arc::default(), Arc::default());
         Ok(Self(Arc::new(Parts {
             answers,
@@ -128,6 +133,7 @@ impl App {
             described,
             jobs,
             kept,
+            memory,
             started,
         })))
     }
@@ -136,11 +142,6 @@ impl App {
     pub(crate) fn store(&self) -> Result<SeriesStore, ApiError> {
         let store = self.service.database().series(&self.settings.store);
         store.map_err(|error| WireError::from(error).into())
-    }
-
-    /// Refuses what the caller may not do.
-    pub(crate) fn may(&self, caller: &Caller, right: Right) -> Result<(), ApiError> {
-        Ok(self.service.check(caller, right, &self.settings.store)?)
     }
 
     /// Answers a question, or takes in what a client wrote, where that may take its time and block.
@@ -192,16 +193,12 @@ impl Prometheus {
 
     /// The routes that need a caller: the request must carry a [`Caller`] as extension.
     pub fn routes(&self) -> Router {
-        routes(self.0.clone())
+        routes::router(routes::http(), &self.0)
     }
 
     /// The calls for the port of gRPC, OTLP's `MetricsService/Export` and Flight's `DoPut`: the request must carry a [`Caller`] as extension.
     pub fn calls(&self) -> Router {
-        let measured = axum::middleware::from_fn_with_state(self.0.clone(), status::measure);
-        let calls = Router::new()
-            .route(otlp::grpc::PATH, post(otlp::grpc::export))
-            .route(flight::PATH, post(flight::do_put));
-        calls.layer(measured).with_state(self.0.clone())
+        routes::router(routes::grpc(), &self.0)
     }
 
     /// Scrapes, evaluates rules and tells of alerts, until the server stops.
@@ -224,53 +221,12 @@ impl Prometheus {
     }
 }
 
-fn routes(app: App) -> Router {
-    let drops = get(kept::drop_rules).post(kept::add_drop_rule).delete(kept::remove_drop_rule);
-    let derived =
-        get(kept::derived_metrics).post(kept::add_derived_metric).delete(kept::remove_derived_metric);
-    let names = get(names::names).post(names::names);
-    let series = get(names::series).post(names::series).delete(names::refuse_delete);
-    Router::new()
-        .route("/api/v1/write", post(write::write))
-        .route("/api/v1/read", post(read::read))
-        .route("/api/v1/query", get(query::instant).post(query::instant))
-        .route("/api/v1/query_range", get(query::range).post(query::range))
-        .route("/api/v1/query_exemplars", get(query::exemplars).post(query::exemplars))
-        .route("/api/v1/format_query", get(query::format).post(query::format))
-        .route("/api/v1/parse_query", get(tree::parse).post(tree::parse))
-        .route("/api/v1/labels", names)
-        .route("/api/v1/label/{name}/values", get(names::values))
-        .route("/api/v1/series", series)
-        .route("/api/v1/metadata", get(status::metadata))
-        .route("/api/v1/targets", get(jobs::show::targets))
-        .route("/api/v1/scrape_pools", get(jobs::show::scrape_pools))
-        .route("/api/v1/targets/metadata", get(status::targets_metadata))
-        .route("/api/v1/rules", get(jobs::show::rules))
-        .route("/api/v1/alerts", get(jobs::show::alerts))
-        .route("/api/v1/alertmanagers", get(jobs::show::alertmanagers))
-        .route("/api/v1/status/buildinfo", get(status::build_info))
-        .route("/api/v1/status/runtimeinfo", get(status::runtime_info))
-        .route("/api/v1/status/flags", get(status::flags))
-        .route("/api/v1/status/config", get(status::config))
-        .route("/api/v1/status/tsdb", get(status::tsdb))
-        .route("/api/v1/status/walreplay", get(status::replayed))
-        .route("/api/v1/notifications", get(status::notifications))
-        .route("/api/v1/features", get(features::features))
-        .route("/api/v1/admin/tsdb/delete_series", post(admin::delete_series).put(admin::delete_series))
-        .route("/api/v1/admin/tsdb/clean_tombstones", post(admin::clean).put(admin::clean))
-        .route("/api/v1/admin/tsdb/snapshot", post(admin::snapshot).put(admin::snapshot))
-        .route("/api/v1/import", post(json_lines::import))
-        .route("/api/v1/import/csv", post(csv::import))
-        .route("/api/v1/import/prometheus", post(exposition::import))
-        .route("/api/v1/otlp/v1/metrics", post(otlp::write))
-        .route("/api/v1/config/drop-rules", drops)
-        .route("/api/v1/config/derived-metrics", derived)
-        .route("/-/reload", post(jobs::reload_now).put(jobs::reload_now))
-        .route("/write", post(influx::write))
-        .route("/api/v2/write", post(influx::write))
-        .route("/federate", get(federate::federate))
-        .layer(axum::middleware::from_fn_with_state(app.clone(), status::measure))
-        .with_state(app)
+/// The paths of [`Prometheus::routes`] and [`Prometheus::calls`], for tests that every one has its right.
+pub fn paths() -> Vec<&'static str> {
+    let mut paths: Vec<_> =
+        routes::http().into_iter().chain(routes::grpc()).map(|route| route.path).collect();
+    paths.dedup();
+    paths
 }
 
 /// The routes for everybody: whether the server lives, and whether it takes requests.

@@ -5,12 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use axum::Extension;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use ropewalk::promql;
-use ropewalk::series::{LabelsRef, MatchOp, Matcher, Samples, SeriesAt, SeriesError};
-use ropewalk_wire::{Caller, Right, WireError};
+use ropewalk::promql::{self, BudgetError, PATTERNS_BYTES_MAX, Share};
+use ropewalk::series::{LabelsRef, MatchOp, Matcher, Samples, SeriesAt};
 
 use crate::App;
 use crate::answer::{ApiError, HEAD, Kind, Notes, put_labels, put_list, put_tail, put_text, success};
@@ -31,9 +29,12 @@ pub(crate) fn selector(text: &str) -> Result<Vec<Matcher>, ApiError> {
 }
 
 /// As [`selector`], with the error in words.
-pub(crate) fn of_text(text: &str) -> Result<Vec<Matcher>, String> {
-    let parsed = promql::parse_selector(text).map_err(|error| error.to_string())?;
-    let matchers = matchers(&parsed).map_err(|error| error.message)?;
+fn of_text(text: &str) -> Result<Vec<Matcher>, String> {
+    checked(&promql::parse_selector(text).map_err(|error| error.to_string())?)
+}
+
+fn checked(parsed: &[promql::Matcher]) -> Result<Vec<Matcher>, String> {
+    let matchers = matchers(parsed).map_err(|error| error.message)?;
     if matchers.iter().all(|matcher| matcher.matches("")) {
         return Err("match[] must contain at least one non-empty matcher".to_owned());
     }
@@ -55,20 +56,59 @@ fn matcher(parsed: &promql::Matcher) -> Result<Matcher, ApiError> {
     Matcher::new(parsed.name(), op, parsed.value()).map_err(|error| ApiError::bad(error.to_string()))
 }
 
+/// All selectors of a request, with the error in words.
+///
+/// Each may have as many regular expressions as a query, and so have all together.
+pub(crate) fn of_texts<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Vec<Vec<Matcher>>, String> {
+    let (mut all, mut bytes) = (Vec::new(), 0);
+    for text in texts {
+        let parsed = promql::parse_selector(text).map_err(|error| error.to_string())?;
+        bytes += pattern_bytes(&parsed);
+        check_pattern_bytes(bytes).map_err(|error| error.message)?;
+        all.push(checked(&parsed)?);
+    }
+    Ok(all)
+}
+
+/// The selectors in `match[]`.
+pub(crate) fn selectors(params: &Params) -> Result<Vec<Vec<Matcher>>, ApiError> {
+    of_texts(params.all("match[]")).map_err(|why| ApiError::parameter("match[]", why))
+}
+
+/// Bytes of the regular expressions of conditions when they are compiled.
+pub(crate) fn pattern_bytes(matchers: &[promql::Matcher]) -> usize {
+    matchers.iter().map(promql::Matcher::pattern_bytes).sum()
+}
+
+/// Refuses regular expressions of one request that are too large together.
+pub(crate) fn check_pattern_bytes(bytes: usize) -> Result<(), ApiError> {
+    if bytes > PATTERNS_BYTES_MAX {
+        return Err(BudgetError::Patterns { max: PATTERNS_BYTES_MAX as u64 }.into());
+    }
+    Ok(())
+}
+
+/// Times between which there must be a sample, when the parameters say so.
+fn between(params: &Params) -> Result<Option<(i64, i64)>, ApiError> {
+    Ok(match (params.time("start")?, params.time("end")?) {
+        (None, None) => None,
+        (start, end) => Some((start.unwrap_or(i64::MIN), end.unwrap_or(i64::MAX))),
+    })
+}
+
 impl Wanted {
-    /// What the parameters say. Nothing lies between an end and a later start.
+    /// What the parameters say. Nothing lies between an end and a later start. Regular expressions take their time to compile.
     fn of(params: &Params) -> Result<Self, ApiError> {
-        let (start, end) = (params.time("start")?, params.time("end")?);
-        let between = match (start, end) {
-            (None, None) => None,
-            (start, end) => Some((start.unwrap_or(i64::MIN), end.unwrap_or(i64::MAX))),
-        };
-        let selectors: Result<_, _> = params.all("match[]").map(of_text).collect();
-        Ok(Self { selectors: selectors.map_err(ApiError::bad)?, between })
+        let between = between(params)?;
+        Ok(Self { selectors: of_texts(params.all("match[]")).map_err(ApiError::bad)?, between })
     }
 
     /// Shows the labels of each series to `look`; one that matches two selectors may come twice.
-    fn each(&self, series: &SeriesAt<'_>, mut look: impl FnMut(LabelsRef<'_>)) -> Result<(), SeriesError> {
+    fn each(
+        &self,
+        series: &SeriesAt<'_>,
+        mut look: impl FnMut(LabelsRef<'_>) -> Result<(), ApiError>,
+    ) -> Result<(), ApiError> {
         let (from, to) = self.between.unwrap_or((0, -1));
         let mut samples = Samples::default();
         if self.between.is_some_and(|(from, to)| to < from) {
@@ -86,7 +126,7 @@ impl Wanted {
                         continue;
                     }
                 }
-                selection.with_labels(&mut look);
+                selection.with_labels(&mut look).transpose()?;
             }
         }
         Ok(())
@@ -96,12 +136,19 @@ impl Wanted {
 /// Runs `work` on a snapshot, on a thread that may block.
 pub(crate) async fn on_snapshot<T: Send + 'static>(
     app: &App,
-    work: impl FnOnce(&SeriesAt<'_>) -> Result<T, SeriesError> + Send + 'static,
+    work: impl FnOnce(&SeriesAt<'_>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
-    let done = app.off_thread(move || work(&snapshot.series(&store))).await?;
-    done.map_err(|error| WireError::from(ropewalk::Error::from(error)).into())
+    app.off_thread(move || work(&snapshot.series(&store))).await?
 }
+
+/// Takes memory for a label or a set of labels from what all queries share.
+fn take(share: &mut Share, bytes: usize) -> Result<(), ApiError> {
+    Ok(share.grow(LISTED_BYTES + bytes)?)
+}
+
+/// Bytes of a text or a label set in a list or tree, beside its own.
+const LISTED_BYTES: usize = 64;
 
 fn list_of_texts(mut texts: Vec<String>, limit: usize) -> Response {
     let notes = if texts.len() > limit { Notes::truncated() } else { Notes::default() };
@@ -110,14 +157,10 @@ fn list_of_texts(mut texts: Vec<String>, limit: usize) -> Response {
 }
 
 /// `labels`: names of labels.
-pub(crate) async fn names(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    params: Params,
-) -> Result<Response, ApiError> {
-    app.may(&caller, Right::Read)?;
-    let (limit, wanted) = (params.limit("limit")?, Wanted::of(&params)?);
+pub(crate) async fn names(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
+    let limit = params.limit("limit")?;
     let names = on_snapshot(&app, move |series| {
+        let wanted = Wanted::of(&params)?;
         if wanted.between.is_none() && wanted.selectors.is_empty() {
             return Ok(series.label_names(&[]));
         }
@@ -128,6 +171,7 @@ pub(crate) async fn names(
                     names.insert(name.to_owned());
                 }
             }
+            Ok(())
         })?;
         Ok(names.into_iter().collect())
     });
@@ -137,22 +181,23 @@ pub(crate) async fn names(
 /// `label/…/values`: values of one label.
 pub(crate) async fn values(
     State(app): State<App>,
-    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     params: Params,
 ) -> Result<Response, ApiError> {
-    app.may(&caller, Right::Read)?;
     let name = unescape(&name).ok_or_else(|| ApiError::bad(format!("invalid label name: {name:?}")))?;
-    let (limit, wanted) = (params.limit("limit")?, Wanted::of(&params)?);
+    let (limit, mut share) = (params.limit("limit")?, Share::new(Some(app.memory.clone())));
     let values = on_snapshot(&app, move |series| {
+        let wanted = Wanted::of(&params)?;
         if wanted.between.is_none() && wanted.selectors.is_empty() {
             return Ok(series.label_values(&name, &[], limit.saturating_add(1)));
         }
         let mut values = BTreeSet::new();
         wanted.each(series, |labels| {
             if let Some(value) = labels.get(&name).filter(|value| !values.contains(*value)) {
+                take(&mut share, value.len())?;
                 values.insert(value.to_owned());
             }
+            Ok(())
         })?;
         Ok(values.into_iter().collect())
     });
@@ -189,33 +234,34 @@ fn escapes(mut rest: &str) -> Option<String> {
 }
 
 /// `series`: label sets.
-pub(crate) async fn series(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    params: Params,
-) -> Result<Response, ApiError> {
-    app.may(&caller, Right::Read)?;
+pub(crate) async fn series(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     if params.all("match[]").next().is_none() {
         return Err(ApiError::bad("no match[] parameter provided"));
     }
     let limit = params.limit("limit")?;
-    // In its own words for selectors, as in Prometheus.
-    params.all("match[]").try_for_each(|text| selector(text).map(drop))?;
-    let wanted = Wanted::of(&params)?;
+    let mut share = Share::new(Some(app.memory.clone()));
     let found = on_snapshot(&app, move |series| {
+        // In its own words for selectors, as in Prometheus.
+        let selectors = selectors(&params)?;
+        let wanted = Wanted { selectors, between: between(&params)? };
         let mut found: Vec<promql::Labels> = Vec::new();
-        wanted.each(series, |labels| found.push(promql::Labels::from_sorted(labels.iter())))?;
+        wanted.each(series, |labels| {
+            let labels = promql::Labels::from_sorted(labels.iter());
+            take(&mut share, labels.bytes())?;
+            found.push(labels);
+            Ok(())
+        })?;
         found.sort();
         found.dedup();
-        Ok(found)
+        Ok((found, share))
     });
-    let mut found = found.await?;
+    let (mut found, share) = found.await?;
     let notes = if found.len() > limit { Notes::truncated() } else { Notes::default() };
     found.truncate(limit);
     let mut tail = b"]".to_vec();
     put_tail(&mut tail, &notes);
     let head = [HEAD, b"["].concat();
-    Ok(stream::list(head, found, |out, labels| put_labels(out, labels.iter()), tail).into_response())
+    Ok(stream::list(head, found, |out, labels| put_labels(out, labels.iter()), tail, share).into_response())
 }
 
 /// `DELETE /api/v1/series`, which Prometheus has given up.

@@ -10,18 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use ropewalk::Snapshot;
 use ropewalk::promql::ast::{Expr, Selector};
 use ropewalk::promql::{
-    self, Annotation, Answer, BudgetError, Error, Labels, Limits, Options, ParseError, Query, Severity,
-    Spent, Stop, Value,
+    self, Annotation, Answer, Error, Labels, Limits, Options, ParseError, Query, Severity, Spent, Stop, Value,
 };
-use ropewalk::series::Exemplar;
-use ropewalk_wire::{Caller, Right};
+use ropewalk::series::{Exemplar, SeriesError};
 
 use crate::App;
 use crate::answer::{ApiError, HEAD, Kind, Notes, json, put_labels, put_list, put_tail, put_text, success};
@@ -69,18 +65,20 @@ fn time_limit(app: &App, params: &Params) -> Result<Duration, ApiError> {
 }
 
 fn query_error(error: Error) -> ApiError {
-    let kind = match &error {
-        Error::Parse(parse) => return parse_fault(parse),
-        Error::Times(why) => return ApiError::parameter("query", why),
-        Error::Budget(BudgetError::TimedOut) => Kind::Timeout,
-        Error::Budget(BudgetError::Cancelled) => Kind::Canceled,
-        Error::Storage(inner) => {
-            tracing::error!(error = %inner, "a query could not read");
-            return ApiError::new(Kind::Internal, "the samples could not be read");
-        }
-        _ => Kind::Execution,
-    };
-    ApiError::new(kind, error.to_string())
+    match error {
+        Error::Parse(parse) => parse_fault(&parse),
+        Error::Times(why) => ApiError::parameter("query", why),
+        Error::Budget(error) => error.into(),
+        Error::Storage(inner) => match inner.downcast_ref::<SeriesError>() {
+            // The store looks more closely at conditions than the language does.
+            Some(error @ SeriesError::InvalidMatcher { .. }) => ApiError::parameter("query", error),
+            _ => {
+                tracing::error!(error = %inner, "a query could not read");
+                ApiError::new(Kind::Internal, "the samples could not be read")
+            }
+        },
+        error => ApiError::new(Kind::Execution, error.to_string()),
+    }
 }
 
 /// When a query is evaluated.
@@ -90,24 +88,20 @@ enum At {
     Steps(i64, i64, i64),
 }
 
-/// Evaluates on a thread that may block, and hands the answer to `then` there.
-async fn evaluate<T: Send + 'static>(
+/// Works on a query on a thread that may block. `work` gets the question whether to stop, and when the query came.
+async fn run<T: Send + 'static>(
     app: &App,
-    snapshot: Snapshot,
-    query: Query,
-    at: At,
     time_limit: Duration,
-    then: impl FnOnce(Answer, Duration) -> T + Send + 'static,
+    work: impl FnOnce(&dyn Fn() -> Option<Stop>, Instant) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let gone = Arc::new(AtomicBool::new(false));
     let _gone = Gone(gone.clone());
-    let (started, store) = (Instant::now(), app.store()?);
+    let started = Instant::now();
     let stop = app.service.stop().clone();
     let turns = app.turns.clone();
     let held = turns.next_question().await;
     let work = move || {
         let turn = Turn::new(turns, held);
-        let series = snapshot.metrics(&store);
         let stop = || {
             if gone.load(Ordering::Relaxed) || stop.stopping() {
                 return Some(Stop::Cancelled);
@@ -115,29 +109,37 @@ async fn evaluate<T: Send + 'static>(
             turn.pass();
             (started.elapsed() > time_limit).then_some(Stop::TimedOut)
         };
-        let answer = match at {
-            At::Time(time_ms) => query.instant(&series, time_ms, &stop),
-            At::Steps(start_ms, end_ms, step_ms) => query.range(&series, start_ms, end_ms, step_ms, &stop),
-        };
-        answer.map(|answer| then(answer, started.elapsed()))
+        work(&stop, started)
     };
     let broken = |_| ApiError::new(Kind::Internal, "the query could not be worked on");
-    tokio::task::spawn_blocking(work).await.map_err(broken)?.map_err(query_error)
+    tokio::task::spawn_blocking(work).await.map_err(broken)?
 }
 
 /// A query of the server's own, at one time.
 pub(crate) async fn evaluate_at(app: &App, query: Query, at_ms: i64) -> Result<Answer, ApiError> {
-    let snapshot = app.service.database().snapshot();
-    evaluate(app, snapshot, query, At::Time(at_ms), app.settings.query_time, |answer, _| answer).await
+    let (store, snapshot) = (app.store()?, app.service.database().snapshot());
+    let query = query.sharing(app.memory.clone());
+    let work = move |stop: &dyn Fn() -> Option<Stop>, _| {
+        query.instant(&snapshot.metrics(&store), at_ms, stop).map_err(query_error)
+    };
+    run(app, app.settings.query_time, work).await
+}
+
+/// Shows `look` the query of a request, parsed where that may take its time.
+pub(crate) async fn parsed<T: Send + 'static>(
+    app: &App,
+    params: Params,
+    look: impl FnOnce(&Query) -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let work = move |stop: &dyn Fn() -> Option<Stop>, _| {
+        let text = params.get("query").unwrap_or_default();
+        Ok(look(&Query::parse_until(text, Options::default(), stop).map_err(query_error)?))
+    };
+    run(app, app.settings.query_time, work).await
 }
 
 /// `query`: at one time.
-pub(crate) async fn instant(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    params: Params,
-) -> Result<Response, ApiError> {
-    app.may(&caller, Right::Read)?;
+pub(crate) async fn instant(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let limit = params.limit("limit")?;
     let time_ms = params.time("time")?.unwrap_or_else(crate::now_ms);
     let time_limit = time_limit(&app, &params)?;
@@ -158,63 +160,56 @@ async fn answer(
     // `nocache=1`, as VictoriaMetrics calls it: evaluated anew. Statistics are of one evaluation.
     let kept = stats.is_none() && params.get("nocache").is_none_or(|value| value != "1");
     let question = format!("{at:?} {limit} {}\n{text}", options.lookback_ms);
-    if kept && let Some(body) = app.answers.get(&question, &app.store()?) {
+    let store = app.store()?;
+    if kept && let Some(body) = app.answers.get(&question, &store) {
         return Ok(json(Body::from(body)));
     }
-    let query = Query::parse(text, options).map_err(|error| parse_fault(&error))?;
-    // What is kept is looked at after the snapshot was taken, so that it is right for the snapshot, too.
-    let snapshot = app.service.database().snapshot();
-    let plan = match at {
-        At::Steps(start_ms, end_ms, step_ms) if kept => {
-            let steps = Steps { start_ms, end_ms, step_ms };
-            app.evaluated.plan(query.expr(), options.lookback_ms, steps, &app.store()?)
-        }
-        _ => None,
-    };
-    let seq = snapshot.seq();
-    let time_ms = match at {
-        At::Time(time_ms) | At::Steps(time_ms, ..) => time_ms,
-    };
-    let (answers, evaluated) = (app.answers.clone(), app.evaluated.clone());
-    let (missing, taken) = match &plan {
-        None => (at, None),
-        Some(plan) => match plan.missing {
-            Some(Steps { start_ms, end_ms, step_ms }) => (At::Steps(start_ms, end_ms, step_ms), None),
-            None => (at, Some(plan.whole())),
-        },
-    };
-    // Long answers take their time to be written, too.
-    let finish = move |answer: Answer, took: Duration| {
+    let (within, text) = (app.clone(), text.to_owned());
+    // Long texts take their time to be parsed, and long answers to be written.
+    let work = move |stop: &dyn Fn() -> Option<Stop>, started: Instant| {
+        let query = Query::parse_until(&text, options, stop).map_err(query_error)?;
+        let query = query.sharing(within.memory.clone());
+        // What is kept is looked at after the snapshot was taken, so that it is right for the snapshot, too.
+        let snapshot = within.service.database().snapshot();
+        let plan = match at {
+            At::Steps(start_ms, end_ms, step_ms) if kept => {
+                let steps = Steps { start_ms, end_ms, step_ms };
+                within.evaluated.plan(query.expr(), options.lookback_ms, steps, &store)
+            }
+            _ => None,
+        };
+        let (seq, series) = (snapshot.seq(), snapshot.metrics(&store));
+        let evaluate = |at| match at {
+            At::Time(time_ms) => query.instant(&series, time_ms, stop).map_err(query_error),
+            At::Steps(start_ms, end_ms, step_ms) => {
+                query.range(&series, start_ms, end_ms, step_ms, stop).map_err(query_error)
+            }
+        };
+        let answer = match plan {
+            None => evaluate(at)?,
+            Some(plan) => match plan.missing {
+                None => plan.whole(),
+                Some(Steps { start_ms, end_ms, step_ms }) => {
+                    let answer = evaluate(At::Steps(start_ms, end_ms, step_ms))?;
+                    within.evaluated.finish(plan, answer, seq)
+                }
+            },
+        };
         let latest_ms = answer.spent.latest_ms;
-        let list = respond(answer, time_ms, limit, stats.as_deref().map(|asked| (asked, took)));
+        let time_ms = match at {
+            At::Time(time_ms) | At::Steps(time_ms, ..) => time_ms,
+        };
+        let list = respond(answer, time_ms, limit, stats.as_deref().map(|asked| (asked, started.elapsed())))?;
         if kept && let List::Short(body) = &list {
-            answers.keep(question, body, seq, latest_ms);
+            within.answers.keep(question, body, seq, latest_ms);
         }
-        list
+        Ok(list)
     };
-    let list = match taken {
-        Some(answer) => app.off_thread(move || finish(answer, Duration::ZERO)).await?,
-        None => {
-            let whole = move |answer, took| {
-                let answer = match plan {
-                    Some(plan) => evaluated.finish(plan, answer, seq),
-                    None => answer,
-                };
-                finish(answer, took)
-            };
-            evaluate(app, snapshot, query, missing, time_limit, whole).await?
-        }
-    };
-    Ok(list.into_response())
+    Ok(run(app, time_limit, work).await?.into_response())
 }
 
 /// `query_range`: at steps.
-pub(crate) async fn range(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    params: Params,
-) -> Result<Response, ApiError> {
-    app.may(&caller, Right::Read)?;
+pub(crate) async fn range(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let limit = params.limit("limit")?;
     let start_ms = params.needed_time("start")?;
     let end_ms = params.needed_time("end")?;
@@ -280,8 +275,13 @@ fn statistics(spent: Spent, took: Duration) -> serde_json::Value {
     })
 }
 
-fn respond(answer: Answer, time_ms: i64, limit: usize, stats: Option<(&str, Duration)>) -> List {
-    let Answer { value, annotations, spent } = answer;
+fn respond(
+    answer: Answer,
+    time_ms: i64,
+    limit: usize,
+    stats: Option<(&str, Duration)>,
+) -> Result<List, ApiError> {
+    let Answer { value, annotations, spent, mut share } = answer;
     let mut notes = notes(annotations);
     if let Some((asked, _)) = stats.filter(|(asked, _)| !matches!(*asked, "true" | "all")) {
         notes.warnings.push(format!(
@@ -305,33 +305,39 @@ fn respond(answer: Answer, time_ms: i64, limit: usize, stats: Option<(&str, Dura
         put_tail(&mut out, notes);
         out
     };
-    match value {
+    Ok(match value {
         Value::Scalar(number) => {
             put_time(&mut head, time_ms);
             head.push(b',');
             put_value(&mut head, number);
-            stream::list(head, Vec::<()>::new(), |_, ()| (), end(&notes))
+            stream::list(head, Vec::<()>::new(), |_, ()| (), end(&notes), share)
         }
         Value::Text(text) => {
             put_time(&mut head, time_ms);
             head.push(b',');
             put_text(&mut head, &String::from_utf8_lossy(&text));
-            stream::list(head, Vec::<()>::new(), |_, ()| (), end(&notes))
+            stream::list(head, Vec::<()>::new(), |_, ()| (), end(&notes), share)
         }
         Value::Vector(rows) => {
             let mut rows: Vec<_> =
                 rows.into_iter().map(|(labels, sample)| (time_ms, labels, sample)).collect();
             cut(&mut rows, limit, &mut notes);
             let tail = end(&notes);
-            stream::list(head, rows, put_vector_row, tail)
+            stream::list(head, rows, put_vector_row, tail, share)
         }
         Value::Matrix(mut rows) => {
             cut(&mut rows, limit, &mut notes);
+            // A series is written as one piece.
+            let longest = rows.iter().map(|series| series.samples.len()).max().unwrap_or(0);
+            share.grow(longest * POINT_BYTES)?;
             let tail = end(&notes);
-            stream::list(head, rows, put_matrix_row, tail)
+            stream::list(head, rows, put_matrix_row, tail, share)
         }
-    }
+    })
 }
+
+/// Bytes of a point as text, roughly.
+const POINT_BYTES: usize = 40;
 
 /// Exemplars that an answer may hold.
 const EXEMPLARS_MAX: usize = 100_000;
@@ -350,26 +356,22 @@ fn lists(selector: &Selector) -> impl Iterator<Item = &[promql::Matcher]> {
 }
 
 /// `query_exemplars`: the exemplars of the series that the query selects.
-pub(crate) async fn exemplars(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    params: Params,
-) -> Result<Response, ApiError> {
-    app.may(&caller, Right::Read)?;
+pub(crate) async fn exemplars(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let start_ms = params.time("start")?.unwrap_or(crate::time::EARLIEST_MS);
     let end_ms = params.time("end")?.unwrap_or(crate::time::LATEST_MS);
     if end_ms < start_ms {
         return Err(ApiError::bad("end timestamp must not be before start timestamp"));
     }
-    let text = params.get("query").unwrap_or_default();
-    let query = Query::parse(text, Options::default()).map_err(|error| ApiError::bad(error.to_string()))?;
-    let mut lists = Vec::new();
-    selectors(query.expr(), &mut lists);
-    let lists: Vec<_> = lists.into_iter().map(names::matchers).collect::<Result<_, _>>()?;
     let found = names::on_snapshot(&app, move |series| {
+        let text = params.get("query").unwrap_or_default();
+        let query = Query::parse(text, Options::default());
+        let query = query.map_err(|error| ApiError::bad(error.to_string()))?;
+        let mut lists = Vec::new();
+        selectors(query.expr(), &mut lists);
         let mut found: BTreeMap<Labels, Vec<Exemplar>> = BTreeMap::new();
-        for matchers in &lists {
-            for (labels, exemplar) in series.exemplars(matchers, start_ms, end_ms, EXEMPLARS_MAX)? {
+        for matchers in lists {
+            let matchers = names::matchers(matchers)?;
+            for (labels, exemplar) in series.exemplars(&matchers, start_ms, end_ms, EXEMPLARS_MAX)? {
                 found.entry(Labels::from_sorted(labels.iter())).or_default().push(exemplar);
             }
         }
@@ -402,8 +404,7 @@ fn put_exemplar(out: &mut Vec<u8>, exemplar: &Exemplar) {
 }
 
 /// `format_query`: the query in one form, long ones on several lines.
-pub(crate) async fn format(params: Params) -> Result<Response, ApiError> {
-    let text = params.get("query").unwrap_or_default();
-    let query = Query::parse(text, Options::default()).map_err(|error| parse_fault(&error))?;
-    Ok(success(&Notes::default(), |out| put_text(out, &query.expr().pretty())))
+pub(crate) async fn format(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
+    let text = parsed(&app, params, |query| query.expr().pretty()).await?;
+    Ok(success(&Notes::default(), |out| put_text(out, &text)))
 }

@@ -10,18 +10,18 @@
 
 use std::convert::Infallible;
 
-use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::response::Response;
-use ropewalk::series::{Histogram, Labels, MatchOp, Matcher, ResetHint, Samples, SeriesAt, SeriesError};
-use ropewalk_wire::{Caller, Right, WireError};
+use ropewalk::promql::{self, Share};
+use ropewalk::series::{Histogram, Labels, Matcher, ResetHint, Samples, SeriesAt};
 
 use crate::App;
 use crate::answer::{ApiError, Kind};
 use crate::body::{self, Encoding};
+use crate::names;
 use crate::protobuf::{Fields, Malformed, put_bytes, put_double, put_integer, put_signed, put_varint};
 use crate::xor;
 
@@ -48,10 +48,11 @@ enum Form {
 fn decode(bytes: &[u8]) -> Result<(Vec<Query>, Vec<Form>), ApiError> {
     let (mut queries, mut forms) = (Vec::new(), Vec::new());
     let malformed = |error: Malformed| ApiError::bad(error.to_string());
+    let mut patterns = 0;
     let mut fields = Fields(bytes);
     while let Some((number, value)) = fields.next().map_err(malformed)? {
         match number {
-            1 => queries.push(query(value.message().map_err(malformed)?)?),
+            1 => queries.push(query(value.message().map_err(malformed)?, &mut patterns)?),
             2 => {
                 let add = |form| match form {
                     0 => forms.push(Form::Samples),
@@ -72,7 +73,8 @@ fn decode(bytes: &[u8]) -> Result<(Vec<Query>, Vec<Form>), ApiError> {
     Ok((queries, forms))
 }
 
-fn query(mut fields: Fields<'_>) -> Result<Query, ApiError> {
+/// `patterns` counts the bytes of the regular expressions of all queries.
+fn query(mut fields: Fields<'_>, patterns: &mut usize) -> Result<Query, ApiError> {
     let malformed = |error: Malformed| ApiError::bad(error.to_string());
     let mut query = Query::default();
     while let Some((number, value)) = fields.next().map_err(malformed)? {
@@ -81,15 +83,15 @@ fn query(mut fields: Fields<'_>) -> Result<Query, ApiError> {
             2 => query.end_ms = value.i64().map_err(malformed)?,
             3 => {
                 let mut fields = value.message().map_err(malformed)?;
-                let (mut op, mut name, mut text) = (MatchOp::Equal, "", "");
+                let (mut op, mut name, mut text) = (promql::MatchOp::Equal, "", "");
                 while let Some((number, value)) = fields.next().map_err(malformed)? {
                     match number {
                         1 => {
                             op = match value.u64().map_err(malformed)? {
-                                0 => MatchOp::Equal,
-                                1 => MatchOp::NotEqual,
-                                2 => MatchOp::Regex,
-                                3 => MatchOp::NotRegex,
+                                0 => promql::MatchOp::Equal,
+                                1 => promql::MatchOp::NotEqual,
+                                2 => promql::MatchOp::Regex,
+                                3 => promql::MatchOp::NotRegex,
                                 other => {
                                     return Err(ApiError::bad(format!("there is no matcher type {other}")));
                                 }
@@ -100,8 +102,11 @@ fn query(mut fields: Fields<'_>) -> Result<Query, ApiError> {
                         _ => {}
                     }
                 }
-                let matcher = Matcher::new(name, op, text);
-                query.matchers.push(matcher.map_err(|error| ApiError::bad(error.to_string()))?);
+                let matcher = promql::Matcher::new(op, name, text);
+                let matcher = matcher.map_err(|error| ApiError::bad(error.to_string()))?;
+                *patterns += matcher.pattern_bytes();
+                names::check_pattern_bytes(*patterns)?;
+                query.matchers.extend(names::matchers(&[matcher])?);
             }
             _ => {}
         }
@@ -116,19 +121,13 @@ struct Found {
     histograms: bool,
 }
 
-/// Why a read stops.
-enum Fault {
-    Series(SeriesError),
-    TooMuch,
-}
-
-impl From<SeriesError> for Fault {
-    fn from(error: SeriesError) -> Self {
-        Self::Series(error)
-    }
-}
-
-fn find(at: &SeriesAt<'_>, query: &Query, form: Form, left: &mut u64) -> Result<Found, Fault> {
+fn find(
+    at: &SeriesAt<'_>,
+    query: &Query,
+    form: Form,
+    (samples_max, left): (u64, &mut u64),
+    share: &mut Share,
+) -> Result<Found, ApiError> {
     let mut found = Found { series: Vec::new(), histograms: false };
     let mut selection = at.select(&query.matchers, query.start_ms, query.end_ms)?;
     let mut samples = Samples::default();
@@ -137,7 +136,9 @@ fn find(at: &SeriesAt<'_>, query: &Query, form: Form, left: &mut u64) -> Result<
         if selection.samples(&mut samples)? == 0 {
             continue;
         }
-        *left = left.checked_sub(samples.len() as u64).ok_or(Fault::TooMuch)?;
+        *left = left.checked_sub(samples.len() as u64).ok_or_else(|| {
+            ApiError::new(Kind::Execution, format!("the read has more than {samples_max} samples"))
+        })?;
         found.histograms |= samples.histograms.iter().any(Option::is_some);
         if found.histograms && form == Form::Chunks {
             return Ok(found);
@@ -146,6 +147,8 @@ fn find(at: &SeriesAt<'_>, query: &Query, form: Form, left: &mut u64) -> Result<
             Form::Samples => rows(&samples),
             Form::Chunks => chunks(&samples),
         };
+        // The message, and the body that it becomes a part of.
+        share.grow(2 * message.capacity())?;
         found.series.extend(selection.labels().map(|labels| (labels, message)));
     }
     found.series.sort_by(|a, b| a.0.iter().cmp(b.0.iter()));
@@ -281,12 +284,8 @@ fn frames(found: Vec<Found>) -> Vec<Bytes> {
 }
 
 /// `POST /api/v1/read`.
-pub(crate) async fn read(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    request: Request,
-) -> Response {
-    match answer(&app, &caller, request).await {
+pub(crate) async fn read(State(app): State<App>, request: Request) -> Response {
+    match answer(&app, request).await {
         Ok(response) => response,
         Err(error) => error.into_text(),
     }
@@ -297,28 +296,25 @@ enum Sent {
     Chunks(Vec<Bytes>),
 }
 
-async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response, ApiError> {
-    app.may(caller, Right::Read)?;
+async fn answer(app: &App, request: Request) -> Result<Response, ApiError> {
     if !matches!(Encoding::of(request.headers()), Some(Encoding::Snappy | Encoding::Identity)) {
         return Err(ApiError::new(Kind::MediaType, "Content-Encoding has to be snappy"));
     }
     let body = body::read(app, request).await?;
     let bytes_max = app.service.limits().request_bytes;
-    let (queries, forms) = decode(&body::inflate(Encoding::Snappy, &body, bytes_max)?)?;
     let samples_max = app.settings.query_samples;
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
+    let mut share = Share::new(Some(app.memory.clone()));
     let work = move || {
+        let (queries, forms) = decode(&body::inflate(Encoding::Snappy, &body, bytes_max)?)?;
         let at = snapshot.series(&store);
         for form in forms {
             let mut left = samples_max;
-            let found: Result<Vec<Found>, Fault> =
-                queries.iter().map(|query| find(&at, query, form, &mut left)).collect();
-            let found = found.map_err(|fault| match fault {
-                Fault::Series(error) => WireError::from(ropewalk::Error::from(error)).into(),
-                Fault::TooMuch => {
-                    ApiError::new(Kind::Execution, format!("the read has more than {samples_max} samples"))
-                }
-            })?;
+            share.resize(0)?;
+            let mut found: Vec<Found> = Vec::new();
+            for query in &queries {
+                found.push(find(&at, query, form, (samples_max, &mut left), &mut share)?);
+            }
             match form {
                 Form::Chunks if found.iter().any(|found| found.histograms) => {}
                 Form::Chunks => return Ok(Sent::Chunks(frames(found))),

@@ -2,7 +2,7 @@ use core::time::Duration;
 
 use crate::otlp::Deltas;
 
-/// Settings of [`crate::routes`].
+/// Settings of [`crate::Prometheus`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrometheusSettings {
     /// The series store that is written and read. Default `default`.
@@ -13,6 +13,8 @@ pub struct PrometheusSettings {
     pub query_samples: u64,
     /// Bytes that a query may hold at one time. Default 1 GiB.
     pub query_bytes: u64,
+    /// Bytes that all queries and their answers may hold at one time. Default 2 GiB.
+    pub queries_bytes: u64,
     /// Bytes of answers that are kept for as long as they stay right; 0 keeps none. Default 64 MiB.
     pub answer_bytes: u64,
     /// How old a sample may be that an instant selector sees. Default 5 minutes.
@@ -32,6 +34,7 @@ impl Default for PrometheusSettings {
             query_time: Duration::from_secs(120),
             query_samples: 50_000_000,
             query_bytes: 1 << 30,
+            queries_bytes: 2 << 30,
             answer_bytes: 64 << 20,
             lookback: Duration::from_secs(300),
             otlp_deltas: Deltas::default(),

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use axum::Extension;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use ropewalk_wire::{Caller, Code, Right, Service};
+use ropewalk::series::SeriesAt;
+use ropewalk_wire::{Code, Service};
 
 use crate::App;
 use crate::answer::{ApiError, Notes, put_labels, put_list, put_text, success};
@@ -36,11 +36,7 @@ pub(crate) async fn build_info() -> Response {
     ])
 }
 
-pub(crate) async fn runtime_info(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, ApiError> {
-    app.may(&caller, Right::Read)?;
+pub(crate) async fn runtime_info(State(app): State<App>) -> Result<Response, ApiError> {
     let floor = app.store()?.floor();
     let retention = if floor == i64::MIN { "unlimited".to_owned() } else { format!("from {floor} ms on") };
     let (read_ok, read_ms) = app.service.metrics().config_state().unwrap_or((true, 0));
@@ -53,11 +49,7 @@ pub(crate) async fn runtime_info(
     Ok(success(&Notes::default(), |out| out.extend_from_slice(info.to_string().as_bytes())))
 }
 
-pub(crate) async fn flags(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, ApiError> {
-    app.may(&caller, Right::Read)?;
+pub(crate) async fn flags(State(app): State<App>) -> Result<Response, ApiError> {
     let settings = &app.settings;
     Ok(texts(&[
         ("query.lookback-delta", &format!("{}s", settings.lookback.as_secs_f64())),
@@ -78,29 +70,21 @@ pub(crate) async fn notifications() -> Response {
 }
 
 /// `status/config`: the file as it was read. It may hold passwords.
-pub(crate) async fn config(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, ApiError> {
-    app.may(&caller, Right::Admin)?;
+pub(crate) async fn config(State(app): State<App>) -> Result<Response, ApiError> {
     let config = app.jobs.config();
     let text = config.text.as_str();
     Ok(texts(&[("yaml", if text.is_empty() { "global: {}\n" } else { text })]))
 }
 
 /// `metadata`: type, help and unit of metrics, as they were sent.
-pub(crate) async fn metadata(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    params: Params,
-) -> Result<Response, ApiError> {
-    app.may(&caller, Right::Read)?;
+pub(crate) async fn metadata(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     // There is one for each metric, so that any limit on their number per metric is kept.
     params.whole("limit_per_metric")?;
     let limit =
         params.whole("limit")?.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let metric = params.get("metric").map(str::to_owned);
-    let found = names::on_snapshot(&app, move |series| series.metadata(metric.as_deref(), limit)).await?;
+    let read = move |series: &SeriesAt<'_>| Ok(series.metadata(metric.as_deref(), limit)?);
+    let found = names::on_snapshot(&app, read).await?;
     Ok(success(&Notes::default(), |out| {
         out.push(b'{');
         for (index, (name, metadata)) in found.iter().enumerate() {
@@ -127,12 +111,7 @@ pub(crate) async fn targets_metadata() -> Response {
 const TOP_MAX: usize = 10_000;
 
 /// Which labels and metrics make the series.
-pub(crate) async fn tsdb(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    params: Params,
-) -> Result<Response, ApiError> {
-    app.may(&caller, Right::Read)?;
+pub(crate) async fn tsdb(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let top = match params.get("limit").map(str::parse::<usize>) {
         None => 10,
         Some(Ok(top @ 1..=TOP_MAX)) => top,

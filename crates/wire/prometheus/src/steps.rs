@@ -16,7 +16,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use ropewalk::Seq;
 use ropewalk::promql::ast::{Duration, DurationExpr, DurationKind, Expr, Selector};
-use ropewalk::promql::{Answer, Options, Sample, Series, Spent, Value};
+use ropewalk::promql::{Answer, Options, Sample, Series, Share, Spent, Value};
 use ropewalk::series::SeriesStore;
 
 /// Larger results are not kept.
@@ -95,11 +95,12 @@ impl Plan {
                 value: Value::Matrix(Vec::new()),
                 annotations: Vec::new(),
                 spent: Spent::default(),
+                share: Share::default(),
             };
         };
         let series = joined(&kept.series, (self.asked.start_ms, *last_ms), Vec::new());
         let spent = Spent { latest_ms: Some(last_ms.saturating_sub(kept.behind_ms)), ..Spent::default() };
-        Answer { value: Value::Matrix(series), annotations: Vec::new(), spent }
+        Answer { value: Value::Matrix(series), annotations: Vec::new(), spent, share: Share::default() }
     }
 }
 
@@ -195,8 +196,8 @@ impl Evaluated {
     /// The whole answer of what was taken and what was evaluated at commit `seq`; kept for the next time.
     pub(crate) fn finish(&self, plan: Plan, answer: Answer, seq: Seq) -> Answer {
         let Plan { question, asked, taken, slack_ms, missing } = plan;
-        let Answer { value, annotations: notes, mut spent } = answer;
-        let Value::Matrix(new) = value else { return Answer { value, annotations: notes, spent } };
+        let Answer { value, annotations: notes, mut spent, share } = answer;
+        let Value::Matrix(new) = value else { return Answer { value, annotations: notes, spent, share } };
         let mut behind_ms = match (spent.latest_ms, missing) {
             (Some(latest), Some(steps)) => Some(steps.last().saturating_sub(latest).saturating_sub(slack_ms)),
             _ => None,
@@ -214,7 +215,7 @@ impl Evaluated {
             let (start_ms, last_ms, series) = (asked.start_ms, asked.last(), Arc::new(all.clone()));
             cache.insert(question, Kept { start_ms, last_ms, seq, behind_ms, series });
         }
-        Answer { value: Value::Matrix(all), annotations: notes, spent }
+        Answer { value: Value::Matrix(all), annotations: notes, spent, share }
     }
 }
 

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
+use ropewalk::promql::Share;
 
 use crate::cache::ANSWER_BYTES_MAX;
 
@@ -34,6 +35,7 @@ pub(crate) fn list<T: Send + 'static>(
     items: Vec<T>,
     put: fn(&mut Vec<u8>, &T),
     tail: Vec<u8>,
+    share: Share,
 ) -> List {
     let mut pieces = Pieces {
         head: Some(head),
@@ -42,6 +44,7 @@ pub(crate) fn list<T: Send + 'static>(
         put,
         tail: Some(tail),
         piece_bytes: ANSWER_BYTES_MAX,
+        _share: share,
     };
     let first = pieces.next().unwrap_or_default();
     if pieces.tail.is_none() {
@@ -59,6 +62,8 @@ struct Pieces<T> {
     put: fn(&mut Vec<u8>, &T),
     tail: Option<Vec<u8>>,
     piece_bytes: usize,
+    /// The memory of the items, until the last of them is sent.
+    _share: Share,
 }
 
 impl<T> Iterator for Pieces<T> {

@@ -2,23 +2,23 @@
 //!
 //! What is not fixed before the query's times are known (`offset (step() * 2)`) stands in `…Expr` beside a number that is 0.
 
+use axum::extract::State;
 use axum::response::Response;
 use ropewalk::promql::ast::{
     At, BinaryOp, Cardinality, Duration, DurationExpr, DurationKind, Edges, Expr, Number, Selector, ValueType,
 };
 use ropewalk::promql::functions::{Function, Variadic};
-use ropewalk::promql::{MatchOp, Matcher, Options, Query, format_float};
+use ropewalk::promql::{MatchOp, Matcher, format_float};
 use serde_json::{Value, json};
 
+use crate::App;
 use crate::answer::{ApiError, Notes, success};
 use crate::params::Params;
+use crate::query;
 
 /// `parse_query`.
-pub(crate) async fn parse(params: Params) -> Result<Response, ApiError> {
-    let text = params.get("query").unwrap_or_default();
-    let query =
-        Query::parse(text, Options::default()).map_err(|error| ApiError::parameter("query", error))?;
-    let tree = tree(query.expr()).to_string();
+pub(crate) async fn parse(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
+    let tree = query::parsed(&app, params, |query| tree(query.expr()).to_string()).await?;
     Ok(success(&Notes::default(), |out| out.extend_from_slice(tree.as_bytes())))
 }
 

@@ -4,9 +4,9 @@
 //! Histograms are left out. Where any series of a group would do, it is the first by labels, so that answers repeat.
 
 use super::super::call::text;
-use super::super::choose::{grouped, nan_last};
+use super::super::choose::nan_last;
 use super::super::quantile::quantile;
-use super::super::row::{ABSENT, Cell, Row, Rows, Steps, is_absent};
+use super::super::row::{ABSENT, Cell, Numbers, Row, Rows, Steps, is_absent};
 use super::super::window::mean;
 use super::super::{Around, Eval, Sink};
 use crate::ast::*;
@@ -23,7 +23,7 @@ impl<'a> Eval<'a> {
         use AggregateOp::{
             Any, BottomkBy, OutliersIqr, OutliersMad, Outliersk, Quantiles, Share, TopkBy, Zscore,
         };
-        let mut rows = Rows::new(self.budget);
+        let mut rows = Rows::new(self.budget)?;
         let around = Around {
             func: Some(aggregate.op.name()),
             grouping: &aggregate.grouping,
@@ -39,16 +39,18 @@ impl<'a> Eval<'a> {
         })?;
         rows.list.sort_by(|a, b| a.labels.cmp(&b.labels));
         self.budget.work(rows.list.len().saturating_mul(steps.count))?;
-        let groups = grouped(aggregate, &rows.list);
+        let grouped = self.grouped(aggregate, &rows.list)?;
+        let groups = &grouped.list;
         let params = match &aggregate.param {
             Some(param) if aggregate.op.param_type() == ValueType::Scalar => self.scalar(param, steps)?,
-            _ => Vec::new(),
+            _ => Numbers::new(self.budget, Vec::new())?,
         };
         match aggregate.op {
-            Quantiles => self.several_quantiles(aggregate, &groups, &rows.list, steps, sink),
+            Quantiles => self.several_quantiles(aggregate, groups, &rows.list, steps, sink),
             Share | Zscore => {
                 let change = if aggregate.op == Share { shares } else { zscores };
-                for (_, members) in &groups {
+                for (_, members) in groups {
+                    self.budget.work(members.len().saturating_mul(steps.count))?;
                     each_step(&mut rows.list, members, steps, change);
                 }
                 if aggregate.op == Zscore {
@@ -67,7 +69,8 @@ impl<'a> Eval<'a> {
             }
             OutliersIqr | OutliersMad => {
                 let mut kept = Vec::new();
-                for (_, members) in &groups {
+                for (_, members) in groups {
+                    self.budget.work(members.len().saturating_mul(steps.count))?;
                     kept.extend(outliers(&rows.list, members, &params, steps));
                 }
                 kept.sort_unstable();
@@ -75,15 +78,16 @@ impl<'a> Eval<'a> {
                 self.give_rest(rows, sink)
             }
             Outliersk | TopkBy(_) | BottomkBy(_) => {
-                self.ranked(aggregate, &groups, &params, rows, steps, sink)
+                self.ranked(aggregate, groups, &params, rows, steps, sink)
             }
             op => {
                 let Some(of) = single(op) else { return refused(format!("{} gives no vector", op.name())) };
                 for (labels, members) in groups {
-                    let mut row = Row::new(labels, false, steps.count);
+                    let mut row = Row::new(labels.clone(), false, steps.count);
                     row.drop_name = members.iter().any(|m| rows.list.get(*m).is_some_and(|r| r.drop_name));
                     for step in 0..steps.count {
-                        let mut values = at_step(&rows.list, &members, step);
+                        self.budget.work(members.len())?;
+                        let mut values = at_step(&rows.list, members, step);
                         if !values.is_empty() {
                             row.set(step, Cell::Float(of(&mut values)));
                         }
@@ -108,17 +112,18 @@ impl<'a> Eval<'a> {
         run: impl FnOnce(Sink<'_>) -> Result<(), Error>,
         sink: Sink<'_>,
     ) -> Result<(), Error> {
-        let mut rows = Rows::new(self.budget);
+        let mut rows = Rows::new(self.budget)?;
         run(&mut |row| {
             if !row.is_empty() {
                 rows.push(std::mem::take(row))?;
             }
             Ok(())
         })?;
-        let mut groups = grouped(aggregate, &rows.list);
-        groups.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut groups = self.grouped(aggregate, &rows.list)?;
+        groups.list.sort_by(|a, b| a.0.cmp(&b.0));
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let mut kept: Vec<usize> = groups.into_iter().take(limit).flat_map(|(_, members)| members).collect();
+        let mut kept: Vec<usize> =
+            groups.list.iter().take(limit).flat_map(|(_, members)| members).copied().collect();
         kept.sort_unstable();
         keep(&mut rows.list, &kept);
         self.give_rest(rows, sink)
@@ -140,14 +145,14 @@ impl<'a> Eval<'a> {
             let Some(first) = phis.first() else { continue };
             let value = crate::text::float(*first);
             for (labels, members) in groups {
-                let mut row = Row::new(labels.with(label, &value), false, steps.count);
+                let mut row = Row::new(self.relabeled(labels, label, &value)?, false, steps.count);
                 for (step, phi) in phis.iter().enumerate() {
+                    self.budget.work(1 + members.len())?;
                     let mut values = at_step(rows, members, step);
                     if !values.is_empty() {
                         row.set(step, Cell::Float(quantile(*phi, &mut values)));
                     }
                 }
-                self.budget.work(steps.count)?;
                 sink(&mut row)?;
             }
         }
@@ -166,7 +171,10 @@ impl<'a> Eval<'a> {
     ) -> Result<(), Error> {
         let rest = aggregate.more.first().map(text).transpose()?;
         let (mut order, mut rests) = (Vec::new(), Vec::new());
+        // The medians and sums of a group.
+        let mut held = self.budget.holding(steps.count * 16)?;
         for (labels, members) in groups {
+            self.budget.work(members.len().saturating_mul(steps.count))?;
             let medians: Vec<f64> =
                 (0..steps.count).map(|step| quantile(0.5, &mut at_step(&rows.list, members, step))).collect();
             let mut ranked: Vec<(f64, usize)> = members
@@ -195,7 +203,8 @@ impl<'a> Eval<'a> {
             }
             if let Some(rest) = rest {
                 let (label, value) = rest.split_once('=').unwrap_or((rest, rest));
-                sums.labels = sums.labels.with(label, value);
+                sums.labels = self.relabeled(&sums.labels, label, value)?;
+                held.grow(sums.bytes())?;
                 rests.push(sums);
             }
         }

@@ -24,10 +24,12 @@ impl<'a> Eval<'a> {
                 left.list.iter_mut().for_each(|row| fill(row, &value));
             }
             (BinaryOp::Default, _) => {
-                let sides = Sides::new(matching, &left.list, &right.list);
+                let sides = Sides::new(self.budget, matching, &left.list, &right.list)?;
                 let partners = sides.by_signature(&sides.right);
                 for (row, signature) in left.list.iter_mut().zip(&sides.left) {
-                    let partners = partners.get(*signature).into_iter().flatten();
+                    let partners = partners.get(*signature).map(Vec::as_slice).unwrap_or_default();
+                    self.budget.work(steps.count.saturating_mul(1 + partners.len()))?;
+                    let partners = partners.iter();
                     let partners: Vec<&Row> = partners.filter_map(|index| right.list.get(*index)).collect();
                     fill(row, &partners);
                 }
@@ -53,10 +55,10 @@ impl<'a> Eval<'a> {
         if expr.value_type() != ValueType::Scalar {
             return self.rows(expr, steps, Around::default());
         }
-        let mut rows = Rows::new(self.budget);
+        let mut rows = Rows::new(self.budget)?;
         let mut row = Row::new(Labels::default(), false, steps.count);
-        for (place, value) in row.floats.iter_mut().zip(self.scalar(expr, steps)?) {
-            *place = if value.is_nan() { ABSENT } else { value };
+        for (place, value) in row.floats.iter_mut().zip(self.scalar(expr, steps)?.iter()) {
+            *place = if value.is_nan() { ABSENT } else { *value };
         }
         if !row.is_empty() {
             rows.push(row)?;

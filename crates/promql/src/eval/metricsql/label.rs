@@ -1,13 +1,15 @@
 //! Functions that change the labels of series, or choose series by them.
 
+use std::sync::Arc;
+
 use regex::Regex;
 
 use super::super::row::Row;
-use super::super::{Around, Eval, Sink, Steps};
+use super::super::{Around, Eval, Sink, Steps, check_label_value};
 use crate::ast::*;
 use crate::error::{Error, refused};
-use crate::labels::METRIC_NAME;
-use crate::matcher;
+use crate::labels::{LABEL_VALUE_BYTES_MAX, METRIC_NAME};
+use crate::matcher::{self, Compiled, Part};
 
 impl Eval<'_> {
     pub(super) fn change_labels(
@@ -18,10 +20,33 @@ impl Eval<'_> {
         steps: Steps,
         sink: Sink<'_>,
     ) -> Result<(), Error> {
-        let change = Change::new(name, texts)?;
+        let change = Change::new(self, name, texts)?;
         let mut rows = self.rows(vector, steps, Around::default())?;
-        rows.list.retain_mut(|row| change.apply(row));
+        let mut changed = Vec::new();
+        for mut row in std::mem::take(&mut rows.list) {
+            // A search costs a step for each byte, at least.
+            self.budget.work(1 + texts.len() + row.labels.bytes())?;
+            let before = row.labels.clone();
+            if change.apply(self, &mut row)? {
+                if row.labels != before {
+                    rows.held.grow(row.labels.bytes())?;
+                }
+                changed.push(row);
+            }
+        }
+        rows.list = changed;
         self.put_together(rows, sink)
+    }
+
+    /// Sets a label, or takes it away.
+    fn set_label(&self, row: &mut Row, label: &str, value: &str) -> Result<(), Error> {
+        if row.labels.get(label) == value {
+            return Ok(());
+        }
+        row.labels = self.relabeled(&row.labels, label, value)?;
+        // A name that was made on purpose stays.
+        row.drop_name &= label != METRIC_NAME;
+        Ok(())
     }
 }
 
@@ -36,23 +61,20 @@ enum Change<'t> {
     Case(&'t [&'t str], fn(&str) -> String),
     /// A label, and which values of it become which others.
     Map(&'t str, Vec<(&'t str, &'t str)>),
-    Match(&'t str, Regex, bool),
-    Replace(&'t str, Regex, &'t str),
+    Match(&'t str, Arc<Compiled>, bool),
+    Replace(&'t str, Arc<Compiled>, &'t str),
     Value(&'t str),
     Equal(&'t [&'t str]),
 }
 
 impl<'t> Change<'t> {
-    fn new(name: &str, texts: &'t [&'t str]) -> Result<Self, Error> {
+    fn new(eval: &Eval<'_>, name: &str, texts: &'t [&'t str]) -> Result<Self, Error> {
         let pairs = |texts: &'t [&'t str]| {
             let (pairs, rest) = texts.as_chunks::<2>();
             if !rest.is_empty() {
                 return refused(format!("{name}() takes labels in pairs"));
             }
             Ok(pairs.iter().map(|[one, other]| (*one, *other)).collect::<Vec<_>>())
-        };
-        let regex = |pattern: &str, regex: fn(&str) -> Result<Regex, matcher::RegexError>| {
-            regex(pattern).or_else(|_| refused(format!("invalid regular expression in {name}(): {pattern}")))
         };
         Ok(match (name, texts) {
             ("alias", [to]) => Self::Set(vec![(METRIC_NAME, to)]),
@@ -64,12 +86,14 @@ impl<'t> Change<'t> {
             ("label_lowercase", texts) => Self::Case(texts, str::to_lowercase),
             ("label_uppercase", texts) => Self::Case(texts, str::to_uppercase),
             ("label_map", [label, texts @ ..]) => Self::Map(label, pairs(texts)?),
-            ("label_match", [label, pattern]) => Self::Match(label, regex(pattern, matcher::whole)?, true),
+            ("label_match", [label, pattern]) => {
+                Self::Match(label, eval.pattern(name, Part::Whole, pattern)?, true)
+            }
             ("label_mismatch", [label, pattern]) => {
-                Self::Match(label, regex(pattern, matcher::whole)?, false)
+                Self::Match(label, eval.pattern(name, Part::Whole, pattern)?, false)
             }
             ("label_transform", [label, pattern, to]) => {
-                Self::Replace(label, regex(pattern, matcher::anywhere)?, to)
+                Self::Replace(label, eval.pattern(name, Part::Any, pattern)?, to)
             }
             ("label_value", [label]) => Self::Value(label),
             ("labels_equal", texts) => Self::Equal(texts),
@@ -78,39 +102,44 @@ impl<'t> Change<'t> {
     }
 
     /// Changes a series; false when it goes.
-    fn apply(&self, row: &mut Row) -> bool {
+    fn apply(&self, eval: &Eval<'_>, row: &mut Row) -> Result<bool, Error> {
+        let set = |row: &mut Row, label: &str, value: &str| eval.set_label(row, label, value);
         match self {
-            Self::Set(pairs) => pairs.iter().for_each(|(label, value)| set(row, label, value)),
+            Self::Set(pairs) => pairs.iter().try_for_each(|(label, value)| set(row, label, value))?,
             Self::Copy(pairs, moves) => {
                 for (from, to) in pairs {
                     let value = row.labels.get(from).to_owned();
                     if !value.is_empty() {
-                        set(row, to, &value);
+                        set(row, to, &value)?;
                         if *moves && from != to {
-                            set(row, from, "");
+                            set(row, from, "")?;
                         }
                     }
                 }
             }
             Self::Delete(names) => row.labels = row.labels.filter(|name| !names.contains(&name)),
             Self::Keep(names) => row.labels = row.labels.filter(|name| names.contains(&name)),
-            Self::Case(names, case) => names.iter().for_each(|name| {
-                let value = case(row.labels.get(name));
-                set(row, name, &value);
-            }),
+            Self::Case(names, case) => {
+                for name in *names {
+                    let value = case(row.labels.get(name));
+                    set(row, name, &value)?;
+                }
+            }
             Self::Map(label, pairs) => {
                 let value = row.labels.get(label);
                 if let Some((_, to)) = pairs.iter().find(|(from, _)| *from == value) {
-                    set(row, label, to);
+                    set(row, label, to)?;
                 }
             }
-            Self::Match(label, regex, wanted) => return regex.is_match(row.labels.get(label)) == *wanted,
-            Self::Replace(label, regex, to) => {
-                let value = regex.replace_all(row.labels.get(label), *to).into_owned();
-                set(row, label, &value);
+            Self::Match(label, pattern, wanted) => {
+                return Ok(pattern.regex.is_match(row.labels.get(label)) == *wanted);
+            }
+            Self::Replace(label, pattern, to) => {
+                let value = replace_all(&pattern.regex, row.labels.get(label), to)?;
+                set(row, label, &value)?;
             }
             Self::Value(label) => {
-                let Ok(value) = row.labels.get(label).trim().parse::<f64>() else { return false };
+                let Ok(value) = row.labels.get(label).trim().parse::<f64>() else { return Ok(false) };
                 for step in 0..row.steps() {
                     if row.has(step) {
                         row.clear(step);
@@ -121,19 +150,23 @@ impl<'t> Change<'t> {
             Self::Equal(names) => {
                 let mut values = names.iter().map(|name| row.labels.get(name));
                 let first = values.next();
-                return values.all(|value| Some(value) == first);
+                return Ok(values.all(|value| Some(value) == first));
             }
         }
-        true
+        Ok(true)
     }
 }
 
-/// Sets a label, or takes it away.
-fn set(row: &mut Row, label: &str, value: &str) {
-    if row.labels.get(label) == value {
-        return;
+/// The text with every match replaced, as [`Regex::replace_all`] does it, within the limit of a label value.
+fn replace_all(regex: &Regex, text: &str, template: &str) -> Result<String, Error> {
+    let (mut value, mut copied) = (String::new(), 0);
+    for captures in regex.captures_iter(text) {
+        let Some(found) = captures.get(0) else { continue };
+        value.push_str(text.get(copied..found.start()).unwrap_or_default());
+        copied = found.end();
+        matcher::expand(&captures, template, &mut value, LABEL_VALUE_BYTES_MAX);
+        check_label_value(&value)?;
     }
-    row.labels = row.labels.with(label, value);
-    // A name that was made on purpose stays.
-    row.drop_name &= label != METRIC_NAME;
+    value.push_str(text.get(copied..).unwrap_or_default());
+    Ok(value)
 }

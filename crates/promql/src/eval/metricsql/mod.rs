@@ -11,7 +11,7 @@ pub(crate) use window::{keeps_name, parts, window};
 
 use super::call::text;
 use super::row::{Row, Rows, Steps};
-use super::{Around, Eval, Sink};
+use super::{Around, Eval, KNOWN_BYTES, LABEL_BYTES_PER_WORK, Sink};
 use crate::ast::*;
 use crate::error::{Error, refused};
 
@@ -45,6 +45,7 @@ impl Eval<'_> {
     /// The series of all vectors; of those with the same labels the first one.
     fn union(&self, vectors: &[Expr], steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
         let mut known = std::collections::HashSet::new();
+        let mut held = self.budget.holding(0)?;
         for vector in vectors {
             self.each_row(vector, steps, Around::default(), &mut |row| {
                 // A name that will go does not make a series equal to one whose name stays.
@@ -52,6 +53,7 @@ impl Eval<'_> {
                     return Ok(());
                 }
                 self.budget.work(steps.count + row.labels.bytes())?;
+                held.grow(row.labels.bytes() + KNOWN_BYTES)?;
                 sink(row)
             })?;
         }
@@ -60,7 +62,7 @@ impl Eval<'_> {
 
     /// The series of all vectors without the labels that all of them have with one value.
     fn drop_common_labels(&self, vectors: &[Expr], steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
-        let mut rows = Rows::new(self.budget);
+        let mut rows = Rows::new(self.budget)?;
         for vector in vectors {
             self.each_row(vector, steps, Around::default(), &mut |row| {
                 if !row.is_empty() {
@@ -72,8 +74,11 @@ impl Eval<'_> {
         let Some(first) = rows.list.first().map(|row| row.labels.clone()) else { return Ok(()) };
         let is_common = |name: &str| rows.list.iter().all(|row| row.labels.get(name) == first.get(name));
         let common: Vec<&str> = first.iter().map(|(name, _)| name).filter(|name| is_common(name)).collect();
-        for row in &mut rows.list {
+        let Rows { list, held } = &mut rows;
+        for row in list {
+            self.budget.work(1 + row.labels.bytes() / LABEL_BYTES_PER_WORK)?;
             row.labels = row.labels.filter(|name| !common.contains(&name));
+            held.grow(row.labels.bytes())?;
         }
         self.put_together(rows, sink)
     }

@@ -27,7 +27,7 @@ use bytes::BytesMut;
 use futures_util::stream::unfold;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use ropewalk_wire::{Caller, Right, WireError};
+use ropewalk_wire::{Caller, WireError};
 use tokio::sync::mpsc;
 
 use crate::App;
@@ -117,7 +117,6 @@ async fn take_all(
     mut messages: Messages,
     say: &mpsc::Sender<Said>,
 ) -> Result<(), ApiError> {
-    app.may(caller, Right::Append)?;
     let _admitted = app.service.admit_stream()?;
     let (mut counts, mut incoming, mut unsaid) = (Counts::default(), Incoming::default(), false);
     let bytes_max = messages.bytes_max;

@@ -114,7 +114,7 @@ fn status(error: &ApiError) -> (&'static str, Code) {
     }
 }
 
-fn refused(error: &ApiError) -> Response {
+pub(crate) fn refused(error: &ApiError) -> Response {
     let (status, code) = status(error);
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();

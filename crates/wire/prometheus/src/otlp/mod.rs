@@ -23,7 +23,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use ropewalk::promql::STALE;
 use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint};
-use ropewalk_wire::{Caller, Right};
+use ropewalk_wire::Caller;
 
 use crate::App;
 use crate::answer::{ApiError, Kind};
@@ -173,7 +173,6 @@ pub(crate) async fn write(
 }
 
 async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response, ApiError> {
-    app.may(caller, Right::Append)?;
     let form = Form::of(&request)?;
     let encoding = Encoding::of_text(request.headers())?;
     let body = body::read(app, request).await?;
@@ -190,7 +189,6 @@ async fn take(
     (form, encoding): (Form, Encoding),
     body: Bytes,
 ) -> Result<Refused, ApiError> {
-    app.may(caller, Right::Append)?;
     let bytes_max = app.service.limits().request_bytes;
     let (deltas, totals) = (app.settings.otlp_deltas, app.totals.clone());
     let work = move || {

@@ -137,5 +137,28 @@ fn finish(
         return Err("histogram: too many buckets".to_owned());
     }
     histogram.check().map_err(|error| error.to_string())?;
+    check_counts(histogram, integers)?;
     Ok(timed)
+}
+
+/// Refuses a histogram whose count contradicts its buckets, by the rules of Prometheus.
+///
+/// An observation of NaN is counted, makes the sum NaN, and is in no bucket. Counts that are floats come from calculations, so they
+/// may differ from the sum of the buckets by what was rounded.
+fn check_counts(histogram: &Histogram, integers: bool) -> Result<(), String> {
+    for (what, count) in [("count", histogram.count), ("count of the zero bucket", histogram.zero_count)] {
+        if count < 0.0 {
+            return Err(format!("histogram: the {what} is negative: {count}"));
+        }
+    }
+    if !integers {
+        return Ok(());
+    }
+    let buckets = histogram.positive.iter().chain(&histogram.negative);
+    let in_buckets = histogram.zero_count + buckets.map(|bucket| bucket.count).sum::<f64>();
+    let count = histogram.count;
+    if in_buckets > count || in_buckets < count && !histogram.sum.is_nan() {
+        return Err(format!("histogram: the count is {count}, the buckets hold {in_buckets} observations"));
+    }
+    Ok(())
 }

@@ -21,7 +21,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::series::{Exemplar, Labels, SampleBatch, SeriesId, SeriesSamples};
-use ropewalk_wire::{Caller, Right};
+use ropewalk_wire::Caller;
 
 use crate::App;
 use crate::answer::{ApiError, Kind};
@@ -204,7 +204,6 @@ pub(crate) async fn write(
 }
 
 async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response, ApiError> {
-    app.may(caller, Right::Append)?;
     let version = version(request.headers())?;
     match Encoding::of(request.headers()) {
         // Clients of the first days do not say it.

@@ -8,5 +8,6 @@ mod kit;
 mod otlp;
 mod querying;
 mod reading;
+mod rights;
 mod status;
 mod writing;

@@ -530,3 +530,40 @@ async fn kept_steps_give_what_new_ones_give() {
     }
     assert_eq!(asked, 450);
 }
+
+#[tokio::test]
+async fn l7_conditions_that_the_store_refuses_are_mistakes_of_the_query() {
+    let server = filled().await;
+    let numbers: Vec<String> = (0..100_000).map(|number| number.to_string()).collect();
+    for query in [format!("up{{job=~\"{}\"}}", numbers.join("|")), "{\"\"=\"x\"}".to_owned()] {
+        let query: String = form_urlencoded::byte_serialize(query.as_bytes()).collect();
+        let reply = server.send("POST", "/api/v1/query", &FORM, format!("query={query}").as_bytes()).await;
+        assert_eq!((reply.is(400).json()["errorType"].as_str()), Some("bad_data"));
+    }
+}
+
+#[tokio::test]
+async fn h7_queries_share_memory() {
+    let settings = PrometheusSettings { queries_bytes: 1000, ..PrometheusSettings::default() };
+    let server = Server::with(Limits::default(), settings, Caller::everybody());
+    server.import("up{job=\"a\"} 1 1000\n").await;
+    for path in ["query?query=up&time=1", "query_range?query=up&start=0&end=9&step=1"] {
+        let reply = server.get(&format!("/api/v1/{path}")).await;
+        reply.says(429, "the queries of the server need too much memory together");
+        assert_eq!(reply.json()["errorType"], "too_many_requests");
+        assert_eq!(reply.header("retry-after"), "1");
+    }
+}
+
+#[tokio::test]
+async fn h6_selectors_of_a_request_have_one_sum() {
+    let server = filled().await;
+    let pattern = |n: usize| format!("match[]=up{{job=~\"(\\\\w{{60}}{n})\"}}");
+    let all: Vec<String> = (0..30).map(pattern).collect();
+    let encoded =
+        all.join("&").replace('\\', "%5C").replace('{', "%7B").replace('}', "%7D").replace('"', "%22");
+    for path in ["series", "labels"] {
+        let reply = server.send("POST", &format!("/api/v1/{path}"), &FORM, encoded.as_bytes()).await;
+        reply.says(400, "too large together");
+    }
+}

@@ -203,3 +203,32 @@ async fn series_that_are_known_by_their_bytes() {
     send(up(8)).await;
     assert_eq!(server.dump(), "new 6:2\nup{job=\"a\"} 6:1 7:1");
 }
+
+#[tokio::test]
+async fn histogram_whose_count_contradicts_its_buckets_is_refused() {
+    let server = Server::new();
+    let span = || m().sint(1, 0).int(2, 2);
+    // Counts 2 and 3 in two buckets.
+    let of = |count: i64, sum: f64| {
+        m().int(1, count).double(3, sum).int(6, 1).message(11, span()).packed(12, &[4, 2]).int(15, 1000)
+    };
+    let send = async |histogram: Message| {
+        let request = ["", "__name__", "h"].iter().fold(m(), |request, symbol| request.bytes(4, symbol));
+        let series = m().packed(1, &[1, 2]).message(3, histogram.clone());
+        let two = write(&server, &V2, &request.message(5, series)).await;
+        let one = labels(&[("__name__", "h")]).message(4, histogram);
+        (two, write(&server, &V1, &m().message(1, one)).await)
+    };
+    for wrong in [of(5, 1.0), of(7, 1.0), of(5, f64::NAN), of(0, 1.0)] {
+        let (two, one) = send(wrong).await;
+        two.says(400, "the buckets hold 6 observations");
+        one.says(400, "the buckets hold 6 observations");
+    }
+    assert_eq!(server.dump(), "");
+    // An observation of NaN is counted and is in no bucket.
+    for right in [of(6, 1.0), of(7, f64::NAN)] {
+        let (two, one) = send(right).await;
+        two.is(204);
+        one.is(204);
+    }
+}
