@@ -218,7 +218,8 @@ impl Session {
             _ => None,
         };
         let key_types = keyed.iter().flat_map(|(_, _, types)| types.iter().copied());
-        let mut spool = Spool::new(columns.iter().map(|column| column.ty).chain(key_types).collect());
+        let types = columns.iter().map(|column| column.ty).chain(key_types).collect();
+        let mut spool = Spool::new(types, &self.shares.files)?;
         let bound = query.bound(params)?;
         let env = db.engine().env();
         let cx =
