@@ -312,7 +312,10 @@ impl Aggregate {
             }
         }
         if matches!(running.state, State::Text(_) | State::List(_) | State::Json(_)) {
-            running.bytes += value_bytes(&value) + second.as_ref().map_or(0, value_bytes);
+            let bytes = value_bytes(&value) + second.as_ref().map_or(0, value_bytes);
+            let is_joined = !matches!(running.state, State::List(_));
+            let of_values = if is_joined { 2 * std::mem::size_of::<Value<'_>>() } else { 0 };
+            running.bytes += bytes.saturating_sub(of_values);
             bounds::check_list(running.bytes)?;
         }
         let overflow = || out_of_range(self.ty);

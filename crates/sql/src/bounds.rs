@@ -76,7 +76,7 @@ fn owned_bytes(value: &Value<'_>) -> usize {
 ///
 /// # Errors
 /// 54000; values of another type.
-pub(crate) fn array<'v>(element: Scalar, items: Vec<Value<'v>>) -> Result<Value<'static>> {
+pub(crate) fn array(element: Scalar, items: Vec<Value<'_>>) -> Result<Value<'static>> {
     check_list(items.iter().map(value_bytes).sum())?;
     Array::new(element, items).map(Value::Array).map_err(|_| bug("elements of another type"))
 }

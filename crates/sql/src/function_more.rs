@@ -353,7 +353,7 @@ impl Function {
                     return Ok(Value::Null);
                 }
                 let whole = text(first);
-                let parts = || -> Box<dyn Iterator<Item = &str>> {
+                let parts = || -> Box<dyn Iterator<Item = &str> + '_> {
                     match second {
                         _ if whole.is_empty() => Box::new(std::iter::empty()),
                         Some(Value::Text(between)) if between.is_empty() => Box::new(std::iter::once(whole)),

@@ -38,7 +38,6 @@ use crate::settings::Settings;
 use crate::small::Node;
 use crate::text::from_text_in;
 use crate::types::type_name;
-use crate::utility::Utility;
 use crate::write::{Chain, Delete, Insert, Source, Update};
 use crate::zone::Zone;
 

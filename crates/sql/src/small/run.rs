@@ -126,7 +126,7 @@ impl Node {
                 let row = |row: &Vec<Expr>| {
                     let row = Expr::record(row, cx, &Nothing)?;
                     budget.take_row(&row)?;
-                    Ok(row)
+                    Ok::<_, SqlError>(row)
                 };
                 values.iter().map(row).collect::<Result<_>>()?
             }

@@ -1,7 +1,7 @@
 //! Statements that ask for far more memory than there is: written ones, and those of a generator.
 
 /// Written statements.
-pub fn written() -> Vec<String> {
+pub(crate) fn written() -> Vec<String> {
     let wide = |item: &str, count: usize| vec![item; count].join(", ");
     let mut all: Vec<String> = [
         "SELECT length(replace(repeat('a', 16000000), 'a', repeat('b', 1000)))",
@@ -111,10 +111,10 @@ pub fn written() -> Vec<String> {
 }
 
 /// Makes statements of functions within functions. The same seed makes the same ones.
-pub struct Generator(u64);
+pub(crate) struct Generator(u64);
 
 impl Generator {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 

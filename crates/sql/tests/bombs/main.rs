@@ -1,7 +1,7 @@
 //! Hostile statements: each ends with rows or a typed error, within a bound on the memory of the process.
 //!
 //! The peak of the resident memory is reset and read for each statement, so this is a process of its own with one test at a time.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::print_stdout)] // helpers outside of test functions
 
 mod corpus;
 

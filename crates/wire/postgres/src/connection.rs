@@ -332,6 +332,14 @@ where
 
     async fn handle(&mut self, frame: Frame) -> Result<Goes, Ended> {
         let following = self.channel.following(frame);
+        let is_named = matches!(frame.tag, b'P' | b'B' | b'D');
+        if is_named
+            && !self.is_skipping
+            && let Err(error) = self.recognize()
+        {
+            self.channel.done(frame);
+            return Ok(self.after(Err(error)));
+        }
         let request = match Request::read(frame.tag, self.channel.body(frame)) {
             Ok(request) => request,
             Err(error) => {
@@ -354,11 +362,6 @@ where
         self.desk.session.canceller().reset();
         if self.backend.is_terminated() {
             return Ok(Goes::On);
-        }
-        let is_named = matches!(request, Request::Parse { .. } | Request::Bind(_) | Request::Describe(..));
-        if is_named && let Err(error) = self.recognize() {
-            self.channel.done(frame);
-            return Ok(self.after(Err(error)));
         }
         let desk = &mut self.desk;
         let outcome = match request {
