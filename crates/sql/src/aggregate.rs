@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 
 use crate::arith::{Arith, arithmetic, order, out_of_range, put_identity, sort_order};
+use crate::bounds;
 use crate::budget::{Budget, value_bytes};
 use crate::cast::{to_f64, to_numeric};
 use crate::error::{Result, SqlError, state};
@@ -223,6 +224,8 @@ pub(crate) struct Running {
     state: State,
     seen: HashSet<Vec<u8>>,
     waiting: Vec<Waiting>,
+    /// Bytes that its value will have at least.
+    bytes: usize,
 }
 
 impl Aggregate {
@@ -249,7 +252,7 @@ impl Aggregate {
             Kind::Pair(_) => State::Pair(PairSums::default()),
             Kind::BitAnd | Kind::BitOr | Kind::BitXor => State::Bits(None),
         };
-        Running { state, seen: HashSet::new(), waiting: Vec::new() }
+        Running { state, seen: HashSet::new(), waiting: Vec::new(), bytes: 0 }
     }
 
     /// Takes one row.
@@ -307,6 +310,13 @@ impl Aggregate {
             if !running.seen.insert(identity) {
                 return Ok(());
             }
+        }
+        if matches!(running.state, State::Text(_) | State::List(_) | State::Json(_)) {
+            let bytes = value_bytes(&value) + second.as_ref().map_or(0, value_bytes);
+            let is_joined = !matches!(running.state, State::List(_));
+            let of_values = if is_joined { 2 * std::mem::size_of::<Value<'_>>() } else { 0 };
+            running.bytes += bytes.saturating_sub(of_values);
+            bounds::check_list(running.bytes)?;
         }
         let overflow = || out_of_range(self.ty);
         match &mut running.state {

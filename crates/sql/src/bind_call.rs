@@ -243,7 +243,7 @@ impl Binder<'_, '_> {
                     numbers.push(self.settle(argument, number, Strength::Implicit)?);
                 }
                 // A program of its own is run, and once.
-                self.planner.draws = true;
+                self.planner.may_draw()?;
                 return Ok(Typed::new(Expr::Advisory(Box::new(call), numbers), ty));
             }
             ("pg_client_encoding" | "getdatabaseencoding", []) => {

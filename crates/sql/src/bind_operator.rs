@@ -11,7 +11,7 @@ use crate::bind_catalog::qualified;
 use crate::cast::Strength;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
-use crate::like::{Like, compile, similar_pattern};
+use crate::like::{Like, compile_kept, similar_pattern};
 use crate::rows_in::row_of;
 use crate::scope::no_operator_of as no_operator;
 use crate::types::{common, is_integer, is_numeric, rank, shown, type_name};
@@ -141,7 +141,10 @@ impl Binder<'_, '_> {
                 let negated = matches!(op, B::PGRegexNotMatch | B::PGRegexNotIMatch);
                 let text = Box::new(self.settle(left, Type::TEXT, Strength::Implicit)?);
                 let matches = match self.settle(right, Type::TEXT, Strength::Implicit)? {
-                    Expr::Const(Value::Text(pattern)) => Expr::Matches(text, compile(&pattern, fold)?),
+                    Expr::Const(Value::Text(pattern)) => {
+                        let share = &self.planner.standing.shares.patterns;
+                        Expr::Matches(text, compile_kept(&pattern, fold, share)?)
+                    }
                     pattern => Expr::MatchesOf(text, Box::new(pattern), fold),
                 };
                 Ok(Typed::new(negated_if(negated, matches), Type::BOOL))
@@ -403,7 +406,10 @@ impl Binder<'_, '_> {
             _ => None,
         };
         Ok(match constant {
-            Some(pattern) => Expr::Matches(text, compile(&pattern, false)?),
+            Some(pattern) => {
+                let share = &self.planner.standing.shares.patterns;
+                Expr::Matches(text, compile_kept(&pattern, false, share)?)
+            }
             None => Expr::MatchesOf(text, Box::new(pattern), false),
         })
     }

@@ -53,7 +53,10 @@ impl Binder<'_, '_> {
         for (expr, ty) in exprs.zip([Type::INT8, Type::BOOL]) {
             settled.push(self.bind_as(expr, ty, Strength::Implicit)?);
         }
-        self.planner.draws |= matches!(asks, Asks::Next | Asks::Set);
+        match asks {
+            Asks::Next | Asks::Set => self.planner.may_draw()?,
+            Asks::Current | Asks::Last => self.planner.reads = true,
+        }
         self.planner.is_fleeting = true;
         let call = SequenceCall {
             asks,

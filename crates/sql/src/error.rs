@@ -1,5 +1,6 @@
 //! Errors as PostgreSQL's clients know them: a code of five characters, a message, sometimes a hint.
 
+use ropewalk::documents::DocumentsError;
 use ropewalk::tables::{TablesError, ValueError, shown};
 use ropewalk::{Class, EngineError, Error, EventsError, LockError};
 
@@ -90,6 +91,8 @@ pub mod state {
     pub const INVALID_RECURSION: SqlState = SqlState("42P19");
     pub const INVALID_TABLE_DEFINITION: SqlState = SqlState("42P16");
     pub const INDETERMINATE_DATATYPE: SqlState = SqlState("42P18");
+    pub const CONFIGURATION_LIMIT_EXCEEDED: SqlState = SqlState("53400");
+    pub const TOO_MANY_COLUMNS: SqlState = SqlState("54011");
     pub const OUT_OF_MEMORY: SqlState = SqlState("53200");
     pub const PROGRAM_LIMIT_EXCEEDED: SqlState = SqlState("54000");
     pub const STATEMENT_TOO_COMPLEX: SqlState = SqlState("54001");
@@ -255,6 +258,7 @@ impl From<Error> for SqlError {
                 };
                 return error.detail(detail);
             }
+            Error::Documents(DocumentsError::Denied { .. }) => state::INSUFFICIENT_PRIVILEGE,
             Error::Engine(EngineError::TooLarge { .. }) => {
                 return Self::new(state::PROGRAM_LIMIT_EXCEEDED, error.to_string())
                     .hint("write less in one transaction, or load an empty table by COPY");

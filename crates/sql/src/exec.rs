@@ -183,7 +183,7 @@ fn distinct(
 }
 
 fn project(exprs: &[Expr], cx: &Context<'_>, input: &dyn Input) -> Result<Record> {
-    exprs.iter().map(|expr| Ok(expr.eval(cx, input)?.into_owned())).collect()
+    Expr::record(exprs, cx, input)
 }
 
 /// The sort keys of a row whose output is `row`.

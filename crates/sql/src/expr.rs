@@ -10,6 +10,8 @@ use ropewalk::tables::{Array, OwnedRow, Row, Scalar, Type, Value};
 
 use crate::advisory::AdvisoryCall;
 use crate::arith::{self, Arith, Compare};
+use crate::bounds::{self, Operands};
+use crate::budget::value_bytes;
 use crate::cast::cast_in;
 use crate::catalog::CatalogCall;
 use crate::enums::EnumCall;
@@ -21,6 +23,9 @@ use crate::like::{Like, Pattern, compile};
 use crate::sequences::SequenceCall;
 use crate::small::{Inner, Nested};
 use crate::zone::Zone;
+
+/// Bytes of a text from which on appending to it looks at the interrupt.
+const CONCAT_BYTES_PER_LOOK: usize = 64 << 10;
 
 /// A bound expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -256,25 +261,10 @@ impl Expr {
             Self::Column(index) => return input.column(*index),
             Self::Outer(..) => return Err(bug("a column of a query around")),
             Self::Inner(inner) => return inner.eval(cx, input),
-            Self::Catalog(call, arguments) => {
-                let mut values = Vec::with_capacity(arguments.len());
-                for argument in arguments {
-                    values.push(argument.eval(cx, input)?);
-                }
-                return call.call(&values, cx);
-            }
-            Self::Sequence(call, arguments) => {
-                let values: Result<Vec<_>> = arguments.iter().map(|part| part.eval(cx, input)).collect();
-                return call.call(&values?);
-            }
-            Self::Advisory(call, arguments) => {
-                let values: Result<Vec<_>> = arguments.iter().map(|part| part.eval(cx, input)).collect();
-                return call.call(&values?, cx);
-            }
-            Self::Enum(call, arguments) => {
-                let values: Result<Vec<_>> = arguments.iter().map(|part| part.eval(cx, input)).collect();
-                return call.call(&values?, cx.zone);
-            }
+            Self::Catalog(call, arguments) => return call.call(&Self::all(arguments, cx, input)?, cx),
+            Self::Sequence(call, arguments) => return call.call(&Self::all(arguments, cx, input)?),
+            Self::Advisory(call, arguments) => return call.call(&Self::all(arguments, cx, input)?, cx),
+            Self::Enum(call, arguments) => return call.call(&Self::all(arguments, cx, input)?, cx.zone),
             Self::Aggregate(_) => return Err(bug("an aggregate outside of groups")),
             Self::Set(_) => return Err(bug("rows of a function outside of a select list")),
             Self::Window(_) => return Err(bug("a window function outside of windows")),
@@ -282,15 +272,21 @@ impl Expr {
                 Some(Answer::Scalar(value)) => value.borrowed(),
                 _ => return Err(bug("a subquery without a value")),
             },
-            Self::Cast(inner, ty) => return cast_in(inner.eval(cx, input)?, *ty, cx.zone),
+            Self::Cast(inner, ty) => {
+                let value = cast_in(inner.eval(cx, input)?, *ty, cx.zone)?;
+                bounds::check_made(&value)?;
+                value
+            }
             Self::Not(inner) => from_truth(truth(&inner.eval(cx, input)?).map(|t| !t)),
             Self::And(parts) => return junction(parts, false, cx, input),
             Self::Or(parts) => return junction(parts, true, cx, input),
             Self::Compare(op, left, right) => {
-                from_truth(compare(*op, &left.eval(cx, input)?, &right.eval(cx, input)?))
+                let (left, right) = Self::both(left, right, cx, input)?;
+                from_truth(compare(*op, &left, &right))
             }
             Self::Distinct(left, right, negated) => {
-                Value::Bool(arith::not_distinct(&left.eval(cx, input)?, &right.eval(cx, input)?) == *negated)
+                let (left, right) = Self::both(left, right, cx, input)?;
+                Value::Bool(arith::not_distinct(&left, &right) == *negated)
             }
             Self::Arith(op, ty, left, right) => {
                 return arith::arithmetic(*op, &left.eval(cx, input)?, &right.eval(cx, input)?, *ty);
@@ -311,7 +307,7 @@ impl Expr {
                 }
                 _ => return Err(bug("a subquery without a list")),
             },
-            Self::Any(op, left, array, all) => match (left.eval(cx, input)?, array.eval(cx, input)?) {
+            Self::Any(op, left, array, all) => match Self::both(left, array, cx, input)? {
                 (left, Value::Array(array)) => from_truth(any_all(*op, &left, &array, *all)?),
                 _ => Value::Null,
             },
@@ -332,35 +328,42 @@ impl Expr {
                 }
                 Value::Null
             }
-            Self::Concat(left, right) => match (left.eval(cx, input)?, right.eval(cx, input)?) {
-                (Value::Text(a), Value::Text(b)) => Value::text(format!("{a}{b}")),
+            Self::Concat(left, right) => match Self::both(left, right, cx, input)? {
+                (Value::Text(a), Value::Text(b)) => {
+                    bounds::check_text(a.len().saturating_add(b.len()))?;
+                    if a.len() >= CONCAT_BYTES_PER_LOOK {
+                        cx.interrupt.check_now(cx.env)?;
+                    }
+                    // The left side is reused, so that a chain copies each of its parts once.
+                    let mut joined = a.into_owned();
+                    joined.push_str(&b);
+                    Value::text(joined)
+                }
                 _ => Value::Null,
             },
             Self::Like(inner, like) => match inner.eval(cx, input)? {
-                Value::Text(text) => Value::Bool(like.matches(&text)),
+                Value::Text(text) => Value::Bool(like.matches(&text, &|| cx.interrupt.check_now(cx.env))?),
                 _ => Value::Null,
             },
-            Self::LikeOf(inner, pattern, escape, fold) => {
-                match (inner.eval(cx, input)?, pattern.eval(cx, input)?) {
-                    (Value::Text(text), Value::Text(pattern)) => {
-                        Value::Bool(Like::new(&pattern, *escape, *fold)?.matches(&text))
-                    }
-                    _ => Value::Null,
-                }
-            }
-            Self::Matches(inner, pattern) => match inner.eval(cx, input)? {
-                Value::Text(text) => Value::Bool(pattern.0.is_match(&text)),
-                _ => Value::Null,
-            },
-            Self::MatchesOf(inner, pattern, fold) => match (inner.eval(cx, input)?, pattern.eval(cx, input)?)
-            {
+            Self::LikeOf(inner, pattern, escape, fold) => match Self::both(inner, pattern, cx, input)? {
                 (Value::Text(text), Value::Text(pattern)) => {
-                    Value::Bool(compile(&pattern, *fold)?.0.is_match(&text))
+                    let like = Like::new(&pattern, *escape, *fold)?;
+                    Value::Bool(like.matches(&text, &|| cx.interrupt.check_now(cx.env))?)
+                }
+                _ => Value::Null,
+            },
+            Self::Matches(inner, pattern) => match inner.eval(cx, input)? {
+                Value::Text(text) => Value::Bool(pattern.regex.is_match(&text)),
+                _ => Value::Null,
+            },
+            Self::MatchesOf(inner, pattern, fold) => match Self::both(inner, pattern, cx, input)? {
+                (Value::Text(text), Value::Text(pattern)) => {
+                    Value::Bool(compile(&pattern, *fold)?.regex.is_match(&text))
                 }
                 _ => Value::Null,
             },
             Self::Json(inner, step, as_text) => {
-                let (document, step) = (inner.eval(cx, input)?, step.eval(cx, input)?);
+                let (document, step) = Self::both(inner, step, cx, input)?;
                 let is_jsonb = matches!(document, Value::Jsonb(_));
                 let (Value::Json(document) | Value::Jsonb(document)) = document else {
                     return Ok(Value::Null);
@@ -393,11 +396,52 @@ impl Expr {
                 }
             }
             Self::ArrayOf(element, parts) => {
-                let items: Result<Vec<_>> = parts.iter().map(|part| part.eval(cx, input)).collect();
-                Value::Array(Array::new(*element, items?).map_err(damaged)?)
+                let items = Self::all(parts, cx, input)?;
+                bounds::check_list(items.iter().map(value_bytes).sum())?;
+                Value::Array(Array::new(*element, items).map_err(damaged)?)
             }
             Self::Call(function, arguments) => return function.call(arguments, cx, input),
         })
+    }
+
+    /// The values of two operands. The first counts while the second is evaluated.
+    fn both<'a>(
+        left: &'a Self,
+        right: &'a Self,
+        cx: &Context<'a>,
+        input: &'a dyn Input,
+    ) -> Result<(Value<'a>, Value<'a>)> {
+        let left = left.eval(cx, input)?;
+        let mut operands = Operands::new(cx.interrupt);
+        operands.hold(&left)?;
+        Ok((left, right.eval(cx, input)?))
+    }
+
+    /// The values of several operands, each of which counts while the others are evaluated.
+    fn all<'a>(parts: &'a [Self], cx: &Context<'a>, input: &'a dyn Input) -> Result<Vec<Value<'a>>> {
+        let mut operands = Operands::new(cx.interrupt);
+        let mut values = Vec::with_capacity(parts.len());
+        for part in parts {
+            let value = part.eval(cx, input)?;
+            operands.hold(&value)?;
+            values.push(value);
+        }
+        Ok(values)
+    }
+
+    /// A row of values of its own.
+    ///
+    /// # Errors
+    /// As [`Expr::eval`]; 53200 for a row that is too large.
+    pub(crate) fn record(parts: &[Self], cx: &Context<'_>, input: &dyn Input) -> Result<Vec<Value<'static>>> {
+        let mut operands = Operands::new(cx.interrupt);
+        let mut values = Vec::with_capacity(parts.len());
+        for part in parts {
+            let value = part.eval(cx, input)?.into_owned();
+            operands.hold(&value)?;
+            values.push(value);
+        }
+        Ok(values)
     }
 
     /// Calls `each` for the parts directly below.
@@ -657,6 +701,15 @@ impl Expr {
             other => matches!(other, Self::Call(Function::Sleep, _)),
         };
         self.for_parts(&mut |part| found |= part.sleeps());
+        found
+    }
+
+    /// True when it makes arrays whose size its text does not show.
+    pub(crate) fn fills_arrays(&self) -> bool {
+        use Function as F;
+        let mut found =
+            matches!(self, Self::Call(F::ArrayFill | F::StringToArray | F::RegexpSplit | F::ArrayCat, _));
+        self.for_parts(&mut |part| found |= part.fills_arrays());
         found
     }
 

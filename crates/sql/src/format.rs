@@ -10,11 +10,10 @@ use std::str::Chars;
 
 use ropewalk::tables::Value;
 
+use crate::bounds::check_text;
 use crate::error::{Result, SqlError, state};
 use crate::text::to_text;
 
-/// Bytes that a text may have.
-const BYTES_MAX: usize = 16 << 20;
 const FOR_A_SIGN: &str = "for a single \"%\" use \"%%\"";
 
 fn wrong(what: &str) -> SqlError {
@@ -110,10 +109,7 @@ impl Specifier {
     fn put(&self, out: &mut String, text: &str) -> Result<()> {
         let have = text.chars().count();
         let missing = usize::try_from(self.width).unwrap_or_default().saturating_sub(have);
-        if out.len().saturating_add(text.len()).saturating_add(missing) > BYTES_MAX {
-            let message = format!("a text over {BYTES_MAX} bytes");
-            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
-        }
+        check_text(out.len().saturating_add(text.len()).saturating_add(missing))?;
         let blanks = std::iter::repeat_n(' ', missing);
         if self.to_the_left {
             out.push_str(text);

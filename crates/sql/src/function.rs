@@ -2,11 +2,13 @@
 //!
 //! All but a few answer NULL as soon as one argument is NULL.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
 
 use crate::arith::{self, negate, out_of_range};
+use crate::bounds::{self, Operands};
 use crate::cast::{cast, to_f64};
 use crate::datetime::{self, DAY};
 use crate::error::{Result, SqlError, state};
@@ -16,9 +18,6 @@ use crate::json;
 use crate::text::to_text;
 use crate::types::{common, is_integer, is_numeric, rank};
 use crate::zone::Zone;
-
-/// Bytes that `repeat`, `lpad` and `rpad` may make.
-const TEXT_BYTES_MAX: usize = 16 << 20;
 
 macro_rules! functions {
     ($($name:ident),* $(,)?) => {
@@ -314,15 +313,9 @@ fn pad(text: &str, length: i64, fill: &str, left: bool) -> Result<String> {
     if length <= have || fill.is_empty() {
         return Ok(text.chars().take(length).collect());
     }
-    if length.saturating_mul(4) > TEXT_BYTES_MAX {
-        return Err(too_long());
-    }
+    bounds::check_text(length.saturating_mul(4))?;
     let padding: String = fill.chars().cycle().take(length - have).collect();
     Ok(if left { padding + text } else { format!("{text}{padding}") })
-}
-
-fn too_long() -> SqlError {
-    SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, format!("a text over {TEXT_BYTES_MAX} bytes"))
 }
 
 /// The types in which arguments are joined as they are shown: a bool as a letter, where a cast to text makes a word of it.
@@ -580,33 +573,39 @@ impl Function {
         input: &'a dyn Input,
     ) -> Result<Value<'a>> {
         let mut values = Vec::with_capacity(arguments.len());
-        if self.is_of_more() {
-            for argument in arguments {
-                values.push(argument.eval(cx, input)?);
-            }
-            return self.more(&values, cx);
-        }
+        let mut operands = Operands::new(cx.interrupt);
+        let stops_at_null = !self.is_of_more() && !self.takes_nulls();
         for argument in arguments {
             let value = argument.eval(cx, input)?;
-            if value.is_null() && !self.takes_nulls() {
+            if stops_at_null && value.is_null() {
                 return Ok(Value::Null);
             }
+            operands.hold(&value)?;
             values.push(value);
         }
-        if let Some(value) = self.by_kind(&values, cx.zone)? {
+        if operands.are_large() {
+            cx.interrupt.check_now(cx.env)?;
+        }
+        let made = if self.is_of_more() { self.more(&values, cx)? } else { self.of_values(&values, cx)? };
+        bounds::check_made(&made)?;
+        Ok(made)
+    }
+
+    fn of_values(self, values: &[Value<'_>], cx: &Context<'_>) -> Result<Value<'static>> {
+        if let Some(value) = self.by_kind(values, cx)? {
             return Ok(value);
         }
-        if let Some(value) = self.of_times(&values, cx)? {
+        if let Some(value) = self.of_times(values, cx)? {
             return Ok(value);
         }
-        if let Some(value) = self.of_jsonb(&values)? {
+        if let Some(value) = self.of_jsonb(values)? {
             return Ok(value);
         }
-        let result = match values.as_slice() {
+        let result = match values {
             [] => self.without_arguments(cx)?,
             [seconds] if self == Self::Sleep => sleep(to_f64(seconds).unwrap_or_default(), cx)?,
             [first, rest @ ..] => match first {
-                _ if self.takes_nulls() => self.of_many(&values)?,
+                _ if self.takes_nulls() => self.of_many(values)?,
                 // A cast to `varchar(n)[]` cuts each element.
                 Value::Array(texts) if self == Self::Left => {
                     let mut cut = Vec::new();
@@ -626,7 +625,7 @@ impl Function {
     }
 
     /// What a function of bytes, patterns, numbers or lists answers; `None` if it is another one.
-    fn by_kind(self, values: &[Value<'_>], zone: &Zone) -> Result<Option<Value<'static>>> {
+    fn by_kind(self, values: &[Value<'_>], cx: &Context<'_>) -> Result<Option<Value<'static>>> {
         if let found @ Some(_) = self.of_bytes(values)? {
             return Ok(found);
         }
@@ -636,7 +635,7 @@ impl Function {
         if let found @ Some(_) = self.of_numbers(values)? {
             return Ok(found);
         }
-        self.of_lists(values, zone)
+        self.of_lists(values, cx.zone)
     }
 
     fn without_arguments(self, cx: &Context<'_>) -> Result<Value<'static>> {
@@ -657,11 +656,16 @@ impl Function {
     fn of_many(self, values: &[Value<'_>]) -> Result<Value<'static>> {
         let given = values.iter().filter(|value| !value.is_null());
         Ok(match self {
-            Self::Concat => Value::text(given.filter_map(to_text).collect::<String>()),
+            Self::Concat => {
+                let mut joined = bounds::Text::default();
+                joined.join(given.filter_map(to_text), "")?;
+                Value::text(joined.finish())
+            }
             Self::ConcatWs => match values.split_first() {
                 Some((Value::Text(separator), rest)) => {
-                    let parts: Vec<String> = rest.iter().filter_map(to_text).collect();
-                    Value::text(parts.join(separator))
+                    let mut joined = bounds::Text::default();
+                    joined.join(rest.iter().filter_map(to_text), separator)?;
+                    Value::text(joined.finish())
                 }
                 _ => Value::Null,
             },
@@ -672,9 +676,19 @@ impl Function {
         })
     }
 
+    /// The characters that a function trims off.
+    fn trimmed(self, given: &str, is_blank: bool) -> HashSet<char> {
+        match self {
+            Self::Trim | Self::Ltrim | Self::Rtrim if is_blank => HashSet::from([' ']),
+            Self::Trim | Self::Ltrim | Self::Rtrim => given.chars().collect(),
+            _ => HashSet::new(),
+        }
+    }
+
     fn of_text(self, subject: &str, rest: &[Value<'_>], zone: &Zone) -> Result<Value<'static>> {
         let second = rest.first().map(text).unwrap_or_default();
-        let trimmed: Vec<char> = if rest.is_empty() { vec![' '] } else { second.chars().collect() };
+        let trimmed = self.trimmed(second, rest.is_empty());
+        let is_trimmed = |c: char| trimmed.contains(&c);
         let count = integer(rest.first());
         // A negative count leaves out so many at the other end.
         let kept = |all: usize| {
@@ -707,22 +721,30 @@ impl Function {
                 let all = subject.chars().count();
                 Value::text(subject.chars().skip(all - kept(all)).collect::<String>())
             }
-            Self::Trim => Value::text(subject.trim_matches(trimmed.as_slice()).to_owned()),
-            Self::Ltrim => Value::text(subject.trim_start_matches(trimmed.as_slice()).to_owned()),
-            Self::Rtrim => Value::text(subject.trim_end_matches(trimmed.as_slice()).to_owned()),
+            Self::Trim => Value::text(subject.trim_matches(is_trimmed).to_owned()),
+            Self::Ltrim => Value::text(subject.trim_start_matches(is_trimmed).to_owned()),
+            Self::Rtrim => Value::text(subject.trim_end_matches(is_trimmed).to_owned()),
             Self::Lpad | Self::Rpad => {
                 let fill = rest.get(1).map_or(" ", text);
                 Value::text(pad(subject, count, fill, self == Self::Lpad)?)
             }
             Self::Repeat => {
                 let times = usize::try_from(count).unwrap_or_default();
-                if subject.len().saturating_mul(times) > TEXT_BYTES_MAX {
-                    return Err(too_long());
-                }
+                bounds::check_text(subject.len().saturating_mul(times))?;
                 Value::text(subject.repeat(times))
             }
             Self::Replace if second.is_empty() => Value::text(subject.to_owned()),
-            Self::Replace => Value::text(subject.replace(second, rest.get(1).map(text).unwrap_or_default())),
+            Self::Replace => {
+                let mut replaced = bounds::Text::default();
+                let new = rest.get(1).map(text).unwrap_or_default();
+                for (place, part) in subject.split(second).enumerate() {
+                    if place > 0 {
+                        replaced.push(new)?;
+                    }
+                    replaced.push(part)?;
+                }
+                Value::text(replaced.finish())
+            }
             Self::SplitPart => {
                 let number = integer(rest.get(1));
                 if number == 0 {

@@ -2,10 +2,13 @@
 //!
 //! Source of the rules: PostgreSQL 15's documentation, "Binary String Functions and Operators".
 
+use std::collections::HashSet;
+
 use md5::{Digest, Md5};
 use ropewalk::tables::{Type, Value};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
+use crate::bounds::check_text;
 use crate::error::{Result, SqlError, state};
 use crate::function::{Function, Resolved};
 
@@ -306,6 +309,7 @@ fn overlaid<T: Clone>(whole: &[T], new: &[T], from: i64, count: Option<i64>) -> 
     let count = count.unwrap_or_else(|| i64::try_from(new.len()).unwrap_or(i64::MAX));
     let before = whole.get(cut(whole.len(), 1, Some(from - 1))?).unwrap_or_default();
     let behind = whole.get(cut(whole.len(), from.saturating_add(count), None)?).unwrap_or_default();
+    check_text(before.len().saturating_add(new.len()).saturating_add(behind.len()))?;
     Ok([before, new, behind].concat())
 }
 
@@ -366,10 +370,11 @@ impl Function {
         let (first, second, third) = (values.first(), values.get(1), values.get(2));
         let bytes = bytes_of(first);
         let trimmed = |left: bool, right: bool| {
-            let set = bytes_of(second);
+            let set: HashSet<u8> = bytes_of(second).iter().copied().collect();
+            let is_off = |byte: &&u8| set.contains(*byte);
             let all = bytes.len();
-            let from = if left { bytes.iter().take_while(|byte| set.contains(byte)).count() } else { 0 };
-            let off = bytes.iter().rev().take_while(|byte| set.contains(byte)).count();
+            let from = if left { bytes.iter().take_while(is_off).count() } else { 0 };
+            let off = bytes.iter().rev().take_while(is_off).count();
             let end = if right { all - off } else { all };
             Value::bytea(bytes.get(from..end.max(from)).unwrap_or_default().to_vec())
         };
@@ -415,7 +420,10 @@ impl Function {
                 }
                 Value::bytea(changed)
             }
-            F::BytesConcat => Value::bytea([bytes, bytes_of(second)].concat()),
+            F::BytesConcat => {
+                check_text(bytes.len().saturating_add(bytes_of(second).len()))?;
+                Value::bytea([bytes, bytes_of(second)].concat())
+            }
             F::BytesSubstr => {
                 let range = cut(bytes.len(), integer(second), third.and_then(Value::as_integer))?;
                 Value::bytea(bytes.get(range).unwrap_or_default().to_vec())
@@ -424,12 +432,11 @@ impl Function {
             F::BytesLtrim => trimmed(true, false),
             F::BytesRtrim => trimmed(false, true),
             F::BytesPosition => {
-                let part = bytes_of(second);
-                let found = match part.len() {
-                    0 => Some(0),
-                    length => bytes.windows(length).position(|window| window == part),
-                };
-                int4(found.map_or(0, |place| place + 1))
+                // As texts, a letter for each byte: those are searched in linear time.
+                let letters = |bytes: &[u8]| bytes.iter().map(|byte| char::from(*byte)).collect::<String>();
+                let (whole, part) = (letters(bytes), letters(bytes_of(second)));
+                let before = whole.find(&part).and_then(|place| whole.get(..place));
+                int4(before.map_or(0, |before| before.chars().count() + 1))
             }
             F::Overlay => {
                 let (from, count) = (integer(third), values.get(3).and_then(Value::as_integer));

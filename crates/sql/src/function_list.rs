@@ -2,9 +2,11 @@
 //!
 //! Source of the rules: PostgreSQL 15's documentation, "Array Functions and Operators" and "JSON Functions and Operators".
 
-use ropewalk::tables::{Array, Type, Value};
+use ropewalk::tables::{Type, Value};
 
 use crate::arith::not_distinct;
+use crate::bounds::{self, array};
+use crate::budget::value_bytes;
 use crate::error::{Result, SqlError, state};
 use crate::expr::bug;
 use crate::function::{Function, Resolved};
@@ -84,9 +86,7 @@ fn items(value: Option<&Value<'_>>) -> Result<Vec<Value<'static>>> {
 /// An array of the elements that `like` has.
 fn same_kind(like: Option<&Value<'_>>, items: Vec<Value<'static>>) -> Result<Value<'static>> {
     match like.and_then(Value::value_type) {
-        Some(Type::Array(element)) => {
-            Array::new(element, items).map(Value::Array).map_err(|_| bug("elements of another type"))
-        }
+        Some(Type::Array(element)) => array(element, items),
         _ => Ok(Value::Null),
     }
 }
@@ -97,15 +97,20 @@ fn int4(number: usize) -> Value<'static> {
 
 /// Names and values as a document.
 fn object(pairs: Vec<(Value<'static>, Value<'static>)>) -> Result<Value<'static>> {
-    let mut members = Vec::with_capacity(pairs.len());
+    let mut members = bounds::Text::default();
+    members.push("{")?;
     for (name, value) in pairs {
         let Value::Text(name) = name else {
             let message = "null value not allowed for object key";
             return Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, message));
         };
-        members.push(format!("{} : {}", quoted(&name), json_of(&value, &Zone::UTC)));
+        if members.len() > 1 {
+            members.push(", ")?;
+        }
+        members.join([quoted(&name), json_of(&value, &Zone::UTC)], " : ")?;
     }
-    Ok(Value::json(format!("{{{}}}", members.join(", "))))
+    members.push("}")?;
+    Ok(Value::json(members.finish()))
 }
 
 impl Function {
@@ -139,8 +144,11 @@ impl Function {
                     [Value::Text(name), value] => format!("{}:{}", quoted(name), json_of(value, zone)),
                     _ => String::new(),
                 };
-                let members: Vec<String> = values.chunks(2).map(member).collect();
-                Value::json(format!("{{{}}}", members.join(",")))
+                let mut row = bounds::Text::default();
+                row.push("{")?;
+                row.join(values.chunks(2).map(member), ",")?;
+                row.push("}")?;
+                Value::json(row.finish())
             }
             F::NumNonnulls => int4(values.iter().filter(|value| !value.is_null()).count()),
             F::ArrayFill => {
@@ -175,9 +183,8 @@ impl Function {
                 }
                 let Some(Value::Array(one)) = first else { return Err(bug("array_fill")) };
                 let value = items(first)?.into_iter().next().unwrap_or(Value::Null);
-                Array::new(one.element(), vec![value; count])
-                    .map(Value::Array)
-                    .map_err(|_| bug("elements"))?
+                bounds::check_list(value_bytes(&value).saturating_mul(count))?;
+                array(one.element(), vec![value; count])?
             }
             _ if self.is_of_lists() && is_null(first) => Value::Null,
             F::ArrayPositionFrom => {
@@ -193,16 +200,19 @@ impl Function {
                 let all = items(first)?;
                 let found = all.iter().zip(1..).filter(|(item, _)| not_distinct(item, one));
                 let found: Vec<Value<'static>> = found.map(|(_, place)| int4(place)).collect();
-                Array::new(ropewalk::tables::Scalar::Int4, found)
-                    .map(Value::Array)
-                    .map_err(|_| bug("places"))?
+                array(ropewalk::tables::Scalar::Int4, found)?
             }
             F::ArrayReplace => {
                 let new = third.cloned().map_or(Value::Null, Value::into_owned);
-                let replaced = items(first)?
-                    .into_iter()
-                    .map(|item| if not_distinct(&item, one) { new.clone() } else { item });
-                same_kind(first, replaced.collect())?
+                let (mut replaced, mut bytes) = (items(first)?, 0_usize);
+                for item in &mut replaced {
+                    if not_distinct(item, one) {
+                        bytes = bytes.saturating_add(value_bytes(&new));
+                        bounds::check_list(bytes)?;
+                        item.clone_from(&new);
+                    }
+                }
+                same_kind(first, replaced)?
             }
             F::ArraySlice if [second, third].into_iter().any(is_null) => Value::Null,
             F::ArraySlice => {

@@ -1,8 +1,11 @@
 //! More functions: of arrays, of JSON, and of text that is looked through or put together.
 
-use ropewalk::tables::{Array, Scalar, Type, Value};
+use std::collections::{HashMap, HashSet};
 
-use crate::arith::{not_distinct, order};
+use ropewalk::tables::{Scalar, Type, Value};
+
+use crate::arith::{not_distinct, put_identity};
+use crate::bounds::{self, array};
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, bug};
 use crate::function::{Function, Resolved, shown_arguments};
@@ -23,10 +26,6 @@ fn items(value: &Value<'_>) -> Result<Vec<Value<'static>>> {
         }
         _ => Ok(Vec::new()),
     }
-}
-
-fn array(element: Scalar, items: Vec<Value<'static>>) -> Result<Value<'static>> {
-    Array::new(element, items).map(Value::Array).map_err(damaged)
 }
 
 fn text<'v>(value: Option<&'v Value<'_>>) -> &'v str {
@@ -317,14 +316,16 @@ impl Function {
             F::ArrayContains | F::ArrayContained | F::ArrayOverlaps => {
                 let (a, b) = (list(first)?, list(second)?);
                 // NULL equals nothing.
-                let among = |one: &Value<'_>, all: &[Value<'_>]| {
-                    !one.is_null() && all.iter().any(|item| !item.is_null() && order(item, one).is_eq())
+                let identity = |item: &Value<'_>| {
+                    let mut identity = Vec::new();
+                    put_identity(item, &mut identity);
+                    identity
                 };
-                Value::Bool(match self {
-                    F::ArrayContains => b.iter().all(|item| among(item, &a)),
-                    F::ArrayContained => a.iter().all(|item| among(item, &b)),
-                    _ => a.iter().any(|item| among(item, &b)),
-                })
+                let (asked, among) = if self == F::ArrayContains { (&b, &a) } else { (&a, &b) };
+                let known: HashSet<Vec<u8>> =
+                    among.iter().filter(|item| !item.is_null()).map(identity).collect();
+                let mut found = asked.iter().map(|item| !item.is_null() && known.contains(&identity(item)));
+                Value::Bool(if self == F::ArrayOverlaps { found.any(|is| is) } else { found.all(|is| is) })
             }
             F::ArrayUpper | F::ArrayLower | F::ArrayNdims => {
                 let count = list(first)?.len();
@@ -343,25 +344,30 @@ impl Function {
                 }
                 let instead = values.get(2).and_then(to_text);
                 let shown = |item: &Value<'_>| to_text_in(item, zone).or_else(|| instead.clone());
-                let parts: Vec<String> = list(first)?.iter().filter_map(shown).collect();
-                Value::text(parts.join(text(second)))
+                let mut joined = bounds::Text::default();
+                joined.join(list(first)?.iter().filter_map(shown), text(second))?;
+                Value::text(joined.finish())
             }
             F::StringToArray => {
                 if null(first) {
                     return Ok(Value::Null);
                 }
                 let whole = text(first);
-                let parts: Vec<&str> = match second {
-                    _ if whole.is_empty() => Vec::new(),
-                    Some(Value::Text(between)) if between.is_empty() => vec![whole],
-                    Some(Value::Text(between)) => whole.split(between.as_ref()).collect(),
-                    _ => whole.split_inclusive(|_| true).collect(),
+                let parts = || -> Box<dyn Iterator<Item = &str> + '_> {
+                    match second {
+                        _ if whole.is_empty() => Box::new(std::iter::empty()),
+                        Some(Value::Text(between)) if between.is_empty() => Box::new(std::iter::once(whole)),
+                        Some(Value::Text(between)) => Box::new(whole.split(between.as_ref())),
+                        _ => Box::new(whole.split_inclusive(|_| true)),
+                    }
                 };
+                let each = std::mem::size_of::<Value<'_>>();
+                bounds::check_list(parts().count().saturating_mul(each).saturating_add(whole.len()))?;
                 let nothing = values.get(2).and_then(to_text);
                 let value = |part: &str| {
                     if nothing.as_deref() == Some(part) { Value::Null } else { Value::text(part.to_owned()) }
                 };
-                array(Scalar::Text, parts.into_iter().map(value).collect())?
+                array(Scalar::Text, parts().map(value).collect())?
             }
             F::QuoteIdent => Value::text(crate::catalog::ident(text(first))),
             F::QuoteLiteral => Value::text(quoted_literal(text(first))),
@@ -372,13 +378,14 @@ impl Function {
                 Value::text(crate::format::format(text(first), values.get(1..).unwrap_or_default())?)
             }
             F::Translate => {
-                let (from, to): (Vec<char>, Vec<char>) =
-                    (text(second).chars().collect(), text(values.get(2)).chars().collect());
-                let moved =
-                    text(first).chars().filter_map(|c| match from.iter().position(|known| *known == c) {
-                        None => Some(c),
-                        Some(place) => to.get(place).copied(),
-                    });
+                let mut to = text(values.get(2)).chars();
+                let mut moves: HashMap<char, Option<char>> = HashMap::new();
+                for c in text(second).chars() {
+                    let new = to.next();
+                    // The first of several counts.
+                    moves.entry(c).or_insert(new);
+                }
+                let moved = text(first).chars().filter_map(|c| moves.get(&c).map_or(Some(c), |new| *new));
                 Value::text(moved.collect::<String>())
             }
             F::ToHex if let Some(Value::Int4(number)) = first => Value::text(format!("{number:x}")),
@@ -396,11 +403,15 @@ impl Function {
             }
             F::ToJson => Value::json(first.map_or_else(|| "null".into(), |value| json_of(value, zone))),
             F::JsonBuildArray => {
-                let items = values.iter().map(|value| json_of(value, zone)).collect::<Vec<_>>();
-                Value::json(format!("[{}]", items.join(", ")))
+                let mut items = bounds::Text::default();
+                items.push("[")?;
+                items.join(values.iter().map(|value| json_of(value, zone)), ", ")?;
+                items.push("]")?;
+                Value::json(items.finish())
             }
             F::JsonBuildObject => {
-                let mut members = Vec::new();
+                let mut members = bounds::Text::default();
+                members.push("{")?;
                 for pair in values.chunks(2) {
                     let [key, value] = pair else { return Err(bug("a key without a value")) };
                     if key.is_null() {
@@ -408,9 +419,13 @@ impl Function {
                     }
                     let key = json_of(key, zone);
                     let key = if key.starts_with('"') { key } else { quoted(&key) };
-                    members.push(format!("{key} : {}", json_of(value, zone)));
+                    if members.len() > 1 {
+                        members.push(", ")?;
+                    }
+                    members.join([key, json_of(value, zone)], " : ")?;
                 }
-                Value::json(format!("{{{}}}", members.join(", ")))
+                members.push("}")?;
+                Value::json(members.finish())
             }
             F::NumNulls => Value::Int4(
                 i32::try_from(values.iter().filter(|value| value.is_null()).count()).unwrap_or(i32::MAX),

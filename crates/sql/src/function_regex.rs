@@ -3,10 +3,10 @@
 //! Source of the rules: PostgreSQL 15's documentation, "POSIX Regular Expressions".
 
 use regex::{Captures, Regex};
-use ropewalk::tables::{Array, Scalar, Type, Value};
+use ropewalk::tables::{Scalar, Type, Value};
 
+use crate::bounds;
 use crate::error::{Result, SqlError, state};
-use crate::expr::bug;
 use crate::function::{Function, Resolved};
 use crate::like::{RegexFlags, compile, compile_with, similar_pattern};
 
@@ -98,16 +98,23 @@ pub(crate) fn groups(found: &Captures<'_>) -> Result<Value<'static>> {
     let group = |place| {
         found.get(place).map_or(Value::Null, |part: regex::Match<'_>| Value::text(part.as_str().to_owned()))
     };
-    let taken = (usize::from(found.len() > 1)..found.len()).map(group).collect::<Vec<_>>();
-    Array::new(Scalar::Text, taken).map(Value::Array).map_err(|_| bug("texts that make no array"))
+    let places = usize::from(found.len() > 1)..found.len();
+    let length = |place| found.get(place).map_or(0, |part: regex::Match<'_>| part.len());
+    bounds::check_list(places.clone().map(length).sum())?;
+    bounds::array(Scalar::Text, places.map(group).collect())
 }
 
 /// `regexp_matches`: the groups of the first match, or with `g` of each.
-pub(crate) fn all_groups(text: &str, pattern: &str, letters: &str) -> Result<Vec<Value<'static>>> {
+pub(crate) fn all_groups(
+    text: &str,
+    pattern: &str,
+    letters: &str,
+    each: &mut dyn FnMut(Value<'static>) -> Result<()>,
+) -> Result<()> {
     let flags = RegexFlags::read(letters)?;
     let regex = compile_with(pattern, flags)?;
     let most = if flags.global { usize::MAX } else { 1 };
-    matches(&regex, text, 0).take(most).map(|found| groups(&found)).collect()
+    matches(&regex, text, 0).take(most).try_for_each(|found| each(groups(&found)?))
 }
 
 /// What stands between the matches; empty ones at the ends and right behind another do not part anything.
@@ -127,52 +134,53 @@ pub(crate) fn split<'t>(text: &'t str, pattern: &str, letters: &str, function: &
 }
 
 /// Puts what a replacement says in the place of one match: `\1` a group, `\&` all of it, `\\` a backslash.
-fn put(replacement: &str, found: &Captures<'_>, out: &mut String) {
-    let group = |place: usize, out: &mut String| {
-        out.push_str(found.get(place).map_or("", |part| part.as_str()));
-    };
+fn put(replacement: &str, found: &Captures<'_>, out: &mut bounds::Text) -> Result<()> {
+    let group =
+        |place: usize, out: &mut bounds::Text| out.push(found.get(place).map_or("", |part| part.as_str()));
+    let literal = |c: char, out: &mut bounds::Text| out.push(c.encode_utf8(&mut [0; 4]));
     let mut chars = replacement.chars();
     while let Some(c) = chars.next() {
         if c != '\\' {
-            out.push(c);
+            literal(c, out)?;
             continue;
         }
         match chars.clone().next() {
             Some(digit @ '1'..='9') => {
-                group(digit.to_digit(10).map_or(0, |digit| digit as usize), out);
+                group(digit.to_digit(10).map_or(0, |digit| digit as usize), out)?;
                 chars.next();
             }
             Some('&') => {
-                group(0, out);
+                group(0, out)?;
                 chars.next();
             }
             Some('\\') => {
-                out.push('\\');
+                literal('\\', out)?;
                 chars.next();
             }
-            _ => out.push('\\'),
+            _ => literal('\\', out)?,
         }
     }
+    Ok(())
 }
 
 /// `text` with the matches from a byte on replaced: the one of a number, or with 0 all.
-fn replaced(regex: &Regex, text: &str, replacement: &str, from: usize, number: usize) -> String {
-    let mut out = String::with_capacity(text.len());
+fn replaced(regex: &Regex, text: &str, replacement: &str, from: usize, number: usize) -> Result<String> {
+    let mut out = bounds::Text::default();
     let mut kept = 0;
     for (place, found) in matches(regex, text, from).enumerate() {
         if number != 0 && place + 1 != number {
             continue;
         }
         let Some(whole) = found.get(0) else { break };
-        out.push_str(text.get(kept..whole.start()).unwrap_or_default());
-        put(replacement, &found, &mut out);
+        out.push(text.get(kept..whole.start()).unwrap_or_default())?;
+        put(replacement, &found, &mut out)?;
         kept = whole.end();
         if number != 0 {
             break;
         }
     }
-    out.push_str(text.get(kept..).unwrap_or_default());
-    out
+    out.push(text.get(kept..).unwrap_or_default())?;
+    Ok(out.finish())
 }
 
 impl Function {
@@ -223,7 +231,7 @@ impl Function {
                 part.map_or(Value::Null, |part| Value::text(part.as_str().to_owned()))
             }
             F::RegexpSubstring => {
-                let found = compile(pattern, false)?.0.captures(text);
+                let found = compile(pattern, false)?.regex.captures(text);
                 let part = found.as_ref().and_then(|found| found.get(usize::from(found.len() > 1)));
                 part.map_or(Value::Null, |part| Value::text(part.as_str().to_owned()))
             }
@@ -237,20 +245,21 @@ impl Function {
             }
             F::RegexpSplit => {
                 let parts = split(text, pattern, letters(2), "regexp_split_to_array")?;
-                let parts = parts.into_iter().map(|part| Value::text(part.to_owned())).collect::<Vec<_>>();
-                Value::Array(Array::new(Scalar::Text, parts).map_err(|_| bug("texts that make no array"))?)
+                let bytes = parts.len().saturating_mul(std::mem::size_of::<Value<'_>>());
+                bounds::check_list(bytes.saturating_add(text.len()))?;
+                bounds::array(Scalar::Text, parts.into_iter().map(Value::text).collect())?
             }
             F::RegexpReplace => {
                 let flags = RegexFlags::read(letters(3))?;
                 let regex = compile_with(pattern, flags)?;
-                Value::text(replaced(&regex, text, letters(2), 0, usize::from(!flags.global)))
+                Value::text(replaced(&regex, text, letters(2), 0, usize::from(!flags.global))?)
             }
             F::RegexpReplaceFrom => {
                 let start = at_least(value(3), 1, 1, "start")?;
                 let number = at_least(value(4), 1, 0, "n")?;
                 let regex = compile_with(pattern, RegexFlags::read(letters(5))?)?;
                 Value::text(match byte_of(text, start) {
-                    Some(from) => replaced(&regex, text, letters(2), from, number),
+                    Some(from) => replaced(&regex, text, letters(2), from, number)?,
                     None => text.to_owned(),
                 })
             }

@@ -66,18 +66,25 @@ pub(crate) struct Interrupt {
     /// By the monotonic clock, nanoseconds.
     deadline: Option<u64>,
     rows: Cell<u32>,
+    /// Bytes of values that wait for others of their expression; see [`crate::bounds::Operands`].
+    pub(crate) operands: Cell<usize>,
 }
 
 impl Interrupt {
     /// For a statement that begins now and may take `millis`; 0 is for ever.
     pub(crate) fn begin(asked: &Canceller, millis: u64, env: &Env) -> Self {
         let time = |millis: u64| env.clock.monotonic_nanos().saturating_add(millis.saturating_mul(1_000_000));
-        Self { asked: asked.clone(), deadline: (millis > 0).then(|| time(millis)), rows: Cell::new(0) }
+        Self {
+            asked: asked.clone(),
+            deadline: (millis > 0).then(|| time(millis)),
+            rows: Cell::new(0),
+            operands: Cell::new(0),
+        }
     }
 
     /// For what is over at once, or is stopped by whoever waits for it.
     pub(crate) fn never() -> Self {
-        Self { asked: Canceller::default(), deadline: None, rows: Cell::new(0) }
+        Self { asked: Canceller::default(), deadline: None, rows: Cell::new(0), operands: Cell::new(0) }
     }
 
     /// Who may cancel it.

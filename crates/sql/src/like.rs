@@ -1,18 +1,28 @@
-//! LIKE and regular expressions. Both take time linear in the text for a pattern, whatever it says.
+//! LIKE and regular expressions. The time of a regular expression is linear in the text; that of LIKE may be the product of text and
+//! pattern, so it looks at the interrupt.
 //!
 //! LIKE remembers only the last `%`: what was matched before it need never be looked at again, since a `%` takes any text.
 //! Regular expressions are the `regex` crate's: no backtracking, hence no back references.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
 use crate::error::{Result, SqlError, state};
 use crate::function::lower;
+use crate::quota::{Share, Taken};
 
 /// Bytes that a compiled regular expression may take.
 const REGEX_BYTES_MAX: usize = 1 << 20;
+/// Bytes that a search may remember of its automaton, for each direction.
+const SEARCH_BYTES_MAX: usize = 256 << 10;
+/// Bytes that count for any compiled pattern.
+const COMPILED_BYTES_MIN: u64 = 16 << 10;
+
+/// Steps of a search by LIKE between two looks at the interrupt.
+const STEPS_PER_LOOK: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Item {
@@ -55,15 +65,27 @@ impl Like {
         Ok(Self { items, fold })
     }
 
-    pub(crate) fn matches(&self, text: &str) -> bool {
-        if self.fold { self.run(&text.chars().map(lower).collect::<String>()) } else { self.run(text) }
+    /// True for a text that the pattern matches. Between two steps of the search `look` may stop it.
+    ///
+    /// # Errors
+    /// That of `look`.
+    pub(crate) fn matches(&self, text: &str, look: &dyn Fn() -> Result<()>) -> Result<bool> {
+        match self.fold {
+            true => self.run(&text.chars().map(lower).collect::<String>(), look),
+            false => self.run(text, look),
+        }
     }
 
-    fn run(&self, text: &str) -> bool {
+    fn run(&self, text: &str, look: &dyn Fn() -> Result<()>) -> Result<bool> {
+        let mut steps = 0_usize;
         let (mut at, mut rest) = (0, text.chars());
         // Where to go on after the last `%`: its place, and the text that it has not taken yet.
         let mut retry: Option<(usize, std::str::Chars<'_>)> = None;
         loop {
+            steps += 1;
+            if steps.is_multiple_of(STEPS_PER_LOOK) {
+                look()?;
+            }
             match self.items.get(at) {
                 Some(Item::Any) => {
                     at += 1;
@@ -77,16 +99,16 @@ impl Like {
                             continue;
                         }
                     } else {
-                        return false;
+                        return Ok(false);
                     }
                 }
-                None if rest.as_str().is_empty() => return true,
+                None if rest.as_str().is_empty() => return Ok(true),
                 None => {}
             }
             // The last `%` takes one character more.
-            let Some((place, taken)) = &mut retry else { return false };
+            let Some((place, taken)) = &mut retry else { return Ok(false) };
             if taken.next().is_none() {
-                return false;
+                return Ok(false);
             }
             (at, rest) = (*place, taken.clone());
         }
@@ -95,11 +117,16 @@ impl Like {
 
 /// A compiled regular expression, equal to others by its text.
 #[derive(Debug, Clone)]
-pub(crate) struct Pattern(pub(crate) Regex, bool);
+pub(crate) struct Pattern {
+    pub(crate) regex: Regex,
+    fold: bool,
+    /// Its bytes in the session's share, given back when the last clone is dropped.
+    _taken: Option<Arc<Taken>>,
+}
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
-        self.0.as_str() == other.0.as_str() && self.1 == other.1
+        self.regex.as_str() == other.regex.as_str() && self.fold == other.fold
     }
 }
 
@@ -220,7 +247,49 @@ thread_local! {
 /// # Errors
 /// 2201B: it is none, or takes more than a megabyte.
 pub(crate) fn compile(pattern: &str, fold: bool) -> Result<Pattern> {
-    compile_with(pattern, RegexFlags::plain(fold)).map(|regex| Pattern(regex, fold))
+    compile_with(pattern, RegexFlags::plain(fold)).map(|regex| Pattern { regex, fold, _taken: None })
+}
+
+/// As [`compile`], for a pattern that a statement keeps: it counts for its session.
+///
+/// # Errors
+/// As of [`compile`]; 53200.
+pub(crate) fn compile_kept(pattern: &str, fold: bool, share: &Share) -> Result<Pattern> {
+    // Before the largest size is known, so that no more are compiled than there is room for.
+    let reserved = share.take(COMPILED_BYTES_MIN)?;
+    let (regex, bytes) = built(pattern, RegexFlags::plain(fold))?;
+    drop(reserved);
+    let taken = share.take(bytes)?;
+    Ok(Pattern { regex, fold, _taken: Some(Arc::new(taken)) })
+}
+
+/// Compiles a pattern within the least of some limits, and an estimate of its bytes.
+fn built(pattern: &str, flags: RegexFlags) -> Result<(Regex, u64)> {
+    let words = if flags.is_literal { regex::escape(pattern) } else { in_words_of_regex(pattern) };
+    let mut builder = RegexBuilder::new(&words);
+    builder
+        .case_insensitive(flags.fold)
+        .dot_matches_new_line(flags.dot_takes_lines)
+        .multi_line(flags.has_lines)
+        .ignore_whitespace(flags.is_expanded)
+        .dfa_size_limit(SEARCH_BYTES_MAX);
+    let mut failed = None;
+    for limit in [REGEX_BYTES_MAX >> 6, REGEX_BYTES_MAX >> 3, REGEX_BYTES_MAX] {
+        match builder.size_limit(limit).build() {
+            // There is one program for each direction of a search.
+            Ok(regex) => return Ok((regex, COMPILED_BYTES_MIN + 2 * limit as u64)),
+            Err(error) => {
+                let is_too_large = matches!(error, regex::Error::CompiledTooBig(_));
+                failed = Some(error);
+                if !is_too_large {
+                    break;
+                }
+            }
+        }
+    }
+    let line = failed.map(|error| error.to_string()).unwrap_or_default();
+    let what = line.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    Err(SqlError::new(state::INVALID_REGULAR_EXPRESSION, format!("invalid regular expression: {what}")))
 }
 
 /// As [`compile`], read as the flags say.
@@ -236,19 +305,7 @@ pub(crate) fn compile_with(pattern: &str, flags: RegexFlags) -> Result<Regex> {
     if let Some(regex) = known {
         return Ok(regex);
     }
-    let words = if flags.is_literal { regex::escape(pattern) } else { in_words_of_regex(pattern) };
-    let built = RegexBuilder::new(&words)
-        .case_insensitive(flags.fold)
-        .dot_matches_new_line(flags.dot_takes_lines)
-        .multi_line(flags.has_lines)
-        .ignore_whitespace(flags.is_expanded)
-        .size_limit(REGEX_BYTES_MAX)
-        .build();
-    let regex = built.map_err(|error| {
-        let line = error.to_string();
-        let what = line.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        SqlError::new(state::INVALID_REGULAR_EXPRESSION, format!("invalid regular expression: {what}"))
-    })?;
+    let (regex, _) = built(pattern, flags)?;
     COMPILED.with_borrow_mut(|kept| {
         kept.truncate(KEPT - 1);
         kept.push_front((pattern.to_owned(), flags, regex.clone()));
@@ -319,15 +376,23 @@ mod tests {
             ("abc", "", false),
         ] {
             assert_eq!(
-                Like::new(pattern, Some('\\'), false).unwrap().matches(text),
+                Like::new(pattern, Some('\\'), false).unwrap().matches(text, &|| Ok(())).unwrap(),
                 expected,
                 "{text} {pattern}"
             );
         }
-        assert!(Like::new("A%", Some('\\'), true).unwrap().matches("abc"));
+        assert!(Like::new("A%", Some('\\'), true).unwrap().matches("abc", &|| Ok(())).unwrap());
         assert!(Like::new("a\\", Some('\\'), false).is_err());
         let hard = Like::new(&"%a".repeat(30), Some('\\'), false).unwrap();
-        assert!(!hard.matches(&("a".repeat(29) + &"b".repeat(10_000))));
+        let text = "a".repeat(29) + &"b".repeat(10_000);
+        assert!(!hard.matches(&text, &|| Ok(())).unwrap());
+    }
+
+    #[test]
+    fn h8_long_search_is_stopped() {
+        let pattern = Like::new(&format!("%{}b", "a".repeat(10_000)), None, false).unwrap();
+        let stop = || Err(SqlError::new(state::QUERY_CANCELED, "stopped"));
+        assert_eq!(pattern.matches(&"a".repeat(100_000), &stop).unwrap_err().state, state::QUERY_CANCELED);
     }
 
     #[test]
@@ -347,7 +412,7 @@ mod tests {
             ("[a&&b]", "&", true),
             (r"a\Z", "ba", true),
         ] {
-            assert_eq!(compile(pattern, false).unwrap().0.is_match(text), expected, "{pattern} {text}");
+            assert_eq!(compile(pattern, false).unwrap().regex.is_match(text), expected, "{pattern} {text}");
         }
         let lines = RegexFlags::read("n").unwrap();
         assert!(compile_with("^b$", lines).unwrap().is_match("a\nb\nc"));
@@ -358,7 +423,7 @@ mod tests {
     #[test]
     fn similar() {
         let holds = |pattern: &str, text: &str| {
-            compile(&similar_pattern(pattern, "\\").unwrap(), false).unwrap().0.is_match(text)
+            compile(&similar_pattern(pattern, "\\").unwrap(), false).unwrap().regex.is_match(text)
         };
         assert!(holds("%(b|d)%", "abc"));
         assert!(!holds("(b|c)%", "abc"));

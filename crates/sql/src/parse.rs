@@ -14,6 +14,10 @@ use crate::utility::{self, Utility};
 pub(crate) const STATEMENT_BYTES_MAX: usize = 16 << 20;
 /// Nesting that the parser follows.
 pub(crate) const DEPTH_MAX: usize = 60;
+/// Statements of one text.
+const STATEMENTS_MAX: usize = 10_000;
+/// Bytes of a plan for each token of its text, by an estimate.
+const PLAN_BYTES_PER_TOKEN: u64 = 256;
 /// Operators in a row, on one level of parentheses: the parser makes a tree as deep as they are many.
 const CHAIN_MAX: usize = 2000;
 /// UNION, EXCEPT and INTERSECT of one statement: what plans and runs them goes down one by one, too, by larger steps.
@@ -249,6 +253,12 @@ fn without_only(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     out
 }
 
+/// Bytes that the plan of a text takes, by an estimate.
+pub(crate) fn bytes_of_plan(text: &str) -> u64 {
+    let tokens = crate::squeezing::count(text) as u64;
+    tokens.saturating_mul(PLAN_BYTES_PER_TOKEN).saturating_add(text.len() as u64)
+}
+
 /// The statements of a text.
 ///
 /// # Errors
@@ -259,8 +269,9 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
             format!("a statement of {} bytes exceeds the limit of {STATEMENT_BYTES_MAX}", text.len());
         return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
     }
+    let text = crate::squeezing::bounded(text)?;
     let dialect = PostgreSqlDialect {};
-    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
+    let tokens = Tokenizer::new(&dialect, &text).tokenize_with_location();
     let tokens = tokens.map_err(|error| syntax(&error.to_string()))?;
     check_chains(&tokens)?;
     let mut statements = Vec::new();
@@ -273,6 +284,10 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
         let part = std::mem::take(&mut part);
         if part.iter().all(|token| matches!(token.token, Token::Whitespace(_))) {
             continue;
+        }
+        if statements.len() >= STATEMENTS_MAX {
+            let message = format!("more than {STATEMENTS_MAX} statements in one text");
+            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("split the text"));
         }
         let part = utility::identity_in_order(plain_operators(fetch_as_limit(without_only(part))));
         let part = crate::locking::limits_first(crate::locking::plain_strengths(part));

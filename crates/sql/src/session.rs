@@ -62,6 +62,8 @@ pub struct Session {
     pub(crate) pending: Option<PendingCommit>,
     pub(crate) advisory: crate::advisory::Held,
     pub(crate) peers: crate::peers::Known,
+    pub(crate) acting: crate::rights::Acting,
+    pub(crate) shares: crate::quota::Shares,
     /// What the submitted statement waits for, and what it goes on with.
     pub(crate) waits: Option<RowWait>,
     pub(crate) resuming: Option<Resuming>,
@@ -92,6 +94,8 @@ impl Session {
             cursors: Cursors::default(),
             advisory,
             peers: crate::peers::Known::default(),
+            acting: crate::rights::Acting::default(),
+            shares: crate::quota::Shares::default(),
             submits: false,
             pending: None,
             waits: None,
@@ -218,7 +222,7 @@ impl Session {
         let Some(query) = lifted else { return };
         let statement = parse::Statement::Sql(ast::Statement::Query(Box::new(query)));
         if let Ok(plan) = self.plan(Arc::new(statement), prepared.declared()) {
-            *prepared = plan;
+            prepared.replace(plan);
         }
     }
 
@@ -268,6 +272,8 @@ impl Session {
             advisory: self.advisory.clone(),
             heard: self.announcements.heard(),
             peers: self.peers.clone(),
+            acting: self.acting.clone(),
+            shares: self.shares.clone(),
         }
     }
 
@@ -291,6 +297,8 @@ impl Session {
         if self.has_failed && !ends_or_returns(&prepared.statement) {
             return Err(failed());
         }
+        let may = self.acting.check(prepared.needs());
+        self.failing(may)?;
         if prepared.is_fleeting() || !prepared.is_of(&self.settings) {
             prepared.stand_in(self.standing());
         }
@@ -431,6 +439,7 @@ impl Session {
         if self.has_failed && !ends_or_returns(&prepared.statement) {
             return Err(failed());
         }
+        self.acting.check(prepared.needs())?;
         match &self.open {
             Some(open) if open.read_only && prepared.writes() => Err(read_only(&prepared.statement)),
             _ => Ok(()),

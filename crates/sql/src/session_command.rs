@@ -12,7 +12,8 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::parse::Statement;
 use crate::plan::ResultColumn;
-use crate::prepared::Outcome;
+use crate::prepared::{Outcome, Prepared};
+use crate::rights::{Rights, StatementKind};
 use crate::scope::{folded, parts};
 use crate::session::{Session, read_only, unsupported};
 use crate::session_transaction::{modes_of, no_transaction};
@@ -26,6 +27,9 @@ impl Session {
         if !params.is_empty() {
             let message = format!("the statement takes 0 parameters, {} were given", params.len());
             return Err(SqlError::new(state::UNDEFINED_PARAMETER, message));
+        }
+        if StatementKind::of(statement).is_none() {
+            return Err(unsupported(statement));
         }
         let whole = statement;
         let statement = match statement {
@@ -104,7 +108,8 @@ impl Session {
                 }
                 let types: Result<Vec<_>> =
                     data_types.iter().map(|ty| self.data_type(ty).map(Some)).collect();
-                let prepared = self.plan(Arc::new(Statement::Sql((**statement).clone())), &types?)?;
+                let mut prepared = self.plan(Arc::new(Statement::Sql((**statement).clone())), &types?)?;
+                prepared.reserve(&statement.to_string())?;
                 self.named.insert(name, prepared);
                 Ok(Outcome::of("PREPARE"))
             }
@@ -226,6 +231,16 @@ impl Session {
         })
     }
 
+    /// The rights that a statement needs; EXECUTE needs those of the statement that it names.
+    pub fn needs_of(&self, prepared: &Prepared) -> Rights {
+        let named = match prepared.statement.sql() {
+            Some(ast::Statement::Execute { name: Some(name), .. }) => parts(name).ok(),
+            _ => None,
+        };
+        let named = named.and_then(|parts| self.named.get(&parts.join(".")));
+        named.map_or(prepared.needs(), Prepared::needs)
+    }
+
     fn execute_named(&mut self, name: &str, parameters: &[ast::Expr]) -> Result<Outcome> {
         let mut values = Vec::new();
         for parameter in parameters {
@@ -237,6 +252,8 @@ impl Session {
             let scope = crate::scope::Scope::default();
             let (expr, _) =
                 crate::bind::Binder::new(&mut planner, &scope, "EXECUTE").bind_closed(parameter)?;
+            let is_read = planner.reads || planner.catalog.is_some();
+            self.acting.check(if is_read { Rights::READ } else { Rights::NONE })?;
             let env = db.engine().env();
             let interrupt = &self.interrupt();
             let zone = &self.settings.zone;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ropewalk::tables::Value;
 use sqlparser::ast;
 
+use crate::budget::MEMORY_BYTES_MAX;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::interval;
@@ -143,6 +144,12 @@ impl Session {
     ) -> Result<()> {
         let mut settings = (*self.settings).clone();
         change(&mut settings)?;
+        let is_own = self.acting.rights().admin;
+        if !is_own && settings.memory_bytes_max > self.settings.memory_bytes_max.max(MEMORY_BYTES_MAX) {
+            let message = format!("permission denied to set \"work_mem\" above {MEMORY_BYTES_MAX} bytes");
+            return Err(SqlError::new(state::INSUFFICIENT_PRIVILEGE, message)
+                .hint("the right \"admin\" on all stores may set more"));
+        }
         match &mut self.open {
             None if is_local => return Ok(()),
             None => {}

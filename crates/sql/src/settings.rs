@@ -11,6 +11,9 @@ use crate::error::{Result, SqlError, state};
 use crate::executor::Executor;
 use crate::zone::Zone;
 
+/// Bytes of the names and values that [`Settings::others`] may hold.
+const OTHERS_BYTES_MAX: usize = 1 << 20;
+
 /// How a session runs its statements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -231,6 +234,11 @@ impl Settings {
             let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
             Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message).hint(format!("allowed: {only}")))
         };
+        let others: usize = self.others.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if others.saturating_add(name.len()).saturating_add(value.len()) > OTHERS_BYTES_MAX {
+            let message = format!("the settings of the session take more than {OTHERS_BYTES_MAX} bytes");
+            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("set shorter values"));
+        }
         let lower = name.to_ascii_lowercase();
         // PostgreSQL looks at nothing but letters and digits of an encoding's name.
         let encoding: String = value.chars().filter(char::is_ascii_alphanumeric).collect();

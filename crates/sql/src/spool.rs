@@ -14,13 +14,12 @@ use tempfile::SpooledTempFile;
 use crate::error::{Result, SqlError, state};
 use crate::exec::Record;
 use crate::expr::bug;
+use crate::quota::{Share, Taken};
 
 /// Bytes of a page, about.
 const PAGE_BYTES: usize = 128 << 10;
 /// Bytes that stay in memory.
 const MEMORY_BYTES_MAX: usize = 512 << 10;
-/// Bytes of a temporary file.
-const FILE_BYTES_MAX: u64 = 16 << 30;
 const NULL: u32 = u32::MAX;
 
 /// Where a page lies, and the number of its first row.
@@ -48,6 +47,8 @@ pub(crate) struct Spool {
     last_first: u64,
     count: u64,
     open: Option<Open>,
+    /// Bytes of the file, which count for the session.
+    taken: Taken,
 }
 
 fn failed(error: std::io::Error) -> SqlError {
@@ -56,8 +57,8 @@ fn failed(error: std::io::Error) -> SqlError {
 
 impl Spool {
     /// Without rows.
-    pub(crate) fn new(types: Vec<Type>) -> Self {
-        Self {
+    pub(crate) fn new(types: Vec<Type>, files: &Share) -> Result<Self> {
+        Ok(Self {
             types,
             pages: Vec::new(),
             written: SpooledTempFile::new(MEMORY_BYTES_MAX),
@@ -66,7 +67,8 @@ impl Spool {
             last_first: 0,
             count: 0,
             open: None,
-        }
+            taken: files.take(0)?,
+        })
     }
 
     /// Number of rows.
@@ -94,11 +96,8 @@ impl Spool {
 
     fn end_page(&mut self) -> Result<()> {
         let page = Page { first: self.last_first, offset: self.end, length: self.last.len() };
+        self.taken.grow(self.last.len() as u64)?;
         self.end += self.last.len() as u64;
-        if self.end > FILE_BYTES_MAX {
-            let message = format!("a cursor over more than {FILE_BYTES_MAX} bytes");
-            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("use COPY"));
-        }
         self.written.seek(SeekFrom::Start(page.offset)).map_err(failed)?;
         self.written.write_all(&self.last).map_err(failed)?;
         self.last.clear();
@@ -179,10 +178,11 @@ fn value_at(bytes: &[u8], at: usize) -> Result<(Option<&[u8]>, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quota::FILES;
 
     #[test]
     fn rows_come_back_from_memory_and_file() {
-        let mut spool = Spool::new(vec![Type::INT8, Type::TEXT]);
+        let mut spool = Spool::new(vec![Type::INT8, Type::TEXT], &Share::of(&FILES)).unwrap();
         let row = |number: u64| {
             let text = if number.is_multiple_of(7) {
                 Value::Null

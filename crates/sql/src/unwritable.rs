@@ -11,6 +11,7 @@ use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::plan::Planner;
 use crate::query::ModelRelation;
+use crate::rights::Acting;
 use crate::scope::parts;
 
 impl Planner<'_> {
@@ -69,7 +70,7 @@ impl Ddl<'_> {
 }
 
 fn why_no_table(parts: &[String], access: &mut Access<'_>) -> Result<Option<SqlError>> {
-    let Some(relation) = ModelRelation::find(parts, access)? else { return Ok(None) };
+    let Some(relation) = ModelRelation::find(parts, access, &Acting::default())? else { return Ok(None) };
     let message = format!("relation \"{}\" is read-only in SQL", parts.join("."));
     Ok(Some(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint(relation.instead())))
 }

@@ -489,6 +489,11 @@ impl<'a> Array<'a> {
         })
     }
 
+    /// Number of bytes that it takes in a row.
+    pub fn encoded_len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.iter().count()

@@ -130,6 +130,7 @@ impl Planner<'_> {
         if !(with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty()) {
             return Err(unsupported(format!("FROM {factor}")));
         }
+        self.reads = true;
         let (table, schema) = self.table(name)?;
         let alias = alias_of(alias.as_ref())?.unwrap_or_else(|| in_full(schema.name()));
         let start = from.scope.add_table(alias, &schema)?;

@@ -186,8 +186,10 @@ pub(crate) struct Planner<'a> {
     pub(crate) named: Vec<crate::small::Named>,
     /// Calls of `set_config`: the session does what they say before the statement runs.
     pub(crate) sets: Vec<SetConfig>,
-    /// A call of nextval or setval.
+    /// A call of nextval or setval, or of an advisory lock.
     pub(crate) draws: bool,
+    /// A relation or a state of the database is read.
+    pub(crate) reads: bool,
     /// The plan rests on what nobody compares: it is good for one run.
     pub(crate) is_fleeting: bool,
     /// What stands before the UPDATE or DELETE at hand.
@@ -224,6 +226,10 @@ pub(crate) struct Standing {
     pub(crate) heard: Arc<std::collections::BTreeSet<String>>,
     /// The sessions beside it.
     pub(crate) peers: crate::peers::Known,
+    /// Its caller.
+    pub(crate) acting: crate::rights::Acting,
+    /// What it may keep.
+    pub(crate) shares: crate::quota::Shares,
 }
 
 /// Queries within queries.
@@ -272,6 +278,7 @@ fn nothing_but_a_query(query: &ast::Query) -> Result<()> {
 
 /// Refuses what no planner of SELECT looks at.
 pub(crate) fn nothing_but_a_select(select: &ast::Select) -> Result<()> {
+    crate::prepared::check_width(select.projection.len())?;
     let mut rest = select.clone();
     let empty = QUERY.as_ref().and_then(|query| match query.body.as_ref() {
         ast::SetExpr::Select(select) => Some(select.as_ref()),
@@ -331,6 +338,7 @@ impl<'a> Planner<'a> {
             named: Vec::new(),
             sets: Vec::new(),
             draws: false,
+            reads: false,
             is_fleeting: false,
             with: None,
             locks_within: false,
@@ -342,6 +350,12 @@ impl<'a> Planner<'a> {
     /// What another way of planning begins with.
     pub(crate) fn mark(&self) -> (Params, usize, usize, usize) {
         (self.params.clone(), self.subqueries.len(), self.rests_on.len(), self.sets.len())
+    }
+
+    /// Notes a call that changes a sequence or takes an advisory lock, which needs the right to append.
+    pub(crate) fn may_draw(&mut self) -> Result<()> {
+        self.draws = true;
+        self.standing.acting.check(crate::rights::Rights::APPEND)
     }
 
     /// Forgets what was planned since the mark.

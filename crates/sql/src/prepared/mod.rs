@@ -5,6 +5,8 @@
 
 mod plan;
 
+pub(crate) use plan::{check_width, has_writers, is_written_by};
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -30,11 +32,12 @@ use crate::parse::Statement;
 use crate::path::key_value;
 use crate::plan::{ResultColumn, Select, SetConfig, Standing, Subquery};
 use crate::query::{Append, Keyed, Merge, WholeQuery};
+use crate::quota::Taken;
+use crate::rights::{Rights, StatementKind};
 use crate::settings::Settings;
 use crate::small::Node;
 use crate::text::from_text_in;
 use crate::types::type_name;
-use crate::utility::Utility;
 use crate::write::{Chain, Delete, Insert, Source, Update};
 use crate::zone::Zone;
 
@@ -85,19 +88,6 @@ impl fmt::Display for Tag {
         f.write_str(if self.0 == "INSERT" { " 0 " } else { " " })?;
         fmt::Display::fmt(&count, f)
     }
-}
-
-/// Kinds of statements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Does {
-    /// Reads.
-    Reads,
-    /// Changes rows.
-    Writes,
-    /// Changes definitions.
-    Defines,
-    /// Is about the session and its transaction alone.
-    Controls,
 }
 
 pub(crate) enum Plan {
@@ -169,6 +159,10 @@ pub struct Prepared {
     draws: bool,
     /// A query within it says FOR UPDATE.
     locks_within: bool,
+    /// The rights that its caller needs.
+    needs: Rights,
+    /// What it takes of its session's room for prepared statements.
+    room: Option<Taken>,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -294,51 +288,14 @@ impl Prepared {
         }
     }
 
-    /// What kind of thing the statement does, for whoever decides who may do it.
-    pub fn does(&self) -> Does {
-        use ast::Statement as S;
-        match (&self.plan, self.statement.sql()) {
-            (Plan::Select(_) | Plan::Whole(_) | Plan::Small(_), _) if self.draws => Does::Writes,
-            (Plan::Select(_) | Plan::Whole(_) | Plan::Small(_) | Plan::Explain(_) | Plan::Analyze(..), _) => {
-                Does::Reads
-            }
-            (Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_), _) => {
-                Does::Writes
-            }
-            (Plan::Notify(_) | Plan::Merge(_) | Plan::Chain(_), _) => Does::Writes,
-            (Plan::Declare(declared), _) => declared.1.does(),
-            (Plan::Copy(CopyPlan::Out(_) | CopyPlan::Whole(_)), _) => Does::Reads,
-            (Plan::Copy(CopyPlan::In(_)), _) => Does::Writes,
-            // What a cursor answers was asked for by its DECLARE; what is left of our own: VACUUM, ANALYZE, LOCK TABLE for reading, SHOW ALL.
-            (Plan::Other, None) => match &*self.statement {
-                Statement::Utility(
-                    Utility::Sequence(_)
-                    | Utility::Comment { .. }
-                    | Utility::Identity(_)
-                    | Utility::TypeOwner(_)
-                    | Utility::Move(_),
-                ) => Does::Defines,
-                Statement::Utility(Utility::Fetch(_)) => Does::Controls,
-                _ => Does::Reads,
-            },
-            (Plan::Other, Some(statement)) => match statement {
-                S::StartTransaction { .. }
-                | S::Commit { .. }
-                | S::Rollback { .. }
-                | S::Savepoint { .. }
-                | S::ReleaseSavepoint { .. }
-                | S::Set(_)
-                | S::Reset(_)
-                | S::ShowVariable { .. }
-                | S::Deallocate { .. }
-                | S::Close { .. }
-                | S::Discard { .. } => Does::Controls,
-                S::Prepare { .. } => Does::Reads,
-                S::LISTEN { .. } | S::UNLISTEN { .. } => Does::Reads,
-                S::Execute { .. } | S::NOTIFY { .. } => Does::Writes,
-                _ => Does::Defines,
-            },
-        }
+    /// The rights that its caller needs.
+    pub fn needs(&self) -> Rights {
+        self.needs
+    }
+
+    /// Its kind; `None` when it is not part of the dialect.
+    pub fn kind(&self) -> Option<StatementKind> {
+        StatementKind::of(&self.statement)
     }
 
     /// True for SELECT, INSERT, UPDATE and DELETE whose plan is good for many runs.
@@ -401,26 +358,40 @@ impl Prepared {
         given.iter().zip(&self.parameters).map(read).collect()
     }
 
+    /// Takes room in the session for a statement of this text, which is to be kept.
+    ///
+    /// # Errors
+    /// 53200.
+    pub fn reserve(&mut self, text: &str) -> Result<()> {
+        let bytes = crate::parse::bytes_of_plan(text);
+        self.room = Some(self.standing.shares.statements.take(bytes)?);
+        Ok(())
+    }
+
+    /// Becomes another plan of the same statement.
+    pub(crate) fn replace(&mut self, plan: Self) {
+        let room = self.room.take();
+        *self = Self { room, ..plan };
+    }
+
     /// Plans anew when a definition changed.
     pub(crate) fn renew(&mut self, access: Access<'_>) -> Result<()> {
         let mut access = access;
         if self.is_fleeting || !self.is_of(&self.standing.settings) {
-            *self = Self::plan(self.statement.clone(), &self.declared, access, self.standing.clone())?;
+            self.replace(Self::plan(self.statement.clone(), &self.declared, access, self.standing.clone())?);
             return Ok(());
         }
+        let mut is_old = false;
         for (table, version) in &self.rests_on {
             let current = match access.schema(table) {
                 Ok(schema) => Some(schema.version()),
                 Err(error) if error.state == state::UNDEFINED_TABLE => None,
                 Err(error) => return Err(error),
             };
-            if current != Some(*version) {
-                *self = Self::plan(self.statement.clone(), &self.declared, access, self.standing.clone())?;
-                return Ok(());
-            }
+            is_old |= current != Some(*version);
         }
-        if !self.enums.are_current(&mut access)? {
-            *self = Self::plan(self.statement.clone(), &self.declared, access, self.standing.clone())?;
+        if is_old || !self.enums.are_current(&mut access)? {
+            self.replace(Self::plan(self.statement.clone(), &self.declared, access, self.standing.clone())?);
         }
         Ok(())
     }
@@ -474,11 +445,7 @@ impl Prepared {
                 }
             }
         }
-        let mut record: Record = Vec::with_capacity(select.output.len());
-        for expr in &select.output {
-            record.push(expr.eval(cx, &row)?.into_owned());
-        }
-        outcome.rows.push(record);
+        outcome.rows.push(Expr::record(&select.output, cx, &row)?);
         outcome.count = Some(1);
         Ok(Some(outcome))
     }

@@ -19,6 +19,7 @@ use crate::locking::Locking;
 use crate::parse::Statement;
 use crate::plan::{Planner, ResultColumn, Select, Standing};
 use crate::query::{self, Append, Finder, Keyed, WholeQuery};
+use crate::rights::{self, Rights};
 use crate::scope::Params;
 use crate::utility::Utility;
 use crate::write::Returning;
@@ -55,6 +56,9 @@ impl Prepared {
         access: Access<'_>,
         standing: Standing,
     ) -> Result<Self> {
+        let held = standing.acting.rights();
+        let least = rights::least(&statement, held);
+        standing.acting.check(least)?;
         if let Statement::Utility(Utility::Declare(declare)) = &*statement {
             let query = Arc::new(Statement::Sql(ast::Statement::Query(declare.query.clone())));
             let query = Self::plan(query, declared, access, standing)?;
@@ -83,6 +87,7 @@ impl Prepared {
             }
             _ => None,
         };
+        check_width(columns.as_deref().map_or(0, <[ResultColumn]>::len))?;
         let parameters = planner.params.finished();
         for ty in &parameters {
             planner.enum_of(*ty)?;
@@ -97,6 +102,7 @@ impl Prepared {
             draws,
             is_fleeting,
             locks_within,
+            reads,
             ..
         } = planner;
         let point = match &plan {
@@ -105,7 +111,17 @@ impl Prepared {
         };
         let declared = declared.to_vec();
         let locking = Self::locking(&statement, &plan);
+        let locks =
+            locks_within || locking.is_some() || subqueries.iter().any(|query| query.locking.is_some());
+        let needs = Rights {
+            read: least.read || reads || catalog.is_some() || reads_besides(&plan, draws),
+            append: least.append || draws || locks,
+            admin: least.admin,
+        };
+        standing.acting.check(needs)?;
         Ok(Self {
+            needs,
+            room: None,
             locking,
             statement,
             declared,
@@ -395,8 +411,38 @@ impl Prepared {
             sets: query.sets.clone(),
             draws: query.draws,
             locks_within: query.locks_within,
+            needs: query.needs,
+            room: None,
             plan: Plan::Declare(Box::new((declare, query))),
         }
+    }
+}
+
+/// Columns of a result, as in PostgreSQL.
+pub(crate) const COLUMNS_MAX: usize = 1664;
+
+/// Rejects a result or a select list of more columns.
+///
+/// # Errors
+/// 54011.
+pub(crate) fn check_width(columns: usize) -> Result<()> {
+    if columns <= COLUMNS_MAX {
+        return Ok(());
+    }
+    let message = format!("target lists can have at most {COLUMNS_MAX} entries");
+    Err(SqlError::new(state::TOO_MANY_COLUMNS, message).hint("select fewer columns, or build one document"))
+}
+
+/// True for a plan that needs the right to read though it reads from no relation: it tells rows that it wrote or met, or answers
+/// without having drawn from a sequence.
+fn reads_besides(plan: &Plan, draws: bool) -> bool {
+    match plan {
+        Plan::Select(_) | Plan::Whole(_) | Plan::Small(_) => !draws,
+        Plan::Insert(insert) => insert.returning.is_some() || insert.on_conflict.is_some(),
+        Plan::Append(_) | Plan::Notify(_) | Plan::Copy(CopyPlan::In(_)) | Plan::Other => false,
+        Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Merge(_) | Plan::Chain(_) => true,
+        Plan::Copy(CopyPlan::Out(_) | CopyPlan::Whole(_)) => true,
+        Plan::Explain(_) | Plan::Analyze(..) | Plan::Declare(_) => true,
     }
 }
 
@@ -406,13 +452,13 @@ fn locks_rows(statement: &Statement) -> bool {
 }
 
 /// True when a query of its WITH writes, or locks rows.
-fn has_writers(query: &ast::Query) -> bool {
+pub(crate) fn has_writers(query: &ast::Query) -> bool {
     let mut queries = query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| &cte.query);
     queries.any(|query| crate::write::writes(query) || !query.locks.is_empty())
 }
 
 /// True for a statement that writes, where a query may stand.
-fn is_written_by(body: &ast::SetExpr) -> bool {
+pub(crate) fn is_written_by(body: &ast::SetExpr) -> bool {
     matches!(
         body,
         ast::SetExpr::Insert(_) | ast::SetExpr::Update(_) | ast::SetExpr::Delete(_) | ast::SetExpr::Merge(_)

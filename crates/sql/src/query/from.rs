@@ -244,6 +244,7 @@ impl Planner<'_> {
                 return Ok((named.relation.clone(), only.clone()));
             }
         }
+        self.reads = true;
         // A model is known under all of its name.
         let mut own = table_name(name)?;
         let relation: Box<dyn Rows> = match self.table(name) {
@@ -259,7 +260,7 @@ impl Planner<'_> {
                 {
                     return Ok((self.view(view)?, in_full(kept)));
                 }
-                match ModelRelation::find(&parts, &mut self.access)? {
+                match ModelRelation::find(&parts, &mut self.access, &self.standing.acting)? {
                     Some(relation) => Box::new(relation),
                     // Nested loops read it: `Finder` asks them next.
                     None if kept
@@ -360,6 +361,7 @@ impl Planner<'_> {
             types.push(ty);
         }
         let relation: Box<dyn Rows> = if function == "promql" {
+            self.reads = true;
             Box::new(ModelRelation::promql(&values, &self.access)?)
         } else {
             Box::new(FunctionRelation::find(function, &values, &types)?.ok_or_else(refused)?)

@@ -43,6 +43,7 @@ mod from;
 mod functions;
 mod guards;
 mod in_order;
+mod made;
 mod memory;
 mod merge;
 mod models;
@@ -60,6 +61,7 @@ mod unnest;
 mod windows;
 
 use convert::Reader;
+use made::Made;
 use rows::Source;
 use run::{Limits, Mode};
 use scalar::Around;
@@ -324,6 +326,7 @@ pub(crate) fn prepare(query: &ast::Query, planner: &mut Planner<'_>) -> Result<P
         params: Vec::new().into(),
         memory: MEMORY_BYTES_MAX,
         stop: Canceller::default(),
+        made: Made::default(),
     };
     planner.whole = Some(Box::new(Whole::new(around, Source::Session(sender))));
     let relation = planner.relation(query);
@@ -354,7 +357,15 @@ impl WholeQuery {
         let zone = cx.zone.clone();
         let params = cx.params.to_vec().into();
         let stop = Canceller::default();
-        let around = Around { db, now: cx.now, zone, params, memory: budget.left(), stop: stop.clone() };
+        let around = Around {
+            db,
+            now: cx.now,
+            zone,
+            params,
+            memory: budget.left(),
+            stop: stop.clone(),
+            made: Made::default(),
+        };
         let (sender, receiver) = run::events();
         let source = match access {
             Access::Snapshot(db, snapshot) => Source::Snapshot((*db).clone(), (*snapshot).clone()),

@@ -27,6 +27,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, Input, bug};
 use crate::function::Function;
 use crate::query::rows::{Part, Rows, Scan};
+use crate::rights::Acting;
 
 /// The store that names without one mean, as in every other protocol.
 const DEFAULT_STORE: &str = "default";
@@ -41,7 +42,7 @@ const EVENTS_AT_A_TIME: usize = 1_024;
 #[derive(Clone)]
 enum Kind {
     Events(EventStore),
-    Documents(Collection),
+    Documents(Collection, Acting),
     Metric(SeriesStore, String),
     Promql { store: SeriesStore, query: Arc<promql::Query>, from_ms: i64, to_ms: i64, step_ms: i64 },
 }
@@ -59,7 +60,7 @@ fn named(fields: &[(&str, Type)]) -> Vec<(String, Type)> {
 
 impl ModelRelation {
     /// The relation that a name of one or two parts means, if it is one of a model.
-    pub(crate) fn find(parts: &[String], access: &mut Access<'_>) -> Result<Option<Self>> {
+    pub(crate) fn find(parts: &[String], access: &mut Access<'_>, acting: &Acting) -> Result<Option<Self>> {
         let db = access.database().clone();
         let (space, name) = match parts {
             [name] if name == "events" => ("events", DEFAULT_STORE),
@@ -112,8 +113,9 @@ impl ModelRelation {
                 let Ok(collection) = db.documents().collection(database, name) else { return Ok(None) };
                 let known = match access {
                     Access::Transaction(_, transaction) => {
-                        transaction
-                            .documents()
+                        let mut documents = transaction.documents();
+                        documents.act_for(None);
+                        documents
                             .find_one(&collection, &Find::all())
                             .map_err(ropewalk::Error::from)?
                             .is_some()
@@ -122,7 +124,11 @@ impl ModelRelation {
                     Access::Snapshot(..) => collection.definition().map_err(ropewalk::Error::from)?.is_some(),
                 };
                 let fields = named(&[("_id", Type::TEXT), ("doc", Type::JSON)]);
-                Ok(known.then(|| Self { name: shown, kind: Kind::Documents(collection), fields }))
+                Ok(known.then(|| Self {
+                    name: shown,
+                    kind: Kind::Documents(collection, acting.clone()),
+                    fields,
+                }))
             }
         }
     }
@@ -167,7 +173,7 @@ impl ModelRelation {
                     "append with SELECT append_event('type', ARRAY['tag'], 'data'{of}); events stay as they are"
                 )
             }
-            Kind::Documents(_) => {
+            Kind::Documents(..) => {
                 "write documents over the MongoDB port, the HTTP API or the documents of the library".into()
             }
             Kind::Metric(..) | Kind::Promql { .. } => {
@@ -195,7 +201,7 @@ impl Rows for ModelRelation {
                 let mut part = MetricPart::all(&self.fields);
                 part.narrow(conjunct)
             }
-            Kind::Documents(_) => id_of(conjunct).is_some(),
+            Kind::Documents(..) => id_of(conjunct).is_some(),
             Kind::Promql { .. } => false,
         }
     }
@@ -207,10 +213,13 @@ impl Rows for ModelRelation {
                 let shown = narrowed.shown();
                 (Box::new((store.clone(), narrowed)), shown)
             }
-            Kind::Documents(collection) => {
+            Kind::Documents(collection, acting) => {
                 let id = conjuncts.iter().find_map(id_of);
                 let shown = if id.is_some() { "documents by _id" } else { "documents" };
-                (Box::new(DocumentsPart { collection: collection.clone(), id }), shown.into())
+                (
+                    Box::new(DocumentsPart { collection: collection.clone(), id, acting: acting.clone() }),
+                    shown.into(),
+                )
             }
             Kind::Metric(store, name) => {
                 let mut part = MetricPart::all(&self.fields);
@@ -430,6 +439,8 @@ fn id_of(conjunct: &Expr) -> Option<String> {
 struct DocumentsPart {
     collection: Collection,
     id: Option<String>,
+    /// The rules of the collection are asked about this caller when it is read.
+    acting: Acting,
 }
 
 impl DocumentsPart {
@@ -468,11 +479,15 @@ impl Part for DocumentsPart {
         };
         match access {
             Access::Transaction(_, transaction) => {
-                transaction.documents().visit(&self.collection, &find, &mut each)
+                let mut documents = transaction.documents();
+                documents.act_for(self.acting.caller());
+                documents.visit(&self.collection, &find, &mut each)
             }
-            Access::Snapshot(db, snapshot) => {
-                snapshot.documents(db).visit(&self.collection, &find, &mut each)
-            }
+            Access::Snapshot(db, snapshot) => snapshot.documents(db).acting_for(self.acting.caller()).visit(
+                &self.collection,
+                &find,
+                &mut each,
+            ),
         }
         .map_err(ropewalk::Error::from)?;
         outcome.map(|_| ())

@@ -10,13 +10,14 @@
 use std::error::Error;
 use std::pin::pin;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::DataFusionError;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::execution::disk_manager::DiskManager;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Expr as Df, LogicalPlan};
@@ -28,6 +29,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
+use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
@@ -44,7 +46,7 @@ use crate::query::sorted_joins::JoinSorted;
 
 /// Batches that wait for the session at most.
 const WAITING: usize = 4;
-/// Bytes of temporary files that one statement may write.
+/// Bytes of temporary files that the statements of the process may write.
 const SPILL_BYTES_MAX: u64 = 16 << 30;
 /// How often a session looks up from waiting.
 const TICK: Duration = Duration::from_millis(100);
@@ -92,6 +94,19 @@ fn runtime() -> Result<&'static Runtime> {
     runtime.as_ref().map_err(|error| SqlError::new(state::INTERNAL_ERROR, format!("no threads: {error}")))
 }
 
+/// The temporary files of all statements that run. Their directory goes with the last of them.
+fn files() -> std::result::Result<Arc<DiskManager>, DataFusionError> {
+    static FILES: Mutex<Weak<DiskManager>> = Mutex::new(Weak::new());
+    let mut files = FILES.lock();
+    if let Some(files) = files.upgrade() {
+        return Ok(files);
+    }
+    let new = DiskManager::builder().with_max_temp_directory_size(SPILL_BYTES_MAX).build()?;
+    let new = Arc::new(new);
+    *files = Arc::downgrade(&new);
+    Ok(new)
+}
+
 /// How a statement is worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -118,10 +133,8 @@ fn session_state(
     options.sql_parser.enable_ident_normalization = false;
     // What is folded to a constant is NULL in one and never NULL in the other.
     options.execution.skip_physical_aggregate_schema_check = true;
-    let env = RuntimeEnvBuilder::new()
-        .with_memory_pool(memory)
-        .with_max_temp_directory_size(SPILL_BYTES_MAX)
-        .build_arc()?;
+    let mut env = RuntimeEnvBuilder::new().with_memory_pool(memory).build()?;
+    env.disk_manager = files()?;
     let mut rules = PhysicalOptimizer::default().rules;
     // Filters are where they belong by then. This rule goes by names of columns, and two sides of a join may have the same.
     rules.retain(|rule| !rule.name().starts_with("FilterPushdown"));
@@ -137,7 +150,7 @@ fn session_state(
         *rule = Arc::new(FiltersOverGroups(PushDownFilter::new()));
     }
     logical.insert(filtered.map_or(logical.len(), |place| place + 1), Arc::new(SemiJoinEarly));
-    let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(env);
+    let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(Arc::new(env));
     Ok(builder.with_optimizer_rules(logical).with_physical_optimizer_rules(rules).build())
 }
 

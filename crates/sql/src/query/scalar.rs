@@ -3,23 +3,24 @@
 //! What has an exact counterpart in the engine does not come here; see `translate`.
 
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::array::{Array, ArrayRef, BinaryBuilder, StringArray};
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{DataFusionError, Result as DfResult};
+use datafusion::common::{DataFusionError, Result as DfResult, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use ropewalk::tables::{Type, Value};
 use ropewalk::{Database, Env};
 
-use crate::budget::{Budget, value_bytes};
+use crate::budget::value_bytes;
 use crate::error::{Result, SqlError};
 use crate::expr::{Context, Expr, Input, bug};
 use crate::interrupt::{Canceller, Interrupt};
 use crate::query::convert::{Builder, Reader};
+use crate::query::made::Made;
 use crate::zone::Zone;
 
 /// What expressions need beside rows, for as long as a statement runs.
@@ -33,6 +34,8 @@ pub(crate) struct Around {
     pub(crate) memory: usize,
     /// Cancelled when the statement ends: nobody waits for what the engine's threads still evaluate.
     pub(crate) stop: Canceller,
+    /// What the columns take that expressions made.
+    pub(crate) made: Made,
 }
 
 impl Around {
@@ -93,6 +96,8 @@ pub(crate) struct RowExpr {
     result: DataType,
     around: Around,
     signature: Signature,
+    /// The value of one without arguments.
+    kept: OnceLock<ScalarValue>,
 }
 
 impl PartialEq for RowExpr {
@@ -112,7 +117,10 @@ impl Hash for RowExpr {
 impl RowExpr {
     /// `expr` over arguments of `types`, its values in the form `result`.
     pub(crate) fn function(expr: Expr, types: Vec<Type>, result: DataType, around: Around) -> Arc<ScalarUDF> {
-        let volatility = if expr.is_volatile() { Volatility::Volatile } else { Volatility::Immutable };
+        // The engine copies a constant array for each row of a batch, however large both are.
+        let is_copied = types.is_empty() && expr.fills_arrays();
+        let is_volatile = expr.is_volatile() || is_copied;
+        let volatility = if is_volatile { Volatility::Volatile } else { Volatility::Immutable };
         Self::built(expr, types, result, around, volatility)
     }
 
@@ -140,7 +148,16 @@ impl RowExpr {
         let name = format!("row_{:016x}", hasher.finish());
         let signature = Signature::any(types.len(), volatility);
         let signature = if types.is_empty() { Signature::nullary(volatility) } else { signature };
-        Arc::new(ScalarUDF::new_from_impl(Self { name, identity, expr, types, result, around, signature }))
+        Arc::new(ScalarUDF::new_from_impl(Self {
+            name,
+            identity,
+            expr,
+            types,
+            result,
+            around,
+            signature,
+            kept: OnceLock::new(),
+        }))
     }
 
     /// True when a row may make it fail.
@@ -155,22 +172,27 @@ impl RowExpr {
         known.then(|| self.expr.clone().renumber(&|index| places.get(index).copied().unwrap_or(index)))
     }
 
-    fn evaluate(&self, arrays: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+    /// The values for some rows. `is_kept`: the one value stays to the end of the statement.
+    fn evaluate(&self, arrays: &[ArrayRef], rows: usize, is_kept: bool) -> Result<ArrayRef> {
         let readers: Result<Vec<Reader<'_>>> =
             arrays.iter().zip(&self.types).map(|(array, ty)| Reader::new(array.as_ref(), *ty)).collect();
         let readers = readers?;
         let interrupt = self.around.interrupt();
         let cx = self.around.context(&interrupt);
         let mut builder = Builder::new(&self.result, rows)?;
-        let left = Budget::new(self.around.memory.max(BATCH_BYTES_MIN));
+        let mut charge = self.around.made.column(self.around.memory.max(BATCH_BYTES_MIN));
         for row in 0..rows {
             interrupt.check(cx.env)?;
             let input = RowOf { columns: &readers, row };
             let value = self.expr.eval(&cx, &input)?;
-            left.take(value_bytes(&value))?;
+            charge.grow(value_bytes(&value))?;
             builder.push(&value)?;
         }
-        Ok(builder.finish())
+        if is_kept {
+            charge.keep();
+            return Ok(builder.finish());
+        }
+        charge.attach(builder.finish())
     }
 }
 
@@ -208,11 +230,19 @@ impl ScalarUDFImpl for RowExpr {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
         let all_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)))
             && self.signature.volatility != Volatility::Volatile;
+        let is_kept = all_constant && args.args.is_empty();
+        if let Some(kept) = self.kept.get().filter(|_| is_kept) {
+            return Ok(ColumnarValue::Scalar(kept.clone()));
+        }
         let rows = if all_constant { 1 } else { args.number_rows };
         let arrays = args.args.iter().map(|arg| arg.to_array(rows)).collect::<DfResult<Vec<_>>>()?;
-        let array = beside_others(self.expr.sleeps(), || self.evaluate(&arrays, rows)).map_err(through)?;
+        let array =
+            beside_others(self.expr.sleeps(), || self.evaluate(&arrays, rows, is_kept)).map_err(through)?;
         if all_constant {
-            let scalar = datafusion::common::ScalarValue::try_from_array(&array, 0)?;
+            let scalar = ScalarValue::try_from_array(&array, 0)?;
+            if is_kept {
+                let _ = self.kept.set(scalar.clone());
+            }
             return Ok(ColumnarValue::Scalar(scalar));
         }
         Ok(ColumnarValue::Array(array))

@@ -598,6 +598,7 @@ impl Planner<'_> {
             let marks = columns.iter().enumerate().filter_map(vector).collect();
             return Ok((Source::Made(rows), name, columns, marks));
         }
+        self.reads = true;
         let name_of_table = self.kept_name(name)?;
         match self.table(name) {
             Ok((table, schema)) => {

@@ -193,8 +193,8 @@ impl SetFunction {
                 }
             }
             (Self::RegexpMatches, _) => {
-                let found = crate::function_regex::all_groups(text(0), text(1), text(2))?;
-                found.into_iter().try_for_each(|groups| push(vec![groups]))?;
+                let (text, pattern, letters) = (text(0), text(1), text(2));
+                crate::function_regex::all_groups(text, pattern, letters, &mut |groups| push(vec![groups]))?;
             }
             (Self::RegexpSplit, _) => {
                 let parts = crate::function_regex::split(text(0), text(1), text(2), "regexp_split_to_table")?;
@@ -242,6 +242,9 @@ fn beside_each_other(arrays: &[Value<'static>], budget: &Budget) -> Result<Vec<R
         _ => 0,
     };
     let most = arrays.iter().map(length).max().unwrap_or_default();
+    let each = arrays.len().saturating_mul(std::mem::size_of::<Value<'_>>()).saturating_add(24);
+    let planned = most.saturating_mul(each);
+    budget.take(planned)?;
     let mut rows: Vec<Record> = vec![Vec::with_capacity(arrays.len()); most];
     for array in arrays {
         let mut items = match array {
@@ -256,6 +259,7 @@ fn beside_each_other(arrays: &[Value<'static>], budget: &Budget) -> Result<Vec<R
             });
         }
     }
+    budget.give_back(planned);
     rows.iter().try_for_each(|row| budget.take_row(row))?;
     Ok(rows)
 }

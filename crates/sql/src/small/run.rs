@@ -10,6 +10,7 @@ use super::nested::{Nested, Run, join_table, nested};
 use super::{Body, From, Inner, Last, Node, Output, Select, SetOp, Source, Take};
 use crate::access::Access;
 use crate::arith::{Compare, put_identity, sort_order};
+use crate::bounds::Operands;
 use crate::budget::{Budget, row_bytes};
 use crate::error::{Result, SqlError, state};
 use crate::exec::{self, JoinTable, Record};
@@ -122,7 +123,11 @@ impl Node {
         let mut rows = match &self.body {
             Body::Select(select) => select.run(cx, budget)?,
             Body::Values(values) => {
-                let row = |row: &Vec<Expr>| row.iter().map(|expr| expr.constant(cx)).collect::<Result<Row>>();
+                let row = |row: &Vec<Expr>| {
+                    let row = Expr::record(row, cx, &Nothing)?;
+                    budget.take_row(&row)?;
+                    Ok::<_, SqlError>(row)
+                };
                 values.iter().map(row).collect::<Result<_>>()?
             }
             Body::Recursive { base, step, all, last } => recursion(base, step, *all, last, cx, budget)?,
@@ -352,14 +357,17 @@ impl Select {
         budget: &Budget,
     ) -> Result<Vec<Record>> {
         let mut columns: Vec<(bool, Vec<Value<'static>>)> = Vec::with_capacity(self.output.len());
+        let mut operands = Operands::new(cx.interrupt);
         for (place, output) in self.output.iter().enumerate() {
             columns.push(match output {
                 Output::Number(..) => (false, vec![Value::Int8(number(place))]),
-                Output::One(expr) => (false, vec![expr.eval(cx, source)?.into_owned()]),
+                Output::One(expr) => {
+                    let value = expr.eval(cx, source)?.into_owned();
+                    operands.hold(&value)?;
+                    (false, vec![value])
+                }
                 Output::Many(function, arguments, take) => {
-                    let arguments: Result<Row> =
-                        arguments.iter().map(|expr| Ok(expr.eval(cx, source)?.into_owned())).collect();
-                    let rows = function.rows(&arguments?, budget)?;
+                    let rows = function.rows(&Expr::record(arguments, cx, source)?, budget)?;
                     (true, rows.into_iter().map(|row| taken(row, *take)).collect::<Result<_>>()?)
                 }
             });
@@ -372,7 +380,17 @@ impl Select {
             };
             columns.iter().map(value).collect()
         };
-        Ok((0..many.unwrap_or(1)).map(row).collect())
+        let mut rows: Vec<Record> = Vec::new();
+        let mut bytes = 0;
+        for number in 0..many.unwrap_or(1) {
+            // A value beside a function comes with each of its rows. The caller pays for those that stay.
+            let row: Record = row(number);
+            budget.take_row(&row)?;
+            bytes += row_bytes(&row);
+            rows.push(row);
+        }
+        budget.give_back(bytes);
+        Ok(rows)
     }
 }
 
@@ -546,9 +564,7 @@ impl<'p> Join<'p> {
             }
             Source::Query(inner) => (inner.rows(cx, &self.row, budget)?, !inner.is_settled),
             Source::Function(function, arguments, numbered) => {
-                let arguments: Result<Row> =
-                    arguments.iter().map(|expr| Ok(expr.eval(cx, &self.row)?.into_owned())).collect();
-                let mut rows = function.rows(&arguments?, budget)?;
+                let mut rows = function.rows(&Expr::record(arguments, cx, &self.row)?, budget)?;
                 if *numbered {
                     rows.iter_mut().zip(1_i64..).for_each(|(row, number)| row.push(Value::Int8(number)));
                 }
@@ -680,8 +696,7 @@ impl Inner {
                 let ropewalk::tables::Type::Array(element) = self.ty else {
                     return Err(crate::expr::bug("an array without elements"));
                 };
-                let array = ropewalk::tables::Array::new(element, firsts.collect::<Vec<_>>());
-                Value::Array(array.map_err(|_| crate::expr::bug("values that make no array"))?)
+                crate::bounds::array(element, firsts.collect())?
             }
             (Asked::Scalar, _) if rows.len() > 1 => {
                 let message = "more than one row returned by a subquery used as an expression";

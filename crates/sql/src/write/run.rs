@@ -29,10 +29,7 @@ impl Written {
     ) -> Result<()> {
         self.count += 1;
         if let Some(returning) = returning {
-            let mut record = Vec::with_capacity(returning.output.len());
-            for expr in &returning.output {
-                record.push(expr.eval(cx, row)?.into_owned());
-            }
+            let record = Expr::record(&returning.output, cx, row)?;
             budget.take_row(&record)?;
             self.rows.push(record);
         }

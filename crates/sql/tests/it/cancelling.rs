@@ -111,3 +111,21 @@ fn lock_that_the_query_engine_waits_for_is_given_up_when_cancelled() {
     let (_, answer) = begin(&db, "SET statement_timeout = 0", "SELECT pg_try_advisory_lock(7)");
     assert_eq!(answer.recv_timeout(GUARD).unwrap(), Ok(vec!["t".to_owned()]));
 }
+
+#[test]
+fn h8_correlated_subquery_ends_with_the_statement_timeout() {
+    let db = Database::in_memory().unwrap();
+    let mut session = Session::new(db.clone());
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, a int)").unwrap();
+    run(&mut session, "INSERT INTO t SELECT i, i FROM generate_series(1, 40000) AS s (i)").unwrap();
+    for sql in [
+        "SELECT count(*) FROM t a WHERE (SELECT count(*) FROM t b WHERE b.id < a.id) > 5",
+        "SELECT (SELECT count(*) FROM t b WHERE b.id < a.id) FROM t a",
+        "SELECT (SELECT max(b.a) FROM t b WHERE b.a < a.a) FROM t a",
+        "SELECT repeat('a', 16000000) LIKE '%' || repeat('a', 8000000) || 'b'",
+    ] {
+        let (_, answer) = begin(&db, "SET statement_timeout = '100ms'", sql);
+        let found = answer.recv_timeout(GUARD).unwrap_or_else(|_| panic!("still running: {sql}"));
+        assert_eq!(found, Err("57014".to_owned()), "{sql}");
+    }
+}

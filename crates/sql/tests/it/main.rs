@@ -15,5 +15,6 @@ mod logic;
 mod models;
 mod order;
 mod random;
+mod rights;
 mod sessions;
 mod waiting;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use ropewalk::tables::Value;
 use ropewalk::{Room, Seq};
 use ropewalk_sql::{
-    Announcement, Does, Outcome, Prepared, Progress, RowWait, Session, Settings, SqlError, Status, state,
+    Announcement, Outcome, Prepared, Progress, Rights, RowWait, Session, Settings, SqlError, Status, state,
 };
 use ropewalk_wire::{Caller, Requests, Right, blocking, committed};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -143,6 +143,7 @@ where
         told: None,
         is_skipping: false,
     };
+    connection.act();
     connection.welcome();
     match connection.speak().await {
         Ok(Some(last)) => {
@@ -339,6 +340,14 @@ where
 
     async fn handle(&mut self, frame: Frame) -> Result<Goes, Ended> {
         let following = self.channel.following(frame);
+        let is_named = matches!(frame.tag, b'P' | b'B' | b'D');
+        if is_named
+            && !self.is_skipping
+            && let Err(error) = self.recognize()
+        {
+            self.channel.done(frame);
+            return Ok(self.after(Err(error)));
+        }
         let request = match Request::read(frame.tag, self.channel.body(frame)) {
             Ok(request) => request,
             Err(error) => {
@@ -481,6 +490,9 @@ where
     }
 
     async fn statements(&mut self, sql: &str) -> Result<Outcomes<()>, Ended> {
+        if let Err(error) = self.recognize() {
+            return Ok(Err(error));
+        }
         if let Some((statement, numbers)) = self.desk.lifted(sql) {
             return self.statement(&statement, &numbers).await;
         }
@@ -587,6 +599,9 @@ where
                 Ok(outcome) => portal.ran = Some((outcome, 0)),
                 Err(error) => return Ok(Err(error)),
             }
+        }
+        if !is_first && let Err(error) = self.admit(&portal.statement).await {
+            return Ok(Err(error));
         }
         let Some((outcome, sent)) = &mut portal.ran else { return Ok(Ok(())) };
         if !is_first && outcome.columns.is_none() {
@@ -728,26 +743,37 @@ where
         Ok(())
     }
 
-    /// Whether the client is still who it was, may do this, and there is room for what it writes.
-    async fn admit(&mut self, statement: &Statement) -> Outcomes<()> {
-        let service = &self.shared.service;
+    /// Gives the session the rights of its caller.
+    fn act(&mut self) {
+        let may = |right| self.caller.may(right, None);
+        let rights = Rights { read: may(Right::Read), append: may(Right::Append), admin: may(Right::Admin) };
+        self.desk.session.act_for(rights, self.caller.name());
+    }
+
+    /// Rejects a caller who was dropped; brings the rights of the session up to date.
+    fn recognize(&mut self) -> Outcomes<()> {
         let seen = self.seen;
-        service.access().still(&mut self.caller, &mut self.seen).map_err(|error| refused(&error))?;
+        let access = self.shared.service.access();
+        access.still(&mut self.caller, &mut self.seen).map_err(|error| refused(&error))?;
         if seen != self.seen {
             self.backend.is_now(&self.caller);
+            self.act();
         }
+        Ok(())
+    }
+
+    /// Rejects a caller who was dropped or lacks a right, and a write for which there is no room.
+    async fn admit(&mut self, statement: &Statement) -> Outcomes<()> {
+        self.recognize()?;
+        let service = &self.shared.service;
         if service.stop().stopping() {
             return Err(shutdown());
         }
-        let right = match lock(statement).prepared.as_ref().map(Prepared::does) {
-            None | Some(Does::Controls) => return Ok(()),
-            Some(Does::Reads) => Right::Read,
-            Some(Does::Writes) => Right::Append,
-            Some(Does::Defines) => Right::Admin,
-        };
-        // SQL reaches everything, so a right is one on everything.
-        self.caller.check(right, None).map_err(|error| refused(&error))?;
-        if right != Right::Read && service.database().room() != Room::Free {
+        let session = &self.desk.session;
+        let needs =
+            lock(statement).prepared.as_ref().map_or(Rights::NONE, |prepared| session.needs_of(prepared));
+        session.check_rights(needs)?;
+        if (needs.append || needs.admin) && service.database().room() != Room::Free {
             let store = service.default_store();
             service.admit(&self.caller, store, 0).await.map(drop).map_err(|error| refused(&error))?;
         }

@@ -137,7 +137,7 @@ impl Desk {
         }
         let wanted = key.1.iter().map(|oid| declared(*oid)).collect::<Result<Vec<_>, _>>()?;
         let mut script = self.session.script(sql)?;
-        let prepared = match script.len() {
+        let mut prepared = match script.len() {
             0 => None,
             1 => self.session.next_of(&mut script, &wanted).transpose()?,
             _ => {
@@ -145,6 +145,9 @@ impl Desk {
                 return Err(SqlError::new(state::SYNTAX_ERROR, message));
             }
         };
+        if let Some(prepared) = &mut prepared {
+            prepared.reserve(sql)?;
+        }
         let statement = Planned::new(prepared, Some(sql));
         if sql.len() <= PLANNED_BYTES_MAX {
             if self.planned.len() >= PLANNED_MAX {

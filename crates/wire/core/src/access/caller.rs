@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
+use super::scram::ScramVerifier;
 use crate::error::{Code, WireError};
 
 /// What somebody may do with a store.
@@ -53,8 +54,9 @@ pub(super) enum Identity {
     Trusted,
     /// Nobody in particular, while the server is open.
     Anonymous,
-    /// The user of the caller's name.
-    User,
+    /// The user of the caller's name, with the password that it had when it was let in: a user who is created again or gets another
+    /// password is another identity.
+    User { verifier: Arc<ScramVerifier> },
     /// A token.
     Token { id: Arc<str>, expires_micros: Option<i64> },
 }
@@ -103,7 +105,7 @@ impl Caller {
 
     /// True for the user `name`; a token that is called so is another.
     pub(super) fn is_user(&self, name: &str) -> bool {
-        self.identity == Identity::User && *self.name == *name
+        matches!(self.identity, Identity::User { .. }) && *self.name == *name
     }
 
     /// True when the caller has `right` on `store`, or with `None` on every store.
@@ -160,7 +162,7 @@ mod tests {
         for (store, right) in roles {
             all.entry((*store).to_owned()).or_default().insert(*right);
         }
-        Caller::new("ann", Identity::User, &all)
+        Caller::new("ann", Identity::User { verifier: Arc::new(ScramVerifier::nobody()) }, &all)
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Known {
     fn load(db: &Database, keyspace: Keyspace) -> Result<Self, WireError> {
         let (users, tokens) = records::load(db, keyspace)?;
         let users = users.into_iter().map(|(name, record)| {
-            let caller = Caller::new(&name, Identity::User, &record.roles);
+            let caller = Caller::new(&name, record.identity(), &record.roles);
             (name, User { record, caller })
         });
         let tokens = tokens.into_iter().map(|(id, record)| {
@@ -199,7 +199,7 @@ impl Access {
     /// load when nothing changed.
     ///
     /// # Errors
-    /// [`Code::Unauthenticated`] when the user or token is gone, or the server is open no more.
+    /// [`Code::Unauthenticated`] when the user or token is gone, the password is another, or the server is open no more.
     pub fn still(&self, caller: &mut Caller, seen: &mut u64) -> Result<(), WireError> {
         if let Identity::Token { expires_micros, .. } = caller.identity() {
             self.not_expired(*expires_micros)?;
@@ -213,7 +213,10 @@ impl Access {
         let now = match caller.identity() {
             Identity::Trusted => Some(caller.clone()),
             Identity::Anonymous => open.then(|| caller.clone()),
-            Identity::User => known.users.get(caller.name()).map(|user| user.caller.clone()),
+            Identity::User { .. } => {
+                let user = known.users.get(caller.name()).map(|user| &user.caller);
+                user.filter(|user| user.identity() == caller.identity()).cloned()
+            }
             Identity::Token { id, .. } => {
                 known.tokens.values().find(|token| *token.id == **id).map(|token| token.caller.clone())
             }

@@ -1,13 +1,15 @@
 //! Users and tokens as they are stored: JSON under `u` and the name, `t` and the id, in keyspace `sys.access`.
 //! Changing them is an ordinary transaction, so they are durable, and go where the database goes.
 
+use std::sync::Arc;
+
 use ropewalk::{Database, Keyspace, Transaction};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, WireError};
 
 use super::base64_bytes;
-use super::caller::Roles;
+use super::caller::{Identity, Roles};
 use super::scram::{Hash, ScramVerifier};
 
 pub(super) const KEYSPACE: &str = "sys.access";
@@ -24,6 +26,11 @@ pub(super) struct UserRecord {
 }
 
 impl UserRecord {
+    /// The identity of a session that the password opens.
+    pub(super) fn identity(&self) -> Identity {
+        Identity::User { verifier: Arc::new(self.scram.clone()) }
+    }
+
     /// What checks a password by that hash.
     pub(super) fn verifier(&self, hash: Hash) -> Option<&ScramVerifier> {
         match hash {

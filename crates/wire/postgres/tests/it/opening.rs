@@ -8,7 +8,7 @@ use ropewalk_wire::{Caller, Right, Roles};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::client::{Answer, Client, Server, framed, startup, texts};
+use crate::client::{Answer, Client, Server, describe, framed, parse, startup, sync, texts};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_client_hears_first() {
@@ -220,4 +220,64 @@ async fn m6_message_has_one_deadline_for_all_of_its_bytes() {
     announced.send(b"Q\0\xff\0\0SELECT").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(memory.available_bytes(), free);
+}
+
+/// A client that logged in as `user`, whose password is "secret".
+async fn logged_in(server: &Server, user: &str) -> Client {
+    let mut client = server.dial();
+    assert_eq!(login(&mut client, user, "secret").await.tag, 'R');
+    client.until_ready().await;
+    client
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_session_ends_when_its_user_is_recreated_or_its_password_changes() {
+    let server = Server::new();
+    let access = server.service.access();
+    let all = Caller::everybody();
+    let roles = |right| Roles::from([("*".to_owned(), [right].into_iter().collect())]);
+    for name in ["again", "changed", "promoted"] {
+        access.create_user(&all, name, "secret", roles(Right::Read)).await.unwrap();
+    }
+    let mut again = logged_in(&server, "again").await;
+    let mut changed = logged_in(&server, "changed").await;
+    let mut promoted = logged_in(&server, "promoted").await;
+    for client in [&mut again, &mut changed, &mut promoted] {
+        assert_eq!(client.query("SELECT 1").await[0], "1");
+    }
+    access.drop_user(&all, "again").await.unwrap();
+    access.create_user(&all, "again", "secret", roles(Right::Admin)).await.unwrap();
+    access.set_password(&all, "changed", "another").await.unwrap();
+    access.update_user(&all, "promoted", None, |_| {}).await.unwrap();
+    assert!(again.query("SELECT 1").await[0].starts_with("ERROR 28P01"));
+    assert!(changed.query("SELECT 1").await[0].starts_with("ERROR 28P01"));
+    assert_eq!(promoted.query("SELECT 1").await[0], "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn l2_rights_are_checked_before_parse_and_describe() {
+    let server = Server::new();
+    let access = server.service.access();
+    let all = Caller::everybody();
+    let mut owner = server.connect().await;
+    owner.query("CREATE TABLE t (id int PRIMARY KEY)").await;
+    access.create_user(&all, "nothing", "secret", Roles::new()).await.unwrap();
+    let writes = Roles::from([("*".to_owned(), [Right::Append].into_iter().collect())]);
+    access.create_user(&all, "writer", "secret", writes).await.unwrap();
+    let mut nothing = logged_in(&server, "nothing").await;
+    for sql in ["SELECT * FROM t", "SELECT * FROM missing", "SELECT 1 WHERE 'x' ~ '(\\w{60})'"] {
+        assert!(nothing.query(sql).await[0].starts_with("ERROR 42501"), "{sql}");
+        nothing.send(&[parse("", sql), describe(b'S', ""), sync()].concat()).await;
+        let answers = nothing.until_ready().await;
+        assert_eq!(answers.iter().map(|answer| answer.tag).collect::<String>(), "EZ", "{sql}");
+        assert_eq!(answers[0].field(b'C').as_deref(), Some("42501"), "{sql}");
+    }
+    assert_eq!(nothing.query("BEGIN").await[0], "BEGIN");
+    let mut writer = logged_in(&server, "writer").await;
+    assert_eq!(writer.query("INSERT INTO t VALUES (1)").await[0], "INSERT 0 1");
+    assert!(writer.query("UPDATE t SET id = id RETURNING *").await[0].starts_with("ERROR 42501"));
+    // A right that is taken away counts for the statements that are there.
+    writer.query("PREPARE p AS INSERT INTO t VALUES (2)").await;
+    access.update_user(&all, "writer", None, |roles| roles.clear()).await.unwrap();
+    assert!(writer.query("EXECUTE p").await[0].starts_with("ERROR 42501"));
 }

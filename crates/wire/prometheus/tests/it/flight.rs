@@ -84,8 +84,10 @@ fn counts(reply: &Reply) -> Vec<Value> {
     found
 }
 
+/// The status of an answer: in its trailers, or in its headers when it is refused before it begins.
 fn status(reply: &Reply) -> (&str, &str) {
-    let text = |name| reply.trailers.get(name).map_or("", |value| value.to_str().unwrap());
+    let found = |name| reply.trailers.get(name).or_else(|| reply.headers.get(name));
+    let text = |name| found(name).map_or("", |value| value.to_str().unwrap());
     (text("grpc-status"), text("grpc-message"))
 }
 

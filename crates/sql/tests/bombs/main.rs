@@ -1,0 +1,83 @@
+//! Hostile statements: each ends with rows or a typed error, within a bound on the memory of the process.
+//!
+//! The peak of the resident memory is reset and read for each statement, so this is a process of its own with one test at a time.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::print_stdout)] // helpers outside of test functions
+
+mod corpus;
+
+use std::fs;
+
+use ropewalk::Database;
+use ropewalk_sql::{Session, Settings};
+
+/// Memory of a statement.
+const MEMORY_BYTES_MAX: usize = 64 << 20;
+/// Growth of the resident memory that a statement may cause: its memory, the operands of two threads, the values of one aggregate while
+/// it is finished, and the columns of batches under way.
+const GROWTH_BYTES_MAX: u64 = 768 << 20;
+/// Statements of the generator.
+const GENERATED: usize = 300;
+
+/// A number of bytes from `/proc/self/status`; `None` where there is none.
+fn status(name: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
+}
+
+/// Begins to count the peak from the memory of now; its bytes.
+fn reset_peak() -> Option<u64> {
+    fs::write("/proc/self/clear_refs", "5").ok()?;
+    status("VmRSS")
+}
+
+struct Bomb {
+    sql: String,
+    outcome: String,
+    growth: u64,
+}
+
+fn session(db: &Database) -> Session {
+    let settings =
+        Settings { memory_bytes_max: MEMORY_BYTES_MAX, statement_millis: 20_000, ..Settings::default() };
+    Session::with_settings(db.clone(), settings)
+}
+
+fn explode(db: &Database, sql: &str) -> Bomb {
+    let mut session = session(db);
+    let before = reset_peak().unwrap_or_default();
+    let outcome = session.execute_all(sql);
+    let growth = status("VmHWM").unwrap_or_default().saturating_sub(before);
+    let outcome = match outcome {
+        Ok(_) => "done".to_owned(),
+        Err(error) => format!("{} {}", error.state.0, error.message),
+    };
+    Bomb { sql: sql.chars().take(160).collect(), outcome, growth }
+}
+
+fn assert_bounded(db: &Database, statements: impl IntoIterator<Item = String>) {
+    let mut bombs: Vec<Bomb> = statements.into_iter().map(|sql| explode(db, &sql)).collect();
+    bombs.sort_by_key(|bomb| std::cmp::Reverse(bomb.growth));
+    for bomb in bombs.iter().take(10) {
+        println!("{:5} MiB  {}  {}", bomb.growth >> 20, bomb.outcome, bomb.sql);
+    }
+    let wrong = bombs.iter().filter(|bomb| bomb.outcome.starts_with("XX") || bomb.growth > GROWTH_BYTES_MAX);
+    let wrong: Vec<String> =
+        wrong.map(|bomb| format!("{} MiB: {}: {}", bomb.growth >> 20, bomb.outcome, bomb.sql)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn database() -> Database {
+    let db = Database::in_memory().unwrap();
+    let setup = "CREATE TABLE t (id int PRIMARY KEY, a int, v text); \
+                 INSERT INTO t SELECT i, i % 7, repeat('x', 100) FROM generate_series(1, 3000) AS s (i)";
+    Session::new(db.clone()).execute_all(setup).unwrap();
+    db
+}
+
+#[test]
+fn hostile_statements_stay_within_memory() {
+    let db = database();
+    let generated = corpus::Generator::new(24).take(GENERATED);
+    assert_bounded(&db, corpus::written().into_iter().chain(generated));
+}
