@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ropewalk_base::Seq;
 use ropewalk_store::Keyspace;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, TRANSACTION_BYTES_MAX};
 use crate::error::EngineError;
 use crate::kv::{Isolation, KvBatch};
 use crate::locks::{Had, Held, LockMode, LockWait, Refused};
@@ -36,6 +36,25 @@ struct Undo {
     key: Vec<u8>,
     before: Option<Option<Vec<u8>>>,
 }
+
+impl Undo {
+    /// Bytes that the entry took in the writes.
+    fn write_bytes(&self) -> usize {
+        self.before.as_ref().map_or(0, |value| entry_bytes(&self.key, value))
+    }
+
+    fn bytes(&self) -> usize {
+        self.key.len() + self.before.iter().flatten().map(Vec::len).sum::<usize>()
+    }
+}
+
+/// Bytes of a write.
+fn entry_bytes(key: &[u8], value: &Option<Vec<u8>>) -> usize {
+    key.len() + value.as_ref().map_or(0, Vec::len)
+}
+
+/// Largest sum of the keys and values that one transaction overwrites of its own, for rolling back to a savepoint.
+const JOURNAL_BYTES_MAX: u64 = 4 * TRANSACTION_BYTES_MAX;
 
 /// A place to go back to.
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +106,10 @@ pub struct KvTransaction {
     /// Keys that go at the end, whoever wrote them.
     sweeps: Vec<(Keyspace, Vec<u8>)>,
     journal: Vec<Undo>,
+    /// Bytes of keys and values in `writes`.
+    write_bytes: usize,
+    /// Bytes of keys and values in `journal`.
+    journal_bytes: usize,
     keys_read: Vec<(Keyspace, Vec<u8>)>,
     ranges_read: Vec<(Keyspace, Vec<u8>, Option<Vec<u8>>)>,
     guards: Vec<Guard>,
@@ -138,6 +161,8 @@ impl KvTransaction {
             range_deletes: Vec::new(),
             sweeps: Vec::new(),
             journal: Vec::new(),
+            write_bytes: 0,
+            journal_bytes: 0,
             keys_read: Vec::new(),
             ranges_read: Vec::new(),
             guards: Vec::new(),
@@ -472,8 +497,29 @@ impl KvTransaction {
     }
 
     fn set(&mut self, keyspace: Keyspace, key: &[u8], value: Option<Vec<u8>>) {
+        self.write_bytes += entry_bytes(key, &value);
         let before = self.writes.entry(keyspace).or_default().insert(key.to_vec(), value);
-        self.journal.push(Undo { keyspace, key: key.to_vec(), before });
+        self.log_undo(Undo { keyspace, key: key.to_vec(), before });
+    }
+
+    fn log_undo(&mut self, undo: Undo) {
+        self.write_bytes -= undo.write_bytes();
+        self.journal_bytes += undo.bytes();
+        self.journal.push(undo);
+    }
+
+    /// Checks the memory of the transaction. Call it after each write, so that a transaction that could not be committed fails before
+    /// it takes more memory than a record may have.
+    ///
+    /// # Errors
+    /// [`EngineError::TooLarge`]: the writes exceed [`TRANSACTION_BYTES_MAX`], or what they overwrote exceeds
+    /// [`JOURNAL_BYTES_MAX`].
+    pub fn check_size(&self) -> Result<(), EngineError> {
+        let bounds = [(self.write_bytes, TRANSACTION_BYTES_MAX), (self.journal_bytes, JOURNAL_BYTES_MAX)];
+        match bounds.into_iter().find(|(bytes, max)| *bytes as u64 > *max) {
+            Some((bytes, max)) => Err(EngineError::TooLarge { bytes: bytes as u64, max }),
+            None => Ok(()),
+        }
     }
 
     /// Writes `key`.
@@ -500,8 +546,9 @@ impl KvTransaction {
             let mut inside = writes.split_off(start);
             let mut behind = inside.split_off(end);
             writes.append(&mut behind);
-            let undo = inside.into_iter().map(|(key, value)| Undo { keyspace, key, before: Some(value) });
-            self.journal.extend(undo);
+            for (key, value) in inside {
+                self.log_undo(Undo { keyspace, key, before: Some(value) });
+            }
         }
         self.range_deletes.push((keyspace, start.to_vec(), end.to_vec()));
     }
@@ -546,11 +593,14 @@ impl KvTransaction {
         while self.journal.len() > mark.journal {
             let Some(undo) = self.journal.pop() else { break };
             self.note_read(undo.keyspace, &undo.key);
+            self.journal_bytes -= undo.bytes();
+            self.write_bytes += undo.write_bytes();
             let writes = self.writes.entry(undo.keyspace).or_default();
-            match undo.before {
-                Some(value) => writes.insert(undo.key, value),
+            let undone = match undo.before {
+                Some(value) => writes.insert(undo.key.clone(), value),
                 None => writes.remove(&undo.key),
             };
+            self.write_bytes -= undone.map_or(0, |value| entry_bytes(&undo.key, &value));
         }
         while self.guards.len() > mark.guards {
             match self.guards.pop() {

@@ -178,12 +178,14 @@ impl<'b, 'a> Binder<'b, 'a> {
             {
                 self.call("current_role", Vec::new())
             }
-            E::Identifier(ident) => self.column(None, &folded(ident)),
+            E::Identifier(ident) => self.column(None, &folded(ident)).map_err(|error| error.at(ident.span)),
             E::CompoundIdentifier(idents) => match idents.as_slice() {
-                [relation, column] => self.column(Some(&folded(relation)), &folded(column)),
-                [schema, relation, column] => {
-                    self.column(Some(&reference(Some(&folded(schema)), &folded(relation))), &folded(column))
-                }
+                [relation, column] => self
+                    .column(Some(&folded(relation)), &folded(column))
+                    .map_err(|error| error.at(relation.span)),
+                [schema, relation, column] => self
+                    .column(Some(&reference(Some(&folded(schema)), &folded(relation))), &folded(column))
+                    .map_err(|error| error.at(schema.span)),
                 [database, rest @ ..] if rest.len() == 3 => {
                     if folded(database) != self.planner.standing.settings.database {
                         let written = idents.iter().map(folded).collect::<Vec<_>>().join(".");

@@ -294,6 +294,10 @@ impl Binder<'_, '_> {
                 "no function matches the name and argument types; you might need to add explicit type casts",
             )
         };
+        if name == "append_event" {
+            let hint = "let it be all that a SELECT answers: SELECT append_event(...) FROM ...";
+            return Err(SqlError::unsupported("append_event within an expression or a subquery", hint));
+        }
         if crate::small::SetFunction::is_known(name) {
             return Err(unsupported(format!("{name} here, which answers rows")));
         }

@@ -24,6 +24,7 @@ impl Binder<'_, '_> {
             "currval" => (Asks::Current, 1, 1),
             "setval" => (Asks::Set, 2, 3),
             "lastval" => (Asks::Last, 0, 0),
+            "last_event_position" => (Asks::Event, 0, 0),
             _ => return Ok(None),
         };
         let wrong = || {
@@ -55,7 +56,7 @@ impl Binder<'_, '_> {
         }
         match asks {
             Asks::Next | Asks::Set => self.planner.may_draw()?,
-            Asks::Current | Asks::Last => self.planner.reads = true,
+            Asks::Current | Asks::Last | Asks::Event => self.planner.reads = true,
         }
         self.planner.is_fleeting = true;
         let call = SequenceCall {

@@ -1,8 +1,10 @@
 //! Errors as PostgreSQL's clients know them: a code of five characters, a message, sometimes a hint.
 
 use ropewalk::documents::DocumentsError;
-use ropewalk::tables::{TablesError, ValueError, shown};
+use ropewalk::tables::{TablesError, ValueError, schema_and_name, shown};
 use ropewalk::{Class, EngineError, Error, EventsError, LockError};
+
+use sqlparser::tokenizer::Span;
 
 use crate::schemas::own;
 
@@ -118,13 +120,82 @@ pub struct SqlError {
     pub detail: Option<String>,
     /// What to do about it.
     pub hint: Option<String>,
+    /// The objects of the database that it is about, for programs.
+    pub about: Option<Box<About>>,
+    /// Where in the text of the statement.
+    pub location: Option<Box<Location>>,
+}
+
+/// The objects of the database that an error is about; those that do not apply are `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// The schema of the table.
+    pub schema: Option<String>,
+    /// The table, without its schema.
+    pub table: Option<String>,
+    /// The column.
+    pub column: Option<String>,
+    /// The primary key, unique index, check or foreign key.
+    pub constraint: Option<String>,
+}
+
+/// A place in a text: lines and characters count from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Location {
+    /// The line.
+    pub line: u64,
+    /// The character of the line.
+    pub column: u64,
+    /// The character of the whole text, once [`SqlError::located_in`] was called.
+    pub position: Option<usize>,
+}
+
+impl Location {
+    fn position_in(self, text: &str) -> Option<usize> {
+        let line = usize::try_from(self.line).ok()?.checked_sub(1)?;
+        let before: usize = text.split_inclusive('\n').take(line).map(|line| line.chars().count()).sum();
+        let position = before + usize::try_from(self.column).ok()?;
+        (position <= text.chars().count() + 1).then_some(position)
+    }
 }
 
 impl SqlError {
     /// An error without a hint.
     pub fn new(state: SqlState, message: impl Into<String>) -> Self {
         let message: String = message.into();
-        Self { state, message: shown(&message), detail: None, hint: None }
+        Self { state, message: shown(&message), detail: None, hint: None, about: None, location: None }
+    }
+
+    /// About a table, by the name that it is kept under, and a column or constraint of it.
+    fn about(mut self, table: &str, column: Option<&str>, constraint: Option<&str>) -> Self {
+        let (schema, table) = schema_and_name(table);
+        self.about = Some(Box::new(About {
+            schema: Some(schema.to_owned()),
+            table: Some(table.to_owned()),
+            column: column.map(str::to_owned),
+            constraint: constraint.map(str::to_owned),
+        }));
+        self
+    }
+
+    /// At a place of the text, unless an inner place is known.
+    #[must_use]
+    pub(crate) fn at(mut self, span: Span) -> Self {
+        let Span { start, .. } = span;
+        if self.location.is_none() && start.line > 0 {
+            let location = Location { line: start.line, column: start.column, position: None };
+            self.location = Some(Box::new(location));
+        }
+        self
+    }
+
+    /// With the position of its location in the text that was to be run.
+    #[must_use]
+    pub fn located_in(mut self, text: &str) -> Self {
+        if let Some(location) = &mut self.location {
+            location.position = location.position_in(text);
+        }
+        self
     }
 
     /// With a detail.
@@ -199,15 +270,36 @@ impl From<TablesError> for SqlError {
             },
             TablesError::Arity { .. } => state::SYNTAX_ERROR,
             TablesError::NotNull { table, column } => {
-                let table = own(table);
                 let message = format!(
-                    "null value in column \"{column}\" of relation \"{table}\" violates not-null constraint"
+                    "null value in column \"{column}\" of relation \"{}\" violates not-null constraint",
+                    own(table)
                 );
-                return Self::new(state::NOT_NULL_VIOLATION, message);
+                return Self::new(state::NOT_NULL_VIOLATION, message).about(table, Some(column), None);
             }
-            TablesError::Unique { .. } => state::UNIQUE_VIOLATION,
-            TablesError::Check { .. } => state::CHECK_VIOLATION,
-            TablesError::ForeignKey { .. } => state::FOREIGN_KEY_VIOLATION,
+            TablesError::Unique { table, constraint, key } => {
+                let message = format!("duplicate key value violates unique constraint \"{constraint}\"");
+                return Self::new(state::UNIQUE_VIOLATION, message)
+                    .detail(format!("Key {key} already exists."))
+                    .about(table, None, Some(constraint));
+            }
+            TablesError::Check { table, constraint } => {
+                let message = format!(
+                    "new row for relation \"{}\" violates check constraint \"{constraint}\"",
+                    own(table)
+                );
+                return Self::new(state::CHECK_VIOLATION, message).about(table, None, Some(constraint));
+            }
+            TablesError::ForeignKey { table, constraint, what } => {
+                let message = format!(
+                    "foreign key constraint \"{constraint}\" of table \"{}\" does not hold",
+                    own(table)
+                );
+                return Self::new(state::FOREIGN_KEY_VIOLATION, message).detail(what.as_str()).about(
+                    table,
+                    None,
+                    Some(constraint),
+                );
+            }
             TablesError::Generated { .. } => {
                 return Self::new(state::GENERATED_ALWAYS, error.to_string())
                     .hint("leave the column out, or use OVERRIDING SYSTEM VALUE");
@@ -237,12 +329,12 @@ impl From<TablesError> for SqlError {
 impl From<Error> for SqlError {
     fn from(error: Error) -> Self {
         let state = match &error {
-            Error::Tables(TablesError::Engine(_)) => state::INTERNAL_ERROR,
             Error::Tables(_) => {
-                let Error::Tables(error) = error else {
-                    return Self::new(state::INTERNAL_ERROR, "an error of tables");
+                return match error {
+                    Error::Tables(TablesError::Engine(error)) => Error::Engine(error).into(),
+                    Error::Tables(error) => error.into(),
+                    other => Self::new(state::INTERNAL_ERROR, other.to_string()),
                 };
-                return error.into();
             }
             Error::Events(EventsError::AppendConditionFailed {
                 condition, position, item, after, ..

@@ -126,7 +126,7 @@ mod zone;
 pub use announce::Announcement;
 pub use binary::{from_binary, put_binary};
 pub use copying::{CopyIn, CopyShape, CopyWay};
-pub use error::{SqlError, SqlState, state};
+pub use error::{About, Location, SqlError, SqlState, state};
 pub use executor::Executor;
 pub use interrupt::Canceller;
 pub use lifting::lift;

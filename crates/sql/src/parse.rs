@@ -7,7 +7,7 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use crate::dialect::Bounded;
-use crate::error::{Result, SqlError, state};
+use crate::error::{Location, Result, SqlError, state};
 use crate::utility::{self, Utility};
 
 /// Bytes of a statement, or of several in one text.
@@ -93,7 +93,16 @@ fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
 
 fn syntax(message: &str) -> SqlError {
     let message = message.trim_start_matches("sql parser error: ");
-    SqlError::new(state::SYNTAX_ERROR, format!("syntax error: {message}"))
+    let mut error = SqlError::new(state::SYNTAX_ERROR, format!("syntax error: {message}"));
+    error.location = location(message).map(Box::new);
+    error
+}
+
+/// The place that the parser names at the end of its message.
+fn location(message: &str) -> Option<Location> {
+    let (_, place) = message.rsplit_once(" at Line: ")?;
+    let (line, column) = place.split_once(", Column: ")?;
+    Some(Location { line: line.parse().ok()?, column: column.trim().parse().ok()?, position: None })
 }
 
 /// A statement: the parser's, or one of our own.

@@ -1,4 +1,5 @@
-//! CREATE, ALTER and DROP SEQUENCE; which sequence a name means; nextval, currval, setval and lastval.
+//! CREATE, ALTER and DROP SEQUENCE; which sequence a name means; nextval, currval, setval, lastval and
+//! last_event_position.
 //!
 //! ```text
 //! ropewalk_sequences   name ─▶ number of the sequence in the tables model, type, the column that owns it
@@ -10,6 +11,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ropewalk::Committed;
 use ropewalk::tables::{
     ColumnDef, DefaultValue, Identity, Schema, Steps, TableDef, Tables, TablesError, Type, Value, name_in,
     schema_and_name, shown,
@@ -606,6 +608,8 @@ fn taken(name: &str) -> SqlError {
 pub(crate) struct Numbers {
     last: Option<u32>,
     given: HashMap<u32, i64>,
+    /// The position of the last event of the last commit that appended some.
+    event: Option<i64>,
 }
 
 /// Shared by a session and its plans.
@@ -625,6 +629,15 @@ impl Given {
         numbers.given.insert(sequence, number);
     }
 
+    /// Notes the events of a commit; `None` wrote nothing.
+    pub(crate) fn note_events(&self, committed: Option<&Committed>) {
+        let appended = committed.map_or(&[][..], |committed| &committed.appended);
+        let last = appended.iter().rev().map(|events| events.last.0).find(|last| *last > 0);
+        if let Some(last) = last {
+            self.numbers().event = i64::try_from(last).ok();
+        }
+    }
+
     /// DISCARD.
     pub(crate) fn forget(&self) {
         *self.numbers() = Numbers::default();
@@ -638,13 +651,15 @@ pub(crate) enum Asks {
     Current,
     Set,
     Last,
+    /// The position of the last event that was appended.
+    Event,
 }
 
 /// A call that was bound.
 #[derive(Clone)]
 pub(crate) struct SequenceCall {
     pub(crate) asks: Asks,
-    /// All but lastval name one.
+    /// Empty for lastval and last_event_position.
     pub(crate) name: String,
     pub(crate) number: u32,
     pub(crate) tables: Tables,
@@ -702,6 +717,10 @@ impl SequenceCall {
                 let numbers = self.given.numbers();
                 let last = numbers.last.and_then(|last| numbers.given.get(&last)).copied();
                 last.ok_or_else(|| undefined("lastval"))?
+            }
+            Asks::Event => {
+                let event = self.given.numbers().event;
+                event.ok_or_else(|| undefined("last_event_position"))?
             }
             Asks::Set => {
                 let (Some(Value::Int8(number)), is_called) = (arguments.first(), arguments.get(1)) else {

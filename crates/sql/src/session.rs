@@ -182,7 +182,7 @@ impl Session {
             }
         }
         if let Some(commit) = self.end_implicit()? {
-            commit.wait()?;
+            self.given.note_events(Some(&commit.wait()?));
         }
         Ok(outcomes)
     }

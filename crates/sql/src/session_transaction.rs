@@ -82,7 +82,7 @@ impl Session {
     ) -> Result<Outcome> {
         match self.submits {
             true => self.pending = open.transaction.submit_with(durability)?,
-            false => drop(open.transaction.commit_with(durability)?),
+            false => self.given.note_events(open.transaction.commit_with(durability)?.as_ref()),
         }
         self.announcements.commit(said);
         self.settings = open.lasting;

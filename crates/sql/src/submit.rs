@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use ropewalk::PendingCommit;
 use ropewalk::tables::{Type, Value};
+use ropewalk::{Committed, PendingCommit};
 
 use crate::error::Result;
 use crate::parse::{self, Statement};
@@ -94,6 +94,11 @@ impl Session {
         self.submits = false;
         let commit = self.pending.take();
         ended.map(|_| commit)
+    }
+
+    /// Tells the session of a commit of its own that was awaited: `last_event_position()` answers by it.
+    pub fn committed(&mut self, committed: &Committed) {
+        self.given.note_events(Some(committed));
     }
 
     /// As [`Session::run`], and never waits for the disk: what was committed is on its way. A statement outside of a

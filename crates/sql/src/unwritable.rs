@@ -70,7 +70,9 @@ impl Ddl<'_> {
 }
 
 fn why_no_table(parts: &[String], access: &mut Access<'_>) -> Result<Option<SqlError>> {
-    let Some(relation) = ModelRelation::find(parts, access, &Acting::default())? else { return Ok(None) };
+    let Some(relation) = ModelRelation::find(parts, true, access, &Acting::default())? else {
+        return Ok(None);
+    };
     let message = format!("relation \"{}\" is read-only in SQL", parts.join("."));
     Ok(Some(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint(relation.instead())))
 }

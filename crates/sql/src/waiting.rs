@@ -164,7 +164,10 @@ impl Session {
                 return Ok(outcome);
             }
             match transaction.commit_with(durability) {
-                Ok(_) => return Ok(outcome),
+                Ok(committed) => {
+                    self.given.note_events(committed.as_ref());
+                    return Ok(outcome);
+                }
                 // By somebody who takes no locks.
                 Err(error) if error.is_conflict() && attempt < attempts => attempt += 1,
                 Err(error) => return Err(error.into()),

@@ -560,6 +560,7 @@ impl<'a> Statement<'_, 'a> {
         }
         check_length(schema, "key", row_key.len() - 4)?;
         self.put_key(&row_key, &row);
+        self.tx.kv.check_size()?;
         for (key, foreign) in schema.foreign_keys().iter().enumerate() {
             let new = columns_of(schema, &foreign.columns, &values);
             let unchanged =
@@ -580,6 +581,7 @@ impl<'a> Statement<'_, 'a> {
         let values = old.values()?;
         self.write_entries(schema, Some((old.key(), &values)), None)?;
         self.delete_key(old.key());
+        self.tx.kv.check_size()?;
         self.parent_changed(schema, &values, None)?;
         Ok(true)
     }

@@ -389,8 +389,9 @@ impl<'a> Planner<'a> {
 
     /// A table, on which the plan rests from now on.
     pub(crate) fn table(&mut self, name: &ast::ObjectName) -> Result<(Table, Arc<Schema>)> {
-        let kept = self.kept_name(name)?;
-        let (table, schema) = self.access.table(&kept)?;
+        let at = |error: SqlError| error.at(ast::Spanned::span(name));
+        let kept = self.kept_name(name).map_err(at)?;
+        let (table, schema) = self.access.table(&kept).map_err(at)?;
         self.rests_on.push((table.clone(), schema.version()));
         let enums = schema.columns().iter().filter_map(|column| column.enum_type());
         enums.for_each(|labels| self.enums.add(labels, true));

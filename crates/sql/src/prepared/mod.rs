@@ -592,8 +592,10 @@ impl Prepared {
             }
             Plan::Explain(lines) => return Ok(explained(lines.clone(), self.columns.clone())),
             Plan::Append(append) => {
-                append.run(access, cx)?;
-                return Ok(self.one(Value::Null));
+                let count = append.run(&self.parameters, access, cx, budget)?;
+                let rows = (0..count).map(|_| vec![Value::Null]).collect();
+                let (count, columns) = (Some(count), self.columns.clone());
+                return Ok(Outcome { count, columns, rows, ..Outcome::of("SELECT") });
             }
             Plan::Keyed(keyed) => (keyed.command(), keyed.run(&self.parameters, access, cx, budget)?),
             Plan::Chain(chain) => chain.run(access, cx, budget)?,

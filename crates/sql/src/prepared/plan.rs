@@ -197,9 +197,9 @@ impl Prepared {
             }
             ast::Statement::Query(query) => {
                 if let Some(function) = Append::of(query) {
-                    let append = Append::plan(function, planner)?;
-                    let column = ResultColumn { name: "append_event".into(), ty: Type::INT8 };
-                    return Ok((Plan::Append(Box::new(append)), Some(vec![column].into())));
+                    let append = Append::plan(query, function, planner)?;
+                    let columns = append.columns.clone().into();
+                    return Ok((Plan::Append(Box::new(append)), Some(columns)));
                 }
                 if let Some(function) = NotifyCall::of(query) {
                     let call = NotifyCall::plan(function, planner)?;

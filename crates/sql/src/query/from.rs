@@ -260,7 +260,8 @@ impl Planner<'_> {
                 {
                     return Ok((self.view(view)?, in_full(kept)));
                 }
-                match ModelRelation::find(&parts, &mut self.access, &self.standing.acting)? {
+                let is_schema = parts.len() == 2 && kept.is_some();
+                match ModelRelation::find(&parts, is_schema, &mut self.access, &self.standing.acting)? {
                     Some(relation) => Box::new(relation),
                     // Nested loops read it: `Finder` asks them next.
                     None if kept

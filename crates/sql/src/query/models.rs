@@ -3,21 +3,21 @@
 //! ```text
 //! events, events.store         position, type, tags, data, json, metadata, recorded_at, id
 //! database.collection          _id, doc
-//! metrics.name                 time, value, one column for each label
+//! metrics.name                 time, value, labels, one column for each label that there is
 //! promql('expr', from, to, step)   time, value, labels
 //! ```
 //! A table of the same name goes before them. Conditions on position, type and tags go to the postings of the events, those on
-//! time and labels to the index of the series. In a transaction events and samples are read as of its snapshot: what it appends
-//! itself is not among them, and what it reads of them is no part of its conflicts; say what an append rests on by its
-//! condition. Documents are read with own writes, like tables.
+//! time and labels to the index of the series. Events, documents and tables are read with own writes, and a serializable
+//! transaction guards what it reads of them by the conditions that were pushed down. Samples are read as of the snapshot.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ropewalk::documents::lang::Filter;
 use ropewalk::documents::{Collection, DocumentsRead, Find};
 use ropewalk::series::{Matcher, Samples, SeriesStore};
-use ropewalk::tables::{Array, Scalar, Type, Value};
+use ropewalk::tables::{Array, Jsonb, Scalar, Type, Value};
 use ropewalk::{EventStore, Position, Query, QueryItem, ReadOptions, SequencedEventRef, Snapshot, promql};
 
 use crate::access::Access;
@@ -33,6 +33,8 @@ use crate::rights::Acting;
 const DEFAULT_STORE: &str = "default";
 /// The label that holds a metric's name.
 const NAME: &str = "__name__";
+/// Columns that every metric has before those of its labels.
+const FIXED: usize = 3;
 /// Columns that a relation may have.
 const COLUMNS_MAX: usize = 1_000;
 /// Events that are read before the snapshot may let go of what it holds.
@@ -58,9 +60,20 @@ fn named(fields: &[(&str, Type)]) -> Vec<(String, Type)> {
     fields.iter().map(|(name, ty)| ((*name).to_owned(), *ty)).collect()
 }
 
+/// The columns that every metric has.
+fn metric_fields() -> Vec<(String, Type)> {
+    named(&[("time", Type::TIMESTAMPTZ), ("value", Type::FLOAT8), ("labels", Type::JSONB)])
+}
+
 impl ModelRelation {
     /// The relation that a name of one or two parts means, if it is one of a model.
-    pub(crate) fn find(parts: &[String], access: &mut Access<'_>, acting: &Acting) -> Result<Option<Self>> {
+    /// Stores and metrics that are not there yet are empty, unless `is_schema` says that the first part names a schema of tables.
+    pub(crate) fn find(
+        parts: &[String],
+        is_schema: bool,
+        access: &mut Access<'_>,
+        acting: &Acting,
+    ) -> Result<Option<Self>> {
         let db = access.database().clone();
         let (space, name) = match parts {
             [name] if name == "events" => ("events", DEFAULT_STORE),
@@ -71,7 +84,7 @@ impl ModelRelation {
         match space {
             "events" => {
                 let store = db.events(name)?;
-                if store.id().is_none() && name != DEFAULT_STORE {
+                if is_schema && store.id().is_none() {
                     return Ok(None);
                 }
                 let text = Type::TEXT;
@@ -92,10 +105,10 @@ impl ModelRelation {
                 let matchers = [Matcher::equal(NAME, name).map_err(ropewalk::Error::from)?];
                 let snapshot = access.snapshot();
                 let at = snapshot.series(&store);
-                if at.count(&matchers) == 0 {
+                if is_schema && at.count(&matchers) == 0 {
                     return Ok(None);
                 }
-                let mut fields = named(&[("time", Type::TIMESTAMPTZ), ("value", Type::FLOAT8)]);
+                let mut fields = metric_fields();
                 let labels = at.label_names(&matchers);
                 if labels.len() > COLUMNS_MAX {
                     let message = format!("{shown} has more than {COLUMNS_MAX} labels");
@@ -104,7 +117,7 @@ impl ModelRelation {
                 let labels = labels.into_iter().filter(|label| label != NAME);
                 // A label that is called like a column of every metric gets an underscore.
                 fields.extend(labels.map(|label| match label.as_str() {
-                    "time" | "value" => (format!("{label}_"), Type::TEXT),
+                    "time" | "value" | "labels" => (format!("{label}_"), Type::TEXT),
                     _ => (label, Type::TEXT),
                 }));
                 Ok(Some(Self { name: shown, kind: Kind::Metric(store, name.to_owned()), fields }))
@@ -157,7 +170,7 @@ impl ModelRelation {
         let query = promql::Query::parse(text, promql::Options::default())
             .map_err(|error| SqlError::new(state::INVALID_PARAMETER_VALUE, format!("promql: {error}")))?;
         let store = access.database().series(DEFAULT_STORE)?;
-        let fields = named(&[("time", Type::TIMESTAMPTZ), ("value", Type::FLOAT8), ("labels", Type::JSON)]);
+        let fields = metric_fields();
         let kind = Kind::Promql { store, query: Arc::new(query), from_ms, to_ms, step_ms };
         Ok(Self { name: "promql".into(), kind, fields })
     }
@@ -505,10 +518,10 @@ struct MetricPart {
 impl MetricPart {
     fn all(fields: &[(String, Type)]) -> Self {
         let label = |(name, _): &(String, Type)| match name.as_str() {
-            "time_" | "value_" => name.trim_end_matches('_').to_owned(),
+            "time_" | "value_" | "labels_" => name.trim_end_matches('_').to_owned(),
             name => name.to_owned(),
         };
-        let labels = fields.iter().skip(2).map(label).collect();
+        let labels = fields.iter().skip(FIXED).map(label).collect();
         Self { labels, matchers: Vec::new(), from_ms: i64::MIN, to_ms: i64::MAX }
     }
 
@@ -527,7 +540,7 @@ impl MetricPart {
             return true;
         }
         for (place, label) in self.labels.iter().enumerate() {
-            if let Some(values) = texts(conjunct, place + 2)
+            if let Some(values) = texts(conjunct, place + FIXED)
                 && let [value] = values.as_slice()
                 && !value.is_empty()
                 && let Ok(matcher) = Matcher::equal(label.as_str(), value.as_str())
@@ -555,6 +568,9 @@ impl Part for (SeriesStore, MetricPart) {
                 .iter()
                 .map(|name| labels.as_ref().and_then(|labels| labels.get(name)).map(str::to_owned))
                 .collect();
+            let all = labels_json(
+                selection.labels().iter().flat_map(|labels| labels.iter()).filter(|(name, _)| *name != NAME),
+            );
             samples = Samples::default();
             selection.samples(&mut samples).map_err(ropewalk::Error::from)?;
             for (place, (time, value)) in samples.times_ms.iter().zip(&samples.values).enumerate() {
@@ -564,9 +580,11 @@ impl Part for (SeriesStore, MetricPart) {
                         0 => Value::Timestamptz(time.saturating_mul(1000)),
                         1 if histogram => Value::Null,
                         1 => Value::Float8(*value),
-                        label => {
-                            labels.get(label - 2).and_then(Option::as_deref).map_or(Value::Null, Value::text)
-                        }
+                        2 => Value::Jsonb(Cow::Borrowed(&all)),
+                        label => labels
+                            .get(label - FIXED)
+                            .and_then(Option::as_deref)
+                            .map_or(Value::Null, Value::text),
                     })
                 });
                 if !row(&input)? {
@@ -596,14 +614,14 @@ impl Part for PromqlPart {
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "promql: no series"));
         };
         for series in &all {
-            let labels = labels_json(&series.labels);
+            let labels = labels_json(series.labels.iter());
             for (time, sample) in &series.samples {
                 let input = Made(&|column| {
                     Ok(match (column, sample) {
                         (0, _) => Value::Timestamptz(time.saturating_mul(1000)),
                         (1, promql::Sample::Float(value)) => Value::Float8(*value),
                         (1, promql::Sample::Histogram(_)) => Value::Null,
-                        _ => Value::json(labels.as_str()),
+                        _ => Value::Jsonb(Cow::Borrowed(&labels)),
                     })
                 });
                 if !row(&input)? {
@@ -615,6 +633,8 @@ impl Part for PromqlPart {
     }
 }
 
-fn labels_json(labels: &promql::Labels) -> String {
-    metadata_json(labels.iter())
+/// Labels as the text of a `jsonb`.
+fn labels_json<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let members = labels.map(|(name, value)| (name.to_owned(), Jsonb::String(value.to_owned())));
+    Jsonb::object(members.collect()).to_string()
 }

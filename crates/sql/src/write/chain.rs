@@ -334,11 +334,14 @@ impl Step {
                 Ok(Written { count: rows.len() as u64, rows })
             }
             (Self::Insert(insert), Ready::Values(rows)) => {
-                insert.write(given(&rows, cx)?, access, cx, budget)
+                insert.write(given(&rows, cx, budget)?, access, cx, budget)
             }
             (Self::Insert(insert), Ready::Query(node)) => {
                 let Source::Whole(_, casts) = &insert.source else { return Err(bug("a source")) };
-                let rows = node.answer_filled(cx, budget)?.into_iter().map(|row| cast_to(row, casts, cx));
+                let rows = node.answer_filled(cx, budget)?.into_iter().map(|row| {
+                    let record = cast_to(row, casts, cx)?;
+                    Ok(record.into_iter().map(Some).collect())
+                });
                 insert.write(rows.collect::<Result<_>>()?, access, cx, budget)
             }
             (Self::Update(update), Ready::Rows(rows)) => {

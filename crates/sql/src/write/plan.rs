@@ -266,6 +266,17 @@ impl Planner<'_> {
         })
     }
 
+    /// The rows of a query, as they are.
+    pub(crate) fn source_of(&mut self, query: &ast::Query) -> Result<Source> {
+        Ok(match self.rows_of(query)? {
+            Rows::ByKeys(select) => Source::Select(select),
+            Rows::Found(found) => {
+                let types = found.columns().iter().map(|column| (column.ty, false)).collect();
+                Source::Whole(found, types)
+            }
+        })
+    }
+
     /// Plans the query of an INSERT: by keys where that serves it. Rows of WITH that are not there yet have no keys.
     fn rows_of(&mut self, query: &ast::Query) -> Result<Rows> {
         if let Some(finder) = self.forced(|planner| Finder::plan(query, planner).map(Some))? {

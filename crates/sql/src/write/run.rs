@@ -4,7 +4,7 @@ use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value};
 
 use super::{Delete, Found, Given, Insert, Returning, Source, Target, Update, unsupported};
 use crate::access::Access;
-use crate::budget::Budget;
+use crate::budget::{Budget, value_bytes};
 use crate::cast::cast_in;
 use crate::error::{Result, SqlError, state};
 use crate::exec::{Record, run};
@@ -61,20 +61,51 @@ impl Input for Both<'_> {
 pub(super) type Proposed = Vec<Option<Value<'static>>>;
 
 /// The values of VALUES.
-pub(super) fn given(rows: &[Vec<Given>], cx: &Context<'_>) -> Result<Vec<Proposed>> {
+pub(super) fn given(rows: &[Vec<Given>], cx: &Context<'_>, budget: &Budget) -> Result<Vec<Proposed>> {
     let value = |given: &Given| match given {
         Given::Default => Ok(None),
-        Given::Expr(expr) => expr.constant(cx).map(Some),
+        Given::Expr(expr) => {
+            let value = expr.constant(cx)?;
+            budget.take(value_bytes(&value))?;
+            Ok(Some(value))
+        }
     };
     rows.iter().map(|row| row.iter().map(value).collect()).collect()
 }
 
 /// The values of a query's row, cast to what the columns are.
-pub(super) fn cast_to(row: Record, casts: &[(Type, bool)], cx: &Context<'_>) -> Result<Proposed> {
+pub(super) fn cast_to(row: Record, casts: &[(Type, bool)], cx: &Context<'_>) -> Result<Record> {
     let cast = |(value, (ty, needs_cast)): (Value<'static>, &(Type, bool))| {
-        Ok(Some(if *needs_cast { cast_in(value, *ty, cx.zone)?.into_owned() } else { value }))
+        Ok(if *needs_cast { cast_in(value, *ty, cx.zone)?.into_owned() } else { value })
     };
     row.into_iter().zip(casts).map(cast).collect()
+}
+
+impl Source {
+    /// The rows of its query.
+    pub(crate) fn records(
+        &self,
+        types: &[Type],
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Vec<Record>> {
+        let mut records = Vec::new();
+        match self {
+            Self::Values(_) => return Err(bug("the values of VALUES")),
+            Self::Select(select) => run(select, access, cx, budget, &mut |row| {
+                budget.take_row(&row)?;
+                records.push(row);
+                Ok(true)
+            })?,
+            Self::Whole(query, casts) => query.run(types, access, cx, budget, &mut |row| {
+                budget.take_row(&row)?;
+                records.push(cast_to(row, casts, cx)?);
+                Ok(true)
+            })?,
+        }
+        Ok(records)
+    }
 }
 
 impl Insert {
@@ -85,37 +116,14 @@ impl Insert {
         cx: &Context<'_>,
         budget: &Budget,
     ) -> Result<Written> {
-        let records = self.records(types, access, cx, budget)?;
+        let records = match &self.source {
+            Source::Values(rows) => given(rows, cx, budget)?,
+            source => {
+                let records = source.records(types, access, cx, budget)?;
+                records.into_iter().map(|record| record.into_iter().map(Some).collect()).collect()
+            }
+        };
         self.write(records, access, cx, budget)
-    }
-
-    /// The rows that are to be written.
-    fn records(
-        &self,
-        types: &[Type],
-        access: &mut Access<'_>,
-        cx: &Context<'_>,
-        budget: &Budget,
-    ) -> Result<Vec<Proposed>> {
-        let mut records = Vec::new();
-        match &self.source {
-            Source::Values(rows) => records = given(rows, cx)?,
-            Source::Select(select) => {
-                run(select, access, cx, budget, &mut |row| {
-                    budget.take_row(&row)?;
-                    records.push(row.into_iter().map(Some).collect());
-                    Ok(true)
-                })?;
-            }
-            Source::Whole(query, casts) => {
-                query.run(types, access, cx, budget, &mut |row| {
-                    budget.take_row(&row)?;
-                    records.push(cast_to(row, casts, cx)?);
-                    Ok(true)
-                })?;
-            }
-        }
-        Ok(records)
     }
 
     /// Writes rows of values for its columns.

@@ -6,6 +6,7 @@
 mod corpus;
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use ropewalk::Database;
 use ropewalk_sql::{Session, Settings};
@@ -15,6 +16,8 @@ const MEMORY_BYTES_MAX: usize = 64 << 20;
 /// Growth of the resident memory that a statement may cause: its memory, the operands of two threads, the values of one aggregate while
 /// it is finished, and the columns of batches under way.
 const GROWTH_BYTES_MAX: u64 = 768 << 20;
+/// Time of a statement.
+const STATEMENT_MILLIS: u64 = 2_000;
 /// Statements of the generator.
 const GENERATED: usize = 300;
 
@@ -35,32 +38,51 @@ struct Bomb {
     sql: String,
     outcome: String,
     growth: u64,
+    took: Duration,
 }
 
 fn session(db: &Database) -> Session {
-    let settings =
-        Settings { memory_bytes_max: MEMORY_BYTES_MAX, statement_millis: 20_000, ..Settings::default() };
+    let settings = Settings {
+        memory_bytes_max: MEMORY_BYTES_MAX,
+        statement_millis: STATEMENT_MILLIS,
+        ..Settings::default()
+    };
     Session::with_settings(db.clone(), settings)
 }
 
 fn explode(db: &Database, sql: &str) -> Bomb {
     let mut session = session(db);
+    // Shown when the process dies of it.
+    let shown: String = sql.chars().take(160).collect();
+    println!("{shown}");
     let before = reset_peak().unwrap_or_default();
+    let started = Instant::now();
     let outcome = session.execute_all(sql);
     let growth = status("VmHWM").unwrap_or_default().saturating_sub(before);
     let outcome = match outcome {
         Ok(_) => "done".to_owned(),
         Err(error) => format!("{} {}", error.state.0, error.message),
     };
-    Bomb { sql: sql.chars().take(160).collect(), outcome, growth }
+    Bomb { sql: shown, outcome, growth, took: started.elapsed() }
 }
 
 fn assert_bounded(db: &Database, statements: impl IntoIterator<Item = String>) {
     let mut bombs: Vec<Bomb> = statements.into_iter().map(|sql| explode(db, &sql)).collect();
+    let show = |bomb: &Bomb| {
+        println!(
+            "{:5} MiB {:5} ms  {}  {}",
+            bomb.growth >> 20,
+            bomb.took.as_millis(),
+            bomb.outcome,
+            bomb.sql
+        );
+    };
+    println!("{} statements; those that took longest:", bombs.len());
+    bombs.sort_by_key(|bomb| std::cmp::Reverse(bomb.took));
+    bombs.iter().take(10).for_each(show);
+    println!("those that held most:");
     bombs.sort_by_key(|bomb| std::cmp::Reverse(bomb.growth));
-    for bomb in bombs.iter().take(10) {
-        println!("{:5} MiB  {}  {}", bomb.growth >> 20, bomb.outcome, bomb.sql);
-    }
+    bombs.iter().take(10).for_each(show);
     let wrong = bombs.iter().filter(|bomb| bomb.outcome.starts_with("XX") || bomb.growth > GROWTH_BYTES_MAX);
     let wrong: Vec<String> =
         wrong.map(|bomb| format!("{} MiB: {}: {}", bomb.growth >> 20, bomb.outcome, bomb.sql)).collect();

@@ -36,7 +36,8 @@ pub(crate) fn answer(kind: &str, result: &Result<Outcome, SqlError>, zone: &Zone
         Err(error) => {
             let hint = error.hint.as_ref().filter(|_| error.state.0 == "0A000");
             let hint = hint.map_or_else(String::new, |_| " with a hint".into());
-            (format!("{kind} error {}{hint}: {}", error.state, error.message), Vec::new())
+            let detail = error.detail.as_ref().map_or_else(String::new, |detail| format!(" ({detail})"));
+            (format!("{kind} error {}{hint}: {}{detail}", error.state, error.message), Vec::new())
         }
         Ok(outcome) if outcome.columns.is_some() => {
             let names = outcome.columns.iter().flat_map(|c| c.iter()).map(|c| c.name.clone());

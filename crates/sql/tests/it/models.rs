@@ -40,7 +40,7 @@ fn events_are_a_relation() {
     assert!(explained.contains("types [Paid, Gone], tags [shop:a], a range of positions"), "{explained}");
     assert_eq!(rows(&mut session, "SELECT sum((json->>'total')::numeric) FROM events.other"), ["18.5"]);
     assert_eq!(rows(&mut session, "SELECT count(*) FROM events WHERE recorded_at > now()"), ["0"]);
-    assert_eq!(session.execute("SELECT * FROM events.unknown", &[]).unwrap_err().state.0, "42P01");
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM events.unknown"), ["0"]);
 }
 
 #[test]

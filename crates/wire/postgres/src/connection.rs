@@ -453,7 +453,11 @@ where
         let commit = self.desk.session.end_implicit()?;
         let announced = self.desk.session.announced();
         let seq = match commit {
-            Some(commit) => commit.await?.seq,
+            Some(commit) => {
+                let done = commit.await?;
+                self.desk.session.committed(&done);
+                done.seq
+            }
             None => self.shared.service.database().seq(),
         };
         self.announce(announced, seq, ticket);
@@ -498,7 +502,7 @@ where
         }
         let mut script = match self.desk.session.script(sql) {
             Ok(script) => script,
-            Err(error) => return Ok(Err(error)),
+            Err(error) => return Ok(Err(error.located_in(sql))),
         };
         if script.is_empty() {
             self.desk.out.empty(b'I');
@@ -506,7 +510,7 @@ where
         while let Some(prepared) = self.desk.session.next_of(&mut script, &[]) {
             let prepared = match prepared {
                 Ok(prepared) => prepared,
-                Err(error) => return Ok(Err(error)),
+                Err(error) => return Ok(Err(error.located_in(sql))),
             };
             if let Err(error) = self.statement(&Planned::new(Some(prepared), None), &[]).await? {
                 return Ok(Err(error));
@@ -695,7 +699,10 @@ where
             match submitted.commit {
                 None => {}
                 Some(commit) => match committed(commit).await {
-                    Ok(done) => seq = done.seq,
+                    Ok(done) => {
+                        self.desk.session.committed(&done);
+                        seq = done.seq;
+                    }
                     Err(error) if error.is_conflict() && attempts > 0 => continue,
                     Err(error) => return Ok(Err(error.into())),
                 },

@@ -136,10 +136,11 @@ impl Desk {
             return Ok(known);
         }
         let wanted = key.1.iter().map(|oid| declared(*oid)).collect::<Result<Vec<_>, _>>()?;
-        let mut script = self.session.script(sql)?;
+        let located = |error: SqlError| error.located_in(sql);
+        let mut script = self.session.script(sql).map_err(located)?;
         let mut prepared = match script.len() {
             0 => None,
-            1 => self.session.next_of(&mut script, &wanted).transpose()?,
+            1 => self.session.next_of(&mut script, &wanted).transpose().map_err(located)?,
             _ => {
                 let message = "cannot insert multiple commands into a prepared statement";
                 return Err(SqlError::new(state::SYNTAX_ERROR, message));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use ropewalk_sql::{SqlError, SqlState, state};
+use ropewalk_sql::{About, SqlError, SqlState, state};
 use ropewalk_wire::{Code, WireError};
 
 use crate::frame::{Malformed, Out};
@@ -66,6 +66,18 @@ impl Out {
             if let Some(hint) = &error.hint {
                 field(b'H', hint);
             }
+            if let Some(position) = error.location.as_ref().and_then(|location| location.position) {
+                field(b'P', &position.to_string());
+            }
+            if let Some(about) = &error.about {
+                let About { schema, table, column, constraint } = &**about;
+                let objects = [(b's', schema), (b't', table), (b'c', column), (b'n', constraint)];
+                for (name, object) in objects {
+                    if let Some(object) = object {
+                        field(name, object);
+                    }
+                }
+            }
             body.byte(0);
         });
     }
@@ -101,7 +113,7 @@ pub(crate) fn told<'e>(error: &'e SqlError, database: &Path) -> Cow<'e, SqlError
     if !is_ours {
         tracing::warn!(state = error.state.0, %error, "statement failed");
     }
-    Cow::Owned(SqlError { state: error.state, message, detail, hint })
+    Cow::Owned(SqlError { message, detail, hint, ..error.clone() })
 }
 
 /// The text with the last part of every absolute path in it alone.
