@@ -9,6 +9,8 @@ use ropewalk_wire::{Access, Caller, Credentials, Needs, Resource, Right, Roles};
 pub(crate) const STORE: &str = "default";
 /// A store on which no operation is tried.
 const OTHER: &str = "other";
+/// The caller with every right on that one.
+pub(crate) const OTHER_STORE: &str = "all-on-another-store";
 pub(crate) const PASSWORD: &str = "correct horse";
 
 /// A caller of the matrix.
@@ -32,8 +34,9 @@ pub(crate) fn callers() -> Vec<MatrixCaller> {
         MatrixCaller { name: "no-right", roles: Some(Roles::new()) },
         of("read", STORE, &[Read]),
         of("append", STORE, &[Append]),
+        of("read-and-append", STORE, &[Read, Append]),
         of("admin", STORE, &[Admin]),
-        of("all-on-another-store", OTHER, &[Read, Append, Admin]),
+        of(OTHER_STORE, OTHER, &[Read, Append, Admin]),
         of("all-on-this-store", STORE, &[Read, Append, Admin]),
         of("read-everywhere", "*", &[Read]),
         of("append-everywhere", "*", &[Append]),
