@@ -89,7 +89,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Query: "SELECT, VALUES, TABLE.",
+    Query: "SELECT, VALUES.",
     LockingQuery: "A query with FOR UPDATE or FOR SHARE.",
     WritingQuery: "A query whose WITH writes, or INSERT, UPDATE, DELETE after WITH.",
     AppendEvent: "SELECT append_event(...).",

@@ -21,7 +21,6 @@ fn rows(kind: StatementKind) -> &'static [(&'static str, &'static str)] {
         K::Query => &[
             ("SELECT 1", READ),
             ("VALUES (1)", READ),
-            ("TABLE t", READ),
             ("SELECT * FROM t", READ),
             ("SELECT v FROM t WHERE id = 1", READ),
             ("SELECT count(*) FROM t a JOIN t b ON a.id = b.id", READ),
@@ -168,7 +167,7 @@ fn rows(kind: StatementKind) -> &'static [(&'static str, &'static str)] {
 }
 
 const SETUP: &str = "CREATE TABLE t (id bigint PRIMARY KEY, v bigint); INSERT INTO t VALUES (1, 1), (2, 2); \
-                     CREATE TABLE texts (body text); CREATE SEQUENCE sq; \
+                     CREATE TABLE texts (body text PRIMARY KEY); CREATE SEQUENCE sq; \
                      CREATE TABLE numbered (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY); \
                      CREATE VIEW plain AS SELECT * FROM t; \
                      CREATE VIEW drawing AS SELECT nextval('sq') AS n, v FROM t";
@@ -217,12 +216,10 @@ fn h3_every_statement_kind_needs_the_rights_of_its_row() {
     let (mut wrong, mut cells) = (Vec::new(), 0);
     for kind in StatementKind::ALL {
         for (script, outcomes) in rows(*kind) {
-            let db = database();
             cells += HELD.len();
-            // The last column runs in a database of its own, and has to succeed.
+            // Each cell has a database of its own, and the last column has to succeed.
             for (held, outcome) in HELD.iter().zip(outcomes.chars()) {
-                let db = if *held == Rights::ADMIN { database() } else { db.clone() };
-                let found = run(&db, script, *held);
+                let found = run(&database(), script, *held);
                 let is_refused = found == Err("42501");
                 let is_right = match outcome {
                     '-' => is_refused,
