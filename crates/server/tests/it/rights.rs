@@ -9,8 +9,8 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rights.md");
 const HEAD: &str = "# Rights
 
 Which rights a caller needs for each operation of each protocol. This file is generated from the tables that the server checks:
-`UPDATE=1 cargo test --test server rights` writes it. The check is made before the body of a request is read; an operation without a row is
-not served.
+`UPDATE=1 cargo test --test server rights` writes it. The check is made before the body of a request is read, and before a command or
+statement runs; an operation without a row is not served.
 
 - A right is `read`, `append` or `admin`, on a store or on all stores (`*`); `admin` includes the others. A database of documents counts as
   the store of its name. *all stores* needs the right on `*`.

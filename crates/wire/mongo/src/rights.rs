@@ -30,8 +30,8 @@ fn needs(command: &str) -> Option<Needs> {
         "killCursors" => Needs::LOGIN.later("cursors of the caller"),
         "listDatabases" => Needs::LOGIN.later("databases that the caller may not read are left out"),
         "aggregate" => Needs::LOGIN.later(
-            "`read`; `$currentOp`: none for own operations, else `admin` on all stores; `$out`, `$merge`: `append` on the \
-             database that they write; change streams over all databases: `read` on all stores",
+            "`read`; `$currentOp`: none for own operations, else `admin` on all stores; on the database \
+             that is written: `append` for `$out`, `read` and `append` for `$merge`; change streams over all databases: `read` on all stores",
         ),
         "find" | "count" | "distinct" | "explain" | "listIndexes" | "listCollections" => READ,
         "validate" | "collStats" | "dbStats" | "dbstats" => READ,

@@ -7,7 +7,7 @@ use axum::extract::RawQuery;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use ropewalk::Durability;
-use ropewalk::documents::lang::{DocBuf, Owned, Pipeline, Value};
+use ropewalk::documents::lang::{DocBuf, OutputMode, Owned, Pipeline, Value};
 use ropewalk::documents::{DocumentsError, DocumentsRead, Find, PIPELINE_BYTES_MAX};
 use ropewalk_wire::extjson::Form;
 use ropewalk_wire::{Needs, Right};
@@ -37,7 +37,9 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Needs::read(DATABASE), routes!(count)),
         Route::new(Needs::read(DATABASE), routes!(distinct)),
         Route::new(
-            Needs::read(DATABASE).later("`$out` and `$merge`: `append` on the database that they write"),
+            Needs::read(DATABASE).later(
+                "on the database that is written: `append` for `$out`, `read` and `append` for `$merge`",
+            ),
             routes!(aggregate),
         ),
         Route::new(Needs::read(DATABASE), routes!(explain)),
@@ -305,6 +307,10 @@ async fn aggregate(Place { desk, name }: Place<CollectionName>, body: JsonText) 
     let documents = if let Some(output) = pipeline.output() {
         let target = output.database.as_deref().unwrap_or(&desk.database);
         desk.service.check(&desk.caller, Right::Append, target)?;
+        if !matches!(output.mode, OutputMode::Replace) {
+            // What `$merge` does depends on the documents that are there.
+            desk.service.check(&desk.caller, Right::Read, target)?;
+        }
         desk.change((0, true), Durability::Sync, |tx| tx.aggregate(&collection, &pipeline)).await?
     } else {
         let work = || aggregated(&desk, &collection, &pipeline);

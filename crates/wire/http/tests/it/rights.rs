@@ -1,11 +1,13 @@
 //! Every row of the table of routes, requested by every caller of the matrix.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ropewalk_http::HttpSettings;
-use ropewalk_wire::{Operation, Resource, ServiceSettings};
+use ropewalk_wire::{Caller, Operation, Resource, Right, Roles, ServiceSettings};
+use serde_json::json;
 
 use crate::client::Server;
 use crate::matrix::{self, Matrix, MatrixCaller, PASSWORD, STORE};
@@ -80,6 +82,34 @@ async fn every_documented_operation_has_a_row_and_paths_have_no_other_methods() 
                 assert_eq!(reply.status, 405, "{method} {path}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn merge_into_another_database_takes_the_right_to_read_it() {
+    let server = Server::start().await;
+    server
+        .post("/v1/databases/mine/collections/c/documents", json!({ "documents": [{ "_id": 1 }] }))
+        .await
+        .ok();
+    let access = server.service.access();
+    let both = BTreeSet::from([Right::Read, Right::Append]);
+    for (name, rights) in [("writer", vec![Right::Append]), ("reader", vec![Right::Read, Right::Append])] {
+        let target = BTreeSet::from_iter(rights);
+        let roles = Roles::from([("mine".to_owned(), both.clone()), ("theirs".to_owned(), target)]);
+        access.create_user(&Caller::everybody(), name, PASSWORD, roles).await.unwrap();
+    }
+    for (name, stage, status) in
+        [("writer", "$out", 200), ("writer", "$merge", 403), ("reader", "$merge", 200)]
+    {
+        let into = json!({ "db": "theirs", "coll": "d" });
+        let target = if stage == "$out" { into } else { json!({ "into": into }) };
+        let body = json!({ "pipeline": [{ stage: target }] }).to_string();
+        let credentials = format!("Basic {}", STANDARD.encode(format!("{name}:{PASSWORD}")));
+        let headers = [("content-type", "application/json"), ("authorization", &credentials)];
+        let path = "/v1/databases/mine/collections/c/documents:aggregate";
+        let reply = server.request("POST", path, &headers, body.as_bytes()).await;
+        assert_eq!(reply.status, status, "{name} {stage}: {}", reply.text());
     }
 }
 
