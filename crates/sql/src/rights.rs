@@ -77,12 +77,19 @@ macro_rules! kinds {
         impl StatementKind {
             /// Every kind.
             pub const ALL: &[Self] = &[$(Self::$kind),*];
+
+            /// The statements of the kind.
+            pub fn description(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $about,)*
+                }
+            }
         }
     };
 }
 
 kinds! {
-    Query: "SELECT, VALUES, TABLE.",
+    Query: "SELECT, VALUES.",
     LockingQuery: "A query with FOR UPDATE or FOR SHARE.",
     WritingQuery: "A query whose WITH writes, or INSERT, UPDATE, DELETE after WITH.",
     AppendEvent: "SELECT append_event(...).",
@@ -159,6 +166,26 @@ impl StatementKind {
         }
     }
 
+    /// The rights that every statement of the kind needs, but for queries without FROM, which may do with the right to append.
+    pub fn needs(self) -> Rights {
+        use StatementKind as K;
+        match self {
+            K::Query | K::Declare | K::CopyTo | K::Explain | K::ExplainAnalyze => Rights::READ,
+            K::Fetch | K::Move | K::ShowAll | K::Vacuum | K::LockTable | K::Listen | K::Unlisten => {
+                Rights::READ
+            }
+            K::Insert | K::CopyFrom | K::AppendEvent | K::Notify | K::NotifyCall => Rights::APPEND,
+            K::LockingQuery | K::WritingQuery | K::Update | K::Delete | K::Merge => Rights::READ_APPEND,
+            K::Begin | K::Commit | K::Rollback | K::Savepoint | K::Release => Rights::NONE,
+            K::Set | K::Reset | K::Show | K::Discard | K::Deallocate | K::Close => Rights::NONE,
+            K::Prepare | K::Execute => Rights::NONE,
+            K::CreateTable | K::CreateTableAs | K::CreateView | K::CreateIndex => Rights::ADMIN,
+            K::CreateSchema | K::CreateSequence | K::CreateType => Rights::ADMIN,
+            K::AlterTable | K::AlterSchema | K::AlterSequence | K::AlterType => Rights::ADMIN,
+            K::SetSchema | K::Comment | K::Drop | K::Truncate => Rights::ADMIN,
+        }
+    }
+
     fn of_sql(statement: &ast::Statement) -> Option<Self> {
         use ast::Statement as S;
         Some(match statement {
@@ -224,17 +251,7 @@ pub(crate) fn least(statement: &Statement, held: Rights) -> Rights {
     };
     match kind {
         K::Query | K::Declare if bare && held.append => Rights::NONE,
-        K::Query | K::Declare | K::CopyTo | K::Explain | K::ExplainAnalyze => Rights::READ,
-        K::Fetch | K::Move | K::ShowAll | K::Vacuum | K::LockTable | K::Listen | K::Unlisten => Rights::READ,
-        K::Insert | K::CopyFrom | K::AppendEvent | K::Notify | K::NotifyCall => Rights::APPEND,
-        K::LockingQuery | K::WritingQuery | K::Update | K::Delete | K::Merge => Rights::READ_APPEND,
-        K::Begin | K::Commit | K::Rollback | K::Savepoint | K::Release => Rights::NONE,
-        K::Set | K::Reset | K::Show | K::Discard | K::Deallocate | K::Close => Rights::NONE,
-        K::Prepare | K::Execute => Rights::NONE,
-        K::CreateTable | K::CreateTableAs | K::CreateView | K::CreateIndex => Rights::ADMIN,
-        K::CreateSchema | K::CreateSequence | K::CreateType => Rights::ADMIN,
-        K::AlterTable | K::AlterSchema | K::AlterSequence | K::AlterType => Rights::ADMIN,
-        K::SetSchema | K::Comment | K::Drop | K::Truncate => Rights::ADMIN,
+        kind => kind.needs(),
     }
 }
 

@@ -1,4 +1,7 @@
-//! What the server's settings promise in writing.
+//! What the server's documents promise: settings and rights.
+#![allow(clippy::unwrap_used)] // helpers outside of test functions
+
+mod rights;
 
 /// `docs/ropewalk.schema.json` is what the code says. Written anew with `UPDATE=1 cargo test -p ropewalk-server`.
 #[test]

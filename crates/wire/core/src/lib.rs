@@ -28,7 +28,8 @@ mod stop;
 mod turn;
 
 pub use access::{
-    Access, Caller, Credentials, Right, Roles, ScramExchange, ScramVerifier, TokenInfo, UserInfo,
+    Access, Caller, Credentials, Needs, Operation, Resource, Right, Roles, ScramExchange, ScramVerifier,
+    TokenInfo, UserInfo,
 };
 pub use backups::NamedBackup;
 pub use body::{BodyBounds, BodyError, inflated_bytes_max, receive_body};

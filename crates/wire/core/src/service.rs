@@ -12,7 +12,7 @@ use ropewalk::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::access::{Access, Caller, Right};
+use crate::access::{Access, Caller, Needs, Right};
 use crate::backups::Turn;
 use crate::error::{Code, WRITES_NOTHING, WireError};
 use crate::follow::Following;
@@ -273,6 +273,18 @@ impl Service {
     /// [`crate::Code::PermissionDenied`]; [`crate::Code::Stopping`].
     pub fn check(&self, caller: &Caller, right: Right, store: &str) -> Result<(), WireError> {
         self.begin(caller, right, Some(store))
+    }
+
+    /// Rejects a caller without what an operation needs, and operations on single stores once the server stops. `store`: its name,
+    /// where the object is a single store.
+    ///
+    /// # Errors
+    /// [`crate::Code::PermissionDenied`]; [`crate::Code::Stopping`].
+    pub fn authorize(&self, caller: &Caller, needs: Needs, store: Option<&str>) -> Result<(), WireError> {
+        if self.0.stop.stopping() && needs.resource.is_store() {
+            return Err(WireError::stopping());
+        }
+        needs.check(caller, store)
     }
 
     /// Lets a read of `store` begin, for models that have no call of their own here; hold what it gives until the read is

@@ -1,8 +1,8 @@
-//! The door of the port: credentials are checked before a body is read, and a body has bounds of bytes, memory and time.
+//! The door of the port: credentials and rights are checked before a body is read, and a body has bounds of bytes, memory and time.
 //!
 //! ```text
-//! headers ─▶ health or reflection? ─ no ─▶ caller known? ─▶ body, frame by frame: memory, deadline ─▶ call
-//!                 └─ yes: body of at most 64 KiB ─────────▶
+//! headers ─▶ health or reflection? ─ no ─▶ caller known, with the rights of the call? ─▶ body, frame by frame: memory, deadline ─▶ call
+//!                 └─ yes: body of at most 64 KiB ──────────────────────────────────▶
 //! ```
 
 use std::sync::Arc;
@@ -12,33 +12,43 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::stream::unfold;
+use http::HeaderMap;
 use http_body_util::{BodyExt as _, StreamBody};
-use ropewalk_wire::{Code, ConnectionMemory, Reservation, Service, WireError};
+use ropewalk_wire::{Caller, Code, ConnectionMemory, Reservation, Resource, Service, WireError};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 use tonic::body::Body as TonicBody;
 use tonic::transport::server::TcpConnectInfo;
 
-use crate::request::authenticate;
-use crate::status::{self, ToStatus};
+use crate::request::{self, authenticate};
+use crate::rights::{self, Call};
+use crate::status::ToStatus;
+use crate::{events, umadb};
 
 /// Largest request of a service that needs no credentials.
 const OPEN_BYTES_MAX: usize = 64 << 10;
 
-/// Lets a call in, or refuses it by its headers alone.
+/// Lets a call in, or rejects it by its headers alone.
 pub(crate) async fn admit(State(service): State<Service>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let is_open = path.starts_with("/grpc.health.") || path.starts_with("/grpc.reflection.");
-    let to_status: ToStatus = if path.starts_with("/ropewalk.") { status::events } else { status::umadb };
+    let call = rights::find(path);
+    let is_open = call.is_some_and(|call| call.needs.resource == Resource::Public);
+    let protocol = if path.starts_with("/ropewalk.") { events::PROTOCOL } else { umadb::PROTOCOL };
+    let to_status = protocol.status;
+    let refuse = |status: Status| status.into_http::<TonicBody>().map(Body::new);
     if !is_open {
         let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
-        match authenticate(&service, request.headers(), peer.map(|peer| peer.ip())).await {
-            Ok(caller) => {
-                request.extensions_mut().insert(caller);
-            }
-            Err(error) => return to_status(&error).into_http::<TonicBody>().map(Body::new),
+        let caller = match authenticate(&service, request.headers(), peer.map(|peer| peer.ip())).await {
+            Ok(caller) => caller,
+            Err(error) => return refuse(to_status(&error)),
+        };
+        let Some(call) = call else { return refuse(Status::unimplemented("")) };
+        if let Err(error) = authorize(&service, &caller, call, request.headers()) {
+            service.metrics().request(protocol.name, call.name).done(Err(error.code));
+            return refuse(to_status(&error));
         }
+        request.extensions_mut().insert(caller);
     }
     let memory = request.extensions().get::<ConnectionMemory>().cloned();
     let memory = memory.unwrap_or_else(|| service.request_memory().connection());
@@ -52,6 +62,15 @@ pub(crate) async fn admit(State(service): State<Service>, mut request: Request, 
         to_status,
     };
     next.run(request.map(|body| bounded(body, bounds))).await
+}
+
+/// Rejects a caller without the rights of the call.
+fn authorize(service: &Service, caller: &Caller, call: &Call, headers: &HeaderMap) -> Result<(), WireError> {
+    let store = match call.needs.resource {
+        Resource::Header => Some(request::store(service, headers)?),
+        _ => None,
+    };
+    service.authorize(caller, call.needs, store)
 }
 
 /// Keeps a reservation until the call has ended.

@@ -7,8 +7,9 @@ use tonic::server::NamedService;
 use tower_service::Service;
 
 /// The path under which UmaDB's service was known before it had versions; older clients still call it.
-const OLD: &str = "/umadb.UmaDBService/";
-const NEW: &str = "/umadb.v1.DCB/";
+pub(crate) const OLD: &str = "/umadb.UmaDBService/";
+/// The path now.
+pub(crate) const NEW: &str = "/umadb.v1.DCB/";
 
 /// The DCB service under its older path.
 #[derive(Clone)]

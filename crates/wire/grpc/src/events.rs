@@ -14,7 +14,7 @@ use crate::server::events::events_server;
 use crate::status;
 use crate::streams::{self, FollowPlan, FrameStream, ReadPlan};
 
-const PROTOCOL: Protocol = Protocol { name: "grpc", status: status::events };
+pub(crate) const PROTOCOL: Protocol = Protocol { name: "grpc", status: status::events };
 
 /// Events of one message, unless the client says otherwise, and what it may say.
 const BATCH_EVENTS: u32 = 1024;

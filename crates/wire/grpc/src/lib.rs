@@ -1,11 +1,11 @@
 //! gRPC: the protocol of UmaDB, so that its clients work unchanged, and our own for what it cannot say.
 //!
-//!   admission: credentials, then the body within bounds
+//!   admission: credentials, the rights of the call, then the body within bounds
 //!   routes ─┬─▶ umadb.v1.DCB, umadb.UmaDBService (its older path)
 //!           ├─▶ ropewalk.events.v1.Events
 //!           └─▶ grpc.health.v1, grpc.reflection.v1 and v1alpha
 //!
-//! Read `umadb` and `events` for what the calls mean, `frame` for how events reach the wire with one copy, `status` for
+//! Read `rights` for the table of calls, `umadb` and `events` for what they mean, `frame` for how events reach the wire with one copy, `status` for
 //! what a failed call carries, `request` for who asks and of which store. docs/grpc.md is the page for users.
 #![deny(missing_docs)]
 
@@ -16,12 +16,14 @@ mod events;
 mod frame;
 mod health;
 mod request;
+mod rights;
 mod routes;
 mod status;
 mod streams;
 mod umadb;
 
 pub use request::known_caller;
+pub use rights::operations;
 pub use routes::{GrpcSettings, routes};
 
 /// Messages and clients of both protocols, as generated from the files in `proto/`.

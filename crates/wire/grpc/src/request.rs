@@ -24,6 +24,14 @@ pub(crate) fn caller<T>(request: &Request<T>) -> Result<Caller, WireError> {
     caller.ok_or_else(|| WireError::new(Code::Unauthenticated, "credentials are needed"))
 }
 
+/// The store of the header `x-store`, else the default one.
+pub(crate) fn store<'a>(service: &'a Service, headers: &'a HeaderMap) -> Result<&'a str, WireError> {
+    match headers.get("x-store") {
+        None => Ok(service.default_store()),
+        Some(name) => name.to_str().map_err(|_| WireError::invalid("x-store must be printable ASCII")),
+    }
+}
+
 /// Who sent a call of another protocol on the same port, from its headers, as the calls of this crate find it.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use crate::server::events::events_server::EventsServer;
 use crate::server::umadb::d_c_b_server::DCBServer;
 use crate::umadb::Umadb;
 
-const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+pub(crate) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// What a message may weigh beyond the bytes of an append: field numbers, lengths, conditions.
 const MESSAGE_ROOM: usize = 1 << 20;

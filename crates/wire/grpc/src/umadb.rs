@@ -7,7 +7,7 @@
 //! - A subscription after the last possible position ends at once; a read with limit zero sends nothing.
 
 use ropewalk::{AppendCondition, AppendOptions, Event, Position, ReadOptions, Tracking};
-use ropewalk_wire::{Code, Right, Service, WireError};
+use ropewalk_wire::{Code, Service, WireError};
 use tonic::{Request, Response, Status};
 
 use crate::convert;
@@ -18,7 +18,7 @@ use crate::server::umadb::d_c_b_server::DCB;
 use crate::status;
 use crate::streams::{self, FollowPlan, FrameStream, ReadPlan};
 
-const PROTOCOL: Protocol = Protocol { name: "umadb", status: status::umadb };
+pub(crate) const PROTOCOL: Protocol = Protocol { name: "umadb", status: status::umadb };
 
 /// Events of one message, unless the client says otherwise, and at most.
 const BATCH_EVENTS: u32 = 1024;
@@ -33,10 +33,7 @@ fn batch_events(asked: Option<u32>) -> usize {
 
 impl Umadb {
     fn store<'r, T>(&'r self, request: &'r Request<T>) -> Result<&'r str, WireError> {
-        match request.metadata().get("x-store") {
-            None => Ok(self.0.default_store()),
-            Some(name) => name.to_str().map_err(|_| WireError::invalid("x-store must be printable ASCII")),
-        }
+        request::store(&self.0, request.metadata().as_ref())
     }
 
     async fn open_read(
@@ -98,8 +95,7 @@ impl Umadb {
             let appended = self.0.append(&caller, store, &events, options).await?;
             return Ok(proto::AppendResponse { position: appended.last.0 });
         }
-        // Nothing to write; what is left is whether the caller may, and whether the condition holds.
-        caller.check(Right::Append, Some(store))?;
+        // Nothing to write; what is left is whether the condition holds.
         for AppendCondition { fail_if_events_match, after } in options.conditions {
             if self.0.exists(&caller, store, &fail_if_events_match, after).await? {
                 return Err(WireError::new(Code::ConditionFailed, "an event matches the condition's query"));

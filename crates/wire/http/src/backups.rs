@@ -3,19 +3,22 @@
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
-use ropewalk_wire::{Caller, NamedBackup};
+use ropewalk_wire::{Caller, NamedBackup, Needs, Resource};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::App;
 use crate::body::NoBody;
 use crate::path::Named;
 use crate::problem::{Problem, ProblemBody};
+use crate::routes::Route;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(create)).routes(routes!(create_named))
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::admin(Resource::AllStores), routes!(create)),
+        Route::new(Needs::admin(Resource::AllStores), routes!(create_named)),
+    ]
 }
 
 #[derive(Deserialize, IntoParams)]

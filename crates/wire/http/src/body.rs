@@ -1,6 +1,6 @@
 //! Request bodies: JSON only, bounded in bytes before and after inflating, bounded in time and memory.
 //!
-//!   headers ─▶ type, encoding, rights, announced length ─▶ bytes (≤ limit, in time) ─▶ inflate (≤ limit) ─▶ UTF-8 ─▶ parse
+//!   headers ─▶ type, encoding, announced length ─▶ bytes (≤ limit, in time) ─▶ inflate (≤ limit) ─▶ UTF-8 ─▶ parse
 //!
 //! Each arrow refuses on its own, as early as it can: a body of the wrong type or an announced length over the limit is
 //! never read. Inflating and parsing of large bodies leave the async threads.
@@ -8,7 +8,7 @@
 use std::io::Read;
 
 use axum::body::Bytes;
-use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING,
 };
@@ -114,8 +114,8 @@ impl FromRequest<App> for JsonText {
         check_type(request.headers())?;
         let encoding = encoding(request.headers()).map_err(BodyProblem::Encoding)?;
         let limits = app.service.limits();
-        let (mut parts, body) = request.into_parts();
-        let bytes_max = bytes_allowed(&mut parts, app).await?;
+        let (parts, body) = request.into_parts();
+        let bytes_max = bytes_allowed(&parts, app);
         let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let bounds = BodyBounds { bytes_max, announced, time: limits.request_time };
         let memory = parts.extensions.get::<ConnectionMemory>().cloned();
@@ -133,20 +133,12 @@ impl FromRequest<App> for JsonText {
     }
 }
 
-/// Most bytes that the caller may send: those without a right on the place that the path names may send none, and those
-/// without any right as much as changing a password needs.
-async fn bytes_allowed(parts: &mut Parts, app: &App) -> Result<usize, Problem> {
+/// Most bytes that the caller may send. A caller without any right gets here only by routes that need none.
+fn bytes_allowed(parts: &Parts, app: &App) -> usize {
     let bytes_max = app.service.limits().request_bytes;
-    let Some(caller) = parts.extensions.get::<Caller>().cloned() else { return Ok(bytes_max) };
-    let names = RawPathParams::from_request_parts(parts, app).await;
-    let place = names.ok().and_then(|names| {
-        let place = names.iter().find(|(name, _)| ["store", "database", "db", "project"].contains(name));
-        place.map(|(_, place)| place.to_owned())
-    });
-    match caller.check_any(place.as_deref()) {
-        Ok(()) => Ok(bytes_max),
-        Err(error) if place.is_some() => Err(error.into()),
-        Err(_) => Ok(bytes_max.min(BYTES_MAX_WITHOUT_RIGHTS)),
+    match parts.extensions.get::<Caller>() {
+        Some(caller) if !caller.has_any_right() => bytes_max.min(BYTES_MAX_WITHOUT_RIGHTS),
+        _ => bytes_max,
     }
 }
 

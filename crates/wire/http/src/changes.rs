@@ -7,14 +7,13 @@
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Extension, RawQuery, State};
+use axum::extract::{RawQuery, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use ropewalk::{Change, ChangeFeed, ChangedPart, Database, EngineError, Error, KvWrite, Seq};
-use ropewalk_wire::{Caller, Code, Right, Stop, WireError};
-use utoipa_axum::router::OpenApiRouter;
+use ropewalk_wire::{Code, Needs, Resource, Stop, WireError};
 use utoipa_axum::routes;
 
 use crate::App;
@@ -23,13 +22,14 @@ use crate::encode::{
 };
 use crate::params::Params;
 use crate::problem::Problem;
+use crate::routes::Route;
 use crate::stream::NDJSON;
 
 /// Bytes of one chunk, about.
 const CHUNK_BYTES: usize = 64 << 10;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(changes))
+pub(crate) fn routes() -> Vec<Route> {
+    vec![Route::new(Needs::admin(Resource::AllStores), routes!(changes))]
 }
 
 /// Every commit in order, one per line. Needs the right `admin` on every store.
@@ -50,11 +50,9 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
 )]
 async fn changes(
     State(app): State<App>,
-    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    caller.check(Right::Admin, None)?;
     let mut params = Params::parse(query.as_deref())?;
     let (from, last) = (params.number("from")?, params.number("last")?);
     let (limit, follow) = (params.number("limit")?, params.flag("follow")?);

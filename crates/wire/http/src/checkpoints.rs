@@ -4,10 +4,9 @@ use axum::Json;
 use axum::extract::{Extension, RawQuery, State};
 use axum::http::StatusCode;
 use ropewalk::{ConsumerCheckpoint, Position};
-use ropewalk_wire::{Caller, WireError};
+use ropewalk_wire::{Caller, Needs, WireError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::App;
@@ -16,13 +15,14 @@ use crate::encode::time;
 use crate::params::Params;
 use crate::path::{Named, StoreAndConsumer, StoreName};
 use crate::problem::Problem;
+use crate::routes::{Route, STORE};
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list_checkpoints)).routes(routes!(
-        get_checkpoint,
-        put_checkpoint,
-        delete_checkpoint
-    ))
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::read(STORE), routes!(list_checkpoints)),
+        // Consumers say how far they have read.
+        Route::new(Needs::read(STORE), routes!(get_checkpoint, put_checkpoint, delete_checkpoint)),
+    ]
 }
 
 /// How far a consumer has come.

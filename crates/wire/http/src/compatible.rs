@@ -21,12 +21,11 @@ use axum::extract::{Extension, RawQuery, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query, ReadOptions};
-use ropewalk_wire::{AskedStore, Caller, Code};
+use ropewalk_wire::{AskedStore, Caller, Code, Needs, Resource};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
@@ -35,11 +34,18 @@ use crate::body::{JsonText, from_json};
 use crate::json::{Object, QueryIn};
 use crate::params::Params;
 use crate::problem::Problem;
+use crate::routes::Route;
 use crate::stream::{self, Form};
 
-pub(crate) fn routes(dev: bool) -> OpenApiRouter<App> {
-    let router = OpenApiRouter::new().routes(routes!(read, count)).routes(routes!(append));
-    if dev { router.routes(routes!(cleanup)) } else { router }
+pub(crate) fn routes(dev: bool) -> Vec<Route> {
+    let mut routes = vec![
+        Route::new(Needs::read(Resource::Header), routes!(read, count)),
+        Route::new(Needs::append(Resource::Header), routes!(append)),
+    ];
+    if dev {
+        routes.push(Route::new(Needs::admin(Resource::Header), routes!(cleanup)));
+    }
+    routes
 }
 
 /// An event whose payload is a text.
@@ -323,7 +329,8 @@ async fn cleanup(
     Ok(Json(Cleaned { success: true, message: "the store is empty" }))
 }
 
-fn store(app: &App, headers: &HeaderMap) -> Result<String, Problem> {
+/// The store of the header `x-store`, else the default one.
+pub(crate) fn store(app: &App, headers: &HeaderMap) -> Result<String, Problem> {
     match headers.get("x-store") {
         None => Ok(app.service.default_store().to_owned()),
         Some(name) => match name.to_str() {

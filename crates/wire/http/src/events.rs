@@ -6,8 +6,7 @@ use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::{Position, Query, QueryItem, ReadOptions};
-use ropewalk_wire::{AskedStore, Caller};
-use utoipa_axum::router::OpenApiRouter;
+use ropewalk_wire::{AskedStore, Caller, Needs};
 use utoipa_axum::routes;
 
 use crate::body::{JsonText, from_json};
@@ -18,17 +17,20 @@ use crate::json::{
 use crate::params::Params;
 use crate::path::{Named, StoreName};
 use crate::problem::Problem;
+use crate::routes::{Route, STORE};
 use crate::stream::{self, Form, NDJSON};
 use crate::{App, accept};
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(append, get_events))
-        .routes(routes!(query_events))
-        .routes(routes!(last, get_last))
-        .routes(routes!(count, get_count))
-        .routes(routes!(exists, get_exists))
-        .routes(routes!(head))
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::append(STORE), routes!(append)),
+        Route::new(Needs::read(STORE), routes!(get_events)),
+        Route::new(Needs::read(STORE), routes!(query_events)),
+        Route::new(Needs::read(STORE), routes!(last, get_last)),
+        Route::new(Needs::read(STORE), routes!(count, get_count)),
+        Route::new(Needs::read(STORE), routes!(exists, get_exists)),
+        Route::new(Needs::read(STORE), routes!(head)),
+    ]
 }
 
 /// Appends events together or not at all.

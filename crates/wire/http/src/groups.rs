@@ -9,10 +9,9 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use ropewalk::groups::{ConsumerGroup, GroupSettings, GroupStatus, Settled};
 use ropewalk::{Error, Position, Query, SequencedEvent};
-use ropewalk_wire::{AskedStore, Caller, Right, WireError};
+use ropewalk_wire::{AskedStore, Caller, Needs, Right, WireError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::App;
@@ -22,24 +21,28 @@ use crate::json::{EventOut, Object, QueryIn};
 use crate::params::Params;
 use crate::path::{Named, StoreAndGroup, StoreName};
 use crate::problem::Problem;
+use crate::routes::{Route, STORE};
 
 /// Events that one call takes when it does not say how many, and parked ones that one answer shows.
 const BATCH: usize = 100;
 /// Most parked events of one answer.
 const PARKED_MAX: u64 = 1_000;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(list_groups))
-        .routes(routes!(get_group, put_group, delete_group))
-        .routes(routes!(take))
-        .routes(routes!(acknowledge))
-        .routes(routes!(retry))
-        .routes(routes!(park))
-        .routes(routes!(extend))
-        .routes(routes!(parked))
-        .routes(routes!(replay))
-        .routes(routes!(discard))
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::read(STORE), routes!(list_groups)),
+        Route::new(Needs::read(STORE), routes!(get_group)),
+        Route::new(Needs::admin(STORE), routes!(put_group, delete_group)),
+        // Consumers settle what they read.
+        Route::new(Needs::read(STORE), routes!(take)),
+        Route::new(Needs::read(STORE), routes!(acknowledge)),
+        Route::new(Needs::read(STORE), routes!(retry)),
+        Route::new(Needs::read(STORE), routes!(park)),
+        Route::new(Needs::read(STORE), routes!(extend)),
+        Route::new(Needs::read(STORE), routes!(parked)),
+        Route::new(Needs::read(STORE), routes!(replay)),
+        Route::new(Needs::read(STORE), routes!(discard)),
+    ]
 }
 
 /// What a group hands out, and how. Absent fields: the defaults.

@@ -1,17 +1,18 @@
 //! What surrounds every route: time limit, compression, metrics, and the answers where there is no route.
 
+use axum::Json;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
-use ropewalk_wire::{Caller, Code, Right};
+use ropewalk_wire::{Code, Needs, Resource};
 use tower_http::compression::predicate::SizeAbove;
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 
 use crate::App;
 use crate::problem::{Problem, Refusal};
+use crate::routes::Route;
 
 /// Answers below this size are sent as they are: compression would cost more than it saves.
 const COMPRESS_BYTES_MIN: u16 = 1_024;
@@ -107,14 +108,16 @@ pub(crate) async fn health() -> Json<serde_json::Value> {
     Json(serde_json::json!({ "status": "ok" }))
 }
 
-/// Everything counted, in the text format of Prometheus. Names stores, so it needs the right to read all of them.
-pub(crate) async fn metrics(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-) -> Result<impl IntoResponse, Problem> {
-    caller.check(Right::Read, None)?;
+/// Routes that the OpenAPI document does not have.
+pub(crate) fn routes() -> Vec<Route> {
+    // The metrics name stores.
+    vec![Route::undescribed(Needs::read(Resource::AllStores), Method::GET, "/metrics", metrics)]
+}
+
+/// Everything counted, in the text format of Prometheus.
+async fn metrics(State(app): State<App>) -> impl IntoResponse {
     let text = app.service.metrics().render(app.service.database());
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 
 /// Readiness: requests are taken, those that write among them.

@@ -1,8 +1,8 @@
 //! HTTP of the server: the product API under `/v1`, its OpenAPI document, and two compatible surfaces.
 //!
-//!   CORS ─▶ header limit ─▶ host and origin ─▶ metrics ─▶ who calls ─▶ time limit ─▶ compression ─▶ route ─▶ Service
+//!   CORS ─▶ header limit ─▶ host and origin ─▶ metrics ─▶ who calls ─▶ time limit ─▶ compression ─▶ route ─▶ its rights ─▶ Service
 //!
-//! Read `events` for the routes of the event store, `groups` for its consumers, `documents` for those of documents, `stream` and `encode` for how results leave, `subscribe` for live
+//! Read `routes` for the table of rights, `events` for the routes of the event store, `groups` for its consumers, `documents` for those of documents, `stream` and `encode` for how results leave, `subscribe` for live
 //! streams, `body` for what may come in, `problem` for errors, `compatible` for the surfaces of others.
 //!
 //! Nothing here holds state of the database or decides about access: that is [`ropewalk_wire`]'s. The listener (TLS,
@@ -28,6 +28,7 @@ mod openapi;
 mod params;
 mod path;
 mod problem;
+mod routes;
 mod settings;
 mod stores;
 mod stream;
@@ -39,10 +40,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::HeaderName;
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
 pub use hosts::{Hosts, InvalidHost};
-use ropewalk_wire::Service;
+use ropewalk_wire::{Operation, Service};
 pub use settings::{Cors, HttpSettings, InvalidOrigin};
+
+use routes::Routes;
 
 /// Header of reads: the last position of the store at the moment of the read; 0 when it was empty.
 pub(crate) const HEAD: HeaderName = HeaderName::from_static("ropewalk-head");
@@ -63,18 +65,10 @@ pub fn router(service: Service, settings: HttpSettings) -> Router {
 /// under the same limits; `others_open` are for everybody, such as probes.
 pub fn router_with(service: Service, settings: HttpSettings, others: Router, others_open: Router) -> Router {
     let app = App { service, settings: Arc::new(settings) };
-    let (finite, _) = openapi::finite(app.settings.dev).split_for_parts();
-    let (live, _) = openapi::live().split_for_parts();
-    let (unhurried, _) = openapi::unhurried().split_for_parts();
-    let open = Router::new()
-        .route("/health", get(layers::health))
-        .route("/live", get(layers::health))
-        .route("/ready", get(layers::ready))
-        .route("/openapi.json", get(openapi::document));
+    let Routes { open, finite, live, unhurried } = Routes::new(&app);
     let cors = app.settings.cors.layer();
     // A compressor would hold back what is live, and cost memory for each idle subscription.
     let router = finite
-        .route("/metrics", get(layers::metrics))
         .merge(others.with_state(()))
         .layer(layers::compression())
         .merge(live)
@@ -93,6 +87,11 @@ pub fn router_with(service: Service, settings: HttpSettings, others: Router, oth
         None => router,
     };
     router.with_state(app)
+}
+
+/// Every operation with the rights that it needs, those of the setting `dev` included. Routes of other protocols are not among them.
+pub fn operations() -> Vec<Operation> {
+    routes::operations()
 }
 
 /// The OpenAPI document as it is served at `/openapi.json` and kept in `docs/openapi.json`.

@@ -11,12 +11,9 @@ use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{OpenApi, ToSchema};
-use utoipa_axum::router::OpenApiRouter;
 
 use crate::problem::ProblemBody;
-use crate::{
-    App, backups, changes, checkpoints, compatible, documents, events, groups, stores, subscribe, users,
-};
+use crate::routes;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -37,28 +34,6 @@ use crate::{
     components(schemas(ProblemBody)),
 )]
 struct Document;
-
-/// Routes whose answers end, with their descriptions.
-pub(crate) fn finite(dev: bool) -> OpenApiRouter<App> {
-    OpenApiRouter::default()
-        .merge(events::routes())
-        .merge(groups::routes())
-        .merge(checkpoints::routes())
-        .merge(documents::routes())
-        .merge(stores::routes())
-        .merge(users::routes())
-        .merge(compatible::routes(dev))
-}
-
-/// Routes whose answers may go on for ever.
-pub(crate) fn live() -> OpenApiRouter<App> {
-    OpenApiRouter::default().merge(subscribe::routes()).merge(documents::live()).merge(changes::routes())
-}
-
-/// Routes that take as long as they take.
-pub(crate) fn unhurried() -> OpenApiRouter<App> {
-    backups::routes()
-}
 
 /// What any operation can answer: status and when.
 const REFUSALS: [(&str, &str); 13] = [
@@ -101,9 +76,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 }
 
 fn build() -> utoipa::openapi::OpenApi {
-    let routes =
-        OpenApiRouter::with_openapi(Document::openapi()).merge(finite(true)).merge(live()).merge(unhurried());
-    let mut document = routes.into_openapi();
+    let mut document = routes::described(Document::openapi());
     let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemBody::name()))).build();
     for (path, item) in &mut document.paths.paths {
         let more: &[(&str, &str)] =

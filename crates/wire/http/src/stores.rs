@@ -4,10 +4,9 @@ use axum::Json;
 use axum::extract::{Extension, RawQuery, State};
 use axum::http::StatusCode;
 use ropewalk::{EngineStats, Position};
-use ropewalk_wire::{Caller, StoreInfo};
+use ropewalk_wire::{Caller, Needs, Resource, StoreInfo};
 use serde::Serialize;
 use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::App;
@@ -16,13 +15,16 @@ use crate::json::TrackingOut;
 use crate::params::Params;
 use crate::path::{Named, StoreAndSource, StoreName};
 use crate::problem::Problem;
+use crate::routes::{Route, STORE};
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(list))
-        .routes(routes!(create, look, delete))
-        .routes(routes!(tracking))
-        .routes(routes!(stats))
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::LOGIN.later("stores that the caller may not read are left out"), routes!(list)),
+        Route::new(Needs::admin(STORE), routes!(create, delete)),
+        Route::new(Needs::read(STORE), routes!(look)),
+        Route::new(Needs::read(STORE), routes!(tracking)),
+        Route::new(Needs::read(Resource::AllStores), routes!(stats)),
+    ]
 }
 
 /// An event store.

@@ -24,8 +24,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use ropewalk::Position;
-use ropewalk_wire::{Caller, EncodedBatch, Followed, Following, Frame, WireError};
-use utoipa_axum::router::OpenApiRouter;
+use ropewalk_wire::{Caller, EncodedBatch, Followed, Following, Frame, Needs, WireError};
 use utoipa_axum::routes;
 
 use crate::encode::{put_event, put_number};
@@ -33,13 +32,14 @@ use crate::events::query_of;
 use crate::params::Params;
 use crate::path::{Named, StoreName};
 use crate::problem::Problem;
+use crate::routes::{Route, STORE};
 use crate::stream::NDJSON;
 use crate::{App, accept};
 
 pub(crate) const SSE: &str = "text/event-stream";
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(subscribe))
+pub(crate) fn routes() -> Vec<Route> {
+    vec![Route::new(Needs::read(STORE), routes!(subscribe))]
 }
 
 /// Follows matching events for ever: those that are there, then each new one as soon as it is durable.

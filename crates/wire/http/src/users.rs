@@ -7,10 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
-use ropewalk_wire::{Caller, Right, Roles, TokenInfo, UserInfo};
+use ropewalk_wire::{Caller, Needs, Resource, Right, Roles, TokenInfo, UserInfo};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::App;
@@ -18,15 +17,22 @@ use crate::body::{JsonText, NoBody, from_json};
 use crate::encode::time;
 use crate::path::Named;
 use crate::problem::{Problem, ProblemBody};
+use crate::routes::Route;
 
-pub(crate) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(list_users))
-        .routes(routes!(create_user, drop_user))
-        .routes(routes!(set_password))
-        .routes(routes!(grant, revoke))
-        .routes(routes!(list_tokens, create_token))
-        .routes(routes!(drop_token))
+const ADMIN: Needs = Needs::admin(Resource::AllStores);
+
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(ADMIN, routes!(list_users)),
+        Route::new(ADMIN, routes!(create_user, drop_user)),
+        Route::new(
+            Needs::LOGIN.later("for another user than the caller `admin` on all stores"),
+            routes!(set_password),
+        ),
+        Route::new(ADMIN, routes!(grant, revoke)),
+        Route::new(ADMIN, routes!(list_tokens, create_token)),
+        Route::new(ADMIN, routes!(drop_token)),
+    ]
 }
 
 /// What somebody may do with a store.

@@ -14,8 +14,8 @@ use crate::failure::{
 use crate::frame::Request;
 use crate::write::Change;
 use crate::{
-    Mongo, Shared, changes, failpoint, hello, login, operations, read, schema, server, transaction, users,
-    write,
+    Mongo, Shared, changes, failpoint, hello, login, operations, read, rights, schema, server, transaction,
+    users, write,
 };
 
 /// How a command is run.
@@ -334,6 +334,7 @@ async fn checked(
         }
         return Err(Failure::new(Code::OperationNotSupportedInTransaction, message));
     }
+    rights::check(&call, command.name)?;
     match command.run {
         Run::Quick(run) => run(&mut call),
         Run::Read(run) if read::is_point(&call) => run(&mut call),

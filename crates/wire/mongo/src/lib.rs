@@ -2,7 +2,7 @@
 //! transactions, retryable writes and change streams work with no set-up.
 //!
 //! ```text
-//! bytes ─▶ frame ─▶ Request ─▶ connection: who is there ─▶ command table ─▶ Call ─▶ documents ─▶ Writer ─▶ frame ─▶ bytes
+//! bytes ─▶ frame ─▶ Request ─▶ connection: who is there ─▶ command table, rights ─▶ Call ─▶ documents ─▶ Writer ─▶ frame ─▶ bytes
 //!                                                  sessions, cursors ──┘
 //! ```
 //!
@@ -33,6 +33,7 @@ mod hello;
 mod login;
 mod operations;
 mod read;
+mod rights;
 mod schema;
 mod server;
 mod session;
@@ -52,6 +53,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
 pub use compress::Compressor;
+pub use rights::operations;
 
 use crate::cursor::Cursors;
 use crate::documents::{Documents, WriteBudget};

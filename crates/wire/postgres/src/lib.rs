@@ -22,6 +22,7 @@ mod frame;
 mod hub;
 mod login;
 mod opening;
+mod rights;
 mod types;
 mod value;
 
@@ -34,6 +35,8 @@ use ropewalk_wire::Service;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+
+pub use rights::operations;
 
 use crate::backends::Backends;
 use crate::hub::Hub;

@@ -51,7 +51,7 @@ use axum::Router;
 use axum::routing::get;
 use ropewalk::promql::SharedMemory;
 use ropewalk::series::SeriesStore;
-use ropewalk_wire::{Service, WireError};
+use ropewalk_wire::{Operation, Service, WireError};
 use tokio::sync::Semaphore;
 
 pub use jobs::{Config, ConfigError};
@@ -221,19 +221,17 @@ impl Prometheus {
     }
 }
 
-/// The paths of [`Prometheus::routes`] and [`Prometheus::calls`], for tests that every one has its right.
-pub fn paths() -> Vec<&'static str> {
-    let mut paths: Vec<_> =
-        routes::http().into_iter().chain(routes::grpc()).map(|route| route.path).collect();
-    paths.dedup();
-    paths
+/// Every operation of [`Prometheus::routes`], [`Prometheus::calls`] and [`open_routes`], with the rights that it needs.
+pub fn operations() -> Vec<Operation> {
+    routes::operations()
 }
 
 /// The routes for everybody: whether the server lives, and whether it takes requests.
 pub fn open_routes(service: Service) -> Router {
+    let [healthy, ready] = routes::OPEN;
     Router::new()
-        .route("/-/healthy", get(status::healthy).head(status::healthy))
-        .route("/-/ready", get(status::ready).head(status::ready))
+        .route(healthy, get(status::healthy).head(status::healthy))
+        .route(ready, get(status::ready).head(status::ready))
         .with_state(service)
 }
 

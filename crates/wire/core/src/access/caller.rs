@@ -118,22 +118,23 @@ impl Caller {
         has(ALL_STORES) || store.is_some_and(has)
     }
 
-    /// Refuses a caller without any right on `store`, or with `None` on any store: for work before the exact right is known.
+    /// True when the caller has a right on some store.
+    pub fn has_any_right(&self) -> bool {
+        self.roles.values().any(|rights| !rights.is_empty())
+    }
+
+    /// Rejects a caller who has `right` on no store at all.
     ///
     /// # Errors
     /// [`Code::PermissionDenied`].
-    pub fn check_any(&self, store: Option<&str>) -> Result<(), WireError> {
-        let has_any = match store {
-            None => self.roles.values().any(|rights| !rights.is_empty()),
-            Some(store) => [ALL_STORES, store]
-                .iter()
-                .any(|store| self.roles.get(*store).is_some_and(|rights| !rights.is_empty())),
-        };
-        if has_any {
+    pub(super) fn check_somewhere(&self, right: Right) -> Result<(), WireError> {
+        if self.roles.values().any(|rights| rights.contains(&right) || rights.contains(&Right::Admin)) {
             return Ok(());
         }
-        let place = store.map_or("any store".to_owned(), |store| format!("store {store:?}"));
-        Err(WireError::new(Code::PermissionDenied, format!("{:?} has no right on {place}", self.name)))
+        Err(WireError::new(
+            Code::PermissionDenied,
+            format!("{:?} lacks the right {:?} on any store", self.name, right.as_str()),
+        ))
     }
 
     /// Refuses what the caller may not do.

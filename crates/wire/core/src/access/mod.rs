@@ -16,6 +16,7 @@
 mod caller;
 mod exchange;
 mod manage;
+mod operation;
 mod recent;
 mod records;
 mod scram;
@@ -34,6 +35,7 @@ use tokio::sync::Semaphore;
 pub use caller::{Caller, Right, Roles};
 pub use exchange::ScramExchange;
 pub use manage::{TokenInfo, UserInfo};
+pub use operation::{Needs, Operation, Resource};
 pub use scram::ScramVerifier;
 
 use crate::error::{Code, WireError};

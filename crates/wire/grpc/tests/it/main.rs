@@ -6,6 +6,9 @@ mod ending;
 mod events;
 mod health;
 mod limits;
+#[path = "../../../core/tests/matrix/mod.rs"]
+mod matrix;
+mod rights;
 mod umadb;
 
 use core::time::Duration;

@@ -14,20 +14,19 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::RawQuery;
-use axum::http::StatusCode;
+use axum::handler::Handler;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, patch, post};
 use ropewalk::Durability;
 use ropewalk::documents::lang::{DocBuf, Filter, Projection, Sort, Update, Value, Writer};
 use ropewalk::documents::{
     Collection, CollectionOptions, Find, IndexDef, OnDelete, Reference, UpdateSpec, id_filter,
 };
 use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Code, Right};
+use ropewalk_wire::{Code, Needs, Resource};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Schema, json};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::answer::{self, Answer};
 use super::asked::{self, number};
@@ -36,21 +35,36 @@ use crate::App;
 use crate::body::{JsonText, NoBody, from_json};
 use crate::params::Params;
 use crate::problem::Problem;
+use crate::routes::Route;
 
 /// Documents of a list, when nobody says how many.
 const LIST: u64 = 100;
 const ROOT: &str = "/v1/projects/{project}/databases/(default)";
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    let at = |path: &str| format!("{ROOT}/{path}");
-    OpenApiRouter::new()
-        .route(&at("collections"), get(collections).post(create))
-        .route(&at("collections/{collection}"), get(look).patch(change).delete(drop_collection))
-        .route(&at("collections/{collection}/rules"), patch(rules))
-        .route(&at("collections/{collection}/indexes/{field}"), delete(drop_field_index))
-        .route(&at("documents/query"), post(query))
-        .route(&at("documents/{*path}"), get(read).post(insert).patch(merge).delete(remove))
-        .route(&at("indexes"), get(indexes).post(create_index).delete(drop_index))
+pub(super) fn routes() -> Vec<Route> {
+    let project = Resource::Path("project");
+    let (read_only, append, admin) = (Needs::read(project), Needs::append(project), Needs::admin(project));
+    vec![
+        at(read_only, Method::GET, "collections", collections),
+        at(admin, Method::POST, "collections", create),
+        at(read_only, Method::GET, "collections/{collection}", look),
+        at(admin, Method::PATCH, "collections/{collection}", change),
+        at(admin, Method::DELETE, "collections/{collection}", drop_collection),
+        at(admin, Method::PATCH, "collections/{collection}/rules", rules),
+        at(append, Method::DELETE, "collections/{collection}/indexes/{field}", drop_field_index),
+        at(read_only, Method::POST, "documents/query", query),
+        at(read_only, Method::GET, "documents/{*path}", read),
+        at(append, Method::POST, "documents/{*path}", insert),
+        at(append, Method::PATCH, "documents/{*path}", merge),
+        at(append, Method::DELETE, "documents/{*path}", remove),
+        at(read_only, Method::GET, "indexes", indexes),
+        at(append, Method::POST, "indexes", create_index),
+        at(append, Method::DELETE, "indexes", drop_index),
+    ]
+}
+
+fn at<T: 'static>(needs: Needs, method: Method, path: &str, handler: impl Handler<T, App>) -> Route {
+    Route::undescribed(needs, method, format!("{ROOT}/{path}"), handler)
 }
 
 #[derive(Deserialize)]
@@ -347,7 +361,6 @@ async fn collections(
     let mut params = Params::parse(query.as_deref())?;
     let prefix = params.one("prefix")?.unwrap_or_default();
     params.finish()?;
-    desk.check(Right::Read)?;
     let mut names = desk.documents().collections(&desk.database).map_err(refused)?;
     names.retain(|name| name.starts_with(&prefix));
     Ok(Json(json!({ "collections": names })))
@@ -427,7 +440,6 @@ struct CollectionIn {
 
 /// `POST collections`
 async fn create(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
-    desk.check(Right::Admin)?;
     let asked: CollectionIn = body.parse(|text| from_json(text)).await?;
     let options = options_of(asked.schema.clone(), asked.prevent_schema_override)?;
     let collection = desk.collection(&asked.name)?;
@@ -456,7 +468,6 @@ async fn create(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Re
 async fn look(
     Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
 ) -> Result<Response, Problem> {
-    desk.check(Right::Read)?;
     let (_, definition) = desk.existing(&collection)?;
     let options = definition.options();
     let schema = options.validator.as_ref().and_then(|validator| validator.doc().get("$jsonSchema"));
@@ -480,7 +491,6 @@ async fn change(
     Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
     body: JsonText,
 ) -> Result<Json<Schema>, Problem> {
-    desk.check(Right::Admin)?;
     let asked: ChangeIn = body.parse(|text| from_json(text)).await?;
     let (handle, definition) = desk.existing(&collection)?;
     let mut options = definition.options().clone();
@@ -505,7 +515,6 @@ async fn rules(
     Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
     body: JsonText,
 ) -> Result<Json<Schema>, Problem> {
-    desk.check(Right::Admin)?;
     let parse = |text: &str| asked::document("rules", from_json::<RulesIn<'_>>(text)?.rules.get());
     let rules = body.parse(parse).await?;
     let (handle, definition) = desk.existing(&collection)?;
@@ -519,7 +528,6 @@ async fn drop_collection(
     Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    desk.check(Right::Admin)?;
     let (handle, _) = desk.existing(&collection)?;
     desk.change((0, true), Durability::Sync, |tx| tx.drop_collection(&handle)).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -527,7 +535,6 @@ async fn drop_collection(
 
 /// Drops the index on one field.
 async fn drop_on(desk: &Desk, name: &str, field: &str) -> Result<StatusCode, Problem> {
-    desk.check(Right::Append)?;
     let (collection, definition) = desk.existing(name)?;
     let on_field = |fields: &[String]| fields.iter().map(String::as_str).eq([field]);
     let found = definition.indexes().iter().find(|index| on_field(&asked::fields(&index.def().fields)));
@@ -568,7 +575,6 @@ async fn indexes(
     let mut params = Params::parse(query.as_deref())?;
     let collection = params.one("collection")?;
     params.finish()?;
-    desk.check(Right::Read)?;
     let collection = collection.ok_or_else(|| Problem::invalid("the parameter collection is needed"))?;
     let (_, definition) = desk.existing(&collection)?;
     let names = definition.indexes().iter().map(|index| asked::fields(&index.def().fields).join(","));
@@ -584,7 +590,6 @@ struct IndexIn {
 
 /// `POST indexes`: an index on one field; with a `*` in the collection, on all that match.
 async fn create_index(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
-    desk.check(Right::Append)?;
     let asked: IndexIn = body.parse(|text| from_json(text)).await?;
     let def = IndexDef::on([asked.field.as_str()]);
     let group = asked.collection.contains('*');

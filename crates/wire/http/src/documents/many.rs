@@ -7,13 +7,12 @@ use axum::extract::RawQuery;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use ropewalk::Durability;
-use ropewalk::documents::lang::{DocBuf, Owned, Pipeline, Value};
+use ropewalk::documents::lang::{DocBuf, OutputMode, Owned, Pipeline, Value};
 use ropewalk::documents::{DocumentsError, DocumentsRead, Find, PIPELINE_BYTES_MAX};
-use ropewalk_wire::Right;
 use ropewalk_wire::extjson::Form;
+use ropewalk_wire::{Needs, Right};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::answer::{self, Answer};
@@ -21,26 +20,33 @@ use super::asked::{
     self, AggregateIn, CountIn, DeleteIn, DistinctIn, FindIn, FindTexts, InsertIn, ModifyIn, UpdateIn,
 };
 use super::{Desk, InDatabase, Place, refused};
-use crate::App;
 use crate::body::{JsonText, from_json};
 use crate::params::Params;
 use crate::problem::{Problem, ProblemBody};
+use crate::routes::{DATABASE, Route};
 
 /// Documents of one insert, or bytes of it, that are short work.
 const SHORT: usize = 16;
 const SHORT_BYTES: usize = 64 << 10;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(insert, list))
-        .routes(routes!(query))
-        .routes(routes!(count))
-        .routes(routes!(distinct))
-        .routes(routes!(aggregate))
-        .routes(routes!(explain))
-        .routes(routes!(update))
-        .routes(routes!(delete))
-        .routes(routes!(modify))
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::append(DATABASE), routes!(insert)),
+        Route::new(Needs::read(DATABASE), routes!(list)),
+        Route::new(Needs::read(DATABASE), routes!(query)),
+        Route::new(Needs::read(DATABASE), routes!(count)),
+        Route::new(Needs::read(DATABASE), routes!(distinct)),
+        Route::new(
+            Needs::read(DATABASE).later(
+                "on the database that is written: `append` for `$out`, `read` and `append` for `$merge`",
+            ),
+            routes!(aggregate),
+        ),
+        Route::new(Needs::read(DATABASE), routes!(explain)),
+        Route::new(Needs::read_and_append(DATABASE), routes!(update)),
+        Route::new(Needs::read_and_append(DATABASE), routes!(delete)),
+        Route::new(Needs::read_and_append(DATABASE), routes!(modify)),
+    ]
 }
 
 /// `{database}` and `{collection}`.
@@ -301,6 +307,10 @@ async fn aggregate(Place { desk, name }: Place<CollectionName>, body: JsonText) 
     let documents = if let Some(output) = pipeline.output() {
         let target = output.database.as_deref().unwrap_or(&desk.database);
         desk.service.check(&desk.caller, Right::Append, target)?;
+        if !matches!(output.mode, OutputMode::Replace) {
+            // What `$merge` does depends on the documents that are there.
+            desk.service.check(&desk.caller, Right::Read, target)?;
+        }
         desk.change((0, true), Durability::Sync, |tx| tx.aggregate(&collection, &pipeline)).await?
     } else {
         let work = || aggregated(&desk, &collection, &pipeline);
@@ -377,7 +387,6 @@ pub(super) fn put_updated(out: &mut Vec<u8>, updated: &ropewalk::documents::Upda
     ),
 )]
 async fn update(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
-    desk.check(Right::Read)?;
     let options = desk.options();
     let parse = move |text: &str| {
         let asked: UpdateIn<'_> = from_json(text)?;
@@ -406,7 +415,6 @@ async fn delete(
     Place { desk, name }: Place<CollectionName>,
     body: JsonText,
 ) -> Result<Json<DeletedOut>, Problem> {
-    desk.check(Right::Read)?;
     let options = desk.options();
     let parse = move |text: &str| {
         let asked: DeleteIn<'_> = from_json(text)?;
@@ -429,7 +437,6 @@ async fn delete(
     ),
 )]
 async fn modify(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
-    desk.check(Right::Read)?;
     let options = desk.options();
     let parse = move |text: &str| {
         let asked: ModifyIn<'_> = from_json(text)?;

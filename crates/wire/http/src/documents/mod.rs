@@ -33,29 +33,29 @@ use ropewalk::{Durability, Error, Seq};
 use ropewalk_wire::{Caller, Code, Right, Service, WireError, committed};
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
-use utoipa_axum::router::OpenApiRouter;
 
 use crate::App;
 use crate::path::Named;
 use crate::problem::{Problem, Refusal};
+use crate::routes::Route;
 
 /// Attempts at a write that others get in the way of.
 const ATTEMPTS: usize = 1000;
 /// Longest wait for the commit that was in the way.
 const CONFLICT_WAIT: Duration = Duration::from_secs(1);
 
-/// Routes whose answers end.
-pub(crate) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .merge(places::routes())
-        .merge(one::routes())
-        .merge(many::routes())
-        .merge(transaction::routes())
-        .merge(bundoc::routes())
+/// Routes whose responses end.
+pub(crate) fn routes() -> Vec<Route> {
+    let mut routes = places::routes();
+    routes.extend(one::routes());
+    routes.extend(many::routes());
+    routes.extend(transaction::routes());
+    routes.extend(bundoc::routes());
+    routes
 }
 
-/// Routes whose answers may go on for ever.
-pub(crate) fn live() -> OpenApiRouter<App> {
+/// Routes whose responses may go on for ever.
+pub(crate) fn live() -> Vec<Route> {
     watch::routes()
 }
 
@@ -92,11 +92,6 @@ pub(crate) struct Desk {
 impl Desk {
     fn documents(&self) -> &Documents {
         self.service.database().documents()
-    }
-
-    /// Refuses what the caller may not do here, and everything once the server stops.
-    fn check(&self, right: Right) -> Result<(), Problem> {
-        Ok(self.service.check(&self.caller, right, &self.database)?)
     }
 
     /// Lets a read begin; hold what it gives until the read is answered.

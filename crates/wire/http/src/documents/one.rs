@@ -10,22 +10,26 @@ use axum::response::{IntoResponse, Response};
 use ropewalk::Durability;
 use ropewalk::documents::lang::{DocBuf, Filter, Owned, Update, Value, Writer};
 use ropewalk::documents::{DocumentsError, DocumentsRead, DocumentsTx, UpdateSpec, id_filter};
-use ropewalk_wire::Right;
+use ropewalk_wire::Needs;
 use ropewalk_wire::extjson::{self, Form};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{Desk, InDatabase, Place, asked, refused};
-use crate::App;
 use crate::body::{JsonText, NoBody};
 use crate::params::Params;
 use crate::problem::{Problem, ProblemBody, Refusal};
+use crate::routes::{DATABASE, Route};
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(get, put, patch, delete))
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::read(DATABASE), routes!(get)),
+        Route::new(Needs::append(DATABASE), routes!(put, delete)),
+        // The changed document is returned.
+        Route::new(Needs::read_and_append(DATABASE), routes!(patch)),
+    ]
 }
 
 /// `{database}`, `{collection}` and `{id}`.
@@ -260,8 +264,6 @@ async fn patch(
     body: JsonText,
 ) -> Result<Response, Problem> {
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
-    // What is changed is shown.
-    desk.check(Right::Read)?;
     let options = desk.options();
     let update = body.parse(move |text| asked::update(text, None, &options)).await?;
     if update.is_replacement() {

@@ -8,10 +8,9 @@ use ropewalk::Durability;
 use ropewalk::documents::lang::{DocBuf, Value, Writer};
 use ropewalk::documents::{Collection, Definition, DocumentsError, ID_INDEX, Index, OnDelete};
 use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Caller, Right};
+use ropewalk_wire::{Caller, Needs, Resource, Right};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::asked::{CollectionIn, IndexIn, fields};
@@ -21,16 +20,25 @@ use crate::App;
 use crate::body::{JsonText, NoBody, from_json};
 use crate::params::Params;
 use crate::problem::{Problem, ProblemBody};
+use crate::routes::{DATABASE, Route};
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(databases))
-        .routes(routes!(database, drop_database))
-        .routes(routes!(put_quota))
-        .routes(routes!(collections))
-        .routes(routes!(look, create, drop_collection))
-        .routes(routes!(indexes, create_index))
-        .routes(routes!(drop_index))
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(
+            Needs::LOGIN.later("databases that the caller may not read are left out"),
+            routes!(databases),
+        ),
+        Route::new(Needs::read(DATABASE), routes!(database)),
+        Route::new(Needs::read(DATABASE), routes!(collections)),
+        Route::new(Needs::read(DATABASE), routes!(look)),
+        Route::new(Needs::read(DATABASE), routes!(indexes)),
+        Route::new(Needs::admin(DATABASE), routes!(drop_database)),
+        Route::new(Needs::admin(DATABASE), routes!(create, drop_collection)),
+        // A user who fills a database does not say how much it may hold.
+        Route::new(Needs::admin(Resource::AllStores), routes!(put_quota)),
+        Route::new(Needs::append(DATABASE), routes!(create_index)),
+        Route::new(Needs::append(DATABASE), routes!(drop_index)),
+    ]
 }
 
 /// `{database}`.
@@ -191,8 +199,6 @@ async fn database(Place { desk, .. }: Place<DatabaseName>) -> Result<Json<Databa
 )]
 async fn put_quota(Place { desk, .. }: Place<DatabaseName>, body: JsonText) -> Result<StatusCode, Problem> {
     desk.named()?;
-    // Whoever fills a database is not who says how much it may hold.
-    desk.caller.check(Right::Admin, None)?;
     let QuotaIn { bytes } = body.parse(|text| from_json(text)).await?;
     desk.change((0, true), Durability::Sync, |tx| tx.set_quota(&desk.database, bytes)).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -209,7 +215,6 @@ async fn drop_database(
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
     desk.named()?;
-    desk.check(Right::Admin)?;
     let dropped = desk.change((0, true), Durability::Sync, |tx| tx.drop_database(&desk.database)).await?;
     if dropped.is_empty() { Err(no_database(&desk.database)) } else { Ok(StatusCode::NO_CONTENT) }
 }
@@ -302,7 +307,6 @@ async fn look(Place { desk, name }: Place<CollectionName>) -> Result<Response, P
     ),
 )]
 async fn create(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
-    desk.check(Right::Admin)?;
     let options = body.parse(|text| from_json::<CollectionIn<'_>>(text)?.options()).await?;
     let collection = desk.collection(&name.collection)?;
     let created = desk.change((0, true), Durability::Sync, |tx| {
@@ -329,7 +333,6 @@ async fn drop_collection(
     Place { desk, name }: Place<CollectionName>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    desk.check(Right::Admin)?;
     let collection = desk.collection(&name.collection)?;
     if !desk.change((0, true), Durability::Sync, |tx| tx.drop_collection(&collection)).await? {
         desk.existing(&name.collection)?;
@@ -406,7 +409,6 @@ async fn create_index(
     Place { desk, name }: Place<CollectionName>,
     body: JsonText,
 ) -> Result<(StatusCode, Json<IndexOut>), Problem> {
-    desk.check(Right::Append)?;
     let def = body.parse(|text| from_json::<IndexIn<'_>>(text)?.def()).await?;
     let collection = desk.collection(&name.collection)?;
     let new = desk.service.in_turn(|| collection.create_index(&def)).await.map_err(refused)?;
@@ -427,7 +429,6 @@ async fn create_index(
     responses((status = 204, description = "Dropped.")),
 )]
 async fn drop_index(Place { desk, name }: Place<IndexName>, NoBody: NoBody) -> Result<StatusCode, Problem> {
-    desk.check(Right::Append)?;
     let (collection, _) = desk.existing(&name.collection)?;
     desk.change((0, true), Durability::Sync, |tx| tx.drop_index(&collection, &name.index)).await?;
     Ok(StatusCode::NO_CONTENT)

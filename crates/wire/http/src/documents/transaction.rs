@@ -5,30 +5,29 @@ use std::sync::Arc;
 use axum::response::Response;
 use ropewalk::documents::lang::{DocBuf, Owned, Value};
 use ropewalk::documents::{Collection, DocumentsError, DocumentsRead, DocumentsTx, Find, UpdateSpec};
-use ropewalk_wire::Right;
+use ropewalk_wire::Needs;
 use ropewalk_wire::extjson::{self, Form};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::asked::{self, DeleteIn, FindIn, UpdateIn};
 use super::many::put_updated;
 use super::places::DatabaseName;
 use super::{Desk, Place, answer};
-use crate::App;
 use crate::body::{JsonText, from_json};
 use crate::json::{DurabilityIn, Object};
 use crate::problem::{Problem, ProblemBody, Refusal};
+use crate::routes::{DATABASE, Route};
 
 /// Most operations of one transaction.
 const OPERATIONS_MAX: usize = 10_000;
 /// Most bytes of documents in its answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(transaction))
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route::new(Needs::read_and_append(DATABASE), routes!(transaction))]
 }
 
 /// One operation: a collection, and one of `insert`, `update`, `delete`, `get`, `find`.
@@ -193,7 +192,6 @@ impl Operation {
 )]
 async fn transaction(Place { desk, .. }: Place<DatabaseName>, body: JsonText) -> Result<Response, Problem> {
     let desk = Arc::new(desk);
-    desk.check(Right::Read)?;
     let at = desk.clone();
     let parse = move |text: &str| {
         let TransactionIn { operations, durability } = from_json(text)?;

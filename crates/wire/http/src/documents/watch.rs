@@ -22,9 +22,8 @@ use ropewalk::Seq;
 use ropewalk::documents::lang::{Pipeline, Value};
 use ropewalk::documents::{ChangeEvent, ChangeStream, DocumentsError, ResumeToken, Target, Watch};
 use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Code, Right, WireError};
+use ropewalk_wire::{Code, Needs, Right, WireError};
 use tokio::sync::OwnedSemaphorePermit;
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::many::CollectionName;
@@ -33,6 +32,7 @@ use super::{Desk, Place, answer, asked, refused};
 use crate::App;
 use crate::params::Params;
 use crate::problem::{Problem, ProblemBody};
+use crate::routes::{DATABASE, Route};
 use crate::stream::NDJSON;
 use crate::subscribe::{Frames, SSE, frames};
 
@@ -41,8 +41,14 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Events looked at before others have their turn.
 const CHUNK_EVENTS: usize = 1_000;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(database)).routes(routes!(collection))
+/// Rules are about documents, and events show them.
+const RULES: &str = "a collection with rules: `admin`";
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::read(DATABASE).later(RULES), routes!(database)),
+        Route::new(Needs::read(DATABASE).later(RULES), routes!(collection)),
+    ]
 }
 
 /// Watches a database: every change of every collection, from now on or from a place in the past.
@@ -118,7 +124,6 @@ async fn open(
     let (watch, pipeline) = wanted(&desk, &mut params, headers)?;
     let form = answer::form(params.flag("canonical")?);
     params.finish()?;
-    desk.check(Right::Read)?;
     not_ruled(&desk, &target)?;
     let permit = desk.service.admit_stream()?;
     let stream = desk.documents().watch(target, watch, pipeline).map_err(refused)?;

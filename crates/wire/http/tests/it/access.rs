@@ -111,8 +111,9 @@ async fn h5_rights_are_checked_before_a_body_is_read() {
     let (roleless, ann) = (basic("roleless", "correct horse"), basic("ann", "correct horse"));
     // The body of 16 MiB is announced and never sent.
     let announced = |path: &str, authorization: &str| {
+        let method = if path.ends_with("/password") { "PUT" } else { "POST" };
         format!(
-            "POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {authorization}\r\n\
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {authorization}\r\n\
              content-type: application/json\r\ncontent-length: 16000000\r\n\r\n"
         )
     };
@@ -120,8 +121,12 @@ async fn h5_rights_are_checked_before_a_body_is_read() {
         ("/v1/stores/s/events", &roleless),
         ("/v1/stores/other/events", &ann),
         ("/v1/databases/shop/transaction", &ann),
+        ("/v1/stores/s/events", &ann),
+        ("/v1/tokens", &ann),
+        ("/v1/tokens", &roleless),
     ] {
         server.raw(announced(path, who).as_bytes()).await.refused(403, "permission_denied");
     }
-    server.raw(announced("/v1/tokens", &roleless).as_bytes()).await.refused(413, "too_large");
+    let password = announced("/v1/users/roleless/password", &roleless);
+    server.raw(password.as_bytes()).await.refused(413, "too_large");
 }

@@ -139,12 +139,30 @@ impl Server {
     pub(crate) async fn follow(&self, path: &str, headers: &[(&str, &str)]) -> Stream {
         let mut raw = head("GET", path, headers);
         raw.extend_from_slice(b"\r\n");
+        self.open(&raw).await
+    }
+
+    async fn open(&self, raw: &[u8]) -> Stream {
         let mut socket = self.connect().await;
-        socket.write_all(&raw).await.unwrap();
+        socket.write_all(raw).await.unwrap();
         let mut stream =
             Stream { socket, raw: Vec::new(), text: String::new(), status: 0, headers: Vec::new() };
         stream.read_head().await;
         stream
+    }
+
+    /// The status of a response whose body is not read.
+    pub(crate) async fn status(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> u16 {
+        let mut raw = head(method, path, headers);
+        raw.extend_from_slice(b"\r\n");
+        raw.extend_from_slice(body);
+        self.open(&raw).await.status
     }
 
     /// Appends events of `{"type":…}` objects.

@@ -13,7 +13,10 @@ mod document;
 mod documents;
 mod groups;
 mod manual;
+#[path = "../../../core/tests/matrix/mod.rs"]
+mod matrix;
 mod reads;
+mod rights;
 mod stores;
 mod subscriptions;
 mod surroundings;

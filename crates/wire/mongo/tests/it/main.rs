@@ -9,6 +9,8 @@ mod commands;
 mod failpoints;
 mod handshake;
 mod hostile;
+#[path = "../../../core/tests/matrix/mod.rs"]
+mod matrix;
 mod operations;
 mod rights;
 mod rules;

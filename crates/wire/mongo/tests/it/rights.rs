@@ -3,168 +3,138 @@
 use std::collections::BTreeSet;
 
 use bson::{Document, doc};
-use ropewalk_wire::{Caller, Right, Roles};
+use ropewalk_wire::{Caller, Needs, Resource, Right, Roles};
 
-use crate::access::login;
+use crate::access::{login, login_as};
 use crate::client::Server;
+use crate::matrix::{self, Matrix, PASSWORD, STORE};
 
-/// The least that a command takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Takes {
-    /// No login.
-    Nothing,
-    /// A login, without a right.
-    Login,
-    /// A right on the database of the command.
-    Read,
-    Append,
-    ReadAndAppend,
-    Admin,
-    /// A right on all databases.
-    ReadEverywhere,
-    AdminEverywhere,
-}
-use Takes::*;
+const READ: Needs = Needs::read(Resource::Database);
+const APPEND: Needs = Needs::append(Resource::Database);
+const READ_AND_APPEND: Needs = Needs::read_and_append(Resource::Database);
+const ADMIN: Needs = Needs::admin(Resource::Database);
+const READ_EVERYWHERE: Needs = Needs::read(Resource::AllStores);
+const ADMIN_EVERYWHERE: Needs = Needs::admin(Resource::AllStores);
 
-/// Rights of commands: a command without a row fails the test.
-fn rights_of_commands() -> Vec<(Takes, Document)> {
+/// Commands with all that they need: a command without a row fails the test.
+fn rights_of_commands() -> Vec<(Needs, Document)> {
     let admin = |mut command: Document| {
         command.insert("$db", "admin");
         command
     };
     vec![
-        (Nothing, doc! { "hello": 1 }),
-        (Nothing, doc! { "isMaster": 1 }),
-        (Nothing, doc! { "ismaster": 1 }),
-        (Nothing, doc! { "ping": 1 }),
-        (Nothing, doc! { "buildInfo": 1 }),
-        (Nothing, doc! { "buildinfo": 1 }),
-        (Nothing, doc! { "saslStart": 1, "mechanism": "PLAIN", "payload": "" }),
-        (Nothing, doc! { "saslContinue": 1, "conversationId": 1, "payload": "" }),
-        (Nothing, doc! { "whatsmyuri": 1 }),
-        (Nothing, doc! { "connectionStatus": 1 }),
-        (ReadEverywhere, doc! { "hostInfo": 1 }),
-        (Login, doc! { "getParameter": "*" }),
-        (AdminEverywhere, doc! { "getCmdLineOpts": 1 }),
-        (Login, doc! { "configureFailPoint": "failCommand", "mode": "off" }),
-        (AdminEverywhere, doc! { "getLog": "*" }),
-        (ReadEverywhere, doc! { "serverStatus": 1 }),
-        (AdminEverywhere, admin(doc! { "currentOp": 1 })),
-        (AdminEverywhere, admin(doc! { "killOp": 1, "op": i32::MAX })),
-        (Login, doc! { "listCommands": 1 }),
-        (Login, doc! { "startSession": 1 }),
-        (Login, doc! { "refreshSessions": [] }),
-        (Login, doc! { "endSessions": [] }),
-        (Login, doc! { "killSessions": [] }),
-        (AdminEverywhere, doc! { "killAllSessions": [] }),
-        (Login, doc! { "commitTransaction": 1 }),
-        (Login, doc! { "abortTransaction": 1 }),
-        (Append, doc! { "insert": "c", "documents": [{ "n": 1 }] }),
-        (ReadAndAppend, doc! { "update": "c", "updates": [{ "q": {}, "u": { "$set": { "n": 1 } } }] }),
-        (ReadAndAppend, doc! { "delete": "c", "deletes": [{ "q": { "_id": 1 }, "limit": 0 }] }),
-        (ReadAndAppend, doc! { "findAndModify": "c", "query": { "_id": 1 }, "remove": true }),
-        (ReadAndAppend, doc! { "findandmodify": "c", "query": { "_id": 1 }, "remove": true }),
-        (Read, doc! { "find": "c" }),
-        (Login, doc! { "getMore": 1_i64, "collection": "c" }),
-        (Login, doc! { "killCursors": "c", "cursors": [] }),
-        (Read, doc! { "count": "c" }),
-        (Read, doc! { "distinct": "c", "key": "n" }),
-        (Read, doc! { "aggregate": "c", "pipeline": [], "cursor": {} }),
-        (Read, doc! { "explain": { "find": "c" } }),
-        (Append, doc! { "create": "d" }),
-        (Admin, doc! { "renameCollection": "app.d", "to": "app.c", "dropTarget": true, "$db": "admin" }),
-        (Admin, doc! { "drop": "d" }),
-        (Append, doc! { "createIndexes": "c", "indexes": [{ "key": { "n": 1 }, "name": "n" }] }),
-        (Read, doc! { "listIndexes": "c" }),
-        (Admin, doc! { "collMod": "c", "index": { "name": "n", "hidden": false } }),
-        (Append, doc! { "dropIndexes": "c", "index": "n" }),
-        (Append, doc! { "deleteIndexes": "c", "index": "n" }),
-        (Admin, doc! { "convertToCapped": "c", "size": 8192 }),
-        (Read, doc! { "listCollections": 1 }),
-        (Login, doc! { "listDatabases": 1 }),
-        (Read, doc! { "validate": "c" }),
-        (Read, doc! { "collStats": "c" }),
-        (Read, doc! { "dbStats": 1 }),
-        (Read, doc! { "dbstats": 1 }),
-        (Admin, doc! { "dropDatabase": 1 }),
-        (AdminEverywhere, doc! { "usersInfo": 1 }),
-        (AdminEverywhere, doc! { "createUser": "new", "pwd": "secret", "roles": [] }),
-        (AdminEverywhere, doc! { "updateUser": "new", "roles": [] }),
-        (AdminEverywhere, doc! { "grantRolesToUser": "new", "roles": ["read"] }),
-        (AdminEverywhere, doc! { "revokeRolesFromUser": "new", "roles": ["read"] }),
-        (AdminEverywhere, doc! { "dropUser": "new" }),
-        (Login, doc! { "createSearchIndexes": "c", "indexes": [] }),
-        (Login, doc! { "updateSearchIndex": "c" }),
-        (Login, doc! { "dropSearchIndex": "c" }),
+        (Needs::PUBLIC, doc! { "hello": 1 }),
+        (Needs::PUBLIC, doc! { "isMaster": 1 }),
+        (Needs::PUBLIC, doc! { "ismaster": 1 }),
+        (Needs::PUBLIC, doc! { "ping": 1 }),
+        (Needs::PUBLIC, doc! { "buildInfo": 1 }),
+        (Needs::PUBLIC, doc! { "buildinfo": 1 }),
+        (Needs::PUBLIC, doc! { "saslStart": 1, "mechanism": "PLAIN", "payload": "" }),
+        (Needs::PUBLIC, doc! { "saslContinue": 1, "conversationId": 1, "payload": "" }),
+        (Needs::PUBLIC, doc! { "whatsmyuri": 1 }),
+        (Needs::PUBLIC, doc! { "connectionStatus": 1 }),
+        (READ_EVERYWHERE, doc! { "hostInfo": 1 }),
+        (Needs::LOGIN, doc! { "getParameter": "*" }),
+        (ADMIN_EVERYWHERE, doc! { "getCmdLineOpts": 1 }),
+        (Needs::LOGIN, doc! { "configureFailPoint": "failCommand", "mode": "off" }),
+        (ADMIN_EVERYWHERE, doc! { "getLog": "*" }),
+        (READ_EVERYWHERE, doc! { "serverStatus": 1 }),
+        (ADMIN_EVERYWHERE, admin(doc! { "currentOp": 1 })),
+        (ADMIN_EVERYWHERE, admin(doc! { "killOp": 1, "op": i32::MAX })),
+        (Needs::LOGIN, doc! { "listCommands": 1 }),
+        (Needs::LOGIN, doc! { "startSession": 1 }),
+        (Needs::LOGIN, doc! { "refreshSessions": [] }),
+        (Needs::LOGIN, doc! { "endSessions": [] }),
+        (Needs::LOGIN, doc! { "killSessions": [] }),
+        (ADMIN_EVERYWHERE, doc! { "killAllSessions": [] }),
+        (Needs::LOGIN, doc! { "commitTransaction": 1 }),
+        (Needs::LOGIN, doc! { "abortTransaction": 1 }),
+        (APPEND, doc! { "insert": "c", "documents": [{ "n": 1 }] }),
+        (READ_AND_APPEND, doc! { "update": "c", "updates": [{ "q": {}, "u": { "$set": { "n": 1 } } }] }),
+        (READ_AND_APPEND, doc! { "delete": "c", "deletes": [{ "q": { "_id": 1 }, "limit": 0 }] }),
+        (READ_AND_APPEND, doc! { "findAndModify": "c", "query": { "_id": 1 }, "remove": true }),
+        (READ_AND_APPEND, doc! { "findandmodify": "c", "query": { "_id": 1 }, "remove": true }),
+        (READ, doc! { "find": "c" }),
+        (Needs::LOGIN, doc! { "getMore": 1_i64, "collection": "c" }),
+        (Needs::LOGIN, doc! { "killCursors": "c", "cursors": [] }),
+        (READ, doc! { "count": "c" }),
+        (READ, doc! { "distinct": "c", "key": "n" }),
+        (READ, doc! { "aggregate": "c", "pipeline": [], "cursor": {} }),
+        (READ, doc! { "explain": { "find": "c" } }),
+        (APPEND, doc! { "create": "d" }),
+        (
+            ADMIN,
+            doc! { "renameCollection": "default.d", "to": "default.c", "dropTarget": true, "$db": "admin" },
+        ),
+        (ADMIN, doc! { "drop": "d" }),
+        (APPEND, doc! { "createIndexes": "c", "indexes": [{ "key": { "n": 1 }, "name": "n" }] }),
+        (READ, doc! { "listIndexes": "c" }),
+        (ADMIN, doc! { "collMod": "c", "index": { "name": "n", "hidden": false } }),
+        (APPEND, doc! { "dropIndexes": "c", "index": "n" }),
+        (APPEND, doc! { "deleteIndexes": "c", "index": "n" }),
+        (ADMIN, doc! { "convertToCapped": "c", "size": 8192 }),
+        (READ, doc! { "listCollections": 1 }),
+        (Needs::LOGIN, doc! { "listDatabases": 1 }),
+        (READ, doc! { "validate": "c" }),
+        (READ, doc! { "collStats": "c" }),
+        (READ, doc! { "dbStats": 1 }),
+        (READ, doc! { "dbstats": 1 }),
+        (ADMIN, doc! { "dropDatabase": 1 }),
+        (ADMIN_EVERYWHERE, doc! { "usersInfo": 1 }),
+        (ADMIN_EVERYWHERE, doc! { "createUser": "new", "pwd": "secret", "roles": [] }),
+        (ADMIN_EVERYWHERE, doc! { "updateUser": "new", "roles": [] }),
+        (ADMIN_EVERYWHERE, doc! { "grantRolesToUser": "new", "roles": ["read"] }),
+        (ADMIN_EVERYWHERE, doc! { "revokeRolesFromUser": "new", "roles": ["read"] }),
+        (ADMIN_EVERYWHERE, doc! { "dropUser": "new" }),
+        (Needs::LOGIN, doc! { "createSearchIndexes": "c", "indexes": [] }),
+        (Needs::LOGIN, doc! { "updateSearchIndex": "c" }),
+        (Needs::LOGIN, doc! { "dropSearchIndex": "c" }),
         // Last: afterwards the connection has no user.
-        (Nothing, doc! { "logout": 1 }),
+        (Needs::PUBLIC, doc! { "logout": 1 }),
     ]
 }
 
 /// Stages of pipelines that take more than to read the collection.
-fn rights_of_stages() -> Vec<(Takes, Document)> {
+fn rights_of_stages() -> Vec<(Needs, Document)> {
     let of = |collection: bson::Bson, stage: Document, database: &str| doc! { "aggregate": collection, "pipeline": [stage], "cursor": {}, "$db": database };
     vec![
-        (Read, of("c".into(), doc! { "$changeStream": {} }, "app")),
-        (Read, of(1.into(), doc! { "$changeStream": {} }, "app")),
-        (ReadEverywhere, of(1.into(), doc! { "$changeStream": { "allChangesForCluster": true } }, "admin")),
-        (ReadAndAppend, of("c".into(), doc! { "$out": "d" }, "app")),
-        (ReadAndAppend, of("c".into(), doc! { "$merge": "d" }, "app")),
-        (Read, of("c".into(), doc! { "$collStats": { "count": {} } }, "app")),
-        (Login, of(1.into(), doc! { "$currentOp": {} }, "admin")),
-        (AdminEverywhere, of(1.into(), doc! { "$currentOp": { "allUsers": true } }, "admin")),
-        (Read, of(1.into(), doc! { "$listLocalSessions": {} }, "app")),
+        (READ, of("c".into(), doc! { "$changeStream": {} }, STORE)),
+        (READ, of(1.into(), doc! { "$changeStream": {} }, STORE)),
+        (READ_EVERYWHERE, of(1.into(), doc! { "$changeStream": { "allChangesForCluster": true } }, "admin")),
+        (READ_AND_APPEND, of("c".into(), doc! { "$out": "d" }, STORE)),
+        (READ_AND_APPEND, of("c".into(), doc! { "$merge": "d" }, STORE)),
+        (READ, of("c".into(), doc! { "$collStats": { "count": {} } }, STORE)),
+        (Needs::LOGIN, of(1.into(), doc! { "$currentOp": {} }, "admin")),
+        (ADMIN_EVERYWHERE, of(1.into(), doc! { "$currentOp": { "allUsers": true } }, "admin")),
+        (READ, of(1.into(), doc! { "$listLocalSessions": {} }, STORE)),
     ]
 }
 
-/// Whether rights, on `app` or on all databases, suffice.
-fn suffices(takes: Takes, rights: &[Right], everywhere: bool) -> bool {
-    let has = |right: Right| rights.contains(&right) || rights.contains(&Right::Admin);
-    match takes {
-        Nothing | Login => true,
-        Read => has(Right::Read),
-        Append => has(Right::Append),
-        ReadAndAppend => has(Right::Read) && has(Right::Append),
-        Admin => has(Right::Admin),
-        ReadEverywhere => everywhere && has(Right::Read),
-        AdminEverywhere => everywhere && has(Right::Admin),
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_without_their_right_are_refused() {
+async fn every_command_is_refused_exactly_without_its_rights() {
     let server = Server::new();
-    let (access, root) = (server.service.access(), Caller::everybody());
-    access.create_user(&root, "ann", "secret", Roles::new()).await.unwrap();
-    let mut stranger = server.connect();
-    for (takes, command) in rights_of_commands() {
-        let code = stranger.run(command.clone()).await.get_i32("code").unwrap_or(0);
-        assert_eq!(code == 13, takes != Nothing, "without a login: {command}");
-    }
-    let sets: [(&str, &[Right]); 8] = [
-        ("app", &[]),
-        ("app", &[Right::Read]),
-        ("app", &[Right::Append]),
-        ("app", &[Right::Read, Right::Append]),
-        ("app", &[Right::Admin]),
-        ("other", &[Right::Admin]),
-        ("*", &[Right::Read]),
-        ("*", &[Right::Admin]),
-    ];
-    for (database, rights) in sets {
-        let roles = Roles::from([(database.to_owned(), BTreeSet::from_iter(rights.iter().copied()))]);
-        access.update_user(&root, "ann", None, move |own| *own = roles).await.unwrap();
+    matrix::create_users(server.service.access()).await;
+    let table = ropewalk_mongo::operations();
+    let mut matrix = Matrix::new("mongo");
+    let (stages, commands) = (rights_of_stages(), rights_of_commands());
+    for caller in matrix::callers() {
         let mut client = server.connect();
-        login(&mut client, "secret", true).await;
-        let held = if database == "other" { &[] } else { rights };
-        let rows = rights_of_stages().into_iter().chain(rights_of_commands());
-        for (takes, command) in rows {
-            let answer = client.run(command.clone()).await;
-            let allowed = answer.get_i32("code").unwrap_or(0) != 13;
-            let expected = suffices(takes, held, database == "*");
-            assert_eq!(allowed, expected, "{rights:?} on {database}: {command}\n{answer}");
+        if caller.roles.is_some() {
+            login_as(&mut client, caller.name, PASSWORD, true).await;
+        }
+        for (needs, command) in stages.iter().chain(&commands) {
+            let (name, _) = command.iter().next().unwrap();
+            let is_allowed = caller.is_allowed(*needs);
+            let row = table.iter().find(|row| row.name == *name).unwrap();
+            assert!(!is_allowed || caller.is_allowed(row.needs), "the row of {command} by {}", caller.name);
+            let mut asked = command.clone();
+            asked.entry("$db".to_owned()).or_insert(STORE.into());
+            let answer = client.run(asked).await;
+            let is_refused = answer.get_i32("code").is_ok_and(|code| code == 13);
+            matrix.note(&command.to_string(), &caller, is_allowed, (is_refused, answer));
         }
     }
+    matrix.finish(stages.len() + commands.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,9 @@ mod copying;
 mod extended;
 mod hostile;
 mod listening;
+#[path = "../../../core/tests/matrix/mod.rs"]
+mod matrix;
 mod opening;
+mod rights;
 mod simple;
 mod waiting;

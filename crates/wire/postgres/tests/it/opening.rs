@@ -70,7 +70,7 @@ fn keyed(key: &[u8], message: &[u8]) -> Vec<u8> {
 }
 
 /// A login as libpq does it; answers what the server says to it.
-async fn login(client: &mut Client, user: &str, password: &str) -> Answer {
+pub(crate) async fn login(client: &mut Client, user: &str, password: &str) -> Answer {
     client.start(&[("user", user)]).await;
     let asked = client.answer().await.unwrap();
     assert_eq!(asked.body, [10_i32.to_be_bytes().to_vec(), texts(&["SCRAM-SHA-256", ""])].concat());

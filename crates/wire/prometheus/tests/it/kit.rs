@@ -64,6 +64,18 @@ impl Server {
         Self::built(Limits::default(), PrometheusSettings::default(), Caller::everybody(), config)
     }
 
+    /// One whose requests come from `caller`; `None`: without a caller.
+    pub(crate) fn of(caller: Option<Caller>) -> Self {
+        let server = Self::new();
+        let routes = server.prometheus.routes().merge(server.prometheus.calls());
+        let routes = match caller {
+            Some(caller) => routes.layer(Extension(caller)),
+            None => routes,
+        };
+        let router = routes.merge(ropewalk_prometheus::open_routes(server.service.clone()));
+        Self { router, ..server }
+    }
+
     fn built(limits: Limits, settings: PrometheusSettings, caller: Caller, config: Config) -> Self {
         let backups = Some("/backups".into());
         let service_settings = ServiceSettings { limits, backups, ..ServiceSettings::default() };

@@ -5,6 +5,8 @@ mod flight;
 mod importing;
 mod jobs;
 mod kit;
+#[path = "../../../core/tests/matrix/mod.rs"]
+mod matrix;
 mod otlp;
 mod querying;
 mod reading;

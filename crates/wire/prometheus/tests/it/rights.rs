@@ -1,98 +1,115 @@
-//! Every route with the right that it needs, called by callers of each right.
+//! Every route, requested by every caller of the matrix; and a second table of their rights.
 
-use std::collections::BTreeSet;
-
-use ropewalk_prometheus::PrometheusSettings;
-use ropewalk_wire::{Caller, Credentials, Limits, Right, Roles};
+use ropewalk_wire::{Needs, Operation, Resource};
 
 use crate::kit::Server;
+use crate::matrix::{self, Matrix};
 
-const METHODS: [&str; 4] = ["GET", "POST", "PUT", "DELETE"];
 const OTLP: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 const FLIGHT: &str = "/arrow.flight.protocol.FlightService/DoPut";
 
-/// Path, methods, right. A route that is not here fails the test.
-const RIGHTS: &[(&str, &[&str], Right)] = &[
-    ("/api/v1/write", &["POST"], Right::Append),
-    ("/api/v1/read", &["POST"], Right::Read),
-    ("/api/v1/query", &["GET", "POST"], Right::Read),
-    ("/api/v1/query_range", &["GET", "POST"], Right::Read),
-    ("/api/v1/query_exemplars", &["GET", "POST"], Right::Read),
-    ("/api/v1/format_query", &["GET", "POST"], Right::Read),
-    ("/api/v1/parse_query", &["GET", "POST"], Right::Read),
-    ("/api/v1/labels", &["GET", "POST"], Right::Read),
-    ("/api/v1/label/{name}/values", &["GET"], Right::Read),
-    ("/api/v1/series", &["GET", "POST"], Right::Read),
-    ("/api/v1/series", &["DELETE"], Right::Admin),
-    ("/api/v1/metadata", &["GET"], Right::Read),
-    ("/api/v1/targets", &["GET"], Right::Read),
-    ("/api/v1/scrape_pools", &["GET"], Right::Read),
-    ("/api/v1/targets/metadata", &["GET"], Right::Read),
-    ("/api/v1/rules", &["GET"], Right::Read),
-    ("/api/v1/alerts", &["GET"], Right::Read),
-    ("/api/v1/alertmanagers", &["GET"], Right::Read),
-    ("/api/v1/status/buildinfo", &["GET"], Right::Read),
-    ("/api/v1/status/runtimeinfo", &["GET"], Right::Read),
-    ("/api/v1/status/flags", &["GET"], Right::Read),
-    ("/api/v1/status/config", &["GET"], Right::Admin),
-    ("/api/v1/status/tsdb", &["GET"], Right::Read),
-    ("/api/v1/status/walreplay", &["GET"], Right::Read),
-    ("/api/v1/notifications", &["GET"], Right::Read),
-    ("/api/v1/features", &["GET"], Right::Read),
-    ("/api/v1/admin/tsdb/delete_series", &["POST", "PUT"], Right::Admin),
-    ("/api/v1/admin/tsdb/clean_tombstones", &["POST", "PUT"], Right::Admin),
-    ("/api/v1/admin/tsdb/snapshot", &["POST", "PUT"], Right::Admin),
-    ("/api/v1/import", &["POST"], Right::Append),
-    ("/api/v1/import/csv", &["POST"], Right::Append),
-    ("/api/v1/import/prometheus", &["POST"], Right::Append),
-    ("/api/v1/otlp/v1/metrics", &["POST"], Right::Append),
-    ("/api/v1/config/drop-rules", &["GET"], Right::Read),
-    ("/api/v1/config/drop-rules", &["POST", "DELETE"], Right::Admin),
-    ("/api/v1/config/derived-metrics", &["GET"], Right::Read),
-    ("/api/v1/config/derived-metrics", &["POST", "DELETE"], Right::Admin),
-    ("/-/reload", &["POST", "PUT"], Right::Admin),
-    ("/write", &["POST"], Right::Append),
-    ("/api/v2/write", &["POST"], Right::Append),
-    ("/federate", &["GET"], Right::Read),
-    (OTLP, &["POST"], Right::Append),
-    (FLIGHT, &["POST"], Right::Append),
+const STORE: Resource = Resource::Setting("prometheus.store");
+const READ: Needs = Needs::read(STORE);
+const APPEND: Needs = Needs::append(STORE);
+const ADMIN: Needs = Needs::admin(STORE);
+
+/// Path, methods, rights. A route that is not here fails the test.
+const RIGHTS: &[(&str, &[&str], Needs)] = &[
+    ("/api/v1/write", &["POST"], APPEND),
+    ("/api/v1/read", &["POST"], READ),
+    ("/api/v1/query", &["GET", "POST"], READ),
+    ("/api/v1/query_range", &["GET", "POST"], READ),
+    ("/api/v1/query_exemplars", &["GET", "POST"], READ),
+    ("/api/v1/format_query", &["GET", "POST"], READ),
+    ("/api/v1/parse_query", &["GET", "POST"], READ),
+    ("/api/v1/labels", &["GET", "POST"], READ),
+    ("/api/v1/label/{name}/values", &["GET"], READ),
+    ("/api/v1/series", &["GET", "POST"], READ),
+    ("/api/v1/series", &["DELETE"], ADMIN),
+    ("/api/v1/metadata", &["GET"], READ),
+    ("/api/v1/targets", &["GET"], READ),
+    ("/api/v1/scrape_pools", &["GET"], READ),
+    ("/api/v1/targets/metadata", &["GET"], READ),
+    ("/api/v1/rules", &["GET"], READ),
+    ("/api/v1/alerts", &["GET"], READ),
+    ("/api/v1/alertmanagers", &["GET"], READ),
+    ("/api/v1/status/buildinfo", &["GET"], READ),
+    ("/api/v1/status/runtimeinfo", &["GET"], READ),
+    ("/api/v1/status/flags", &["GET"], READ),
+    ("/api/v1/status/config", &["GET"], ADMIN),
+    ("/api/v1/status/tsdb", &["GET"], READ),
+    ("/api/v1/status/walreplay", &["GET"], READ),
+    ("/api/v1/notifications", &["GET"], READ),
+    ("/api/v1/features", &["GET"], READ),
+    ("/api/v1/admin/tsdb/delete_series", &["POST", "PUT"], ADMIN),
+    ("/api/v1/admin/tsdb/clean_tombstones", &["POST", "PUT"], ADMIN),
+    ("/api/v1/admin/tsdb/snapshot", &["POST", "PUT"], Needs::admin(Resource::AllStores)),
+    ("/api/v1/import", &["POST"], APPEND),
+    ("/api/v1/import/csv", &["POST"], APPEND),
+    ("/api/v1/import/prometheus", &["POST"], APPEND),
+    ("/api/v1/otlp/v1/metrics", &["POST"], APPEND),
+    ("/api/v1/config/drop-rules", &["GET"], READ),
+    ("/api/v1/config/drop-rules", &["POST", "DELETE"], ADMIN),
+    ("/api/v1/config/derived-metrics", &["GET"], READ),
+    ("/api/v1/config/derived-metrics", &["POST", "DELETE"], ADMIN),
+    ("/-/reload", &["POST", "PUT"], ADMIN),
+    ("/write", &["POST"], APPEND),
+    ("/api/v2/write", &["POST"], APPEND),
+    ("/federate", &["GET"], READ),
+    (OTLP, &["POST"], APPEND),
+    (FLIGHT, &["POST"], APPEND),
+    ("/-/healthy", &["GET"], Needs::PUBLIC),
+    ("/-/ready", &["GET"], Needs::PUBLIC),
 ];
 
-fn needed(path: &str, method: &str) -> Option<Right> {
+/// What the table of this test says.
+fn needed(method: &str, path: &str) -> Option<Needs> {
     let row = RIGHTS.iter().find(|(known, methods, _)| *known == path && methods.contains(&method));
-    row.map(|(.., right)| *right)
+    row.map(|(.., needs)| *needs)
 }
 
-/// A caller with one right on every store, or with none.
-async fn caller(right: Option<Right>) -> Caller {
-    let server = Server::new();
-    let access = server.service.access();
-    let store = if right.is_none() { "another" } else { "*" };
-    let rights = BTreeSet::from([right.unwrap_or(Right::Read)]);
-    let roles = Roles::from([(store.to_owned(), rights)]);
-    let (_, token) = access.create_token(&Caller::everybody(), "one", roles, None).await.unwrap();
-    access.authenticate(Credentials::Token(&token), None).await.unwrap()
+/// Method and path of an operation; calls of gRPC are posted.
+fn request(operation: &Operation) -> (&str, &str) {
+    operation.name.split_once(' ').unwrap_or(("POST", &operation.name))
 }
 
 #[tokio::test]
-async fn every_route_needs_the_right_of_its_row() {
-    let paths = ropewalk_prometheus::paths();
-    for (path, ..) in RIGHTS {
-        assert!(paths.contains(path), "{path} has a row and is no route");
+async fn every_route_is_refused_exactly_without_its_rights() {
+    let operations = ropewalk_prometheus::operations();
+    let mut matrix = Matrix::new("prometheus");
+    let users = Server::new();
+    matrix::create_users(users.service.access()).await;
+    for caller in matrix::callers() {
+        let known = caller.login(users.service.access()).await;
+        let server = Server::of(known);
+        for operation in &operations {
+            let (method, path) = request(operation);
+            let reply = server.send(method, &path.replace("{name}", "job"), &[], b"").await;
+            let grpc = reply.headers.get("grpc-status").or_else(|| reply.trailers.get("grpc-status"));
+            let is_refused =
+                reply.status == 403 || grpc.is_some_and(|status| status == "7" || status == "16");
+            let is_allowed = caller.is_allowed(operation.needs);
+            matrix.note(&operation.name, &caller, is_allowed, (is_refused, reply.status));
+        }
     }
-    for held in [None, Some(Right::Read), Some(Right::Append), Some(Right::Admin)] {
-        let server = Server::with(Limits::default(), PrometheusSettings::default(), caller(held).await);
-        for path in &paths {
-            for method in METHODS {
+    matrix.finish(operations.len());
+}
+
+#[tokio::test]
+async fn routes_are_those_of_the_table_of_this_test_with_the_same_rights() {
+    let (server, operations) = (Server::new(), ropewalk_prometheus::operations());
+    for (path, methods, needs) in RIGHTS {
+        for method in *methods {
+            let found = operations.iter().find(|operation| request(operation) == (*method, *path));
+            assert_eq!(found.map(|operation| operation.needs), Some(*needs), "{method} {path}");
+        }
+    }
+    for operation in &operations {
+        let path = request(operation).1;
+        for method in ["GET", "POST", "PUT", "DELETE"] {
+            if needed(method, path).is_none() {
                 let reply = server.send(method, &path.replace("{name}", "job"), &[], b"").await;
-                let Some(right) = needed(path, method) else {
-                    assert_eq!(reply.status, 405, "{method} {path} has no row in this test");
-                    continue;
-                };
-                let may = held == Some(right) || held == Some(Right::Admin);
-                let grpc = reply.headers.get("grpc-status").or_else(|| reply.trailers.get("grpc-status"));
-                let refused = reply.status == 403 || grpc.is_some_and(|status| status == "7");
-                assert_eq!(refused, !may, "{method} {path} for a caller with {held:?}: {}", reply.status);
+                assert_eq!(reply.status, 405, "{method} {path} has no row in this test");
             }
         }
     }
@@ -100,7 +117,10 @@ async fn every_route_needs_the_right_of_its_row() {
 
 #[tokio::test]
 async fn h12_right_is_checked_before_the_query_is_parsed() {
-    let server = Server::with(Limits::default(), PrometheusSettings::default(), caller(None).await);
+    let users = Server::new();
+    matrix::create_users(users.service.access()).await;
+    let stranger = &matrix::callers()[1];
+    let server = Server::of(stranger.login(users.service.access()).await);
     for path in ["parse_query", "format_query", "query", "query_exemplars"] {
         server.get(&format!("/api/v1/{path}?query=((")).await.is(403);
     }

@@ -1,0 +1,109 @@
+//! Every call with the rights that it needs. They are checked by the headers alone, before a message is read.
+//!
+//! A call without a row is not served. Calls of `ropewalk.events.v1` name their store in the message, so the right on that store is
+//! checked again when the message is there.
+
+use ropewalk_wire::{Needs, Operation, Resource};
+
+use crate::alias;
+
+/// One row.
+pub(crate) struct Call {
+    /// Path of the HTTP/2 request.
+    path: &'static str,
+    /// Name in the metrics.
+    pub(crate) name: &'static str,
+    pub(crate) needs: Needs,
+}
+
+const fn call(path: &'static str, name: &'static str, needs: Needs) -> Call {
+    Call { path, name, needs }
+}
+
+const READ: Needs = Needs::read(Resource::Header);
+const READ_NAMED: Needs = Needs::read(Resource::Message);
+
+static CALLS: &[Call] = &[
+    call("/umadb.v1.DCB/Read", "read", READ),
+    call("/umadb.v1.DCB/Subscribe", "subscribe", READ),
+    call(
+        "/umadb.v1.DCB/Append",
+        "append",
+        Needs::append(Resource::Header).later("a condition without events: `read`"),
+    ),
+    call("/umadb.v1.DCB/Head", "head", READ),
+    call("/umadb.v1.DCB/GetTrackingInfo", "tracking", READ),
+    call("/ropewalk.events.v1.Events/Append", "append", Needs::append(Resource::Message)),
+    call("/ropewalk.events.v1.Events/Read", "read", READ_NAMED),
+    call("/ropewalk.events.v1.Events/Last", "last", READ_NAMED),
+    call("/ropewalk.events.v1.Events/Count", "count", READ_NAMED),
+    call("/ropewalk.events.v1.Events/Exists", "exists", READ_NAMED),
+    call("/ropewalk.events.v1.Events/Head", "head", READ_NAMED),
+    call("/ropewalk.events.v1.Events/Tracking", "tracking", READ_NAMED),
+    call("/ropewalk.events.v1.Events/Subscribe", "subscribe", READ_NAMED),
+    call(
+        "/ropewalk.events.v1.Events/ListStores",
+        "stores",
+        Needs::LOGIN.later("stores that the caller may not read are left out"),
+    ),
+    call("/ropewalk.events.v1.Events/CreateStore", "create_store", Needs::admin(Resource::Message)),
+    call("/ropewalk.events.v1.Events/DeleteStore", "delete_store", Needs::admin(Resource::Message)),
+    call("/grpc.health.v1.Health/Check", "health", Needs::PUBLIC),
+    call("/grpc.health.v1.Health/Watch", "health", Needs::PUBLIC),
+    call("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "reflection", Needs::PUBLIC),
+    call("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "reflection", Needs::PUBLIC),
+];
+
+/// The row of a path; that of UmaDB's older service is the one of the newer.
+pub(crate) fn find(path: &str) -> Option<&'static Call> {
+    let method = path.strip_prefix(alias::OLD);
+    let is_it = |call: &&Call| match method {
+        Some(method) => call.path.strip_prefix(alias::NEW) == Some(method),
+        None => call.path == path,
+    };
+    CALLS.iter().find(is_it)
+}
+
+/// Every call with the rights that it needs, named by its path.
+pub fn operations() -> Vec<Operation> {
+    let mut operations = Vec::new();
+    for call in CALLS {
+        operations.push(Operation { name: call.path.to_owned(), needs: call.needs });
+        if let Some(method) = call.path.strip_prefix(alias::NEW) {
+            operations.push(Operation { name: format!("{}{method}", alias::OLD), needs: call.needs });
+        }
+    }
+    operations
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use prost::Message as _;
+    use prost_types::FileDescriptorSet;
+
+    use super::*;
+    use crate::routes::DESCRIPTORS;
+
+    #[test]
+    fn every_method_of_the_served_descriptors_has_a_row() {
+        let reflection = [
+            tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+            tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
+        ];
+        let mut served = BTreeSet::new();
+        for set in [DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET].into_iter().chain(reflection) {
+            for file in FileDescriptorSet::decode(set).unwrap().file {
+                for service in &file.service {
+                    let path = |method: &str| format!("/{}.{}/{method}", file.package(), service.name());
+                    served.extend(service.method.iter().map(|method| path(method.name())));
+                }
+            }
+        }
+        let rows: BTreeSet<String> = CALLS.iter().map(|call| call.path.to_owned()).collect();
+        assert_eq!(rows, served);
+        assert!(operations().iter().all(|operation| find(&operation.name).is_some()));
+        assert!(find("/umadb.UmaDBService/Other").is_none() && find("/umadb.v1.DCB/").is_none());
+    }
+}

@@ -1,0 +1,195 @@
+//! Routes with the rights that they need: one row for each method of a path.
+//!
+//! The right of a row is checked before the body is read. Only rows become routes, so a handler without a row is not served. Handlers
+//! check what is known later: rules of collections, further stores in one request.
+
+use axum::Router;
+use axum::extract::{FromRequestParts as _, RawPathParams, Request, State};
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use ropewalk_wire::{Caller, Code, Needs, Operation, Resource};
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
+
+use crate::problem::Problem;
+use crate::{
+    App, backups, changes, checkpoints, compatible, documents, events, groups, layers, openapi, stores,
+    subscribe, users,
+};
+
+/// The store that the path names.
+pub(crate) const STORE: Resource = Resource::Path("store");
+/// The database of documents that the path names.
+pub(crate) const DATABASE: Resource = Resource::Path("database");
+
+/// A path with its methods that need the same rights.
+pub(crate) struct Route {
+    needs: Needs,
+    methods: UtoipaMethodRouter<App>,
+    /// Method and path, where the OpenAPI document does not have them.
+    undescribed: Option<(Method, String)>,
+}
+
+impl Route {
+    /// A row whose methods and path the handlers of `routes!` say.
+    pub(crate) fn new(needs: Needs, methods: UtoipaMethodRouter<App>) -> Self {
+        Self { needs, methods, undescribed: None }
+    }
+
+    /// A row that the OpenAPI document does not have.
+    pub(crate) fn undescribed<T: 'static>(
+        needs: Needs,
+        method: Method,
+        path: impl Into<String>,
+        handler: impl Handler<T, App>,
+    ) -> Self {
+        let filter = MethodFilter::try_from(method.clone()).expect("the table has standard methods");
+        let methods = (Vec::new(), Default::default(), on(filter, handler));
+        Self { needs, methods, undescribed: Some((method, path.into())) }
+    }
+
+    /// Method and path of each operation.
+    fn names(&self) -> Vec<String> {
+        if let Some((method, path)) = &self.undescribed {
+            return vec![format!("{method} {path}")];
+        }
+        let mut names = Vec::new();
+        for (path, item) in &self.methods.1.paths {
+            let methods = [
+                ("GET", &item.get),
+                ("PUT", &item.put),
+                ("POST", &item.post),
+                ("PATCH", &item.patch),
+                ("DELETE", &item.delete),
+            ];
+            let there = methods.into_iter().filter(|(_, operation)| operation.is_some());
+            names.extend(there.map(|(method, _)| format!("{method} {path}")));
+        }
+        names
+    }
+
+    fn guarded(mut self, app: &App) -> Self {
+        if self.needs.resource != Resource::Public {
+            let guard = Guard { app: app.clone(), needs: self.needs };
+            let methods: MethodRouter<App> = std::mem::take(&mut self.methods.2);
+            self.methods.2 = methods.route_layer(from_fn_with_state(guard, check));
+        }
+        self
+    }
+}
+
+/// Routes that are served without credentials.
+fn open() -> Vec<Route> {
+    vec![
+        Route::undescribed(Needs::PUBLIC, Method::GET, "/health", layers::health),
+        Route::undescribed(Needs::PUBLIC, Method::GET, "/live", layers::health),
+        Route::undescribed(Needs::PUBLIC, Method::GET, "/ready", layers::ready),
+        Route::undescribed(Needs::PUBLIC, Method::GET, "/openapi.json", openapi::document),
+    ]
+}
+
+/// Routes whose responses end.
+fn finite(dev: bool) -> Vec<Route> {
+    let mut routes = events::routes();
+    routes.extend(groups::routes());
+    routes.extend(checkpoints::routes());
+    routes.extend(documents::routes());
+    routes.extend(stores::routes());
+    routes.extend(users::routes());
+    routes.extend(compatible::routes(dev));
+    routes.extend(layers::routes());
+    routes
+}
+
+/// Routes whose responses may go on for ever.
+fn live() -> Vec<Route> {
+    let mut routes = subscribe::routes();
+    routes.extend(documents::live());
+    routes.extend(changes::routes());
+    routes
+}
+
+/// Every route, in groups that differ in what surrounds them.
+pub(crate) struct Routes {
+    pub(crate) open: Router<App>,
+    pub(crate) finite: Router<App>,
+    pub(crate) live: Router<App>,
+    /// Routes without a limit of time.
+    pub(crate) unhurried: Router<App>,
+}
+
+impl Routes {
+    /// Every row, with its check in front of its handlers.
+    pub(crate) fn new(app: &App) -> Self {
+        let guarded = |routes: Vec<Route>| {
+            let routes = routes.into_iter().map(|route| route.guarded(app));
+            router(routes, OpenApi::default()).split_for_parts().0
+        };
+        Self {
+            open: guarded(open()),
+            finite: guarded(finite(app.settings.dev)),
+            live: guarded(live()),
+            unhurried: guarded(backups::routes()),
+        }
+    }
+}
+
+/// Every row, with those that only the setting `dev` serves.
+fn all() -> impl Iterator<Item = Route> {
+    finite(true).into_iter().chain(live()).chain(backups::routes()).chain(open())
+}
+
+/// The rows as operations.
+pub(crate) fn operations() -> Vec<Operation> {
+    let named =
+        |route: Route| route.names().into_iter().map(move |name| Operation { name, needs: route.needs });
+    all().flat_map(named).collect()
+}
+
+/// The OpenAPI document of all rows, on top of `base`.
+pub(crate) fn described(base: OpenApi) -> OpenApi {
+    router(all(), base).into_openapi()
+}
+
+fn router(routes: impl Iterator<Item = Route>, base: OpenApi) -> OpenApiRouter<App> {
+    routes.fold(OpenApiRouter::with_openapi(base), |router, route| match route.undescribed {
+        Some((_, path)) => router.route(&path, route.methods.2),
+        None => router.routes(route.methods),
+    })
+}
+
+#[derive(Clone)]
+struct Guard {
+    app: App,
+    needs: Needs,
+}
+
+/// Rejects a caller without the rights of the row.
+async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    match guard.checked(request).await {
+        Ok(request) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+impl Guard {
+    async fn checked(&self, request: Request) -> Result<Request, Problem> {
+        let (mut parts, body) = request.into_parts();
+        let store = match self.needs.resource {
+            Resource::Path(wanted) => {
+                let names = RawPathParams::from_request_parts(&mut parts, &()).await;
+                let names = names.map_err(|rejection| Problem::invalid(rejection.body_text()))?;
+                names.iter().find(|(name, _)| *name == wanted).map(|(_, store)| store.to_owned())
+            }
+            Resource::Header => Some(compatible::store(&self.app, &parts.headers)?),
+            _ => None,
+        };
+        let caller = parts.extensions.get::<Caller>();
+        let caller = caller.ok_or_else(|| Problem::new(Code::Internal, "the request has no caller"))?;
+        self.app.service.authorize(caller, self.needs, store.as_deref())?;
+        Ok(Request::from_parts(parts, body))
+    }
+}
