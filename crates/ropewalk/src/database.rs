@@ -23,7 +23,7 @@ use crate::keyspace::Keyspace;
 use crate::label_texts::LabelTexts;
 use crate::options::Options;
 use crate::retry::Backoff;
-use crate::transaction::Transaction;
+use crate::transaction::{Committed, Transaction};
 
 /// Slot of the events model among the engine's models (slot 0 is the keyspaces).
 const EVENTS_SLOT: usize = 1;
@@ -269,14 +269,28 @@ impl Database {
         isolation: engine::Isolation,
         durability: Durability,
         attempts: usize,
-        mut work: impl FnMut(&mut Transaction) -> Result<R, E>,
+        work: impl FnMut(&mut Transaction) -> Result<R, E>,
     ) -> Result<R, E> {
+        self.transact_committed(isolation, durability, attempts, work).map(|(result, _)| result)
+    }
+
+    /// As [`Database::transact_with`], with the commit; `None` when `work` wrote nothing.
+    ///
+    /// # Errors
+    /// As [`Database::transact`].
+    pub fn transact_committed<R, E: From<Error> + 'static>(
+        &self,
+        isolation: engine::Isolation,
+        durability: Durability,
+        attempts: usize,
+        mut work: impl FnMut(&mut Transaction) -> Result<R, E>,
+    ) -> Result<(R, Option<Committed>), E> {
         let mut backoff = Backoff::new(self, attempts);
         loop {
             let mut transaction = self.begin_with(isolation);
             match work(&mut transaction) {
                 Ok(result) => match transaction.commit_with(durability) {
-                    Ok(_) => return Ok(result),
+                    Ok(committed) => return Ok((result, committed)),
                     Err(error) if backoff.retries(&error) => {}
                     Err(error) => return Err(error.into()),
                 },

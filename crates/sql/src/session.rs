@@ -404,7 +404,10 @@ impl Session {
             self.pending = transaction.submit_with(durability)?;
             return Ok(result);
         }
-        self.db.transact_with(isolation, durability, attempts, |transaction| work(&self.db, transaction))
+        let work = |transaction: &mut Transaction| work(&self.db, transaction);
+        let (result, committed) = self.db.transact_committed(isolation, durability, attempts, work)?;
+        self.given.note_events(committed.as_ref());
+        Ok(result)
     }
 
     fn run_inside(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {

@@ -248,7 +248,7 @@ impl Prepared {
                         let columns = columns_of(update.returning.as_ref());
                         (Plan::Update(update), columns)
                     }
-                    Err(error) if error.state == state::FEATURE_NOT_SUPPORTED => {
+                    Err(error) if query::may_serve(&error) => {
                         planner.back_to(mark);
                         keyed(planner.keyed_update(update)?)
                     }
@@ -268,7 +268,7 @@ impl Prepared {
                         let columns = columns_of(delete.returning.as_ref());
                         (Plan::Delete(delete), columns)
                     }
-                    Err(error) if error.state == state::FEATURE_NOT_SUPPORTED => {
+                    Err(error) if query::may_serve(&error) => {
                         planner.back_to(mark);
                         keyed(planner.keyed_delete(delete)?)
                     }

@@ -62,6 +62,7 @@ mod windows;
 
 use convert::Reader;
 use made::Made;
+pub(crate) use rows::Rows;
 use rows::Source;
 use run::{Limits, Mode};
 use scalar::Around;

@@ -56,6 +56,12 @@ pub(crate) struct ModelRelation {
     fields: Vec<(String, Type)>,
 }
 
+impl std::fmt::Debug for ModelRelation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
 fn named(fields: &[(&str, Type)]) -> Vec<(String, Type)> {
     fields.iter().map(|(name, ty)| ((*name).to_owned(), *ty)).collect()
 }

@@ -86,7 +86,7 @@ impl From {
         let made = match source {
             Source::Query(inner) => inner.node.stays_within(&[around, &[*start]].concat()),
             Source::Function(_, arguments, _) => before.hold_all(arguments),
-            Source::Made(_) | Source::Table(..) | Source::Last(_) => true,
+            Source::Made(_) | Source::Table(..) | Source::Model(_) | Source::Last(_) => true,
         };
         made && Rows { around, width: start + width }.hold_all(filter.iter().chain(after))
     }

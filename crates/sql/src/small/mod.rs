@@ -25,6 +25,7 @@ use ropewalk::tables::{Schema, Table, Type};
 use crate::exec::Record;
 use crate::expr::Expr;
 use crate::plan::{Asked, Groups, Order, ResultColumn};
+use crate::query::ModelRelation;
 use crate::scope::Mark;
 
 pub(crate) use nested::Nested;
@@ -105,6 +106,7 @@ struct From {
 enum Source {
     Made(Arc<Vec<Record>>),
     Table(Table, Arc<Schema>),
+    Model(Arc<ModelRelation>),
     Query(Inner),
     /// In the step of a recursion.
     Last(Last),

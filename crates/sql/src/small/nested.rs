@@ -21,6 +21,7 @@ use crate::error::Result;
 use crate::exec::{JoinTable, Record, join_identity};
 use crate::expr::{Context, Expr, bug};
 use crate::path::Path;
+use crate::query::{ModelRelation, Rows as _};
 
 /// Reads by ranges that are held to the end of a run. Ranges may overlap, unlike the rows of different keys.
 const RANGES_MAX: usize = 16;
@@ -46,6 +47,9 @@ pub(crate) trait Nested {
         ranges: &[KeyRange<'static>],
         cx: &Context<'_>,
     ) -> Result<(Rows, bool)>;
+
+    /// The rows of a model that conditions over its columns may leave; the run holds them.
+    fn read_model(&self, model: &Arc<ModelRelation>, conditions: &[Expr], cx: &Context<'_>) -> Result<Rows>;
 
     /// Rows that the run holds by the values of `keys`, which are over their columns; `None` when that is not worth it.
     fn hashed(&self, rows: &Rows, keys: &[Expr], cx: &Context<'_>) -> Result<Option<Arc<JoinTable>>>;
@@ -147,6 +151,31 @@ impl Nested for Run<'_> {
         self.hold(free.saturating_sub(self.free()));
         read.rows.insert(place, rows.clone());
         Ok((rows, true))
+    }
+
+    fn read_model(&self, model: &Arc<ModelRelation>, conditions: &[Expr], cx: &Context<'_>) -> Result<Rows> {
+        let place = format!("model {:p} {conditions:?}", Arc::as_ptr(model));
+        if let Some(rows) = self.read.borrow().rows.get(&place) {
+            return Ok(rows.clone());
+        }
+        let free = self.free();
+        let access = self.access.as_ref().ok_or_else(|| bug("a model that was not read"))?;
+        let mut rows = Vec::new();
+        for part in model.scan(conditions, false, 1, None)?.parts {
+            part.read(&mut access.borrow_mut(), &mut |row| {
+                cx.interrupt.check(cx.env)?;
+                let values = (0..model.fields().len()).map(|place| Ok(row.column(place)?.into_owned()));
+                let row = values.collect::<Result<Record>>()?;
+                self.budget.take_row(&row)?;
+                rows.push(row);
+                Ok(true)
+            })?;
+        }
+        let rows = Arc::new(rows);
+        self.budget.take(place.len() + 64)?;
+        self.hold(free.saturating_sub(self.free()));
+        self.read.borrow_mut().rows.insert(place, rows.clone());
+        Ok(rows)
     }
 
     fn hashed(&self, rows: &Rows, keys: &[Expr], cx: &Context<'_>) -> Result<Option<Arc<JoinTable>>> {

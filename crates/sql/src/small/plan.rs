@@ -1,5 +1,7 @@
 //! Planning of small queries. Names and types are bound as for any other query; here is what only these have.
 
+use std::sync::Arc;
+
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
@@ -14,8 +16,9 @@ use crate::plan::{
     Asked, Groups, Order, Planner, ResultColumn, alone_first, check_distinct, check_distinct_on, label,
     limit_and_offset, nothing_but_a_select, split, unsupported,
 };
+use crate::query::{ModelRelation, Rows as _};
 use crate::schemas::in_full;
-use crate::scope::{Mark, Present, Scope, folded, parts};
+use crate::scope::{Mark, Present, Scope, folded, parts, table_name};
 use crate::types::common;
 
 /// Queries of WITH that are in reach.
@@ -599,7 +602,7 @@ impl Planner<'_> {
             return Ok((Source::Made(rows), name, columns, marks));
         }
         self.reads = true;
-        let name_of_table = self.kept_name(name)?;
+        let kept = self.kept_name(name).ok();
         match self.table(name) {
             Ok((table, schema)) => {
                 let columns = schema.columns().iter().map(|c| (c.name().to_owned(), c.column_type()));
@@ -607,8 +610,20 @@ impl Planner<'_> {
                 Ok((Source::Table(table, schema.clone()), in_full(schema.name()), columns, Vec::new()))
             }
             Err(error) if error.state == state::UNDEFINED_TABLE => {
-                let (name, columns, rows) = self.sequence_relation(&name_of_table)?.ok_or(error)?;
-                Ok((Source::Made(rows), name, columns, Vec::new()))
+                if let Some(kept) = &kept {
+                    if let Some((name, columns, rows)) = self.sequence_relation(kept)? {
+                        return Ok((Source::Made(rows), name, columns, Vec::new()));
+                    }
+                    if crate::views::find(&mut self.access, kept)?.is_some() {
+                        return Err(error);
+                    }
+                }
+                let parts = parts(name)?;
+                let is_schema = parts.len() == 2 && kept.is_some();
+                let found = ModelRelation::find(&parts, is_schema, &mut self.access, &self.standing.acting)?;
+                let model = found.ok_or(error)?;
+                let columns = model.fields().to_vec();
+                Ok((Source::Model(Arc::new(model)), table_name(name)?, columns, Vec::new()))
             }
             Err(error) => Err(error),
         }

@@ -17,6 +17,7 @@ use crate::exec::{self, JoinTable, Record};
 use crate::expr::{Context, Expr, Input, Nothing};
 use crate::path::Path;
 use crate::plan::{Asked, Order};
+use crate::query::{ModelRelation, Rows as _};
 
 /// What a query answered.
 pub(super) type Rows = Arc<Vec<Record>>;
@@ -93,6 +94,9 @@ impl Node {
                         let run = Run::new(Some(access.again()), budget);
                         let (rows, _) = run.read(table, &path, &ranges, cx)?;
                         from.source = Source::Made(rows);
+                    } else if let Source::Model(model) = &from.source {
+                        let run = Run::new(Some(access.again()), budget);
+                        from.source = Source::Made(run.read_model(model, &from.narrowing(model), cx)?);
                     }
                 }
                 Ok(())
@@ -491,6 +495,12 @@ impl From {
         numbers.iter().copied().filter(is_possible).collect()
     }
 
+    /// Its own conditions by which less of a model is read.
+    fn narrowing(&self, model: &ModelRelation) -> Vec<Expr> {
+        let alone = exec::alone(&self.filter, self.start).map(|part| self.shifted(part));
+        alone.filter(|condition| model.narrows(condition)).collect()
+    }
+
     /// An expression over its columns alone, numbered from 0.
     fn shifted(&self, expr: &Expr) -> Expr {
         expr.clone().renumber(&|column| column - self.start)
@@ -570,6 +580,7 @@ impl<'p> Join<'p> {
                 }
                 return passing(Arc::new(rows));
             }
+            Source::Model(model) => (run.read_model(model, &from.narrowing(model), cx)?, true),
             Source::Table(table, schema) => {
                 let path = self.path(depth, from, schema);
                 // A key that cannot be computed may be guarded by another condition: all of them are asked of each row.

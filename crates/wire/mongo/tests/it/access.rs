@@ -293,7 +293,10 @@ async fn users_are_made_changed_and_dropped() {
     let all = ropewalk_wire::Roles::from([("*".to_owned(), [ropewalk_wire::Right::Admin].into())]);
     server.service.access().create_token(&Caller::everybody(), "ci", all, None).await.unwrap();
     root.ok(demoted).await;
-    // Rights are those of now, also on a connection that is open.
+    // Another password is another identity: connections that are open are logged in no more.
+    assert_eq!(root.refused(doc! { "find": "c" }).await.0, 13);
+    let mut root = server.connect();
+    assert!(login(&mut root, "new", true).await.get_bool("done").unwrap());
     root.ok(doc! { "find": "c" }).await;
     assert_eq!(root.refused(doc! { "usersInfo": 1 }).await.0, 13);
     assert_eq!(root.refused(doc! { "dropUser": "bob" }).await.0, 13);
