@@ -314,7 +314,8 @@ impl Running {
             signals,
         };
         let prometheus = prometheus(&running.service, settings)?;
-        let http = http(&running.service, &prometheus, settings)?;
+        let postgres = postgres(&running.service, settings);
+        let http = http(&running.service, prometheus.routes().merge(postgres.routes()), settings)?;
 
         let grpc = ropewalk_grpc::routes(&running.service, &GrpcSettings::default()).await.into_axum_router();
         let known = axum::middleware::from_fn_with_state(running.service.clone(), known);
@@ -332,7 +333,7 @@ impl Running {
             running.listen_mongo(address, &settings.mongo)?;
         }
         if let Some(address) = settings.postgres.listen.address() {
-            running.listen_postgres(address, settings)?;
+            running.listen_postgres(address, postgres)?;
         }
         if let Every::Period(Period(interval)) = settings.prometheus.self_scrape {
             let addresses = &running.addresses;
@@ -372,19 +373,10 @@ impl Running {
         Ok(())
     }
 
-    fn listen_postgres(&mut self, address: SocketAddr, settings: &Settings) -> Result<(), ServeError> {
+    fn listen_postgres(&mut self, address: SocketAddr, postgres: Postgres) -> Result<(), ServeError> {
         let failed = |source| ServeError::Io { what: format!("listen on {address} for postgres"), source };
         let listener = Listener::tcp(address).map_err(failed)?;
         let config = self.certificates.as_ref().map(|c| c.server_config(&["postgresql"])).transpose()?;
-        let settings = PostgresSettings {
-            opening_time: settings.limits.header_time.0,
-            transaction_idle_time: settings.postgres.transaction_idle_time.0,
-            column_memory: match settings.postgres.column_memory {
-                Share::Auto => PostgresSettings::default().column_memory,
-                Share::Bytes(bytes) => usize::try_from(bytes.0).unwrap_or(usize::MAX),
-            },
-        };
-        let postgres = Postgres::new(self.service.clone(), settings);
         let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places());
         self.reached("postgres", &listener, tls.is_some()).map_err(failed)?;
         self.accepting
@@ -546,7 +538,7 @@ async fn known(State(service): State<Service>, mut request: Request, next: Next)
 }
 
 /// The routes of the HTTP port and the local socket.
-fn http(service: &Service, prometheus: &Prometheus, settings: &Settings) -> Result<Router, ServeError> {
+fn http(service: &Service, further: Router, settings: &Settings) -> Result<Router, ServeError> {
     let invalid = |what: String| SettingsError::Invalid { place: "http.cors".to_owned(), what };
     let invalid_host = |what: String| SettingsError::Invalid { place: "http.hosts".to_owned(), what };
     let header_bytes = usize::try_from(settings.limits.header_bytes.0).unwrap_or(usize::MAX);
@@ -558,7 +550,19 @@ fn http(service: &Service, prometheus: &Prometheus, settings: &Settings) -> Resu
         ..HttpSettings::default()
     };
     let probes = ropewalk_prometheus::open_routes(service.clone());
-    Ok(ropewalk_http::router_with(service.clone(), http, prometheus.routes(), probes))
+    Ok(ropewalk_http::router_with(service.clone(), http, further, probes))
+}
+
+fn postgres(service: &Service, settings: &Settings) -> Postgres {
+    let settings = PostgresSettings {
+        opening_time: settings.limits.header_time.0,
+        transaction_idle_time: settings.postgres.transaction_idle_time.0,
+        column_memory: match settings.postgres.column_memory {
+            Share::Auto => PostgresSettings::default().column_memory,
+            Share::Bytes(bytes) => usize::try_from(bytes.0).unwrap_or(usize::MAX),
+        },
+    };
+    Postgres::new(service.clone(), settings)
 }
 
 fn prometheus(service: &Service, settings: &Settings) -> Result<Prometheus, ServeError> {
@@ -569,6 +573,7 @@ fn prometheus(service: &Service, settings: &Settings) -> Result<Prometheus, Serv
         query_time: prometheus.query_time.0,
         query_samples: prometheus.query_samples,
         query_bytes: prometheus.query_bytes.0,
+        queries_bytes: prometheus.queries_bytes.0,
         answer_bytes: prometheus.answer_bytes.0,
         lookback: prometheus.lookback.0,
         otlp_deltas: match prometheus.otlp_deltas {

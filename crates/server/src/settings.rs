@@ -150,6 +150,8 @@ pub struct Prometheus {
     pub query_samples: u64,
     /// Bytes that one query may hold at one time
     pub query_bytes: ByteSize,
+    /// Bytes that all queries and their answers may hold at one time
+    pub queries_bytes: ByteSize,
     /// Bytes of answers that are kept for as long as they stay right; 0 keeps none
     pub answer_bytes: ByteSize,
     /// How old a sample may be that a query still sees at a moment
@@ -167,6 +169,7 @@ impl Default for Prometheus {
             query_time: Period::seconds(60),
             query_samples: 50_000_000,
             query_bytes: ByteSize(1 << 30),
+            queries_bytes: ByteSize(2 << 30),
             answer_bytes: ByteSize(64 << 20),
             lookback: Period::seconds(300),
             otlp_deltas: OtlpDeltas::Refuse,

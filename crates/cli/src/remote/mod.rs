@@ -41,6 +41,11 @@ impl Remote {
         Ok(Self { client: Client::connect(endpoint, secrets)? })
     }
 
+    /// Runs the statements of a text.
+    pub(crate) fn sql<A: DeserializeOwned>(&self, text: &str) -> Result<A> {
+        self.client.ask(Method::POST, "/v1/sql", Some(&serde_json::json!({ "sql": text })))
+    }
+
     pub(crate) fn append(&self, store: &str, events: &[Event], options: &AppendOptions) -> Result<Appended> {
         let body = AppendBody::new(events, options);
         let answer: AppendedAnswer = self.client.ask(Method::POST, &path(store, "events"), Some(&body))?;

@@ -1,7 +1,7 @@
 //! `ropewalk sql`: statements from the command line, from a script, or typed at a prompt.
 //!
 //! ```text
-//! -c, file, stdin ─▶ split ─▶ Runner ─▶ Session ─▶ form ─▶ standard output
+//! argument, -c, file, stdin ─▶ split ─▶ Runner ─▶ Session ─▶ form ─▶ standard output      (a server: there ─▶ POST /v1/sql ─▶ form)
 //! terminal ─▶ shell ──────────────┘          └─ \d, .tables, ... ─▶ queries over the catalog
 //! ```
 
@@ -12,6 +12,7 @@ mod form;
 mod highlight;
 mod shell;
 mod split;
+mod there;
 mod watch;
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
@@ -34,6 +35,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// What `ropewalk sql` is told.
 #[derive(Debug, Args)]
 pub(crate) struct Sql {
+    /// Statements to run before those of -c, as one transaction
+    #[arg(value_name = "SQL")]
+    statements: Option<String>,
     /// Statements to run; repeat for more. Those of one -c are one transaction, as in psql
     #[arg(short = 'c', long = "command", value_name = "SQL")]
     commands: Vec<String>,
@@ -46,19 +50,27 @@ pub(crate) struct Sql {
     column_memory: Option<u64>,
 }
 
+impl Sql {
+    /// True when a person types the statements.
+    fn is_typed(&self) -> bool {
+        self.texts().next().is_none() && self.file.is_none() && io::stdin().is_terminal()
+    }
+
+    /// The texts of the command line, in order.
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        self.statements.iter().chain(&self.commands).map(String::as_str)
+    }
+}
+
 pub(crate) fn sql(context: &Context, sql: &Sql) -> Result {
     let db = match context.place()? {
         Place::Here(db) => db,
-        Place::There(_) => {
-            let what =
-                format!("{} is a server, and this command works on a database directory", context.shown());
-            return Err(Failure::new(Exit::Invalid, what, "psql speaks SQL to the server's postgres.listen"));
-        }
+        Place::There(remote) => return there::run(&remote, sql, context.mode().into()),
     };
     if let Some(bytes) = sql.column_memory {
         ropewalk_sql::limit_columns(&db, usize::try_from(bytes).unwrap_or(usize::MAX));
     }
-    let is_typed = sql.commands.is_empty() && sql.file.is_none() && io::stdin().is_terminal();
+    let is_typed = sql.is_typed();
     let mut runner = Runner {
         session: Session::new(db.clone()),
         form: context.mode().into(),
@@ -92,12 +104,10 @@ enum Data<'s> {
 
 impl Runner {
     fn told(&mut self, sql: &Sql) -> Result {
-        for command in &sql.commands {
-            self.command(command)?;
-        }
+        sql.texts().try_for_each(|text| self.command(text))?;
         match &sql.file {
             Some(file) if file.as_os_str() != "-" => self.file(file),
-            None if !sql.commands.is_empty() => Ok(()),
+            None if sql.texts().next().is_some() => Ok(()),
             _ => {
                 let mut text = String::new();
                 io::stdin().read_to_string(&mut text).map_err(|error| unread(&error))?;

@@ -24,7 +24,7 @@ statement runs; an operation without a row is not served.
 /// The protocols: heading, name of an operation, rows.
 fn protocols() -> [(&'static str, &'static str, Vec<Operation>); 5] {
     [
-        ("HTTP", "Request", ropewalk_http::operations()),
+        ("HTTP", "Request", [ropewalk_http::operations(), ropewalk_postgres::http_operations()].concat()),
         ("gRPC", "Call", ropewalk_grpc::operations()),
         ("Prometheus", "Request or call", ropewalk_prometheus::operations()),
         ("MongoDB", "Command", ropewalk_mongo::operations()),

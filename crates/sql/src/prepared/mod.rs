@@ -62,7 +62,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn of(command: &'static str) -> Self {
+    /// One that does no more than say its command.
+    pub fn of(command: &'static str) -> Self {
         Self { command, count: None, columns: None, rows: Vec::new(), is_binary: false, notice: None }
     }
 

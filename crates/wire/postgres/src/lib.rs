@@ -4,7 +4,7 @@
 //! bytes ─▶ opening: TLS, who ─▶ channel: whole messages ─▶ connection: simple, extended ─▶ desk ─▶ ropewalk_sql::Session
 //!                                                              └─ frame, value: rows as text or binary ─▶ bytes
 //! ```
-//! Read `frame` for the bytes, `connection` for the life of one client, `desk` for what it prepares.
+//! `POST /v1/sql` of the HTTP port, in `http`, runs the same statements. Read `frame` for the bytes, `connection` for the life of one client, `desk` for what it prepares.
 //!
 //! Invariants
 //! 1. What is answered with success is done, and on the disk; an error is one ErrorResponse with a SQLSTATE.
@@ -19,6 +19,7 @@ mod copying;
 mod desk;
 mod failure;
 mod frame;
+mod http;
 mod hub;
 mod login;
 mod opening;
@@ -36,7 +37,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-pub use rights::operations;
+pub use rights::{http_operations, operations};
 
 use crate::backends::Backends;
 use crate::hub::Hub;

@@ -12,6 +12,11 @@ pub fn operations() -> Vec<Operation> {
     StatementKind::ALL.iter().map(row).collect()
 }
 
+/// The routes for the HTTP port, see [`crate::Postgres::routes`].
+pub fn http_operations() -> Vec<Operation> {
+    crate::http::operations()
+}
+
 fn needs(rights: Rights) -> Needs {
     match rights {
         Rights { admin: true, .. } => Needs::admin(Resource::AllStores),

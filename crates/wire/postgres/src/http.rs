@@ -1,0 +1,271 @@
+//! `POST /v1/sql`: the statements of one text, and their answers as JSON.
+//!
+//! ```text
+//! {"sql": "SELECT id, name FROM users WHERE id = $1", "params": [7]}
+//! {"results": [{"command": "SELECT 1", "columns": [{"name": "id", "type": "bigint"}, …], "rows": [[7, "Ann"]]}]}
+//! ```
+//! Several statements are one transaction, unless they say otherwise; parameters go with a single statement. Nothing of the session
+//! outlives the request: a transaction that is open at its end is rolled back, and the answer is an error.
+
+use std::fmt::Write as _;
+
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, HeaderValue};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Extension, Router};
+use ropewalk::tables::{Type, Value};
+use ropewalk_sql::{
+    Outcome, Rights, Session, Settings, SqlError, Status, from_text, state, to_text, type_name,
+};
+use ropewalk_wire::{
+    BodyBounds, BodyError, Caller, Code, ConnectionMemory, Needs, Operation, Reservation, Right, Service,
+    blocking, receive_body,
+};
+use serde::Deserialize;
+
+use crate::Postgres;
+use crate::failure::{code_of, refused, told};
+
+/// Where it is.
+const PATH: &str = "/v1/sql";
+/// Memory of one statement.
+const STATEMENT_BYTES_MAX: usize = 64 << 20;
+/// Bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    sql: String,
+    #[serde(default)]
+    params: Vec<serde_json::Value>,
+}
+
+/// The route, with what it needs.
+pub(crate) fn operations() -> Vec<Operation> {
+    let needs = Needs::LOGIN.later("what each statement needs, see PostgreSQL");
+    vec![Operation { name: format!("POST {PATH}"), needs }]
+}
+
+impl Postgres {
+    /// The route for the HTTP port: the request must carry a [`Caller`] as extension.
+    pub fn routes(&self) -> Router {
+        Router::new().route(PATH, post(answer)).with_state(self.clone())
+    }
+}
+
+async fn answer(
+    State(postgres): State<Postgres>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    let shared = postgres.0;
+    let timer = shared.service.metrics().request("http", "sql");
+    let outcome = match asked(&shared.service, request).await {
+        Err(error) => Err(error),
+        Ok((asked, _memory)) => {
+            // Never closed; if it were, working without a turn would still be right.
+            let _turn = shared.turns.acquire().await.ok();
+            blocking(|| run(&shared.service, &caller, &asked))
+        }
+    };
+    timer.done(outcome.as_ref().map(|_| ()).map_err(code_of));
+    match outcome {
+        Ok(json) => ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response(),
+        Err(error) => problem(&told(&error, shared.service.database().engine().dir())),
+    }
+}
+
+/// The body, and the reservation of its memory.
+async fn asked(service: &Service, request: Request) -> Result<(Asked, Reservation), SqlError> {
+    let invalid = |what: String| SqlError::new(state::INVALID_PARAMETER_VALUE, what);
+    let (parts, body) = request.into_parts();
+    if !is_json(&parts.headers) {
+        return Err(invalid("the body has to be application/json".to_owned()));
+    }
+    let limits = service.limits();
+    let bounds = BodyBounds { bytes_max: limits.request_bytes, announced: None, time: limits.request_time };
+    let memory = parts.extensions.get::<ConnectionMemory>().cloned();
+    let memory = memory.unwrap_or_else(|| service.request_memory().connection());
+    let (bytes, reservation) = receive_body(body, bounds, &memory).await.map_err(|error| match error {
+        BodyError::Memory(error) => refused(&error),
+        BodyError::TooLarge(max) => {
+            SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, format!("a body of more than {max} bytes"))
+        }
+        BodyError::TooSlow(_) => SqlError::new(state::QUERY_CANCELED, error.to_string()),
+        BodyError::Broken(what) => invalid(what),
+    })?;
+    let asked = serde_json::from_slice(&bytes)
+        .map_err(|error| invalid(format!("the body is no {{\"sql\": text, \"params\": [...]}}: {error}")))?;
+    Ok((asked, reservation))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+fn run(service: &Service, caller: &Caller, asked: &Asked) -> Result<String, SqlError> {
+    if service.stop().stopping() {
+        return Err(crate::connection::shutdown());
+    }
+    let limits = service.limits();
+    let settings = Settings {
+        user: caller.name().to_owned(),
+        memory_bytes_max: STATEMENT_BYTES_MAX,
+        statement_millis: u64::try_from(limits.request_time.as_millis()).unwrap_or(u64::MAX),
+        ..Settings::default()
+    };
+    let mut session = Session::with_settings(service.database().clone(), settings);
+    let may = |right| caller.may(right, None);
+    let rights = Rights { read: may(Right::Read), append: may(Right::Append), admin: may(Right::Admin) };
+    session.act_for(rights, caller.name());
+    let located = |error: SqlError| error.located_in(&asked.sql);
+    let outcomes = if asked.params.is_empty() {
+        session.execute_all(&asked.sql).map_err(located)?
+    } else {
+        let mut prepared = session.prepare(&asked.sql).map_err(located)?;
+        let types = prepared.parameters().to_vec();
+        if types.len() != asked.params.len() {
+            let message =
+                format!("the statement takes {} parameters, {} were given", types.len(), asked.params.len());
+            return Err(SqlError::new(state::SYNTAX_ERROR, message));
+        }
+        let params = asked.params.iter().zip(types).map(|(param, ty)| param_value(param, ty));
+        let params: Vec<Value<'static>> = params.collect::<Result<_, _>>()?;
+        vec![session.run(&mut prepared, &params)?]
+    };
+    if session.status() != Status::Idle {
+        return Err(SqlError::new(
+            state::ACTIVE_SQL_TRANSACTION,
+            "the transaction was still open at the end of the request and is rolled back",
+        )
+        .hint("send BEGIN and COMMIT in one text"));
+    }
+    answered(&outcomes)
+}
+
+/// A parameter of the statement.
+fn param_value(param: &serde_json::Value, ty: Type) -> Result<Value<'static>, SqlError> {
+    match param {
+        serde_json::Value::Null => Ok(Value::Null),
+        serde_json::Value::String(text) => from_text(text, ty),
+        other => from_text(&other.to_string(), ty),
+    }
+}
+
+fn answered(outcomes: &[Outcome]) -> Result<String, SqlError> {
+    let mut json = String::from("{\"results\":[");
+    for (number, outcome) in outcomes.iter().enumerate() {
+        let comma = if number > 0 { "," } else { "" };
+        let _ = write!(json, "{comma}{{\"command\":{}", quoted(&outcome.tag().to_string()));
+        if let Some(columns) = &outcome.columns {
+            json += ",\"columns\":[";
+            for (place, column) in columns.iter().enumerate() {
+                let comma = if place > 0 { "," } else { "" };
+                let (name, ty) = (quoted(&column.name), quoted(&type_name(column.ty)));
+                let _ = write!(json, "{comma}{{\"name\":{name},\"type\":{ty}}}");
+            }
+            json += "],\"rows\":[";
+            for (place, row) in outcome.rows.iter().enumerate() {
+                json += if place > 0 { ",[" } else { "[" };
+                for (place, value) in row.iter().enumerate() {
+                    if place > 0 {
+                        json.push(',');
+                    }
+                    put_json(value, &mut json);
+                }
+                json.push(']');
+                if json.len() > ANSWER_BYTES_MAX {
+                    let message = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
+                    return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message)
+                        .hint("read fewer rows at a time, or over the PostgreSQL port"));
+                }
+            }
+            json.push(']');
+        }
+        json.push('}');
+    }
+    json += "]}";
+    Ok(json)
+}
+
+/// Numbers that JSON holds exactly, booleans and JSON as they are, the rest as PostgreSQL's text.
+fn put_json(value: &Value<'_>, json: &mut String) {
+    match value {
+        Value::Null => json.push_str("null"),
+        Value::Bool(value) => json.push_str(if *value { "true" } else { "false" }),
+        Value::Json(text) | Value::Jsonb(text) => json.push_str(text),
+        Value::Float4(number) if number.is_finite() => {
+            let _ = write!(json, "{number}");
+        }
+        Value::Float8(number) if number.is_finite() => {
+            let _ = write!(json, "{number}");
+        }
+        Value::Int2(_) | Value::Int4(_) | Value::Int8(_) => {
+            json.push_str(&to_text(value).unwrap_or_default())
+        }
+        other => json.push_str(&quoted(&to_text(other).unwrap_or_default())),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn status(code: Code) -> StatusCode {
+    match code {
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::NotFound | Code::NoSuchLease => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::ConditionFailed | Code::TrackingConflict | Code::KeyConflict => {
+            StatusCode::CONFLICT
+        }
+        Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        Code::Corrupt | Code::Io | Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::InvalidArgument | Code::IdempotencyMismatch => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// An error as `application/problem+json`, with what PostgreSQL's protocol says of it.
+fn problem(error: &SqlError) -> Response {
+    let code = code_of(error);
+    let status = status(code);
+    let mut body = serde_json::json!({
+        "type": format!("urn:ropewalk:problem:{}", code.as_str()),
+        "title": "The statement failed",
+        "status": status.as_u16(),
+        "detail": error.message,
+        "code": code.as_str(),
+        "sqlstate": error.state.0,
+    });
+    let about = error.about.clone().unwrap_or_default();
+    let position = error.location.as_ref().and_then(|location| location.position);
+    let members = [
+        ("explanation", error.detail.clone()),
+        ("hint", error.hint.clone()),
+        ("schema", about.schema),
+        ("table", about.table),
+        ("column", about.column),
+        ("constraint", about.constraint),
+    ];
+    if let Some(body) = body.as_object_mut() {
+        for (name, member) in members {
+            if let Some(member) = member {
+                body.insert(name.to_owned(), member.into());
+            }
+        }
+        if let Some(position) = position {
+            body.insert("position".to_owned(), position.into());
+        }
+    }
+    let kind = [(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
+    let mut response = (status, kind, body.to_string()).into_response();
+    response.extensions_mut().insert(code);
+    response
+}
