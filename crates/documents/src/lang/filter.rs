@@ -453,9 +453,13 @@ impl Test {
             Self::Compare(comparison, operand) => comparison.holds(value, operand.value()),
             Self::In(values, patterns) => {
                 steps(patterns.len())?;
-                is_among(values, value) || patterns.iter().any(|pattern| pattern_matches(pattern, value))
+                let mut found = is_among(values, value);
+                for pattern in patterns {
+                    found = found || pattern_matches(pattern, value)?;
+                }
+                found
             }
-            Self::Regex(pattern) => pattern_matches(pattern, value),
+            Self::Regex(pattern) => pattern_matches(pattern, value)?,
             Self::Exists => value.is_some(),
             Self::Type(tags) => value.is_some_and(|value| tags.contains(&value.tag())),
             Self::Mod { divisor, remainder } => {
@@ -519,12 +523,12 @@ fn is_among(values: &[Owned], value: Option<Value<'_>>) -> bool {
     }
 }
 
-fn pattern_matches(pattern: &Pattern, value: Option<Value<'_>>) -> bool {
-    match value {
-        Some(Value::String(text) | Value::Symbol(text)) => pattern.regex.is_match(text),
+fn pattern_matches(pattern: &Pattern, value: Option<Value<'_>>) -> Result<bool, LangError> {
+    Ok(match value {
+        Some(Value::String(text) | Value::Symbol(text)) => pattern.is_match(text)?,
         Some(Value::Regex(text, options)) => text == pattern.pattern && options == pattern.options,
         _ => false,
-    }
+    })
 }
 
 impl Comparison {

@@ -382,6 +382,8 @@ fn types(value: Value<'_>) -> Result<Vec<u8>, LangError> {
         Value::Array(array) => array.values().try_for_each(|value| one(value, &mut tags))?,
         value => one(value, &mut tags)?,
     }
+    tags.sort_unstable();
+    tags.dedup();
     Ok(tags)
 }
 

@@ -497,7 +497,7 @@ impl Pull {
         match self {
             Self::Value(value) => Ok(Comparison::Equal.holds(Some(element), value.value())),
             Self::Pattern(pattern) => Ok(match element {
-                Value::String(text) => pattern.regex.is_match(text),
+                Value::String(text) => pattern.is_match(text)?,
                 Value::Regex(text, options) => (text, options) == (&pattern.pattern, &pattern.options),
                 _ => false,
             }),

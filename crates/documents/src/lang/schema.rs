@@ -138,6 +138,15 @@ impl Visit {
     }
 }
 
+impl Visit {
+    fn matches(&self, pattern: &Pattern, text: &str) -> bool {
+        pattern.is_match(text).unwrap_or_else(|error| {
+            self.0.borrow_mut().get_or_insert(error);
+            false
+        })
+    }
+}
+
 /// A rule that is broken.
 struct Broken {
     /// Names on the way to the value, from the inside.
@@ -204,7 +213,7 @@ impl Rule {
             (Self::Text(least, most), Value::String(text)) => {
                 unless(between(text.chars().count(), *least, *most), "minLength or maxLength")
             }
-            (Self::Pattern(pattern), Value::String(text)) => unless(pattern.regex.is_match(text), "pattern"),
+            (Self::Pattern(pattern), Value::String(text)) => unless(visit.matches(pattern, text), "pattern"),
             (Self::Enum(values), value) => {
                 if visit.ends(values.len()) {
                     return said("the command has ended");
@@ -248,7 +257,7 @@ impl Properties {
                 }
             }
             for (pattern, schema) in &self.patterns {
-                if pattern.regex.is_match(name) {
+                if visit.matches(pattern, name) {
                     known = true;
                     if let Some(broken) = schema.broken(value, visit) {
                         return Some(within(broken));

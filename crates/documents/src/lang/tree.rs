@@ -103,7 +103,8 @@ impl<'a> Tree<'a> {
     /// # Errors
     /// A document far above the limit.
     pub(crate) fn into_document(mut self) -> Result<DocBuf, LangError> {
-        let mut writer = Writer::with_capacity(self.bytes_before + 64).with_room(ADDED_BYTES_MAX);
+        let size = self.root.open()?.size();
+        let mut writer = Writer::with_capacity(size + 64).with_room(ADDED_BYTES_MAX);
         byte_steps(self.bytes_before)?;
         if let Branch::Document(fields, _) = self.root.open()? {
             if let Some(at) = fields.iter().position(|(name, _)| name == "_id").filter(|at| *at > 0) {
@@ -280,6 +281,19 @@ impl<'a> Branch<'a> {
             Self::Document(..) => Value::Document(Doc::empty()).type_name(),
             Self::Array(..) => Value::Array(Doc::empty()).type_name(),
         }
+    }
+
+    /// Bytes it takes as a field, about.
+    fn size(&self) -> usize {
+        ELEMENT_BYTES
+            + match self {
+                Self::Raw(value) => value.payload_bytes(),
+                Self::Owned(owned) => owned.value().payload_bytes(),
+                Self::Document(fields, _) => {
+                    fields.iter().map(|(name, value)| name.len() + value.size()).sum()
+                }
+                Self::Array(elements, _) => elements.iter().map(Self::size).sum(),
+            }
     }
 
     pub(crate) fn is_array(&self) -> bool {

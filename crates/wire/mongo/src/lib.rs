@@ -54,6 +54,7 @@ use tokio::sync::Semaphore;
 pub use compress::Compressor;
 
 use crate::cursor::Cursors;
+use crate::documents::lang::SharedMemory;
 use crate::documents::{Documents, WriteBudget};
 use crate::failpoint::FailPoints;
 use crate::operations::Operations;
@@ -64,6 +65,8 @@ use crate::snapshots::Snapshots;
 const TEND: Duration = Duration::from_secs(1);
 /// Memory of the writes of all open transactions. One alone may commit 64 MiB.
 const TRANSACTION_BYTES_MAX: u64 = 256 << 20;
+/// Memory of all commands and of what their cursors have sorted.
+const COMMANDS_BYTES_MAX: u64 = 1 << 30;
 /// Writes that wait for the disk at once, each on a thread.
 const WRITES: usize = 256;
 
@@ -89,6 +92,7 @@ struct Shared {
     fail_points: FailPoints,
     snapshots: Snapshots,
     transactions: Arc<WriteBudget>,
+    commands: Arc<SharedMemory>,
     operations: Arc<Operations>,
     writes: Semaphore,
     connections: AtomicI32,
@@ -116,6 +120,7 @@ impl Mongo {
             fail_points: FailPoints::new(settings.test_commands),
             snapshots: Snapshots::default(),
             transactions: WriteBudget::new(TRANSACTION_BYTES_MAX),
+            commands: SharedMemory::new(COMMANDS_BYTES_MAX),
             settings,
             sessions: Sessions::default(),
             cursors: Cursors::default(),

@@ -1,5 +1,6 @@
 use std::collections::HashSet;
 
+use super::super::budget::steps;
 use super::super::error::{LangError, refuse};
 use super::super::val::{self, Answer, Val};
 use super::super::value::{DOCUMENT_BYTES_MAX, Value};
@@ -163,7 +164,11 @@ fn trim(name: &str, args: &[Val<'_>], left: bool, right: bool) -> Answer {
     let chars = match args.get(1) {
         None | Some(Val::Missing) => None,
         Some(value) if value.is_nullish() => return Ok(Val::NULL),
-        Some(value) => Some(strict(name, value, 50700)?.chars().collect::<HashSet<char>>()),
+        Some(value) => {
+            let chars = strict(name, value, 50700)?;
+            steps(chars.len())?;
+            Some(chars.chars().collect::<HashSet<char>>())
+        }
     };
     let goes =
         |c: char| chars.as_ref().map_or_else(|| c.is_whitespace() || c == '\0', |chars| chars.contains(&c));

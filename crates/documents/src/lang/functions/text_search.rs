@@ -10,12 +10,15 @@ const NAMES: &[&str] = &["input", "regex", "options"];
 
 pub(super) const TABLE: &[Function] = &[
     named("$regexMatch", NAMES, 2, |args| {
-        Ok(val::bool(
-            prepared("$regexMatch", args)?.is_some_and(|(text, pattern)| pattern.regex.is_match(text)),
-        ))
+        let matches = match prepared("$regexMatch", args)? {
+            Some((text, pattern)) => pattern.is_match(text)?,
+            None => false,
+        };
+        Ok(val::bool(matches))
     }),
     named("$regexFind", NAMES, 2, |args| {
         let Some((text, pattern)) = prepared("$regexFind", args)? else { return Ok(Val::NULL) };
+        pattern.check_groups(text)?;
         let Some(captures) = pattern.regex.captures(text) else { return Ok(Val::NULL) };
         let mut writer = Writer::new().bounded();
         put_match(&mut writer, &mut Counted { text, bytes: 0, characters: 0 }, &captures);
@@ -24,6 +27,7 @@ pub(super) const TABLE: &[Function] = &[
     named("$regexFindAll", NAMES, 2, |args| {
         let mut writer = Writer::array().bounded();
         if let Some((text, pattern)) = prepared("$regexFindAll", args)? {
+            pattern.check_groups(text)?;
             let mut counted = Counted { text, bytes: 0, characters: 0 };
             for captures in pattern.regex.captures_iter(text) {
                 steps(captures.len())?;
