@@ -25,7 +25,7 @@ const COMMAND_BYTES: usize = 32 << 20;
 /// what the allocator test sees twice while a list grows.
 const SLACK_BYTES: usize = 56 << 20;
 /// How often a command asks whether it may continue before it is ended.
-const ASKED_MAX: u32 = 20;
+const ASKED_MAX: u32 = 10;
 /// Far more than such a command takes on a busy machine.
 const TIME_MAX: Duration = Duration::from_secs(90);
 const SMALL_DOCUMENTS: i64 = 200;
@@ -134,7 +134,7 @@ fn nested(numbers: &mut Numbers) -> String {
 /// The families of texts that grow, at several sizes.
 fn grown() -> Vec<String> {
     let mut all = Vec::new();
-    for size in [10, 5_000, 50_000] {
+    for size in [10, 5_000, 20_000] {
         for family in [
             "find {$or: [<<N*{n: %i},>>]}",
             "find {$and: [<<N*{n: {$ne: %i}},>>]}",
@@ -176,7 +176,7 @@ fn grown() -> Vec<String> {
 fn corpus() -> Vec<String> {
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     let mut all: Vec<String> = hand_written().chain(grown()).collect();
-    all.extend((0..120).map(|_| nested(&mut numbers)));
+    all.extend((0..80).map(|_| nested(&mut numbers)));
     all
 }
 
@@ -437,9 +437,12 @@ fn large_inputs_pass() {
         writer.put("n", Value::Int32(n as i32));
         writer.close();
     });
-    writer.put("s", Value::String(&"word ".repeat(400_000)));
     let document = writer.finish();
     collection.insert_many(&[document.bytes()], true, SYNC).unwrap();
+    let texts = db.coll("texts");
+    let mut writer = Writer::new();
+    writer.put("s", Value::String(&"word ".repeat(400_000)));
+    texts.insert_many(&[writer.finish().bytes()], true, SYNC).unwrap();
     let numbers = |n: usize| -> Vec<Vec<u8>> {
         let document = |n: i32| notation::doc(&format!("{{_id: {n}, k: {}, s: \"<<100*x>>\"}}", n % 1000));
         (0..n as i32).map(|n| document(n).into_bytes()).collect()
@@ -475,7 +478,12 @@ fn large_inputs_pass() {
             ("[{$match: {\"a.n\": {$in: [<<100000*%i,>>]}}}]", 1),
             ("[{$match: {$expr: {$in: [0, [<<100000*%i,>>]]}}}]", 1),
         ] {
-            assert_eq!(run(&collection, stages), shown, "{}", stages.chars().take(80).collect::<String>());
+            let collection = if stages.contains("$a") || stages.contains("a.n") || stages.contains("$expr") {
+                &collection
+            } else {
+                &texts
+            };
+            assert_eq!(run(collection, stages), shown, "{}", stages.chars().take(80).collect::<String>());
         }
         for (stages, shown) in [
             ("[{$group: {_id: \"$_id\", all: {$push: \"$s\"}}}]", 50_000),
