@@ -156,6 +156,11 @@ impl DocumentCursor {
         Ok(!self.done)
     }
 
+    /// Bytes of documents that the cursor holds, beyond one page: those that it has sorted and not given.
+    pub fn held_bytes(&self) -> usize {
+        self.rows.held_bytes() + self.ahead.as_ref().map_or(0, Vec::capacity)
+    }
+
     /// Nothing is left.
     pub fn is_done(&self) -> bool {
         self.done

@@ -195,7 +195,7 @@ pub(crate) fn restored(index: &Index, key: &[u8], value: &[u8]) -> Option<DocBuf
             behind.len()
         };
     }
-    Some(tree.into_document())
+    tree.into_document().ok()
 }
 
 /// The key of the document that an entry leads to.

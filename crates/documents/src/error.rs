@@ -3,7 +3,7 @@
 use ropewalk_base::Seq;
 use ropewalk_engine::{EngineError, StoreError};
 
-use crate::lang::{DocBuf, LangError};
+use crate::lang::{Code, DocBuf, LangError};
 
 /// What documents refuse or fail with.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +11,7 @@ use crate::lang::{DocBuf, LangError};
 pub enum DocumentsError {
     /// A filter, update, projection or pipeline that makes no sense, or does not fit the document it meets.
     #[error(transparent)]
-    Language(#[from] LangError),
+    Language(LangError),
     /// As [`DocumentsError::Language`], of a write to a collection.
     #[error("collection {collection:?}: {source}")]
     InCollection {
@@ -215,6 +215,20 @@ pub enum DocumentsError {
     /// The engine's own.
     #[error(transparent)]
     Engine(#[from] EngineError),
+}
+
+impl From<LangError> for DocumentsError {
+    /// What ends a command ends all of it, wherever it was noticed.
+    fn from(error: LangError) -> Self {
+        match error.code {
+            Code::MaxTimeMSExpired
+            | Code::Interrupted
+            | Code::InterruptedAtShutdown
+            | Code::ClientDisconnect
+            | Code::ExceededMemoryLimit => Self::Interrupted(error),
+            _ => Self::Language(error),
+        }
+    }
 }
 
 impl From<StoreError> for DocumentsError {

@@ -15,6 +15,7 @@ use crate::collection::Collection;
 use crate::definition::Definition;
 use crate::entry::document_key;
 use crate::error::DocumentsError;
+use crate::lang::budget::Held;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Projection, Sort, Value, Writer};
 use crate::model::Documents;
 use crate::plan::{Hint, Needs, Wish, plan};
@@ -27,6 +28,8 @@ pub const SORT_BYTES_MAX: usize = 100 << 20;
 const KEYS_PER_LOOK: u64 = 2 << 10;
 /// Most bytes of the answer of `distinct`, as of any document.
 const DISTINCT_BYTES_MAX: usize = 16 << 20;
+/// Memory of an entry of its tree, which may have twice the room that it needs.
+const DISTINCT_ENTRY_BYTES: usize = 2 * size_of::<(Vec<u8>, Owned)>() + 16;
 
 /// Asked from time to time by a walk that may take long whether it may go on; an error ends it.
 pub type Look<'a> = &'a (dyn Fn() -> Result<(), DocumentsError> + Sync);
@@ -152,7 +155,12 @@ pub(crate) struct Rows {
     given: usize,
     /// The caller who must be allowed to see all that is found.
     caller: Option<Arc<Caller>>,
+    /// The memory of what was sorted and has not been given.
+    held: Option<Held>,
 }
+
+/// Memory of a document in a list that is sorted, next to its bytes, its key and its sort key.
+const SORTED_BYTES: usize = 2 * size_of::<(Vec<u8>, u64, Found)>();
 
 impl Rows {
     /// The rows whole and all of them, for what rests on all documents.
@@ -228,7 +236,12 @@ impl Rows {
             None => None,
         };
         let ready = Vec::new().into_iter();
-        Ok(Self { find, scan, ready, sorted: false, skipped: 0, given: 0, caller: None })
+        Ok(Self { find, scan, ready, sorted: false, skipped: 0, given: 0, caller: None, held: None })
+    }
+
+    /// Bytes of documents that were sorted and have not been given.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held.as_ref().map_or(0, Held::bytes)
     }
 
     pub(crate) fn scan(&self) -> Option<&Scan> {
@@ -242,6 +255,9 @@ impl Rows {
                 return Ok(None);
             }
             if let Some(found) = self.ready.next() {
+                if let Some(held) = &self.held {
+                    held.give_back(found.0.len() + found.1.len());
+                }
                 if let (Some(caller), Some(scan)) = (&self.caller, &self.scan) {
                     let stored = Some(Doc::trusted(&found.1));
                     let now_ms = source.documents().now_ms();
@@ -260,7 +276,9 @@ impl Rows {
                     if std::mem::replace(&mut self.sorted, true) {
                         return Ok(None);
                     }
-                    Some(sorted(source, scan, sort, self.find.wanted())?)
+                    let (found, held) = sorted(source, scan, sort, self.find.wanted())?;
+                    self.held = Some(held);
+                    Some(found)
                 }
                 _ => scan.next_page(source)?,
             };
@@ -304,30 +322,33 @@ fn sorted(
     scan: &mut Scan,
     sort: &Sort,
     wanted: Option<usize>,
-) -> Result<Vec<Found>, DocumentsError> {
+) -> Result<(Vec<Found>, Held), DocumentsError> {
     // Greatest on top: that is what goes first when there are too many. The number keeps the walk's order among equals.
     let mut heap: BinaryHeap<(Vec<u8>, u64, Found)> = BinaryHeap::new();
     let mut rows: Vec<(Vec<u8>, u64, Found)> = Vec::new();
-    let (mut bytes, mut number) = (0, 0_u64);
+    let (held, mut number) = (lang::budget::held("a sort"), 0_u64);
     while let Some(page) = scan.next_page(source)? {
         for (document, stored) in page {
-            let key = sort.key(Doc::trusted(&stored));
-            let size = |row: &(Vec<u8>, u64, Found)| row.0.len() + row.2.0.len() + row.2.1.len() + 96;
+            let mut key = sort.key(Doc::trusted(&stored))?;
+            key.shrink_to_fit();
+            let size = |row: &(Vec<u8>, u64, Found)| {
+                row.0.len() + row.2.0.capacity() + row.2.1.capacity() + SORTED_BYTES
+            };
             let row = (key, number, (document, stored));
             number += 1;
-            bytes += size(&row);
+            held.take(size(&row))?;
             match wanted {
                 Some(wanted) => {
                     heap.push(row);
                     if heap.len() > wanted
                         && let Some(dropped) = heap.pop()
                     {
-                        bytes -= size(&dropped);
+                        held.give_back(size(&dropped));
                     }
                 }
                 None => rows.push(row),
             }
-            if bytes > SORT_BYTES_MAX {
+            if held.bytes() > SORT_BYTES_MAX {
                 return Err(DocumentsError::SortMemory { max: SORT_BYTES_MAX });
             }
         }
@@ -338,7 +359,8 @@ fn sorted(
         rows.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
         rows
     };
-    Ok(rows.into_iter().map(|(_, _, found)| found).collect())
+    let found: Vec<Found> = rows.into_iter().map(|(_, _, found)| found).collect();
+    Ok((found, held))
 }
 
 mod sealed {
@@ -470,17 +492,22 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         // An index that holds the path answers without the documents.
         let mut rows = Rows::needing(self, collection, find, &Needs::Paths(vec![path.to_owned()]))?;
         let mut values = std::collections::BTreeMap::new();
-        let mut bytes = 0;
+        let (held, mut bytes) = (lang::budget::held("distinct"), 0);
         while let Some((_, stored)) = rows.next(self)? {
-            for value in lang::path::values_at(Doc::trusted(&stored), path) {
-                let mut key = Vec::new();
-                lang::key::encode(value, false, &mut key);
+            lang::path::each_at(Doc::trusted(&stored), path, &mut |value| {
+                lang::budget::byte_steps(value.payload_bytes())?;
+                let key = lang::key::key_of(value);
                 let size = key.len();
-                if let std::collections::btree_map::Entry::Vacant(free) = values.entry(key) {
-                    free.insert(Owned::from(value));
+                if bytes <= DISTINCT_BYTES_MAX
+                    && let std::collections::btree_map::Entry::Vacant(free) = values.entry(key)
+                {
+                    let value = Owned::from(value);
+                    held.take(DISTINCT_ENTRY_BYTES + size + value.bytes())?;
+                    free.insert(value);
                     bytes += size;
                 }
-            }
+                Ok(())
+            })?;
             if bytes > DISTINCT_BYTES_MAX {
                 let max = DISTINCT_BYTES_MAX;
                 return Err(DocumentsError::TooLarge { what: "distinct", bytes, max });

@@ -20,10 +20,11 @@ use crate::tx::DocumentsTx;
 /// Documents that one statement may touch by way of references.
 const CASCADE_MAX: usize = 1_000_000;
 
-fn referred<'d>(doc: Doc<'d>, reference: &Reference) -> Vec<Value<'d>> {
+fn referred<'d>(doc: Doc<'d>, reference: &Reference) -> Result<Vec<Value<'d>>, DocumentsError> {
     // A path that ends in an array gives the array beside its elements; the elements are what refers.
-    let all = lang::path::values_at(doc, &reference.field);
-    all.into_iter().filter(|value| !value.is_nullish() && !matches!(value, Value::Array(_))).collect()
+    let (mut all, _held) = lang::path::values_at(doc, &reference.field)?;
+    all.retain(|value| !value.is_nullish() && !matches!(value, Value::Array(_)));
+    Ok(all)
 }
 
 impl DocumentsTx<'_> {
@@ -36,10 +37,10 @@ impl DocumentsTx<'_> {
     ) -> Result<(), DocumentsError> {
         for reference in &definition.options.references {
             let before: Vec<Vec<u8>> = match old {
-                Some(old) => referred(old, reference).into_iter().map(encoded).collect(),
+                Some(old) => referred(old, reference)?.into_iter().map(encoded).collect(),
                 None => Vec::new(),
             };
-            for value in referred(new, reference) {
+            for value in referred(new, reference)? {
                 if before.contains(&encoded(value)) {
                     continue;
                 }

@@ -9,6 +9,7 @@
 //! filter decides, as with every index; what is in it too much is only slow.
 
 use crate::definition::Index;
+use crate::entry::KEY_BYTES_MAX;
 use crate::lang::order::{self, class};
 use crate::lang::{self, Doc, Filter, Value};
 use crate::plan::KeyRange;
@@ -57,6 +58,8 @@ fn walk(value: Value<'_>, root: &str, path: &mut String, keys: &mut Vec<Vec<u8>>
             }
         }
         Value::Array(array) => array.values().for_each(|value| walk(value, root, path, keys)),
+        // A key that no index takes is refused by the caller: the others, which may be as long, are not made.
+        _ if keys.last().is_some_and(|key| key.len() > KEY_BYTES_MAX) => {}
         value if is_below(path, root) && is_held(order::class(value)) => {
             let mut key = prefix(path);
             lang::key::encode(value, false, &mut key);

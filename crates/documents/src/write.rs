@@ -183,7 +183,7 @@ impl DocumentsTx<'_> {
                 let rule = definition.options.validator.as_ref().map(|rule| show::document(rule.doc()));
                 return Err(DocumentsError::Validation {
                     collection: definition.name.clone(),
-                    what: format!("it does not match {}", rule.unwrap_or_default()),
+                    what: lang::error::text(format_args!("it does not match {}", rule.unwrap_or_default())),
                 });
             }
         }

@@ -2,15 +2,20 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::budget::byte_steps;
 use super::error::{LangError, refuse};
 use super::expression::{Expression, Scope};
 use super::functions::{Merged, quotient, standard_deviation, sum_of};
 use super::key::key_of;
 use super::order;
 use super::sort::Sort;
-use super::val::Val;
+use super::val::{self, Answer, Val};
 use super::value::{Doc, Owned, Value};
 use super::writer::Writer;
+
+/// Memory of an entry of a list or a tree next to its key and value: either may have twice the room that it needs.
+const LIST_ENTRY_BYTES: usize = size_of::<Owned>();
+const TREE_ENTRY_BYTES: usize = 2 * size_of::<((Vec<u8>, u64), Owned)>() + 32;
 
 /// A parsed accumulator.
 #[derive(Debug, Clone)]
@@ -66,7 +71,7 @@ pub(crate) enum State {
 }
 
 impl Accumulator {
-    pub(crate) fn parse(spec: Value<'_>, scope: &Scope) -> Result<Self, LangError> {
+    pub(crate) fn parse(spec: Value<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
         let pair = spec.as_document().filter(|doc| doc.iter().count() == 1).and_then(Doc::first);
         let Some((name, operand)) = pair else {
             refuse!(40234, "The field of a group must be an accumulator object, found: {spec}");
@@ -135,9 +140,10 @@ impl Accumulator {
         }
     }
 
-    /// Takes one document in; returns how many bytes more it holds.
-    pub(crate) fn add(&self, state: &mut State, doc: Doc<'_>) -> Result<usize, LangError> {
+    /// Takes one document in; returns how many bytes more it holds, or fewer.
+    pub(crate) fn add(&self, state: &mut State, doc: Doc<'_>) -> Result<isize, LangError> {
         let input = self.input.evaluate_root(doc)?;
+        byte_steps(input.size())?;
         let value = input.get();
         Ok(match (&self.kind, state) {
             (Kind::Sum | Kind::Average, State::Sum(total, count)) => {
@@ -172,28 +178,27 @@ impl Accumulator {
                 let merged = {
                     let before =
                         own.as_ref().and_then(|own| own.value().as_document()).unwrap_or(Doc::empty());
-                    let mut merged = Merged::default();
-                    merged.put_all(before);
-                    merged.put_all(doc);
-                    merged.into_owned()
+                    let mut merged = Merged::new();
+                    merged.put_all(before)?;
+                    merged.put_all(doc)?;
+                    merged.into_writer().within("a document that $mergeObjects makes")?.into_owned()
                 };
                 replace(own, merged.value())
             }
             (Kind::Push, State::Many(values)) => value.map_or(0, |value| push(values, value)),
             (Kind::Some { count, last }, State::Many(values)) => {
-                if *last && values.len() == *count {
-                    values.pop_front();
-                }
-                if values.len() < *count { push(values, input.or_null()) } else { 0 }
+                let dropped = if *last && values.len() == *count { values.pop_front() } else { None };
+                let less = dropped.map_or(0, |dropped| signed(LIST_ENTRY_BYTES + dropped.bytes()));
+                if values.len() < *count { push(values, input.or_null()) - less } else { -less }
             }
             (Kind::Set, State::Set(values)) => {
                 let Some(value) = value else { return Ok(0) };
                 let key = key_of(value);
-                let bytes = key.len();
+                let bytes = key.capacity() + TREE_ENTRY_BYTES;
                 let mut grown = 0;
                 values.entry(key).or_insert_with(|| {
                     let owned = Owned::from(value);
-                    grown = bytes + owned.bytes();
+                    grown = signed(bytes + owned.bytes());
                     owned
                 });
                 grown
@@ -201,7 +206,7 @@ impl Accumulator {
             (Kind::Deviation { .. }, State::Numbers(numbers)) => match value.and_then(Value::as_double) {
                 Some(number) => {
                     numbers.push(number);
-                    size_of::<f64>()
+                    signed(2 * size_of::<f64>())
                 }
                 None => 0,
             },
@@ -212,48 +217,56 @@ impl Accumulator {
                 keep(values, arrived, key, value, *count, false)
             }
             (Kind::Sorted { count, sort, bottom, .. }, State::Sorted(values, arrived)) => {
-                keep(values, arrived, sort.key(doc), input.or_null(), *count, *bottom)
+                keep(values, arrived, sort.key(doc)?, input.or_null(), *count, *bottom)
             }
             _ => 0,
         })
     }
 
-    pub(crate) fn finish(&self, state: State) -> Val<'static> {
-        match (&self.kind, state) {
+    /// The value of a group.
+    ///
+    /// # Errors
+    /// An array above 16 MiB.
+    pub(crate) fn finish(&self, state: &State) -> Answer {
+        Ok(match (&self.kind, state) {
             (Kind::Average, State::Sum(total, count)) => {
-                quotient(total, Value::Int64(count)).flatten().map_or(Val::NULL, Val::Ref)
+                quotient(*total, Value::Int64(*count)).flatten().map_or(Val::NULL, Val::Ref)
             }
-            (_, State::Sum(total, _)) => Val::Ref(total),
+            (_, State::Sum(total, _)) => Val::Ref(*total),
             (Kind::Merge, State::One(None)) => Val::Own(Writer::new().into_owned()),
-            (_, State::One(own)) => own.map_or(Val::NULL, Val::Own),
-            (_, State::Many(values)) => Val::Own(Owned::array(values.iter().map(Owned::value))),
-            (_, State::Set(values)) => Val::Own(Owned::array(values.values().map(Owned::value))),
+            (_, State::One(own)) => own.clone().map_or(Val::NULL, Val::Own),
+            (_, State::Many(values)) => return val::array(values.iter().map(Owned::value)),
+            (_, State::Set(values)) => return val::array(values.values().map(Owned::value)),
             (Kind::Deviation { sample }, State::Numbers(numbers)) => {
-                let deviation = standard_deviation(&numbers, usize::from(*sample));
+                let deviation = standard_deviation(numbers, usize::from(*sample));
                 deviation.map_or(Val::NULL, |d| Val::Ref(Value::Double(d)))
             }
             (_, State::Numbers(_)) => Val::NULL,
             (Kind::Sorted { single: true, .. }, State::Sorted(values, _)) => {
-                values.into_values().next().map_or(Val::NULL, Val::Own)
+                values.values().next().cloned().map_or(Val::NULL, Val::Own)
             }
-            (_, State::Sorted(values, _)) => Val::Own(Owned::array(values.values().map(Owned::value))),
-        }
+            (_, State::Sorted(values, _)) => return val::array(values.values().map(Owned::value)),
+        })
     }
 }
 
-fn replace(own: &mut Option<Owned>, value: Value<'_>) -> usize {
+fn signed(bytes: usize) -> isize {
+    isize::try_from(bytes).unwrap_or(isize::MAX)
+}
+
+fn replace(own: &mut Option<Owned>, value: Value<'_>) -> isize {
     let before = own.as_ref().map_or(0, Owned::bytes);
     let owned = Owned::from(value);
     let after = owned.bytes();
     *own = Some(owned);
-    after.saturating_sub(before)
+    signed(after) - signed(before)
 }
 
-fn push(values: &mut VecDeque<Owned>, value: Value<'_>) -> usize {
+fn push(values: &mut VecDeque<Owned>, value: Value<'_>) -> isize {
     let owned = Owned::from(value);
-    let bytes = owned.bytes();
+    let bytes = LIST_ENTRY_BYTES + owned.bytes();
     values.push_back(owned);
-    bytes
+    signed(bytes)
 }
 
 /// Keeps the `count` first of the sorted, or the last of them.
@@ -264,20 +277,17 @@ fn keep(
     value: Value<'_>,
     count: usize,
     bottom: bool,
-) -> usize {
+) -> isize {
+    let size = |key: &Vec<u8>, value: &Owned| signed(TREE_ENTRY_BYTES + key.capacity() + value.bytes());
     let owned = Owned::from(value);
-    let bytes = key.len() + owned.bytes();
+    let more = size(&key, &owned);
     values.insert((key, *arrived), owned);
     *arrived += 1;
     if values.len() <= count {
-        return bytes;
+        return more;
     }
-    if bottom {
-        values.pop_first();
-    } else {
-        values.pop_last();
-    }
-    0
+    let dropped = if bottom { values.pop_first() } else { values.pop_last() };
+    more - dropped.map_or(0, |((key, _), value)| size(&key, &value))
 }
 
 fn arguments<'v>(name: &str, operand: Value<'v>, names: &[&str]) -> Result<Doc<'v>, LangError> {
@@ -290,7 +300,7 @@ fn arguments<'v>(name: &str, operand: Value<'v>, names: &[&str]) -> Result<Doc<'
     }
 }
 
-fn count_of(name: &str, doc: Doc<'_>, scope: &Scope) -> Result<usize, LangError> {
+fn count_of(name: &str, doc: Doc<'_>, scope: &Scope<'_>) -> Result<usize, LangError> {
     let expression = doc.get("n").map(|value| Expression::parse(value, scope)).transpose()?;
     let value = match &expression {
         Some(expression) => expression.evaluate_root(Doc::empty())?,

@@ -12,7 +12,7 @@ use super::value::{Doc, DocBuf, Owned, Value};
 use super::writer::Writer;
 
 /// `$bucket` as a group: its key is the lower boundary.
-pub(crate) fn parse(spec: Doc<'_>, scope: &Scope) -> Result<Group, LangError> {
+pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Group, LangError> {
     only("$bucket", spec, &["groupBy", "boundaries", "default", "output"])?;
     let (Some(by), Some(Value::Array(boundaries))) = (spec.get("groupBy"), spec.get("boundaries")) else {
         refuse!(40198, "$bucket requires 'groupBy' and 'boundaries' to be specified.");
@@ -43,7 +43,7 @@ pub(crate) fn parse(spec: Doc<'_>, scope: &Scope) -> Result<Group, LangError> {
         );
     }
     // { $switch: { branches: [ { case: { $and: [ { $gte: [by, low] }, { $lt: [by, high] } ] }, then: low } ], default } }
-    let mut writer = Writer::new();
+    let mut writer = Writer::new().bounded();
     writer.open_document("$switch");
     writer.open_array("branches");
     for (low, high) in boundaries.iter().zip(boundaries.iter().skip(1)) {
@@ -67,7 +67,7 @@ pub(crate) fn parse(spec: Doc<'_>, scope: &Scope) -> Result<Group, LangError> {
     if let Some(default) = default {
         literal(&mut writer, "default", default);
     }
-    let switch = writer.finish();
+    let switch = writer.within("$bucket with all its boundaries")?.finish();
     let id = Expression::parse(Value::Document(switch.doc()), scope)?;
     Ok(Group::new(id, output("$bucket", spec, scope)?))
 }
@@ -79,7 +79,7 @@ fn literal(writer: &mut Writer, name: &str, value: Value<'_>) {
 }
 
 /// The accumulators; without any, a count.
-fn output(stage: &str, spec: Doc<'_>, scope: &Scope) -> Result<Vec<(String, Accumulator)>, LangError> {
+fn output(stage: &str, spec: Doc<'_>, scope: &Scope<'_>) -> Result<Vec<(String, Accumulator)>, LangError> {
     match spec.get("output") {
         Some(Value::Document(output)) => group::fields(output, scope),
         Some(_) => refuse!(40196, "The {stage} 'output' field must be an object"),
@@ -92,6 +92,9 @@ fn output(stage: &str, spec: Doc<'_>, scope: &Scope) -> Result<Vec<(String, Accu
     }
 }
 
+/// Memory of a document with its key, in a list that is being sorted.
+const KEYED_BYTES: usize = 2 * size_of::<(Vec<u8>, Owned, DocBuf)>();
+
 /// A parsed `$bucketAuto`.
 #[derive(Debug, Clone)]
 pub(crate) struct BucketAuto {
@@ -101,7 +104,7 @@ pub(crate) struct BucketAuto {
 }
 
 impl BucketAuto {
-    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope) -> Result<Self, LangError> {
+    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
         if spec.get("granularity").is_some() {
             refuse!(NotImplemented, "the granularity of $bucketAuto is not implemented");
         }
@@ -125,7 +128,7 @@ impl BucketAuto {
         for doc in docs {
             let by = Owned::from(self.by.evaluate_root(doc.doc())?.or_null());
             let key = key_of(by.value());
-            hold.take(key.len() + by.bytes())?;
+            hold.take(KEYED_BYTES + key.capacity() + by.bytes())?;
             keyed.push((key, by, doc));
         }
         keyed.sort_by(|a, b| a.0.cmp(&b.0));
@@ -143,9 +146,10 @@ impl BucketAuto {
             let (bucket, next) = rest.split_at_checked(end).unwrap_or((rest, &[]));
             let fields = self.group.fields();
             let mut states: Vec<_> = fields.iter().map(|(_, field)| field.start()).collect();
+            let grown = memory.holder("$bucketAuto");
             for (_, _, doc) in bucket {
                 for ((_, field), state) in fields.iter().zip(&mut states) {
-                    hold.take(field.add(state, doc.doc())?)?;
+                    grown.change(field.add(state, doc.doc())?)?;
                 }
             }
             // The last bucket holds its upper boundary, the others end before the next begins.
@@ -153,7 +157,9 @@ impl BucketAuto {
             let mut id = Writer::new();
             id.put("min", low.value());
             id.put("max", high);
-            out.push(group::finish(id.into_owned().value(), fields, states)?);
+            let made = group::finish(id.into_owned().value(), fields, &states)?;
+            hold.take(size_of::<DocBuf>() + made.bytes().len())?;
+            out.push(made);
             rest = next;
         }
         Ok(out)

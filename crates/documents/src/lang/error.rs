@@ -10,10 +10,34 @@ pub struct LangError {
     pub message: String,
 }
 
+/// Bytes of a message. It may show values, which may be large.
+const MESSAGE_BYTES_MAX: usize = 2 << 10;
+
 impl LangError {
     /// An error of `code` that says `message`.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
+    }
+}
+
+/// The text of a message. It is cut where it is too long, and what follows is not formatted.
+pub(crate) fn text(message: fmt::Arguments<'_>) -> String {
+    let mut out = Cut(String::new());
+    if fmt::write(&mut out, message).is_err() {
+        out.0.push_str("..");
+    }
+    out.0
+}
+
+/// Text up to its limit; writing more of it is an error, which ends the formatting of the rest.
+struct Cut(String);
+
+impl fmt::Write for Cut {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = MESSAGE_BYTES_MAX.saturating_sub(self.0.len());
+        let end = text.floor_char_boundary(room);
+        self.0.push_str(text.get(..end).unwrap_or_default());
+        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
@@ -73,6 +97,7 @@ codes! {
     NotImplemented = 238, "known, and not built yet";
     ConversionFailure = 241, "a value that cannot be converted";
     ExceededTimeLimit = 262, "more work than one document may be";
+    ExceededMemoryLimit = 146, "all commands together want more memory than there is for them";
     ClientDisconnect = 279, "who asked has gone";
     QueryExceededMemoryLimitNoDiskUseAllowed = 292, "a stage wants more memory than it may have";
     InterruptedAtShutdown = 11_600, "who serves is going away";
@@ -83,10 +108,16 @@ codes! {
 /// `lang_error!(BadValue, "{} is {}", ..)` and `lang_error!(16020, "..")` for codes without a name.
 macro_rules! lang_error {
     ($code:literal, $($arg:tt)+) => {
-        $crate::lang::LangError::new($crate::lang::Code::Location($code), format!($($arg)+))
+        $crate::lang::LangError::new(
+            $crate::lang::Code::Location($code),
+            $crate::lang::error::text(format_args!($($arg)+)),
+        )
     };
     ($code:ident, $($arg:tt)+) => {
-        $crate::lang::LangError::new($crate::lang::Code::$code, format!($($arg)+))
+        $crate::lang::LangError::new(
+            $crate::lang::Code::$code,
+            $crate::lang::error::text(format_args!($($arg)+)),
+        )
     };
 }
 

@@ -11,14 +11,16 @@
 //!
 //! Source: MongoDB manual, "Aggregation Operators".
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
+use std::sync::Arc;
 
+use super::budget::{self, Held, byte_steps, steps};
 use super::error::{LangError, refuse};
 use super::functions::{self, Arguments, Function};
 use super::options::Options;
 use super::path;
 use super::val::{self, Answer, Val};
-use super::value::{Doc, DocBuf, Owned, Value};
+use super::value::{DEPTH_MAX, DOCUMENT_BYTES_MAX, Doc, DocBuf, Owned, Value};
 use super::writer::Writer;
 
 /// Expressions in expressions, at most.
@@ -27,11 +29,20 @@ const NESTING_MAX: usize = 100;
 const STEPS_MAX: u64 = 20_000_000;
 /// So many bytes that a function makes are a step.
 const STEP_BYTES: usize = 8;
+/// Variables that are visible at one place: each is a frame of the stack while it is evaluated.
+const VARIABLES_MAX: usize = 1000;
+/// Operands that are not counted while others are evaluated.
+const UNCOUNTED_BYTES: usize = 4 << 10;
 
-/// A parsed expression.
+/// A parsed expression. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Expression {
+pub(crate) struct Expression(Arc<Parsed>);
+
+#[derive(Debug)]
+struct Parsed {
     node: Node,
+    /// The memory of the nodes.
+    _held: Held,
 }
 
 #[derive(Debug, Clone)]
@@ -64,31 +75,77 @@ enum Start {
     Bound(usize),
 }
 
-/// The variables that an expression's parser knows.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Scope {
+/// The variables that an expression's parser knows, and where it counts the memory of nodes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Scope<'o> {
     now_ms: i64,
-    constants: Option<DocBuf>,
-    names: Vec<String>,
+    constants: Option<Doc<'o>>,
+    names: Option<&'o Names<'o>>,
     depth: usize,
+    held: Option<&'o Held>,
 }
 
-impl Scope {
-    pub(crate) fn of(options: &Options) -> Self {
-        Self { now_ms: options.now_ms, constants: options.variables.clone(), names: Vec::new(), depth: 0 }
+/// Variables that one operator binds, and those around.
+struct Names<'o> {
+    own: &'o [&'o str],
+    /// Variables that are bound and not visible.
+    hidden: usize,
+    outer: Option<&'o Names<'o>>,
+}
+
+impl<'o> Scope<'o> {
+    pub(crate) fn of(options: &'o Options) -> Self {
+        let constants = options.variables.as_ref().map(DocBuf::doc);
+        Self { now_ms: options.now_ms, constants, ..Self::default() }
     }
 
-    fn with(&self, names: &[&str]) -> Self {
-        let mut scope = self.clone();
-        scope.names.extend(names.iter().map(|name| (*name).to_owned()));
-        scope
+    /// The scope inside of an operator that binds variables.
+    fn with<'s>(&self, names: &'s Names<'s>) -> Result<Scope<'s>, LangError>
+    where
+        'o: 's,
+    {
+        let mut count = 0;
+        let mut next = Some(names);
+        while let Some(names) = next {
+            count += names.own.len() + names.hidden;
+            next = names.outer;
+        }
+        if count > VARIABLES_MAX {
+            refuse!(Overflow, "an expression binds more than {VARIABLES_MAX} variables at one place");
+        }
+        Ok(Scope { names: Some(names), ..*self })
+    }
+
+    /// How many bindings the variable lies outwards.
+    fn find(&self, name: &str) -> Option<usize> {
+        let mut outwards = 0;
+        let mut next = self.names;
+        while let Some(names) = next {
+            if let Some(place) = names.own.iter().rev().position(|own| *own == name) {
+                return Some(outwards + place);
+            }
+            outwards += names.own.len() + names.hidden;
+            next = names.outer;
+        }
+        None
     }
 
     fn deeper(&self) -> Result<Self, LangError> {
         if self.depth >= NESTING_MAX {
             refuse!(Overflow, "an expression is nested deeper than {NESTING_MAX} levels");
         }
-        Ok(Self { depth: self.depth + 1, ..self.clone() })
+        Ok(Self { depth: self.depth + 1, ..*self })
+    }
+
+    /// Counts a node that owns so many bytes; its list may have room for twice as many.
+    fn node(&self, bytes: usize) -> Result<(), LangError> {
+        byte_steps(bytes)?;
+        self.held.map_or(Ok(()), |held| held.take(2 * size_of::<Node>() + bytes))
+    }
+
+    fn constant(&self, value: Value<'_>) -> Result<Node, LangError> {
+        self.node(value.payload_bytes())?;
+        Ok(Node::Constant(value.into()))
     }
 }
 
@@ -104,14 +161,18 @@ struct Binding<'e> {
     outer: Option<&'e Binding<'e>>,
 }
 
-/// Steps that are left.
-struct Fuel(Cell<u64>);
+/// One evaluation: the steps that are left, and the memory of its operands.
+struct Run {
+    fuel: Cell<u64>,
+    held: OnceCell<Held>,
+}
 
-impl Fuel {
-    fn burn(&self, steps: u64) -> Result<(), LangError> {
-        match self.0.get().checked_sub(steps) {
+impl Run {
+    fn burn(&self, count: u64) -> Result<(), LangError> {
+        steps(usize::try_from(count).unwrap_or(usize::MAX))?;
+        match self.fuel.get().checked_sub(count) {
             Some(left) => {
-                self.0.set(left);
+                self.fuel.set(left);
                 Ok(())
             }
             None => {
@@ -119,24 +180,83 @@ impl Fuel {
             }
         }
     }
+
+    fn held(&self) -> &Held {
+        self.held.get_or_init(|| budget::held("an expression"))
+    }
+
+    /// Counts what lives while operands are evaluated: nothing yet.
+    fn keeping(&self) -> Kept<'_> {
+        Kept { run: self, bytes: 0, taken: 0 }
+    }
+
+    /// A value that was put together.
+    fn made(&self, writer: Writer) -> Answer {
+        self.burn((writer.size() / STEP_BYTES) as u64)?;
+        val::built(writer)
+    }
+}
+
+/// Memory that lives while operands are evaluated.
+struct Kept<'r> {
+    run: &'r Run,
+    bytes: usize,
+    taken: usize,
+}
+
+impl Kept<'_> {
+    fn set(&mut self, bytes: usize) -> Result<(), LangError> {
+        self.bytes = bytes;
+        if bytes > self.taken + UNCOUNTED_BYTES {
+            self.run.held().take(bytes - self.taken)?;
+            self.taken = bytes;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, bytes: usize) -> Result<(), LangError> {
+        self.set(self.bytes + bytes)
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if self.taken > 0 {
+            self.run.held().give_back(self.taken);
+        }
+    }
 }
 
 impl Expression {
     /// Parses an operand: a path, a constant, an operator, or a document or array of operands.
-    pub(crate) fn parse(value: Value<'_>, scope: &Scope) -> Result<Self, LangError> {
-        Ok(Self { node: parse(value, scope)? })
+    pub(crate) fn parse(value: Value<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
+        let held = budget::held("an expression");
+        let node = parse(value, &Scope { held: Some(&held), ..*scope })?;
+        Ok(Self(Arc::new(Parsed { node, _held: held })))
     }
 
     pub(crate) fn constant(value: Value<'_>) -> Self {
-        Self { node: Node::Constant(value.into()) }
+        let node = Node::Constant(value.into());
+        Self(Arc::new(Parsed { node, _held: budget::held("an expression") }))
     }
 
     pub(crate) fn evaluate_root<'e>(&'e self, root: Doc<'e>) -> Result<Val<'e>, LangError> {
-        self.node.evaluate(Env { root, bound: None }, &Fuel(Cell::new(STEPS_MAX)))
+        let run = Run { fuel: Cell::new(STEPS_MAX), held: OnceCell::new() };
+        self.0.node.evaluate(Env { root, bound: None }, &run)
     }
 }
 
-fn parse(value: Value<'_>, scope: &Scope) -> Result<Node, LangError> {
+/// Does the value hold no operator and no path, however deep? Then it is its own constant.
+fn is_plain(value: Value<'_>, depth: usize) -> bool {
+    match value {
+        Value::String(text) => !text.starts_with('$'),
+        Value::Array(array) => depth < DEPTH_MAX && array.values().all(|value| is_plain(value, depth + 1)),
+        Value::Document(_) | Value::Undefined => false,
+        _ => true,
+    }
+}
+
+fn parse(value: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
     match value {
         Value::String(text) if text.starts_with('$') => parse_path(text, scope),
         Value::Document(doc) => match doc.first() {
@@ -148,16 +268,22 @@ fn parse(value: Value<'_>, scope: &Scope) -> Result<Node, LangError> {
             }
             _ => parse_object(doc, &scope.deeper()?),
         },
+        Value::Array(_) if is_plain(value, 0) => scope.constant(value),
         Value::Array(array) => {
             let scope = scope.deeper()?;
+            scope.node(0)?;
             Ok(Node::Array(array.values().map(|value| parse(value, &scope)).collect::<Result<_, _>>()?))
         }
-        Value::Undefined => Ok(Node::Nothing),
-        other => Ok(Node::Constant(other.into())),
+        Value::Undefined => {
+            scope.node(0)?;
+            Ok(Node::Nothing)
+        }
+        other => scope.constant(other),
     }
 }
 
-fn parse_path(text: &str, scope: &Scope) -> Result<Node, LangError> {
+fn parse_path(text: &str, scope: &Scope<'_>) -> Result<Node, LangError> {
+    scope.node(text.len())?;
     let Some(variable) = text.strip_prefix("$$") else {
         let path = text.strip_prefix('$').unwrap_or_default();
         if path.is_empty() {
@@ -173,7 +299,7 @@ fn parse_path(text: &str, scope: &Scope) -> Result<Node, LangError> {
     if !rest.is_empty() {
         check_path(rest)?;
     }
-    if let Some(outwards) = scope.names.iter().rev().position(|own| own == name) {
+    if let Some(outwards) = scope.find(name) {
         return Ok(Node::Path(Start::Bound(outwards), rest.to_owned()));
     }
     match name {
@@ -185,16 +311,18 @@ fn parse_path(text: &str, scope: &Scope) -> Result<Node, LangError> {
         }
         _ => {}
     }
-    let constant = scope.constants.as_ref().and_then(|constants| constants.doc().get(name));
+    let constants = scope.constants.unwrap_or(Doc::empty());
+    byte_steps(constants.bytes().len())?;
+    let constant = constants.get(name);
     match constant {
         None => refuse!(17276, "Use of undefined variable: {name}"),
         // A variable whose value is missing.
         Some(Value::Undefined) => Ok(Node::Nothing),
-        Some(value) if rest.is_empty() => Ok(Node::Constant(value.into())),
-        Some(value) => Ok(match follow(Some(value), rest) {
-            Val::Missing => Node::Nothing,
-            found => Node::Constant(found.or_null().into()),
-        }),
+        Some(value) if rest.is_empty() => scope.constant(value),
+        Some(value) => match follow(Some(value), rest)? {
+            Val::Missing => Ok(Node::Nothing),
+            found => scope.constant(found.or_null()),
+        },
     }
 }
 
@@ -216,7 +344,7 @@ fn check_path(path: &str) -> Result<(), LangError> {
     Ok(())
 }
 
-fn parse_object(doc: Doc<'_>, scope: &Scope) -> Result<Node, LangError> {
+fn parse_object(doc: Doc<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
     let mut fields = Vec::new();
     for (name, value) in doc {
         if name.starts_with('$') {
@@ -225,12 +353,15 @@ fn parse_object(doc: Doc<'_>, scope: &Scope) -> Result<Node, LangError> {
         if name.contains('.') {
             refuse!(16412, "FieldPath field names may not contain '.': {name}");
         }
+        scope.node(name.len())?;
         fields.push((name.to_owned(), parse(value, scope)?));
     }
+    scope.node(0)?;
     Ok(Node::Object(fields))
 }
 
-fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope) -> Result<Node, LangError> {
+fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+    scope.node(0)?;
     let all = || -> Result<Vec<Node>, LangError> {
         match operand {
             Value::Array(array) => array.values().map(|value| parse(value, scope)).collect(),
@@ -238,7 +369,7 @@ fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope) -> Result<Node,
         }
     };
     Ok(match name {
-        "$literal" | "$const" => Node::Constant(operand.into()),
+        "$literal" | "$const" => scope.constant(operand)?,
         "$expr" => parse(operand, scope)?,
         "$and" => Node::And(all()?),
         "$or" => Node::Or(all()?),
@@ -269,12 +400,16 @@ fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope) -> Result<Node,
         "$let" => parse_let(operand, scope)?,
         "$map" => {
             let parts = named(name, operand, &["input", "in", "as"], 2)?;
-            let inner = scope.with(&[variable(part(&parts, 2), "this")?]);
+            let names = [variable(part(&parts, 2), "this")?];
+            let names = Names { own: &names, hidden: 0, outer: scope.names };
+            let inner = scope.with(&names)?;
             Node::Map(Box::new([parse_part(&parts, 0, scope)?, parse_part(&parts, 1, &inner)?]))
         }
         "$filter" => {
             let parts = named(name, operand, &["input", "cond", "as", "limit"], 2)?;
-            let inner = scope.with(&[variable(part(&parts, 2), "this")?]);
+            let names = [variable(part(&parts, 2), "this")?];
+            let names = Names { own: &names, hidden: 0, outer: scope.names };
+            let inner = scope.with(&names)?;
             Node::Filter(Box::new([
                 parse_part(&parts, 0, scope)?,
                 parse_part(&parts, 1, &inner)?,
@@ -283,7 +418,8 @@ fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope) -> Result<Node,
         }
         "$reduce" => {
             let parts = named(name, operand, &["input", "initialValue", "in"], 3)?;
-            let inner = scope.with(&["value", "this"]);
+            let names = Names { own: &["value", "this"], hidden: 0, outer: scope.names };
+            let inner = scope.with(&names)?;
             Node::Reduce(Box::new([
                 parse_part(&parts, 0, scope)?,
                 parse_part(&parts, 1, scope)?,
@@ -369,11 +505,11 @@ fn part<'v>(parts: &[Option<Value<'v>>], at: usize) -> Option<Value<'v>> {
     parts.get(at).copied().flatten()
 }
 
-fn parse_part(parts: &[Option<Value<'_>>], at: usize, scope: &Scope) -> Result<Node, LangError> {
+fn parse_part(parts: &[Option<Value<'_>>], at: usize, scope: &Scope<'_>) -> Result<Node, LangError> {
     part(parts, at).map_or(Ok(Node::Nothing), |value| parse(value, scope))
 }
 
-fn three(parts: &[Option<Value<'_>>], scope: &Scope) -> Result<[Node; 3], LangError> {
+fn three(parts: &[Option<Value<'_>>], scope: &Scope<'_>) -> Result<[Node; 3], LangError> {
     Ok([parse_part(parts, 0, scope)?, parse_part(parts, 1, scope)?, parse_part(parts, 2, scope)?])
 }
 
@@ -397,7 +533,7 @@ fn variable<'v>(name: Option<Value<'v>>, default: &'v str) -> Result<&'v str, La
     Ok(name)
 }
 
-fn parse_switch(operand: Value<'_>, scope: &Scope) -> Result<Node, LangError> {
+fn parse_switch(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
     let parts = named("$switch", operand, &["branches", "default"], 0)?;
     let branches = match part(&parts, 0) {
         Some(Value::Array(branches)) => branches,
@@ -418,7 +554,7 @@ fn parse_switch(operand: Value<'_>, scope: &Scope) -> Result<Node, LangError> {
     Ok(Node::Switch(nodes, default.map(Box::new)))
 }
 
-fn parse_let(operand: Value<'_>, scope: &Scope) -> Result<Node, LangError> {
+fn parse_let(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
     let parts = named("$let", operand, &["vars", "in"], 2)?;
     let Some(Value::Document(vars)) = part(&parts, 0) else {
         refuse!(16876, "invalid parameter: expected an object (vars)");
@@ -427,16 +563,17 @@ fn parse_let(operand: Value<'_>, scope: &Scope) -> Result<Node, LangError> {
     let mut names = Vec::new();
     for (at, (name, value)) in vars.iter().enumerate() {
         names.push(variable(Some(Value::String(name)), name)?);
-        // Values do not see one another; those before are bound already, so their places are skipped by names nobody can write.
-        let hidden: Vec<&str> = (0..at).map(|_| "").collect();
-        values.push(parse(value, &scope.with(&hidden))?);
+        // Values do not see one another; those before are bound already.
+        let hidden = Names { own: &[], hidden: at, outer: scope.names };
+        values.push(parse(value, &scope.with(&hidden)?)?);
     }
-    Ok(Node::Let(values, Box::new(parse_part(&parts, 1, &scope.with(&names))?)))
+    let names = Names { own: &names, hidden: 0, outer: scope.names };
+    Ok(Node::Let(values, Box::new(parse_part(&parts, 1, &scope.with(&names)?)?)))
 }
 
 impl Node {
-    fn evaluate<'e>(&'e self, env: Env<'e>, fuel: &Fuel) -> Result<Val<'e>, LangError> {
-        fuel.burn(1)?;
+    fn evaluate<'e>(&'e self, env: Env<'e>, run: &Run) -> Result<Val<'e>, LangError> {
+        run.burn(1)?;
         Ok(match self {
             Self::Nothing => Val::Missing,
             Self::Constant(value) => Val::Ref(value.value()),
@@ -445,37 +582,50 @@ impl Node {
                     Start::Root => Some(Value::Document(env.root)),
                     Start::Bound(outwards) => env.variable(*outwards),
                 };
-                follow(value, path)
+                if !path.is_empty() {
+                    byte_steps(value.map_or(0, Value::payload_bytes))?;
+                }
+                let found = follow(value, path)?;
+                run.burn((found.own_bytes() / STEP_BYTES) as u64)?;
+                found
             }
             Self::Object(fields) => {
-                let mut writer = Writer::new();
+                let (mut writer, mut kept) = (Writer::new().bounded(), run.keeping());
                 for (name, node) in fields {
-                    if let Some(value) = node.evaluate(env, fuel)?.get() {
-                        writer.put(name, value);
+                    if let Some(value) = node.evaluate(env, run)?.get() {
+                        put(&mut writer, name, value, &mut kept, 0)?;
                     }
                 }
-                val::built(writer.into_owned())?
+                run.made(writer)?
             }
             Self::Array(nodes) => {
-                let mut writer = Writer::array();
+                let (mut writer, mut kept) = (Writer::array().bounded(), run.keeping());
                 for node in nodes {
-                    writer.put("", node.evaluate(env, fuel)?.or_null());
+                    put(&mut writer, "", node.evaluate(env, run)?.or_null(), &mut kept, 0)?;
                 }
-                val::built(writer.into_owned())?
+                run.made(writer)?
             }
             Self::Call(function, nodes) => {
-                let values =
-                    nodes.iter().map(|node| node.evaluate(env, fuel)).collect::<Result<Vec<_>, _>>()?;
+                let (mut kept, mut read) = (run.keeping(), 0);
+                kept.set(nodes.len() * size_of::<Val<'_>>())?;
+                let mut values = Vec::with_capacity(nodes.len());
+                for node in nodes {
+                    let value = node.evaluate(env, run)?;
+                    kept.add(value.own_bytes())?;
+                    read += value.size();
+                    values.push(value);
+                }
+                byte_steps(read)?;
                 let made = (function.call)(&values)?;
-                fuel.burn(super::regex::compile_steps())?;
+                run.burn(super::regex::compile_steps())?;
                 if let Val::Own(owned) = &made {
-                    fuel.burn((owned.bytes() / STEP_BYTES) as u64)?;
+                    run.burn((owned.bytes() / STEP_BYTES) as u64)?;
                 }
                 made
             }
             Self::And(nodes) => {
                 for node in nodes {
-                    if !node.holds(env, fuel)? {
+                    if !node.holds(env, run)? {
                         return Ok(val::bool(false));
                     }
                 }
@@ -483,7 +633,7 @@ impl Node {
             }
             Self::Or(nodes) => {
                 for node in nodes {
-                    if node.holds(env, fuel)? {
+                    if node.holds(env, run)? {
                         return Ok(val::bool(true));
                     }
                 }
@@ -491,16 +641,16 @@ impl Node {
             }
             Self::Choice(parts) => {
                 let [condition, then, otherwise] = parts.as_ref();
-                if condition.holds(env, fuel)? {
-                    then.evaluate(env, fuel)?
+                if condition.holds(env, run)? {
+                    then.evaluate(env, run)?
                 } else {
-                    otherwise.evaluate(env, fuel)?
+                    otherwise.evaluate(env, run)?
                 }
             }
             Self::IfNull(nodes) => {
                 let mut last = Val::Missing;
                 for node in nodes {
-                    last = node.evaluate(env, fuel)?;
+                    last = node.evaluate(env, run)?;
                     if !last.is_nullish() {
                         break;
                     }
@@ -509,35 +659,39 @@ impl Node {
             }
             Self::Switch(branches, default) => {
                 for (case, then) in branches {
-                    if case.holds(env, fuel)? {
-                        return then.evaluate(env, fuel);
+                    if case.holds(env, run)? {
+                        return then.evaluate(env, run);
                     }
                 }
                 match default {
-                    Some(node) => node.evaluate(env, fuel)?,
+                    Some(node) => node.evaluate(env, run)?,
                     None => refuse!(
                         40066,
                         "$switch could not find a matching branch for an input, and no default was specified."
                     ),
                 }
             }
-            Self::Let(values, body) => bind(values, body, env, fuel)?,
+            Self::Let(values, body) => bind(values, body, env, run)?,
             Self::Map(parts) => {
                 let [input, body] = parts.as_ref();
-                let input = input.evaluate(env, fuel)?;
+                let input = input.evaluate(env, run)?;
                 let Some(array) = array_or_null(&input, "$map", 16883)? else { return Ok(Val::NULL) };
-                let mut writer = Writer::array();
+                let (mut writer, mut kept) = (Writer::array().bounded(), run.keeping());
+                kept.set(input.own_bytes())?;
                 for value in array.values() {
                     let binding = Binding { value: Some(value), outer: env.bound };
                     let inner = Env { bound: Some(&binding), ..env };
-                    writer.put("", body.evaluate(inner, fuel)?.or_null());
+                    let made = body.evaluate(inner, run)?;
+                    put(&mut writer, "", made.or_null(), &mut kept, input.own_bytes())?;
                 }
-                val::built(writer.into_owned())?
+                run.made(writer)?
             }
             Self::Filter(parts) => {
                 let [input, condition, limit] = parts.as_ref();
-                let input = input.evaluate(env, fuel)?;
-                let limit = limit.evaluate(env, fuel)?;
+                let input = input.evaluate(env, run)?;
+                let mut kept = run.keeping();
+                kept.set(input.own_bytes())?;
+                let limit = limit.evaluate(env, run)?;
                 let Some(array) = array_or_null(&input, "$filter", 28651)? else { return Ok(Val::NULL) };
                 let limit = match limit.get() {
                     None | Some(Value::Null) => i64::MAX,
@@ -546,27 +700,31 @@ impl Node {
                         _ => refuse!(327391, "$filter: limit must be a positive integer: {limit}"),
                     },
                 };
-                let mut writer = Writer::array();
+                let mut writer = Writer::array().bounded();
                 let mut count = 0;
                 for value in array.values() {
                     let binding = Binding { value: Some(value), outer: env.bound };
-                    if count < limit && condition.holds(Env { bound: Some(&binding), ..env }, fuel)? {
-                        writer.put("", value);
+                    if count < limit && condition.holds(Env { bound: Some(&binding), ..env }, run)? {
+                        put(&mut writer, "", value, &mut kept, input.own_bytes())?;
                         count += 1;
                     }
                 }
-                writer_done(writer)?
+                run.made(writer)?
             }
             Self::Reduce(parts) => {
                 let [input, initial, body] = parts.as_ref();
-                let input = input.evaluate(env, fuel)?;
+                let input = input.evaluate(env, run)?;
                 let Some(array) = array_or_null(&input, "$reduce", 40080)? else { return Ok(Val::NULL) };
-                let mut total = initial.evaluate(env, fuel)?.into_static();
+                let mut kept = run.keeping();
+                kept.set(input.own_bytes())?;
+                let mut total = initial.evaluate(env, run)?.into_static();
                 for value in array.values() {
+                    kept.set(input.own_bytes() + total.own_bytes())?;
+                    byte_steps(total.own_bytes())?;
                     let next = {
                         let outer = Binding { value: total.get(), outer: env.bound };
                         let inner = Binding { value: Some(value), outer: Some(&outer) };
-                        body.evaluate(Env { root: env.root, bound: Some(&inner) }, fuel)?.into_static()
+                        body.evaluate(Env { root: env.root, bound: Some(&inner) }, run)?.into_static()
                     };
                     total = next;
                 }
@@ -575,23 +733,37 @@ impl Node {
         })
     }
 
-    fn holds(&self, env: Env<'_>, fuel: &Fuel) -> Result<bool, LangError> {
-        Ok(self.evaluate(env, fuel)?.get().is_some_and(Value::is_truthy))
+    fn holds(&self, env: Env<'_>, run: &Run) -> Result<bool, LangError> {
+        Ok(self.evaluate(env, run)?.get().is_some_and(Value::is_truthy))
     }
 }
 
-fn writer_done(writer: Writer) -> Answer {
-    val::built(writer.into_owned())
+/// Adds a field or element to a value that is being made, which lives next to `others` bytes while operands are evaluated.
+fn put(
+    writer: &mut Writer,
+    name: &str,
+    value: Value<'_>,
+    kept: &mut Kept<'_>,
+    others: usize,
+) -> Result<(), LangError> {
+    byte_steps(value.payload_bytes())?;
+    writer.put(name, value);
+    if writer.is_full() {
+        refuse!(BSONObjectTooLarge, "an expression makes a value of more than {DOCUMENT_BYTES_MAX} bytes");
+    }
+    kept.set(others + writer.capacity())
 }
 
 /// Binds the values one after the other and evaluates the body.
-fn bind(values: &[Node], body: &Node, env: Env<'_>, fuel: &Fuel) -> Answer {
+fn bind(values: &[Node], body: &Node, env: Env<'_>, run: &Run) -> Answer {
     match values.split_first() {
-        None => Ok(body.evaluate(env, fuel)?.into_static()),
+        None => Ok(body.evaluate(env, run)?.into_static()),
         Some((first, rest)) => {
-            let value = first.evaluate(env, fuel)?;
+            let value = first.evaluate(env, run)?;
+            let mut kept = run.keeping();
+            kept.set(value.own_bytes())?;
             let binding = Binding { value: value.get(), outer: env.bound };
-            bind(rest, body, Env { root: env.root, bound: Some(&binding) }, fuel)
+            bind(rest, body, Env { root: env.root, bound: Some(&binding) }, run)
         }
     }
 }
@@ -618,27 +790,28 @@ impl<'e> Env<'e> {
 }
 
 /// Follows a path as expressions do: arrays are mapped.
-fn follow<'e>(value: Option<Value<'e>>, path: &str) -> Val<'e> {
-    let Some(value) = value else { return Val::Missing };
+fn follow<'e>(value: Option<Value<'e>>, path: &str) -> Result<Val<'e>, LangError> {
+    let Some(value) = value else { return Ok(Val::Missing) };
     if path.is_empty() {
-        return Val::Ref(value);
+        return Ok(Val::Ref(value));
     }
-    match value {
+    Ok(match value {
         Value::Document(doc) => {
             let (name, rest) = path::split(path);
-            follow(doc.get(name), rest)
+            return follow(doc.get(name), rest);
         }
         Value::Array(array) => {
-            let mut writer = Writer::array();
+            let mut writer = Writer::array().bounded();
             for element in array.values() {
+                steps(1)?;
                 if let Value::Document(_) = element
-                    && let Some(found) = follow(Some(element), path).get()
+                    && let Some(found) = follow(Some(element), path)?.get()
                 {
                     writer.put("", found);
                 }
             }
-            Val::Own(writer.into_owned())
+            Val::Own(writer.within("the values at a path")?.into_owned())
         }
         _ => Val::Missing,
-    }
+    })
 }

@@ -12,7 +12,10 @@
 //! Refused: `$where`, `$text`, geometry, and whatever is not known.
 //! Source: MongoDB manual, "Query and Projection Operators".
 
+use std::sync::Arc;
+
 use super::bounds::Bounds;
+use super::budget::{Held, byte_steps, held, steps};
 use super::error::LangError;
 use super::expression::Expression;
 use super::number;
@@ -26,11 +29,21 @@ use super::value::{Doc, DocBuf, Owned, Value};
 /// A planner looks at so many paths of a filter, and at so many branches.
 const PATHS_MAX: usize = 64;
 const BRANCHES_MAX: usize = 256;
+/// Conditions and values of all branches together: each has a copy of what the filter says next to the `$or`.
+const BRANCHES_SIZE_MAX: usize = 1 << 16;
 
-/// A parsed filter.
+/// A parsed filter. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Filter {
-    pub(crate) root: Node,
+    pub(crate) root: Arc<Node>,
+    /// The memory of the conditions.
+    _held: Option<Arc<Held>>,
+}
+
+impl From<Node> for Filter {
+    fn from(root: Node) -> Self {
+        Self { root: Arc::new(root), _held: None }
+    }
 }
 
 /// Where a match was found, for the positional `$`.
@@ -101,27 +114,29 @@ impl Filter {
     /// # Errors
     /// `BadValue`, `FailedToParse` and others for operators that are unknown, or known with other operands.
     pub fn parse(filter: Doc<'_>, options: &Options) -> Result<Self, LangError> {
-        Ok(Self { root: super::filter_parser::parse(filter, options)? })
+        let held = held("a filter");
+        let root = super::filter_parser::parse(filter, options, &held)?;
+        Ok(Self { root: Arc::new(root), _held: Some(Arc::new(held)) })
     }
 
     /// The filter that everything matches: `{}`.
     #[must_use]
     pub fn all() -> Self {
-        Self { root: Node::And(Vec::new()) }
+        Node::And(Vec::new()).into()
     }
 
     /// `{ path: value }`
     #[must_use]
     pub fn equals(path: &str, value: Value<'_>) -> Self {
         let test = Test::Compare(Comparison::Equal, value.into());
-        Self { root: Node::Leaf(Leaf { path: path.to_owned(), test }) }
+        Node::Leaf(Leaf { path: path.to_owned(), test }).into()
     }
 
     /// `{ path: { $in: values } }`
     #[must_use]
     pub fn among(path: &str, values: &[Value<'_>]) -> Self {
         let values = distinct(values.iter().map(|value| Owned::from(*value)).collect());
-        Self { root: Node::Leaf(Leaf { path: path.to_owned(), test: Test::In(values, Vec::new()) }) }
+        Node::Leaf(Leaf { path: path.to_owned(), test: Test::In(values, Vec::new()) }).into()
     }
 
     /// Both at once.
@@ -131,7 +146,7 @@ impl Filter {
             return other;
         }
         let nodes = self.root.conjuncts().iter().chain(other.root.conjuncts()).cloned().collect();
-        Self { root: Node::And(nodes) }
+        Node::And(nodes).into()
     }
 
     /// Does it match?
@@ -154,7 +169,7 @@ impl Filter {
     /// Is it `{}`?
     #[must_use]
     pub fn is_all(&self) -> bool {
-        matches!(&self.root, Node::And(nodes) if nodes.is_empty())
+        matches!(&*self.root, Node::And(nodes) if nodes.is_empty())
     }
 
     /// The value of `{ _id: value }`, if that is the whole filter.
@@ -223,13 +238,19 @@ impl Filter {
         if branches.len() > BRANCHES_MAX {
             return None;
         }
+        let rest_size: usize =
+            conjuncts.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, node)| node.size()).sum();
+        let own_size: usize = branches.iter().map(Node::size).sum();
+        if branches.len().saturating_mul(rest_size).saturating_add(own_size) > BRANCHES_SIZE_MAX {
+            return None;
+        }
         let rest = || conjuncts.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, node)| node.clone());
         Some(
             branches
                 .iter()
                 .map(|branch| {
                     let nodes = branch.conjuncts().iter().cloned().chain(rest()).collect();
-                    Self { root: Node::And(nodes) }
+                    Self::from(Node::And(nodes))
                 })
                 .collect(),
         )
@@ -257,7 +278,7 @@ impl Filter {
     pub fn seed(&self) -> Result<DocBuf, LangError> {
         let mut tree = super::tree::Tree::default();
         self.root.seed(&mut tree)?;
-        Ok(tree.into_document())
+        tree.into_document()
     }
 }
 
@@ -301,6 +322,17 @@ impl Node {
             Self::Leaf(leaf) => Some(&leaf.path),
             Self::Not(node) => node.path(),
             _ => None,
+        }
+    }
+
+    /// How many conditions it is made of, counting long values as several.
+    fn size(&self) -> usize {
+        match self {
+            Self::And(nodes) | Self::Or(nodes) => 1 + nodes.iter().map(Self::size).sum::<usize>(),
+            Self::Not(node) => 1 + node.size(),
+            Self::Leaf(leaf) => 1 + leaf.path.len() / SIZE_BYTES + leaf.test.size(),
+            Self::Expression(_) => 1,
+            Self::Schema(_) => BRANCHES_SIZE_MAX / BRANCHES_MAX,
         }
     }
 
@@ -358,7 +390,7 @@ impl Node {
                 let value = expression.evaluate_root(doc)?;
                 Ok(value.get().is_some_and(Value::is_truthy))
             }
-            Self::Schema(schema) => Ok(schema.matches(doc)),
+            Self::Schema(schema) => Ok(schema.first_failure(doc)?.is_none()),
         }
     }
 }
@@ -368,6 +400,7 @@ impl Leaf {
         let at_end = self.test.at_end();
         let mut error = None;
         let mut element = None;
+        byte_steps(doc.bytes().len())?;
         let hit =
             path::any(doc, &self.path, at_end, &mut |value| match self.test.passes(value, &mut element) {
                 Ok(passes) => passes,
@@ -375,7 +408,7 @@ impl Leaf {
                     error = Some(other);
                     true
                 }
-            });
+            })?;
         match (error, hit) {
             (Some(error), _) => Err(error),
             // The element of `$elemMatch` is the position, if its array is the outermost.
@@ -385,7 +418,23 @@ impl Leaf {
     }
 }
 
+/// Bytes of a value that count as one condition.
+const SIZE_BYTES: usize = 64;
+
 impl Test {
+    fn size(&self) -> usize {
+        let of = |value: &Owned| 1 + value.bytes() / SIZE_BYTES;
+        let tests = |tests: &[(Self, bool)]| tests.iter().map(|(test, _)| 1 + test.size()).sum();
+        match self {
+            Self::Compare(_, operand) => of(operand),
+            Self::In(values, patterns) => values.iter().map(of).sum::<usize>() + patterns.len(),
+            Self::ElementMatches(node) => node.size(),
+            Self::ElementPasses(inner) | Self::All(inner) => tests(inner),
+            Self::Bits { mask, .. } => mask.0.len() / SIZE_BYTES,
+            Self::Regex(_) | Self::Exists | Self::Type(_) | Self::Mod { .. } | Self::Size(_) => 0,
+        }
+    }
+
     fn at_end(&self) -> AtEnd {
         match self {
             Self::Size(_) | Self::ElementMatches(_) | Self::ElementPasses(_) | Self::Exists => AtEnd::Whole,
@@ -403,9 +452,14 @@ impl Test {
         Ok(match self {
             Self::Compare(comparison, operand) => comparison.holds(value, operand.value()),
             Self::In(values, patterns) => {
-                is_among(values, value) || patterns.iter().any(|pattern| pattern_matches(pattern, value))
+                steps(patterns.len())?;
+                let mut found = is_among(values, value);
+                for pattern in patterns {
+                    found = found || pattern_matches(pattern, value)?;
+                }
+                found
             }
-            Self::Regex(pattern) => pattern_matches(pattern, value),
+            Self::Regex(pattern) => pattern_matches(pattern, value)?,
             Self::Exists => value.is_some(),
             Self::Type(tags) => value.is_some_and(|value| tags.contains(&value.tag())),
             Self::Mod { divisor, remainder } => {
@@ -422,6 +476,7 @@ impl Test {
             Self::ElementMatches(node) => {
                 let Some(array) = value.and_then(Value::as_array) else { return Ok(false) };
                 for (at, value) in array.values().enumerate() {
+                    steps(1)?;
                     // An array is a document with positions for names.
                     if let Value::Document(doc) | Value::Array(doc) = value
                         && node.matches(doc, &mut Match::default())?
@@ -435,6 +490,7 @@ impl Test {
             Self::ElementPasses(tests) => {
                 let Some(array) = value.and_then(Value::as_array) else { return Ok(false) };
                 for (at, value) in array.values().enumerate() {
+                    steps(tests.len())?;
                     if passes_all(tests, value)? {
                         *element = Some(at);
                         return Ok(true);
@@ -467,12 +523,12 @@ fn is_among(values: &[Owned], value: Option<Value<'_>>) -> bool {
     }
 }
 
-fn pattern_matches(pattern: &Pattern, value: Option<Value<'_>>) -> bool {
-    match value {
-        Some(Value::String(text) | Value::Symbol(text)) => pattern.regex.is_match(text),
+fn pattern_matches(pattern: &Pattern, value: Option<Value<'_>>) -> Result<bool, LangError> {
+    Ok(match value {
+        Some(Value::String(text) | Value::Symbol(text)) => pattern.is_match(text)?,
         Some(Value::Regex(text, options)) => text == pattern.pattern && options == pattern.options,
         _ => false,
-    }
+    })
 }
 
 impl Comparison {

@@ -1,5 +1,6 @@
 //! Filters out of BSON: which operators there are, and what their operands may be.
 
+use super::budget::{Held, byte_steps};
 use super::error::{LangError, refuse};
 use super::expression::{Expression, Scope};
 use super::filter::{Comparison, Leaf, Mask, Node, Test, distinct};
@@ -13,12 +14,14 @@ use super::value::{Doc, Owned, TYPE_NAMES, Value, tag};
 const NESTING_MAX: usize = 100;
 
 /// The conditions of a filter.
-pub(super) fn parse(filter: Doc<'_>, options: &Options) -> Result<Node, LangError> {
-    Parser { options }.conjunction(filter, 0)
+pub(super) fn parse(filter: Doc<'_>, options: &Options, held: &Held) -> Result<Node, LangError> {
+    Parser { options, held }.conjunction(filter, 0)
 }
 
 struct Parser<'o> {
     options: &'o Options,
+    /// The memory of the conditions.
+    held: &'o Held,
 }
 
 impl Parser<'_> {
@@ -28,6 +31,7 @@ impl Parser<'_> {
         }
         let mut nodes = Vec::new();
         for (name, value) in filter {
+            self.count(name.len())?;
             match name {
                 "$and" => {
                     for node in self.list(name, value, depth)? {
@@ -56,8 +60,11 @@ impl Parser<'_> {
                     refuse!(CommandNotSupported, "$where runs JavaScript, which is not offered: use $expr")
                 }
                 "$jsonSchema" => match value {
-                    Value::Document(schema) => nodes
-                        .push(Node::Schema(Box::new(Schema::parse_with(schema, &self.options.patterns)?))),
+                    Value::Document(schema) => nodes.push(Node::Schema(Box::new(Schema::parse_with(
+                        schema,
+                        &self.options.patterns,
+                        self.held,
+                    )?))),
                     _ => refuse!(TypeMismatch, "$jsonSchema must be an object"),
                 },
                 "$text" => refuse!(NotImplemented, "{name} is not implemented"),
@@ -72,6 +79,12 @@ impl Parser<'_> {
         Ok(if nodes.len() == 1 { nodes.remove(0) } else { Node::And(nodes) })
     }
 
+    /// Counts a condition that owns so many bytes; its list may have room for twice as many, and a negation around it.
+    fn count(&self, bytes: usize) -> Result<(), LangError> {
+        byte_steps(bytes)?;
+        self.held.take(3 * size_of::<Node>() + bytes)
+    }
+
     fn list(&self, name: &str, value: Value<'_>, depth: usize) -> Result<Vec<Node>, LangError> {
         let Value::Array(array) = value else { refuse!(BadValue, "{name} must be an array") };
         let mut nodes = Vec::new();
@@ -79,6 +92,7 @@ impl Parser<'_> {
             let Value::Document(entry) = entry else {
                 refuse!(BadValue, "$or/$and/$nor entries need to be full objects");
             };
+            self.count(0)?;
             nodes.push(self.conjunction(entry, depth + 1)?);
         }
         if nodes.is_empty() {
@@ -105,6 +119,7 @@ impl Parser<'_> {
             }
             Value::Undefined => refuse!(BadValue, "cannot compare to undefined"),
             value => {
+                self.count(path.len() + value.payload_bytes())?;
                 nodes.push(leaf(path, Test::Compare(Comparison::Equal, value.into())));
                 Ok(())
             }
@@ -123,6 +138,10 @@ impl Parser<'_> {
         }
         let options = operators.get("$options");
         for (name, value) in operators {
+            // The value of an operator that has no operators in it is copied.
+            let copied =
+                if value.as_document().is_some_and(is_operators) { 0 } else { value.payload_bytes() };
+            self.count(path.len() + copied)?;
             match name {
                 "$ne" => {
                     if let Value::Regex(..) = value {
@@ -217,6 +236,7 @@ impl Parser<'_> {
         let mut values = Vec::new();
         let mut patterns = Vec::new();
         for value in array.values() {
+            self.held.take(2 * size_of::<Owned>() + size_of::<Pattern>())?;
             match value {
                 Value::Regex(pattern, options) => {
                     patterns.push(self.options.patterns.compile(pattern, options)?)
@@ -245,6 +265,7 @@ impl Parser<'_> {
         };
         let elements = array.values().next().is_some_and(element_matches);
         for value in array.values() {
+            self.count(path.len() + value.payload_bytes())?;
             if elements != element_matches(value) {
                 refuse!(BadValue, "no $ expressions in $all");
             }
@@ -361,6 +382,8 @@ fn types(value: Value<'_>) -> Result<Vec<u8>, LangError> {
         Value::Array(array) => array.values().try_for_each(|value| one(value, &mut tags))?,
         value => one(value, &mut tags)?,
     }
+    tags.sort_unstable();
+    tags.dedup();
     Ok(tags)
 }
 

@@ -17,6 +17,9 @@ pub(crate) struct Group {
     fields: Vec<(String, Accumulator)>,
 }
 
+/// Memory of a group in the list and in the map, which may have twice the room that they need.
+const GROUP_BYTES: usize = 2 * (size_of::<(Owned, Vec<State>)>() + size_of::<(Vec<u8>, usize)>());
+
 /// Groups that come together.
 pub(crate) struct Groups<'g> {
     group: &'g Group,
@@ -27,7 +30,7 @@ pub(crate) struct Groups<'g> {
 }
 
 impl Group {
-    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope) -> Result<Self, LangError> {
+    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
         let Some(id) = spec.get("_id") else {
             refuse!(15955, "a group specification must include an _id");
         };
@@ -35,7 +38,7 @@ impl Group {
     }
 
     /// `$sortByCount`
-    pub(crate) fn counting(by: Value<'_>, scope: &Scope) -> Result<Self, LangError> {
+    pub(crate) fn counting(by: Value<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
         let mut writer = Writer::new();
         writer.put("_id", by);
         writer.open_document("count");
@@ -57,7 +60,7 @@ impl Group {
 }
 
 /// The accumulators of a group, by name.
-pub(crate) fn fields(spec: Doc<'_>, scope: &Scope) -> Result<Vec<(String, Accumulator)>, LangError> {
+pub(crate) fn fields(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Vec<(String, Accumulator)>, LangError> {
     let mut fields = Vec::new();
     for (name, value) in spec.iter().filter(|(name, _)| *name != "_id") {
         if name.contains('.') {
@@ -79,7 +82,8 @@ impl<'g> Groups<'g> {
             Some(at) => *at,
             None => {
                 let id = Owned::from(id.or_null());
-                self.hold.take(key.len() + id.bytes() + self.group.fields.len() * size_of::<State>())?;
+                let fields = self.group.fields.len() * size_of::<State>();
+                self.hold.take(GROUP_BYTES + key.capacity() + id.bytes() + fields)?;
                 let states = self.group.fields.iter().map(|(_, field)| field.start()).collect();
                 self.groups.push((id, states));
                 self.places.insert(key, self.groups.len() - 1);
@@ -88,8 +92,7 @@ impl<'g> Groups<'g> {
         };
         if let Some((_, states)) = self.groups.get_mut(at) {
             for ((_, field), state) in self.group.fields.iter().zip(states) {
-                let grown = field.add(state, doc)?;
-                self.hold.take(grown)?;
+                self.hold.change(field.add(state, doc)?)?;
             }
         }
         Ok(())
@@ -100,7 +103,7 @@ impl<'g> Groups<'g> {
         self.groups.into_iter().map(move |(id, states)| {
             // Held until the last group is out.
             let _ = &hold;
-            finish(id.value(), &group.fields, states)
+            finish(id.value(), &group.fields, &states)
         })
     }
 }
@@ -109,15 +112,12 @@ impl<'g> Groups<'g> {
 pub(crate) fn finish(
     id: Value<'_>,
     fields: &[(String, Accumulator)],
-    states: Vec<State>,
+    states: &[State],
 ) -> Result<DocBuf, LangError> {
-    let mut writer = Writer::new();
+    let mut writer = Writer::new().bounded();
     writer.put("_id", id);
     for ((name, field), state) in fields.iter().zip(states) {
-        super::pipeline::put(&mut writer, name, &field.finish(state));
+        super::pipeline::put(&mut writer, name, &field.finish(state)?);
     }
-    if writer.size() >= super::value::DOCUMENT_BYTES_MAX {
-        refuse!(BSONObjectTooLarge, "$group made a document above 16 MiB");
-    }
-    Ok(writer.finish())
+    Ok(writer.within("a document that $group makes")?.finish())
 }

@@ -19,6 +19,7 @@
 
 use ropewalk_base::keys::{put_bytes, put_i64, put_u64};
 
+use super::budget::steps;
 use super::error::{LangError, refuse};
 use super::number::{Rank, Sortable};
 use super::order;
@@ -237,6 +238,9 @@ pub fn entries(doc: Doc<'_>, fields: &[IndexField]) -> Result<Entries, LangError
     Ok(Entries { keys, multikey, missing_all })
 }
 
+/// Keys of up to this length are made for each element of an array: more than an index takes.
+const KEY_BYTES_MADE: usize = 64 << 10;
+
 /// How far a field of an index has been followed.
 #[derive(Clone, Copy)]
 enum Remaining<'a> {
@@ -273,6 +277,11 @@ fn expand(
     missing_all: &mut bool,
     keys: &mut Vec<Vec<u8>>,
 ) -> Result<(), LangError> {
+    steps(1 + remaining.len())?;
+    // A key that no index takes is refused by the caller: the others, which may be as long, are not made.
+    if keys.last().is_some_and(|key| key.len() > KEY_BYTES_MADE) {
+        return Ok(());
+    }
     let followed: Vec<_> = remaining.iter().map(|field| field.follow()).collect();
     let mut arrays = followed.iter().filter_map(|(_, array)| *array);
     let Some(array) = arrays.next() else {

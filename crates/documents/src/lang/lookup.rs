@@ -1,8 +1,10 @@
 //! `$lookup` and `$graphLookup`: documents of other collections.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::error::{LangError, refuse};
+use super::budget::{self, Held, byte_steps};
+use super::error::{LangError, lang_error, refuse};
 use super::expression::{Expression, Scope};
 use super::filter::Filter;
 use super::key::key_of;
@@ -11,8 +13,11 @@ use super::options::Options;
 use super::path;
 use super::pipeline::{Pipeline, Source, Stream, only};
 use super::projection::with_field;
-use super::value::{Doc, DocBuf, Owned, Value};
+use super::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, ELEMENT_BYTES, Owned, Value};
 use super::writer::Writer;
+
+/// Memory of a stage next to the values that it was parsed of.
+const LOOKUP_BYTES: usize = 1 << 10;
 
 /// A parsed `$lookup`.
 #[derive(Debug, Clone)]
@@ -27,6 +32,8 @@ pub(crate) struct Lookup {
     as_path: String,
     options: Options,
     depth: usize,
+    /// The memory of the options' variables and of the stages.
+    _held: Arc<Held>,
 }
 
 #[derive(Debug, Clone)]
@@ -68,7 +75,12 @@ impl Lookup {
             }
             Some(other) => refuse!(FailedToParse, "$lookup argument 'let: {other}' must be an object"),
         }
+        let held = budget::held("$lookup");
+        let copied = options.variables.as_ref().map_or(0, |variables| variables.bytes().len());
+        byte_steps(copied)?;
+        held.take(LOOKUP_BYTES + copied + spec.bytes().len())?;
         let mut lookup = Self {
+            _held: Arc::new(held),
             from: text("from")?,
             fields,
             variables,
@@ -138,12 +150,16 @@ impl Lookup {
             Some(from) => source.find(from, &filter)?,
             None => Box::new(std::iter::empty()),
         };
-        let mut writer = Writer::array();
+        let mut writer = Writer::array().with_room(JOINED_BYTES_MAX);
         let hold = memory.holder("$lookup");
         let mut take = |doc: Result<DocBuf, S::Error>| -> Result<(), S::Error> {
             let doc = doc?;
-            hold.take(doc.bytes().len())?;
+            byte_steps(doc.bytes().len())?;
+            hold.take(2 * (ELEMENT_BYTES + doc.bytes().len()))?;
             writer.put("", Value::Document(doc.doc()));
+            if writer.is_full() {
+                return Err(self.too_large().into());
+            }
             Ok(())
         };
         match &self.stages {
@@ -157,31 +173,38 @@ impl Lookup {
                 }
                 let array = stages.array.value().as_array().unwrap_or(Doc::empty());
                 let options = self.with_variables(&values);
+                hold.take(options.variables.as_ref().map_or(0, |variables| variables.bytes().len()))?;
                 let pipeline = Pipeline::parse_inner(array, &options, self.depth + 1)?;
                 pipeline.run_in(input, source, memory)?.try_for_each(&mut take)?;
             }
         }
         let joined = with_field(doc, &self.as_path, writer.into_owned())?;
         if joined.bytes().len() > super::value::DOCUMENT_BYTES_MAX {
-            let error = super::error::lang_error!(
-                4568,
-                "Total size of documents in {:?} exceeds maximum document size",
-                self.from
-            );
-            return Err(error.into());
+            return Err(self.too_large().into());
         }
         Ok(joined)
+    }
+
+    fn too_large(&self) -> LangError {
+        lang_error!(4568, "Total size of documents in {:?} exceeds maximum document size", self.from)
     }
 }
 
 /// `{ foreign: { $in: values of local } }`; a local field that is missing equals null.
 fn joined(doc: Doc<'_>, local: &str, foreign: &str) -> Result<Filter, LangError> {
-    let mut values = path::values_at(doc, local);
+    let (mut values, held) = path::values_at(doc, local)?;
+    // Copies of the values, and what the planner makes of them.
+    held.take(values.len() * JOINED_VALUE_BYTES + 4 * doc.bytes().len())?;
     if values.is_empty() && !matches!(path::get(doc, local), Some(Value::Array(_))) {
         values.push(Value::Null);
     }
     Ok(Filter::among(foreign, &values))
 }
+
+/// The documents that are joined to one, before it is known whether all of it is small enough.
+const JOINED_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
+/// Memory of a value that documents are looked for by: itself, and an interval of keys.
+const JOINED_VALUE_BYTES: usize = 4 * size_of::<Owned>();
 
 /// A parsed `$graphLookup`.
 #[derive(Debug, Clone)]
@@ -195,6 +218,9 @@ pub(crate) struct GraphLookup {
     depth_field: Option<String>,
     restriction: Filter,
 }
+
+/// Memory of a document that was found, in the list and among those that were seen.
+const SEEN_BYTES: usize = 2 * (size_of::<DocBuf>() + size_of::<Vec<u8>>()) + 32;
 
 impl GraphLookup {
     pub(crate) fn parse(spec: Doc<'_>, options: &Options) -> Result<Self, LangError> {
@@ -251,10 +277,16 @@ impl GraphLookup {
     ) -> Result<DocBuf, S::Error> {
         let hold = memory.holder("$graphLookup");
         let start = self.start.evaluate_root(doc)?;
-        let mut frontier: Vec<Owned> = match start.or_null() {
-            Value::Array(values) => values.values().map(Owned::from).collect(),
-            value => vec![value.into()],
+        let mut frontier: Vec<Owned> = Vec::new();
+        let mut begin = |value: Value<'_>| -> Result<(), LangError> {
+            hold.take(JOINED_VALUE_BYTES + 4 * value.payload_bytes())?;
+            frontier.push(value.into());
+            Ok(())
         };
+        match start.or_null() {
+            Value::Array(values) => values.values().try_for_each(&mut begin)?,
+            value => begin(value)?,
+        }
         let mut asked: BTreeSet<Vec<u8>> = BTreeSet::new();
         let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
         let mut found: Vec<DocBuf> = Vec::new();
@@ -270,11 +302,17 @@ impl GraphLookup {
             for doc in source.find(&self.from, &filter)? {
                 let doc = doc?;
                 let id = key_of(doc.doc().get("_id").unwrap_or(Value::Document(doc.doc())));
-                hold.take(id.len() + doc.bytes().len())?;
+                byte_steps(doc.bytes().len())?;
+                hold.take(SEEN_BYTES + id.capacity() + doc.bytes().len())?;
                 if !seen.insert(id) {
                     continue;
                 }
-                next.extend(path::values_at(doc.doc(), &self.connect_from).into_iter().map(Owned::from));
+                path::each_at(doc.doc(), &self.connect_from, &mut |value| {
+                    hold.take(JOINED_VALUE_BYTES + 4 * value.payload_bytes())?;
+                    next.push(Owned::from(value));
+                    Ok(())
+                })?;
+                let doc = doc.compact();
                 found.push(match &self.depth_field {
                     Some(field) => with_field(doc.doc(), field, Value::Int64(depth).into())?,
                     None => doc,
@@ -283,14 +321,12 @@ impl GraphLookup {
             frontier = next;
             depth += 1;
         }
-        let array = Owned::array(found.iter().map(|doc| Value::Document(doc.doc())));
+        let mut writer = Writer::array().bounded();
+        found.iter().for_each(|doc| writer.put("", Value::Document(doc.doc())));
+        let array = writer.within("what $graphLookup finds")?.into_owned();
         let joined = with_field(doc, &self.as_path, array)?;
         if joined.bytes().len() > super::value::DOCUMENT_BYTES_MAX {
-            return Err(super::error::lang_error!(
-                BSONObjectTooLarge,
-                "$graphLookup made a document above 16 MiB"
-            )
-            .into());
+            return Err(lang_error!(BSONObjectTooLarge, "$graphLookup made a document above 16 MiB").into());
         }
         Ok(joined)
     }

@@ -1,9 +1,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::error::{LangError, refuse};
+use super::budget::{self, Held};
+use super::error::LangError;
 
-/// The memory that the stages of one pipeline may hold together.
+/// The memory that the stages of one pipeline may hold together: a part of the command's budget.
 #[derive(Debug, Clone)]
 pub(crate) struct Memory {
     used: Rc<Cell<usize>>,
@@ -15,7 +16,7 @@ pub(crate) struct Memory {
 pub(crate) struct Holder {
     memory: Memory,
     stage: &'static str,
-    own: Cell<usize>,
+    held: Held,
 }
 
 impl Memory {
@@ -24,7 +25,7 @@ impl Memory {
     }
 
     pub(crate) fn holder(&self, stage: &'static str) -> Holder {
-        Holder { memory: self.clone(), stage, own: Cell::new(0) }
+        Holder { memory: self.clone(), stage, held: budget::held(stage) }
     }
 }
 
@@ -33,21 +34,33 @@ impl Holder {
     pub(crate) fn take(&self, bytes: usize) -> Result<(), LangError> {
         let used = self.memory.used.get().saturating_add(bytes);
         if used > self.memory.max {
-            let (stage, max) = (self.stage, self.memory.max);
-            refuse!(
-                QueryExceededMemoryLimitNoDiskUseAllowed,
-                "Exceeded memory limit for {stage}: {max} bytes"
-            );
+            return Err(budget::exceeded(self.stage, self.memory.max));
         }
+        self.held.take(bytes)?;
         self.memory.used.set(used);
-        self.own.set(self.own.get() + bytes);
         Ok(())
+    }
+
+    /// Takes or returns bytes.
+    pub(crate) fn change(&self, bytes: isize) -> Result<(), LangError> {
+        match usize::try_from(bytes) {
+            Ok(more) => self.take(more),
+            Err(_) => {
+                self.give_back(bytes.unsigned_abs());
+                Ok(())
+            }
+        }
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let bytes = bytes.min(self.held.bytes());
+        self.held.give_back(bytes);
+        self.memory.used.set(self.memory.used.get().saturating_sub(bytes));
     }
 
     /// Holds so many bytes in all, fewer than before.
     pub(crate) fn set(&self, bytes: usize) {
-        self.memory.used.set(self.memory.used.get().saturating_sub(self.own.get()).saturating_add(bytes));
-        self.own.set(bytes);
+        self.give_back(self.held.bytes().saturating_sub(bytes));
     }
 }
 

@@ -15,8 +15,9 @@
 mod accumulate;
 mod bounds;
 mod bucket;
+pub(crate) mod budget;
 mod decimal;
-mod error;
+pub(crate) mod error;
 mod expression;
 mod filter;
 mod filter_parser;
@@ -47,6 +48,7 @@ mod window_functions;
 mod writer;
 
 pub use bounds::Bounds;
+pub use budget::{Budget, COMMAND_BYTES_MAX, SharedMemory};
 pub use decimal::Decimal;
 pub use error::{Code, LangError};
 pub use filter::{Filter, Match};

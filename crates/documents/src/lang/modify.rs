@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use super::budget::{byte_steps, held};
 use super::error::{LangError, refuse};
 use super::filter::{Comparison, Filter};
 use super::filter_parser::is_operators;
@@ -171,7 +172,7 @@ impl Operator {
                 *tree.grow(path, value.encoded_bytes())? = Branch::Owned(value.clone());
             }
             Self::Unset => {
-                tree.remove(path);
+                tree.remove(path)?;
             }
             Self::Increment(operand) => calculate(tree, path, operand.value(), Arithmetic::Add)?,
             Self::Multiply(operand) => calculate(tree, path, operand.value(), Arithmetic::Multiply)?,
@@ -200,10 +201,17 @@ impl Operator {
             Self::AddToSet(values) => {
                 let added = values.iter().map(Owned::encoded_bytes).sum();
                 let elements = array(tree, path, "$addToSet", added)?;
-                let mut there: HashSet<Vec<u8>> =
-                    elements.iter().map(|element| element.with(key_of)).collect();
+                let (mut there, held) = (HashSet::new(), held("$addToSet"));
+                let mut insert = |key: Vec<u8>| -> Result<bool, LangError> {
+                    held.take(2 * size_of::<Vec<u8>>() + key.capacity())?;
+                    byte_steps(key.len())?;
+                    Ok(there.insert(key))
+                };
+                for element in &*elements {
+                    insert(element.with(key_of))?;
+                }
                 for value in values {
-                    if there.insert(key_of(value.value())) {
+                    if insert(key_of(value.value()))? {
                         elements.push(Branch::Owned(value.clone()));
                     }
                 }
@@ -212,6 +220,7 @@ impl Operator {
                 let Some(elements) = existing_array(tree, path, "$pull")? else { return Ok(()) };
                 let mut kept = Vec::with_capacity(elements.len());
                 for element in elements.drain(..) {
+                    byte_steps(element.with(|value| value.payload_bytes()))?;
                     if !element.with(|value| pull.takes(value))? {
                         kept.push(element);
                     }
@@ -256,6 +265,11 @@ impl Operator {
     }
 }
 
+/// A value as a message shows it.
+fn short(value: Value<'_>) -> String {
+    super::error::text(format_args!("{value}"))
+}
+
 fn calculate(
     tree: &mut Tree<'_>,
     path: &[String],
@@ -272,9 +286,9 @@ fn calculate(
         *place = Branch::Owned(result);
         return Ok(());
     }
-    let (number, kind, shown) = place.with(|value| (value.is_number(), value.type_name(), value.to_string()));
+    let (number, kind, shown) = place.with(|value| (value.is_number(), value.type_name(), short(value)));
     let name = if how == Arithmetic::Add { "$inc" } else { "$mul" };
-    let id = tree.find(&["_id"]).map_or("null".to_owned(), |id| id.with(|id| id.to_string()));
+    let id = tree.find(&["_id"])?.map_or("null".to_owned(), |id| id.with(short));
     if number {
         refuse!(
             BadValue,
@@ -290,24 +304,24 @@ fn calculate(
 
 fn rename(tree: &mut Tree<'_>, path: &[String], target: &str) -> Result<(), LangError> {
     let target: Vec<&str> = target.split('.').collect();
-    if tree.find(path).is_none() {
+    if tree.find(path)?.is_none() {
         return Ok(());
     }
     // Neither end may be inside of an array: elements have no names.
     let parents = |steps: usize| (0..steps).rev();
     for length in parents(path.len()) {
-        let inside = path.get(..length).and_then(|steps| tree.find(steps));
-        if inside.is_some_and(|branch| branch.with(|value| value.as_array().is_some())) {
+        let inside = path.get(..length).map(|steps| tree.find(steps)).transpose()?.flatten();
+        if inside.is_some_and(|branch| branch.is_array()) {
             refuse!(BadValue, "The source field cannot be an array element, '{}'", path.join("."));
         }
     }
     for length in parents(target.len()) {
-        let inside = target.get(..length).and_then(|steps| tree.find(steps));
-        if inside.is_some_and(|branch| branch.with(|value| value.as_array().is_some())) {
+        let inside = target.get(..length).map(|steps| tree.find(steps)).transpose()?.flatten();
+        if inside.is_some_and(|branch| branch.is_array()) {
             refuse!(BadValue, "The destination field cannot be an array element, '{}'", target.join("."));
         }
     }
-    if let Some(value) = tree.remove(path) {
+    if let Some(value) = tree.remove(path)? {
         *tree.create(&target)? = value;
     }
     Ok(())
@@ -322,7 +336,7 @@ fn array<'t, 'a>(
 ) -> Result<&'t mut Vec<Branch<'a>>, LangError> {
     let place = tree.grow(path, bytes)?;
     if place.is_vacant() {
-        *place = Branch::Array(Vec::new());
+        *place = Branch::Array(Vec::new(), None);
     }
     elements(place, path, operator)
 }
@@ -332,7 +346,7 @@ fn existing_array<'t, 'a>(
     path: &[String],
     operator: &str,
 ) -> Result<Option<&'t mut Vec<Branch<'a>>>, LangError> {
-    tree.find(path).map(|place| elements(place, path, operator)).transpose()
+    tree.find(path)?.map(|place| elements(place, path, operator)).transpose()
 }
 
 fn elements<'t, 'a>(
@@ -342,8 +356,8 @@ fn elements<'t, 'a>(
 ) -> Result<&'t mut Vec<Branch<'a>>, LangError> {
     let kind = place.type_name();
     let path = path.join(".");
-    match place.open() {
-        Branch::Array(elements) => Ok(elements),
+    match place.open()? {
+        Branch::Array(elements, _) => Ok(elements),
         _ if operator == "$push" => {
             refuse!(BadValue, "The field '{path}' must be an array but is of type {kind}")
         }
@@ -406,15 +420,13 @@ impl Push {
         elements.splice(at..at, self.values.iter().cloned().map(Branch::Owned));
         match &self.sort {
             None => {}
-            Some(PushSort::Values { descending }) => elements.sort_by_cached_key(|element| {
+            Some(PushSort::Values { descending }) => sort_elements(elements, &|value| {
                 let mut key = Vec::new();
-                element.with(|value| super::key::encode(value, *descending, &mut key));
-                key
-            }),
+                super::key::encode(value, *descending, &mut key);
+                Ok(key)
+            })?,
             Some(PushSort::Fields(sort)) => {
-                elements.sort_by_cached_key(|element| {
-                    element.with(|value| sort.key(value.as_document().unwrap_or(Doc::empty())))
-                });
+                sort_elements(elements, &|value| sort.key(value.as_document().unwrap_or(Doc::empty())))?;
             }
         }
         match self.slice {
@@ -427,6 +439,24 @@ impl Push {
         }
         Ok(())
     }
+}
+
+fn sort_elements(
+    elements: &mut Vec<Branch<'_>>,
+    key: &dyn Fn(Value<'_>) -> Result<Vec<u8>, LangError>,
+) -> Result<(), LangError> {
+    let held = held("$push");
+    held.take(elements.len() * 2 * size_of::<(Vec<u8>, Branch<'_>)>())?;
+    let mut keyed = Vec::with_capacity(elements.len());
+    for element in elements.drain(..) {
+        let key = element.with(key)?;
+        byte_steps(key.len())?;
+        held.take(key.capacity())?;
+        keyed.push((key, element));
+    }
+    keyed.sort_by(|a, b| a.0.cmp(&b.0));
+    elements.extend(keyed.into_iter().map(|(_, element)| element));
+    Ok(())
 }
 
 /// The values of `{ $each: [..] }`, or the one value.
@@ -467,7 +497,7 @@ impl Pull {
         match self {
             Self::Value(value) => Ok(Comparison::Equal.holds(Some(element), value.value())),
             Self::Pattern(pattern) => Ok(match element {
-                Value::String(text) => pattern.regex.is_match(text),
+                Value::String(text) => pattern.is_match(text)?,
                 Value::Regex(text, options) => (text, options) == (&pattern.pattern, &pattern.options),
                 _ => false,
             }),

@@ -10,6 +10,8 @@
 //! a.b in { a: 7 }                                    missing
 //! ```
 
+use super::budget::{Held, held, steps};
+use super::error::{LangError, refuse};
 use super::value::{Doc, Value};
 
 /// The first name of a path and the rest; an empty rest is the end.
@@ -38,19 +40,21 @@ pub(crate) enum AtEnd {
     Whole,
 }
 
+/// Values of one path in one document, at most. Where names are also positions, their number doubles with each array on the way.
+const VISITS_MAX: usize = 20_000_000;
+
 /// Calls `found` with every value of the path, `None` where a field is missing, until it says `true`. Returns the position in the
 /// outermost array on the way to the value that ended it.
+///
+/// # Errors
+/// `ExceededTimeLimit` for too many values; what ends the command.
 pub(crate) fn any<'a>(
     doc: Doc<'a>,
     path: &str,
     at_end: AtEnd,
     found: &mut dyn FnMut(Option<Value<'a>>) -> Found,
-) -> Option<Hit> {
-    let (name, rest) = split(path);
-    match doc.get(name) {
-        None => hit(None, None, found),
-        Some(value) => from(value, rest, at_end, found),
-    }
+) -> Result<Option<Hit>, LangError> {
+    Walk { at_end, found, left: VISITS_MAX }.document(doc, path)
 }
 
 /// What the visitor says of one value.
@@ -62,71 +66,111 @@ pub(crate) struct Hit {
     pub(crate) position: Option<usize>,
 }
 
-fn hit<'a>(
-    value: Option<Value<'a>>,
-    position: Option<usize>,
-    found: &mut dyn FnMut(Option<Value<'a>>) -> Found,
-) -> Option<Hit> {
-    if found(value) { Some(Hit { position }) } else { None }
+struct Walk<'w, 'a> {
+    at_end: AtEnd,
+    found: &'w mut dyn FnMut(Option<Value<'a>>) -> Found,
+    /// Visits that are left.
+    left: usize,
 }
 
-fn from<'a>(
-    value: Value<'a>,
-    rest: &str,
-    at_end: AtEnd,
-    found: &mut dyn FnMut(Option<Value<'a>>) -> Found,
-) -> Option<Hit> {
-    if rest.is_empty() {
-        if let (Value::Array(array), AtEnd::Elements) = (value, at_end) {
-            for (at, element) in array.values().enumerate() {
-                if found(Some(element)) {
-                    return Some(Hit { position: Some(at) });
-                }
-            }
+impl<'a> Walk<'_, 'a> {
+    fn visit(&mut self) -> Result<(), LangError> {
+        steps(1)?;
+        match self.left.checked_sub(1) {
+            Some(left) => self.left = left,
+            None => refuse!(ExceededTimeLimit, "a path means more than {VISITS_MAX} values in one document"),
         }
-        return hit(Some(value), None, found);
+        Ok(())
     }
-    match value {
-        Value::Document(doc) => any(doc, rest, at_end, found),
-        Value::Array(array) => {
-            let (name, tail) = split(rest);
-            let fixed = position(name).filter(|&at| array.values().nth(at).is_some());
-            for (at, element) in array.values().enumerate() {
-                let mut end = None;
-                if let Value::Document(doc) = element
-                    && (fixed.is_none() || doc.get(name).is_some())
-                {
-                    end = any(doc, rest, at_end, found);
-                }
-                if end.is_none() && fixed == Some(at) {
-                    // A scalar cannot go on, and says nothing.
-                    if tail.is_empty() || matches!(element, Value::Document(_) | Value::Array(_)) {
-                        end = from(element, tail, at_end, found);
+
+    fn hit(&mut self, value: Option<Value<'a>>, position: Option<usize>) -> Option<Hit> {
+        if (self.found)(value) { Some(Hit { position }) } else { None }
+    }
+
+    fn document(&mut self, doc: Doc<'a>, path: &str) -> Result<Option<Hit>, LangError> {
+        self.visit()?;
+        let (name, rest) = split(path);
+        match doc.get(name) {
+            None => Ok(self.hit(None, None)),
+            Some(value) => self.value(value, rest),
+        }
+    }
+
+    fn value(&mut self, value: Value<'a>, rest: &str) -> Result<Option<Hit>, LangError> {
+        if rest.is_empty() {
+            if let (Value::Array(array), AtEnd::Elements) = (value, self.at_end) {
+                for (at, element) in array.values().enumerate() {
+                    self.visit()?;
+                    if (self.found)(Some(element)) {
+                        return Ok(Some(Hit { position: Some(at) }));
                     }
                 }
-                if end.is_some() {
-                    return Some(Hit { position: Some(at) });
+            }
+            return Ok(self.hit(Some(value), None));
+        }
+        match value {
+            Value::Document(doc) => self.document(doc, rest),
+            Value::Array(array) => self.elements(array, rest),
+            _ => Ok(self.hit(None, None)),
+        }
+    }
+
+    fn elements(&mut self, array: Doc<'a>, rest: &str) -> Result<Option<Hit>, LangError> {
+        let (name, tail) = split(rest);
+        let fixed = position(name).filter(|&at| array.values().nth(at).is_some());
+        for (at, element) in array.values().enumerate() {
+            self.visit()?;
+            let mut end = None;
+            if let Value::Document(doc) = element
+                && (fixed.is_none() || doc.get(name).is_some())
+            {
+                end = self.document(doc, rest)?;
+            }
+            if end.is_none() && fixed == Some(at) {
+                // A scalar cannot go on, and says nothing.
+                if tail.is_empty() || matches!(element, Value::Document(_) | Value::Array(_)) {
+                    end = self.value(element, tail)?;
                 }
             }
-            None
+            if end.is_some() {
+                return Ok(Some(Hit { position: Some(at) }));
+            }
         }
-        _ => hit(None, None, found),
+        Ok(None)
     }
 }
 
-/// All values of a path, arrays at the end as their elements: what `distinct` sees.
-#[must_use]
-pub fn values_at<'a>(doc: Doc<'a>, path: &str) -> Vec<Value<'a>> {
-    let mut values = Vec::new();
+/// Shows each value of a path, arrays at the end as their elements: what `distinct` sees.
+///
+/// # Errors
+/// As [`any`]; what `each` answers.
+pub fn each_at<'a>(
+    doc: Doc<'a>,
+    path: &str,
+    each: &mut dyn FnMut(Value<'a>) -> Result<(), LangError>,
+) -> Result<(), LangError> {
+    let mut result = Ok(());
     any(doc, path, AtEnd::Whole, &mut |value| {
-        match value {
-            Some(Value::Array(array)) => values.extend(array.values()),
-            Some(value) => values.push(value),
-            None => {}
-        }
-        false
-    });
-    values
+        result = match value {
+            Some(Value::Array(array)) => array.values().try_for_each(&mut *each),
+            Some(value) => each(value),
+            None => Ok(()),
+        };
+        result.is_err()
+    })?;
+    result
+}
+
+/// The values of [`each_at`], and the memory of their list.
+pub(crate) fn values_at<'a>(doc: Doc<'a>, path: &str) -> Result<(Vec<Value<'a>>, Held), LangError> {
+    let (mut values, held) = (Vec::new(), held("the values at a path"));
+    each_at(doc, path, &mut |value| {
+        // The list may have twice the room that it needs.
+        held.take(2 * size_of::<Value<'_>>())?;
+        values.push(value);
+        Ok(())
+    })?;
+    Ok((values, held))
 }
 
 /// The value at a path that goes through documents only, and through arrays by position.

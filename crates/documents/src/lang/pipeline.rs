@@ -15,6 +15,7 @@
 //! Source: MongoDB manual, "Aggregation Stages".
 
 use super::bucket::BucketAuto;
+use super::budget::{byte_steps, steps};
 use super::error::{LangError, refuse};
 use super::expression::{Expression, Scope};
 use super::filter::Filter;
@@ -60,8 +61,10 @@ pub trait Source {
 
 /// Documents of a stage after which the source is asked whether the pipeline may go on.
 const DOCUMENTS_PER_LOOK: u32 = 512;
+/// Steps that one document of a stage counts as, next to those of its bytes.
+const DOCUMENT_STEPS: usize = 16;
 
-/// The documents of a stage, as long as the source lets it go on.
+/// The documents of a stage, as long as the command and the source let it go on.
 fn looked<'a, S: Source>(stream: Stream<'a, S::Error>, source: &'a S) -> Stream<'a, S::Error> {
     let mut seen = 0;
     Box::new(stream.map(move |document| {
@@ -70,7 +73,10 @@ fn looked<'a, S: Source>(stream: Stream<'a, S::Error>, source: &'a S) -> Stream<
             seen = 0;
             source.look()?;
         }
-        document
+        let document = document?;
+        steps(DOCUMENT_STEPS)?;
+        byte_steps(document.bytes().len())?;
+        Ok(document)
     }))
 }
 
@@ -470,16 +476,20 @@ impl Stage {
                 Box::new(groups.finish().map(|doc| doc.map_err(S::Error::from)))
             }
             Self::BucketAuto(buckets) => {
-                let (held, _hold) = held("$bucketAuto", input, memory)?;
-                Box::new(buckets.finish(held, memory)?.into_iter().map(Ok))
+                let (held, hold) = held("$bucketAuto", input, memory)?;
+                Box::new(kept(buckets.finish(held, memory)?, hold))
             }
             Self::WindowFields(fields) => {
                 let (held, hold) = held("$setWindowFields", input, memory)?;
                 // The stage charges them again, with their keys.
                 drop(hold);
-                Box::new(fields.finish(held, memory)?.into_iter().map(Ok))
+                let (made, hold) = fields.finish(held, memory)?;
+                Box::new(kept(made, hold))
             }
-            Self::Sort(sort) => Box::new(sorted(sort, input, memory, limit)?.into_iter().map(Ok)),
+            Self::Sort(sort) => {
+                let (held, hold) = sorted(sort, input, memory, limit)?;
+                Box::new(kept(held, hold))
+            }
             Self::Skip(count) => {
                 let mut left = *count;
                 // An error is no document: it is passed on.
@@ -517,7 +527,10 @@ impl Stage {
                 Box::new(input.map(move |doc| lookup.apply(doc?.doc(), source, &memory)))
             }
             Self::Facet(parts) => Box::new(std::iter::once(Ok(facet(parts, input, source, memory)?))),
-            Self::Sample { size, seed } => Box::new(sample(*size, *seed, input, memory)?.into_iter().map(Ok)),
+            Self::Sample { size, seed } => {
+                let (held, hold) = sample(*size, *seed, input, memory)?;
+                Box::new(kept(held, hold))
+            }
             Self::UnionWith { collection, pipeline } => {
                 let other: Stream<'a, S::Error> = match collection {
                     Some(collection) => {
@@ -529,11 +542,17 @@ impl Stage {
             }
             Self::Documents(expression) => {
                 let value = expression.evaluate_root(Doc::empty())?;
-                let docs: Option<Vec<DocBuf>> = value.get().and_then(Value::as_array).and_then(|array| {
-                    array.values().map(|value| value.as_document().map(Doc::to_buf)).collect()
-                });
-                match docs {
-                    Some(docs) => Box::new(docs.into_iter().map(Ok)),
+                let hold = memory.holder("$documents");
+                let array = value.get().and_then(Value::as_array);
+                let array = array.filter(|array| array.values().all(|value| value.as_document().is_some()));
+                match array {
+                    Some(array) => {
+                        let (mut docs, count) = (Vec::new(), array.values().count());
+                        hold.take(count * size_of::<DocBuf>() + array.bytes().len())?;
+                        docs.reserve_exact(count);
+                        docs.extend(array.values().filter_map(Value::as_document).map(Doc::to_buf));
+                        Box::new(kept(docs, hold))
+                    }
                     None => {
                         let error = super::error::lang_error!(
                             5858203,
@@ -547,9 +566,17 @@ impl Stage {
     }
 }
 
-/// Memory of a compact document in a list.
+/// Memory of a compact document in a list, which may have twice the room that it needs.
 fn held_bytes(doc: &DocBuf) -> usize {
-    doc.bytes().len() + size_of::<DocBuf>()
+    doc.bytes().len() + 2 * size_of::<DocBuf>()
+}
+
+/// Documents one by one; their memory is given back once all have been taken.
+fn kept<E>(docs: Vec<DocBuf>, hold: Holder) -> impl Iterator<Item = Result<DocBuf, E>> {
+    docs.into_iter().map(move |doc| {
+        let _ = &hold;
+        Ok(doc)
+    })
 }
 
 /// All documents of a stage, and the memory that they take.
@@ -573,26 +600,27 @@ fn sorted<E: From<LangError>>(
     input: Stream<'_, E>,
     memory: &Memory,
     limit: Option<u64>,
-) -> Result<Vec<DocBuf>, E> {
+) -> Result<(Vec<DocBuf>, Holder), E> {
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let hold = memory.holder("$sort");
+    let bytes = |key: &Vec<u8>, doc: &DocBuf| {
+        key.capacity() + doc.bytes().len() + 2 * size_of::<(Vec<u8>, u64, DocBuf)>()
+    };
     let mut held: Vec<(Vec<u8>, u64, DocBuf)> = Vec::new();
     for (arrived, doc) in (0u64..).zip(input) {
         let doc = doc?.compact();
-        let key = sort.key(doc.doc());
-        hold.take(key.len() + doc.bytes().len() + size_of::<(Vec<u8>, u64, DocBuf)>())?;
+        let mut key = sort.key(doc.doc())?;
+        key.shrink_to_fit();
+        hold.take(bytes(&key, &doc))?;
         held.push((key, arrived, doc));
         // Cut when it has doubled: each cut costs what came since the last.
         if held.len() >= limit.saturating_mul(2).max(limit.saturating_add(1024)) {
             cut(&mut held, limit);
-            let bytes = |(key, _, doc): &(Vec<u8>, u64, DocBuf)| {
-                key.len() + doc.bytes().len() + size_of::<(Vec<u8>, u64, DocBuf)>()
-            };
-            hold.set(held.iter().map(bytes).sum());
+            hold.set(held.iter().map(|(key, _, doc)| bytes(key, doc)).sum());
         }
     }
     cut(&mut held, limit);
-    Ok(held.into_iter().map(|(_, _, doc)| doc).collect())
+    Ok((held.into_iter().map(|(_, _, doc)| doc).collect(), hold))
 }
 
 fn cut(held: &mut Vec<(Vec<u8>, u64, DocBuf)>, limit: usize) {
@@ -607,22 +635,18 @@ fn facet<S: Source>(
     memory: &Memory,
 ) -> Result<DocBuf, S::Error> {
     let (held, _hold) = held("$facet", input, memory)?;
-    let mut writer = Writer::new();
+    let mut writer = Writer::new().bounded();
     for (name, pipeline) in parts {
         writer.open_array(name);
         for doc in pipeline.run_in(Box::new(held.iter().cloned().map(Ok)), source, memory)? {
             writer.put("", Value::Document(doc?.doc()));
-            if writer.size() > super::value::DOCUMENT_BYTES_MAX {
-                return Err(super::error::lang_error!(
-                    BSONObjectTooLarge,
-                    "$facet made a document above 16 MiB"
-                )
-                .into());
+            if writer.is_full() {
+                break;
             }
         }
         writer.close();
     }
-    Ok(writer.finish())
+    Ok(writer.within("a document that $facet makes")?.finish())
 }
 
 /// `size` documents, each set of that size as likely as any other: Vitter's reservoir.
@@ -631,7 +655,7 @@ fn sample<E: From<LangError>>(
     seed: u64,
     input: Stream<'_, E>,
     memory: &Memory,
-) -> Result<Vec<DocBuf>, E> {
+) -> Result<(Vec<DocBuf>, Holder), E> {
     let hold = memory.holder("$sample");
     let mut state = seed | 1;
     // xorshift64*: good enough to choose, and the same seed chooses the same.
@@ -648,11 +672,11 @@ fn sample<E: From<LangError>>(
             hold.take(held_bytes(&doc))?;
             held.push(doc);
         } else if let Some(place) = held.get_mut((next() % seen) as usize) {
-            hold.take(doc.bytes().len().saturating_sub(place.bytes().len()))?;
+            hold.change(doc.bytes().len() as isize - place.bytes().len() as isize)?;
             *place = doc;
         }
     }
-    Ok(held)
+    Ok((held, hold))
 }
 
 /// What a value is as a field of a document, for the stages beside.

@@ -10,6 +10,7 @@
 //!
 //! Source: MongoDB manual, "Project Fields to Return from Query", and `$project`.
 
+use super::budget::{byte_steps, steps};
 use super::error::{LangError, refuse};
 use super::expression::{Expression, Scope};
 use super::filter::Filter;
@@ -17,7 +18,7 @@ use super::functions::window;
 use super::options::Options;
 use super::path;
 use super::val::Val;
-use super::value::{DEPTH_MAX, Doc, DocBuf, Owned, Value};
+use super::value::{DEPTH_MAX, DOCUMENT_BYTES_MAX, Doc, DocBuf, Owned, Value};
 use super::writer::Writer;
 
 /// A parsed projection.
@@ -52,6 +53,8 @@ pub(crate) enum Dialect {
 }
 
 const ELEMENT: &str = "e";
+/// A document between two stages may be larger than one that is stored.
+const PROJECTED_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
 /// Each field of a document is looked up among those of the projection.
 const FIELDS_MAX: usize = 5000;
 
@@ -109,7 +112,7 @@ impl Projection {
     /// # Errors
     /// Those of its expressions; `BadValue` for `.$` where the filter found no element.
     pub fn apply(&self, doc: Doc<'_>, filter: Option<&Filter>) -> Result<DocBuf, LangError> {
-        let mut writer = Writer::new();
+        let mut writer = Writer::new().with_room(PROJECTED_BYTES_MAX);
         let context = Context { root: doc, filter, including: self.including };
         if let (true, Some(id)) = (self.including && self.show_id, doc.get("_id"))
             && !self.fields.iter().any(|(name, _)| name == "_id")
@@ -117,7 +120,7 @@ impl Projection {
             writer.put("_id", id);
         }
         context.document(doc, &self.fields, &mut writer, !self.show_id)?;
-        Ok(writer.finish())
+        Ok(writer.within("a document that a projection makes")?.finish())
     }
 
     /// The paths of a plain inclusion, `_id` among them if it is shown: an index that has them all covers it.
@@ -190,7 +193,7 @@ fn check_path(path: &str) -> Result<(), LangError> {
 }
 
 struct Parser<'o> {
-    scope: Scope,
+    scope: Scope<'o>,
     options: &'o Options,
     dialect: Dialect,
     including: Option<bool>,
@@ -373,6 +376,7 @@ impl Context<'_> {
         hide_id: bool,
     ) -> Result<(), LangError> {
         for (name, value) in doc {
+            steps(1 + fields.len())?;
             let rule = fields.iter().find(|(own, _)| own == name).map(|(_, rule)| rule);
             match rule {
                 _ if hide_id && name == "_id" => {}
@@ -431,7 +435,14 @@ impl Context<'_> {
             Rule::Inner(inner) => has_computed(inner),
             _ => false,
         };
-        for (name, rule) in fields.iter().filter(|(name, rule)| computes(rule) && doc.get(name).is_none()) {
+        for (name, rule) in fields {
+            if !computes(rule) {
+                continue;
+            }
+            byte_steps(doc.bytes().len())?;
+            if doc.get(name).is_some() {
+                continue;
+            }
             match rule {
                 Rule::Computed(expression) => self.computed(name, expression, writer)?,
                 Rule::Inner(inner) => {
@@ -448,6 +459,10 @@ impl Context<'_> {
     fn computed(&self, name: &str, expression: &Expression, writer: &mut Writer) -> Result<(), LangError> {
         if let Some(value) = expression.evaluate_root(self.root)?.get() {
             writer.put(name, value);
+        }
+        // No more is evaluated for a document that is refused.
+        if writer.is_full() {
+            refuse!(BSONObjectTooLarge, "a projection makes more than {PROJECTED_BYTES_MAX} bytes");
         }
         Ok(())
     }
@@ -520,5 +535,5 @@ pub(crate) fn with_field(doc: Doc<'_>, path: &str, value: Owned) -> Result<DocBu
     let mut tree = super::tree::Tree::of(doc);
     let steps: Vec<&str> = path.split('.').collect();
     *tree.create(&steps)? = super::tree::Branch::Owned(value);
-    Ok(tree.into_document())
+    tree.into_document()
 }

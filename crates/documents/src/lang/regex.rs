@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use super::budget::steps;
 use super::error::{LangError, refuse};
 
 /// MongoDB's limit for the length of a pattern.
@@ -21,6 +22,10 @@ const PROGRAMS_BYTES_MAX: usize = 16 << 20;
 /// Matching is fastest with this much memory; it is given to the first patterns of a command.
 const DFA_BYTES: usize = 256 << 10;
 const DFA_PATTERNS_MAX: usize = 64;
+/// Bytes of a text times bytes of a program: some seconds at worst. The smallest programs take a text of 16 MiB.
+const MATCH_WORK_MAX: usize = 1 << 36;
+/// So much of that work is a step.
+const MATCH_WORK_PER_STEP: usize = 4 << 10;
 /// Bytes of a program whose compilation costs as much as one step of an expression.
 const BYTES_PER_STEP: u64 = 4;
 
@@ -90,6 +95,8 @@ pub(crate) struct Pattern {
     pub(crate) pattern: String,
     pub(crate) options: String,
     pub(crate) regex: regex::Regex,
+    /// The size that its program is charged with.
+    bytes: usize,
 }
 
 thread_local! {
@@ -142,7 +149,7 @@ impl Pattern {
             match builder.size_limit(size).dfa_size_limit(cache).build() {
                 Ok(regex) => {
                     let (pattern, options) = (pattern.to_owned(), options.to_owned());
-                    return Ok((Self { pattern, options, regex }, size));
+                    return Ok((Self { pattern, options, regex, bytes: size }, size));
                 }
                 Err(regex::Error::CompiledTooBig(_)) => {}
                 Err(error) => {
@@ -154,6 +161,38 @@ impl Pattern {
         }
         let [.., max] = PROGRAM_BYTES;
         refuse!(51091, "Regular expression is invalid: Compiled regex exceeds size limit of {max} bytes.")
+    }
+
+    /// Does it match a part of the text?
+    ///
+    /// # Errors
+    /// Too long a text for its program; what ends the command.
+    pub(crate) fn is_match(&self, text: &str) -> Result<bool, LangError> {
+        self.check_work(text, 1)?;
+        Ok(self.regex.is_match(text))
+    }
+
+    /// Checks before its groups are looked for in a text.
+    ///
+    /// # Errors
+    /// As [`Pattern::is_match`].
+    pub(crate) fn check_groups(&self, text: &str) -> Result<(), LangError> {
+        self.check_work(text, 1 + self.regex.captures_len())
+    }
+
+    /// A search cannot be ended early: at worst it visits all of the program at each byte, and copies all groups there.
+    fn check_work(&self, text: &str, factor: usize) -> Result<(), LangError> {
+        let work = text.len().saturating_mul(self.bytes).saturating_mul(factor);
+        steps(work / MATCH_WORK_PER_STEP)?;
+        if work > MATCH_WORK_MAX {
+            refuse!(
+                51091,
+                "a regular expression of {} bytes when compiled is too large for a text of {} bytes",
+                self.bytes,
+                text.len()
+            );
+        }
+        Ok(())
     }
 
     /// Compiles, or takes the pattern that this thread compiled last: an expression asks for the same one document after document.

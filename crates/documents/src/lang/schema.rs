@@ -9,6 +9,9 @@
 //!
 //! Refused, as MongoDB does: `$ref`, `$schema`, `default`, `definitions`, `format`, `id`, and what is not known.
 
+use std::cell::RefCell;
+
+use super::budget::{Held, byte_steps, held, steps};
 use super::error::{LangError, refuse};
 use super::number;
 use super::order;
@@ -85,65 +88,114 @@ impl Schema {
     /// # Errors
     /// `FailedToParse` for keywords that are not known or not offered, `TypeMismatch` for operands of other types.
     pub fn parse(schema: Doc<'_>) -> Result<Self, LangError> {
-        Self::parse_with(schema, &Patterns::default())
+        Self::parse_with(schema, &Patterns::default(), &held("a schema"))
     }
 
-    /// Parses a schema whose patterns count among `patterns`.
-    pub(crate) fn parse_with(schema: Doc<'_>, patterns: &Patterns) -> Result<Self, LangError> {
-        parse(schema, At { depth: 0, patterns })
-    }
-
-    /// Is the document as the schema wants it?
-    #[must_use]
-    pub fn matches(&self, doc: Doc<'_>) -> bool {
-        self.broken(Value::Document(doc), "").is_none()
+    /// Parses a schema whose patterns count among `patterns`, and its rules in `held`.
+    pub(crate) fn parse_with(schema: Doc<'_>, patterns: &Patterns, held: &Held) -> Result<Self, LangError> {
+        parse(schema, At { depth: 0, patterns, held })
     }
 
     /// The first rule that the document breaks, with the path: `address.zip: pattern`.
-    #[must_use]
-    pub fn first_failure(&self, doc: Doc<'_>) -> Option<String> {
-        self.broken(Value::Document(doc), "")
+    ///
+    /// # Errors
+    /// What ends the command.
+    pub fn first_failure(&self, doc: Doc<'_>) -> Result<Option<String>, LangError> {
+        let visit = Visit::default();
+        let broken = self.broken(Value::Document(doc), &visit);
+        match visit.0.into_inner() {
+            Some(ended) => Err(ended),
+            None => Ok(broken.map(Broken::shown)),
+        }
     }
 
-    fn accepts(&self, value: Value<'_>) -> bool {
-        self.broken(value, "").is_none()
+    fn accepts(&self, value: Value<'_>, visit: &Visit) -> bool {
+        self.broken(value, visit).is_none()
     }
 
-    fn broken(&self, value: Value<'_>, path: &str) -> Option<String> {
-        self.rules.iter().find_map(|rule| rule.broken(value, path))
+    fn broken(&self, value: Value<'_>, visit: &Visit) -> Option<Broken> {
+        self.rules.iter().find_map(|rule| {
+            if visit.ends(1) {
+                return said("the command has ended");
+            }
+            rule.broken(value, visit)
+        })
     }
 }
 
-fn said(path: &str, what: &str) -> Option<String> {
-    Some(if path.is_empty() { what.to_owned() } else { format!("{path}: {what}") })
+/// One look at a document: why it ended early, if it did.
+#[derive(Default)]
+struct Visit(RefCell<Option<LangError>>);
+
+impl Visit {
+    /// Counts steps; true once the command has ended.
+    fn ends(&self, count: usize) -> bool {
+        let mut ended = self.0.borrow_mut();
+        if ended.is_none() {
+            *ended = steps(count).err();
+        }
+        ended.is_some()
+    }
 }
 
-fn inside(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+impl Visit {
+    fn matches(&self, pattern: &Pattern, text: &str) -> bool {
+        pattern.is_match(text).unwrap_or_else(|error| {
+            self.0.borrow_mut().get_or_insert(error);
+            false
+        })
+    }
+}
+
+/// A rule that is broken.
+struct Broken {
+    /// Names on the way to the value, from the inside.
+    path: Vec<String>,
+    what: &'static str,
+}
+
+impl Broken {
+    fn within(mut self, name: &str) -> Self {
+        self.path.push(name.to_owned());
+        self
+    }
+
+    fn shown(self) -> String {
+        let path = self.path.into_iter().rev().collect::<Vec<_>>().join(".");
+        if path.is_empty() { self.what.to_owned() } else { format!("{path}: {}", self.what) }
+    }
+}
+
+fn said(what: &'static str) -> Option<Broken> {
+    Some(Broken { path: Vec::new(), what })
 }
 
 impl Rule {
-    fn broken(&self, value: Value<'_>, path: &str) -> Option<String> {
-        let unless = |holds: bool, what: &str| if holds { None } else { said(path, what) };
+    fn broken(&self, value: Value<'_>, visit: &Visit) -> Option<Broken> {
+        let unless = |holds: bool, what: &'static str| if holds { None } else { said(what) };
         let between = |count: usize, least: u64, most: u64| (least..=most).contains(&(count as u64));
         match (self, value) {
             (Self::Types(tags), value) => unless(tags.contains(&value.tag()), "bsonType"),
             (Self::Required(names), Value::Document(doc)) => {
                 let missing = names.iter().find(|name| doc.get(name).is_none())?;
-                said(&inside(path, missing), "required")
+                said("required").map(|broken| broken.within(missing))
             }
-            (Self::Properties(properties), Value::Document(doc)) => properties.broken(doc, path),
+            (Self::Properties(properties), Value::Document(doc)) => properties.broken(doc, visit),
             (Self::Fields(least, most), Value::Document(doc)) => {
                 unless(between(doc.iter().count(), *least, *most), "minProperties or maxProperties")
             }
-            (Self::Items(items), Value::Array(array)) => items.broken(array, path),
+            (Self::Items(items), Value::Array(array)) => items.broken(array, visit),
             (Self::Length(least, most), Value::Array(array)) => {
                 unless(between(array.values().count(), *least, *most), "minItems or maxItems")
             }
             (Self::Unique, Value::Array(array)) => {
-                let mut keys: Vec<_> = array.values().map(super::key::key_of).collect();
-                keys.sort_unstable();
-                unless(keys.windows(2).all(|pair| pair.first() != pair.last()), "uniqueItems")
+                if visit.ends(array.bytes().len()) {
+                    return said("the command has ended");
+                }
+                let mut values: Vec<_> = array.values().collect();
+                values.sort_unstable_by(|a, b| order::compare(*a, *b));
+                let equal = |(a, b): (&Value<'_>, &Value<'_>)| order::equal(*a, *b);
+                unless(!values.iter().zip(values.iter().skip(1)).any(equal), "uniqueItems")
             }
             (Self::Minimum { bound, exclusive }, value) if value.is_number() => {
                 let order = order::compare(value, bound.value());
@@ -161,23 +213,26 @@ impl Rule {
             (Self::Text(least, most), Value::String(text)) => {
                 unless(between(text.chars().count(), *least, *most), "minLength or maxLength")
             }
-            (Self::Pattern(pattern), Value::String(text)) => unless(pattern.regex.is_match(text), "pattern"),
+            (Self::Pattern(pattern), Value::String(text)) => unless(visit.matches(pattern, text), "pattern"),
             (Self::Enum(values), value) => {
+                if visit.ends(values.len()) {
+                    return said("the command has ended");
+                }
                 unless(values.iter().any(|own| order::equal(own.value(), value)), "enum")
             }
-            (Self::All(schemas), value) => schemas.iter().find_map(|schema| schema.broken(value, path)),
+            (Self::All(schemas), value) => schemas.iter().find_map(|schema| schema.broken(value, visit)),
             (Self::Any(schemas), value) => {
-                unless(schemas.iter().any(|schema| schema.accepts(value)), "anyOf")
+                unless(schemas.iter().any(|schema| schema.accepts(value, visit)), "anyOf")
             }
             (Self::One(schemas), value) => {
-                unless(schemas.iter().filter(|schema| schema.accepts(value)).count() == 1, "oneOf")
+                unless(schemas.iter().filter(|schema| schema.accepts(value, visit)).count() == 1, "oneOf")
             }
-            (Self::Not(schema), value) => unless(!schema.accepts(value), "not"),
+            (Self::Not(schema), value) => unless(!schema.accepts(value, visit), "not"),
             (Self::Dependency(name, wanted), Value::Document(doc)) => {
                 doc.get(name)?;
                 match wanted {
                     Ok(names) => unless(names.iter().all(|name| doc.get(name).is_some()), "dependencies"),
-                    Err(schema) => schema.broken(value, path),
+                    Err(schema) => schema.broken(value, visit),
                 }
             }
             _ => None,
@@ -186,50 +241,53 @@ impl Rule {
 }
 
 impl Properties {
-    fn broken(&self, doc: Doc<'_>, path: &str) -> Option<String> {
+    fn broken(&self, doc: Doc<'_>, visit: &Visit) -> Option<Broken> {
         doc.iter().find_map(|(name, value)| {
-            let inner = inside(path, name);
+            if visit.ends(1 + self.named.len() + self.patterns.len()) {
+                return said("the command has ended");
+            }
+            let within = |broken: Broken| broken.within(name);
             let mut known = false;
             for (own, schema) in &self.named {
                 if own == name {
                     known = true;
-                    if let Some(broken) = schema.broken(value, &inner) {
-                        return Some(broken);
+                    if let Some(broken) = schema.broken(value, visit) {
+                        return Some(within(broken));
                     }
                 }
             }
             for (pattern, schema) in &self.patterns {
-                if pattern.regex.is_match(name) {
+                if visit.matches(pattern, name) {
                     known = true;
-                    if let Some(broken) = schema.broken(value, &inner) {
-                        return Some(broken);
+                    if let Some(broken) = schema.broken(value, visit) {
+                        return Some(within(broken));
                     }
                 }
             }
-            if known { None } else { self.others.broken(value, &inner, "additionalProperties") }
+            if known { None } else { self.others.broken(value, visit, "additionalProperties").map(within) }
         })
     }
 }
 
 impl Items {
-    fn broken(&self, array: Doc<'_>, path: &str) -> Option<String> {
+    fn broken(&self, array: Doc<'_>, visit: &Visit) -> Option<Broken> {
         array.values().enumerate().find_map(|(at, value)| {
-            let inner = inside(path, &at.to_string());
-            match (&self.all, self.first.get(at)) {
-                (Some(schema), _) => schema.broken(value, &inner),
-                (None, Some(schema)) => schema.broken(value, &inner),
-                (None, None) => self.others.broken(value, &inner, "additionalItems"),
-            }
+            let broken = match (&self.all, self.first.get(at)) {
+                (Some(schema), _) => schema.broken(value, visit),
+                (None, Some(schema)) => schema.broken(value, visit),
+                (None, None) => self.others.broken(value, visit, "additionalItems"),
+            };
+            broken.map(|broken| broken.within(&at.to_string()))
         })
     }
 }
 
 impl Others {
-    fn broken(&self, value: Value<'_>, path: &str, what: &str) -> Option<String> {
+    fn broken(&self, value: Value<'_>, visit: &Visit, what: &'static str) -> Option<Broken> {
         match self {
             Self::Anything => None,
-            Self::Nothing => said(path, what),
-            Self::Matching(schema) => schema.broken(value, path),
+            Self::Nothing => said(what),
+            Self::Matching(schema) => schema.broken(value, visit),
         }
     }
 }
@@ -239,7 +297,14 @@ impl Others {
 struct At<'p> {
     depth: usize,
     patterns: &'p Patterns,
+    /// The memory of the rules.
+    held: &'p Held,
 }
+
+/// A list of rules has room for four from the first on.
+const RULE_BYTES: usize = 4 * size_of::<Rule>();
+/// Memory of a name in a list, for each of its bytes: a short one takes the room of several.
+const NAME_FACTOR: usize = 8;
 
 impl At<'_> {
     fn deeper(self) -> Self {
@@ -253,6 +318,11 @@ fn parse(schema: Doc<'_>, at: At<'_>) -> Result<Schema, LangError> {
     }
     let mut rules = Vec::new();
     for (name, value) in schema {
+        let holds_schemas =
+            matches!(value, Value::Document(_)) || matches!(name, "allOf" | "anyOf" | "oneOf");
+        let listed = if holds_schemas || name == "items" { 0 } else { value.payload_bytes() };
+        byte_steps(value.payload_bytes())?;
+        at.held.take(RULE_BYTES + name.len() + NAME_FACTOR * listed)?;
         let inner = |value: Value<'_>| match value {
             Value::Document(doc) => parse(doc, at.deeper()),
             other => refuse!(
@@ -439,7 +509,10 @@ fn properties(schema: Doc<'_>, at: At<'_>) -> Result<Properties, LangError> {
         };
         doc.iter()
             .map(|(name, value)| match value {
-                Value::Document(inner) => Ok((name.to_owned(), parse(inner, at.deeper())?)),
+                Value::Document(inner) => {
+                    at.held.take(2 * size_of::<(String, Schema)>() + NAME_FACTOR * name.len())?;
+                    Ok((name.to_owned(), parse(inner, at.deeper())?))
+                }
                 _ => {
                     refuse!(TypeMismatch, "Nested schema for $jsonSchema property '{name}' must be an object")
                 }

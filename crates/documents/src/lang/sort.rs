@@ -3,13 +3,16 @@
 //! Each document gets one key of bytes, and the keys are compared as bytes. A field that goes through arrays counts by its least
 //! element when it sorts ascending, by its greatest when descending; an empty array stands below null.
 
+use super::budget::byte_steps;
 use super::error::{LangError, refuse};
 use super::key::{IndexField, encode};
 use super::path::{self, AtEnd};
-use super::value::{Doc, Value};
+use super::value::{DOCUMENT_BYTES_MAX, Doc, Value};
 
 /// No sort has more fields, MongoDB's limit for indexes.
 const FIELDS_MAX: usize = 32;
+/// No key is larger: fields in one another may each hold the whole document.
+const KEY_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
 
 /// A parsed sort.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,18 +78,24 @@ impl Sort {
     }
 
     /// The bytes that a document is sorted by.
-    #[must_use]
-    pub fn key(&self, doc: Doc<'_>) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// `BSONObjectTooLarge` for a key of more than 32 MiB; what ends the command.
+    pub fn key(&self, doc: Doc<'_>) -> Result<Vec<u8>, LangError> {
         let mut key = Vec::new();
         for field in &self.fields {
-            put_extreme(doc, field, &mut key);
+            put_extreme(doc, field, &mut key)?;
+            if key.len() > KEY_BYTES_MAX {
+                refuse!(BSONObjectTooLarge, "a document has a sort key of more than {KEY_BYTES_MAX} bytes");
+            }
         }
-        key
+        Ok(key)
     }
 }
 
 /// Appends the least of the field's keys.
-fn put_extreme(doc: Doc<'_>, field: &IndexField, key: &mut Vec<u8>) {
+fn put_extreme(doc: Doc<'_>, field: &IndexField, key: &mut Vec<u8>) -> Result<(), LangError> {
+    byte_steps(doc.bytes().len())?;
     let start = key.len();
     let mut candidate = Vec::new();
     let mut keep = |value: Value<'_>| {
@@ -108,8 +117,9 @@ fn put_extreme(doc: Doc<'_>, field: &IndexField, key: &mut Vec<u8>) {
             None => keep(Value::Null),
         }
         false
-    });
+    })?;
     if !seen {
         keep(Value::Null);
     }
+    Ok(())
 }

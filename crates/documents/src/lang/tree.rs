@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+use super::budget::{Held, byte_steps, held};
 use super::error::{LangError, refuse};
 use super::path;
 use super::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, ELEMENT_BYTES, Owned, Value};
@@ -31,6 +32,8 @@ pub(crate) struct Tree<'a> {
 pub(crate) struct Growth {
     padding: usize,
     bytes: usize,
+    /// The memory of what was padded.
+    held: Memory,
 }
 
 impl Growth {
@@ -49,21 +52,40 @@ impl Growth {
         if self.padding >= PADDING_MAX {
             refuse!(BadValue, "can't backfill more than {PADDING_MAX} elements");
         }
+        let held = self.held.get_or_insert_with(|| Box::new(held("an update")));
+        held.take(2 * elements * size_of::<Branch<'_>>())?;
         self.add(elements.saturating_mul(ELEMENT_BYTES))
     }
+}
+
+/// Memory of a name or value that is copied, for each byte that it takes in a document: a short one takes the room of several.
+const COPIED_BYTES: usize = 4;
+
+/// Room for the branches of a document or array, with so many bytes more for each of its own.
+fn room<T>(doc: Doc<'_>, copied: usize) -> Result<(Vec<T>, Memory), LangError> {
+    byte_steps(doc.bytes().len())?;
+    let (count, held) = (doc.elements().count(), held("an update"));
+    held.take(count * size_of::<T>() + copied * doc.bytes().len())?;
+    // One more, for what an update adds.
+    Ok((Vec::with_capacity(count + 1), Some(Box::new(held))))
 }
 
 #[derive(Debug)]
 pub(crate) enum Branch<'a> {
     Raw(Value<'a>),
     Owned(Owned),
-    Document(Vec<(Cow<'a, str>, Branch<'a>)>),
-    Array(Vec<Branch<'a>>),
+    // The memory is held until the list is dropped.
+    Document(Vec<Field<'a>>, #[expect(dead_code)] Memory),
+    Array(Vec<Branch<'a>>, #[expect(dead_code)] Memory),
 }
+
+type Field<'a> = (Cow<'a, str>, Branch<'a>);
+/// The memory of a list that was opened; none for one that was made.
+type Memory = Option<Box<Held>>;
 
 impl Default for Tree<'_> {
     fn default() -> Self {
-        Self { root: Branch::Document(Vec::new()), bytes_before: 0, growth: Growth::default() }
+        Self { root: Branch::Document(Vec::new(), None), bytes_before: 0, growth: Growth::default() }
     }
 }
 
@@ -77,16 +99,21 @@ impl<'a> Tree<'a> {
     }
 
     /// The bytes, `_id` first.
-    pub(crate) fn into_document(mut self) -> DocBuf {
-        let mut writer = Writer::with_capacity(self.bytes_before + 64);
-        if let Branch::Document(fields) = self.root.open() {
+    ///
+    /// # Errors
+    /// A document far above the limit.
+    pub(crate) fn into_document(mut self) -> Result<DocBuf, LangError> {
+        let size = self.root.open()?.size();
+        let mut writer = Writer::with_capacity(size + 64).with_room(ADDED_BYTES_MAX);
+        byte_steps(self.bytes_before)?;
+        if let Branch::Document(fields, _) = self.root.open()? {
             if let Some(at) = fields.iter().position(|(name, _)| name == "_id").filter(|at| *at > 0) {
                 let id = fields.remove(at);
                 fields.insert(0, id);
             }
             fields.iter().for_each(|(name, value)| value.write(name, &mut writer));
         }
-        writer.finish()
+        Ok(writer.within("a document")?.finish())
     }
 
     /// Sets a field of an upsert's first document.
@@ -106,8 +133,15 @@ impl<'a> Tree<'a> {
     }
 
     /// The branch at `steps`, if it is there.
-    pub(crate) fn find(&mut self, steps: &[impl AsRef<str>]) -> Option<&mut Branch<'a>> {
-        steps.iter().try_fold(&mut self.root, |branch, step| branch.child(step.as_ref()))
+    pub(crate) fn find(&mut self, steps: &[impl AsRef<str>]) -> Result<Option<&mut Branch<'a>>, LangError> {
+        let mut branch = &mut self.root;
+        for step in steps {
+            match branch.child(step.as_ref())? {
+                Some(child) => branch = child,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(branch))
     }
 
     /// The branch at `steps`, made if it is not there: it is [vacant](Branch::is_vacant) then, and must be filled.
@@ -130,19 +164,20 @@ impl<'a> Tree<'a> {
     }
 
     /// Takes a field away; an element of an array becomes null.
-    pub(crate) fn remove(&mut self, steps: &[impl AsRef<str>]) -> Option<Branch<'a>> {
-        let (last, parents) = steps.split_last()?;
-        match self.find(parents)?.open() {
-            Branch::Document(fields) => {
-                let at = fields.iter().position(|(name, _)| name == last.as_ref())?;
-                Some(fields.remove(at).1)
+    pub(crate) fn remove(&mut self, steps: &[impl AsRef<str>]) -> Result<Option<Branch<'a>>, LangError> {
+        let Some((last, parents)) = steps.split_last() else { return Ok(None) };
+        let Some(parent) = self.find(parents)? else { return Ok(None) };
+        Ok(match parent.open()? {
+            Branch::Document(fields, _) => {
+                let at = fields.iter().position(|(name, _)| name == last.as_ref());
+                at.map(|at| fields.remove(at).1)
             }
-            Branch::Array(elements) => {
-                let element = elements.get_mut(path::position(last.as_ref())?)?;
-                Some(std::mem::replace(element, Branch::Raw(Value::Null)))
+            Branch::Array(elements, _) => {
+                let element = path::position(last.as_ref()).and_then(|at| elements.get_mut(at));
+                element.map(|element| std::mem::replace(element, Branch::Raw(Value::Null)))
             }
             _ => None,
-        }
+        })
     }
 }
 
@@ -155,21 +190,34 @@ impl<'a> Branch<'a> {
     }
 
     /// Makes a document or array one of branches.
-    pub(crate) fn open(&mut self) -> &mut Self {
+    ///
+    /// # Errors
+    /// More memory than the command may hold; what ends the command.
+    pub(crate) fn open(&mut self) -> Result<&mut Self, LangError> {
         let opened = match self {
-            Self::Raw(Value::Document(doc)) => Some(Self::Document(
-                doc.iter().map(|(name, value)| (name.into(), Self::Raw(value))).collect(),
-            )),
-            Self::Raw(Value::Array(array)) => Some(Self::Array(array.values().map(Self::Raw).collect())),
+            Self::Raw(Value::Document(doc)) => {
+                let (mut fields, held) = room(*doc, 0)?;
+                fields.extend(doc.iter().map(|(name, value)| (name.into(), Self::Raw(value))));
+                Some(Self::Document(fields, held))
+            }
+            Self::Raw(Value::Array(array)) => {
+                let (mut elements, held) = room(*array, 0)?;
+                elements.extend(array.values().map(Self::Raw));
+                Some(Self::Array(elements, held))
+            }
             Self::Owned(owned) => match owned.value() {
                 Value::Document(doc) => {
-                    let field = |(name, value): (&str, Value<'_>)| {
-                        (Cow::Owned(name.to_owned()), Self::Owned(value.into()))
-                    };
-                    Some(Self::Document(doc.iter().map(field).collect()))
+                    let (mut fields, held) = room(doc, COPIED_BYTES)?;
+                    fields.extend(
+                        doc.iter()
+                            .map(|(name, value)| (Cow::Owned(name.to_owned()), Self::Owned(value.into()))),
+                    );
+                    Some(Self::Document(fields, held))
                 }
                 Value::Array(array) => {
-                    Some(Self::Array(array.values().map(|value| Self::Owned(value.into())).collect()))
+                    let (mut elements, held) = room(array, COPIED_BYTES)?;
+                    elements.extend(array.values().map(|value| Self::Owned(value.into())));
+                    Some(Self::Array(elements, held))
                 }
                 _ => None,
             },
@@ -178,26 +226,26 @@ impl<'a> Branch<'a> {
         if let Some(opened) = opened {
             *self = opened;
         }
-        self
+        Ok(self)
     }
 
-    fn child(&mut self, step: &str) -> Option<&mut Self> {
-        match self.open() {
-            Self::Document(fields) => {
+    fn child(&mut self, step: &str) -> Result<Option<&mut Self>, LangError> {
+        Ok(match self.open()? {
+            Self::Document(fields, _) => {
                 fields.iter_mut().find(|(name, _)| name == step).map(|(_, value)| value)
             }
-            Self::Array(elements) => elements.get_mut(path::position(step)?),
+            Self::Array(elements, _) => path::position(step).and_then(|at| elements.get_mut(at)),
             _ => None,
-        }
+        })
     }
 
     fn create(&mut self, step: &str, growth: &mut Growth) -> Result<&mut Self, LangError> {
         if self.is_vacant() {
-            *self = Self::Document(Vec::new());
+            *self = Self::Document(Vec::new(), None);
         }
         let kind = self.type_name();
-        match self.open() {
-            Self::Document(fields) => {
+        match self.open()? {
+            Self::Document(fields, _) => {
                 let at = fields.iter().position(|(name, _)| name == step);
                 let at = at.unwrap_or_else(|| {
                     fields.push((step.to_owned().into(), Self::VACANT));
@@ -207,7 +255,7 @@ impl<'a> Branch<'a> {
                     return Ok(value);
                 }
             }
-            Self::Array(elements) => {
+            Self::Array(elements, _) => {
                 let Some(at) = path::position(step) else {
                     refuse!(PathNotViable, "Cannot create field '{step}' in an element of type array");
                 };
@@ -230,8 +278,30 @@ impl<'a> Branch<'a> {
         match self {
             Self::Raw(value) => value.type_name(),
             Self::Owned(owned) => owned.value().type_name(),
-            Self::Document(_) => Value::Document(Doc::empty()).type_name(),
-            Self::Array(_) => Value::Array(Doc::empty()).type_name(),
+            Self::Document(..) => Value::Document(Doc::empty()).type_name(),
+            Self::Array(..) => Value::Array(Doc::empty()).type_name(),
+        }
+    }
+
+    /// Bytes it takes as a field, about.
+    fn size(&self) -> usize {
+        ELEMENT_BYTES
+            + match self {
+                Self::Raw(value) => value.payload_bytes(),
+                Self::Owned(owned) => owned.value().payload_bytes(),
+                Self::Document(fields, _) => {
+                    fields.iter().map(|(name, value)| name.len() + value.size()).sum()
+                }
+                Self::Array(elements, _) => elements.iter().map(Self::size).sum(),
+            }
+    }
+
+    pub(crate) fn is_array(&self) -> bool {
+        match self {
+            Self::Raw(value) => value.as_array().is_some(),
+            Self::Owned(owned) => owned.value().as_array().is_some(),
+            Self::Document(..) => false,
+            Self::Array(..) => true,
         }
     }
 
@@ -240,7 +310,7 @@ impl<'a> Branch<'a> {
         match self {
             Self::Raw(value) => read(*value),
             Self::Owned(owned) => read(owned.value()),
-            Self::Document(_) | Self::Array(_) => read(self.to_owned().value()),
+            Self::Document(..) | Self::Array(..) => read(self.to_owned().value()),
         }
     }
 
@@ -248,12 +318,12 @@ impl<'a> Branch<'a> {
         match self {
             Self::Raw(value) => (*value).into(),
             Self::Owned(owned) => owned.clone(),
-            Self::Document(fields) => {
+            Self::Document(fields, _) => {
                 let mut writer = Writer::new();
                 fields.iter().for_each(|(name, value)| value.write(name, &mut writer));
                 writer.into_owned()
             }
-            Self::Array(elements) => {
+            Self::Array(elements, _) => {
                 let mut writer = Writer::array();
                 elements.iter().for_each(|value| value.write("", &mut writer));
                 writer.into_owned()
@@ -265,12 +335,12 @@ impl<'a> Branch<'a> {
         match self {
             Self::Raw(value) => writer.put(name, *value),
             Self::Owned(owned) => writer.put(name, owned.value()),
-            Self::Document(fields) => {
+            Self::Document(fields, _) => {
                 writer.open_document(name);
                 fields.iter().for_each(|(name, value)| value.write(name, writer));
                 writer.close();
             }
-            Self::Array(elements) => {
+            Self::Array(elements, _) => {
                 writer.open_array(name);
                 elements.iter().for_each(|value| value.write("", writer));
                 writer.close();

@@ -1,9 +1,11 @@
 //! `$unwind`: one document for each element of an array.
 
+use std::ops::Range;
+
 use super::error::{LangError, refuse};
 use super::pipeline::only;
 use super::projection::{Projection, with_field};
-use super::value::{DocBuf, Owned, Value};
+use super::value::{DocBuf, Fields, Owned, Value};
 
 #[derive(Debug, Clone)]
 pub(super) struct Unwind {
@@ -63,15 +65,16 @@ impl Unwind {
             .split('.')
             .try_fold(Value::Document(doc.doc()), |value, name| value.as_document()?.get(name));
         let elements = match found {
+            Some(Value::Array(array)) if array.is_empty() && self.keep_empty => Elements::Emptied,
+            // The place of the elements among the document's bytes: all of them at once would be many.
             Some(Value::Array(array)) => {
-                Elements::Array(array.values().map(Owned::from).collect::<Vec<_>>().into_iter())
+                let at = array.bytes().as_ptr().addr() - doc.doc().bytes().as_ptr().addr();
+                Elements::Array(at + 4..at + array.bytes().len() - 1)
             }
             Some(value) if !value.is_nullish() => Elements::Itself,
             _ => Elements::Nothing,
         };
-        // An empty array is taken away, where it is not dropped with its document.
         let elements = match elements {
-            Elements::Array(array) if array.len() == 0 && self.keep_empty => Elements::Emptied,
             Elements::Nothing if self.keep_empty => Elements::Itself,
             other => other,
         };
@@ -95,7 +98,8 @@ pub(super) struct Unwound<'u> {
 }
 
 enum Elements {
-    Array(std::vec::IntoIter<Owned>),
+    /// Those that are left, by their place in the document.
+    Array(Range<usize>),
     /// The document as it is.
     Itself,
     /// The document without its empty array.
@@ -110,10 +114,15 @@ impl Iterator for Unwound<'_> {
         let (unwind, doc) = (self.unwind, self.doc.doc());
         match &mut self.elements {
             Elements::Array(elements) => {
-                let element = elements.next()?;
+                let mut rest = Fields::of(doc.bytes().get(elements.clone())?);
+                let (_, element) = rest.next()?;
+                elements.start = elements.end - rest.left();
                 let position = Value::Int64(self.at);
                 self.at += 1;
-                Some(with_field(doc, &unwind.path, element).and_then(|doc| unwind.numbered(doc, position)))
+                Some(
+                    with_field(doc, &unwind.path, element.into())
+                        .and_then(|doc| unwind.numbered(doc, position)),
+                )
             }
             Elements::Nothing => None,
             Elements::Itself => {

@@ -12,6 +12,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
+use super::budget::{byte_steps, held, steps};
 use super::error::{LangError, lang_error, refuse};
 use super::filter::Filter;
 use super::modify::Operator;
@@ -25,10 +26,12 @@ use super::writer::Writer;
 
 /// Each path is looked up among the fields of the document.
 const CHANGES_MAX: usize = 10_000;
-/// Memory of the places that paths with `$[]` stand for: enough for each element of the largest array.
-const PLACES_BYTES_MAX: usize = 256 << 20;
+/// Array filters of one update: each is looked for among the paths.
+const ARRAY_FILTERS_MAX: usize = 1000;
+/// Memory of a place that a path with `$[]` stands for, in a list that may have twice the room that it needs.
+const PLACE_BYTES: usize = 2 * size_of::<(Cow<'_, [String]>, &Operator)>();
 /// Memory of one name in the path of a place.
-const PLACE_STEP_BYTES: usize = 44;
+const PLACE_STEP_BYTES: usize = size_of::<String>() + 8;
 
 /// A parsed update.
 #[derive(Debug, Clone)]
@@ -243,22 +246,19 @@ impl Update {
                 if let (Some(id), None) = (doc.get("_id"), changed.doc().get("_id")) {
                     *tree.create(&["_id"])? = Branch::Raw(id);
                 }
-                Ok(tree.into_document())
+                tree.into_document()
             }
             Kind::Operators { changes, filters } => {
                 let mut tree = Tree::of(doc);
                 let mut places: Vec<(Cow<'_, [String]>, &Operator)> = Vec::with_capacity(changes.len());
-                let mut bytes = 0;
+                let held = held("an update");
                 for change in changes.iter().filter(|change| change.operator.counts(context)) {
                     if let Some(path) = &change.plain {
                         places.push((path.into(), &change.operator));
                         continue;
                     }
                     resolve(&mut tree, &change.path, filters, context, &mut Vec::new(), &mut |path| {
-                        bytes += path.len() * PLACE_STEP_BYTES;
-                        if bytes > PLACES_BYTES_MAX {
-                            refuse!(BSONObjectTooLarge, "an update changes too many places of one document");
-                        }
+                        held.take(PLACE_BYTES + path.len() * PLACE_STEP_BYTES)?;
                         places.push((path.to_vec().into(), &change.operator));
                         Ok(())
                     })?;
@@ -266,13 +266,14 @@ impl Update {
                 // Paths that were found in this document may be those of other operators.
                 if changes.iter().any(|change| change.plain.is_none()) {
                     places.sort_by(|(a, _), (b, _)| compare_paths(a, b));
-                    let paths: Vec<_> = places.iter().map(|(path, _)| path.to_vec()).collect();
-                    refuse_conflicts(&paths)?;
+                    refuse_conflicts(places.iter().map(|(path, _)| &**path))?;
                 }
                 for (path, operator) in places {
+                    // A place is looked up among the fields around it.
+                    byte_steps(doc.bytes().len())?;
                     operator.apply(&mut tree, &path, context)?;
                 }
-                Ok(tree.into_document())
+                tree.into_document()
             }
         }
     }
@@ -408,7 +409,7 @@ fn parse_changes(update: Doc<'_>, options: &Options) -> Result<Vec<Change>, Lang
     }
     changes.sort_by(|a, b| compare_paths(&names(&a.path), &names(&b.path)));
     let paths: Vec<_> = changes.iter().map(|change| names(&change.path)).collect();
-    refuse_conflicts(&paths)?;
+    refuse_conflicts(paths.iter().map(Vec::as_slice))?;
     Ok(changes)
 }
 
@@ -430,8 +431,8 @@ fn compare_paths(a: &[String], b: &[String]) -> Ordering {
 }
 
 /// Of sorted paths none may be the beginning of the next.
-fn refuse_conflicts(paths: &[Vec<String>]) -> Result<(), LangError> {
-    for (a, b) in paths.iter().zip(paths.iter().skip(1)) {
+fn refuse_conflicts<'p>(paths: impl Iterator<Item = &'p [String]> + Clone) -> Result<(), LangError> {
+    for (a, b) in paths.clone().zip(paths.skip(1)) {
         if b.starts_with(a) {
             refuse!(
                 ConflictingUpdateOperators,
@@ -515,6 +516,9 @@ fn parse_filters(filters: Option<Doc<'_>>, options: &Options) -> Result<Vec<Arra
         if out.iter().any(|filter| filter.name == name) {
             refuse!(FailedToParse, "Found multiple array filters with the same top-level field name {name}");
         }
+        if out.len() >= ARRAY_FILTERS_MAX {
+            refuse!(BadValue, "an update has more than {ARRAY_FILTERS_MAX} array filters");
+        }
         out.push(ArrayFilter { name, filter: Filter::parse(doc, options)? });
     }
     Ok(out)
@@ -562,18 +566,19 @@ fn resolve(
         },
         Step::Every | Step::Filtered(_) => {
             let path = at.join(".");
-            let Some(branch) = tree.find(at.as_slice()) else {
+            let Some(branch) = tree.find(at.as_slice())? else {
                 refuse!(
                     BadValue,
                     "The path '{path}' must exist in the document in order to apply array updates."
                 );
             };
             let kind = branch.type_name();
-            let Branch::Array(elements) = branch.open() else {
+            let Branch::Array(elements, _) = branch.open()? else {
                 refuse!(BadValue, "Cannot apply array updates to non-array element {path} of type {kind}");
             };
             let mut positions = Vec::new();
             for (position, element) in elements.iter().enumerate() {
+                steps(1 + filters.len())?;
                 if passes(element, step, filters)? {
                     positions.push(position);
                 }

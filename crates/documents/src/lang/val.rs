@@ -1,5 +1,7 @@
+use super::budget::{Held, byte_steps, held};
 use super::error::{LangError, refuse};
 use super::value::{DEPTH_MAX, DOCUMENT_BYTES_MAX, Doc, Owned, Value};
+use super::writer::Writer;
 
 /// What an expression gives: nothing, a value of the document in place, or a new one.
 #[derive(Debug, Clone)]
@@ -38,6 +40,16 @@ impl Val<'_> {
         self.get().map_or("missing", Value::type_name)
     }
 
+    /// Memory of a value of its own.
+    pub(crate) fn own_bytes(&self) -> usize {
+        if let Val::Own(owned) = self { owned.bytes() } else { 0 }
+    }
+
+    /// Bytes of the value, wherever they are.
+    pub(crate) fn size(&self) -> usize {
+        self.get().map_or(0, Value::payload_bytes)
+    }
+
     pub(crate) fn into_static(self) -> Val<'static> {
         match self {
             Val::Missing => Val::Missing,
@@ -68,11 +80,10 @@ pub(crate) fn text(value: &str) -> Answer {
 }
 
 /// A document or array that was built: no larger and no deeper than one that comes from outside.
-pub(crate) fn built(owned: Owned) -> Answer {
+pub(crate) fn built(writer: Writer) -> Answer {
+    let owned = writer.within("a value that an expression made")?.into_owned();
     if let Value::Document(doc) | Value::Array(doc) = owned.value() {
-        if doc.bytes().len() > DOCUMENT_BYTES_MAX {
-            refuse!(BSONObjectTooLarge, "an expression made a value of {} bytes", doc.bytes().len());
-        }
+        byte_steps(doc.bytes().len())?;
         if !shallow(doc, 1) {
             refuse!(Overflow, "an expression made a value that is nested deeper than {DEPTH_MAX} levels");
         }
@@ -88,7 +99,24 @@ fn shallow(doc: Doc<'_>, depth: usize) -> bool {
         })
 }
 
-/// An array of what these are; nothing becomes null.
+/// An array of what these are.
 pub(crate) fn array<'v>(values: impl IntoIterator<Item = Value<'v>>) -> Answer {
-    built(Owned::array(values))
+    let mut writer = Writer::array().bounded();
+    for value in values {
+        writer.put("", value);
+        if writer.is_full() {
+            break;
+        }
+    }
+    built(writer)
+}
+
+/// The elements of an array, with `each` bytes more that a function needs for one of them.
+pub(crate) fn listed(array: Doc<'_>, each: usize) -> Result<(Vec<Value<'_>>, Held), LangError> {
+    byte_steps(array.bytes().len())?;
+    let (count, held) = (array.values().count(), held("an expression"));
+    held.take(count.saturating_mul(size_of::<Value<'_>>() + each))?;
+    let mut values = Vec::with_capacity(count);
+    values.extend(array.values());
+    Ok((values, held))
 }

@@ -248,6 +248,16 @@ impl<'a> Element<'a> {
 }
 
 impl<'a> Fields<'a> {
+    /// The fields that these bytes hold.
+    pub(super) fn of(rest: &'a [u8]) -> Self {
+        Self { rest }
+    }
+
+    /// Bytes of the fields that are left.
+    pub(super) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     fn element(&mut self) -> Option<Element<'a>> {
         let (&tag, rest) = self.rest.split_first()?;
         let (name, rest) = split_cstr(rest)?;
@@ -522,6 +532,24 @@ impl<'a> Value<'a> {
             Self::Double(d) => d != 0.0,
             Self::Decimal(d) => !d.is_zero(),
             _ => true,
+        }
+    }
+
+    /// Bytes of the value without its type and name.
+    pub(crate) fn payload_bytes(self) -> usize {
+        match self {
+            Self::Undefined | Self::Null | Self::MinKey | Self::MaxKey => 0,
+            Self::Bool(_) => 1,
+            Self::Int32(_) => 4,
+            Self::Double(_) | Self::DateTime(_) | Self::Int64(_) | Self::Timestamp(_) => 8,
+            Self::ObjectId(_) => 12,
+            Self::Decimal(_) => 16,
+            Self::String(text) | Self::Code(text) | Self::Symbol(text) => text.len() + 5,
+            Self::Document(doc) | Self::Array(doc) => doc.0.len(),
+            Self::Binary(_, bytes) => bytes.len() + 5,
+            Self::Regex(pattern, options) => pattern.len() + options.len() + 2,
+            Self::DbPointer(name, _) => name.len() + 17,
+            Self::CodeWithScope(code, scope) => code.len() + scope.0.len() + 9,
         }
     }
 

@@ -11,12 +11,13 @@
 //! Source: MongoDB manual, "$setWindowFields".
 
 use super::accumulate::Accumulator;
+use super::budget::{byte_steps, steps};
 use super::error::{LangError, refuse};
 use super::expression::{Expression, Scope};
 use super::functions::dates;
 use super::functions::sum_of;
 use super::key::key_of;
-use super::memory::Memory;
+use super::memory::{Holder, Memory};
 use super::order;
 use super::path;
 use super::pipeline::only;
@@ -26,6 +27,9 @@ use super::val::Val;
 use super::value::{Doc, DocBuf, Owned, Value};
 use super::window_functions::{Place, Whole};
 use super::writer::Writer;
+
+/// Memory of a document with its keys: in the list that is sorted, and in those that are made of it.
+const KEYED_BYTES: usize = 2 * size_of::<(Vec<u8>, Vec<u8>, DocBuf)>();
 
 /// A parsed `$setWindowFields`.
 #[derive(Debug, Clone)]
@@ -89,7 +93,7 @@ pub(super) struct Partition<'p> {
 }
 
 impl WindowFields {
-    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope) -> Result<Self, LangError> {
+    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
         only("$setWindowFields", spec, &["partitionBy", "sortBy", "output"])?;
         let partition = spec.get("partitionBy").map(|by| Expression::parse(by, scope)).transpose()?;
         let sort = match spec.get("sortBy") {
@@ -108,7 +112,11 @@ impl WindowFields {
     }
 
     /// The documents, by partition and in order, with what the windows give.
-    pub(crate) fn finish(&self, docs: Vec<DocBuf>, memory: &Memory) -> Result<Vec<DocBuf>, LangError> {
+    pub(crate) fn finish(
+        &self,
+        docs: Vec<DocBuf>,
+        memory: &Memory,
+    ) -> Result<(Vec<DocBuf>, Holder), LangError> {
         let hold = memory.holder("$setWindowFields");
         let mut keyed = Vec::with_capacity(docs.len());
         for doc in docs {
@@ -125,38 +133,61 @@ impl WindowFields {
                 }
                 None => Vec::new(),
             };
-            let key = self.sort.as_ref().map(|sort| sort.key(doc.doc())).unwrap_or_default();
-            hold.take(partition.len() + key.len() + doc.bytes().len())?;
+            let key = self.sort.as_ref().map(|sort| sort.key(doc.doc())).transpose()?.unwrap_or_default();
+            hold.take(KEYED_BYTES + partition.capacity() + key.capacity() + doc.bytes().len())?;
             keyed.push((partition, key, doc));
         }
         keyed.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
-        let mut out = Vec::with_capacity(keyed.len());
-        for chunk in keyed.chunk_by(|a, b| a.0 == b.0) {
-            let docs: Vec<DocBuf> = chunk.iter().map(|(_, _, doc)| doc.clone()).collect();
-            let keys: Vec<Vec<u8>> = chunk.iter().map(|(_, key, _)| key.clone()).collect();
-            let sort = self.sort.as_ref().and_then(Sort::only).map(|field| field.path.as_str());
-            self.partition(&Partition { docs: &docs, keys: &keys, sort }, memory, &mut out)?;
+        let places: Vec<usize> = keyed.chunk_by(|a, b| a.0 == b.0).map(<[_]>::len).collect();
+        let (mut docs, mut keys) = (Vec::with_capacity(keyed.len()), Vec::with_capacity(keyed.len()));
+        for (_, key, doc) in keyed {
+            docs.push(doc);
+            keys.push(key);
         }
-        Ok(out)
+        let sort = self.sort.as_ref().and_then(Sort::only).map(|field| field.path.as_str());
+        let mut out = Vec::with_capacity(docs.len());
+        let (mut docs, mut keys) = (docs.as_mut_slice(), keys.as_slice());
+        for place in places {
+            let (own, rest) = docs.split_at_mut_checked(place).unwrap_or_default();
+            let (own_keys, rest_keys) = keys.split_at_checked(place).unwrap_or_default();
+            self.partition(&Partition { docs: own, keys: own_keys, sort }, memory, &hold, &mut out)?;
+            // What was made of them takes their place.
+            for doc in own {
+                let doc = std::mem::replace(doc, DocBuf::empty());
+                hold.change(-(doc.bytes().len() as isize))?;
+            }
+            (docs, keys) = (rest, rest_keys);
+        }
+        Ok((out, hold))
     }
 
     fn partition(
         &self,
         partition: &Partition<'_>,
         memory: &Memory,
+        made: &Holder,
         out: &mut Vec<DocBuf>,
     ) -> Result<(), LangError> {
         let hold = memory.holder("$setWindowFields");
         let mut columns = Vec::with_capacity(self.outputs.len());
         for output in &self.outputs {
-            let values = match &output.function {
-                Function::Whole(whole) => whole.values(partition)?,
-                Function::Framed(framed, frame) => framed_values(framed, frame, partition, memory)?,
+            hold.take(partition.docs.len() * size_of::<Option<Owned>>())?;
+            let mut values = Vec::with_capacity(partition.docs.len());
+            let mut each = |value: Option<Owned>| {
+                hold.take(value.as_ref().map_or(0, Owned::bytes))?;
+                values.push(value);
+                Ok(())
             };
-            hold.take(values.iter().flatten().map(Owned::bytes).sum())?;
+            match &output.function {
+                Function::Whole(whole) => whole.values(partition, memory, &mut each)?,
+                Function::Framed(framed, frame) => {
+                    framed_values(framed, frame, partition, memory, &mut each)?;
+                }
+            }
             columns.push(values.into_iter());
         }
         for doc in partition.docs {
+            byte_steps(doc.bytes().len())?;
             let mut tree = Tree::of(doc.doc());
             for (output, column) in self.outputs.iter().zip(&mut columns) {
                 // A value that is missing leaves no field.
@@ -165,7 +196,9 @@ impl WindowFields {
                     None => drop(tree.remove(&output.path)),
                 }
             }
-            out.push(tree.into_document());
+            let doc = tree.into_document()?;
+            made.take(doc.bytes().len())?;
+            out.push(doc);
         }
         Ok(())
     }
@@ -175,7 +208,7 @@ fn parse_output(
     name: &str,
     value: Value<'_>,
     sort: Option<&Sort>,
-    scope: &Scope,
+    scope: &Scope<'_>,
 ) -> Result<Output, LangError> {
     if name.is_empty() || name.split('.').any(|part| part.is_empty() || part.starts_with('$')) {
         refuse!(FailedToParse, "{name:?} is no path for a field of $setWindowFields");
@@ -363,50 +396,67 @@ fn framed_values(
     frame: &Frame,
     partition: &Partition<'_>,
     memory: &Memory,
-) -> Result<Vec<Option<Owned>>, LangError> {
+    each: &mut dyn FnMut(Option<Owned>) -> Result<(), LangError>,
+) -> Result<(), LangError> {
+    let hold = memory.holder("$setWindowFields");
     let values = match frame {
-        Frame::Range(..) => sort_values(partition),
+        Frame::Range(..) => {
+            let bytes: usize = partition.docs.iter().map(|doc| doc.bytes().len()).sum();
+            hold.take(partition.docs.len() * size_of::<Owned>() + bytes)?;
+            sort_values(partition)
+        }
         Frame::Documents(..) => Vec::new(),
     };
-    let mut out: Vec<Option<Owned>> = Vec::with_capacity(partition.docs.len());
-    let hold = memory.holder("$setWindowFields");
     let mut grown = match framed {
         Framed::Accumulate(accumulator) => Some((0, accumulator.start())),
         _ => None,
     };
-    let mut last: Option<(usize, usize)> = None;
+    let mut last: Option<((usize, usize), Option<Owned>)> = None;
     for place in 0..partition.docs.len() {
         let (start, end) = frame.around(place, partition, &values)?;
-        if last == Some((start, end)) {
-            out.push(out.last().cloned().flatten());
+        if let Some((own, value)) = &last
+            && *own == (start, end)
+        {
+            byte_steps(value.as_ref().map_or(0, Owned::bytes))?;
+            each(value.clone())?;
             continue;
         }
-        last = Some((start, end));
         let docs = partition.docs.get(start..end).unwrap_or_default();
         let value = match (framed, &mut grown) {
             (Framed::Accumulate(accumulator), Some((taken, state))) if start == 0 && *taken <= end => {
                 for doc in partition.docs.get(*taken..end).unwrap_or_default() {
-                    hold.take(accumulator.add(state, doc.doc())?)?;
+                    hold.change(accumulator.add(state, doc.doc())?)?;
                 }
                 *taken = end;
-                accumulator.finish(state.clone())
+                accumulator.finish(state)?
             }
             (Framed::Accumulate(accumulator), _) => {
+                let frame = memory.holder("$setWindowFields");
                 let mut state = accumulator.start();
                 for doc in docs {
-                    accumulator.add(&mut state, doc.doc())?;
+                    frame.change(accumulator.add(&mut state, doc.doc())?)?;
                 }
-                accumulator.finish(state)
+                accumulator.finish(&state)?
             }
-            (other, _) => other.value(docs, &Place { partition, start })?,
+            (other, _) => {
+                steps(docs.len())?;
+                other.value(docs, &Place { partition, start })?
+            }
         };
-        out.push(value.get().map(Owned::from));
+        let value = value.get().map(Owned::from);
+        each(value.clone())?;
+        last = Some(((start, end), value));
     }
-    Ok(out)
+    Ok(())
 }
 
 impl Framed {
-    fn parse(name: &str, operand: Value<'_>, sort: Option<&Sort>, scope: &Scope) -> Result<Self, LangError> {
+    fn parse(
+        name: &str,
+        operand: Value<'_>,
+        sort: Option<&Sort>,
+        scope: &Scope<'_>,
+    ) -> Result<Self, LangError> {
         if let Some(framed) = Self::parse_along(name, operand, sort, scope)? {
             return Ok(framed);
         }

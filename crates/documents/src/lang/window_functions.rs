@@ -2,6 +2,7 @@
 
 use super::error::{LangError, refuse};
 use super::expression::{Expression, Scope};
+use super::memory::Memory;
 use super::path;
 use super::pipeline::only;
 use super::sort::Sort;
@@ -54,14 +55,14 @@ fn document<'v>(name: &str, operand: Value<'v>, fields: &[&str]) -> Result<Doc<'
     }
 }
 
-fn input(name: &str, doc: Doc<'_>, field: &str, scope: &Scope) -> Result<Expression, LangError> {
+fn input(name: &str, doc: Doc<'_>, field: &str, scope: &Scope<'_>) -> Result<Expression, LangError> {
     match doc.get(field) {
         Some(value) => Expression::parse(value, scope),
         None => refuse!(FailedToParse, "{name} requires '{field}'"),
     }
 }
 
-fn constant(value: Value<'_>, scope: &Scope) -> Result<Owned, LangError> {
+fn constant(value: Value<'_>, scope: &Scope<'_>) -> Result<Owned, LangError> {
     let expression = Expression::parse(value, scope)?;
     Ok(Owned::from(expression.evaluate_root(Doc::empty())?.or_null()))
 }
@@ -72,7 +73,7 @@ impl Whole {
         name: &str,
         operand: Value<'_>,
         sort: Option<&Sort>,
-        scope: &Scope,
+        scope: &Scope<'_>,
     ) -> Result<Option<Self>, LangError> {
         let empty = || match operand {
             Value::Document(doc) if doc.is_empty() => Ok(()),
@@ -122,45 +123,54 @@ impl Whole {
         }))
     }
 
-    /// One value for each document; `None` leaves no field.
-    pub(super) fn values(&self, partition: &Partition<'_>) -> Result<Vec<Option<Owned>>, LangError> {
+    /// Shows one value for each document; `None` leaves no field.
+    pub(super) fn values(
+        &self,
+        partition: &Partition<'_>,
+        memory: &Memory,
+        show: &mut dyn FnMut(Option<Owned>) -> Result<(), LangError>,
+    ) -> Result<(), LangError> {
+        let hold = memory.holder("$setWindowFields");
         let owned = |value: Value<'_>| Some(Owned::from(value));
         let each = |expression: &Expression| -> Result<Vec<Owned>, LangError> {
-            let of = |doc: &DocBuf| Ok(Owned::from(expression.evaluate_root(doc.doc())?.or_null()));
+            let of = |doc: &DocBuf| {
+                let value = expression.evaluate_root(doc.doc())?;
+                hold.take(2 * size_of::<Owned>() + value.size())?;
+                Ok(Owned::from(value.or_null()))
+            };
             partition.docs.iter().map(of).collect()
         };
         match self {
-            Self::DocumentNumber => Ok((1..=partition.docs.len()).map(|n| owned(number(n))).collect()),
-            Self::Rank { dense } => Ok(ranks(partition.keys, *dense).map(|n| owned(number(n))).collect()),
+            Self::DocumentNumber => (1..=partition.docs.len()).try_for_each(|n| show(owned(number(n)))),
+            Self::Rank { dense } => ranks(partition.keys, *dense).try_for_each(|n| show(owned(number(n)))),
             Self::Shift { output, by, default } => {
                 let values = each(output)?;
                 let at = |place: usize| usize::try_from(i64::try_from(place).ok()?.checked_add(*by)?).ok();
                 let shifted = |place| at(place).and_then(|at| values.get(at)).unwrap_or(default).clone();
-                Ok((0..values.len()).map(|place| Some(shifted(place))).collect())
+                (0..values.len()).try_for_each(|place| show(Some(shifted(place))))
             }
             Self::MovingAverage { input, alpha } => {
                 let mut average: Option<f64> = None;
-                let values = each(input)?;
-                let next = |value: &Owned| {
+                each(input)?.iter().try_for_each(|value| {
                     if let Some(value) = value.value().as_double().filter(|_| value.value().is_number()) {
                         average =
                             Some(average.map_or(value, |before| value * alpha + before * (1.0 - alpha)));
                     }
-                    owned(average.map_or(Value::Null, Value::Double))
-                };
-                Ok(values.iter().map(next).collect())
+                    show(owned(average.map_or(Value::Null, Value::Double)))
+                })
             }
             Self::Locf(input) => {
                 let mut last = Owned::from(Value::Null);
-                let next = |value: Owned| {
+                each(input)?.into_iter().try_for_each(|value| {
                     if !value.value().is_nullish() {
                         last = value;
                     }
-                    Some(last.clone())
-                };
-                Ok(each(input)?.into_iter().map(next).collect())
+                    show(Some(last.clone()))
+                })
             }
-            Self::LinearFill(input) => filled(partition, each(input)?),
+            Self::LinearFill(input) => {
+                filled(partition, each(input)?)?.into_iter().try_for_each(|value| show(Some(value)))
+            }
         }
     }
 }
@@ -191,7 +201,7 @@ fn along(partition: &Partition<'_>, place: usize) -> Option<f64> {
 }
 
 /// Numbers between two that are there, on the straight line between them.
-fn filled(partition: &Partition<'_>, mut values: Vec<Owned>) -> Result<Vec<Option<Owned>>, LangError> {
+fn filled(partition: &Partition<'_>, mut values: Vec<Owned>) -> Result<Vec<Owned>, LangError> {
     let mut before: Option<(usize, f64)> = None;
     for place in 0..values.len() {
         let Some(value) = values.get(place).filter(|value| !value.value().is_nullish()) else { continue };
@@ -213,7 +223,7 @@ fn filled(partition: &Partition<'_>, mut values: Vec<Owned>) -> Result<Vec<Optio
         }
         before = Some((place, number));
     }
-    Ok(values.into_iter().map(Some).collect())
+    Ok(values)
 }
 
 impl Framed {
@@ -222,7 +232,7 @@ impl Framed {
         name: &str,
         operand: Value<'_>,
         sort: Option<&Sort>,
-        scope: &Scope,
+        scope: &Scope<'_>,
     ) -> Result<Option<Self>, LangError> {
         Ok(Some(match name {
             "$derivative" | "$integral" => {

@@ -1,7 +1,10 @@
 //! Documents front to back.
 
-use super::value::{DocBuf, Owned, Value, tag};
+use super::error::{LangError, refuse};
+use super::value::{DOCUMENT_BYTES_MAX, DocBuf, Owned, Value, tag};
 
+/// Type and end of a name, and the length of a document.
+const HEAD_BYTES: usize = 6;
 /// Room for a small document.
 const SMALL_BYTES: usize = 64;
 
@@ -15,6 +18,10 @@ pub struct Writer {
     innermost: Option<Frame>,
     /// What it lies in, from the outside.
     around: Vec<Frame>,
+    /// No more bytes than that.
+    max: usize,
+    /// There was no room for something.
+    full: bool,
 }
 
 #[derive(Debug)]
@@ -41,7 +48,34 @@ impl Writer {
         // Most documents fit at once; growing to that in steps costs more than writing them.
         let mut out = Vec::with_capacity(SMALL_BYTES);
         out.extend_from_slice(&[0; 4]);
-        Self { out, innermost: Some(Frame { start: 0, elements }), around: Vec::new() }
+        let innermost = Some(Frame { start: 0, elements });
+        Self { out, innermost, around: Vec::new(), max: usize::MAX, full: false }
+    }
+
+    /// The same with room for one document of the largest size: see [`Writer::within`].
+    #[must_use]
+    pub(super) fn bounded(self) -> Self {
+        self.with_room(DOCUMENT_BYTES_MAX)
+    }
+
+    /// The same with room for `bytes` in all. What does not fit is left out, and [`Writer::within`] refuses the whole.
+    #[must_use]
+    pub(super) fn with_room(mut self, bytes: usize) -> Self {
+        self.max = bytes;
+        self
+    }
+
+    /// The writer, if everything found room; `what` made it.
+    pub(super) fn within(self, what: &str) -> Result<Self, LangError> {
+        if self.full {
+            refuse!(BSONObjectTooLarge, "{what} is larger than {} bytes", self.max);
+        }
+        Ok(self)
+    }
+
+    /// True once something did not fit: nothing is written any more.
+    pub(super) fn is_full(&self) -> bool {
+        self.full
     }
 
     /// Begins a document that will be about that large.
@@ -60,26 +94,28 @@ impl Writer {
 
     /// A field, or the next element.
     pub fn put(&mut self, name: &str, value: Value<'_>) {
-        self.head(value.tag(), name);
-        value.write_payload(&mut self.out);
+        if self.head(value.tag(), name, value.payload_bytes()) {
+            value.write_payload(&mut self.out);
+        }
     }
 
     /// Begins a document inside.
     pub fn open_document(&mut self, name: &str) {
-        self.head(tag::DOCUMENT, name);
-        self.begin(None);
+        self.open(tag::DOCUMENT, name, None);
     }
 
     /// Begins an array inside.
     pub fn open_array(&mut self, name: &str) {
-        self.head(tag::ARRAY, name);
-        self.begin(Some(0));
+        self.open(tag::ARRAY, name, Some(0));
     }
 
     /// Ends the innermost document or array.
     pub fn close(&mut self) {
         if let Some(frame) = self.innermost.take() {
             self.innermost = self.around.pop();
+            if self.full {
+                return;
+            }
             self.out.push(0);
             let length = ((self.out.len() - frame.start) as u32).to_le_bytes();
             if let Some(place) = self.out.get_mut(frame.start..).and_then(|rest| rest.first_chunk_mut()) {
@@ -93,6 +129,9 @@ impl Writer {
     pub fn finish(mut self) -> DocBuf {
         while self.innermost.is_some() {
             self.close();
+        }
+        if self.full {
+            return DocBuf::empty();
         }
         DocBuf::trusted(self.out)
     }
@@ -112,12 +151,27 @@ impl Writer {
         self.out.len()
     }
 
-    fn begin(&mut self, elements: Option<usize>) {
-        self.around.extend(self.innermost.replace(Frame { start: self.out.len(), elements }));
-        self.out.extend_from_slice(&[0; 4]);
+    /// Memory that the bytes take.
+    pub(super) fn capacity(&self) -> usize {
+        self.out.capacity()
     }
 
-    fn head(&mut self, tag: u8, name: &str) {
+    fn open(&mut self, tag: u8, name: &str, elements: Option<usize>) {
+        let fits = self.head(tag, name, HEAD_BYTES);
+        self.around.extend(self.innermost.replace(Frame { start: self.out.len(), elements }));
+        if fits {
+            self.out.extend_from_slice(&[0; 4]);
+        }
+    }
+
+    /// Type and name of a field with a payload of `bytes`; false when there is no room.
+    fn head(&mut self, tag: u8, name: &str, bytes: usize) -> bool {
+        let ends = self.around.len() + 1;
+        let size = self.out.len().saturating_add(name.len()).saturating_add(bytes);
+        if self.full || size.saturating_add(HEAD_BYTES + ends) > self.max {
+            self.full = true;
+            return false;
+        }
         self.out.push(tag);
         match self.innermost.as_mut().and_then(|frame| frame.elements.as_mut()) {
             Some(count) => {
@@ -128,6 +182,7 @@ impl Writer {
             None => self.out.extend_from_slice(name.split('\0').next().unwrap_or_default().as_bytes()),
         }
         self.out.push(0);
+        true
     }
 }
 

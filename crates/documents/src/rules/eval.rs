@@ -111,7 +111,7 @@ impl Run {
                 call(*function, &arguments)?
             }
             Expr::Matches(target, pattern) => match self.of(target, scope)?.get() {
-                Some(Value::String(text)) => bool(pattern.regex.is_match(text)),
+                Some(Value::String(text)) => bool(pattern.is_match(text).map_err(|error| error.message)?),
                 _ => return Err("matches() takes a text".into()),
             },
             Expr::Each(each, range, name, body) => self.each(*each, (range, name, body), scope)?,

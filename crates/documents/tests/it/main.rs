@@ -1,5 +1,7 @@
 //! Behaviour of documents.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
+mod allocations;
+mod bombs;
 mod lang;
 mod store;

@@ -12,7 +12,9 @@ use crate::Shared;
 use crate::args::Args;
 use crate::command::Command;
 use crate::compress::Compressor;
-use crate::documents::lang::{self, Doc, LangError, Options, Patterns, Value, Writer};
+use crate::documents::lang::{
+    self, Budget, COMMAND_BYTES_MAX, Doc, LangError, Options, Patterns, Value, Writer,
+};
 use crate::documents::{Caller as Asked, Collection, Documents, DocumentsError, DocumentsTx, Retry};
 use crate::failure::{Code, Failure, Outcome, TRANSIENT};
 use crate::frame::Request;
@@ -81,6 +83,8 @@ pub(crate) struct Call<'a> {
     pub(crate) running: Running,
     /// Its regular expressions, once there was one of its parsers.
     patterns: OnceLock<Patterns>,
+    /// Its memory and time, once it evaluates something.
+    budget: OnceLock<Budget>,
     /// For whom it is.
     line: &'a dyn Line,
 }
@@ -157,6 +161,7 @@ impl<'a> Call<'a> {
             deadline,
             running,
             patterns: OnceLock::new(),
+            budget: OnceLock::new(),
             line,
         };
         call.check_concerns()?;
@@ -183,14 +188,23 @@ impl<'a> Call<'a> {
 
     /// The regular expressions of the command: compiling them ends with the command's time.
     fn patterns(&self) -> &Patterns {
-        self.patterns.get_or_init(|| {
-            let (deadline, stop) = (self.deadline, self.shared.service.stop().clone());
-            let is_ended = self.running.watched();
-            Patterns::looking(move || match reason_to_end(stop.stopping(), is_ended(), deadline) {
-                Some(why) => Err(why),
-                None => Ok(()),
-            })
-        })
+        self.patterns.get_or_init(|| Patterns::looking(self.stop()))
+    }
+
+    /// The memory and time of the command: what it evaluates within [`Budget::run`] counts.
+    pub(crate) fn budget(&self) -> &Budget {
+        let shared = || Some(self.shared.commands.clone());
+        self.budget.get_or_init(|| Budget::new(COMMAND_BYTES_MAX, shared(), self.stop()))
+    }
+
+    /// Whether the command may continue, whatever its client does, for what outlives this borrow.
+    fn stop(&self) -> impl Fn() -> Result<(), LangError> + Send + Sync + 'static {
+        let (deadline, stop) = (self.deadline, self.shared.service.stop().clone());
+        let is_ended = self.running.watched();
+        move || match reason_to_end(stop.stopping(), is_ended(), deadline) {
+            Some(why) => Err(why),
+            None => Ok(()),
+        }
     }
 
     /// Looks again who the caller is and what they may do: what waits may outlive both.

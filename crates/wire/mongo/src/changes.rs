@@ -209,7 +209,7 @@ pub(crate) async fn get_more(call: &mut Call<'_>) -> Outcome<Writer> {
         (Ok(()), Source::Changes(_) | Source::Tail(_, true)) => {
             awaited(call, &mut cursor, size, wait.unwrap_or(WAIT).min(WAIT_MAX)).await
         }
-        (Ok(()), source) => blocking(|| take(call, source, size)),
+        (Ok(()), source) => blocking(|| call.budget().run(|| take(call, source, size))),
     };
     let token = if let Source::Changes(changes) = &cursor.source { Some(changes.token()) } else { None };
     let (namespace, at) = (cursor.namespace.clone(), cursor.at);

@@ -336,19 +336,25 @@ async fn checked(
     }
     rights::check(&call, command.name)?;
     match command.run {
-        Run::Quick(run) => run(&mut call),
-        Run::Read(run) if read::is_point(&call) => run(&mut call),
+        Run::Quick(run) => in_budget(&mut call, run),
+        Run::Read(run) if read::is_point(&call) => in_budget(&mut call, run),
         Run::Read(run) | Run::Write(run) => {
             // Never closed; if it were, working without a turn would still be right.
             let _turn = shared.writes.acquire().await.ok();
-            blocking(|| run(&mut call))
+            blocking(|| in_budget(&mut call, run))
         }
         Run::Change(prepare) => {
-            let change = prepare(&mut call)?;
+            let change = in_budget(&mut call, prepare)?;
             write::commit(&call, change).await
         }
         Run::Commit => transaction::commit(&call).await,
         Run::GetMore => changes::get_more(&mut call).await,
         Run::Users => users::change(&mut call).await,
     }
+}
+
+/// Runs a part of a command within its budget.
+fn in_budget<'a, R>(call: &mut Call<'a>, run: impl FnOnce(&mut Call<'a>) -> R) -> R {
+    let budget = call.budget().clone();
+    budget.run(|| run(call))
 }

@@ -44,7 +44,8 @@ impl Source {
     fn bytes(&self) -> usize {
         match self {
             Self::Ready(_, bytes) => *bytes,
-            Self::Find(_) | Self::Changes(_) | Self::Tail(..) => 0,
+            Self::Find(cursor) => cursor.held_bytes(),
+            Self::Changes(_) | Self::Tail(..) => 0,
         }
     }
 }

@@ -56,6 +56,7 @@ pub use compress::Compressor;
 pub use rights::operations;
 
 use crate::cursor::Cursors;
+use crate::documents::lang::SharedMemory;
 use crate::documents::{Documents, WriteBudget};
 use crate::failpoint::FailPoints;
 use crate::operations::Operations;
@@ -66,6 +67,8 @@ use crate::snapshots::Snapshots;
 const TEND: Duration = Duration::from_secs(1);
 /// Memory of the writes of all open transactions. One alone may commit 64 MiB.
 const TRANSACTION_BYTES_MAX: u64 = 256 << 20;
+/// Memory of all commands and of what their cursors have sorted.
+const COMMANDS_BYTES_MAX: u64 = 1 << 30;
 /// Writes that wait for the disk at once, each on a thread.
 const WRITES: usize = 256;
 
@@ -91,6 +94,7 @@ struct Shared {
     fail_points: FailPoints,
     snapshots: Snapshots,
     transactions: Arc<WriteBudget>,
+    commands: Arc<SharedMemory>,
     operations: Arc<Operations>,
     writes: Semaphore,
     connections: AtomicI32,
@@ -118,6 +122,7 @@ impl Mongo {
             fail_points: FailPoints::new(settings.test_commands),
             snapshots: Snapshots::default(),
             transactions: WriteBudget::new(TRANSACTION_BYTES_MAX),
+            commands: SharedMemory::new(COMMANDS_BYTES_MAX),
             settings,
             sessions: Sessions::default(),
             cursors: Cursors::default(),

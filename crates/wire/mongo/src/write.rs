@@ -200,7 +200,9 @@ pub(crate) fn validates(call: &Call<'_>) -> Outcome<bool> {
 pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<Writer> {
     if let Some(transaction) = call.transaction()? {
         let answer = in_turn(call, change.long, || {
-            transaction.run(true, |tx| change.work(tx).map_err(|error| told(call.database, error)))
+            call.budget().run(|| {
+                transaction.run(true, |tx| change.work(tx).map_err(|error| told(call.database, error)))
+            })
         });
         let answer = answer.await?;
         if answer.doc().get("writeErrors").is_some() {
@@ -214,7 +216,9 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
     let look = || call.may_go_on();
     loop {
         let long = change.long;
-        let work = |tx: &mut DocumentsTx<'_>| change.run(&mut tx.looking(&look), retry.as_ref());
+        let work = |tx: &mut DocumentsTx<'_>| {
+            call.budget().run(|| change.run(&mut tx.looking(&look), retry.as_ref()))
+        };
         let submitted = match in_turn(call, long, || call.documents().submit(durability, work)).await {
             Ok(submitted) => committed(submitted).await,
             Err(error) => Err(error),

@@ -1,5 +1,5 @@
+use super::super::budget::{Held, held, steps};
 use super::super::error::{Code, LangError, refuse};
-use super::super::key::key_of;
 use super::super::order;
 use super::super::sort::Sort;
 use super::super::val::{self, Answer, Val};
@@ -10,6 +10,10 @@ use super::{Function, arg, between, fixed, named};
 
 /// An array that is counted out is no longer; it would be above 16 MiB.
 const RANGE_MAX: i64 = 1 << 21;
+/// Memory of the key of one element.
+const KEY_BYTES: usize = size_of::<(Vec<u8>, Value<'_>)>();
+/// Memory of an input of `$zip` and of its default.
+const INPUT_BYTES: usize = size_of::<Vec<Value<'_>>>() + 3 * size_of::<Value<'_>>();
 
 pub(super) const TABLE: &[Function] = &[
     fixed("$size", 1, |args| Ok(val::int(array("$size", arg(args, 0), 17124)?.values().count()))),
@@ -39,14 +43,17 @@ pub(super) const TABLE: &[Function] = &[
     named("$minN", &["input", "n"], 2, |args| some("$minN", args, |values, n| extremes(values, n, false))),
     named("$maxN", &["input", "n"], 2, |args| some("$maxN", args, |values, n| extremes(values, n, true))),
     between("$concatArrays", 0, usize::MAX, |args| {
-        let mut writer = Writer::array();
+        let mut writer = Writer::array().bounded();
         for value in args {
             if value.is_nullish() {
                 return Ok(Val::NULL);
             }
             array("$concatArrays", value, 28664)?.values().for_each(|value| writer.put("", value));
+            if writer.is_full() {
+                break;
+            }
         }
-        val::built(writer.into_owned())
+        val::built(writer)
     }),
     fixed("$in", 2, |args| {
         let array = array("$in", arg(args, 1), 40081)?;
@@ -59,19 +66,16 @@ pub(super) const TABLE: &[Function] = &[
         if arg(args, 0).is_nullish() {
             return Ok(Val::NULL);
         }
-        let values: Vec<_> = array("$reverseArray", arg(args, 0), 34435)?.values().collect();
+        let (values, _held) = val::listed(array("$reverseArray", arg(args, 0), 34435)?, 0)?;
         val::array(values.into_iter().rev())
     }),
     between("$slice", 2, 3, slice),
     named("$zip", &["inputs", "useLongestLength", "defaults"], 1, zip),
     named("$sortArray", &["input", "sortBy"], 2, sort),
-    between("$sum", 0, usize::MAX, |args| {
-        Ok(Val::Ref(numbers(args).into_iter().fold(Value::Int32(0), sum_of)))
-    }),
+    between("$sum", 0, usize::MAX, |args| Ok(Val::Ref(numbers(args).fold(Value::Int32(0), sum_of)))),
     between("$avg", 0, usize::MAX, |args| {
-        let numbers = numbers(args);
-        let count = Value::Int64(numbers.len() as i64);
-        let total = numbers.into_iter().fold(Value::Int32(0), sum_of);
+        let count = Value::Int64(numbers(args).count() as i64);
+        let total = numbers(args).fold(Value::Int32(0), sum_of);
         Ok(quotient(total, count).flatten().map_or(Val::NULL, Val::Ref))
     }),
     between("$min", 0, usize::MAX, |args| extreme(args, false)),
@@ -113,7 +117,7 @@ fn some(name: &str, args: &[Val<'_>], pick: fn(&mut Vec<Value<'_>>, usize)) -> A
     let Some(n) = arg(args, 1).or_null().as_integer().filter(|n| *n > 0) else {
         refuse!(5787908, "{name}: 'n' must be a positive integer, found {}", arg(args, 1).or_null());
     };
-    let mut values: Vec<_> = array.values().collect();
+    let (mut values, _held) = val::listed(array, 0)?;
     pick(&mut values, usize::try_from(n).unwrap_or(usize::MAX));
     val::array(values)
 }
@@ -164,13 +168,13 @@ fn range(args: &[Val<'_>]) -> Answer {
     if (end - start) / step > RANGE_MAX {
         refuse!(BSONObjectTooLarge, "$range would make an array above 16 MiB");
     }
-    let mut writer = Writer::array();
+    let mut writer = Writer::array().bounded();
     let mut at = start;
     while if step > 0 { at < end } else { at > end } {
         writer.put("", Value::Int32(at as i32));
         at += step;
     }
-    val::built(writer.into_owned())
+    val::built(writer)
 }
 
 fn slice(args: &[Val<'_>]) -> Answer {
@@ -192,9 +196,8 @@ fn slice(args: &[Val<'_>]) -> Answer {
         }
         (number(1)?, count)
     };
-    let values: Vec<_> = array.values().collect();
-    let (from, count) = window(values.len(), position, count);
-    val::array(values.into_iter().skip(from).take(count))
+    let (from, count) = window(array.values().count(), position, count);
+    val::array(array.values().skip(from).take(count))
 }
 
 /// Where a slice begins and how long it is; a negative position counts from the end.
@@ -210,10 +213,17 @@ fn zip(args: &[Val<'_>]) -> Answer {
     if arg(args, 0).is_nullish() {
         return Ok(Val::NULL);
     }
-    let mut inputs = Vec::new();
-    for input in array("$zip", arg(args, 0), 34461)?.values() {
+    let (listed, held) = val::listed(array("$zip", arg(args, 0), 34461)?, INPUT_BYTES)?;
+    let mut inputs = Vec::with_capacity(listed.len());
+    for input in listed {
         match input {
-            Value::Array(input) => inputs.push(input.values().collect::<Vec<_>>()),
+            Value::Array(input) => {
+                let count = input.values().count();
+                held.take(count * size_of::<Value<'_>>())?;
+                let mut values = Vec::with_capacity(count);
+                values.extend(input.values());
+                inputs.push(values);
+            }
             value if value.is_nullish() => return Ok(Val::NULL),
             other => refuse!(34468, "$zip found a non-array expression in input: {other}"),
         }
@@ -236,8 +246,12 @@ fn zip(args: &[Val<'_>]) -> Answer {
     };
     let lengths = inputs.iter().map(Vec::len);
     let length = if longest { lengths.max() } else { lengths.min() };
-    let mut writer = Writer::array();
+    let mut writer = Writer::array().bounded();
     for row in 0..length.unwrap_or(0) {
+        steps(inputs.len())?;
+        if writer.is_full() {
+            break;
+        }
         writer.open_array("");
         for (column, input) in inputs.iter().enumerate() {
             let default = defaults.get(column).copied().unwrap_or(Value::Null);
@@ -245,22 +259,30 @@ fn zip(args: &[Val<'_>]) -> Answer {
         }
         writer.close();
     }
-    val::built(writer.into_owned())
+    val::built(writer)
 }
 
 fn sort(args: &[Val<'_>]) -> Answer {
     if arg(args, 0).is_nullish() {
         return Ok(Val::NULL);
     }
-    let mut values: Vec<_> = array("$sortArray", arg(args, 0), 2942504)?.values().collect();
+    // A key, and the place that it is sorted with.
+    let (mut values, held) = val::listed(array("$sortArray", arg(args, 0), 2942504)?, 3 * KEY_BYTES)?;
     match arg(args, 1).or_null() {
         Value::Document(spec) => {
             let sort = Sort::parse(spec)?;
-            values.sort_by_cached_key(|value| sort.key(value.as_document().unwrap_or(Doc::empty())));
+            let mut keyed = Vec::with_capacity(values.len());
+            for value in values {
+                let key = sort.key(value.as_document().unwrap_or(Doc::empty()))?;
+                held.take(key.capacity())?;
+                keyed.push((key, value));
+            }
+            keyed.sort_by(|a, b| a.0.cmp(&b.0));
+            values = keyed.into_iter().map(|(_, value)| value).collect();
         }
         direction => match direction.as_integer() {
-            Some(1) => values.sort_by_cached_key(|value| key_of(*value)),
-            Some(-1) => values.sort_by_cached_key(|value| std::cmp::Reverse(key_of(*value))),
+            Some(1) => values.sort_by(|a, b| order::compare(*a, *b)),
+            Some(-1) => values.sort_by(|a, b| order::compare(*b, *a)),
             _ => refuse!(2942507, "$sortArray: sortBy must be a document, 1 or -1, found: {direction}"),
         },
     }
@@ -268,23 +290,23 @@ fn sort(args: &[Val<'_>]) -> Answer {
 }
 
 /// The operands, or the elements of the only one, if it is an array.
-fn operands<'v>(args: &'v [Val<'_>]) -> Vec<Value<'v>> {
+fn operands<'v>(args: &'v [Val<'_>]) -> Box<dyn Iterator<Item = Value<'v>> + 'v> {
     match args {
         [only] => match only.get() {
-            Some(Value::Array(array)) => array.values().collect(),
-            other => other.into_iter().collect(),
+            Some(Value::Array(array)) => Box::new(array.values()),
+            other => Box::new(other.into_iter()),
         },
-        many => many.iter().filter_map(Val::get).collect(),
+        many => Box::new(many.iter().filter_map(Val::get)),
     }
 }
 
 /// The numbers among them.
-fn numbers<'v>(args: &'v [Val<'_>]) -> Vec<Value<'v>> {
-    operands(args).into_iter().filter(|value| value.is_number()).collect()
+fn numbers<'v>(args: &'v [Val<'_>]) -> impl Iterator<Item = Value<'v>> {
+    operands(args).filter(|value| value.is_number())
 }
 
 fn extreme(args: &[Val<'_>], greatest: bool) -> Answer {
-    let values = operands(args).into_iter().filter(|value| !value.is_nullish());
+    let values = operands(args).filter(|value| !value.is_nullish());
     let found = if greatest {
         values.max_by(|a, b| order::compare(*a, *b))
     } else {
@@ -294,7 +316,11 @@ fn extreme(args: &[Val<'_>], greatest: bool) -> Answer {
 }
 
 fn deviation(args: &[Val<'_>], less: usize) -> Answer {
-    let numbers: Vec<f64> = numbers(args).into_iter().filter_map(Value::as_double).collect();
+    let (mut numbers, held): (Vec<f64>, Held) = (Vec::new(), held("an expression"));
+    for number in self::numbers(args).filter_map(Value::as_double) {
+        held.take(2 * size_of::<f64>())?;
+        numbers.push(number);
+    }
     Ok(standard_deviation(&numbers, less).map_or(Val::NULL, |d| Val::Ref(Value::Double(d))))
 }
 

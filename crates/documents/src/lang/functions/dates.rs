@@ -7,7 +7,7 @@
 
 use super::super::error::{LangError, refuse};
 use super::super::val::{self, Answer, Val};
-use super::super::value::Value;
+use super::super::value::{DOCUMENT_BYTES_MAX, Value};
 use super::super::writer::Writer;
 use super::zones::{Zone, offset};
 use super::{Arguments, Function, arg, named};
@@ -198,7 +198,7 @@ fn to_parts(args: &[Val<'_>]) -> Answer {
         Some(Value::Null) => return Ok(Val::NULL),
         Some(other) => refuse!(40521, "iso8601 must evaluate to a bool, found {}", other.type_name()),
     };
-    let mut writer = Writer::new();
+    let mut writer = Writer::new().bounded();
     let mut put = |name: &str, n: i64| writer.put(name, super::super::number::narrow(n, true));
     if iso {
         let (year, week) = parts.iso_week();
@@ -214,7 +214,7 @@ fn to_parts(args: &[Val<'_>]) -> Answer {
     put("minute", parts.minute);
     put("second", parts.second);
     put("millisecond", parts.millisecond);
-    val::built(writer.into_owned())
+    val::built(writer)
 }
 
 fn from_parts(args: &[Val<'_>]) -> Answer {
@@ -304,6 +304,9 @@ fn to_text(args: &[Val<'_>]) -> Answer {
     let mut out = String::new();
     let mut rest = format.chars();
     while let Some(character) = rest.next() {
+        if out.len() > DOCUMENT_BYTES_MAX {
+            break;
+        }
         if character != '%' {
             out.push(character);
             continue;

@@ -1,8 +1,9 @@
 use std::collections::HashMap;
 
-use super::super::error::refuse;
+use super::super::budget::{Held, byte_steps, held};
+use super::super::error::{LangError, refuse};
 use super::super::val::{self, Answer, Val};
-use super::super::value::{Doc, Owned, Value};
+use super::super::value::{Doc, Value};
 use super::super::writer::Writer;
 use super::{Arguments, Function, arg, between, fixed, named};
 
@@ -16,20 +17,24 @@ pub(super) const TABLE: &[Function] = &[
 ];
 
 fn merge(args: &[Val<'_>]) -> Answer {
-    let mut merged = Merged::default();
+    let mut merged = Merged::new();
     // One operand may be the array of all.
     let only = match args {
         [only] => only.get().and_then(Value::as_array),
         _ => None,
     };
+    let (listed, _held);
     let values: Vec<Option<Value<'_>>> = match only {
-        Some(array) => array.values().map(Some).collect(),
+        Some(array) => {
+            (listed, _held) = val::listed(array, size_of::<Option<Value<'_>>>())?;
+            listed.into_iter().map(Some).collect()
+        }
         None => args.iter().map(Val::get).collect(),
     };
     for value in values {
         match value {
             None | Some(Value::Null | Value::Undefined) => {}
-            Some(Value::Document(doc)) => merged.put_all(doc),
+            Some(Value::Document(doc)) => merged.put_all(doc)?,
             Some(other) => {
                 refuse!(
                     40400,
@@ -39,33 +44,46 @@ fn merge(args: &[Val<'_>]) -> Answer {
             }
         }
     }
-    val::built(merged.into_owned())
+    val::built(merged.into_writer())
 }
 
 /// Fields by name; a name that comes again changes its value and keeps its place.
-#[derive(Default)]
 pub(crate) struct Merged<'v> {
     fields: Vec<(&'v str, Value<'v>)>,
     places: HashMap<&'v str, usize>,
+    held: Held,
 }
 
+/// Memory of one field: in the list and in the map, both of which may have twice the room that they need.
+const MERGED_FIELD_BYTES: usize = 3 * (size_of::<(&str, Value<'_>)>() + size_of::<(&str, usize)>());
+
 impl<'v> Merged<'v> {
-    pub(crate) fn put(&mut self, name: &'v str, value: Value<'v>) {
+    pub(crate) fn new() -> Self {
+        Self { fields: Vec::new(), places: HashMap::new(), held: held("$mergeObjects") }
+    }
+
+    pub(crate) fn put(&mut self, name: &'v str, value: Value<'v>) -> Result<(), LangError> {
         let next = self.fields.len();
-        match self.fields.get_mut(*self.places.entry(name).or_insert(next)) {
+        match self.places.get(name).and_then(|place| self.fields.get_mut(*place)) {
             Some((_, own)) => *own = value,
-            None => self.fields.push((name, value)),
+            None => {
+                self.held.take(MERGED_FIELD_BYTES)?;
+                self.fields.push((name, value));
+                self.places.insert(name, next);
+            }
         }
+        Ok(())
     }
 
-    pub(crate) fn put_all(&mut self, doc: Doc<'v>) {
-        doc.iter().for_each(|(name, value)| self.put(name, value));
+    pub(crate) fn put_all(&mut self, doc: Doc<'v>) -> Result<(), LangError> {
+        byte_steps(doc.bytes().len())?;
+        doc.iter().try_for_each(|(name, value)| self.put(name, value))
     }
 
-    pub(crate) fn into_owned(self) -> Owned {
-        let mut writer = Writer::new();
+    pub(crate) fn into_writer(self) -> Writer {
+        let mut writer = Writer::new().bounded();
         self.fields.iter().for_each(|(name, value)| writer.put(name, *value));
-        writer.into_owned()
+        writer
     }
 }
 
@@ -101,7 +119,7 @@ fn set(args: &[Val<'_>]) -> Answer {
             arg(args, 1).type_name()
         ),
     };
-    let mut writer = Writer::new();
+    let mut writer = Writer::new().bounded();
     let mut there = false;
     for (own, value) in doc {
         if own != name {
@@ -117,7 +135,7 @@ fn set(args: &[Val<'_>]) -> Answer {
         }
         writer.put(name, value);
     }
-    val::built(writer.into_owned())
+    val::built(writer)
 }
 
 fn to_array(args: &[Val<'_>]) -> Answer {
@@ -126,14 +144,14 @@ fn to_array(args: &[Val<'_>]) -> Answer {
         _ if arg(args, 0).is_nullish() => return Ok(Val::NULL),
         _ => refuse!(40390, "$objectToArray requires a document input, found: {}", arg(args, 0).type_name()),
     };
-    let mut writer = Writer::array();
+    let mut writer = Writer::array().bounded();
     for (name, value) in doc {
         writer.open_document("");
         writer.put("k", Value::String(name));
         writer.put("v", value);
         writer.close();
     }
-    val::built(writer.into_owned())
+    val::built(writer)
 }
 
 fn from_array(args: &[Val<'_>]) -> Answer {
@@ -142,7 +160,7 @@ fn from_array(args: &[Val<'_>]) -> Answer {
         _ if arg(args, 0).is_nullish() => return Ok(Val::NULL),
         _ => refuse!(40386, "$arrayToObject requires an array input, found: {}", arg(args, 0).type_name()),
     };
-    let mut merged = Merged::default();
+    let mut merged = Merged::new();
     for element in array.values() {
         let pair = match element {
             Value::Document(doc) if doc.iter().count() == 2 => doc.get("k").zip(doc.get("v")),
@@ -160,7 +178,7 @@ fn from_array(args: &[Val<'_>]) -> Answer {
         if name.contains('\0') {
             refuse!(4940400, "Key field cannot contain an embedded null byte");
         }
-        merged.put(name, value);
+        merged.put(name, value)?;
     }
-    val::built(merged.into_owned())
+    val::built(merged.into_writer())
 }

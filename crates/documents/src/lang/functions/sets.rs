@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::budget::{Held, held};
 use super::super::error::{LangError, refuse};
 use super::super::key::key_of;
 use super::super::val::{self, Answer, Val};
@@ -18,12 +19,14 @@ pub(super) const TABLE: &[Function] = &[
         else {
             return Ok(Val::NULL);
         };
-        val::array(a.into_iter().filter(|(key, _)| !b.contains_key(key)).map(|(_, value)| value))
+        val::array(
+            a.values.into_iter().filter(|(key, _)| !b.values.contains_key(key)).map(|(_, value)| value),
+        )
     }),
     between("$setEquals", 2, usize::MAX, |args| {
         let first = wanted("$setEquals", arg(args, 0))?;
         for other in args.iter().skip(1) {
-            if !wanted("$setEquals", other)?.keys().eq(first.keys()) {
+            if !wanted("$setEquals", other)?.values.keys().eq(first.values.keys()) {
                 return Ok(val::bool(false));
             }
         }
@@ -31,7 +34,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
     fixed("$setIsSubset", 2, |args| {
         let (a, b) = (wanted("$setIsSubset", arg(args, 0))?, wanted("$setIsSubset", arg(args, 1))?);
-        Ok(val::bool(a.keys().all(|key| b.contains_key(key))))
+        Ok(val::bool(a.values.keys().all(|key| b.values.contains_key(key))))
     }),
     fixed("$allElementsTrue", 1, |args| {
         Ok(val::bool(elements("$allElementsTrue", arg(args, 0))?.values().all(Value::is_truthy)))
@@ -41,7 +44,14 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-type Set<'v> = BTreeMap<Vec<u8>, Value<'v>>;
+/// Elements by their keys, and the memory of both.
+struct Set<'v> {
+    values: BTreeMap<Vec<u8>, Value<'v>>,
+    held: Held,
+}
+
+/// Memory of one element in a tree: tree nodes are at least half full, and the key is a vector that grew.
+const ENTRY_BYTES: usize = 2 * size_of::<(Vec<u8>, (usize, Value<'_>))>() + 32;
 
 fn elements<'v>(name: &str, value: &'v Val<'_>) -> Result<Doc<'v>, LangError> {
     match value.get() {
@@ -51,7 +61,14 @@ fn elements<'v>(name: &str, value: &'v Val<'_>) -> Result<Doc<'v>, LangError> {
 }
 
 fn wanted<'v>(name: &str, value: &'v Val<'_>) -> Result<Set<'v>, LangError> {
-    Ok(elements(name, value)?.values().map(|value| (key_of(value), value)).collect())
+    let (listed, _listed) = val::listed(elements(name, value)?, 0)?;
+    let (mut values, held) = (BTreeMap::new(), held("an expression"));
+    for value in listed {
+        let key = key_of(value);
+        held.take(ENTRY_BYTES + key.capacity())?;
+        values.insert(key, value);
+    }
+    Ok(Set { values, held })
 }
 
 fn set<'v>(name: &str, value: &'v Val<'_>) -> Result<Option<Set<'v>>, LangError> {
@@ -61,9 +78,11 @@ fn set<'v>(name: &str, value: &'v Val<'_>) -> Result<Option<Set<'v>>, LangError>
 /// What is in so many of the sets.
 fn combined(name: &str, args: &[Val<'_>], keep: fn(usize, usize) -> bool) -> Answer {
     let mut all: BTreeMap<Vec<u8>, (usize, Value<'_>)> = BTreeMap::new();
+    let held = held("an expression");
     for value in args {
         let Some(set) = set(name, value)? else { return Ok(Val::NULL) };
-        for (key, value) in set {
+        held.take(set.held.bytes())?;
+        for (key, value) in set.values {
             all.entry(key).or_insert((0, value)).0 += 1;
         }
     }

@@ -1,6 +1,9 @@
+use std::collections::HashSet;
+
+use super::super::budget::steps;
 use super::super::error::{LangError, refuse};
 use super::super::val::{self, Answer, Val};
-use super::super::value::Value;
+use super::super::value::{DOCUMENT_BYTES_MAX, Value};
 use super::super::writer::Writer;
 use super::dates::iso_text;
 use super::{Function, arg, between, fixed, named};
@@ -55,6 +58,9 @@ fn concat(args: &[Val<'_>]) -> Answer {
     let mut out = String::new();
     for value in args {
         match value.or_null() {
+            Value::String(text) if out.len() + text.len() > DOCUMENT_BYTES_MAX => {
+                refuse!(BSONObjectTooLarge, "$concat makes a text of more than {DOCUMENT_BYTES_MAX} bytes")
+            }
             Value::String(text) => out.push_str(text),
             value if value.is_nullish() => return Ok(Val::NULL),
             value => refuse!(16702, "$concat only supports strings, not {}", value.type_name()),
@@ -140,9 +146,14 @@ fn split(args: &[Val<'_>]) -> Answer {
     if separator.is_empty() {
         refuse!(40087, "$split requires a non-empty separator");
     }
-    let mut writer = Writer::array();
-    text.split(separator).for_each(|part| writer.put("", Value::String(part)));
-    val::built(writer.into_owned())
+    let mut writer = Writer::array().bounded();
+    for part in text.split(separator) {
+        writer.put("", Value::String(part));
+        if writer.is_full() {
+            break;
+        }
+    }
+    val::built(writer)
 }
 
 fn trim(name: &str, args: &[Val<'_>], left: bool, right: bool) -> Answer {
@@ -153,9 +164,14 @@ fn trim(name: &str, args: &[Val<'_>], left: bool, right: bool) -> Answer {
     let chars = match args.get(1) {
         None | Some(Val::Missing) => None,
         Some(value) if value.is_nullish() => return Ok(Val::NULL),
-        Some(value) => Some(strict(name, value, 50700)?),
+        Some(value) => {
+            let chars = strict(name, value, 50700)?;
+            steps(chars.len())?;
+            Some(chars.chars().collect::<HashSet<char>>())
+        }
     };
-    let goes = |c: char| chars.map_or(c.is_whitespace() || c == '\0', |chars| chars.contains(c));
+    let goes =
+        |c: char| chars.as_ref().map_or_else(|| c.is_whitespace() || c == '\0', |chars| chars.contains(&c));
     if left {
         text = text.trim_start_matches(goes);
     }
@@ -174,9 +190,7 @@ fn replace(name: &str, args: &[Val<'_>], count: usize) -> Answer {
     let replacement = strict(name, arg(args, 2), 51744)?;
     // What could come out is measured before it is made.
     let times = input.matches(find).count().min(count);
-    if input.len().saturating_add(times.saturating_mul(replacement.len()))
-        > super::super::value::DOCUMENT_BYTES_MAX
-    {
+    if input.len().saturating_add(times.saturating_mul(replacement.len())) > DOCUMENT_BYTES_MAX {
         refuse!(BSONObjectTooLarge, "{name} would make a text above 16 MiB");
     }
     val::text(&input.replacen(find, replacement, count))

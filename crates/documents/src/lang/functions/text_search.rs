@@ -1,3 +1,4 @@
+use super::super::budget::steps;
 use super::super::error::{LangError, refuse};
 use super::super::regex::Pattern;
 use super::super::val::{self, Val};
@@ -9,30 +10,36 @@ const NAMES: &[&str] = &["input", "regex", "options"];
 
 pub(super) const TABLE: &[Function] = &[
     named("$regexMatch", NAMES, 2, |args| {
-        Ok(val::bool(
-            prepared("$regexMatch", args)?.is_some_and(|(text, pattern)| pattern.regex.is_match(text)),
-        ))
+        let matches = match prepared("$regexMatch", args)? {
+            Some((text, pattern)) => pattern.is_match(text)?,
+            None => false,
+        };
+        Ok(val::bool(matches))
     }),
     named("$regexFind", NAMES, 2, |args| {
         let Some((text, pattern)) = prepared("$regexFind", args)? else { return Ok(Val::NULL) };
+        pattern.check_groups(text)?;
         let Some(captures) = pattern.regex.captures(text) else { return Ok(Val::NULL) };
-        let mut writer = Writer::new();
-        put_match(&mut writer, text, &captures);
-        val::built(writer.into_owned())
+        let mut writer = Writer::new().bounded();
+        put_match(&mut writer, &mut Counted { text, bytes: 0, characters: 0 }, &captures);
+        val::built(writer)
     }),
     named("$regexFindAll", NAMES, 2, |args| {
-        let mut writer = Writer::array();
+        let mut writer = Writer::array().bounded();
         if let Some((text, pattern)) = prepared("$regexFindAll", args)? {
+            pattern.check_groups(text)?;
+            let mut counted = Counted { text, bytes: 0, characters: 0 };
             for captures in pattern.regex.captures_iter(text) {
+                steps(captures.len())?;
                 writer.open_document("");
-                put_match(&mut writer, text, &captures);
+                put_match(&mut writer, &mut counted, &captures);
                 writer.close();
-                if writer.size() > super::super::value::DOCUMENT_BYTES_MAX {
-                    refuse!(BSONObjectTooLarge, "$regexFindAll found more than 16 MiB");
+                if writer.is_full() {
+                    break;
                 }
             }
         }
-        val::built(writer.into_owned())
+        val::built(writer)
     }),
 ];
 
@@ -59,12 +66,26 @@ fn prepared<'v>(name: &str, args: &'v [Val<'_>]) -> Result<Option<(&'v str, Patt
     Ok(Some((text, pattern)))
 }
 
-fn put_match(writer: &mut Writer, text: &str, captures: &regex::Captures<'_>) {
+/// Characters of a text up to a place that only moves forward.
+struct Counted<'t> {
+    text: &'t str,
+    bytes: usize,
+    characters: usize,
+}
+
+impl Counted<'_> {
+    fn until(&mut self, bytes: usize) -> usize {
+        self.characters += self.text.get(self.bytes..bytes).unwrap_or_default().chars().count();
+        self.bytes = bytes;
+        self.characters
+    }
+}
+
+fn put_match(writer: &mut Writer, counted: &mut Counted<'_>, captures: &regex::Captures<'_>) {
     let whole = captures.get(0);
     let start = whole.map_or(0, |found| found.start());
     writer.put("match", Value::String(whole.map_or("", |found| found.as_str())));
-    let characters = text.get(..start).unwrap_or_default().chars().count();
-    writer.put("idx", super::super::number::narrow(characters as i64, true));
+    writer.put("idx", super::super::number::narrow(counted.until(start) as i64, true));
     writer.open_array("captures");
     for group in captures.iter().skip(1) {
         writer.put("", group.map_or(Value::Null, |group| Value::String(group.as_str())));

@@ -17,7 +17,7 @@ fn everything() -> DocBuf {
 }
 
 fn use_it(doc: Doc<'_>) {
-    let _ = (doc.to_string(), doc.get("max").is_some(), path::values_at(doc, "doc.a.b"));
+    let _ = (doc.to_string(), doc.get("max").is_some(), path::each_at(doc, "doc.a.b", &mut |_| Ok(())));
     let _ = key::key_of(Value::Document(doc));
     let _ = order::compare(Value::Document(doc), Value::Document(everything().doc()));
 }

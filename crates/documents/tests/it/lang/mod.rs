@@ -3,7 +3,7 @@
 mod bad_bytes;
 mod decimals;
 mod naive;
-mod notation;
+pub(crate) mod notation;
 mod order;
 mod planned;
 mod properties;

@@ -5,7 +5,7 @@
 use ropewalk_documents::lang::{Decimal, DocBuf, Owned, Value, Writer};
 
 /// A document.
-pub(super) fn doc(text: &str) -> DocBuf {
+pub(crate) fn doc(text: &str) -> DocBuf {
     match value(text).value() {
         Value::Document(doc) => DocBuf::check(doc.bytes().to_vec()).unwrap(),
         other => panic!("no document: {other}"),
@@ -13,7 +13,7 @@ pub(super) fn doc(text: &str) -> DocBuf {
 }
 
 /// Any value.
-pub(super) fn value(text: &str) -> Owned {
+pub(crate) fn value(text: &str) -> Owned {
     let mut writer = Writer::new();
     let mut reader = Reader { text, rest: text };
     reader.value("v", &mut writer);

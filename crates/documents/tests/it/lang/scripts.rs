@@ -135,7 +135,7 @@ impl Runner {
                 }
                 if let Some(spec) = args.named("sort") {
                     let sort = Sort::parse(doc(&spec).doc())?;
-                    found.sort_by_key(|doc| sort.key(doc.doc()));
+                    found.sort_by_key(|doc| sort.key(doc.doc()).unwrap());
                 }
                 if let Some(spec) = args.named("fields") {
                     let projection = Projection::parse(doc(&spec).doc(), &options())?;

@@ -102,3 +102,53 @@ async fn h10_padding_counts_over_the_whole_update() {
         doc! { "update": "c", "updates": [{ "q": { "_id": 0 }, "u": { "$set": { "a0.1000000": 1 } } }] };
     assert_eq!(client.ok(one).await.get_i32("nModified").unwrap(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h9_expressions_and_validators_end_with_the_time_of_their_command() {
+    let mut client = Server::new().connect();
+    let range = doc! { "$range": [0, 100_000] };
+    let large = doc! { "$size": [{ "$map": { "input": range.clone(), "in": { "$size": range } } }] };
+    let condition = doc! { "$expr": { "$lt": [large.clone(), 0] } };
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1 }] }).await;
+    client.ok(doc! { "create": "v", "validator": condition.clone() }).await;
+    for command in [
+        doc! { "find": "c", "filter": condition.clone() },
+        doc! { "count": "c", "query": condition.clone() },
+        doc! { "aggregate": "c", "pipeline": [{ "$addFields": { "x": large.clone() } }], "cursor": {} },
+        doc! { "update": "c", "updates": [{ "q": {}, "u": [{ "$set": { "x": large } }], "multi": true }] },
+        doc! { "delete": "c", "deletes": [{ "q": condition, "limit": 0 }] },
+        doc! { "insert": "v", "documents": [{ "_id": 1 }] },
+    ] {
+        let mut command = command;
+        command.insert("maxTimeMS", 20);
+        let name = command.keys().next().unwrap().clone();
+        assert_eq!(client.refused(command).await.0, 50, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h10_memory_of_a_command_has_one_limit() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1, "s": "x".repeat(1 << 20) }] }).await;
+    let texts = vec!["$s"; 2000];
+    let constants = vec!["$$large"; 2000];
+    let variables: Document = (0..20_000).map(|n| (format!("v{n}"), Bson::Int32(n))).collect();
+    for (command, code) in [
+        (
+            doc! { "aggregate": "c", "pipeline": [{ "$project": { "x": texts.clone() } }], "cursor": {} },
+            10_334,
+        ),
+        (
+            doc! { "aggregate": "c", "pipeline": [{ "$project": { "x": { "$concat": texts } } }], "cursor": {} },
+            10_334,
+        ),
+        (
+            doc! { "find": "c", "filter": { "$expr": { "$and": constants } }, "let": { "large": "x".repeat(1 << 20) } },
+            292,
+        ),
+        (doc! { "find": "c", "filter": { "$expr": { "$let": { "vars": variables, "in": 1 } } } }, 15),
+    ] {
+        let name = command.keys().next().unwrap().clone();
+        assert_eq!(client.refused(command).await.0, code, "{name}");
+    }
+}
