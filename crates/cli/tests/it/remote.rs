@@ -285,3 +285,21 @@ fn tail_tells_the_same_and_follows_through_a_server_and_beyond_it() {
     follower.kill().unwrap();
     follower.wait().unwrap();
 }
+
+#[test]
+fn d1_23_sql_is_asked_of_a_server() {
+    let place = Place::with_database();
+    let server = Server::start(&place, &[]);
+    let url = server.url();
+    let run = |arguments: &[&str]| place.run(&[arguments, &["--at", &url]].concat());
+    let made = run(&[
+        "sql",
+        "CREATE TABLE t (id int PRIMARY KEY, name text); INSERT INTO t VALUES (1, 'é'), (2, NULL)",
+    ]);
+    assert_eq!((made.code, made.out.as_str()), (0, ""), "{made:?}");
+    let read = run(&["sql", "--mode", "csv", "SELECT * FROM t ORDER BY id", "-c", "SELECT count(*) FROM t"]);
+    assert_eq!((read.code, read.out.as_str()), (0, "id,name\n1,é\n2,\ncount\n2\n"), "{read:?}");
+    let refused = run(&["sql", "SELECT nothing FROM t"]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(refused.err.contains("column \"nothing\" does not exist"), "{refused:?}");
+}

@@ -17,9 +17,9 @@ const MEMORY_BYTES_MAX: usize = 64 << 20;
 /// it is finished, and the columns of batches under way.
 const GROWTH_BYTES_MAX: u64 = 768 << 20;
 /// Time of a statement.
-const STATEMENT_MILLIS: u64 = 2_000;
+const STATEMENT_MILLIS: u64 = 1_000;
 /// Statements of the generator.
-const GENERATED: usize = 300;
+const GENERATED: usize = 210;
 
 /// A number of bytes from `/proc/self/status`; `None` where there is none.
 fn status(name: &str) -> Option<u64> {

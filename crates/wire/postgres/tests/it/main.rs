@@ -3,8 +3,10 @@
 mod activity;
 mod client;
 mod copying;
+mod errors;
 mod extended;
 mod hostile;
+mod http;
 mod listening;
 #[path = "../../../core/tests/matrix/mod.rs"]
 mod matrix;

@@ -1,0 +1,97 @@
+//! `POST /v1/sql`.
+
+use axum::Extension;
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use ropewalk_wire::{Caller, Credentials, Right, Roles};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use crate::client::Server;
+
+async fn post(server: &Server, caller: Caller, body: &str) -> (u16, Value) {
+    let router = server.postgres.routes().layer(Extension(caller));
+    let request = Request::post("/v1/sql").header("content-type", "application/json");
+    let request = request.body(Body::from(body.to_owned())).unwrap();
+    let response = router.oneshot(request).await.unwrap();
+    let status = response.status().as_u16();
+    let bytes = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    (status, serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&bytes))))
+}
+
+async fn ask(server: &Server, body: Value) -> (u16, Value) {
+    post(server, Caller::everybody(), &body.to_string()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_23_statements_are_answered_as_json() {
+    let server = Server::new();
+    let sql = "CREATE TABLE users (id int PRIMARY KEY, name text, score float8, extra jsonb, n numeric); \
+               INSERT INTO users VALUES (1, 'é\"', 1.5, '{\"a\": [1]}', 1.50), (2, NULL, 'NaN', NULL, 2); \
+               SELECT * FROM users ORDER BY id";
+    let (status, answer) = ask(&server, json!({ "sql": sql })).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["results"][1], json!({ "command": "INSERT 0 2" }));
+    let columns = &answer["results"][2]["columns"];
+    assert_eq!(columns[2], json!({ "name": "score", "type": "double precision" }));
+    let rows = json!([[1, "é\"", 1.5, { "a": [1] }, "1.50"], [2, null, "NaN", null, "2"]]);
+    assert_eq!(answer["results"][2]["rows"], rows);
+    let by_key =
+        json!({ "sql": "SELECT name FROM users WHERE id = $1 AND score = $2", "params": [1, "1.5"] });
+    assert_eq!(ask(&server, by_key).await.1["results"][0]["rows"], json!([["é\""]]));
+    let appended = json!({ "sql": "BEGIN; SELECT append_event('Made', ARRAY['user:' || id], '{}') FROM users; COMMIT; SELECT last_event_position()" });
+    assert_eq!(ask(&server, appended).await.1["results"][3]["rows"], json!([[2]]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_are_problems_with_an_sqlstate() {
+    let server = Server::new();
+    ask(&server, json!({ "sql": "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)" })).await;
+    let (status, problem) = ask(&server, json!({ "sql": "INSERT INTO t VALUES (2), (1)" })).await;
+    assert_eq!((status, problem["sqlstate"].as_str()), (409, Some("23505")), "{problem}");
+    assert_eq!(problem["constraint"], "t_pkey");
+    let (_, problem) = ask(&server, json!({ "sql": "SELECT nothing FROM t" })).await;
+    assert_eq!((problem["sqlstate"].as_str(), problem["position"].as_u64()), (Some("42703"), Some(8)));
+    for (body, state) in [
+        ("{\"sql\": \"SELECT 1\", \"more\": 1}", "22023"),
+        ("nothing", "22023"),
+        ("{\"sql\": \"SELECT $1\", \"params\": [1, 2]}", "42601"),
+        ("{\"sql\": \"SELECT $1::int\", \"params\": [\"x\"]}", "22P02"),
+        ("{\"sql\": \"BEGIN; INSERT INTO t VALUES (5)\"}", "25001"),
+    ] {
+        let (status, problem) = post(&server, Caller::everybody(), body).await;
+        assert_eq!((status, problem["sqlstate"].as_str()), (400, Some(state)), "{body}: {problem}");
+    }
+    let (_, count) = ask(&server, json!({ "sql": "SELECT count(*) FROM t" })).await;
+    assert_eq!(count["results"][0]["rows"], json!([[1]]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_are_those_of_the_caller_and_answers_are_bounded() {
+    let server = Server::new();
+    ask(&server, json!({ "sql": "CREATE TABLE t (id int PRIMARY KEY)" })).await;
+    let access = server.service.access();
+    let all = Caller::everybody();
+    for (name, right) in [("reader", Right::Read), ("writer", Right::Append)] {
+        let roles = Roles::from([("*".to_owned(), [right].into())]);
+        access.create_user(&all, name, "secret", roles).await.unwrap();
+    }
+    for (name, sql, expected) in [
+        ("reader", "SELECT * FROM t", 200),
+        ("reader", "INSERT INTO t VALUES (1)", 403),
+        ("reader", "SELECT append_event('A', ARRAY['a'], '{}')", 403),
+        ("reader", "BEGIN; CREATE TABLE u (id int); COMMIT", 403),
+        ("writer", "INSERT INTO t VALUES (1)", 200),
+        ("writer", "INSERT INTO t VALUES (2) RETURNING id", 403),
+        ("writer", "SELECT append_event('A', ARRAY['a'], '{}')", 200),
+        ("writer", "SELECT append_event('A', ARRAY['a'], '{}') FROM t", 403),
+    ] {
+        let credentials = Credentials::Password { user: name, password: "secret" };
+        let caller = access.authenticate(credentials, None).await.unwrap();
+        let (status, answer) = post(&server, caller, &json!({ "sql": sql }).to_string()).await;
+        assert_eq!(status, expected, "{name}: {sql}: {answer}");
+    }
+    let (status, problem) =
+        ask(&server, json!({ "sql": "SELECT repeat('x', 10000000) FROM generate_series(1, 10)" })).await;
+    assert!((status == 413 || status == 429) && problem["sqlstate"].as_str().is_some(), "{status} {problem}");
+}
