@@ -10,6 +10,7 @@ mod panics;
 mod range_deletes;
 mod records;
 mod salvage;
+mod sizes;
 mod snapshots;
 #[cfg(shuttle)]
 mod threads;
