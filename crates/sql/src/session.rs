@@ -463,7 +463,7 @@ impl Session {
     }
 
     /// True in a transaction that nobody began in so many words.
-    pub(crate) fn is_implicit(&self) -> bool {
+    pub fn is_implicit(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.is_implicit)
     }
 

@@ -7,6 +7,7 @@ use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
 use crate::access::Access;
+use crate::budget::{Budget, value_bytes};
 use crate::ddl::{Ddl, create_index_concurrently};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
@@ -242,6 +243,16 @@ impl Session {
     }
 
     fn execute_named(&mut self, name: &str, parameters: &[ast::Expr]) -> Result<Outcome> {
+        let expected = self.named.get(name).ok_or_else(|| no_prepared(name))?;
+        self.acting.check(expected.needs())?;
+        let expected = expected.parameters().len();
+        if parameters.len() != expected {
+            let message = format!("wrong number of parameters for prepared statement \"{name}\"");
+            let detail = format!("Expected {expected} parameters but got {}.", parameters.len());
+            return Err(SqlError::new(state::SYNTAX_ERROR, message).detail(detail));
+        }
+        let budget = Budget::new(self.settings.memory_bytes_max);
+        let interrupt = &self.interrupt();
         let mut values = Vec::new();
         for parameter in parameters {
             let db = self.db.clone();
@@ -255,11 +266,12 @@ impl Session {
             let is_read = planner.reads || planner.catalog.is_some();
             self.acting.check(if is_read { Rights::READ } else { Rights::NONE })?;
             let env = db.engine().env();
-            let interrupt = &self.interrupt();
             let zone = &self.settings.zone;
             let now = env.clock.wall_micros();
             let cx = Context { params: &[], answers: &[], now, env, zone, interrupt, nested: None };
-            values.push(expr.constant(&cx)?);
+            let value = expr.constant(&cx)?;
+            budget.take(value_bytes(&value))?;
+            values.push(value);
         }
         let Some((name, mut prepared)) = self.named.remove_entry(name) else { return Err(no_prepared(name)) };
         let outcome = self.run(&mut prepared, &values);

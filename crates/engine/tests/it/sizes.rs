@@ -23,7 +23,10 @@ fn c_transaction_fails_as_it_passes_its_size() {
     };
     let start = transaction.mark();
     fill(&mut transaction);
-    assert!(matches!(transaction.check_size(), Err(EngineError::TooLarge { max: TRANSACTION_BYTES_MAX, .. })));
+    assert!(matches!(
+        transaction.check_size(),
+        Err(EngineError::TooLarge { max: TRANSACTION_BYTES_MAX, .. })
+    ));
     transaction.rollback_to(start);
     fill(&mut transaction);
     transaction.put(keys, &[0], b"short");

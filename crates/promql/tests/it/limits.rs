@@ -185,7 +185,7 @@ fn h7_label_join_is_bounded() {
     assert!(refusal(&replace).contains("exceeds the limit of 65536 bytes"));
     let template = format!("label_replace(m, \"s\", \"{}\", \"s\", \"(.*)\")", "$1".repeat(100_000));
     assert!(refusal(&template).contains("exceeds the limit of 65536 bytes"));
-    let set = format!("label_set(m, {}\"a\", \"b\")", format!("\"l\", \"{}\", ", "x".repeat(60_000)));
+    let set = format!("label_set(m, \"l\", \"{}\", \"a\", \"b\")", "x".repeat(60_000));
     ask(&set, Limits::default(), &|| None).unwrap();
     let many: String = (0..10).map(|n| format!("\"l{n}\", \"{}\", ", "x".repeat(60_000))).collect();
     assert!(

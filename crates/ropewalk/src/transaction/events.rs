@@ -7,7 +7,7 @@
 //! transaction appends to the store first.
 
 use ropewalk_base::Position;
-use ropewalk_engine::{Isolation, Operation};
+use ropewalk_engine::{EngineError, Isolation, Operation, TRANSACTION_BYTES_MAX};
 use ropewalk_events::{
     AppendCondition, AppendOptions, Event, EventReader, EventReads, EventStore, EventsError, Projection,
     Query, ReadOptions, SequencedEvent, Tracking,
@@ -22,6 +22,8 @@ struct Append {
     store: EventStore,
     events: Vec<Event>,
     options: AppendOptions,
+    /// Bytes of this append and those before it in the record of the commit.
+    bytes: usize,
 }
 
 /// Appends in order, and what was read of each store.
@@ -65,6 +67,22 @@ impl EventsState {
 
     fn appends_to<'a>(&'a self, store: &'a EventStore) -> impl Iterator<Item = &'a Append> {
         self.appends.iter().filter(|append| append.store.name() == store.name())
+    }
+
+    /// The bytes of all appends with one more. Refuses appends that together exceed a record, and a key that is not the only append's: the commit of a known key writes nothing
+    /// of its transaction.
+    fn check_whole(&self, bytes: usize, has_key: bool) -> Result<usize, Error> {
+        let bytes = self.appends.last().map_or(0, |append| append.bytes) + bytes;
+        if bytes as u64 > TRANSACTION_BYTES_MAX {
+            return Err(EngineError::TooLarge { bytes: bytes as u64, max: TRANSACTION_BYTES_MAX }.into());
+        }
+        let has_other_key =
+            self.appends.first().is_some_and(|append| append.options.idempotency_key.is_some());
+        if has_other_key || has_key && !self.appends.is_empty() {
+            let what = "a transaction with an idempotency key has one append: the key stands for the whole transaction";
+            return Err(Error::Invalid(what.to_owned()));
+        }
+        Ok(bytes)
     }
 
     /// Refuses a condition that an own append of before does not meet.
@@ -132,12 +150,14 @@ impl Transaction {
             return Err(ProjectionError::AppendsInReplay { store: store.name().to_owned() }.into());
         }
         // Built once to check it; built again at commit, when conditions are checked against stored events.
-        store.operation(events, AppendOptions { conditions: Vec::new(), ..options.clone() })?;
+        let operation =
+            store.operation(events, AppendOptions { conditions: Vec::new(), ..options.clone() })?;
+        let bytes = self.events.check_whole(operation.bytes_max(), options.idempotency_key.is_some())?;
         self.events.check(store, &options.conditions)?;
         if let Some(tracking) = &options.tracking {
             self.events.check_tracking(store, tracking)?;
         }
-        self.events.appends.push(Append { store: store.clone(), events: events.to_vec(), options });
+        self.events.appends.push(Append { store: store.clone(), events: events.to_vec(), options, bytes });
         Ok(())
     }
 

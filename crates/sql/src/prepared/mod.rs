@@ -259,7 +259,8 @@ impl Prepared {
             }
             Plan::Update(update) => found(&update.found),
             Plan::Delete(delete) => found(&delete.found),
-            Plan::Explain(_) | Plan::Append(_) | Plan::Notify(_) => true,
+            Plan::Explain(_) | Plan::Notify(_) => true,
+            Plan::Append(append) => append.is_brief(),
             Plan::Declare(declared) => declared.1.is_brief(),
             Plan::Whole(_)
             | Plan::Small(_)

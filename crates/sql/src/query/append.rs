@@ -4,6 +4,8 @@
 //! append: `fail_if_tags` and `fail_if_types` (no event has one of these types and all of these tags), or `fail_if` (a JSON array of
 //! such items: `[{"types": [...], "tags": [...]}, ...]`), and `after` (none behind this position). Rows that follow each other with
 //! the same store, condition and key are one append.
+//! A NULL `after` is the position before the first event; NULL is an error for every other argument but `id` and `metadata`. An
+//! idempotency key stands for its whole transaction, which has one append then.
 //! Positions are given out by the commit, so the answers are NULL; `last_event_position()` tells the last one afterwards.
 
 use std::borrow::Cow;
@@ -16,7 +18,7 @@ use crate::access::Access;
 use crate::budget::Budget;
 use crate::error::{Result, SqlError, state};
 use crate::exec::Record;
-use crate::expr::Context;
+use crate::expr::{Context, Expr};
 use crate::json;
 use crate::plan::{Planner, ResultColumn};
 use crate::scope::{folded, parts};
@@ -84,6 +86,10 @@ fn wrong(what: impl std::fmt::Display) -> SqlError {
     )
 }
 
+fn only_arguments(function: &ast::Function) -> SqlError {
+    SqlError::unsupported(format!("the call {function}"), "append_event takes arguments alone")
+}
+
 fn invalid(what: impl std::fmt::Display) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, format!("append_event: {what}"))
 }
@@ -119,6 +125,13 @@ impl Append {
         planner: &mut Planner<'_>,
     ) -> Result<Self> {
         let ast::FunctionArguments::List(list) = &function.args else { return Err(wrong("no arguments")) };
+        let ast::Function { filter: None, null_treatment: None, over: None, within_group, .. } = function
+        else {
+            return Err(only_arguments(function));
+        };
+        if !within_group.is_empty() || list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
+            return Err(only_arguments(function));
+        }
         let (mut arguments, mut projection) = (Vec::new(), Vec::new());
         for argument in &list.args {
             let (kind, expr) = match argument {
@@ -152,12 +165,22 @@ impl Append {
             return Err(wrong("fail_if stands for itself, without fail_if_tags and fail_if_types"));
         }
         let mut rows = query.clone();
+        let mut name = "append_event".to_owned();
         if let ast::SetExpr::Select(select) = rows.body.as_mut() {
+            if let [ast::SelectItem::ExprWithAlias { alias, .. }] = select.projection.as_slice() {
+                name = folded(alias);
+            }
             select.projection = projection;
         }
         let source = planner.source_of(&rows)?;
-        let columns = vec![ResultColumn { name: "append_event".into(), ty: Type::INT8 }];
+        let columns = vec![ResultColumn { name, ty: Type::INT8 }];
         Ok(Self { source, arguments, columns })
+    }
+
+    /// True for one row of arguments that are soon computed.
+    pub(crate) fn is_brief(&self) -> bool {
+        let Source::Select(select) = &self.source else { return false };
+        select.levels.is_empty() && !select.output.iter().any(Expr::sleeps)
     }
 
     /// Appends; the number of rows.
@@ -171,6 +194,7 @@ impl Append {
         let mut pending: Option<Call> = None;
         let mut count = 0;
         for record in self.source.records(types, access, cx, budget)? {
+            cx.interrupt.check(cx.env)?;
             let call = self.call(record)?;
             count += 1;
             match &mut pending {
@@ -193,12 +217,18 @@ impl Append {
     /// What one row asks for.
     fn call(&self, record: Record) -> Result<Call> {
         let mut row: Vec<(Argument, Value<'static>)> = self.arguments.iter().copied().zip(record).collect();
+        let null_after = (Argument::After, Value::Null);
+        let is_first = row.contains(&null_after);
+        row.retain(|argument| *argument != null_after);
+        let may_be_null = |kind: &Argument| matches!(kind, Argument::Id | Argument::Metadata);
+        if row.iter().any(|(kind, value)| *value == Value::Null && !may_be_null(kind)) {
+            return Err(invalid("NULL where a value is needed"));
+        }
         let mut take = |kind: Argument| {
             let place = row.iter().position(|(known, value)| *known == kind && *value != Value::Null)?;
             Some(row.swap_remove(place).1)
         };
-        let needed =
-            |value: Option<Value<'static>>| value.ok_or_else(|| wrong("NULL where a value is needed"));
+        let needed = |value: Option<Value<'static>>| value.ok_or_else(|| invalid("a value is missing"));
         let (event_type, data) = (needed(take(Argument::Type))?, needed(take(Argument::Data))?);
         let mut event = Event::new(text(event_type)?).data(text(data)?.into_bytes());
         for tag in texts(&needed(take(Argument::Tags))?)? {
@@ -224,7 +254,8 @@ impl Append {
             }
         };
         let after = match take(Argument::After) {
-            None => None,
+            // Nothing was there when the position was read.
+            None => is_first.then_some(Position(0)),
             Some(after) => {
                 let position = after.as_integer().and_then(|position| u64::try_from(position).ok());
                 Some(Position(position.ok_or_else(|| invalid("after is a position"))?))

@@ -34,6 +34,7 @@ mod arithmetic;
 mod checked_sum;
 mod columns;
 mod computed_first;
+mod constants;
 mod convert;
 mod dml;
 mod early_semi_joins;

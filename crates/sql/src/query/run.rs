@@ -36,6 +36,7 @@ use tokio::sync::Semaphore;
 use crate::access::Access;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, bug};
+use crate::query::constants::ForgetConstants;
 use crate::query::early_semi_joins::SemiJoinEarly;
 use crate::query::filters_over_groups::FiltersOverGroups;
 use crate::query::guards::KeepGuards;
@@ -138,6 +139,8 @@ fn session_state(
     let mut rules = PhysicalOptimizer::default().rules;
     // Filters are where they belong by then. This rule goes by names of columns, and two sides of a join may have the same.
     rules.retain(|rule| !rule.name().starts_with("FilterPushdown"));
+    let sided = rules.iter().position(|rule| rule.name() == "join_selection");
+    rules.insert(sided.map_or(0, |place| place + 1), Arc::new(ForgetConstants));
     if way == Way::Spilling {
         rules.insert(0, Arc::new(JoinSorted));
     }

@@ -48,8 +48,13 @@ pub(crate) trait Nested {
         cx: &Context<'_>,
     ) -> Result<(Rows, bool)>;
 
-    /// The rows of a model that conditions over its columns may leave; the run holds them.
-    fn read_model(&self, model: &Arc<ModelRelation>, conditions: &[Expr], cx: &Context<'_>) -> Result<Rows>;
+    /// The rows of a model that conditions over its columns may leave; false when the run does not hold them.
+    fn read_model(
+        &self,
+        model: &Arc<ModelRelation>,
+        conditions: &[Expr],
+        cx: &Context<'_>,
+    ) -> Result<(Rows, bool)>;
 
     /// Rows that the run holds by the values of `keys`, which are over their columns; `None` when that is not worth it.
     fn hashed(&self, rows: &Rows, keys: &[Expr], cx: &Context<'_>) -> Result<Option<Arc<JoinTable>>>;
@@ -153,10 +158,15 @@ impl Nested for Run<'_> {
         Ok((rows, true))
     }
 
-    fn read_model(&self, model: &Arc<ModelRelation>, conditions: &[Expr], cx: &Context<'_>) -> Result<Rows> {
+    fn read_model(
+        &self,
+        model: &Arc<ModelRelation>,
+        conditions: &[Expr],
+        cx: &Context<'_>,
+    ) -> Result<(Rows, bool)> {
         let place = format!("model {:p} {conditions:?}", Arc::as_ptr(model));
         if let Some(rows) = self.read.borrow().rows.get(&place) {
-            return Ok(rows.clone());
+            return Ok((rows.clone(), true));
         }
         let free = self.free();
         let access = self.access.as_ref().ok_or_else(|| bug("a model that was not read"))?;
@@ -172,10 +182,17 @@ impl Nested for Run<'_> {
             })?;
         }
         let rows = Arc::new(rows);
+        let mut read = self.read.borrow_mut();
+        if !conditions.is_empty() {
+            read.ranges += 1;
+            if read.ranges > RANGES_MAX {
+                return Ok((rows, false));
+            }
+        }
         self.budget.take(place.len() + 64)?;
         self.hold(free.saturating_sub(self.free()));
-        self.read.borrow_mut().rows.insert(place, rows.clone());
-        Ok(rows)
+        read.rows.insert(place, rows.clone());
+        Ok((rows, true))
     }
 
     fn hashed(&self, rows: &Rows, keys: &[Expr], cx: &Context<'_>) -> Result<Option<Arc<JoinTable>>> {

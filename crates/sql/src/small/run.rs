@@ -96,7 +96,8 @@ impl Node {
                         from.source = Source::Made(rows);
                     } else if let Source::Model(model) = &from.source {
                         let run = Run::new(Some(access.again()), budget);
-                        from.source = Source::Made(run.read_model(model, &from.narrowing(model), cx)?);
+                        let (rows, _) = run.read_model(model, &from.narrowing(model), cx)?;
+                        from.source = Source::Made(rows);
                     }
                 }
                 Ok(())
@@ -580,7 +581,10 @@ impl<'p> Join<'p> {
                 }
                 return passing(Arc::new(rows));
             }
-            Source::Model(model) => (run.read_model(model, &from.narrowing(model), cx)?, true),
+            Source::Model(model) => match run.read_model(model, &from.narrowing(model), cx)? {
+                (rows, true) => (rows, true),
+                (rows, false) => return passing(rows),
+            },
             Source::Table(table, schema) => {
                 let path = self.path(depth, from, schema);
                 // A key that cannot be computed may be guarded by another condition: all of them are asked of each row.

@@ -131,8 +131,9 @@ fn a_transaction_has_a_size_that_it_may_have() {
     let all = format!("{}; {}", fill(0), fill(9));
     assert_eq!(s.execute_all(&all).unwrap_err().state.0, "54000");
     assert_eq!(s.execute(&fill(0).replace("8)", "17)"), &[]).unwrap_err().state.0, "54000");
-    s.execute_all(&format!("BEGIN; {all}")).unwrap();
-    let error = s.execute("COMMIT", &[]).unwrap_err();
+    // The statement that passes the limit fails, and not the COMMIT.
+    let error = s.execute_all(&format!("BEGIN; {all}")).unwrap_err();
+    s.execute("ROLLBACK", &[]).unwrap();
     assert_eq!(error.state.0, "54000", "{error}");
     assert!(error.message.contains("exceeds the limit of 67108864") && error.hint.is_some(), "{error:?}");
     assert_eq!(rows(&mut s, "SELECT count(*) FROM large", &[]), ["0"]);

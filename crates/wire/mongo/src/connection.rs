@@ -235,7 +235,7 @@ where
     let length = (header.length - HEADER_BYTES).max(bytes.len());
     while bytes.len() < length {
         let step = (length - bytes.len()).min(GROWTH_BYTES - bytes.len() % GROWTH_BYTES);
-        reservation.cover(bytes.len() + step).await?;
+        reservation.cover(bytes.len()).await?;
         // After the first step the whole is taken from the allocator, which gives memory page by page as it is written.
         bytes.reserve_exact(if bytes.len() < GROWTH_BYTES { step } else { length - bytes.len() });
         if (&mut *stream).take(step as u64).read_buf(&mut bytes).await? == 0 {

@@ -5,9 +5,11 @@
 //! {"results": [{"command": "SELECT 1", "columns": [{"name": "id", "type": "bigint"}, …], "rows": [[7, "Ann"]]}]}
 //! ```
 //! Several statements are one transaction, unless they say otherwise; parameters go with a single statement. Nothing of the session
-//! outlives the request: a transaction that is open at its end is rolled back, and the answer is an error.
+//! outlives the request: a transaction that is open at its end is rolled back, and the answer is an error; what the text has committed
+//! before stays.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
@@ -15,23 +17,29 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
+use ropewalk::Seq;
 use ropewalk::tables::{Type, Value};
 use ropewalk_sql::{
-    Outcome, Rights, Session, Settings, SqlError, Status, from_text, state, to_text, type_name,
+    Outcome, Prepared, Progress, Rights, Session, Settings, SqlError, StatementKind, Status, from_text,
+    state, to_text, type_name,
 };
 use ropewalk_wire::{
     BodyBounds, BodyError, Caller, Code, ConnectionMemory, Needs, Operation, Reservation, Right, Service,
-    blocking, receive_body,
+    blocking, committed, receive_body,
 };
 use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::task::JoinHandle;
 
-use crate::Postgres;
 use crate::failure::{code_of, refused, told};
+use crate::{Postgres, Shared};
 
 /// Where it is.
 const PATH: &str = "/v1/sql";
-/// Memory of one statement.
+/// Memory of one statement, unless the text sets `work_mem`.
 const STATEMENT_BYTES_MAX: usize = 64 << 20;
+/// Between two cancellations of a text whose time is over.
+const CANCEL_PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
@@ -40,7 +48,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 struct Asked {
     sql: String,
     #[serde(default)]
-    params: Vec<serde_json::Value>,
+    params: Vec<Box<RawValue>>,
 }
 
 /// The route, with what it needs.
@@ -65,11 +73,7 @@ async fn answer(
     let timer = shared.service.metrics().request("http", "sql");
     let outcome = match asked(&shared.service, request).await {
         Err(error) => Err(error),
-        Ok((asked, _memory)) => {
-            // Never closed; if it were, working without a turn would still be right.
-            let _turn = shared.turns.acquire().await.ok();
-            blocking(|| run(&shared.service, &caller, &asked))
-        }
+        Ok((asked, _memory)) => Running::new(&shared, &caller).run(&asked).await,
     };
     timer.done(outcome.as_ref().map(|_| ()).map_err(code_of));
     match outcome {
@@ -107,89 +111,211 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-fn run(service: &Service, caller: &Caller, asked: &Asked) -> Result<String, SqlError> {
-    if service.stop().stopping() {
-        return Err(crate::connection::shutdown());
+/// A text while it runs. Its statements are cancelled when its time is over, the server stops or the client is gone.
+struct Running<'s> {
+    shared: &'s Shared,
+    session: Session,
+    watch: JoinHandle<()>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.watch.abort();
+        self.session.canceller().cancel();
     }
-    let limits = service.limits();
-    let settings = Settings {
-        user: caller.name().to_owned(),
-        memory_bytes_max: STATEMENT_BYTES_MAX,
-        statement_millis: u64::try_from(limits.request_time.as_millis()).unwrap_or(u64::MAX),
-        ..Settings::default()
-    };
-    let mut session = Session::with_settings(service.database().clone(), settings);
-    let may = |right| caller.may(right, None);
-    let rights = Rights { read: may(Right::Read), append: may(Right::Append), admin: may(Right::Admin) };
-    session.act_for(rights, caller.name());
-    let located = |error: SqlError| error.located_in(&asked.sql);
-    let outcomes = if asked.params.is_empty() {
-        session.execute_all(&asked.sql).map_err(located)?
-    } else {
-        let mut prepared = session.prepare(&asked.sql).map_err(located)?;
-        let types = prepared.parameters().to_vec();
-        if types.len() != asked.params.len() {
-            let message =
-                format!("the statement takes {} parameters, {} were given", types.len(), asked.params.len());
-            return Err(SqlError::new(state::SYNTAX_ERROR, message));
+}
+
+impl<'s> Running<'s> {
+    fn new(shared: &'s Shared, caller: &Caller) -> Self {
+        let service = &shared.service;
+        let settings = Settings {
+            user: caller.name().to_owned(),
+            memory_bytes_max: STATEMENT_BYTES_MAX,
+            ..Settings::default()
+        };
+        let mut session = Session::with_settings(service.database().clone(), settings);
+        let may = |right| caller.may(right, None);
+        let rights = Rights { read: may(Right::Read), append: may(Right::Append), admin: may(Right::Admin) };
+        session.act_for(rights, caller.name());
+        let (canceller, stop, time) =
+            (session.canceller(), service.stop().clone(), service.limits().request_time);
+        let watch = tokio::spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(time) => {}
+                () = stop.wait() => {}
+            }
+            // A text may have further statements.
+            loop {
+                canceller.cancel();
+                tokio::time::sleep(CANCEL_PAUSE).await;
+            }
+        });
+        Self { shared, session, watch }
+    }
+
+    async fn run(mut self, asked: &Asked) -> Result<String, SqlError> {
+        if self.shared.service.stop().stopping() {
+            return Err(crate::connection::shutdown());
         }
-        let params = asked.params.iter().zip(types).map(|(param, ty)| param_value(param, ty));
-        let params: Vec<Value<'static>> = params.collect::<Result<_, _>>()?;
-        vec![session.run(&mut prepared, &params)?]
+        let answered = self.statements(asked).await;
+        if answered.is_err() {
+            self.session.fail();
+        }
+        if self.session.is_implicit()
+            && let Some(commit) = self.session.end_implicit()?
+        {
+            let done = committed(commit).await?;
+            self.session.committed(&done);
+        }
+        let answered = answered?;
+        if self.session.status() != Status::Idle {
+            return Err(SqlError::new(
+                state::ACTIVE_SQL_TRANSACTION,
+                "the transaction was still open at the end of the request and is rolled back",
+            )
+            .hint("send BEGIN and COMMIT in one text"));
+        }
+        Ok(answered)
+    }
+
+    async fn statements(&mut self, asked: &Asked) -> Result<String, SqlError> {
+        let located = |error: SqlError| error.located_in(&asked.sql);
+        let mut script = self.session.script(&asked.sql).map_err(located)?;
+        if script.len() != 1 && !asked.params.is_empty() {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "parameters go with a single statement"));
+        }
+        let mut answer = Answer::default();
+        loop {
+            let planned = {
+                // Never closed; if it were, working without a turn would still be right.
+                let _turn = self.shared.turns.acquire().await.ok();
+                blocking(|| self.session.next_of(&mut script, &[]))
+            };
+            let Some(prepared) = planned else { break };
+            let mut prepared = prepared.map_err(located)?;
+            let params = params(&prepared, &asked.params)?;
+            // What it answers has to fit before it is committed.
+            if prepared.columns().is_some() && prepared.kind() != Some(StatementKind::Query) {
+                self.session.begin_implicit();
+            }
+            let outcome = self.statement(&mut prepared, &params).await?;
+            answer.push(&outcome)?;
+        }
+        Ok(answer.finish())
+    }
+
+    /// Runs a statement. Its commit is on the disk when this returns.
+    async fn statement(
+        &mut self,
+        prepared: &mut Prepared,
+        params: &[Value<'static>],
+    ) -> Result<Outcome, SqlError> {
+        let is_alone = self.session.status() == Status::Idle;
+        let mut attempts = if is_alone { self.session.settings().attempts.max(1) } else { 1 };
+        loop {
+            attempts -= 1;
+            let progress = {
+                let _turn = self.shared.turns.acquire().await.ok();
+                blocking(|| self.session.submit(prepared, params))?
+            };
+            match progress {
+                Progress::Waits(wait) => {
+                    match wait.limit() {
+                        None => wait.over().await,
+                        Some(limit) => drop(tokio::time::timeout(limit, wait.over()).await),
+                    }
+                    if let Err(error) = wait.verdict() {
+                        self.session.give_up();
+                        return Err(error);
+                    }
+                    attempts += 1;
+                }
+                Progress::Ran(submitted) => {
+                    if let Some(commit) = submitted.commit {
+                        match committed(commit).await {
+                            Ok(done) => self.session.committed(&done),
+                            Err(error) if error.is_conflict() && attempts > 0 => continue,
+                            Err(error) => return Err(error.into()),
+                        }
+                    }
+                    if let Some(Seq(seq)) = self.session.unsettled() {
+                        let visible =
+                            self.shared.service.database().visible_beyond(Seq(seq.saturating_sub(1)));
+                        visible.await.map_err(|error| SqlError::from(ropewalk::Error::from(error)))?;
+                    }
+                    return Ok(submitted.outcome);
+                }
+            }
+        }
+    }
+}
+
+/// The parameters of a statement: JSON texts, and what else is in the text of the request as it is.
+fn params(prepared: &Prepared, given: &[Box<RawValue>]) -> Result<Vec<Value<'static>>, SqlError> {
+    let types = prepared.parameters();
+    if types.len() != given.len() {
+        let message = format!("the statement takes {} parameters, {} were given", types.len(), given.len());
+        return Err(SqlError::new(state::SYNTAX_ERROR, message));
+    }
+    let value = |(param, ty): (&str, &Type)| match param {
+        "null" => Ok(Value::Null),
+        text if text.starts_with('"') => {
+            let text: String = serde_json::from_str(text)
+                .map_err(|error| SqlError::new(state::INVALID_PARAMETER_VALUE, error.to_string()))?;
+            from_text(&text, *ty)
+        }
+        text => from_text(text, *ty),
     };
-    if session.status() != Status::Idle {
-        return Err(SqlError::new(
-            state::ACTIVE_SQL_TRANSACTION,
-            "the transaction was still open at the end of the request and is rolled back",
-        )
-        .hint("send BEGIN and COMMIT in one text"));
-    }
-    answered(&outcomes)
+    given.iter().map(|param| param.get()).zip(types).map(value).collect()
 }
 
-/// A parameter of the statement.
-fn param_value(param: &serde_json::Value, ty: Type) -> Result<Value<'static>, SqlError> {
-    match param {
-        serde_json::Value::Null => Ok(Value::Null),
-        serde_json::Value::String(text) => from_text(text, ty),
-        other => from_text(&other.to_string(), ty),
-    }
+/// The JSON of an answer, statement by statement.
+#[derive(Default)]
+struct Answer {
+    json: String,
 }
 
-fn answered(outcomes: &[Outcome]) -> Result<String, SqlError> {
-    let mut json = String::from("{\"results\":[");
-    for (number, outcome) in outcomes.iter().enumerate() {
-        let comma = if number > 0 { "," } else { "" };
-        let _ = write!(json, "{comma}{{\"command\":{}", quoted(&outcome.tag().to_string()));
+impl Answer {
+    fn push(&mut self, outcome: &Outcome) -> Result<(), SqlError> {
+        let json = &mut self.json;
+        let begin = if json.is_empty() { "{\"results\":[" } else { "," };
+        let _ = write!(json, "{begin}{{\"command\":{}", quoted(&outcome.tag().to_string()));
         if let Some(columns) = &outcome.columns {
-            json += ",\"columns\":[";
+            json.push_str(",\"columns\":[");
             for (place, column) in columns.iter().enumerate() {
                 let comma = if place > 0 { "," } else { "" };
                 let (name, ty) = (quoted(&column.name), quoted(&type_name(column.ty)));
                 let _ = write!(json, "{comma}{{\"name\":{name},\"type\":{ty}}}");
             }
-            json += "],\"rows\":[";
+            json.push_str("],\"rows\":[");
             for (place, row) in outcome.rows.iter().enumerate() {
-                json += if place > 0 { ",[" } else { "[" };
+                json.push_str(if place > 0 { ",[" } else { "[" });
                 for (place, value) in row.iter().enumerate() {
                     if place > 0 {
                         json.push(',');
                     }
-                    put_json(value, &mut json);
+                    put_json(value, json);
+                    if json.len() > ANSWER_BYTES_MAX {
+                        let message = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
+                        return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message)
+                            .hint("read fewer rows at a time, or over the PostgreSQL port"));
+                    }
                 }
                 json.push(']');
-                if json.len() > ANSWER_BYTES_MAX {
-                    let message = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
-                    return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message)
-                        .hint("read fewer rows at a time, or over the PostgreSQL port"));
-                }
             }
             json.push(']');
         }
         json.push('}');
+        Ok(())
     }
-    json += "]}";
-    Ok(json)
+
+    fn finish(mut self) -> String {
+        if self.json.is_empty() {
+            self.json.push_str("{\"results\":[");
+        }
+        self.json.push_str("]}");
+        self.json
+    }
 }
 
 /// Numbers that JSON holds exactly, booleans and JSON as they are, the rest as PostgreSQL's text.
