@@ -210,7 +210,7 @@ class Connection:
 
 
 def run_clients(clients, addresses, count, pipe):
-    """Opens the connections, reports that, holds them until told otherwise, and reports how many are open."""
+    """Opens the connections, reports that, holds them until a line comes, and reports how many are open."""
     connections = [Connection(client, addresses[client.port]) for client in clients for _ in range(count)]
     for connection in connections:
         connection.send_second()

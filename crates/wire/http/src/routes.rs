@@ -104,7 +104,7 @@ fn finite(dev: bool) -> Vec<Route> {
     routes
 }
 
-/// Routes whose responses may go on for ever.
+/// Routes whose responses may go on without end.
 fn live() -> Vec<Route> {
     let mut routes = subscribe::routes();
     routes.extend(documents::live());

@@ -54,7 +54,7 @@ pub(crate) fn routes() -> Vec<Route> {
     routes
 }
 
-/// Routes whose responses may go on for ever.
+/// Routes whose responses may go on without end.
 pub(crate) fn live() -> Vec<Route> {
     watch::routes()
 }
