@@ -500,12 +500,13 @@ impl Replayed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Engine, KeyspaceOptions, KvBatch};
+    use crate::{Background, Engine, KeyspaceOptions, KvBatch};
 
     #[test]
     fn append_after_a_foreign_writer_is_refused() {
-        let engine =
-            Engine::open(&Env::memory(), "/db".as_ref(), EngineOptions::default(), Vec::new()).unwrap();
+        // Without threads, which vouch for an idle log themselves.
+        let options = EngineOptions { background: Background::Manual, ..EngineOptions::default() };
+        let engine = Engine::open(&Env::memory(), "/db".as_ref(), options, Vec::new()).unwrap();
         let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
         let put = || {
             let mut batch = KvBatch::new();

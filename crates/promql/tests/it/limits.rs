@@ -204,7 +204,7 @@ fn h7_label_functions_stop_between_series() {
         "label_join(m, \"a\", \"-\", \"s\")",
         "label_replace(m, \"a\", \"$1\", \"s\", \"(.*)\")",
         "label_set(m, \"a\", \"b\")",
-        "label_transform(m, \"s\", \"1\", \"2\")",
+        "label_transform(m, \"s\", \"z\", \"2\")",
     ] {
         let mut memory = Memory::default();
         let long = "x".repeat(10_000);

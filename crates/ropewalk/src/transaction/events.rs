@@ -69,18 +69,11 @@ impl EventsState {
         self.appends.iter().filter(|append| append.store.name() == store.name())
     }
 
-    /// The bytes of all appends with one more. Refuses appends that together exceed a record, and a key that is not the only append's: the commit of a known key writes nothing
-    /// of its transaction.
-    fn check_whole(&self, bytes: usize, has_key: bool) -> Result<usize, Error> {
+    /// The bytes of all appends with one more, unless they exceed a record.
+    fn grown(&self, bytes: usize) -> Result<usize, Error> {
         let bytes = self.appends.last().map_or(0, |append| append.bytes) + bytes;
         if bytes as u64 > TRANSACTION_BYTES_MAX {
             return Err(EngineError::TooLarge { bytes: bytes as u64, max: TRANSACTION_BYTES_MAX }.into());
-        }
-        let has_other_key =
-            self.appends.first().is_some_and(|append| append.options.idempotency_key.is_some());
-        if has_other_key || has_key && !self.appends.is_empty() {
-            let what = "a transaction with an idempotency key has one append: the key stands for the whole transaction";
-            return Err(Error::Invalid(what.to_owned()));
         }
         Ok(bytes)
     }
@@ -152,13 +145,23 @@ impl Transaction {
         // Built once to check it; built again at commit, when conditions are checked against stored events.
         let operation =
             store.operation(events, AppendOptions { conditions: Vec::new(), ..options.clone() })?;
-        let bytes = self.events.check_whole(operation.bytes_max(), options.idempotency_key.is_some())?;
+        let bytes = self.events.grown(operation.bytes_max())?;
         self.events.check(store, &options.conditions)?;
         if let Some(tracking) = &options.tracking {
             self.events.check_tracking(store, tracking)?;
         }
         self.events.appends.push(Append { store: store.clone(), events: events.to_vec(), options, bytes });
         Ok(())
+    }
+
+    /// Number of appends that wait for the commit.
+    pub fn pending_appends(&self) -> usize {
+        self.events.appends.len()
+    }
+
+    /// True when one of them has an idempotency key. The commit of a known key writes nothing of the whole transaction.
+    pub fn has_idempotency_key(&self) -> bool {
+        self.events.appends.iter().any(|append| append.options.idempotency_key.is_some())
     }
 
     /// Folds a decision model, or a tuple of them, as of this transaction's snapshot and with its own appends.

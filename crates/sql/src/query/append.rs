@@ -284,7 +284,13 @@ struct Call {
 impl Call {
     fn append(self, access: &mut Access<'_>) -> Result<()> {
         let store = access.database().events(&self.store)?;
-        access.transaction()?.append(&store, &self.events, self.options)?;
+        let transaction = access.transaction()?;
+        let has_key = self.options.idempotency_key.is_some();
+        if transaction.has_idempotency_key() || has_key && transaction.pending_appends() > 0 {
+            let what = "a transaction with an idempotency key has one append: the key stands for the whole transaction";
+            return Err(invalid(what));
+        }
+        transaction.append(&store, &self.events, self.options)?;
         Ok(())
     }
 }

@@ -41,7 +41,8 @@ fn needs(command: &str) -> Option<Needs> {
         "renameCollection" => Needs::admin(Resource::Message).later("`admin` on both databases"),
         "hostInfo" | "serverStatus" => READ_EVERYWHERE,
         "getCmdLineOpts" | "getLog" | "killAllSessions" => ADMIN_EVERYWHERE,
-        "usersInfo" | "createUser" | "updateUser" | "dropUser" => ADMIN_EVERYWHERE,
+        "updateUser" => Needs::LOGIN.later("other than the own password: `admin` on all stores"),
+        "usersInfo" | "createUser" | "dropUser" => ADMIN_EVERYWHERE,
         "grantRolesToUser" | "revokeRolesFromUser" => ADMIN_EVERYWHERE,
         _ => return None,
     })
