@@ -634,6 +634,14 @@ impl KvTransaction {
 
     /// Writes, reads and guards as one operation.
     pub fn into_batch(mut self) -> KvBatch {
+        debug_assert_eq!(
+            (self.write_bytes, self.journal_bytes),
+            (
+                self.writes.values().flatten().map(|(key, value)| entry_bytes(key, value)).sum::<usize>(),
+                self.journal.iter().map(Undo::bytes).sum::<usize>(),
+            ),
+            "the sizes of a transaction are those of its writes"
+        );
         let mut batch = KvBatch::validated(self.snapshot.seq(), self.isolation);
         for (keyspace, key) in &self.keys_read {
             batch.note_read(*keyspace, key);

@@ -130,7 +130,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// A share without bytes; without a limit if `of` is none.
+    /// A share that holds 0 bytes. It has no limit if `of` is `None`.
     pub fn new(of: Option<Arc<SharedMemory>>) -> Self {
         Self { of, bytes: 0 }
     }

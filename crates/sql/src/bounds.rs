@@ -151,7 +151,7 @@ impl<'i> Operands<'i> {
         Err(SqlError::new(state::OUT_OF_MEMORY, message).hint("compute fewer or smaller values at a time"))
     }
 
-    /// True when the operands are large enough for a look at the interrupt.
+    /// True when the operands are so large that the interrupt has to be checked.
     pub(crate) fn are_large(&self) -> bool {
         self.bytes >= OPERANDS_PER_LOOK
     }

@@ -28,7 +28,7 @@ use super::writer::Writer;
 const CHANGES_MAX: usize = 10_000;
 /// Array filters of one update: each is looked for among the paths.
 const ARRAY_FILTERS_MAX: usize = 1000;
-/// Memory of a place that a path with `$[]` stands for, in a list that may have twice the room that it needs.
+/// Memory of one position that a path with `$[]` matches. The capacity of its list may be twice its length.
 const PLACE_BYTES: usize = 2 * size_of::<(Cow<'_, [String]>, &Operator)>();
 /// Memory of one name in the path of a place.
 const PLACE_STEP_BYTES: usize = size_of::<String>() + 8;

@@ -396,6 +396,7 @@ fn take(field: &Field, line: &str) -> Vec<Took> {
         drop(budget);
         assert_eq!(shared.used(), 0, "{line}");
         let text: String = line.chars().take(110).collect();
+        let bytes = usize::try_from(bytes).unwrap();
         took.push(Took { bytes, time, end, text: format!("{name}: {text}") });
     }
     took

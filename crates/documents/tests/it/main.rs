@@ -1,6 +1,7 @@
 //! Behaviour of documents.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
+#[path = "../../../promql/tests/it/allocations.rs"]
 mod allocations;
 mod bombs;
 mod lang;

@@ -1,4 +1,5 @@
-//! A global allocator that counts the bytes that each thread holds, so that a test can bound what a query takes.
+//! A global allocator that counts the bytes that each thread holds, so that a test can bound what a query or a command takes. Shared by the
+//! tests of PromQL and of documents.
 //!
 //! This file may use `unsafe` for one thing: `GlobalAlloc` is an unsafe trait. Every call goes to the system allocator unchanged.
 #![allow(unsafe_code)]

@@ -5,7 +5,7 @@
 //! such items: `[{"types": [...], "tags": [...]}, ...]`), and `after` (none behind this position). Rows that follow each other with
 //! the same store, condition and key are one append.
 //! A NULL `after` is the position before the first event; NULL is an error for every other argument but `id` and `metadata`. An
-//! idempotency key stands for its whole transaction, which has one append then.
+//! idempotency key identifies the whole transaction, which may contain one append only.
 //! Positions are given out by the commit, so the answers are NULL; `last_event_position()` tells the last one afterwards.
 
 use std::borrow::Cow;
@@ -162,7 +162,7 @@ impl Append {
         let is_item =
             [Argument::FailIfTags, Argument::FailIfTypes].iter().any(|kind| arguments.contains(kind));
         if is_item && arguments.contains(&Argument::FailIf) {
-            return Err(wrong("fail_if stands for itself, without fail_if_tags and fail_if_types"));
+            return Err(wrong("fail_if excludes fail_if_tags and fail_if_types"));
         }
         let mut rows = query.clone();
         let mut name = "append_event".to_owned();
@@ -287,7 +287,7 @@ impl Call {
         let transaction = access.transaction()?;
         let has_key = self.options.idempotency_key.is_some();
         if transaction.has_idempotency_key() || has_key && transaction.pending_appends() > 0 {
-            let what = "a transaction with an idempotency key has one append: the key stands for the whole transaction";
+            let what = "a transaction with an idempotency key may contain one append only: the key identifies the whole transaction";
             return Err(invalid(what));
         }
         transaction.append(&store, &self.events, self.options)?;

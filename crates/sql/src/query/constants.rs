@@ -1,11 +1,11 @@
-//! Columns that the engine takes for constant where they are not.
+//! Corrects columns that the engine treats as constant although they are not.
 //!
 //! ```text
-//! (SELECT 1) UNION ALL (SELECT NULL::int)         two constants whose values the engine does not know: "one constant"
-//! a LEFT JOIN (SELECT id, 1 AS c FROM b) …        1 where there is a row of b, NULL where there is none: "always 1"
+//! (SELECT 1) UNION ALL (SELECT NULL::int)         constant in each part, but not in the union
+//! a LEFT JOIN (SELECT id, 1 AS c FROM b) …        1 for a matched row, NULL for an unmatched one
 //! ```
-//! A sort by such a column would be left out as of no use. Above the steps that claim too much a step is put that claims nothing, before
-//! the rules that ask.
+//! The engine would remove a sort by such a column. The rule puts a step without equivalence properties above the union or join, before
+//! the rules that read these properties.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) struct ForgetConstants;
 impl PhysicalOptimizerRule for ForgetConstants {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
-            Ok(match claims_too_much(&plan) {
+            Ok(match has_false_constants(&plan) {
                 true => Transformed::yes(Arc::new(ForgetExec::new(plan)) as Arc<dyn ExecutionPlan>),
                 false => Transformed::no(plan),
             })
@@ -47,7 +47,7 @@ impl PhysicalOptimizerRule for ForgetConstants {
     }
 }
 
-fn claims_too_much(plan: &Arc<dyn ExecutionPlan>) -> bool {
+fn has_false_constants(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let constants = plan.equivalence_properties().constants();
     if plan.is::<UnionExec>() {
         return constants
@@ -62,7 +62,7 @@ fn claims_too_much(plan: &Arc<dyn ExecutionPlan>) -> bool {
     is_outer && !constants.is_empty()
 }
 
-/// The rows of its input, about which nothing is known.
+/// Passes the rows of its input through, without equivalence properties.
 #[derive(Debug)]
 struct ForgetExec {
     input: Arc<dyn ExecutionPlan>,

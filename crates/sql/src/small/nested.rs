@@ -119,6 +119,24 @@ impl<'a> Run<'a> {
     }
 }
 
+impl Run<'_> {
+    /// Holds the rows of a place to the end of the run, unless they are those of one range too many; `free`: what was free before they
+    /// were read.
+    fn keep(&self, place: String, rows: Rows, is_range: bool, free: usize) -> Result<(Rows, bool)> {
+        let mut read = self.read.borrow_mut();
+        if is_range {
+            read.ranges += 1;
+            if read.ranges > RANGES_MAX {
+                return Ok((rows, false));
+            }
+        }
+        self.budget.take(place.len() + 64)?;
+        self.hold(free.saturating_sub(self.free()));
+        read.rows.insert(place, rows.clone());
+        Ok((rows, true))
+    }
+}
+
 impl Nested for Run<'_> {
     fn budget(&self) -> &Budget {
         self.budget
@@ -145,17 +163,7 @@ impl Nested for Run<'_> {
         }
         let free = self.free();
         let rows = Arc::new(self.rows(table, path, ranges, cx)?);
-        let mut read = self.read.borrow_mut();
-        if path.is_between() {
-            read.ranges += 1;
-            if read.ranges > RANGES_MAX {
-                return Ok((rows, false));
-            }
-        }
-        self.budget.take(place.len() + 64)?;
-        self.hold(free.saturating_sub(self.free()));
-        read.rows.insert(place, rows.clone());
-        Ok((rows, true))
+        self.keep(place, rows, path.is_between(), free)
     }
 
     fn read_model(
@@ -181,18 +189,7 @@ impl Nested for Run<'_> {
                 Ok(true)
             })?;
         }
-        let rows = Arc::new(rows);
-        let mut read = self.read.borrow_mut();
-        if !conditions.is_empty() {
-            read.ranges += 1;
-            if read.ranges > RANGES_MAX {
-                return Ok((rows, false));
-            }
-        }
-        self.budget.take(place.len() + 64)?;
-        self.hold(free.saturating_sub(self.free()));
-        read.rows.insert(place, rows.clone());
-        Ok((rows, true))
+        self.keep(place, Arc::new(rows), !conditions.is_empty(), free)
     }
 
     fn hashed(&self, rows: &Rows, keys: &[Expr], cx: &Context<'_>) -> Result<Option<Arc<JoinTable>>> {

@@ -21,7 +21,7 @@ const STATEMENT_MILLIS: u64 = 1_000;
 /// Statements of the generator.
 const GENERATED: usize = 210;
 
-/// A number of bytes from `/proc/self/status`; `None` where there is none.
+/// A number of bytes from `/proc/self/status`; `None` if the file or the field does not exist.
 fn status(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

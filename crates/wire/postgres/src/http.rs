@@ -111,7 +111,8 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// A text while it runs. Its statements are cancelled when its time is over, the server stops or the client is gone.
+/// A text while it runs. Its statements are cancelled when its time is over or the server stops. Dropped between two statements, it
+/// rolls back what is not committed.
 struct Running<'s> {
     shared: &'s Shared,
     session: Session,
@@ -121,7 +122,6 @@ struct Running<'s> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.watch.abort();
-        self.session.canceller().cancel();
     }
 }
 

@@ -22,7 +22,11 @@ impl Server {
     }
 
     pub(crate) fn over(db: Database, settings: PostgresSettings) -> Self {
-        let service = Service::new(db, ServiceSettings::default()).unwrap();
+        Self::with_service(db, ServiceSettings::default(), settings)
+    }
+
+    pub(crate) fn with_service(db: Database, service: ServiceSettings, settings: PostgresSettings) -> Self {
+        let service = Service::new(db, service).unwrap();
         Self { postgres: Postgres::new(service.clone(), settings), service }
     }
 

@@ -1,9 +1,13 @@
 //! `POST /v1/sql`.
 
+use std::time::Duration;
+
 use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
-use ropewalk_wire::{Caller, Credentials, Right, Roles};
+use ropewalk::Database;
+use ropewalk_postgres::PostgresSettings;
+use ropewalk_wire::{Caller, Credentials, Limits, Right, Roles, ServiceSettings};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -94,4 +98,29 @@ async fn rights_are_those_of_the_caller_and_answers_are_bounded() {
     let (status, problem) =
         ask(&server, json!({ "sql": "SELECT repeat('x', 10000000) FROM generate_series(1, 10)" })).await;
     assert!((status == 413 || status == 429) && problem["sqlstate"].as_str().is_some(), "{status} {problem}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_ends_with_the_time_of_its_request_whatever_it_sets() {
+    let limits = Limits { request_time: Duration::from_millis(200), ..Limits::default() };
+    let service = ServiceSettings { limits, ..ServiceSettings::default() };
+    let server = Server::with_service(Database::in_memory().unwrap(), service, PostgresSettings::default());
+    for sql in
+        ["SELECT pg_sleep(600)", "SET statement_timeout = 0; SELECT pg_sleep(600); SELECT pg_sleep(600)"]
+    {
+        let (status, problem) = ask(&server, json!({ "sql": sql })).await;
+        assert_eq!((status, problem["sqlstate"].as_str()), (504, Some("57014")), "{sql}: {problem}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_whose_answer_is_too_large_is_not_committed() {
+    let server = Server::new();
+    ask(&server, json!({ "sql": "CREATE TABLE t (id int PRIMARY KEY)" })).await;
+    // A control character is six in JSON.
+    let sql = "INSERT INTO t VALUES (1) RETURNING repeat(chr(1), 12000000)";
+    let (status, problem) = ask(&server, json!({ "sql": sql })).await;
+    assert_eq!((status, problem["sqlstate"].as_str()), (413, Some("54000")), "{problem}");
+    let (_, count) = ask(&server, json!({ "sql": "SELECT count(*) FROM t" })).await;
+    assert_eq!(count["results"][0]["rows"], json!([[0]]));
 }
