@@ -6,6 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::rooms::Rooms;
+
 /// How a dependency is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -28,6 +30,8 @@ pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) dir: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
+    /// `[package.metadata.rooms]`, where the crate has it.
+    pub(crate) rooms: Option<Rooms>,
 }
 
 impl Package {
@@ -79,7 +83,21 @@ fn package(value: &Value) -> Result<Package> {
     let manifest = PathBuf::from(text(value, "manifest_path")?);
     let dependencies = list(value, "dependencies")?.iter().map(dependency).collect::<Result<_>>()?;
     let dir = manifest.parent().context("a manifest lies in a directory")?.to_path_buf();
-    Ok(Package { name: text(value, "name")?.to_owned(), dir, dependencies })
+    let rooms = value.pointer("/metadata/rooms").map(rooms).transpose()?;
+    Ok(Package { name: text(value, "name")?.to_owned(), dir, dependencies, rooms })
+}
+
+fn rooms(value: &Value) -> Result<Rooms> {
+    let names = |key: &'static str| -> Result<Vec<String>> {
+        let names = value.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let name = |name: &Value| name.as_str().map(str::to_owned);
+        names
+            .iter()
+            .map(name)
+            .collect::<Option<_>>()
+            .with_context(|| format!("rooms: {key} is a list of texts"))
+    };
+    Ok(Rooms { order: names("order")?, upward: names("upward")? })
 }
 
 fn dependency(value: &Value) -> Result<Dependency> {
@@ -108,6 +126,7 @@ mod tests {
             "packages": [{
                 "name": "ropewalk-log",
                 "manifest_path": "/clone/crates/log/Cargo.toml",
+                "metadata": { "rooms": { "order": ["copy", "format"] } },
                 "dependencies": [
                     { "name": "ropewalk-vfs", "kind": null },
                     { "name": "proptest", "kind": "dev" },
@@ -120,6 +139,8 @@ mod tests {
         assert_eq!(package.dir, PathBuf::from("/clone/crates/log"));
         let kinds: Vec<_> = package.dependencies.iter().map(|d| (d.name.as_str(), d.kind)).collect();
         assert_eq!(kinds, [("ropewalk-vfs", Kind::Normal), ("proptest", Kind::Dev), ("cc", Kind::Normal)]);
+        let rooms = package.rooms.as_ref().unwrap();
+        assert_eq!((rooms.order.join(" ").as_str(), rooms.upward.len()), ("copy format", 0));
         assert!(package.uses("proptest") && !package.uses("tokio"));
     }
 }

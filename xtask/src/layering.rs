@@ -10,6 +10,7 @@
 //! 3. From the facade down there is no async runtime, no JSON and no socket.
 //! 4. `unsafe` stands only in the files that ARCHITECTURE.md lists, and every file listed there has some.
 //! 5. Every crate takes the workspace's lints.
+//! 6. Inside a crate the rooms keep their order: [`crate::rooms`].
 //!
 //! A new row or edge is a decision: write the record in `docs/decisions/` first.
 
@@ -21,7 +22,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::cargo::{Kind, Package};
-use crate::source::{std_paths, tokens, without_tests};
+use crate::rooms;
+use crate::source::{paths_from, tokens, without_tests};
 
 /// What a crate is, which decides the rules it is under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +152,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
+    pub(crate) fn new(place: impl Into<String>, what: impl Into<String>) -> Self {
         Self { place: place.into(), what: what.into() }
     }
 }
@@ -166,6 +168,7 @@ pub(crate) fn check(root: &Path, packages: &[Package]) -> Result<Vec<Problem>> {
     let mut problems = edges(packages);
     for package in packages {
         problems.extend(lints_taken(package)?);
+        problems.extend(rooms::check(root, package)?);
         let role = Row::find(&package.name).map_or(Role::Outer, |row| row.role);
         if role.embedded() {
             for file in rust_files(&package.dir.join("src"))? {
@@ -238,7 +241,7 @@ fn paths(file: &str, role: Role, text: &str) -> Vec<Problem> {
             .any(|root| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with("::")))
     };
     let mut problems = Vec::new();
-    for (path, line) in std_paths(&without_tests(&tokens(text))) {
+    for (path, line) in paths_from(&without_tests(&tokens(text)), &["std"]) {
         let what = if below(&path, PATHS_ALLOWED) {
             continue;
         } else if below(&path, SOCKET_PATHS) {
@@ -289,7 +292,7 @@ fn unsafe_files(listed: &BTreeSet<String>, found: &BTreeSet<String>) -> Vec<Prob
 }
 
 /// All `.rs` files below `dir`, sorted; build output and hidden directories are left out.
-fn rust_files(dir: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn rust_files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut open = vec![dir.to_path_buf()];
     while let Some(dir) = open.pop() {
@@ -307,7 +310,7 @@ fn rust_files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn relative(root: &Path, file: &Path) -> String {
+pub(crate) fn relative(root: &Path, file: &Path) -> String {
     file.strip_prefix(root).unwrap_or(file).to_string_lossy().replace('\\', "/")
 }
 
@@ -321,7 +324,7 @@ mod tests {
             .iter()
             .map(|(name, kind)| Dependency { name: (*name).to_owned(), kind: *kind })
             .collect();
-        Package { name: name.to_owned(), dir: PathBuf::new(), dependencies }
+        Package { name: name.to_owned(), dir: PathBuf::new(), dependencies, rooms: None }
     }
 
     fn refused(name: &str, dependency: &str, kind: Kind) -> bool {
@@ -426,8 +429,12 @@ mod tests {
         write("crates/log/src/deep/a.rs", "use std::fs;");
         write("crates/log/src/tests.rs", "use std::fs;");
         write("crates/log/tests/it.rs", "use std::fs;\nunsafe fn f() {}");
-        let packages =
-            [Package { name: "ropewalk-log".to_owned(), dir: dir.clone(), dependencies: Vec::new() }];
+        let packages = [Package {
+            name: "ropewalk-log".to_owned(),
+            dir: dir.clone(),
+            dependencies: Vec::new(),
+            rooms: None,
+        }];
         let found: Vec<String> =
             check(root.path(), &packages).unwrap().iter().map(Problem::to_string).collect();
         assert_eq!(found.len(), 2, "{found:?}");

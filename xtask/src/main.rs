@@ -1,7 +1,7 @@
 //! `cargo xtask COMMAND`: the chores of the project that are more than one cargo call.
 //!
 //!   check               what to run before a commit: fmt, clippy, doc, layering, tests, short simulation
-//!   layering            which crate may use which, who may touch files, time, sockets and `unsafe`
+//!   layering            which crate and which room may use which, who may touch files, time, sockets and `unsafe`
 //!   sim --seeds N       the seeded simulation of the whole engine (`--seed S` repeats one)
 //!   kill --rounds N     the kill -9 loop on a real process
 //!   planted [TEXT]      plants old bugs again, those with TEXT in their names, and shows that the simulation finds each
@@ -11,6 +11,7 @@
 mod cargo;
 mod layering;
 mod planted;
+mod rooms;
 mod source;
 
 use std::path::Path;

@@ -137,13 +137,16 @@ fn after_item<'a, 'b>(tokens: &'b [Token<'a>]) -> &'b [Token<'a>] {
     &[]
 }
 
-/// Every path below `std` that is named, groups written out: `use std::{fs, time::{self, Instant}}` gives `std::fs`,
-/// `std::time::self`, `std::time::Instant`.
-pub(crate) fn std_paths(tokens: &[Token<'_>]) -> Vec<(String, usize)> {
+/// Every path that begins with one of `roots`, groups written out: `use std::{fs, time::{self, Instant}}` gives
+/// `std::fs`, `std::time::self`, `std::time::Instant`.
+pub(crate) fn paths_from(tokens: &[Token<'_>], roots: &[&str]) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     let mut rest = tokens;
+    let mut before = "";
     while let Some((first, after)) = rest.split_first() {
-        if first.text == "std" && after.first().is_some_and(|t| t.text == "::") {
+        let begins = before != "::" && roots.contains(&first.text);
+        before = first.text;
+        if begins && after.first().is_some_and(|t| t.text == "::") {
             rest = path_tree("", rest, &mut found);
         } else {
             rest = after;
@@ -191,7 +194,7 @@ mod tests {
     }
 
     fn paths(source: &str) -> Vec<String> {
-        std_paths(&without_tests(&tokens(source))).into_iter().map(|(path, _)| path).collect()
+        paths_from(&without_tests(&tokens(source)), &["std"]).into_iter().map(|(path, _)| path).collect()
     }
 
     #[test]

@@ -35,6 +35,15 @@ enum Fate {
     Torn,
 }
 
+/// Copies the bytes that both have; returns how many.
+fn copy(to: &mut [u8], from: &[u8]) -> usize {
+    let bytes = to.len().min(from.len());
+    if let (Some(to), Some(from)) = (to.get_mut(..bytes), from.get(..bytes)) {
+        to.copy_from_slice(from);
+    }
+    bytes
+}
+
 impl Inode {
     pub(super) fn len(&self) -> usize {
         self.cache.len()
@@ -42,8 +51,7 @@ impl Inode {
 
     /// Fills as much of `buf` as the file has at `offset`; answers how much.
     pub(super) fn read(&self, buf: &mut [u8], offset: usize) -> usize {
-        let rest = self.cache.get(offset..).unwrap_or(&[]);
-        buf.iter_mut().zip(rest).map(|(to, from)| *to = *from).count()
+        copy(buf, self.cache.get(offset..).unwrap_or(&[]))
     }
 
     pub(super) fn write(&mut self, bytes: &[u8], offset: usize) {
@@ -76,14 +84,14 @@ impl Inode {
         for sector in start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES) {
             let mut image = Box::new([0; SECTOR_BYTES]);
             let state = self.cache.get(sector * SECTOR_BYTES..).unwrap_or(&[]);
-            image.iter_mut().zip(state).for_each(|(to, from)| *to = *from);
+            copy(image.as_mut_slice(), state);
             self.dirty.entry(sector).or_default().push((self.writes, image));
         }
     }
 
     fn put(durable: &mut [u8], sector: usize, image: &Image) {
         let place = durable.get_mut(sector * SECTOR_BYTES..).unwrap_or(&mut []);
-        place.iter_mut().zip(image.iter()).for_each(|(to, from)| *to = *from);
+        copy(place, image.as_slice());
     }
 
     /// Everything written so far is durable.
@@ -164,7 +172,7 @@ impl Inode {
     pub(super) fn overwrite(&mut self, offset: usize, new: &[u8]) {
         for bytes in [&mut self.cache, &mut self.durable] {
             let place = bytes.get_mut(offset..).unwrap_or_default();
-            place.iter_mut().zip(new).for_each(|(to, from)| *to = *from);
+            copy(place, new);
         }
     }
 
