@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -13,7 +14,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use ropewalk::{Change, ChangeFeed, ChangedPart, Database, EngineError, Error, KvWrite, Seq};
-use ropewalk_wire::{Code, Needs, Resource, Stop, WireError};
+use ropewalk_wire::{Caller, Code, Needs, Resource, Right, Service, Stop, WireError};
 use utoipa_axum::routes;
 
 use crate::App;
@@ -50,6 +51,7 @@ pub(crate) fn routes() -> Vec<Route> {
 )]
 async fn changes(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
@@ -74,6 +76,9 @@ async fn changes(
         feed: db.changes(first).map_err(WireError::from)?,
         exactly: from.is_some(),
         db,
+        service: app.service.clone(),
+        caller,
+        access_seen: u64::MAX,
         end,
         left: limit.unwrap_or(u64::MAX),
         payload: if exact_asked(&headers) { Payload::Exact } else { Payload::Json },
@@ -85,6 +90,10 @@ async fn changes(
 /// A place in the feed, and where it ends.
 struct Feed {
     db: Database,
+    service: Service,
+    caller: Caller,
+    /// Changes of users and tokens at the last check of the caller.
+    access_seen: u64,
     feed: ChangeFeed,
     /// What the log no longer holds is an error; otherwise the feed begins with what it holds.
     exactly: bool,
@@ -100,15 +109,22 @@ impl Feed {
         self.left == 0 || self.end.is_some_and(|end| self.feed.next_seq() > end)
     }
 
-    /// Reads what is there, up to a chunk.
+    /// Reads the commits that are there, up to a chunk. Fails when the caller's right was withdrawn.
     async fn chunk(mut self) -> Result<(Self, Vec<u8>), WireError> {
         let read = tokio::task::spawn_blocking(move || {
             let mut out = Vec::new();
             while !self.ended() && out.len() < CHUNK_BYTES && self.one(&mut out)? {}
             Ok((self, out))
         });
-        read.await
-            .unwrap_or_else(|_| Err(WireError::new(Code::Internal, "the change feed could not be read")))
+        let (mut feed, out) = read
+            .await
+            .unwrap_or_else(|_| Err(WireError::new(Code::Internal, "the change feed could not be read")))?;
+        if !out.is_empty() {
+            // After the read: the commits may be newer than a right that was withdrawn.
+            feed.service.access().still(&mut feed.caller, &mut feed.access_seen)?;
+            feed.caller.check(Right::Admin, None)?;
+        }
+        Ok((feed, out))
     }
 
     fn one(&mut self, out: &mut Vec<u8>) -> Result<bool, WireError> {

@@ -211,6 +211,12 @@ pub(crate) async fn get_more(call: &mut Call<'_>) -> Outcome<Writer> {
         }
         (Ok(()), source) => blocking(|| call.budget().run(|| take(call, source, size))),
     };
+    // The batch may be newer than the check before it, so a right that was withdrawn in between ends the cursor.
+    let taken = taken.and_then(|taken| {
+        call.look_at_caller()?;
+        cursor.guard.check(call)?;
+        Ok(taken)
+    });
     let token = if let Source::Changes(changes) = &cursor.source { Some(changes.token()) } else { None };
     let (namespace, at) = (cursor.namespace.clone(), cursor.at);
     let (batch, more) = match taken {

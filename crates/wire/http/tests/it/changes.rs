@@ -120,3 +120,25 @@ async fn it_is_for_administrators_and_shows_no_values() {
         assert_eq!(fields, ["change", "key_base64", "keyspace"]);
     }
 }
+
+#[tokio::test]
+async fn m3_feed_ends_when_the_token_of_its_reader_is_dropped() {
+    let server = Server::start().await;
+    let (access, admin) = (server.service.access(), Caller::everybody());
+    let roles = Roles::from([("*".to_owned(), [Right::Admin].into())]);
+    access.create_token(&admin, "other", roles.clone(), None).await.unwrap();
+    let (info, token) = access.create_token(&admin, "chief", roles, None).await.unwrap();
+    let bearer = format!("Bearer {token}");
+    let mut feed = server.follow("/v1/changes?follow=true&last=1", &[("authorization", &bearer)]).await;
+    assert!(feed.line().await.unwrap()["seq"].is_u64());
+    access.drop_token(&admin, &info.id).await.unwrap();
+    // The commit that dropped the token is the first that the reader must not see.
+    loop {
+        let line = feed.line().await.unwrap();
+        if line["control"] != "heartbeat" {
+            assert_eq!(line["problem"]["code"], "unauthenticated", "{line}");
+            break;
+        }
+    }
+    assert!(feed.line().await.is_none());
+}

@@ -1,7 +1,9 @@
 //! Transactions, retryable writes, sessions.
 
+use std::time::Duration;
+
 use bson::{Document, doc};
-use ropewalk::Database;
+use ropewalk::{Database, EngineError, Error};
 
 use crate::client::{Client, Server, batch, cursor_id, lsid};
 
@@ -139,7 +141,16 @@ async fn what_was_committed_is_known_after_a_restart() {
     drop((client, server));
     db.close().unwrap();
 
-    let server = Server::over(Database::open(dir.path()).unwrap());
+    // The server's side of the connection ends soon after its client, and lets go of the directory then.
+    let db = loop {
+        match Database::open(dir.path()) {
+            Err(Error::Engine(EngineError::Locked { .. })) => {
+                tokio::time::sleep(Duration::from_millis(5)).await
+            }
+            opened => break opened.unwrap(),
+        }
+    };
+    let server = Server::over(db);
     let mut client = server.connect();
     client.ok(end("commitTransaction", 1, 1)).await;
     assert_eq!(client.refused(end("commitTransaction", 1, 2)).await.0, 251);
