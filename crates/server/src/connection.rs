@@ -19,7 +19,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use ropewalk_wire::{Caller, ConnectionMemory, RequestMemory};
+use ropewalk_wire::{Caller, ConnectionMemory, RequestMemory, Stop};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -77,6 +77,8 @@ pub(crate) struct Port {
     pub(crate) places: Places,
     /// For requests that are being received.
     pub(crate) memory: RequestMemory,
+    /// Ends connections that have not begun to speak.
+    pub(crate) stop: Stop,
 }
 
 /// Ports over TCP that share the bound on connections.
@@ -185,6 +187,7 @@ impl Port {
                 patience: Patience { head_time: limits.header_time.0, idle_time: limits.idle_time.0 },
                 stall_time: limits.stall_time.0,
                 memory: self.memory.connection(),
+                stop: self.stop.clone(),
                 _place: place,
             };
             tokio::spawn(connection.serve(accepted, self.tls.clone()));
@@ -248,6 +251,12 @@ async fn version_of(stream: &TcpStream, patience: Duration) -> Version {
     tokio::time::timeout(patience, look).await.unwrap_or(Version::Http1)
 }
 
+/// Waits for the first byte without taking it; false when none comes in time.
+async fn begins(stream: &TcpStream, patience: Duration) -> bool {
+    let begun = tokio::time::timeout(patience, stream.peek(&mut [0])).await;
+    matches!(begun, Ok(Ok(1..)))
+}
+
 async fn turn_away(accepted: Accepted) {
     // The client may be gone; there is nothing to do about it.
     let _ = match accepted {
@@ -266,6 +275,7 @@ struct Connection {
     stall_time: Duration,
     /// For the requests of this connection.
     memory: ConnectionMemory,
+    stop: Stop,
     _place: OwnedSemaphorePermit,
 }
 
@@ -282,15 +292,32 @@ impl Connection {
         let opened = TimerInstant::now();
         match (accepted, tls) {
             (Accepted::Tcp(stream, peer), None) => {
-                let version = match self.protocol {
-                    Protocol::Http => version_of(&stream, self.patience.head_time).await,
-                    Protocol::Grpc => Version::Http2,
+                let Some(version) = self.begin(&stream).await else {
+                    tracing::debug!(%peer, "the client did not begin; connection ended");
+                    return;
                 };
                 self.speak(stream, version, Peer::Remote(peer), opened).await;
             }
             // A handshake needs much room, which a connection without TLS need not keep.
             (Accepted::Tcp(stream, peer), Some(tls)) => Box::pin(self.serve_tls(stream, tls, peer)).await,
             (Accepted::Local(stream), _) => self.speak(stream, Version::Http1, Peer::Owner, opened).await,
+        }
+    }
+
+    /// Waits for the client's first bytes: buffers of HTTP are allocated for clients that speak. `None` when it is silent, or
+    /// the server stops.
+    async fn begin(&self, stream: &TcpStream) -> Option<Version> {
+        let patience = self.patience.head_time;
+        let version = async {
+            match self.protocol {
+                Protocol::Http => Some(version_of(stream, patience).await),
+                Protocol::Grpc => begins(stream, patience).await.then_some(Version::Http2),
+            }
+        };
+        tokio::select! {
+            biased;
+            version = version => version,
+            () = self.stop.wait() => None,
         }
     }
 
@@ -328,7 +355,9 @@ impl Connection {
                 Box::pin(turns::bounded(connection, &turns, patience, opened)).await
             }
             Version::Http2 => {
-                let stream = TokioIo::new(Patient::http2(stream, patience.head_time, stall_time));
+                // The preface has one deadline for all of its bytes.
+                let opening_time = patience.head_time.saturating_sub(opened.elapsed());
+                let stream = TokioIo::new(Patient::http2(stream, opening_time, stall_time));
                 let service =
                     service_fn(move |request| answer(router.clone(), request, peer, memory.clone()));
                 Some(Box::pin(watcher.watch(http2.serve_connection(stream, service))).await)

@@ -37,13 +37,20 @@ impl MongoPort {
             let served = self.lanes.run(stream, move |stream| async move {
                 match tls {
                     None => speak(mongo, Patient::new(stream, opening_time, stall_time), peer, local).await,
-                    Some(tls) => match tokio::time::timeout(opening_time, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => {
-                            speak(mongo, Patient::new(stream, opening_time, stall_time), peer, local).await;
-                        }
-                        Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
-                        Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
-                    },
+                    // Boxed: a handshake needs memory that a connection without TLS does not.
+                    Some(tls) => {
+                        Box::pin(async move {
+                            match tokio::time::timeout(opening_time, tls.accept(stream)).await {
+                                Ok(Ok(stream)) => {
+                                    let stream = Patient::new(stream, opening_time, stall_time);
+                                    speak(mongo, stream, peer, local).await;
+                                }
+                                Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
+                                Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
+                            }
+                        })
+                        .await
+                    }
                 }
                 drop(entered);
             });
