@@ -347,19 +347,19 @@ impl Connection {
                 let of_service = turns.clone();
                 let service = service_fn(move |request| {
                     let answering = of_service.answer();
-                    let response = answer(router.clone(), request, peer, memory.clone());
                     let turn = |body| Answer { body, _answering: answering };
-                    async move { response.await.map(|response| response.map(turn)) }
+                    answer(router.clone(), request, peer, memory.clone(), turn)
                 });
-                let connection = watcher.watch(http1.serve_connection(stream, service));
-                Box::pin(turns::bounded(connection, &turns, patience, opened)).await
+                let connection = Box::pin(watcher.watch(http1.serve_connection(stream, service)));
+                turns::bounded(connection, &turns, patience, opened).await
             }
             Version::Http2 => {
                 // The preface has one deadline for all of its bytes.
                 let opening_time = patience.head_time.saturating_sub(opened.elapsed());
                 let stream = TokioIo::new(Patient::http2(stream, opening_time, stall_time));
-                let service =
-                    service_fn(move |request| answer(router.clone(), request, peer, memory.clone()));
+                let service = service_fn(move |request| {
+                    answer(router.clone(), request, peer, memory.clone(), |body| body)
+                });
                 Some(Box::pin(watcher.watch(http2.serve_connection(stream, service))).await)
             }
         };
@@ -371,13 +371,14 @@ impl Connection {
     }
 }
 
-/// Hands a request to the router, together with who sent it, and records it.
-async fn answer(
+/// Hands a request to the router, together with who sent it, and records it. `wrap` makes the body that is sent.
+async fn answer<B>(
     router: Router,
     request: Request<Incoming>,
     peer: Peer,
     memory: ConnectionMemory,
-) -> Result<Response<Body>, Infallible> {
+    wrap: impl FnOnce(Body) -> B,
+) -> Result<Response<B>, Infallible> {
     let started = Instant::now();
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(memory);
@@ -407,5 +408,5 @@ async fn answer(
             }
         }
     }
-    Ok(response)
+    Ok(response.map(wrap))
 }
