@@ -178,7 +178,8 @@ impl Port {
                 continue;
             };
             let limits = &self.room.limits;
-            let connection = Connection {
+            // Boxed: the futures below would each have bytes for it.
+            let connection = Box::new(Connection {
                 http1: http1.clone(),
                 http2: http2.clone(),
                 protocol: self.protocol,
@@ -189,7 +190,7 @@ impl Port {
                 memory: self.memory.connection(),
                 stop: self.stop.clone(),
                 _place: place,
-            };
+            });
             tokio::spawn(connection.serve(accepted, self.tls.clone()));
         }
     }
@@ -288,7 +289,7 @@ enum Peer {
 }
 
 impl Connection {
-    async fn serve(self, accepted: Accepted, tls: Option<TlsAcceptor>) {
+    async fn serve(self: Box<Self>, accepted: Accepted, tls: Option<TlsAcceptor>) {
         let opened = TimerInstant::now();
         match (accepted, tls) {
             (Accepted::Tcp(stream, peer), None) => {
@@ -321,7 +322,7 @@ impl Connection {
         }
     }
 
-    async fn serve_tls(self, stream: TcpStream, tls: TlsAcceptor, peer: SocketAddr) {
+    async fn serve_tls(self: Box<Self>, stream: TcpStream, tls: TlsAcceptor, peer: SocketAddr) {
         match tokio::time::timeout(self.patience.head_time, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -334,11 +335,11 @@ impl Connection {
         }
     }
 
-    async fn speak<S>(self, stream: S, version: Version, peer: Peer, opened: TimerInstant)
+    async fn speak<S>(self: Box<Self>, stream: S, version: Version, peer: Peer, opened: TimerInstant)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { http1, http2, router, watcher, patience, stall_time, memory, _place, .. } = self;
+        let Self { http1, http2, router, watcher, patience, stall_time, memory, _place, .. } = *self;
         // Ten thousand idle connections are ten thousand of these: each is as large as its own kind and no larger.
         let ended = match version {
             Version::Http1 => {
@@ -409,4 +410,33 @@ async fn answer<B>(
         }
     }
     Ok(response.map(wrap))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let theirs = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (listener.accept().await.unwrap().0, theirs)
+    }
+
+    #[tokio::test]
+    async fn d1_24_client_begins_with_its_first_byte_which_stays() {
+        let (ours, mut theirs) = pair().await;
+        theirs.write_all(b"P").await.unwrap();
+        assert!(begins(&ours, PATIENCE).await);
+        assert_eq!(ours.peek(&mut [0; 8]).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn d1_24_client_that_is_silent_or_gone_does_not_begin() {
+        let (ours, theirs) = pair().await;
+        assert!(!begins(&ours, Duration::from_millis(10)).await);
+        drop(theirs);
+        assert!(!begins(&ours, PATIENCE).await);
+    }
 }

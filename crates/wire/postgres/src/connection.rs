@@ -92,7 +92,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let patience = shared.settings.opening_time;
-    let (stream, startup) = match in_time(patience, opening::open(stream, tls)).await? {
+    let open = Box::pin(opening::open(stream, tls));
+    let (stream, startup) = match in_time(patience, open).await? {
         Opened::Cancel(mut stream, process, secret) => {
             shared.backends.cancel(process, secret);
             // Under TLS a client takes an end without goodbye for an attack.
@@ -108,8 +109,8 @@ where
     let mut channel = Channel::new(stream, bounds);
     let mut out = Out::default();
     put_version(&startup, &mut out);
-    let login =
-        login(shared.service.access(), &startup.user, peer.map(|peer| peer.ip()), &mut channel, &mut out);
+    let ip = peer.map(|peer| peer.ip());
+    let login = Box::pin(login(shared.service.access(), &startup.user, ip, &mut channel, &mut out));
     let begun = match in_time(patience, login).await? {
         Ok(caller) => begin(shared, &startup).map(|session| (caller, session)),
         Err(error) => Err(error),
