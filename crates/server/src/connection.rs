@@ -19,7 +19,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use ropewalk_wire::{Caller, ConnectionMemory, RequestMemory};
+use ropewalk_wire::{Caller, ConnectionMemory, RequestMemory, Stop};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -77,6 +77,8 @@ pub(crate) struct Port {
     pub(crate) places: Places,
     /// For requests that are being received.
     pub(crate) memory: RequestMemory,
+    /// Ends connections that have not begun to speak.
+    pub(crate) stop: Stop,
 }
 
 /// Ports over TCP that share the bound on connections.
@@ -176,7 +178,8 @@ impl Port {
                 continue;
             };
             let limits = &self.room.limits;
-            let connection = Connection {
+            // Boxed: the futures below would each have bytes for it.
+            let connection = Box::new(Connection {
                 http1: http1.clone(),
                 http2: http2.clone(),
                 protocol: self.protocol,
@@ -185,8 +188,9 @@ impl Port {
                 patience: Patience { head_time: limits.header_time.0, idle_time: limits.idle_time.0 },
                 stall_time: limits.stall_time.0,
                 memory: self.memory.connection(),
+                stop: self.stop.clone(),
                 _place: place,
-            };
+            });
             tokio::spawn(connection.serve(accepted, self.tls.clone()));
         }
     }
@@ -248,6 +252,12 @@ async fn version_of(stream: &TcpStream, patience: Duration) -> Version {
     tokio::time::timeout(patience, look).await.unwrap_or(Version::Http1)
 }
 
+/// Waits for the first byte without taking it; false when none comes in time.
+async fn begins(stream: &TcpStream, patience: Duration) -> bool {
+    let begun = tokio::time::timeout(patience, stream.peek(&mut [0])).await;
+    matches!(begun, Ok(Ok(1..)))
+}
+
 async fn turn_away(accepted: Accepted) {
     // The client may be gone; there is nothing to do about it.
     let _ = match accepted {
@@ -266,6 +276,7 @@ struct Connection {
     stall_time: Duration,
     /// For the requests of this connection.
     memory: ConnectionMemory,
+    stop: Stop,
     _place: OwnedSemaphorePermit,
 }
 
@@ -278,13 +289,13 @@ enum Peer {
 }
 
 impl Connection {
-    async fn serve(self, accepted: Accepted, tls: Option<TlsAcceptor>) {
+    async fn serve(self: Box<Self>, accepted: Accepted, tls: Option<TlsAcceptor>) {
         let opened = TimerInstant::now();
         match (accepted, tls) {
             (Accepted::Tcp(stream, peer), None) => {
-                let version = match self.protocol {
-                    Protocol::Http => version_of(&stream, self.patience.head_time).await,
-                    Protocol::Grpc => Version::Http2,
+                let Some(version) = self.begin(&stream).await else {
+                    tracing::debug!(%peer, "the client did not begin; connection ended");
+                    return;
                 };
                 self.speak(stream, version, Peer::Remote(peer), opened).await;
             }
@@ -294,7 +305,24 @@ impl Connection {
         }
     }
 
-    async fn serve_tls(self, stream: TcpStream, tls: TlsAcceptor, peer: SocketAddr) {
+    /// Waits for the client's first bytes: buffers of HTTP are allocated for clients that speak. `None` when it is silent, or
+    /// the server stops.
+    async fn begin(&self, stream: &TcpStream) -> Option<Version> {
+        let patience = self.patience.head_time;
+        let version = async {
+            match self.protocol {
+                Protocol::Http => Some(version_of(stream, patience).await),
+                Protocol::Grpc => begins(stream, patience).await.then_some(Version::Http2),
+            }
+        };
+        tokio::select! {
+            biased;
+            version = version => version,
+            () = self.stop.wait() => None,
+        }
+    }
+
+    async fn serve_tls(self: Box<Self>, stream: TcpStream, tls: TlsAcceptor, peer: SocketAddr) {
         match tokio::time::timeout(self.patience.head_time, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -307,11 +335,11 @@ impl Connection {
         }
     }
 
-    async fn speak<S>(self, stream: S, version: Version, peer: Peer, opened: TimerInstant)
+    async fn speak<S>(self: Box<Self>, stream: S, version: Version, peer: Peer, opened: TimerInstant)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { http1, http2, router, watcher, patience, stall_time, memory, _place, .. } = self;
+        let Self { http1, http2, router, watcher, patience, stall_time, memory, _place, .. } = *self;
         // Ten thousand idle connections are ten thousand of these: each is as large as its own kind and no larger.
         let ended = match version {
             Version::Http1 => {
@@ -320,17 +348,19 @@ impl Connection {
                 let of_service = turns.clone();
                 let service = service_fn(move |request| {
                     let answering = of_service.answer();
-                    let response = answer(router.clone(), request, peer, memory.clone());
                     let turn = |body| Answer { body, _answering: answering };
-                    async move { response.await.map(|response| response.map(turn)) }
+                    answer(router.clone(), request, peer, memory.clone(), turn)
                 });
-                let connection = watcher.watch(http1.serve_connection(stream, service));
-                Box::pin(turns::bounded(connection, &turns, patience, opened)).await
+                let connection = Box::pin(watcher.watch(http1.serve_connection(stream, service)));
+                turns::bounded(connection, &turns, patience, opened).await
             }
             Version::Http2 => {
-                let stream = TokioIo::new(Patient::http2(stream, patience.head_time, stall_time));
-                let service =
-                    service_fn(move |request| answer(router.clone(), request, peer, memory.clone()));
+                // The preface has one deadline for all of its bytes.
+                let opening_time = patience.head_time.saturating_sub(opened.elapsed());
+                let stream = TokioIo::new(Patient::http2(stream, opening_time, stall_time));
+                let service = service_fn(move |request| {
+                    answer(router.clone(), request, peer, memory.clone(), |body| body)
+                });
                 Some(Box::pin(watcher.watch(http2.serve_connection(stream, service))).await)
             }
         };
@@ -342,13 +372,14 @@ impl Connection {
     }
 }
 
-/// Hands a request to the router, together with who sent it, and records it.
-async fn answer(
+/// Hands a request to the router, together with who sent it, and records it. `wrap` makes the body that is sent.
+async fn answer<B>(
     router: Router,
     request: Request<Incoming>,
     peer: Peer,
     memory: ConnectionMemory,
-) -> Result<Response<Body>, Infallible> {
+    wrap: impl FnOnce(Body) -> B,
+) -> Result<Response<B>, Infallible> {
     let started = Instant::now();
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(memory);
@@ -378,5 +409,34 @@ async fn answer(
             }
         }
     }
-    Ok(response)
+    Ok(response.map(wrap))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let theirs = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (listener.accept().await.unwrap().0, theirs)
+    }
+
+    #[tokio::test]
+    async fn d1_24_client_begins_with_its_first_byte_which_stays() {
+        let (ours, mut theirs) = pair().await;
+        theirs.write_all(b"P").await.unwrap();
+        assert!(begins(&ours, PATIENCE).await);
+        assert_eq!(ours.peek(&mut [0; 8]).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn d1_24_client_that_is_silent_or_gone_does_not_begin() {
+        let (ours, theirs) = pair().await;
+        assert!(!begins(&ours, Duration::from_millis(10)).await);
+        drop(theirs);
+        assert!(!begins(&ours, PATIENCE).await);
+    }
 }

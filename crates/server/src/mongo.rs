@@ -37,7 +37,9 @@ impl MongoPort {
             let served = self.lanes.run(stream, move |stream| async move {
                 match tls {
                     None => speak(mongo, Patient::new(stream, opening_time, stall_time), peer, local).await,
-                    Some(tls) => match tokio::time::timeout(opening_time, tls.accept(stream)).await {
+                    // Boxed: a handshake needs memory that a connection without TLS does not.
+                    Some(tls) => match tokio::time::timeout(opening_time, Box::pin(tls.accept(stream))).await
+                    {
                         Ok(Ok(stream)) => {
                             speak(mongo, Patient::new(stream, opening_time, stall_time), peer, local).await;
                         }
@@ -54,9 +56,10 @@ impl MongoPort {
     }
 }
 
-async fn speak<S>(mongo: Mongo, stream: S, peer: SocketAddr, local: Option<SocketAddr>)
+async fn speak<S>(mongo: Mongo, stream: Patient<S>, peer: SocketAddr, local: Option<SocketAddr>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    mongo.serve(stream, Some(peer), local).await;
+    // Boxed: each future on the way to the first read would have bytes for it.
+    mongo.serve(Box::new(stream), Some(peer), local).await;
 }

@@ -36,7 +36,8 @@ impl PostgresPort {
             match self.room.enter(&self.places) {
                 Some(entered) => {
                     let served = self.lanes.run(stream, move |stream| async move {
-                        let stream = Patient::new(stream, opening_time, stall_time);
+                        // Boxed: each future on the way to the first read would have bytes for it.
+                        let stream = Box::new(Patient::new(stream, opening_time, stall_time));
                         postgres.serve(stream, Some(peer), tls.as_ref()).await;
                         drop(entered);
                     });

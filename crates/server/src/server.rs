@@ -419,7 +419,8 @@ impl Running {
             _ => room.places(),
         };
         let memory = self.service.request_memory().clone();
-        self.accepting.spawn(Port { protocol, listener, tls, router, room, places, memory }.serve());
+        let stop = self.service.stop().clone();
+        self.accepting.spawn(Port { protocol, listener, tls, router, room, places, memory, stop }.serve());
         Ok(())
     }
 

@@ -23,7 +23,8 @@ impl Server {
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let mut addresses = Vec::new();
-        while !addresses.iter().any(|(name, _)| name == "grpc") {
+        let last = if arguments.contains(&"--postgres-listen") { "postgres" } else { "grpc" };
+        while !addresses.iter().any(|(name, _)| name == last) {
             let Some(line) = lines.next() else {
                 panic!("no server: {}", std::fs::read_to_string(place.path().join("server.log")).unwrap())
             };

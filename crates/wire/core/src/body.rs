@@ -18,6 +18,9 @@ const INFLATED_BYTES_FREE: usize = 1 << 20;
 /// … and to this many for each compressed byte.
 const INFLATION_RATIO_MAX: usize = 200;
 
+/// A beginning of a body up to this size is copied while the rest is waited for.
+const COPIED_BYTES_MAX: usize = 4 << 10;
+
 /// Bounds of one body.
 #[derive(Debug, Clone, Copy)]
 pub struct BodyBounds {
@@ -86,8 +89,9 @@ where
         }
         reservation.cover(total).await?;
         if total == data.len() {
-            // Most bodies are one frame, which needs no copy.
-            first = data;
+            // Most bodies are one frame, which needs no copy. A small beginning would hold the whole read buffer.
+            let is_copied = data.len() <= COPIED_BYTES_MAX && !body.is_end_stream();
+            first = if is_copied { Bytes::copy_from_slice(&data) } else { data };
             continue;
         }
         if !first.is_empty() {
@@ -103,4 +107,27 @@ where
 /// Most bytes that a body of `compressed` bytes may inflate to: 1 MiB and 200 for each compressed byte, at most `bytes_max`.
 pub fn inflated_bytes_max(compressed: usize, bytes_max: usize) -> usize {
     compressed.saturating_mul(INFLATION_RATIO_MAX).saturating_add(INFLATED_BYTES_FREE).min(bytes_max)
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+    use crate::memory::RequestMemory;
+
+    #[tokio::test]
+    async fn d1_24_small_beginning_of_a_body_does_not_hold_its_buffer() {
+        let buffer = Bytes::from(vec![b'x'; 8 << 10]);
+        let body = Box::pin(Full::new(buffer.slice(..10)).with_trailers(core::future::pending()));
+        let bounds = BodyBounds { bytes_max: 100, announced: None, time: Duration::from_secs(5) };
+        let memory = RequestMemory::new(1 << 20, 1 << 10).connection();
+        let mut received = core::pin::pin!(receive_body(body, bounds, &memory));
+        tokio::select! {
+            biased;
+            _ = &mut received => panic!("the body has no end"),
+            () = tokio::task::yield_now() => {}
+        }
+        assert!(buffer.is_unique());
+    }
 }

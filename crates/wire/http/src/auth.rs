@@ -73,16 +73,16 @@ impl Given {
     }
 }
 
-/// Refuses headers over the limit, as far as the listener let them through.
-pub(crate) async fn limit_headers(State(app): State<App>, request: Request, next: Next) -> Response {
+/// Rejects headers over the limit, as far as the listener let them through.
+pub(crate) fn limit_headers(app: &App, request: &Request) -> Result<(), Problem> {
     let bytes: usize =
         request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     let most = app.settings.header_bytes_max;
     if bytes > most {
         let detail = format!("the headers have {bytes} bytes; at most {most} are allowed");
-        return Problem::refused(Refusal::Headers, detail).into_response();
+        return Err(Problem::refused(Refusal::Headers, detail));
     }
-    next.run(request).await
+    Ok(())
 }
 
 #[cfg(test)]

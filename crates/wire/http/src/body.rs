@@ -120,6 +120,8 @@ impl FromRequest<App> for JsonText {
         let bounds = BodyBounds { bytes_max, announced, time: limits.request_time };
         let memory = parts.extensions.get::<ConnectionMemory>().cloned();
         let memory = memory.unwrap_or_else(|| app.service.request_memory().connection());
+        // Headers hold the buffer that they were read into.
+        drop(parts);
         let (bytes, mut reservation) = receive_body(body, bounds, &memory).await.map_err(refused)?;
         if encoding == Encoding::Identity {
             return Ok(Self(bytes, reservation));

@@ -1,8 +1,11 @@
 //! The events of a store: append, read, and the questions that need no events back.
 
+use core::convert::Infallible;
+
 use axum::Json;
-use axum::extract::{Extension, RawQuery, State};
+use axum::extract::{Extension, FromRequestParts, RawQuery, State};
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::{Position, Query, QueryItem, ReadOptions};
@@ -20,6 +23,17 @@ use crate::problem::Problem;
 use crate::routes::{Route, STORE};
 use crate::stream::{self, Form, NDJSON};
 use crate::{App, accept};
+
+/// The header of that name. A copy of all headers would hold the buffer that they were read into.
+struct IdempotencyKey(Option<HeaderValue>);
+
+impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(parts.headers.get("idempotency-key").cloned()))
+    }
+}
 
 pub(crate) fn routes() -> Vec<Route> {
     vec![
@@ -51,11 +65,11 @@ async fn append(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Named(StoreName { store }): Named<StoreName>,
-    headers: HeaderMap,
+    IdempotencyKey(key): IdempotencyKey,
     body: JsonText,
 ) -> Result<Json<AppendedOut>, Problem> {
     let (events, mut options) = body.parse(|text| from_json::<AppendIn<'_>>(text)?.into_parts()).await?;
-    if let Some(key) = headers.get("idempotency-key") {
+    if let Some(key) = key {
         let key = key.to_str().map_err(|_| Problem::invalid("the header Idempotency-Key is not a text"))?;
         if options.idempotency_key.as_deref().is_some_and(|other| other != key) {
             return Err(Problem::invalid("the header Idempotency-Key and the field idempotency_key differ"));

@@ -6,12 +6,10 @@
 
 use std::net::IpAddr;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use ropewalk_wire::Caller;
 
 use crate::App;
@@ -69,15 +67,12 @@ impl Hosts {
     }
 }
 
-/// Answers 421 to a request for another host, and 403 to one that changes data for a page of another origin.
-pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
+/// Rejects a request for another host with 421, and one that changes data for a page of another origin with 403.
+pub(crate) fn check(app: &App, request: &Request) -> Result<(), Problem> {
     if request.extensions().get::<Caller>().is_some() {
-        return next.run(request).await;
+        return Ok(());
     }
-    match verdict(&app.settings.hosts, &app.settings.cors, &request) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    }
+    verdict(&app.settings.hosts, &app.settings.cors, request)
 }
 
 fn verdict(hosts: &Hosts, cors: &Cors, request: &Request) -> Result<(), Problem> {

@@ -10,9 +10,9 @@ use ropewalk_wire::{Code, Needs, Resource};
 use tower_http::compression::predicate::SizeAbove;
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 
-use crate::App;
 use crate::problem::{Problem, Refusal};
 use crate::routes::Route;
+use crate::{App, auth, hosts};
 
 /// Answers below this size are sent as they are: compression would cost more than it saves.
 const COMPRESS_BYTES_MIN: u16 = 1_024;
@@ -36,8 +36,13 @@ pub(crate) async fn limit_time(State(app): State<App>, request: Request, next: N
     }
 }
 
-/// Counts and times each request under the name of its operation.
-pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
+/// Checks headers and host of each request, then counts and times it under the name of its operation. One layer does it all:
+/// each layer costs a request more than a KiB while it is served.
+pub(crate) async fn enter(State(app): State<App>, request: Request, next: Next) -> Response {
+    let checked = auth::limit_headers(&app, &request).and_then(|()| hosts::check(&app, &request));
+    if let Err(problem) = checked {
+        return problem.into_response();
+    }
     let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let timer = app.service.metrics().request("http", operation(request.method(), path));
     let response = next.run(request).await;

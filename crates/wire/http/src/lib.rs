@@ -79,9 +79,7 @@ pub fn router_with(service: Service, settings: HttpSettings, others: Router, oth
         .merge(open)
         .merge(others_open.with_state(()))
         .method_not_allowed_fallback(layers::other_methods)
-        .layer(from_fn_with_state(app.clone(), layers::measure))
-        .layer(from_fn_with_state(app.clone(), hosts::check))
-        .layer(from_fn_with_state(app.clone(), auth::limit_headers));
+        .layer(from_fn_with_state(app.clone(), layers::enter));
     let router = match cors {
         Some(cors) => router.layer(cors),
         None => router,

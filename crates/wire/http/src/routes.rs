@@ -7,6 +7,7 @@ use axum::Router;
 use axum::extract::{FromRequestParts as _, RawPathParams, Request, State};
 use axum::handler::Handler;
 use axum::http::Method;
+use axum::http::request::Parts;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
@@ -169,18 +170,18 @@ struct Guard {
 
 /// Rejects a caller without the rights of the row.
 async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    match guard.checked(request).await {
-        Ok(request) => next.run(request).await,
+    let (mut parts, body) = request.into_parts();
+    match guard.check(&mut parts).await {
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
         Err(problem) => problem.into_response(),
     }
 }
 
 impl Guard {
-    async fn checked(&self, request: Request) -> Result<Request, Problem> {
-        let (mut parts, body) = request.into_parts();
+    async fn check(&self, parts: &mut Parts) -> Result<(), Problem> {
         let store = match self.needs.resource {
             Resource::Path(wanted) => {
-                let names = RawPathParams::from_request_parts(&mut parts, &()).await;
+                let names = RawPathParams::from_request_parts(parts, &()).await;
                 let names = names.map_err(|rejection| Problem::invalid(rejection.body_text()))?;
                 names.iter().find(|(name, _)| *name == wanted).map(|(_, store)| store.to_owned())
             }
@@ -189,7 +190,6 @@ impl Guard {
         };
         let caller = parts.extensions.get::<Caller>();
         let caller = caller.ok_or_else(|| Problem::new(Code::Internal, "the request has no caller"))?;
-        self.app.service.authorize(caller, self.needs, store.as_deref())?;
-        Ok(Request::from_parts(parts, body))
+        Ok(self.app.service.authorize(caller, self.needs, store.as_deref())?)
     }
 }

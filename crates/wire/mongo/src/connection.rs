@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use ropewalk_wire::{Credentials, Reservation, WireError};
+use ropewalk_wire::{ConnectionMemory, Credentials, Reservation, WireError};
 use tokio::io::{
     AsyncBufRead as _, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
     BufReader,
@@ -28,8 +28,12 @@ use crate::{Mongo, Shared, command, hello, read};
 
 /// Bytes read ahead: most requests fit.
 const READ_BYTES: usize = 8 << 10;
+/// The same before login. A client without credentials may hold many connections.
+const LOGIN_READ_BYTES: usize = 512;
 /// Most bytes that a message's buffer grows by at once.
 const GROWTH_BYTES: usize = 64 << 10;
+/// Least bytes that it grows by at once before login.
+const LOGIN_GROWTH_BYTES: usize = 1 << 10;
 /// Largest message of a client that has to log in and has not.
 const LOGIN_BYTES_MAX: usize = 64 << 10;
 /// Longest silence of such a client. Drivers' monitors never log in and say hello every 10 s.
@@ -57,7 +61,24 @@ pub(crate) enum Ended {
     LoginSize(usize),
 }
 
-/// Speaks with one client until one of both ends.
+/// A client with its stream.
+struct Conversation<'m, S> {
+    mongo: &'m Mongo,
+    stream: BufReader<S>,
+    client: Client,
+    /// Number of the last reply.
+    replies: i32,
+    /// For messages.
+    memory: ConnectionMemory,
+}
+
+/// True while the connection stays open.
+type StaysOpen = bool;
+
+/// Serves one client until it or the server ends.
+///
+/// A client without login costs no more memory than its messages. The futures of commands, which are many times as large, are
+/// allocated for each command before login, and once for all of them after it.
 pub(crate) async fn serve<S>(
     mongo: &Mongo,
     id: i32,
@@ -68,98 +89,142 @@ pub(crate) async fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let shared = &*mongo.0;
-    let mut stream = BufReader::with_capacity(READ_BYTES, stream);
     let peer_text = peer.map_or_else(|| "local".to_owned(), |peer| peer.to_string());
-    let mut client = Client {
-        connection: id,
-        seat: shared.operations.enter(id, &peer_text),
-        peer: peer.map(|peer| peer.ip()),
-        peer_text,
-        local: local.map(|local| local.to_string()),
-        caller: None,
-        seen: 0,
-        login: None,
-        logged_in: false,
-        application: None,
-        answered_again: AtomicBool::new(false),
-        compressors: Vec::new(),
+    let mut conversation = Conversation {
+        mongo,
+        stream: BufReader::with_capacity(LOGIN_READ_BYTES, stream),
+        client: Client {
+            connection: id,
+            seat: mongo.0.operations.enter(id, &peer_text),
+            peer: peer.map(|peer| peer.ip()),
+            peer_text,
+            local: local.map(|local| local.to_string()),
+            caller: None,
+            seen: 0,
+            login: None,
+            logged_in: false,
+            application: None,
+            answered_again: AtomicBool::new(false),
+            compressors: Vec::new(),
+        },
+        replies: 0,
+        memory: mongo.0.service.request_memory().connection(),
     };
-    let mut replies = 0_i32;
-    let stop = shared.service.stop().clone();
-    let memory = shared.service.request_memory().connection();
     loop {
-        let must_log_in = !client.logged_in && !shared.service.access().admits_anonymous();
-        let silence_max = if must_log_in { LOGIN_SILENCE_MAX } else { Duration::MAX };
-        // An idle client is not waited for when the server stops.
-        let begun = tokio::select! {
-            begun = tokio::time::timeout(silence_max, stream.fill_buf()) => {
-                !begun.map_err(|_| Ended::TooSlow)??.is_empty()
-            }
-            () = stop.wait() => false,
+        let Some((request, _reservation)) = conversation.next().await? else { return Ok(()) };
+        let stays_open = match hello::pause(&mongo.0, &request) {
+            Some(pause) => conversation.answer_later(&request, pause).await?,
+            None => Box::pin(conversation.answer(&request)).await?,
         };
-        if !begun {
+        if !stays_open {
             return Ok(());
         }
-        let bytes_max = if must_log_in { LOGIN_BYTES_MAX } else { usize::MAX };
-        let mut reservation = memory.reservation();
-        let request = next_message(shared, &mut stream, bytes_max, &mut reservation).await?;
-        let request = match request {
-            Ok(request) => request,
-            Err((header, error)) => {
-                let mut out = Writer::new();
-                Failure::from(error).put(&mut out);
-                replies = replies.wrapping_add(1);
-                stream.write_all(&header.reply(replies, &out.finish())).await?;
-                stream.flush().await?;
-                continue;
-            }
-        };
-        if let Some(pause) = hello::pause(shared, &request) {
-            // Nothing changes here, so the answer comes when the client's patience ends, or the server's life.
-            let mut to = request.id;
-            loop {
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = stop.wait() => return Ok(()),
-                    // The client has gone, or says something else.
-                    gone = stream.fill_buf() => {
-                        if gone?.is_empty() { return Ok(()) }
-                        break;
-                    }
-                }
-                let line = Wire::new(&mut stream);
-                let reply = command::run(mongo, &mut client, &request, &line).await;
-                let Some(reply) = reply else { return Ok(()) };
-                replies = replies.wrapping_add(1);
-                let more = request.exhaust_allowed;
-                let bytes = request.reply_to(to, replies, &reply, more);
-                stream.write_all(&bytes).await?;
-                stream.flush().await?;
-                to = replies;
-                if !more {
-                    break;
-                }
-            }
-            continue;
+        // What was read ahead cannot move to another reader.
+        if !conversation.must_log_in() && conversation.stream.buffer().is_empty() {
+            return Box::pin(conversation.go_on()).await;
         }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation<'_, S> {
+    fn must_log_in(&self) -> bool {
+        !self.client.logged_in && !self.mongo.0.service.access().admits_anonymous()
+    }
+
+    /// Serves a client that needs no login any more.
+    async fn go_on(self) -> Result<(), Ended> {
+        let stream = BufReader::with_capacity(READ_BYTES, self.stream.into_inner());
+        let mut conversation = Self { stream, ..self };
+        while let Some((request, _reservation)) = conversation.next().await? {
+            let stays_open = match hello::pause(&conversation.mongo.0, &request) {
+                Some(pause) => conversation.answer_later(&request, pause).await?,
+                None => conversation.answer(&request).await?,
+            };
+            if !stays_open {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives the next request with the reservation of its memory; `None` when the client has gone or the server stops.
+    async fn next(&mut self) -> Result<Option<(Request, Reservation)>, Ended> {
+        let shared = &*self.mongo.0;
+        loop {
+            let must_log_in = self.must_log_in();
+            let silence_max = if must_log_in { LOGIN_SILENCE_MAX } else { Duration::MAX };
+            // An idle client is not waited for when the server stops.
+            let begun = tokio::select! {
+                begun = tokio::time::timeout(silence_max, self.stream.fill_buf()) => {
+                    !begun.map_err(|_| Ended::TooSlow)??.is_empty()
+                }
+                () = shared.service.stop().wait() => false,
+            };
+            if !begun {
+                return Ok(None);
+            }
+            let mut reservation = self.memory.reservation();
+            let request = next_message(shared, &mut self.stream, must_log_in, &mut reservation).await?;
+            match request {
+                Ok(request) => return Ok(Some((request, reservation))),
+                Err((header, error)) => {
+                    let mut out = Writer::new();
+                    Failure::from(error).put(&mut out);
+                    self.replies = self.replies.wrapping_add(1);
+                    self.send(&header.reply(self.replies, &out.finish())).await?;
+                }
+            }
+        }
+    }
+
+    async fn send(&mut self, reply: &[u8]) -> Result<(), Ended> {
+        self.stream.write_all(reply).await?;
+        Ok(self.stream.flush().await?)
+    }
+
+    /// Answers a hello that waits. Nothing changes here, so the reply comes when the client's patience ends, or the server's
+    /// life.
+    async fn answer_later(&mut self, request: &Request, pause: Duration) -> Result<StaysOpen, Ended> {
         let mut to = request.id;
         loop {
-            let line = Wire::new(&mut stream);
-            let reply = command::run(mongo, &mut client, &request, &line).await;
-            let Some(reply) = reply else { return Ok(()) };
-            if request.more_to_come {
-                break;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.mongo.0.service.stop().wait() => return Ok(false),
+                // The client has gone, or says something else.
+                gone = self.stream.fill_buf() => return Ok(!gone?.is_empty()),
             }
-            replies = replies.wrapping_add(1);
-            // A client that allows it gets the batches of a cursor one after another, without asking.
-            let more = request.exhaust_allowed && read::goes_on(&request, &reply);
-            stream.write_all(&request.reply_to(to, replies, &reply, more)).await?;
-            stream.flush().await?;
+            let line = Wire::new(&mut self.stream);
+            // Boxed, because most of the time is spent in waiting.
+            let reply = Box::pin(command::run(self.mongo, &mut self.client, request, &line)).await;
+            let Some(reply) = reply else { return Ok(false) };
+            self.replies = self.replies.wrapping_add(1);
+            let more = request.exhaust_allowed;
+            self.send(&request.reply_to(to, self.replies, &reply, more)).await?;
             if !more {
-                break;
+                return Ok(true);
             }
-            to = replies;
+            to = self.replies;
+        }
+    }
+
+    /// Answers a request.
+    async fn answer(&mut self, request: &Request) -> Result<StaysOpen, Ended> {
+        let mut to = request.id;
+        loop {
+            let line = Wire::new(&mut self.stream);
+            let reply = command::run(self.mongo, &mut self.client, request, &line).await;
+            let Some(reply) = reply else { return Ok(false) };
+            if request.more_to_come {
+                return Ok(true);
+            }
+            self.replies = self.replies.wrapping_add(1);
+            // A client that allows it gets the batches of a cursor one after another, without asking.
+            let more = request.exhaust_allowed && read::goes_on(request, &reply);
+            self.send(&request.reply_to(to, self.replies, &reply, more)).await?;
+            if !more {
+                return Ok(true);
+            }
+            to = self.replies;
         }
     }
 }
@@ -197,13 +262,13 @@ type Decoded = Result<Request, (Header, LangError)>;
 async fn next_message<S>(
     shared: &Shared,
     stream: &mut BufReader<S>,
-    bytes_max: usize,
+    must_log_in: bool,
     reservation: &mut Reservation,
 ) -> Result<Decoded, Ended>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let received = receive(stream, bytes_max, reservation);
+    let received = receive(stream, must_log_in, reservation);
     let (header, bytes) = tokio::time::timeout(shared.service.limits().request_time, received)
         .await
         .map_err(|_| Ended::TooSlow)??;
@@ -212,7 +277,7 @@ where
 
 async fn receive<S>(
     stream: &mut BufReader<S>,
-    bytes_max: usize,
+    must_log_in: bool,
     reservation: &mut Reservation,
 ) -> Result<(Header, Vec<u8>), Ended>
 where
@@ -229,15 +294,20 @@ where
         memory = header.plain_bytes(&begin);
         bytes.extend(begin);
     }
-    if memory > bytes_max {
+    if must_log_in && memory > LOGIN_BYTES_MAX {
         return Err(Ended::LoginSize(memory));
     }
     let length = (header.length - HEADER_BYTES).max(bytes.len());
     while bytes.len() < length {
-        let step = (length - bytes.len()).min(GROWTH_BYTES - bytes.len() % GROWTH_BYTES);
+        let growth = if must_log_in { LOGIN_GROWTH_BYTES } else { GROWTH_BYTES };
+        let step = (length - bytes.len()).min(growth - bytes.len() % growth);
         reservation.cover(bytes.len()).await?;
-        // After the first step the whole is taken from the allocator, which gives memory page by page as it is written.
-        bytes.reserve_exact(if bytes.len() < GROWTH_BYTES { step } else { length - bytes.len() });
+        if must_log_in {
+            bytes.reserve(step);
+        } else {
+            // After the first step the whole is taken from the allocator, which gives memory page by page as it is written.
+            bytes.reserve_exact(if bytes.len() < GROWTH_BYTES { step } else { length - bytes.len() });
+        }
         if (&mut *stream).take(step as u64).read_buf(&mut bytes).await? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
@@ -262,5 +332,25 @@ impl Client {
         self.caller = access.authenticate(Credentials::None, self.peer).await.ok();
         self.logged_in = false;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    /// Bytes of the future that `serve` returns.
+    fn serve_bytes<'a, F>(
+        _serve: impl Fn(&'a Mongo, i32, DuplexStream, Option<SocketAddr>, Option<SocketAddr>) -> F,
+    ) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn d1_24_future_of_a_client_before_login_is_small() {
+        let bytes = serve_bytes(serve::<DuplexStream>);
+        assert!(bytes <= 2 << 10, "{bytes} bytes");
     }
 }

@@ -19,6 +19,8 @@ use crate::frame::Out;
 
 /// Bytes read ahead: most requests fit.
 const READ_BYTES: usize = 8 << 10;
+/// Bytes read ahead before login: messages of SCRAM fit. A client without credentials may hold many connections.
+const LOGIN_READ_BYTES: usize = 512;
 /// Most bytes that the buffer grows by at once.
 const GROWTH_BYTES: usize = 64 << 10;
 /// Tag and length.
@@ -62,6 +64,8 @@ pub(crate) struct Channel<S> {
     /// What came; up to `start` it is done with.
     bytes: Vec<u8>,
     start: usize,
+    /// Least and most bytes that the buffer grows by at once.
+    growth: (usize, usize),
     limits: Bounds,
     /// Of the message that has begun.
     deadline: Option<Instant>,
@@ -81,12 +85,14 @@ pub(crate) struct Bounds {
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
     pub(crate) fn new(stream: Stream<S>, limits: Bounds) -> Self {
         let reservation = limits.memory.reservation();
-        Self { stream, bytes: Vec::with_capacity(READ_BYTES), start: 0, limits, deadline: None, reservation }
+        let growth = (LOGIN_READ_BYTES, LOGIN_READ_BYTES);
+        Self { stream, bytes: Vec::new(), start: 0, growth, limits, deadline: None, reservation }
     }
 
-    /// Sets the limit of later messages.
-    pub(crate) fn set_message_bytes_max(&mut self, bytes: usize) {
-        self.limits.message_bytes_max = bytes;
+    /// Reads as much ahead as for a client that has logged in, whose messages have at most `message_bytes_max`.
+    pub(crate) fn set_logged_in(&mut self, message_bytes_max: usize) {
+        self.growth = (READ_BYTES, GROWTH_BYTES);
+        self.limits.message_bytes_max = message_bytes_max;
     }
 
     fn ahead(&self) -> &[u8] {
@@ -145,7 +151,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
             Some(length) => usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0),
             None => 0,
         };
-        let wanted = (announced + 1).saturating_sub(self.bytes.len()).clamp(READ_BYTES, GROWTH_BYTES);
+        let (least, most) = self.growth;
+        let wanted = (announced + 1).saturating_sub(self.bytes.len()).clamp(least, most);
         self.reservation.cover(self.bytes.len()).await?;
         self.bytes.reserve(wanted);
         Ok(self.stream.read_buf(&mut self.bytes).await? > 0)

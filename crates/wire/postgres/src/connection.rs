@@ -34,7 +34,7 @@ use crate::failure::{
     ADMIN_SHUTDOWN, IDLE_IN_TRANSACTION, INVALID_CATALOG_NAME, NOT_IN_PREREQUISITE_STATE, PROTOCOL_VIOLATION,
     Severity, code_of, malformed, refused, told,
 };
-use crate::frame::{Formats, Request};
+use crate::frame::{Formats, Out, Request};
 use crate::hub::{Mailbox, Overflow, Ticket};
 use crate::login::login;
 use crate::opening::{self, Opened, Startup};
@@ -78,7 +78,10 @@ pub(crate) struct Connection<'s, S> {
     is_skipping: bool,
 }
 
-/// Speaks with one client until one of both ends.
+/// Serves one client until it or the server ends.
+///
+/// A client without login costs no more memory than its opening. The session's future, which is many times as large, is
+/// allocated after login.
 pub(crate) async fn serve<S>(
     shared: &Shared,
     stream: S,
@@ -89,7 +92,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let patience = shared.settings.opening_time;
-    let (stream, startup) = match in_time(patience, opening::open(stream, tls)).await? {
+    let open = Box::pin(opening::open(stream, tls));
+    let (stream, startup) = match in_time(patience, open).await? {
         Opened::Cancel(mut stream, process, secret) => {
             shared.backends.cancel(process, secret);
             // Under TLS a client takes an end without goodbye for an attack.
@@ -97,26 +101,47 @@ where
         }
         Opened::Session(stream, startup) => (stream, startup),
     };
-    let limits = shared.service.limits();
     let bounds = Bounds {
         message_bytes_max: LOGIN_BYTES_MAX,
-        patience: limits.request_time,
+        patience: shared.service.limits().request_time,
         memory: shared.service.request_memory().connection(),
     };
     let mut channel = Channel::new(stream, bounds);
-    let mut desk = Desk::new(Session::new(shared.service.database().clone()));
-    let begun = begin(shared, &mut channel, &mut desk, &startup, peer);
-    let caller = match in_time(patience, begun).await? {
-        Ok(caller) => caller,
+    let mut out = Out::default();
+    put_version(&startup, &mut out);
+    let ip = peer.map(|peer| peer.ip());
+    let login = Box::pin(login(shared.service.access(), &startup.user, ip, &mut channel, &mut out));
+    let begun = match in_time(patience, login).await? {
+        Ok(caller) => begin(shared, &startup).map(|session| (caller, session)),
+        Err(error) => Err(error),
+    };
+    match begun {
+        Ok((caller, session)) => Box::pin(converse(shared, channel, session, out, caller, peer)).await,
         Err(error) => {
             let error = told(&error, shared.service.database().engine().dir()).into_owned();
-            desk.out.failure(Severity::Fatal, &error);
-            channel.send(&mut desk.out).await?;
+            out.failure(Severity::Fatal, &error);
+            channel.send(&mut out).await?;
             channel.close().await;
-            return Err(Ended::Said(error.message));
+            Err(Ended::Said(error.message))
         }
-    };
-    channel.set_message_bytes_max(limits.request_bytes);
+    }
+}
+
+/// Serves a client that has logged in.
+async fn converse<S>(
+    shared: &Shared,
+    mut channel: Channel<S>,
+    session: Session,
+    out: Out,
+    caller: Caller,
+    peer: Option<SocketAddr>,
+) -> Result<(), Ended>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    channel.set_logged_in(shared.service.limits().request_bytes);
+    let mut desk = Desk::new(session);
+    desk.out = out;
     let settings = desk.session.settings();
     let who = Who {
         user: settings.user.clone(),
@@ -167,44 +192,31 @@ where
     Ok(())
 }
 
-/// Finds out who the client is and applies what it wants of its session.
-async fn begin<S>(
-    shared: &Shared,
-    channel: &mut Channel<S>,
-    desk: &mut Desk,
-    startup: &Startup,
-    peer: Option<SocketAddr>,
-) -> Result<Outcomes<Caller>, Ended>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send,
-{
+/// Answers a client that asked for more than version 3.0 of the protocol.
+fn put_version(startup: &Startup, out: &mut Out) {
     if let Some((_, options)) = &startup.beyond {
-        desk.out.message(b'v', |body| {
+        out.message(b'v', |body| {
             body.i32(0);
             body.i32(i32::try_from(options.len()).unwrap_or(i32::MAX));
             options.iter().for_each(|option| body.text(option));
         });
     }
-    let access = shared.service.access();
-    let peer = peer.map(|peer| peer.ip());
-    let caller = match login(access, &startup.user, peer, channel, &mut desk.out).await? {
-        Ok(caller) => caller,
-        Err(error) => return Ok(Err(error)),
-    };
+}
+
+/// Begins the session that a client wants.
+fn begin(shared: &Shared, startup: &Startup) -> Outcomes<Session> {
     let who = Settings { user: startup.user.clone(), ..Settings::default() };
-    desk.session = Session::with_settings(shared.service.database().clone(), who);
-    desk.session.announces();
+    let mut session = Session::with_settings(shared.service.database().clone(), who);
+    session.announces();
     let database = startup.database.as_deref().unwrap_or(DATABASE);
     if ![DATABASE, "postgres", startup.user.as_str()].contains(&database) {
         let message = format!("database \"{database}\" does not exist");
-        return Ok(Err(SqlError::new(INVALID_CATALOG_NAME, message).hint("its name is \"ropewalk\"")));
+        return Err(SqlError::new(INVALID_CATALOG_NAME, message).hint("its name is \"ropewalk\""));
     }
     for (name, value) in &startup.settings {
-        if let Err(error) = desk.session.configure(name, value) {
-            return Ok(Err(error));
-        }
+        session.configure(name, value)?;
     }
-    Ok(Ok(caller))
+    Ok(session)
 }
 
 impl<S> Connection<'_, S>
@@ -812,4 +824,24 @@ fn overflow() -> SqlError {
 
 pub(crate) fn shutdown() -> SqlError {
     SqlError::new(ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    /// Bytes of the future that `serve` returns.
+    fn serve_bytes<'a, F>(
+        _serve: impl Fn(&'a Shared, DuplexStream, Option<SocketAddr>, Option<&'a TlsAcceptor>) -> F,
+    ) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn d1_24_future_of_a_client_before_login_is_small() {
+        let bytes = serve_bytes(serve::<DuplexStream>);
+        assert!(bytes <= 2 << 10, "{bytes} bytes");
+    }
 }

@@ -62,7 +62,8 @@ where
                     (Stream::Plain(mut plain), Some(tls)) if code == SSL => {
                         plain.write_all(b"S").await?;
                         plain.flush().await?;
-                        Stream::Tls(Box::new(tls.accept(plain).await?))
+                        // Boxed: a handshake needs memory that a connection without TLS does not.
+                        Stream::Tls(Box::new(Box::pin(tls.accept(plain)).await?))
                     }
                     (mut other, _) => {
                         other.write_all(b"N").await?;

@@ -17,6 +17,9 @@ const EVENTS: u64 = 384;
 const SLOW: usize = 40;
 /// Whole answers for all of them would be 2 GiB.
 const GROWTH_MIB: u64 = 320;
+/// Silent connections of each port, and what all of them may take.
+const SILENT: usize = 200;
+const SILENT_MIB: u64 = 6;
 
 fn event(bytes: usize) -> proto::Event {
     proto::Event { event_type: "Large".into(), data: vec![7; bytes], ..Default::default() }
@@ -104,5 +107,27 @@ fn half_open_connections_hold_nobody_up() {
     drop(open);
     assert_eq!(append(&mut grpc, vec![event(1)]), 302);
     drop(grpc);
+    ends_clean(&place, server);
+}
+
+#[test]
+fn d1_24_silent_connections_take_little_memory() {
+    let place = Place::new();
+    let server =
+        Server::start(&place, &["--mongo-listen", "127.0.0.1:0", "--postgres-listen", "127.0.0.1:0"]);
+    let open = |count| -> Vec<TcpStream> {
+        let ports = ["http", "grpc", "mongo", "postgres"].map(|protocol| server.address(protocol));
+        ports.iter().cycle().take(4 * count).map(|port| TcpStream::connect(port).unwrap()).collect()
+    };
+    let body = json!({ "events": [{ "type": "A", "tags": [], "data": 1 }] });
+    let append = || Http::connect(server.address("http")).post("/v1/stores/default/events", &body);
+    let first = open(10);
+    append();
+    let before = resident_mib(&place);
+    let others = open(SILENT);
+    assert_eq!(append().0 / 100, 2);
+    let grown = resident_mib(&place).saturating_sub(before);
+    assert!(grown < SILENT_MIB, "{grown} MiB for {} silent connections", 4 * SILENT);
+    drop((first, others));
     ends_clean(&place, server);
 }
