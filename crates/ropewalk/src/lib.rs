@@ -44,10 +44,10 @@ pub use ropewalk_engine::{
     LockMode, LockWait, Nudge, ReadMode, Room, UntilStopped, Value, VisibleBeyond,
 };
 pub use ropewalk_events::{
-    AppendCondition, AppendOptions, AppendSection, Appended, BodyRef, Decision, DecisionError, Delivery,
-    Event, EventBatch, EventReader, EventStore, EventsError, PendingAppend, Projection, Query, QueryItem,
-    ReadOptions, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, StoreMark, Subscription, Tracking,
-    any, counter, projection,
+    AppendCondition, AppendOptions, AppendSection, Appended, ApplyError, BodyRef, Decision, DecisionError,
+    Delivery, Event, EventBatch, EventReader, EventStore, EventsError, FromEvent, PendingAppend, Projection,
+    Query, QueryItem, ReadOptions, Recorded, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, StoreMark,
+    Subscription, ToEvent, Tracking, any, counter, projection, to_events, try_projection, typed_projection,
 };
 /// The language of Prometheus, asked of [`Snapshot::metrics`].
 ///

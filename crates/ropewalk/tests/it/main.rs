@@ -15,3 +15,4 @@ mod promql;
 mod series;
 mod tables;
 mod transactions;
+mod typed_events;
