@@ -33,6 +33,7 @@ mod model;
 mod plan;
 mod point;
 mod read;
+mod reads;
 mod references;
 mod rules;
 mod scan;

@@ -143,7 +143,7 @@ pub mod documents {
 ///
 /// ```
 /// use ropewalk::Database;
-/// use ropewalk::tables::{ColumnDef, KeyRange, TableDef, TablesRead, Type};
+/// use ropewalk::tables::{ColumnDef, KeyRange, TableDef, Type};
 ///
 /// # fn main() -> Result<(), ropewalk::Error> {
 /// let db = Database::in_memory()?;
@@ -161,6 +161,8 @@ pub mod documents {
 ///
 /// let snapshot = db.snapshot();
 /// assert_eq!(snapshot.tables(&db).count(&users, &KeyRange::all())?, 1);
+/// let ann = snapshot.tables(&db).get(&users, &[1_i64.into()])?;
+/// assert_eq!(ann.map(|row| row.get_as::<String>("name")).transpose()?.as_deref(), Some("Ann"));
 /// # Ok(())
 /// # }
 /// ```

@@ -16,3 +16,4 @@ mod series;
 mod tables;
 mod transactions;
 mod typed_events;
+mod typed_rows;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bson::doc;
+use ropewalk::documents::Find;
 use ropewalk::documents::lang::Value as Bson;
-use ropewalk::documents::{DocumentsRead, Find};
 use ropewalk::projections::{
     ApplyError, MaterializedProjection, Output, ProjectionError, ProjectionOptions, ProjectionRun,
     Projections, RebuildMode,
 };
-use ropewalk::tables::{ColumnDef, IndexDef, KeyRange, Table, TableDef, TablesRead, Type, Value};
+use ropewalk::tables::{ColumnDef, IndexDef, KeyRange, Table, TableDef, Type, Value};
 use ropewalk::{
     Background, Class, Database, Env, Error, Event, EventStore, Isolation, Options, Position, Query,
     SequencedEvent, Snapshot,
