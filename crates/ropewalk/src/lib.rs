@@ -105,6 +105,8 @@ pub mod series {
 }
 /// Documents: BSON in collections, and MongoDB's language to ask for them and change them.
 ///
+/// With the feature `serde`, [`Database::collection_of`] stores values of an application's types.
+///
 /// ```
 /// use ropewalk::documents::lang::{Filter, Value, Writer};
 /// use ropewalk::documents::{Find, IndexDef};
