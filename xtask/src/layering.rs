@@ -58,7 +58,8 @@ impl Row {
 
     fn allows(&self, name: &str, kind: Kind) -> bool {
         self.may_use.contains(&name)
-            || kind == Kind::Dev && FOR_TESTS.contains(&name)
+            // A crate's tests may turn on its own features.
+            || kind == Kind::Dev && (FOR_TESTS.contains(&name) || self.name == name)
             || self.role == Role::Tool && Row::find(name).is_some_and(|row| row.role.embedded())
     }
 }

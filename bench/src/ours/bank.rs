@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use ropewalk::tables::{ColumnDef, KeyRange, Row, Table, TableDef, TablesError, TablesRead, Type, Value};
+use ropewalk::tables::{ColumnDef, KeyRange, Row, Table, TableDef, TablesError, Type, Value};
 use ropewalk::{Database, Isolation, Options};
 use ropewalk_bench::tpcb::{BRANCHES, Bank as Shape, TELLERS, Teller, Transfer};
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ropewalk::tables::{KeyRange, Table, TablesRead, Value};
+use ropewalk::tables::{KeyRange, Table, Value};
 use ropewalk::{Database, Durability, Isolation, Options};
 use ropewalk_bench::ordered::touch;
 use ropewalk_bench::random::SplitMix;

@@ -3,9 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use ropewalk::tables::{
-    ColumnDef, KeyRange, PointGet, Table, TableDef, TablesError, TablesRead, Type, Value,
-};
+use ropewalk::tables::{ColumnDef, KeyRange, PointGet, Table, TableDef, TablesError, Type, Value};
 use ropewalk::{Database, Durability, Isolation, Options, Transaction};
 use ropewalk_bench::ordered::touch;
 use ropewalk_bench::rows::{Rows, VALUE_BYTES, signed};

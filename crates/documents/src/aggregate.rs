@@ -14,7 +14,7 @@ use crate::lang::{
     Update, Value, WhenMatched, WhenNotMatched, Writer,
 };
 use crate::model::Documents;
-use crate::read::{DocumentsRead, Find, Look, Rows, Source as _};
+use crate::read::{Find, Look, Rows, Source as _};
 use crate::statements::UpdateSpec;
 use crate::tx::DocumentsTx;
 

@@ -20,6 +20,18 @@ pub enum DocumentsError {
         /// What is wrong.
         source: LangError,
     },
+    /// A stored document does not decode as the application's type.
+    #[error("collection {collection:?}, document {id} cannot be read as {wanted}: {source}")]
+    Undecoded {
+        /// The collection.
+        collection: String,
+        /// The document's `_id`.
+        id: String,
+        /// The Rust type.
+        wanted: &'static str,
+        /// The error of the decoder.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Whoever asked for it does not want it any more, or its time is up: what was asked for has not been done.
     #[error(transparent)]
     Interrupted(LangError),
@@ -265,6 +277,7 @@ impl DocumentsError {
             Self::Language(error) | Self::Interrupted(error) | Self::InCollection { source: error, .. } => {
                 error.code.number()
             }
+            Self::Undecoded { .. } => Code::TypeMismatch.number(),
             Self::Duplicate { .. } => 11000,
             Self::UnknownCollection { .. } => 26,
             Self::UnknownIndex { .. } => 27,
@@ -297,6 +310,7 @@ impl DocumentsError {
             Self::Language(error) | Self::Interrupted(error) | Self::InCollection { source: error, .. } => {
                 return error.code.to_string();
             }
+            Self::Undecoded { .. } => "TypeMismatch",
             Self::Duplicate { .. } => "DuplicateKey",
             Self::UnknownCollection { .. } => "NamespaceNotFound",
             Self::UnknownIndex { .. } => "IndexNotFound",

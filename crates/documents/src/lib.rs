@@ -33,6 +33,7 @@ mod model;
 mod plan;
 mod point;
 mod read;
+mod reads;
 mod references;
 mod rules;
 mod scan;
@@ -42,10 +43,16 @@ mod show;
 mod statements;
 mod submit;
 mod tx;
+#[cfg(feature = "serde")]
+mod typed;
 mod verify;
 mod watch;
 mod wildcard;
 mod write;
+
+/// The crate whose `doc!` writes filters, updates and documents.
+#[cfg(feature = "serde")]
+pub use bson::{self, doc};
 
 pub use aggregate::PIPELINE_BYTES_MAX;
 pub use at::{DocumentCursor, DocumentsAt, Getter};
@@ -69,5 +76,7 @@ pub use session::{Retry, SESSION_BYTES_MAX};
 pub use statements::{BulkResult, BulkWrite, FindAndModify, InsertedMany, UpdateSpec, Updated, id_filter};
 pub use submit::Submitted;
 pub use tx::{DocumentsMark, DocumentsState, DocumentsTx};
+#[cfg(feature = "serde")]
+pub use typed::{TypedCollection, TypedTx};
 pub use verify::Validated;
 pub use watch::{ChangeEvent, ChangeStream, ResumeToken, Target, Watch};

@@ -42,7 +42,7 @@ impl EventBatch {
     pub fn get(&self, index: usize) -> Option<SequencedEventRef<'_>> {
         let (position, end) = *self.ends.get(index)?;
         let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |(_, end)| *end);
-        let event = SequencedEventRef::decode(position, self.bytes.get(start..end)?);
+        let event = SequencedEventRef::from_stored(position, self.bytes.get(start..end)?);
         Some(event.expect("pushed bytes are those of a decoded event"))
     }
 

@@ -12,7 +12,9 @@
 use ropewalk_base::{DecodeError, Decoder, Position, Seq, put_bytes, put_u32, put_u64, put_varint};
 use uuid::Uuid;
 
+use crate::error::EventsError;
 use crate::search::{POSITION_MAX, STORES_MAX};
+use crate::typed::{FromEvent, decode};
 use crate::types::{Event, Tracking};
 
 const HAS_ID: u8 = 1;
@@ -140,7 +142,7 @@ impl<'a> BodyRef<'a> {
     }
 
     /// The client's own facts, in order.
-    pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&'a str, &'a str)> + use<'a> {
+    pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&'a str, &'a str)> + Clone + use<'a> {
         let mut decoder = self.metadata;
         (0..self.metadata_count).map(move |_| {
             let key = decoder.str("metadata key").unwrap_or_default();
@@ -186,7 +188,7 @@ pub struct SequencedEventRef<'a> {
 
 impl<'a> SequencedEventRef<'a> {
     #[inline]
-    pub(crate) fn decode(position: u64, value: &'a [u8]) -> Result<Self, DecodeError> {
+    pub(crate) fn from_stored(position: u64, value: &'a [u8]) -> Result<Self, DecodeError> {
         let (header, body) = value
             .split_first_chunk::<VALUE_HEADER>()
             .ok_or(DecodeError { what: "event header", offset: 0 })?;
@@ -209,6 +211,14 @@ impl<'a> SequencedEventRef<'a> {
     /// Bytes of the event as it is stored: a little more than its texts and data together.
     pub fn stored_bytes(&self) -> usize {
         self.value.len()
+    }
+
+    /// The application's typed form.
+    ///
+    /// # Errors
+    /// [`EventsError::Unapplied`], with position, type and the error of [`FromEvent`].
+    pub fn decode<E: FromEvent>(&self) -> Result<E, EventsError> {
+        decode(self)
     }
 
     /// An owned copy.
@@ -248,13 +258,46 @@ pub struct SequencedEvent {
 }
 
 impl SequencedEvent {
+    /// Its type.
+    pub fn event_type(&self) -> &str {
+        &self.event.event_type
+    }
+
+    /// Its tags, in the order of the append.
+    pub fn tags(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
+        self.event.tags.iter().map(String::as_str)
+    }
+
+    /// The client's own id.
+    pub fn id(&self) -> Option<Uuid> {
+        self.event.id
+    }
+
+    /// The client's own facts, in order.
+    pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&str, &str)> + Clone {
+        self.event.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// The payload.
+    pub fn data(&self) -> &[u8] {
+        &self.event.data
+    }
+
+    /// The application's typed form.
+    ///
+    /// # Errors
+    /// [`EventsError::Unapplied`], with position, type and the error of [`FromEvent`].
+    pub fn decode<E: FromEvent>(&self) -> Result<E, EventsError> {
+        decode(self)
+    }
+
     /// Shows the event to code that takes events where they are stored. Cost: its bytes are written once.
     pub fn with_ref<R>(&self, look: impl FnOnce(&SequencedEventRef<'_>) -> R) -> R {
         let mut value = Vec::with_capacity(self.event.data.len() + 64);
         put_u64(&mut value, self.seq.0);
         put_u64(&mut value, self.time_micros.cast_unsigned());
         put_body(&mut value, &self.event, self.tracking.as_ref());
-        let event = SequencedEventRef::decode(self.position.0, &value);
+        let event = SequencedEventRef::from_stored(self.position.0, &value);
         look(&event.expect("what was just encoded decodes"))
     }
 }

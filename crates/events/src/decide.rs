@@ -2,8 +2,8 @@
 //!
 //!   projections ─▶ one read ─▶ state + append condition ─▶ decide(state) ─▶ append; on conflict again
 //!
-//! A projection says which events it needs and how each changes its state. Tuples of projections are decision models:
-//! one read serves all, and each sees only the events of its own query.
+//! A projection says which events it needs and how each changes its state. Tuples, `Vec`s and `Option`s of projections
+//! are projections, too: one read serves all, and each sees only the events of its own query.
 //! Source: DCB specification, "Projections" and "Decision Model".
 
 use core::time::Duration;
@@ -12,11 +12,15 @@ use ropewalk_base::Position;
 
 use crate::append::{AppendOptions, Appended};
 use crate::codec::SequencedEventRef;
-use crate::error::EventsError;
+use crate::error::{ApplyError, EventsError};
 use crate::store::EventStore;
+use crate::typed::FromEvent;
 use crate::types::{AppendCondition, Event, Query};
 
 /// State folded from the events of a query.
+///
+/// Projections compose: a tuple of up to six, a `Vec` of one type, and an `Option` are projections over the union of their
+/// queries. The state of each part is folded from the events of its own query alone. `None` and an empty `Vec` need no events.
 pub trait Projection {
     /// What it folds into.
     type State;
@@ -25,7 +29,17 @@ pub trait Projection {
     /// The state before the first event.
     fn initial(&self) -> Self::State;
     /// The state after `event`.
-    fn apply(&self, state: &mut Self::State, event: &SequencedEventRef<'_>);
+    ///
+    /// # Errors
+    /// Whatever keeps the event from being applied, such as data that does not decode. The decision then fails with
+    /// [`EventsError::Unapplied`].
+    fn apply(&self, state: &mut Self::State, event: &SequencedEventRef<'_>) -> Result<(), ApplyError>;
+
+    /// True when `event` matches the query. Called for each part of a composed projection and each event, so that
+    /// implementations which store their query should match it instead of building it again.
+    fn wants(&self, event: &SequencedEventRef<'_>) -> bool {
+        self.query().matches(event.event_type(), event.tags())
+    }
 }
 
 /// A projection from a query and a closure.
@@ -35,29 +49,67 @@ pub struct FnProjection<S, F> {
     apply: F,
 }
 
-/// Makes a projection: the events of `query` folded into `initial` by `apply`.
-pub fn projection<S, F>(query: Query, initial: S, apply: F) -> FnProjection<S, F>
+/// Makes a projection: the events of `query` folded into `initial` by `apply`, which cannot fail.
+pub fn projection<S: Clone>(
+    query: Query,
+    initial: S,
+    apply: impl Fn(&mut S, &SequencedEventRef<'_>),
+) -> FnProjection<S, impl Fn(&mut S, &SequencedEventRef<'_>) -> Result<(), ApplyError>> {
+    try_projection(query, initial, move |state, event| {
+        apply(state, event);
+        Ok(())
+    })
+}
+
+/// As [`projection`], with an `apply` that may fail; see [`Projection::apply`].
+///
+/// ```
+/// use ropewalk_events::{Query, try_projection};
+///
+/// let total = try_projection(Query::from_types(["Paid"]), 0_u64, |total, event| {
+///     *total += std::str::from_utf8(event.data())?.parse::<u64>()?;
+///     Ok(())
+/// });
+/// # let _ = total;
+/// ```
+pub fn try_projection<S, F>(query: Query, initial: S, apply: F) -> FnProjection<S, F>
 where
     S: Clone,
-    F: Fn(&mut S, &SequencedEventRef<'_>),
+    F: Fn(&mut S, &SequencedEventRef<'_>) -> Result<(), ApplyError>,
 {
     FnProjection { query, initial, apply }
 }
 
+/// As [`projection`], with events decoded as `E`; one that does not decode fails the decision.
+pub fn typed_projection<E: FromEvent, S: Clone>(
+    query: Query,
+    initial: S,
+    apply: impl Fn(&mut S, E),
+) -> FnProjection<S, impl Fn(&mut S, &SequencedEventRef<'_>) -> Result<(), ApplyError>> {
+    try_projection(query, initial, move |state, event| {
+        apply(state, E::from_event(event)?);
+        Ok(())
+    })
+}
+
 /// A projection that counts the events of a query.
-pub fn counter(query: Query) -> FnProjection<u64, impl Fn(&mut u64, &SequencedEventRef<'_>)> {
+pub fn counter(
+    query: Query,
+) -> FnProjection<u64, impl Fn(&mut u64, &SequencedEventRef<'_>) -> Result<(), ApplyError>> {
     projection(query, 0, |count, _| *count += 1)
 }
 
 /// A projection that says whether any event of a query is there.
-pub fn any(query: Query) -> FnProjection<bool, impl Fn(&mut bool, &SequencedEventRef<'_>)> {
+pub fn any(
+    query: Query,
+) -> FnProjection<bool, impl Fn(&mut bool, &SequencedEventRef<'_>) -> Result<(), ApplyError>> {
     projection(query, false, |found, _| *found = true)
 }
 
 impl<S, F> Projection for FnProjection<S, F>
 where
     S: Clone,
-    F: Fn(&mut S, &SequencedEventRef<'_>),
+    F: Fn(&mut S, &SequencedEventRef<'_>) -> Result<(), ApplyError>,
 {
     type State = S;
 
@@ -69,22 +121,61 @@ where
         self.initial.clone()
     }
 
-    fn apply(&self, state: &mut S, event: &SequencedEventRef<'_>) {
-        (self.apply)(state, event);
+    fn apply(&self, state: &mut S, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
+        (self.apply)(state, event)
+    }
+
+    fn wants(&self, event: &SequencedEventRef<'_>) -> bool {
+        self.query.matches(event.event_type(), event.tags())
     }
 }
 
-fn union(left: Query, right: Query) -> Query {
-    if left.is_all() || right.is_all() {
-        return Query::all();
+impl<P: Projection> Projection for Vec<P> {
+    type State = Vec<P::State>;
+
+    fn query(&self) -> Query {
+        self.iter().map(P::query).fold(Query::none(), Query::union)
     }
-    let mut items = left.items;
-    for item in right.items {
-        if !items.contains(&item) {
-            items.push(item);
+
+    fn initial(&self) -> Self::State {
+        self.iter().map(P::initial).collect()
+    }
+
+    fn apply(&self, state: &mut Self::State, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
+        for (part, state) in self.iter().zip(state) {
+            if part.wants(event) {
+                part.apply(state, event)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wants(&self, event: &SequencedEventRef<'_>) -> bool {
+        self.iter().any(|part| part.wants(event))
+    }
+}
+
+impl<P: Projection> Projection for Option<P> {
+    type State = Option<P::State>;
+
+    fn query(&self) -> Query {
+        self.as_ref().map_or_else(Query::none, P::query)
+    }
+
+    fn initial(&self) -> Self::State {
+        self.as_ref().map(P::initial)
+    }
+
+    fn apply(&self, state: &mut Self::State, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
+        match (self, state) {
+            (Some(part), Some(state)) => part.apply(state, event),
+            _ => Ok(()),
         }
     }
-    Query { items }
+
+    fn wants(&self, event: &SequencedEventRef<'_>) -> bool {
+        self.as_ref().is_some_and(|part| part.wants(event))
+    }
 }
 
 macro_rules! compose {
@@ -93,18 +184,26 @@ macro_rules! compose {
             type State = ($($name::State,)+);
 
             fn query(&self) -> Query {
-                let queries = [$(self.$index.query()),+];
-                queries.into_iter().reduce(union).unwrap_or_default()
+                Query::none()$(.union(self.$index.query()))+
             }
 
             fn initial(&self) -> Self::State {
                 ($(self.$index.initial(),)+)
             }
 
-            fn apply(&self, state: &mut Self::State, event: &SequencedEventRef<'_>) {
-                $(if self.$index.query().matches(event.event_type(), event.tags()) {
-                    self.$index.apply(&mut state.$index, event);
+            fn apply(
+                &self,
+                state: &mut Self::State,
+                event: &SequencedEventRef<'_>,
+            ) -> Result<(), ApplyError> {
+                $(if self.$index.wants(event) {
+                    self.$index.apply(&mut state.$index, event)?;
                 })+
+                Ok(())
+            }
+
+            fn wants(&self, event: &SequencedEventRef<'_>) -> bool {
+                false $(|| self.$index.wants(event))+
             }
         }
     };
@@ -158,15 +257,15 @@ pub enum DecisionError<E> {
 }
 
 impl EventStore {
-    /// Folds a projection, or a tuple of them, in one read.
+    /// Folds a projection, or a composition of them, in one read.
     ///
     /// # Errors
-    /// As [`EventStore::read`].
+    /// As [`EventStore::read`]; [`EventsError::Unapplied`] for an event that the projection cannot apply.
     pub fn decision<P: Projection>(&self, model: &P) -> Result<Decision<P::State>, EventsError> {
         let query = model.query();
         let mut state = model.initial();
         let mut reader = self.read(&query, crate::types::ReadOptions::default())?;
-        while reader.visit(1024, |event| model.apply(&mut state, event))? > 0 {}
+        reader.project(model, &mut state)?;
         let after = reader.head().or(Some(Position::ZERO));
         Ok(Decision { state, condition: AppendCondition { fail_if_events_match: query, after } })
     }

@@ -1,6 +1,9 @@
 use ropewalk_base::{Position, Seq};
 use ropewalk_engine::{CommitError, EngineError};
 
+/// The error of application code that applies, encodes or decodes events.
+pub type ApplyError = Box<dyn std::error::Error + Send + Sync>;
+
 /// What the event store refuses or fails with.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -75,6 +78,24 @@ pub enum EventsError {
         ordinal: usize,
         /// What is wrong.
         what: String,
+    },
+    /// A typed event that is to be appended does not encode.
+    #[error("typed event {ordinal}: {source}")]
+    Unencoded {
+        /// Which of the list, from 0.
+        ordinal: usize,
+        /// The error of its [`ToEvent`](crate::ToEvent).
+        source: ApplyError,
+    },
+    /// A stored event cannot be decoded or applied by the application's types.
+    #[error("the event at position {position}, of type {event_type:?}, cannot be applied: {source}")]
+    Unapplied {
+        /// The event.
+        position: Position,
+        /// Its type.
+        event_type: String,
+        /// The error of [`FromEvent`](crate::FromEvent) or [`Projection::apply`](crate::Projection::apply).
+        source: ApplyError,
     },
     /// The query means nothing.
     #[error("query: {what}")]

@@ -5,7 +5,7 @@ use crate::postings::read_chunk;
 
 /// The value of an event as runs hold it.
 pub fn event_value(position: u64, value: &[u8]) -> Option<SequencedEvent> {
-    SequencedEventRef::decode(position, value).ok().map(|event| event.to_owned())
+    SequencedEventRef::from_stored(position, value).ok().map(|event| event.to_owned())
 }
 
 /// The positions of a posting chunk, if it decodes and belongs to `name`.

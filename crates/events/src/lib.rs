@@ -20,18 +20,23 @@ mod read;
 mod search;
 mod store;
 mod subscribe;
+mod typed;
 mod types;
 
 pub use append::{AppendOperation, AppendOptions, Appended};
 pub use batch::EventBatch;
 pub use codec::{AppendSection, BodyRef, SequencedEvent, SequencedEventRef};
 pub use conditions::{EventReads, ReadGuard};
-pub use decide::{Decision, DecisionError, FnProjection, Projection, RetryPolicy, any, counter, projection};
-pub use error::EventsError;
+pub use decide::{
+    Decision, DecisionError, FnProjection, Projection, RetryPolicy, any, counter, projection, try_projection,
+    typed_projection,
+};
+pub use error::{ApplyError, EventsError};
 pub use model::{EVENTS, EventsModel};
 pub use read::{EventReader, Scan};
 pub use store::{EventStore, PendingAppend, StoreMark};
 pub use subscribe::{Delivery, Subscription};
+pub use typed::{FromEvent, Recorded, ToEvent, to_events};
 pub use types::{
     AppendCondition, Event, NAME_BYTES_MAX, QUERY_TERMS_MAX, Query, QueryItem, ReadOptions, TEXT_BYTES_MAX,
     Tracking,

@@ -7,8 +7,10 @@ use ropewalk_base::Position;
 use ropewalk_engine::{MANY, Snapshot};
 
 use crate::codec::{SequencedEvent, SequencedEventRef};
+use crate::decide::Projection;
 use crate::error::EventsError;
 use crate::search::{Node, Place, StoreRead, Values};
+use crate::typed::{FromEvent, unapplied};
 use crate::types::{Event, Query, ReadOptions};
 
 /// Matching events in order, read in place, for as long as the snapshot lives. A lending iterator: each event is
@@ -127,6 +129,8 @@ pub struct EventReader {
 
 /// Events that the iterator of an [`EventReader`] fetches at a time.
 const BATCH_EVENTS: usize = 256;
+/// Events that [`EventReader::project`] applies at a time.
+const PROJECT_EVENTS: usize = 1_024;
 
 impl EventReader {
     pub(crate) fn new(
@@ -254,6 +258,35 @@ impl EventReader {
             }
         }
         Ok(flow)
+    }
+
+    /// Applies all events that are left to a projection.
+    ///
+    /// # Errors
+    /// [`EventsError::Unapplied`], with the state as it was before the event or partly changed; damage.
+    pub fn project<P: Projection>(
+        &mut self,
+        projection: &P,
+        state: &mut P::State,
+    ) -> Result<(), EventsError> {
+        let mut failure = None;
+        let mut apply = |event: &SequencedEventRef<'_>| match projection.apply(state, event) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(source) => {
+                failure = Some(unapplied(event, source));
+                ControlFlow::Break(())
+            }
+        };
+        // In steps, between which the reader holds nothing that the engine could drop.
+        while self.visit_while(PROJECT_EVENTS, &mut apply)? == PROJECT_EVENTS {}
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// The events that are left, decoded, with their positions. The iterator goes on after an event that does not decode.
+    ///
+    /// Its items are errors as of [`SequencedEvent::decode`], or of the reader.
+    pub fn decoded<E: FromEvent>(self) -> impl Iterator<Item = Result<(Position, E), EventsError>> {
+        self.map(|event| event.and_then(|event| Ok((event.position, event.decode()?))))
     }
 
     /// True once everything was visited.

@@ -389,7 +389,7 @@ impl<'s> Values<'s> {
     pub(crate) fn get(&mut self, position: u64) -> Result<SequencedEventRef<'_>, EventsError> {
         let store = self.store;
         let value = self.value(position)?;
-        SequencedEventRef::decode(position, value).map_err(|error| damaged(store, position, error))
+        SequencedEventRef::from_stored(position, value).map_err(|error| damaged(store, position, error))
     }
 
     fn value(&mut self, position: u64) -> Result<&[u8], EventsError> {

@@ -159,11 +159,13 @@ impl QueryItem {
     }
 }
 
-/// Which events: those that match any of the items; no items = all events.
+/// Which events: those that match any of the items; no items = all events, or none of them ([`Query::none`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct Query {
     /// The items, combined with OR.
     pub items: Vec<QueryItem>,
+    /// As long as there are no items, no event matches.
+    none: bool,
 }
 
 impl Query {
@@ -172,9 +174,16 @@ impl Query {
         Self::default()
     }
 
-    /// Events that match any of the items.
+    /// No event: what an optional part of a decision needs when it is absent.
+    ///
+    /// Reads and subscriptions find nothing, an append condition on it never fails. [`Query::or`] adds items to it.
+    pub fn none() -> Self {
+        Self { items: Vec::new(), none: true }
+    }
+
+    /// Events that match any of the items; all events if there are no items.
     pub fn from_items(items: impl IntoIterator<Item = QueryItem>) -> Self {
-        Self { items: items.into_iter().collect() }
+        Self { items: items.into_iter().collect(), none: false }
     }
 
     /// Events of any of the types.
@@ -191,12 +200,35 @@ impl Query {
     #[must_use]
     pub fn or(mut self, item: QueryItem) -> Self {
         self.items.push(item);
+        self.none = false;
+        self
+    }
+
+    /// Events that match either query.
+    #[must_use]
+    pub fn union(mut self, other: Self) -> Self {
+        if self.is_none() || other.is_all() {
+            return other;
+        }
+        if self.is_all() {
+            return self;
+        }
+        for item in other.items {
+            if !self.items.contains(&item) {
+                self.items.push(item);
+            }
+        }
         self
     }
 
     /// True when every event matches.
     pub fn is_all(&self) -> bool {
-        self.items.is_empty()
+        self.items.is_empty() && !self.none
+    }
+
+    /// True when no event can match.
+    pub fn is_none(&self) -> bool {
+        self.items.is_empty() && self.none
     }
 
     /// True when events have to be looked at to know whether they match; see [`QueryItem`].

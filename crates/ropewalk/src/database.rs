@@ -186,6 +186,49 @@ impl Database {
         Ok(self.documents.collection(DOCUMENT_DATABASE, name)?)
     }
 
+    /// The collection `name` of the database [`DOCUMENT_DATABASE`], with documents of type `T`.
+    ///
+    /// ```
+    /// use ropewalk::documents::doc;
+    /// use ropewalk::{Database, Error, Isolation};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Order {
+    ///     #[serde(rename = "_id")]
+    ///     id: String,
+    ///     customer: String,
+    ///     cents: i64,
+    /// }
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// let db = Database::in_memory()?;
+    /// let orders = db.collection_of::<Order>("orders")?;
+    /// orders.insert(&Order { id: "o1".into(), customer: "ann".into(), cents: 250 })?;
+    /// orders.update(doc! { "_id": "o1" }, doc! { "$inc": { "cents": 50 } })?;
+    /// for order in orders.find(doc! { "customer": "ann", "cents": { "$gt": 100 } })? {
+    ///     assert_eq!(order?.cents, 300);
+    /// }
+    ///
+    /// db.transact(Isolation::Serializable, 10, |tx| {
+    ///     let mut orders = orders.within(tx.documents());
+    ///     if orders.get("o1")?.is_some_and(|order| order.cents > 200) {
+    ///         orders.delete(doc! { "_id": "o1" })?;
+    ///     }
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// assert!(orders.get("o1")?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A name that no collection may have.
+    #[cfg(feature = "serde")]
+    pub fn collection_of<T>(&self, name: &str) -> Result<ropewalk_documents::TypedCollection<T>, Error> {
+        Ok(self.collection(name)?.typed())
+    }
+
     /// Finds or creates an ordered keyspace. The names `events`, `tables`, `series` and `documents`, and names that begin with one of
     /// them and a dot, belong to the models.
     ///

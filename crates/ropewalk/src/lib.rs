@@ -44,10 +44,10 @@ pub use ropewalk_engine::{
     LockMode, LockWait, Nudge, ReadMode, Room, UntilStopped, Value, VisibleBeyond,
 };
 pub use ropewalk_events::{
-    AppendCondition, AppendOptions, AppendSection, Appended, BodyRef, Decision, DecisionError, Delivery,
-    Event, EventBatch, EventReader, EventStore, EventsError, PendingAppend, Projection, Query, QueryItem,
-    ReadOptions, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, StoreMark, Subscription, Tracking,
-    any, counter, projection,
+    AppendCondition, AppendOptions, AppendSection, Appended, ApplyError, BodyRef, Decision, DecisionError,
+    Delivery, Event, EventBatch, EventReader, EventStore, EventsError, FromEvent, PendingAppend, Projection,
+    Query, QueryItem, ReadOptions, Recorded, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, StoreMark,
+    Subscription, ToEvent, Tracking, any, counter, projection, to_events, try_projection, typed_projection,
 };
 /// The language of Prometheus, asked of [`Snapshot::metrics`].
 ///
@@ -105,6 +105,8 @@ pub mod series {
 }
 /// Documents: BSON in collections, and MongoDB's language to ask for them and change them.
 ///
+/// With the feature `serde`, [`Database::collection_of`] stores values of an application's types.
+///
 /// ```
 /// use ropewalk::documents::lang::{Filter, Value, Writer};
 /// use ropewalk::documents::{Find, IndexDef};
@@ -143,7 +145,7 @@ pub mod documents {
 ///
 /// ```
 /// use ropewalk::Database;
-/// use ropewalk::tables::{ColumnDef, KeyRange, TableDef, TablesRead, Type};
+/// use ropewalk::tables::{ColumnDef, KeyRange, TableDef, Type};
 ///
 /// # fn main() -> Result<(), ropewalk::Error> {
 /// let db = Database::in_memory()?;
@@ -161,6 +163,8 @@ pub mod documents {
 ///
 /// let snapshot = db.snapshot();
 /// assert_eq!(snapshot.tables(&db).count(&users, &KeyRange::all())?, 1);
+/// let ann = snapshot.tables(&db).get(&users, &[1_i64.into()])?;
+/// assert_eq!(ann.map(|row| row.get_as::<String>("name")).transpose()?.as_deref(), Some("Ann"));
 /// # Ok(())
 /// # }
 /// ```

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ropewalk::groups::{ConsumerGroup, GroupSettings, Settled};
 use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun, Projections};
-use ropewalk::tables::{ColumnDef, TableDef, TablesRead, Type};
+use ropewalk::tables::{ColumnDef, TableDef, Type};
 use ropewalk::{Database, Durability, Error, Event, Position, Query, SequencedEvent};
 
 use crate::Run;

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use ropewalk::documents::lang::{Doc, DocBuf, Filter, Options as Language, Update, Value, Writer};
 use ropewalk::documents::{
-    Collection, CollectionOptions, DocumentsError, DocumentsRead, Find, IndexDef, OnDelete, Reference,
-    UpdateSpec,
+    Collection, CollectionOptions, DocumentsError, Find, IndexDef, OnDelete, Reference, UpdateSpec,
 };
 use ropewalk::{DOCUMENT_DATABASE, Database, Durability, Error, Isolation, Transaction};
 use ropewalk_vfs::Clock;

@@ -138,7 +138,7 @@ fn item_matches(item: &QueryItem, event: &Event) -> bool {
 }
 
 pub(crate) fn matches(query: &Query, event: &Event) -> bool {
-    query.items.is_empty() || query.items.iter().any(|item| item_matches(item, event))
+    query.is_all() || query.items.iter().any(|item| item_matches(item, event))
 }
 
 impl Oracle {

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use ropewalk::tables::{
     ColumnDef, DefaultValue, ForeignKeyDef, IndexDef, KeyRange, LoadOptions, Row, TableDef, TablesError,
-    TablesRead, Type, Value,
+    Type, Value,
 };
 use ropewalk::{Database, Durability, Error, Isolation, Transaction};
 

@@ -3,7 +3,7 @@
 //! A view is planned anew wherever it is used, so it follows the definitions under it. Relations that it reads are dropped by CASCADE
 //! alone, which takes it along; where a column is dropped that it names, using it is an error, not the dropping.
 
-use ropewalk::tables::{ColumnDef, PUBLIC, TableDef, TablesRead, Value, name_in, schema_and_name};
+use ropewalk::tables::{ColumnDef, PUBLIC, TableDef, Value, name_in, schema_and_name};
 use sqlparser::ast;
 
 use crate::access::Access;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ropewalk_base::keys;
 use ropewalk_engine::{Durability, Engine, EngineOptions, Isolation, KvTransaction, Operation};
 use ropewalk_tables::{
-    ColumnDef, KeyRange, TableDef, Tables, TablesModel, TablesRead, TablesState, TablesTx, Type, Value,
+    ColumnDef, KeyRange, TableDef, Tables, TablesModel, TablesState, TablesTx, Type, Value,
 };
 use ropewalk_vfs::{Env, Random, SeededRandom};
 

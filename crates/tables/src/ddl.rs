@@ -182,6 +182,17 @@ impl TablesTx<'_> {
         self.ddl(|tx| tx.create(def))
     }
 
+    /// The table of the definition's name, which is created if it does not exist. Definitions are not compared.
+    ///
+    /// # Errors
+    /// As [`TablesTx::create_table`].
+    pub fn create_table_if_absent(&mut self, def: TableDef) -> Result<Table, TablesError> {
+        self.ddl(|tx| match tx.find(&def.name)? {
+            Some(id) => Ok(Table::new(&tx.tables.model, id, &def.name)),
+            None => tx.create(def),
+        })
+    }
+
     fn create(&mut self, def: TableDef) -> Result<Table, TablesError> {
         check_kept_name("table", &def.name)?;
         let own = schema_and_name(&def.name).1.to_owned();

@@ -93,6 +93,18 @@ pub enum TablesError {
         /// Why.
         source: ValueError,
     },
+    /// A value cannot be read as the Rust type that the caller wants.
+    #[error("table {table:?}, column {column:?}: {found} cannot be read as {wanted}")]
+    WrongType {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// The value and its type, or NULL.
+        found: String,
+        /// The Rust type.
+        wanted: &'static str,
+    },
     /// Too few or too many values.
     #[error("table {table:?} takes {expected} values, {found} were given")]
     Arity {

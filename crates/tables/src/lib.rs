@@ -15,6 +15,7 @@
 mod build;
 mod catalog;
 mod constraints;
+mod convert;
 mod ddl;
 mod define;
 mod enums;
@@ -31,6 +32,7 @@ mod names;
 mod numeric;
 mod precision;
 mod read;
+mod reads;
 mod rekey;
 mod row;
 mod rowkey;
@@ -49,6 +51,7 @@ mod value;
 mod verify;
 mod write;
 
+pub use convert::FromValue;
 pub use define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, Identity, IndexDef, TableDef};
 pub use enums::{EnumChange, EnumPlace, EnumType, EnumValue};
 pub use error::TablesError;

@@ -17,7 +17,7 @@ use crate::define::{Action, DefaultValue, Identity};
 use crate::error::TablesError;
 use crate::model::Tables;
 use crate::read::{TablesRead, index_prefix};
-use crate::row::OwnedRow;
+use crate::row::{OwnedRow, Row};
 use crate::rowkey::{Entry, check_length, entry_row, index_entry, numbered_key, put_row_key};
 use crate::schema::{Column, ForeignKey, Index, ROW_BYTES_MAX, Schema};
 use crate::show;
@@ -160,6 +160,39 @@ impl TablesTx<'_> {
             let schema = statement.schema(table)?;
             let values = named(&schema, values)?;
             statement.insert(&schema, values, true)
+        })
+    }
+
+    /// Changes columns of the row with this primary key, or inserts it, by what `change` returns for the stored row.
+    ///
+    /// Columns that `change` does not name stay, or get their defaults in a new row, whose key is `key`. A commit in
+    /// between of another transaction that writes the row is a conflict, so that counters lose no update.
+    ///
+    /// # Errors
+    /// As [`TablesTx::upsert`]; the errors of `change`.
+    pub fn upsert_with<'v, C: AsRef<[(&'v str, Value<'v>)]>>(
+        &mut self,
+        table: &Table,
+        key: &[Value<'_>],
+        change: impl FnOnce(Option<Row<'_>>) -> Result<C, TablesError>,
+    ) -> Result<OwnedRow, TablesError> {
+        self.statement(|statement| {
+            let schema = statement.schema(table)?;
+            let mut row_key = Vec::new();
+            put_row_key(&schema, key, &mut row_key)?;
+            statement.hold(&row_key, LockMode::Update)?;
+            let old = statement.load(&schema, row_key)?;
+            let changes = change(old.as_ref().map(OwnedRow::row))?;
+            let mut columns = named(&schema, changes.as_ref())?;
+            if let Some(old) = &old {
+                return statement.changed_from(&schema, old, &columns);
+            }
+            for (place, value) in schema.key_columns().iter().zip(key) {
+                if let Some(slot @ None) = columns.get_mut(*place) {
+                    *slot = Some(value.borrowed());
+                }
+            }
+            statement.insert(&schema, columns, false)
         })
     }
 
@@ -472,6 +505,16 @@ impl<'a> Statement<'_, 'a> {
         old: &OwnedRow,
         changes: &[Option<Value<'_>>],
     ) -> Result<bool, TablesError> {
+        self.changed_from(schema, old, changes).map(|_| true)
+    }
+
+    /// The row that replaces `old`.
+    fn changed_from(
+        &mut self,
+        schema: &Arc<Schema>,
+        old: &OwnedRow,
+        changes: &[Option<Value<'_>>],
+    ) -> Result<OwnedRow, TablesError> {
         let mut values = Vec::with_capacity(changes.len());
         for ((column, change), value) in schema.columns().iter().zip(changes).zip(old.values()?) {
             values.push(match change {
@@ -483,8 +526,7 @@ impl<'a> Statement<'_, 'a> {
                 None => value,
             });
         }
-        self.replace(schema, old, values)?;
-        Ok(true)
+        self.replace(schema, old, values)
     }
 
     /// Puts `values` in the place of `old`; the key may change.

@@ -13,7 +13,7 @@ use ropewalk_documents::lang::{
     Applied, Budget, Code, Doc, DocBuf, Filter, LangError, Options, Owned, Pipeline, Projection,
     SharedMemory, Sort, Update, UpdateContext, Value, Writer,
 };
-use ropewalk_documents::{Collection, DocumentsError, DocumentsRead, Find, IndexDef};
+use ropewalk_documents::{Collection, DocumentsError, Find, IndexDef};
 
 use crate::allocations::most_held;
 use crate::lang::notation;

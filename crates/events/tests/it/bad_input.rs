@@ -69,7 +69,7 @@ fn queries_that_mean_nothing() {
     );
     assert!(read(Query::from_types([""])).contains("empty"));
     assert!(read(Query::from_tags((0..2000).map(|i| i.to_string()))).contains("more than 1000"));
-    assert!(read(Query { items: vec![QueryItem::new(["A"], [""; 0]); 2000] }).contains("2000 items"));
+    assert!(read(Query::from_items(vec![QueryItem::new(["A"], [""; 0]); 2000])).contains("2000 items"));
     assert!(read(Query::from_items([QueryItem::default().tag_prefix("")])).contains("empty"));
     // With a key only the sequencer could decide, and it does not look at every event.
     let prefix = Query::from_items([QueryItem::default().type_prefix("A")]);

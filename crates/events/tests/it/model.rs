@@ -79,7 +79,7 @@ fn matches(query: &Query, event: &Event) -> bool {
         let like = |prefix: &String| event.tags.iter().any(|tag| tag.starts_with(prefix.as_str()));
         (no_type || of_type || like_type) && tags && item.tag_prefixes.iter().all(like)
     };
-    let found = query.items.is_empty() || query.items.iter().any(item);
+    let found = query.is_all() || query.items.iter().any(item);
     assert_eq!(query.matches(&event.event_type, event.tags.iter().map(String::as_str)), found);
     found
 }

@@ -81,6 +81,9 @@ impl GroupSettings {
 
     fn check(&self) -> Result<(), Error> {
         let refuse = |what: &str| Err(GroupError::Settings { what: what.to_owned() }.into());
+        if self.query.is_none() {
+            return refuse("no event matches Query::none, so that the group would never hand out one");
+        }
         if self.lease.is_zero() || self.lease > TIME_MAX || self.pause > TIME_MAX {
             return refuse("a lease lasts more than nothing, a lease and a pause at most a year");
         }

@@ -1,13 +1,11 @@
 use ropewalk_base::{DecodeError, Position};
 use ropewalk_documents::DocumentsError;
+pub use ropewalk_events::ApplyError;
 use ropewalk_events::EventsError;
 use ropewalk_series::SeriesError;
 use ropewalk_tables::TablesError;
 
 use crate::error::{Class, Error};
-
-/// What an application's own code may answer.
-pub type ApplyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a projection cannot go on.
 #[derive(Debug, thiserror::Error)]

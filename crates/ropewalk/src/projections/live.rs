@@ -175,7 +175,7 @@ impl Inner {
         let records = self.records(one);
         if records.look(&snapshot, Kind::Live)?.is_none() && records.look(&snapshot, Kind::Rebuild)?.is_some()
         {
-            self.rebuild(one, RebuildMode::None)?;
+            self.rebuild(one, RebuildMode::ResumeOnly)?;
         }
         let mut progress = Progress { applied: 0, checkpoint: Position::ZERO };
         let mut most = self.options.batch_events.max(1);

@@ -208,7 +208,7 @@ impl Projections {
         self.0.registered.read().keys().cloned().collect()
     }
 
-    /// Ends the rebuilds that are under way after their batch; [`RebuildMode::None`] goes on with them.
+    /// Ends the rebuilds that are under way after their batch; [`RebuildMode::ResumeOnly`] resumes them.
     pub fn interrupt_rebuilds(&self) {
         self.0.interruptions.fetch_add(1, Ordering::AcqRel);
     }

@@ -22,10 +22,10 @@ use crate::transaction::Transaction;
 /// What is rebuilt. Whatever the mode, an interrupted rebuild of a store that was deleted since begins anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RebuildMode {
-    /// Only what was interrupted, from where it was.
+    /// Resumes rebuilds that were interrupted, at their checkpoint; begins none.
     #[default]
-    None,
-    /// That, and what has no checkpoint yet.
+    ResumeOnly,
+    /// As [`RebuildMode::ResumeOnly`], and begins a rebuild of each projection that has no checkpoint yet.
     MissingCheckpointsOnly,
     /// Everything, from the first event; an interrupted rebuild is thrown away.
     ForceFullRebuild,
@@ -45,10 +45,11 @@ pub struct Rebuilt {
 }
 
 impl Projections {
-    /// Rebuilds one projection while readers and the live projection go on. `None` when the mode asks for nothing.
+    /// Rebuilds one projection while readers and the live projection go on. `None` when the mode has nothing
+    /// to do, such as [`RebuildMode::ResumeOnly`] where no rebuild was interrupted.
     ///
     /// # Errors
-    /// As [`Projections::catch_up`]: what is built so far stays, and the mode [`RebuildMode::None`] goes on with it.
+    /// As [`Projections::catch_up`]: what is built so far stays, and [`RebuildMode::ResumeOnly`] resumes it.
     /// Outputs that others refer to and so cannot be swapped.
     pub fn rebuild(&self, name: &str, mode: RebuildMode) -> Result<Option<Rebuilt>, Error> {
         let one = self.0.one(name)?;
@@ -123,7 +124,7 @@ impl Inner {
         let snapshot = tx.snapshot();
         let store = self.store.id_at(snapshot.engine());
         let wanted = match mode {
-            RebuildMode::None => false,
+            RebuildMode::ResumeOnly => false,
             RebuildMode::MissingCheckpointsOnly => live.is_none(),
             RebuildMode::ForceFullRebuild => true,
         };

@@ -164,7 +164,7 @@ impl Transaction {
         self.events.appends.iter().any(|append| append.options.idempotency_key.is_some())
     }
 
-    /// Folds a decision model, or a tuple of them, as of this transaction's snapshot and with its own appends.
+    /// Folds a decision model, or a composition of them, as of this transaction's snapshot and with its own appends.
     ///
     /// The commit then fails with a conflict, at every isolation, if another transaction appended a matching event.
     /// [`crate::Database::transact`] runs the transaction again in that case.
@@ -187,14 +187,14 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`]; damage.
+    /// [`EventsError::InvalidQuery`]; [`EventsError::Unapplied`] for an event that the model cannot apply; damage.
     pub fn decision<P: Projection>(&mut self, store: &EventStore, model: &P) -> Result<P::State, Error> {
         self.kv.begin_statement();
         let query = model.query();
         let mut reader = self.reader(store, &query, ReadOptions::default())?;
         let head = reader.head().unwrap_or(Position::ZERO);
         let mut state = model.initial();
-        while reader.visit(1024, |event| model.apply(&mut state, event))? > 0 {}
+        reader.project(model, &mut state)?;
         self.events.note(store, store.id_at(self.kv.snapshot()), &query, head);
         Ok(state)
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bson::doc;
-use ropewalk::documents::DocumentsRead;
+
 use ropewalk::documents::lang::Value as Bson;
 use ropewalk::series::{Labels, Matcher, SampleBatch, Samples};
-use ropewalk::tables::{ColumnDef, KeyRange, LoadOptions, TableDef, TablesRead, Type};
+use ropewalk::tables::{ColumnDef, KeyRange, LoadOptions, TableDef, Type};
 use ropewalk::{
     AppendOptions, Background, Backup, Class, Database, EngineError, Env, Error, Event, Isolation, Options,
     Query,

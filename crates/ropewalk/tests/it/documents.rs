@@ -3,8 +3,8 @@
 
 use bson::{Document, doc};
 use ropewalk::documents::lang::{Filter, Options, Update, Value};
-use ropewalk::documents::{Collection, DocumentsRead, Find, IndexDef, UpdateSpec};
-use ropewalk::tables::{ColumnDef, TableDef, TablesRead, Type};
+use ropewalk::documents::{Collection, Find, IndexDef, UpdateSpec};
+use ropewalk::tables::{ColumnDef, TableDef, Type};
 use ropewalk::{
     AppendCondition, AppendOptions, Class, Database, Durability, Event, Isolation, Query, Transaction,
 };

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bson::doc;
+use ropewalk::documents::Collection;
 use ropewalk::documents::lang::Value as Bson;
-use ropewalk::documents::{Collection, DocumentsRead};
 use ropewalk::series::{Labels, SampleBatch, Samples, SeriesStore};
-use ropewalk::tables::{ColumnDef, OwnedRow, Table, TableDef, TablesRead, Type};
+use ropewalk::tables::{ColumnDef, OwnedRow, Table, TableDef, Type};
 use ropewalk::{
     AppendCondition, AppendOptions, Background, Class, Database, Env, Error, Event, EventStore, Isolation,
     Options, Query, Snapshot,

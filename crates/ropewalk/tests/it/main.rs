@@ -15,3 +15,6 @@ mod promql;
 mod series;
 mod tables;
 mod transactions;
+mod typed_documents;
+mod typed_events;
+mod typed_rows;

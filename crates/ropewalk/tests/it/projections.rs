@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bson::doc;
+use ropewalk::documents::Find;
 use ropewalk::documents::lang::Value as Bson;
-use ropewalk::documents::{DocumentsRead, Find};
 use ropewalk::projections::{
     ApplyError, MaterializedProjection, Output, ProjectionError, ProjectionOptions, ProjectionRun,
     Projections, RebuildMode,
 };
-use ropewalk::tables::{ColumnDef, IndexDef, KeyRange, Table, TableDef, TablesRead, Type, Value};
+use ropewalk::tables::{ColumnDef, IndexDef, KeyRange, Table, TableDef, Type, Value};
 use ropewalk::{
     Background, Class, Database, Env, Error, Event, EventStore, Isolation, Options, Position, Query,
     SequencedEvent, Snapshot,
@@ -262,7 +262,7 @@ fn a_rebuild_takes_the_place_at_once_and_tells_nobody_twice() {
     bank.events.append(&[paid(7, 7)], None).unwrap();
 
     // Modes that ask for nothing.
-    assert_eq!(bank.projections.rebuild("accounts", RebuildMode::None).unwrap(), None);
+    assert_eq!(bank.projections.rebuild("accounts", RebuildMode::ResumeOnly).unwrap(), None);
     assert_eq!(bank.projections.rebuild("accounts", RebuildMode::MissingCheckpointsOnly).unwrap(), None);
 
     bank.accounts.bonus.store(100, Ordering::Relaxed);
@@ -297,6 +297,22 @@ fn missing_checkpoints_are_built_without_effects() {
 }
 
 #[test]
+fn d1_12_resume_only_resumes_and_begins_nothing() {
+    let bank = Bank::memory(2);
+    bank.events.append(&(0..6).map(|i| paid(i, 1)).collect::<Vec<_>>(), None).unwrap();
+    assert_eq!(RebuildMode::default(), RebuildMode::ResumeOnly);
+    assert_eq!(bank.projections.rebuild("accounts", RebuildMode::ResumeOnly).unwrap(), None);
+    bank.accounts.ends_at.store(3, Ordering::Relaxed);
+    let begun = bank.projections.rebuild("accounts", RebuildMode::MissingCheckpointsOnly).unwrap().unwrap();
+    assert!(!begun.finished && !begun.resumed);
+    bank.accounts.ends_at.store(0, Ordering::Relaxed);
+    let resumed = bank.projections.rebuild("accounts", RebuildMode::ResumeOnly).unwrap().unwrap();
+    assert!(resumed.finished && resumed.resumed);
+    assert_eq!((resumed.generation, begun.applied + resumed.applied), (begun.generation, 6));
+    assert_eq!(bank.rows(), bank.expected(6, 0));
+}
+
+#[test]
 fn an_interrupted_rebuild_goes_on_after_reopening() {
     let env = Env::memory();
     let bank = Bank::open(&env, 2).unwrap();
@@ -317,7 +333,7 @@ fn an_interrupted_rebuild_goes_on_after_reopening() {
 
     let bank = Bank::open(&env, 2).unwrap();
     bank.accounts.bonus.store(1, Ordering::Relaxed);
-    let rebuilt = bank.projections.rebuild("accounts", RebuildMode::None).unwrap().unwrap();
+    let rebuilt = bank.projections.rebuild("accounts", RebuildMode::ResumeOnly).unwrap().unwrap();
     assert_eq!((rebuilt.generation, rebuilt.applied), (2, 5));
     assert!(rebuilt.finished && rebuilt.resumed);
     assert_eq!(bank.rows(), bank.expected(11, 1));
@@ -358,7 +374,7 @@ fn a_rebuild_that_fails_leaves_what_is_there_and_goes_on() {
     assert_eq!(rebuild.checkpoint, Position(3));
     assert_eq!(rebuild.failure.unwrap().position, Position(4));
     bank.accounts.fails_at.store(0, Ordering::Relaxed);
-    let rebuilt = bank.projections.rebuild("accounts", RebuildMode::None).unwrap().unwrap();
+    let rebuilt = bank.projections.rebuild("accounts", RebuildMode::ResumeOnly).unwrap().unwrap();
     assert_eq!((rebuilt.applied, rebuilt.finished), (3, true));
 }
 
@@ -541,7 +557,7 @@ fn any_sequence_of_calls_equals_counting_the_events() {
                 6 | 7 => {
                     bank.accounts.ends_at.store(up_to(2) * (1 + up_to(head + 1)), Ordering::Relaxed);
                     let mode = [
-                        RebuildMode::None,
+                        RebuildMode::ResumeOnly,
                         RebuildMode::MissingCheckpointsOnly,
                         RebuildMode::ForceFullRebuild,
                     ][up_to(3) as usize];
@@ -560,7 +576,7 @@ fn any_sequence_of_calls_equals_counting_the_events() {
             applied = checkpoint;
             assert_eq!(bank.rows(), bank.expected(checkpoint, 0), "seed {seed}, step {step}: {what}");
         }
-        bank.projections.rebuild("accounts", RebuildMode::None).unwrap();
+        bank.projections.rebuild("accounts", RebuildMode::ResumeOnly).unwrap();
         bank.projections.catch_up("accounts").unwrap();
         assert_eq!(bank.rows(), bank.expected(head, 0), "seed {seed}");
         effects.extend(bank.effects());
@@ -590,7 +606,7 @@ fn a_power_cut_at_every_operation_leaves_checkpoint_and_rows_in_step() {
         bank.projections.rebuild("accounts", RebuildMode::ForceFullRebuild)?;
         bank.accounts.ends_at.store(0, Ordering::Relaxed);
         bank.projections.catch_up("accounts")?;
-        bank.projections.rebuild("accounts", RebuildMode::None)?;
+        bank.projections.rebuild("accounts", RebuildMode::ResumeOnly)?;
         bank.events.append(&[paid(4, 6)], None)?;
         bank.projections.catch_up("accounts")?;
         Ok(())
@@ -608,7 +624,7 @@ fn a_power_cut_at_every_operation_leaves_checkpoint_and_rows_in_step() {
         let bank = Bank::open(&env(&disk), 2).unwrap();
         let checkpoint = bank.checkpoint();
         assert_eq!(bank.rows(), bank.expected(checkpoint, 0), "cut at {point}");
-        if bank.projections.rebuild("accounts", RebuildMode::None).unwrap().is_some() {
+        if bank.projections.rebuild("accounts", RebuildMode::ResumeOnly).unwrap().is_some() {
             interrupted += 1;
             assert_eq!(bank.rows(), bank.expected(checkpoint, 0), "cut at {point}, rebuilt");
         }

@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ropewalk::documents::lang::Filter;
-use ropewalk::documents::{Collection, DocumentsRead, Find};
+use ropewalk::documents::{Collection, Find};
 use ropewalk::series::{Matcher, Samples, SeriesStore};
 use ropewalk::tables::{Array, Jsonb, Scalar, Type, Value};
 use ropewalk::{EventStore, Position, Query, QueryItem, ReadOptions, SequencedEventRef, Snapshot, promql};

@@ -2,7 +2,7 @@
 
 use ropewalk_tables::{
     Array, ColumnDef, DefaultValue, Expr, ForeignKeyDef, Identity, IndexDef, KeyRange, Scalar, TableDef,
-    TablesError, TablesRead, Type, Value,
+    TablesError, Type, Value,
 };
 
 use crate::{Db, id, int, people, text};

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ropewalk_engine::Isolation;
 use ropewalk_tables::{
-    Action, DefaultValue, ForeignKeyDef, Identity, IndexDef, KeyRange, TableDef, TablesError, TablesRead,
-    Value,
+    Action, DefaultValue, ForeignKeyDef, Identity, IndexDef, KeyRange, TableDef, TablesError, Value,
 };
 
 use crate::{Db, id, int, people, person, text};

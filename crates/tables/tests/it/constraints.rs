@@ -1,7 +1,7 @@
 //! NOT NULL, CHECK, UNIQUE, FOREIGN KEY: each names itself, and a statement that breaks one leaves nothing.
 
 use ropewalk_tables::{
-    Action, DefaultValue, Expr, ForeignKeyDef, IndexDef, KeyRange, TableDef, TablesError, TablesRead, Value,
+    Action, DefaultValue, Expr, ForeignKeyDef, IndexDef, KeyRange, TableDef, TablesError, Value,
 };
 
 use crate::{Db, id, int, lines, people, person, text};

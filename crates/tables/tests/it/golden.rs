@@ -9,7 +9,7 @@ use std::path::Path;
 
 use goldenscript::Command;
 use ropewalk_engine::Isolation;
-use ropewalk_tables::{KeyRange, Table, TableDef, TablesError, TablesRead, Value};
+use ropewalk_tables::{KeyRange, Table, TableDef, TablesError, Value};
 
 use crate::{Db, Tx, int, shown};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use ropewalk_engine::{EngineOptions, Isolation};
-use ropewalk_tables::{ColumnDef, KeyRange, Table, TableDef, TablesError, TablesRead, Type, Value};
+use ropewalk_tables::{ColumnDef, KeyRange, Table, TableDef, TablesError, Type, Value};
 use ropewalk_vfs::{Env, FaultyVfs, Random, SeededRandom};
 
 use crate::{Db, id, int};

@@ -3,7 +3,7 @@
 use ropewalk_engine::Isolation;
 use ropewalk_tables::{
     DefaultValue, Expr, ForeignKeyDef, Identity, IndexDef, KeyRange, LoadOptions, Table, TableDef,
-    TablesError, TablesRead, Value,
+    TablesError, Value,
 };
 use ropewalk_vfs::{Env, FaultyVfs};
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use ropewalk_tables::{Expr, IndexDef, KeyRange, Table, TableDef, TablesError, TablesRead, TablesTx, Value};
+use ropewalk_tables::{Expr, IndexDef, KeyRange, Table, TableDef, TablesError, TablesTx, Value};
 use ropewalk_vfs::Env;
 
 use crate::{Db, Tx, id, int, shown, text};

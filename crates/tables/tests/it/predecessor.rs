@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ropewalk_engine::{EngineOptions, Isolation};
-use ropewalk_tables::{IndexDef, KeyRange, TableDef, TablesRead, Value};
+use ropewalk_tables::{IndexDef, KeyRange, TableDef, Value};
 use ropewalk_vfs::{Env, FaultyVfs};
 
 use crate::{Db, id, int, people, person, shown};

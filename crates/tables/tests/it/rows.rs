@@ -2,7 +2,7 @@
 
 use ropewalk_tables::{
     Array, ColumnDef, DefaultValue, Expr, Function, Identity, IndexDef, KeyOrder, KeyRange, Scalar, TableDef,
-    TablesError, TablesRead, Type, Value,
+    TablesError, Type, Value,
 };
 use ropewalk_vfs::Env;
 

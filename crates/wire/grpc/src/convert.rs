@@ -33,7 +33,7 @@ pub(crate) fn umadb_query(query: Option<umadb::Query>) -> Query {
     if items.iter().any(|item| item.types.is_empty() && item.tags.is_empty()) {
         return Query::all();
     }
-    Query { items: items.into_iter().map(|item| QueryItem::new(item.types, item.tags)).collect() }
+    Query::from_items(items.into_iter().map(|item| QueryItem::new(item.types, item.tags)))
 }
 
 pub(crate) fn umadb_condition(condition: umadb::AppendCondition) -> AppendCondition {
@@ -60,7 +60,7 @@ pub(crate) fn events(events: Vec<ours::Event>) -> Result<Vec<Event>, WireError> 
 
 pub(crate) fn query(query: Option<ours::Query>) -> Query {
     let items = query.map(|query| query.items).unwrap_or_default();
-    Query { items: items.into_iter().map(|item| QueryItem::new(item.types, item.tags)).collect() }
+    Query::from_items(items.into_iter().map(|item| QueryItem::new(item.types, item.tags)))
 }
 
 /// A condition must say what it is about: a forgotten query would be one on every event.

@@ -2,9 +2,7 @@
 
 use bson::{Bson, doc};
 use ropewalk_documents::lang::Value;
-use ropewalk_documents::{
-    BulkWrite, DocumentsError, DocumentsRead, Find, FindAndModify, IndexDef, id_filter,
-};
+use ropewalk_documents::{BulkWrite, DocumentsError, Find, FindAndModify, IndexDef, id_filter};
 
 use super::*;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bson::doc;
 use ropewalk_documents::lang::Value;
-use ropewalk_documents::{DocumentsRead, Find, IndexDef, Retry};
+use ropewalk_documents::{Find, IndexDef, Retry};
 use ropewalk_vfs::FaultyVfs;
 
 use super::*;

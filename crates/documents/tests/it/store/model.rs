@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bson::{Bson, doc};
 use proptest::prelude::*;
 use ropewalk_documents::lang::Projection;
-use ropewalk_documents::{DocumentsRead, Find, Hint, IndexDef};
+use ropewalk_documents::{Find, Hint, IndexDef};
 use ropewalk_vfs::FaultyVfs;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use bson::{Bson, doc};
 use ropewalk_documents::lang::{Doc, Pipeline};
-use ropewalk_documents::{DocumentsRead, Find, IndexDef, Target, Watch};
+use ropewalk_documents::{Find, IndexDef, Target, Watch};
 
 use super::*;
 

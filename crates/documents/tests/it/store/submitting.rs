@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use bson::doc;
-use ropewalk_documents::{DocumentsError, DocumentsRead, Find};
+use ropewalk_documents::{DocumentsError, Find};
 
 use super::{Db, SYNC, b};
 

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::sync::Mutex;
 
 use ropewalk::documents::lang::{Doc, DocBuf, Filter, Options as Language, Update, Value, Writer};
-use ropewalk::documents::{Collection, DocumentsError, DocumentsRead, Find, IndexDef, UpdateSpec};
+use ropewalk::documents::{Collection, DocumentsError, Find, IndexDef, UpdateSpec};
 use ropewalk::{Database, Durability, Error};
 use ropewalk_vfs::{Random, SeededRandom};
 

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::Durability;
 use ropewalk::documents::lang::{DocBuf, Filter, Owned, Update, Value, Writer};
-use ropewalk::documents::{DocumentsError, DocumentsRead, DocumentsTx, UpdateSpec, id_filter};
+use ropewalk::documents::{DocumentsError, DocumentsTx, UpdateSpec, id_filter};
 use ropewalk_wire::Needs;
 use ropewalk_wire::extjson::{self, Form};
 use serde::Deserialize;

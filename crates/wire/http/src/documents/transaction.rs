@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use ropewalk::documents::lang::{DocBuf, Owned, Value};
-use ropewalk::documents::{Collection, DocumentsError, DocumentsRead, DocumentsTx, Find, UpdateSpec};
+use ropewalk::documents::{Collection, DocumentsError, DocumentsTx, Find, UpdateSpec};
 use ropewalk_wire::Needs;
 use ropewalk_wire::extjson::{self, Form};
 use serde::{Deserialize, Serialize};
