@@ -282,7 +282,8 @@ impl Planner<'_> {
             matches!(&select.group_by, ast::GroupByExpr::Expressions(items, _) if !items.is_empty());
         if has_groups || !aggregates.is_empty() || having.is_some() {
             let names: Vec<Expr> = keys.exprs.iter().map(|(expr, _)| expr.clone()).collect();
-            let over_groups = |expr: Expr| grouped_expr(expr, &names, &scope);
+            let reads = self.whole()?.reads_of_subqueries(&cols);
+            let over_groups = |expr: Expr| grouped_expr(expr, &names, &scope, &reads);
             output = output.into_iter().map(over_groups).collect::<Result<_>>()?;
             for order in &mut orders {
                 order.expr = over_groups(order.expr.clone())?;

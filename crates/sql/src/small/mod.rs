@@ -29,7 +29,7 @@ use crate::query::ModelRelation;
 use crate::scope::Mark;
 
 pub(crate) use nested::Nested;
-pub(crate) use plan::Named;
+pub(crate) use plan::{Named, says};
 pub(crate) use rows::SetFunction;
 pub(crate) use run::{Filled, fill_expr};
 
@@ -259,13 +259,6 @@ fn change_outer(expr: &mut Expr, depth: usize, change: &mut dyn FnMut(usize, usi
         }
         _ => None,
     });
-}
-
-/// True when a subquery in it reads columns of the queries around.
-fn has_correlated(expr: &Expr) -> bool {
-    let mut found = matches!(expr, Expr::Inner(inner) if inner.is_correlated);
-    expr.for_parts(&mut |part| found |= has_correlated(part));
-    found
 }
 
 fn reads_outer(expr: &Expr, depth: usize) -> bool {
