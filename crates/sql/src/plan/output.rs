@@ -196,11 +196,21 @@ pub(crate) fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope, reads: &[Ve
             "column \"{}\" must appear in the GROUP BY clause or be used in an aggregate function",
             name(column)
         ),
+        (None, Some(_)) if keys.iter().any(|key| matches!(key, Expr::Coalesce(_)) || has_query(key)) => {
+            // It may read a merged column of USING, or be a key itself.
+            return Err(unsupported("a subquery that reads the query around it, beside such a GROUP BY"));
+        }
         (None, Some(column)) => {
             format!("subquery uses ungrouped column \"{}\" from outer query", name(column))
         }
     };
     Err(SqlError::new(state::GROUPING_ERROR, message))
+}
+
+fn has_query(expr: &Expr) -> bool {
+    let mut found = matches!(expr, Expr::Subquery(_) | Expr::InSubquery(..) | Expr::Inner(_));
+    expr.for_parts(&mut |part| found |= has_query(part));
+    found
 }
 
 /// As [`grouped_expr`]; `stray` takes the columns that are no keys, and whether a subquery reads them.

@@ -261,6 +261,13 @@ fn change_outer(expr: &mut Expr, depth: usize, change: &mut dyn FnMut(usize, usi
     });
 }
 
+/// True when a subquery in it reads columns of the queries around.
+fn has_correlated(expr: &Expr) -> bool {
+    let mut found = matches!(expr, Expr::Inner(inner) if inner.is_correlated);
+    expr.for_parts(&mut |part| found |= has_correlated(part));
+    found
+}
+
 fn reads_outer(expr: &Expr, depth: usize) -> bool {
     match expr {
         Expr::Outer(steps, _) => *steps >= depth,
