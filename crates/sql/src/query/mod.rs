@@ -271,7 +271,6 @@ impl Planner<'_> {
         let whole = self.whole()?;
         whole.current = whole.outer.pop().unwrap_or_default();
         let relation = relation?;
-        check_outer_joins(&relation.plan)?;
         let column = match (asked, relation.cols.as_slice()) {
             (Asked::Exists, _) => None,
             (_, [col]) => Some(col.clone()),

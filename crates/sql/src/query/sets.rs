@@ -204,6 +204,10 @@ impl Planner<'_> {
                 return Err(unsupported("WITH RECURSIVE ... UNION over floats and numerics; use UNION ALL"));
             }
         }
+        // Numbers of the second part may have other digits than those of the first.
+        let form = |col: &Col| if col.ty == Type::NUMERIC { data_type(col.ty) } else { col.form.clone() };
+        let forms: Vec<_> = first.cols.iter().map(|col| (col.ty, form(col))).collect();
+        first = self.in_forms(first, &forms)?;
         // A column that is never NULL in the first part may be in the second.
         let around = self.whole()?.translator(&first.cols).around.clone();
         let perhaps = |col: &Col| {

@@ -1,7 +1,7 @@
 //! SQL and the other models in one commit: [`Session::with_transaction`].
 
 use ropewalk::documents::lang::{Value as Bson, Writer};
-use ropewalk::documents::{Collection, DocumentsError};
+use ropewalk::documents::{Collection, DocumentsError, IndexDef};
 use ropewalk::series::{Labels, SampleBatch, SeriesStore};
 use ropewalk::{AppendOptions, Database, Error, Event, EventStore, Transaction};
 use ropewalk_sql::{Rights, Session, SqlError, Status};
@@ -18,7 +18,9 @@ struct Shop {
 impl Shop {
     fn open() -> Self {
         let db = Database::in_memory().unwrap();
-        let (orders, receipts) = (db.events("orders").unwrap(), db.collection("receipts").unwrap());
+        let (orders, receipts) =
+            (db.events("orders").unwrap(), db.documents().collection("shop", "receipts").unwrap());
+        receipts.create_index(&IndexDef::on(["n"])).unwrap();
         let metrics = db.series("default").unwrap();
         let mut session = Session::new(db);
         let made = "CREATE TABLE stock (item text PRIMARY KEY, pieces int CHECK (pieces >= 0)); INSERT INTO stock VALUES ('pen', 5)";
@@ -42,7 +44,7 @@ impl Shop {
     }
 
     fn counts(&mut self) -> String {
-        let sql = "SELECT (SELECT pieces FROM stock), (SELECT count(*) FROM ropewalk.receipts), \
+        let sql = "SELECT (SELECT pieces FROM stock), (SELECT count(*) FROM shop.receipts), \
                    (SELECT count(*) FROM events.orders), (SELECT count(*) FROM metrics.sold)";
         shown(&self.session.execute(sql, &[]).unwrap()).concat()
     }
