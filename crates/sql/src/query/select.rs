@@ -599,7 +599,7 @@ fn sort_of(plan: &LogicalPlan) -> Option<(&Sort, Option<&[Df]>)> {
 
 /// The rows of a sort behind the first `skip`, and of these no others than the first `last` and their equals.
 fn numbered(sort: &Sort, above: Option<&[Df]>, skip: usize, last: Option<usize>) -> Result<LogicalPlan> {
-    let shown =
+    let shown: Vec<Df> =
         above.map_or_else(|| sort.input.schema().columns().into_iter().map(Df::Column).collect(), Vec::from);
     let over = |function| {
         built(Df::from(WindowFunction::new(function, Vec::new())).order_by(sort.expr.clone()).build())

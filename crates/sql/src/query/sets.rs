@@ -198,16 +198,16 @@ impl Planner<'_> {
         for (name, given) in first.names.iter_mut().zip(columns) {
             name.clone_from(given);
         }
+        // Numbers of the second part may have other digits than those of the first.
+        let form = |col: &Col| if col.ty == Type::NUMERIC { data_type(col.ty) } else { col.form.clone() };
+        let forms: Vec<_> = first.cols.iter().map(|col| (col.ty, form(col))).collect();
+        first = self.in_forms(first, &forms)?;
         if distinct {
             ordered(&first.cols)?;
             if first.cols.iter().any(|col| !super::convert::compares(&col.form)) {
                 return Err(unsupported("WITH RECURSIVE ... UNION over floats and numerics; use UNION ALL"));
             }
         }
-        // Numbers of the second part may have other digits than those of the first.
-        let form = |col: &Col| if col.ty == Type::NUMERIC { data_type(col.ty) } else { col.form.clone() };
-        let forms: Vec<_> = first.cols.iter().map(|col| (col.ty, form(col))).collect();
-        first = self.in_forms(first, &forms)?;
         // A column that is never NULL in the first part may be in the second.
         let around = self.whole()?.translator(&first.cols).around.clone();
         let perhaps = |col: &Col| {
