@@ -5,6 +5,7 @@
 
 mod committed;
 mod events;
+mod samples;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,6 +23,7 @@ pub use committed::{AppendedEvents, AppendedSamples, Committed};
 
 use self::committed::Written;
 use self::events::EventsState;
+use self::samples::SamplesRead;
 use crate::database::{Database, Snapshot};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
@@ -34,6 +36,7 @@ pub struct Transaction {
     documents: DocumentsState,
     events: EventsState,
     samples: Vec<(SeriesStore, SampleBatch)>,
+    samples_read: SamplesRead,
     savepoints: Vec<Savepoint>,
     /// Where the statement began that locks rows.
     statement: Option<Savepoint>,
@@ -59,6 +62,7 @@ impl Transaction {
             documents,
             events: EventsState::default(),
             samples,
+            samples_read: SamplesRead::default(),
             savepoints,
             statement: None,
         }
@@ -167,6 +171,7 @@ impl Transaction {
     }
 
     /// Appends samples to a series store when the transaction commits. Refused at once is what can be known at once.
+    /// [`Transaction::series`] refuses to read the store from here on, since it would miss them.
     ///
     /// # Errors
     /// Labels over the limits; series that are not there; samples before the store's retention.
@@ -282,7 +287,7 @@ impl Transaction {
         operations.extend(sample_operations);
         let written = Written { events: self.events.stores().map(str::to_owned).collect(), samples };
         let guards = self.events.guards()?;
-        let Self { db, kv, mut tables, mut documents, .. } = self;
+        let Self { db, kv, mut tables, mut documents, samples_read, .. } = self;
         let serializable = kv.isolation() == Isolation::Serializable;
         if kv.has_writes() || (!operations.is_empty() && serializable) {
             operations.extend(tables.operation());
@@ -293,6 +298,7 @@ impl Transaction {
             return Ok(None);
         }
         operations.extend(guards);
+        operations.extend(samples_read.guards());
         Ok(Some(Ready { db, operations, written }))
     }
 }

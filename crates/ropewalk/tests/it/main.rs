@@ -13,5 +13,6 @@ mod projections;
 mod projections_refused;
 mod promql;
 mod series;
+mod series_guards;
 mod tables;
 mod transactions;
