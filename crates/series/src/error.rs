@@ -120,7 +120,9 @@ pub enum SeriesError {
         seq: Seq,
     },
     /// A transaction reads a store to which it appends: its own samples would be missing. Read before appending.
-    #[error("series store {store:?} has samples of this transaction, which reads do not see before the commit")]
+    #[error(
+        "series store {store:?} has samples of this transaction, which reads do not see before the commit"
+    )]
     OwnSamples {
         /// The series store.
         store: String,
