@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::units::{ByteSize, Every, Listen, Period, Share};
+use crate::units::{ByteSize, Every, Listen, Period, Share, StoreListen};
 
 /// The file that is read when nobody names one, if it is there.
 pub const DEFAULT_FILE: &str = "ropewalk.toml";
@@ -87,11 +87,13 @@ impl Default for Http {
 pub struct Grpc {
     /// IP:PORT of the gRPC services; port 0 takes a free one, `off` takes none
     pub listen: Listen,
+    /// Further gRPC ports, each with the event store of calls that name none, as STORE=IP:PORT
+    pub stores: Vec<StoreListen>,
 }
 
 impl Default for Grpc {
     fn default() -> Self {
-        Self { listen: Listen::loopback(50051) }
+        Self { listen: Listen::loopback(50051), stores: Vec::new() }
     }
 }
 
