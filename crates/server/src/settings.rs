@@ -652,11 +652,16 @@ mod tests {
     fn lists_and_switches_as_text() {
         let found = Effective::resolve(&sources(
             &[("http.cors", "a, b"), ("insecure", "true"), ("socket", "false")],
-            &[],
+            &[("ROPEWALK_GRPC_STORES", "shop=127.0.0.1:50052,mail=[::1]:0")],
             None,
         ))
         .unwrap();
         assert_eq!(found.settings.http.cors, ["a", "b"]);
+        let stores = found.settings.grpc.stores.iter().map(ToString::to_string);
+        assert_eq!(stores.collect::<Vec<_>>(), ["shop=127.0.0.1:50052", "mail=[::1]:0"]);
+        let (_dir, path) = file("[grpc]\nstores = [\"shop=127.0.0.1:1\"]\n");
+        let of_file = Effective::resolve(&sources(&[], &[], Some(path))).unwrap();
+        assert_eq!(of_file.settings.grpc.stores.len(), 1);
         assert!(found.settings.insecure && !found.settings.socket.0);
     }
 }

@@ -264,6 +264,12 @@ mod tests {
         for text in ["1ms", "1500ms", "30s", "5m", "1h"] {
             assert_eq!(text.parse::<Period>().unwrap().to_string(), text);
         }
+        for text in ["shop=127.0.0.1:50052", "a=b=[::1]:0"] {
+            assert_eq!(text.parse::<StoreListen>().unwrap().to_string(), text);
+        }
+        for text in ["", "shop", "=127.0.0.1:1", "shop=", "shop=off", "shop=host:1", "127.0.0.1:1"] {
+            assert!(text.parse::<StoreListen>().is_err(), "{text}");
+        }
         for text in ["auto", "0B", "3GiB"] {
             assert_eq!(text.parse::<Share>().unwrap().to_string(), text);
         }
