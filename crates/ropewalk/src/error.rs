@@ -175,6 +175,7 @@ impl Error {
                 _ => Class::Invalid,
             },
             Self::Series(error) => match error {
+                SeriesError::ReadConflict { .. } => Class::Conflict,
                 SeriesError::UnknownSeries { .. } => Class::NotFound,
                 SeriesError::Damaged { .. } => Class::Corrupt,
                 SeriesError::Engine(error) => engine_class(error),
@@ -189,6 +190,7 @@ impl Error {
         match self {
             Self::KeyConflict(conflict) => Some(conflict.seq),
             Self::Events(error) => error.conflict_seq(),
+            Self::Series(error) => error.conflict_seq(),
             Self::Tables(TablesError::Conflict { seq, .. })
             | Self::Documents(DocumentsError::Conflict { seq, .. }) => Some(*seq),
             _ => None,

@@ -15,13 +15,19 @@ use crate::label_texts::LabelTexts;
 /// A series store at one snapshot, for [`promql::Query::instant`] and [`promql::Query::range`].
 pub struct Metrics<'s> {
     at: SeriesAt<'s>,
-    texts: &'s Arc<LabelTexts>,
+    texts: Arc<LabelTexts>,
+}
+
+impl<'s> Metrics<'s> {
+    pub(crate) fn new(at: SeriesAt<'s>, texts: Arc<LabelTexts>) -> Self {
+        Self { at, texts }
+    }
 }
 
 impl Snapshot {
     /// A series store as of this snapshot, as PromQL reads it.
     pub fn metrics(&self, store: &SeriesStore) -> Metrics<'_> {
-        Metrics { at: self.series(store), texts: &self.label_texts }
+        Metrics::new(self.series(store), self.label_texts.clone())
     }
 }
 
@@ -134,7 +140,7 @@ impl Source for Metrics<'_> {
         let matchers = request.matchers.iter().map(matcher).collect::<Result<Vec<_>, _>>()?;
         let selection = self.at.select(&matchers, request.start_ms, request.end_ms).map_err(storage)?;
         let read = series::Samples::default();
-        let (store, texts) = (self.at.number().unwrap_or_default(), self.texts);
+        let (store, texts) = (self.at.number().unwrap_or_default(), &self.texts);
         // What it asks for lives as long as this call; where windows part depends on numbers alone.
         let request =
             Select { matchers: &[], hints: Hints { func: None, grouping: &[], ..request.hints }, ..*request };

@@ -37,9 +37,14 @@ impl Changes {
 
     /// The oldest time that a commit after `since` touched; `None` when there was none.
     pub(crate) fn oldest(&self, since: Seq) -> Option<i64> {
+        self.since(since).map(|(oldest, _)| oldest)
+    }
+
+    /// The same, with the newest commit of all.
+    pub(crate) fn since(&self, since: Seq) -> Option<(i64, Seq)> {
         let list = self.0.lock();
         let first = list.partition_point(|(seq, _)| *seq <= since);
-        list.get(first).map(|(_, oldest)| *oldest)
+        Some((list.get(first)?.1, list.back()?.0))
     }
 }
 

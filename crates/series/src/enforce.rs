@@ -296,8 +296,8 @@ impl Operation for ThinStep {
         let (mut reader, mut samples) = (reader.map_err(Box::new)?, Samples::default());
         for (id, count) in &self.found {
             samples.clear();
-            let newer = reader.is_newer_than(self.since, *id).map_err(Box::new)?;
-            if newer || reader.read(*id, &mut samples).map_err(Box::new)? != *count {
+            let newer = reader.written_since(self.since, *id).map_err(Box::new)?;
+            if newer.is_some() || reader.read(*id, &mut samples).map_err(Box::new)? != *count {
                 return Err(Box::new(Touched));
             }
         }

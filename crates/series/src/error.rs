@@ -1,3 +1,4 @@
+use ropewalk_base::Seq;
 use ropewalk_engine::{CommitError, EngineError};
 
 use crate::types::SeriesId;
@@ -108,6 +109,24 @@ pub enum SeriesError {
         /// The store.
         store: String,
     },
+    /// Another transaction wrote or deleted samples that this one has read. Nothing was written; run it again.
+    #[error("series store {store:?}: commit {seq} changed {series}, which this transaction has read")]
+    ReadConflict {
+        /// The series store.
+        store: String,
+        /// The series by its labels, or the selector of several.
+        series: String,
+        /// The commit that changed it.
+        seq: Seq,
+    },
+    /// A transaction reads a store to which it appends: its own samples would be missing. Read before appending.
+    #[error(
+        "series store {store:?} has samples of this transaction, which reads do not see before the commit"
+    )]
+    OwnSamples {
+        /// The series store.
+        store: String,
+    },
     /// The ids of series, 2^32 − 1 in a store, or stores, 2^32 − 1 in an engine, are used up.
     #[error("{what} are used up")]
     Exhausted {
@@ -125,6 +144,16 @@ pub enum SeriesError {
     /// The engine's own.
     #[error(transparent)]
     Engine(#[from] EngineError),
+}
+
+impl SeriesError {
+    /// The commit that came first, of a [`SeriesError::ReadConflict`]: reading again may help.
+    pub fn conflict_seq(&self) -> Option<Seq> {
+        match self {
+            Self::ReadConflict { seq, .. } => Some(*seq),
+            _ => None,
+        }
+    }
 }
 
 impl From<CommitError> for SeriesError {

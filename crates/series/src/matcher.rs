@@ -7,6 +7,7 @@
 //! does not have matches as the empty text.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use regex::Regex;
 use regex_syntax::hir::literal::{ExtractKind, Extractor};
@@ -52,6 +53,21 @@ pub struct Matcher {
     value: String,
     test: Test,
     matches_empty: bool,
+}
+
+/// By label, operator and value, from which the rest is made.
+impl PartialEq for Matcher {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, self.op, &self.value) == (&other.name, other.op, &other.value)
+    }
+}
+
+impl Eq for Matcher {}
+
+impl Hash for Matcher {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.name, self.op, &self.value).hash(state);
+    }
 }
 
 /// What decides, before a negation.

@@ -341,6 +341,11 @@ impl Deletion {
         self.ids.as_ref().is_none_or(|ids| ids.contains(id))
     }
 
+    /// True when it deletes series and not only their samples.
+    pub(crate) fn is_of_series(&self) -> bool {
+        self.ids.is_some() && (self.from, self.to) == (i64::MIN, i64::MAX)
+    }
+
     /// True when it hides a sample at `time` that commit `seq` wrote.
     #[inline]
     pub(crate) fn hides(&self, time: i64, seq: Seq) -> bool {
@@ -396,6 +401,11 @@ impl StoreMemory {
     /// Deletions that series `id` and a reader at `at` are concerned with.
     pub(crate) fn deletions(&self, at: Seq) -> Vec<Deletion> {
         self.deletions.read().iter().filter(|d| d.seq <= at).cloned().collect()
+    }
+
+    /// The commit of the last deletion here.
+    pub(crate) fn last_deletion(&self) -> Option<Seq> {
+        self.deletions.read().iter().map(|deletion| deletion.seq).max()
     }
 
     /// Ids with samples here, ascending.

@@ -11,6 +11,7 @@
 //! and `series.exemplars`, see `metadata`.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -55,6 +56,8 @@ pub(crate) struct StoreState {
     opened: u32,
     pub(crate) changes: Changes,
     pub(crate) reach: Reach,
+    /// The last deletion that is no longer in memory.
+    pub(crate) deletions_flushed: AtomicU64,
 }
 
 impl StoreState {
@@ -80,6 +83,17 @@ impl StoreState {
             // Writers, for whom everybody waits, get in between.
             RwLockWriteGuard::unlock_fair(index);
         }
+    }
+
+    /// The commit that created series `id`; `None` for those of before the open.
+    pub(crate) fn creation_of(&self, id: u32) -> Option<Seq> {
+        let (mut low, mut high) = (0, self.created.len() / 2);
+        while low < high {
+            let mid = low + (high - low) / 2;
+            let last = self.created.get(2 * mid + 1);
+            if last.is_some_and(|last| last < u64::from(id)) { low = mid + 1 } else { high = mid }
+        }
+        if id <= self.opened { None } else { self.created.get(2 * low).map(Seq) }
     }
 
     /// The last series that a reader at `at` may see.
@@ -206,6 +220,7 @@ impl SeriesModel {
             opened,
             changes: Changes::default(),
             reach,
+            deletions_flushed: AtomicU64::new(0),
         });
         let mut catalog = self.catalog.write();
         catalog.by_name.insert(name.into(), state.clone());
@@ -486,6 +501,11 @@ impl Model for SeriesModel {
         let reach = |id: u32, partition: i64, more: Bounds| {
             self.by_id(id).map_or(Bounds::UNKNOWN, |state| state.reach.note(partition, more))
         };
+        for (id, memory) in memory.all_stores() {
+            if let (Some(state), Some(last)) = (self.by_id(id), memory.last_deletion()) {
+                state.deletions_flushed.fetch_max(last.0, Ordering::Release);
+            }
+        }
         flush(memory, (store, self.keyspaces().chunks), snapshots, duplicates, &reach).map_err(to_engine)
     }
 

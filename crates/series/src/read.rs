@@ -238,6 +238,11 @@ impl<'a> SeriesReader<'a> {
         });
     }
 
+    /// How many partitions a read of one series searches.
+    pub(crate) fn partition_count(&self) -> usize {
+        self.partitions.len()
+    }
+
     /// Makes the next reads of these series, few and ascending, quicker.
     pub(crate) fn warm(&self, ids: &[u32]) {
         self.memories.iter().for_each(|memory| memory.warm(ids, self.from));
@@ -268,16 +273,28 @@ impl<'a> SeriesReader<'a> {
         self.take_rows(out)
     }
 
-    /// True when a commit after `since` wrote samples of series `id` in the range that are there now.
-    pub(crate) fn is_newer_than(&mut self, since: Seq, id: u32) -> Result<bool, SeriesError> {
+    /// The newest commit after `since` that wrote samples of series `id` in the range which are there now. It may be one that
+    /// wrote to a chunk of the range, but outside of the range.
+    pub(crate) fn written_since(&mut self, since: Seq, id: u32) -> Result<Option<Seq>, SeriesError> {
         self.gather(id)?;
         let open = |range: &Range<usize>| self.open.get(range.clone()).unwrap_or_default();
-        let newer = |piece: &Piece| match &piece.source {
-            Source::Stored(key, _) => key.seq > since,
-            Source::Sealed(sealed) => sealed.seqs.1 > since,
-            Source::Open(range, _) => open(range).iter().any(|sample| sample.seq > since),
+        let newest = |piece: &Piece| match &piece.source {
+            Source::Stored(key, _) => key.seq,
+            Source::Sealed(sealed) => sealed.seqs.1,
+            Source::Open(range, _) => open(range).iter().map(|sample| sample.seq).max().unwrap_or_default(),
         };
-        Ok(self.pieces.iter().any(newer) || self.rows.iter().any(|row| row.seq > since))
+        let seqs = self.pieces.iter().map(newest).chain(self.rows.iter().map(|row| row.seq));
+        Ok(seqs.max().filter(|seq| *seq > since))
+    }
+
+    /// The newest commit after `since` that deleted samples of series `id` in the range, or the series if `series` counts, as
+    /// far as the memories hold it.
+    pub(crate) fn deleted_since(&self, since: Seq, id: u32, series: bool) -> Option<Seq> {
+        let hits = |deletion: &&Deletion| {
+            let hits_range = self.from <= self.to && deletion.from <= self.to && self.from <= deletion.to;
+            deletion.seq > since && deletion.covers(id) && (hits_range || series && deletion.is_of_series())
+        };
+        self.deletions.iter().filter(hits).map(|deletion| deletion.seq).max()
     }
 
     /// What the float samples of series `id` come to. Chunks that lie in the range as a whole and apart from everything else

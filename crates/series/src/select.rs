@@ -12,6 +12,7 @@ use crate::labels::Labels;
 use crate::matcher::Matcher;
 use crate::model::{SeriesModel, StoreState};
 use crate::read::{Chunk, SeriesReader};
+use crate::reads::{Read, SeriesReads};
 use crate::types::{Samples, SeriesId};
 
 /// A store as of one snapshot. Any number of threads may read it.
@@ -19,12 +20,18 @@ pub struct SeriesAt<'s> {
     model: Arc<SeriesModel>,
     state: Option<Arc<StoreState>>,
     snapshot: &'s Snapshot,
+    /// Of the transaction that reads.
+    reads: Option<&'s SeriesReads>,
 }
 
 impl<'s> SeriesAt<'s> {
     pub(crate) fn new(model: Arc<SeriesModel>, name: &str, snapshot: &'s Snapshot) -> Self {
         let state = model.find(name);
-        Self { model, state, snapshot }
+        Self { model, state, snapshot, reads: None }
+    }
+
+    pub(crate) fn noting(self, reads: &'s SeriesReads) -> Self {
+        Self { reads: Some(reads), ..self }
     }
 
     /// The last commit it sees.
@@ -37,7 +44,10 @@ impl<'s> SeriesAt<'s> {
         self.state.as_ref().map(|state| state.id)
     }
 
-    fn ids(&self, matchers: &[Matcher]) -> RoaringBitmap {
+    fn ids(&self, matchers: &[Matcher], read: Read) -> RoaringBitmap {
+        if let Some(reads) = self.reads {
+            reads.note(matchers, read);
+        }
         let Some(state) = &self.state else { return RoaringBitmap::new() };
         let head = state.head_at(self.seq());
         state.posted(head).select(matchers, self.seq(), head)
@@ -54,7 +64,7 @@ impl<'s> SeriesAt<'s> {
         from_ms: i64,
         to_ms: i64,
     ) -> Result<Selection<'_>, SeriesError> {
-        let ids = self.ids(matchers);
+        let ids = self.ids(matchers, Read::samples(from_ms, to_ms));
         let reader = match &self.state {
             Some(state) if !ids.is_empty() => {
                 let read: ReadView<'_> = self.snapshot.read();
@@ -72,12 +82,12 @@ impl<'s> SeriesAt<'s> {
 
     /// How many series there are for which all `matchers` hold.
     pub fn count(&self, matchers: &[Matcher]) -> u64 {
-        self.ids(matchers).len()
+        self.ids(matchers, Read::SERIES).len()
     }
 
     /// The labels of the series for which all `matchers` hold, in the order of their numbers, at most `limit`.
     pub fn series(&self, matchers: &[Matcher], limit: usize) -> Vec<Labels> {
-        let ids = self.ids(matchers);
+        let ids = self.ids(matchers, Read::SERIES);
         let Some(state) = &self.state else { return Vec::new() };
         let index = state.index.read();
         ids.iter().take(limit).filter_map(|id| index.labels(id).map(|l| l.to_owned())).collect()
@@ -85,13 +95,13 @@ impl<'s> SeriesAt<'s> {
 
     /// Names of the labels of those series, sorted.
     pub fn label_names(&self, matchers: &[Matcher]) -> Vec<String> {
-        let ids = self.ids(matchers);
+        let ids = self.ids(matchers, Read::SERIES);
         self.state.as_ref().map_or_else(Vec::new, |state| state.index.read().names(&ids))
     }
 
     /// Values that the label `name` has among those series, sorted, at most `limit`.
     pub fn label_values(&self, name: &str, matchers: &[Matcher], limit: usize) -> Vec<String> {
-        let ids = self.ids(matchers);
+        let ids = self.ids(matchers, Read::SERIES);
         self.state.as_ref().map_or_else(Vec::new, |state| state.index.read().values(name, &ids, limit))
     }
 
@@ -102,14 +112,14 @@ impl<'s> SeriesAt<'s> {
 
     /// The store, if there is one, and the series for which all `matchers` hold.
     pub(crate) fn found(&self, matchers: &[Matcher]) -> (Option<Arc<StoreState>>, RoaringBitmap) {
-        (self.state.clone(), self.ids(matchers))
+        (self.state.clone(), self.ids(matchers, Read::SERIES))
     }
 
     pub(crate) fn with_index<R>(
         &self,
         look: impl FnOnce(&crate::index::Index, &RoaringBitmap) -> R,
     ) -> Option<R> {
-        let ids = self.ids(&[]);
+        let ids = self.ids(&[], Read::SERIES);
         self.state.as_ref().map(|state| look(&state.index.read(), &ids))
     }
 }

@@ -10,6 +10,7 @@ use crate::batch::SampleBatch;
 use crate::error::SeriesError;
 use crate::labels::Labels;
 use crate::model::SeriesModel;
+use crate::reads::{ReadGuard, SeriesReads};
 use crate::select::SeriesAt;
 use crate::types::{Appended, SeriesId, SeriesOptions};
 
@@ -146,5 +147,18 @@ impl SeriesStore {
     /// The store as of `snapshot`.
     pub fn at<'s>(&self, snapshot: &'s Snapshot) -> SeriesAt<'s> {
         SeriesAt::new(self.model.clone(), &self.name, snapshot)
+    }
+
+    /// The store as of `snapshot`, for a transaction: what is read is noted for [`SeriesStore::read_guard`].
+    pub fn at_noting<'s>(&self, snapshot: &'s Snapshot, reads: &'s SeriesReads) -> SeriesAt<'s> {
+        self.at(snapshot).noting(reads)
+    }
+
+    /// What makes a commit fail with [`SeriesError::ReadConflict`] when another one changed what was read.
+    ///
+    /// Cost: nothing while no commit changed the store. Else, before the commit is queued, a look at the newest samples of each
+    /// series that was read; in the sequencer only at those of commits since.
+    pub fn read_guard(&self, reads: &SeriesReads) -> ReadGuard {
+        ReadGuard::new(&self.engine, self.model.clone(), &self.name, reads)
     }
 }

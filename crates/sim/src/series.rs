@@ -1,6 +1,7 @@
 //! Series on a disk that fails: samples in any order and with repeats, deletions, days that are dropped, snapshots that stay.
 //!
-//!   append, delete, drop ─▶ the model's next state      hold ─▶ a snapshot, compared again and again while flushes go on
+//!   append, delete, drop ─▶ the model's next state      read, wait, commit ─▶ nobody changed meanwhile what was read
+//!   hold ─▶ a snapshot, compared again and again while flushes go on
 //!   crash ─▶ open ─▶ the samples are a state of the model, not older than promised; verify finds nothing
 //!
 //! The model keeps what every commit did to every sample, so it says what any snapshot must show.
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ropewalk::series::{Labels, Matcher, PARTITION_MS, SampleBatch, Samples, SeriesStore};
-use ropewalk::{Database, Durability, Error, Snapshot};
+use ropewalk::{Database, Durability, Error, Snapshot, Transaction};
 
 use crate::Run;
 use crate::boots::{self, Boots, World};
@@ -91,8 +92,24 @@ impl History {
     }
 }
 
+/// What a transaction has read.
+struct Read {
+    /// Its snapshot.
+    since: u64,
+    /// One series or all, and between which times.
+    series: Option<u64>,
+    range: (i64, i64),
+}
+
+impl Read {
+    fn has(&self, (series, time): Key) -> bool {
+        self.series.is_none_or(|of| of == series) && (self.range.0..=self.range.1).contains(&time)
+    }
+}
+
 struct SeriesWorld {
     boots: Boots,
+    open: Option<(Transaction, Read)>,
     held: Vec<Snapshot>,
     history: History,
     /// Commits without an answer since the last one with one.
@@ -103,6 +120,7 @@ struct SeriesWorld {
 pub fn run_series(seed: u64, boots: u64) -> Run {
     let world = SeriesWorld {
         boots: Boots::new(seed, 0x5e71e5),
+        open: None,
         held: Vec::new(),
         history: History::default(),
         doubts: Vec::new(),
@@ -142,6 +160,7 @@ impl World for SeriesWorld {
     }
 
     fn leave(&mut self) {
+        self.open = None;
         self.held.clear();
     }
 
@@ -178,6 +197,10 @@ impl World for SeriesWorld {
                 Ok(())
             }
             34..36 => self.hold(),
+            36..38 => match self.open.take() {
+                None => self.begin(),
+                Some((transaction, read)) => self.end(transaction, &read),
+            },
             _ => self.look(),
         }
     }
@@ -280,6 +303,65 @@ impl SeriesWorld {
         }
         let seq = db.seq().0;
         self.settle("delete", done.map(|_| seq), Durability::Sync, change)
+    }
+
+    /// Begins a serializable transaction that reads some samples.
+    fn begin(&mut self) -> Check {
+        let db = self.boots.db()?;
+        let (a, b) = (self.any_time(), self.any_time());
+        let series = (!self.boots.dice.one_in(4)).then(|| self.boots.dice.below(SERIES));
+        let matchers = match series {
+            Some(series) => vec![matcher(series)?],
+            None => vec![Matcher::equal("__name__", "m")?],
+        };
+        let mut transaction = db.begin();
+        let since = transaction.snapshot().seq().0;
+        let read = Read { since, series, range: (a.min(b), a.max(b)) };
+        self.boots.note(format!("begin at {since}: read {series:?} between {:?}", read.range));
+        let store = store(&db)?;
+        let at = transaction.series(&store)?;
+        let mut selection = at.select(&matchers, read.range.0, read.range.1)?;
+        let (mut samples, mut found) = (Samples::default(), 0);
+        while selection.next().is_some() {
+            samples.clear();
+            found += selection.samples(&mut samples)?;
+        }
+        drop(selection);
+        let expected = self.history.samples_at(since).filter(|(key, _)| read.has(*key)).count();
+        ensure!(found == expected, "a transaction at {since} read {found} samples, not {expected}");
+        self.open = Some((transaction, read));
+        Ok(())
+    }
+
+    /// Has it write a sample and commit, which is refused when what it read has changed.
+    fn end(&mut self, mut transaction: Transaction, read: &Read) -> Check {
+        let db = self.boots.db()?;
+        let key = (self.boots.dice.below(SERIES), self.any_time().max(self.history.floor()));
+        let mut batch = SampleBatch::new();
+        batch.push(&labels(key.0)?, key.1, 0.5);
+        let since = read.since;
+        self.boots.note(format!("end the transaction at {since}, with a sample"));
+        let change = Change { samples: vec![(key, Some(0.5_f64.to_bits()))], floor: None };
+        transaction.append_samples(&store(&db)?, &batch)?;
+        let overtakes = |(key, versions): (&Key, &Vec<(u64, Option<u64>)>)| {
+            read.has(*key) && versions.iter().any(|(seq, _)| *seq > since)
+        };
+        let overtaken = self.history.samples.iter().any(overtakes);
+        let done = transaction.commit();
+        match &done {
+            Ok(_) => {
+                ensure!(!overtaken, "a commit was not refused though what it read at {since} has changed")
+            }
+            Err(error) if error.is_conflict() => {
+                let is_excused = self.history.last > since || !self.doubts.is_empty();
+                ensure!(is_excused, "a commit was refused though nothing has changed since {since}: {error}");
+                self.boots.counts.refusals += 1;
+                return Ok(());
+            }
+            Err(_) => {}
+        }
+        let seq = db.seq().0;
+        self.settle("commit", done.map(|_| seq), Durability::Sync, change)
     }
 
     /// What a commit does that takes away the samples for which `hit` holds.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use ropewalk::series::{SeriesAt, SeriesStore};
 use ropewalk::tables::{EnumType, KeyRange, OwnedRow, Row, Schema, Table, TablesError, TablesRead, Value};
-use ropewalk::{Database, EventReader, EventStore, Query, ReadOptions, Snapshot, Transaction};
+use ropewalk::{Database, EventReader, EventStore, Metrics, Query, ReadOptions, Snapshot, Transaction};
 
 use crate::error::Result;
 use crate::expr::{Context, Input};
@@ -47,6 +48,22 @@ impl Access<'_> {
         Ok(match self {
             Self::Transaction(_, transaction) => transaction.read_events(store, query, options)?,
             Self::Snapshot(_, snapshot) => snapshot.events(store, query, options)?,
+        })
+    }
+
+    /// A series store, which a serializable transaction guards as far as it is read.
+    pub(crate) fn series(&mut self, store: &SeriesStore) -> Result<SeriesAt<'_>> {
+        Ok(match self {
+            Self::Transaction(_, transaction) => transaction.series(store)?,
+            Self::Snapshot(_, snapshot) => snapshot.series(store),
+        })
+    }
+
+    /// The same, for PromQL.
+    pub(crate) fn metrics(&mut self, store: &SeriesStore) -> Result<Metrics<'_>> {
+        Ok(match self {
+            Self::Transaction(_, transaction) => transaction.metrics(store)?,
+            Self::Snapshot(_, snapshot) => snapshot.metrics(store),
         })
     }
 

@@ -5,6 +5,7 @@
 
 mod committed;
 mod events;
+mod samples;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,6 +23,7 @@ pub use committed::{AppendedEvents, AppendedSamples, Committed};
 
 use self::committed::Written;
 use self::events::EventsState;
+use self::samples::SamplesRead;
 use crate::database::{Database, Snapshot};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
@@ -34,6 +36,7 @@ pub struct Transaction {
     documents: DocumentsState,
     events: EventsState,
     samples: Vec<(SeriesStore, SampleBatch)>,
+    samples_read: SamplesRead,
     savepoints: Vec<Savepoint>,
     /// Where the statement began that locks rows.
     statement: Option<Savepoint>,
@@ -59,12 +62,14 @@ impl Transaction {
             documents,
             events: EventsState::default(),
             samples,
+            samples_read: SamplesRead::default(),
             savepoints,
             statement: None,
         }
     }
 
-    /// What the transaction reads. With [`Isolation::ReadCommitted`] each statement sees the newest commit.
+    /// What the transaction reads. With [`Isolation::ReadCommitted`] each statement sees the newest commit. Reads of the
+    /// snapshot itself do not count for the isolation.
     pub fn snapshot(&self) -> Snapshot {
         self.db.at(self.kv.snapshot().clone())
     }
@@ -167,6 +172,7 @@ impl Transaction {
     }
 
     /// Appends samples to a series store when the transaction commits. Refused at once is what can be known at once.
+    /// [`Transaction::series`] refuses to read the store from here on, since it would miss them.
     ///
     /// # Errors
     /// Labels over the limits; series that are not there; samples before the store's retention.
@@ -252,7 +258,7 @@ impl Transaction {
     /// Commits: one log record, all or nothing. A transaction that wrote nothing touches no log and answers `None`.
     ///
     /// # Errors
-    /// [`crate::Class::Conflict`] when a key, a range or a condition no longer holds: nothing was written.
+    /// [`crate::Class::Conflict`] when a key, a range, a condition or samples that were read no longer hold: nothing was written.
     pub fn commit_with(self, durability: Durability) -> Result<Option<Committed>, Error> {
         let has_loaded = self.tables.has_loaded();
         let Some(Ready { db, operations, written }) = self.into_ready()? else { return Ok(None) };
@@ -287,7 +293,7 @@ impl Transaction {
         operations.extend(sample_operations);
         let written = Written { events: self.events.stores().map(str::to_owned).collect(), samples };
         let guards = self.events.guards()?;
-        let Self { db, kv, mut tables, mut documents, .. } = self;
+        let Self { db, kv, mut tables, mut documents, samples_read, .. } = self;
         let serializable = kv.isolation() == Isolation::Serializable;
         if kv.has_writes() || (!operations.is_empty() && serializable) {
             operations.extend(tables.operation());
@@ -298,6 +304,7 @@ impl Transaction {
             return Ok(None);
         }
         operations.extend(guards);
+        operations.extend(samples_read.guards());
         Ok(Some(Ready { db, operations, written }))
     }
 }

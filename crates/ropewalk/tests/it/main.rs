@@ -13,6 +13,7 @@ mod projections;
 mod projections_refused;
 mod promql;
 mod series;
+mod series_guards;
 mod tables;
 mod transactions;
 mod typed_documents;

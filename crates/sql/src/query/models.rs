@@ -7,8 +7,8 @@
 //! promql('expr', from, to, step)   time, value, labels
 //! ```
 //! A table of the same name goes before them. Conditions on position, type and tags go to the postings of the events, those on
-//! time and labels to the index of the series. Events, documents and tables are read with own writes, and a serializable
-//! transaction guards what it reads of them by the conditions that were pushed down. Samples are read as of the snapshot.
+//! time and labels to the index of the series. Events, documents and tables are read with own writes; SQL writes no samples. A
+//! serializable transaction guards what it reads by the conditions that were pushed down.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use ropewalk::documents::lang::Filter;
 use ropewalk::documents::{Collection, Find};
 use ropewalk::series::{Matcher, Samples, SeriesStore};
 use ropewalk::tables::{Array, Jsonb, Scalar, Type, Value};
-use ropewalk::{EventStore, Position, Query, QueryItem, ReadOptions, SequencedEventRef, Snapshot, promql};
+use ropewalk::{EventStore, Position, Query, QueryItem, ReadOptions, SequencedEventRef, promql};
 
 use crate::access::Access;
 use crate::arith::Compare;
@@ -562,8 +562,7 @@ impl MetricPart {
 impl Part for (SeriesStore, MetricPart) {
     fn read(&self, access: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
         let (store, part) = self;
-        let snapshot = access.snapshot();
-        let at = snapshot.series(store);
+        let at = access.series(store)?;
         let mut selection =
             at.select(&part.matchers, part.from_ms, part.to_ms).map_err(ropewalk::Error::from)?;
         let mut samples;
@@ -610,12 +609,11 @@ struct PromqlPart {
 
 impl Part for PromqlPart {
     fn read(&self, access: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
-        let snapshot: Snapshot = access.snapshot();
         let (from, to, step) = self.times;
         let failed =
             |error: promql::Error| SqlError::new(state::INVALID_PARAMETER_VALUE, format!("promql: {error}"));
         let answer =
-            self.query.range(&snapshot.metrics(&self.store), from, to, step, &|| None).map_err(failed)?;
+            self.query.range(&access.metrics(&self.store)?, from, to, step, &|| None).map_err(failed)?;
         let promql::Value::Matrix(all) = answer.value else {
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "promql: no series"));
         };
