@@ -19,7 +19,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use ropewalk_wire::{Caller, ConnectionMemory, RequestMemory};
+use ropewalk_wire::{Caller, ConnectionMemory, Newcomer, Newcomers, RequestMemory};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -96,26 +96,54 @@ pub(crate) struct Room {
 
 /// The places of one port.
 pub(crate) struct Places {
+    /// `None` for the local socket, whose clients are known.
+    newcomers: Option<Arc<Newcomers>>,
     own: Arc<Semaphore>,
     shared: Arc<Semaphore>,
     connections: u32,
 }
 
 impl Places {
-    /// A place for a connection, if there is one.
-    fn enter(&self) -> Option<OwnedSemaphorePermit> {
+    /// A place for a connection, if there is one, and that among the connections of its peer that have not logged in.
+    fn enter(&self, peer: Option<SocketAddr>) -> Option<(OwnedSemaphorePermit, Option<Newcomer>)> {
+        let newcomer = match (&self.newcomers, peer) {
+            (Some(newcomers), Some(peer)) => {
+                let newcomer = newcomers.enter(peer.ip());
+                if newcomer.is_none() {
+                    tracing::warn!(%peer, "too many connections of this address that have not logged in");
+                }
+                Some(newcomer?)
+            }
+            _ => None,
+        };
         let place = self.own.clone().try_acquire_owned().or_else(|_| self.shared.clone().try_acquire_owned());
         if place.is_err() {
             tracing::warn!(connections = self.connections, "no room for another connection");
         }
-        place.ok()
+        Some((place.ok()?, newcomer))
     }
 }
 
 /// A connection's place.
 pub(crate) struct Entered {
+    newcomer: Option<Newcomer>,
     _place: OwnedSemaphorePermit,
     _watcher: Watcher,
+}
+
+impl Entered {
+    /// Runs the connection and then releases its place.
+    pub(crate) async fn serve<F: Future>(self, connection: F) -> F::Output {
+        scoped(self.newcomer.as_ref(), connection).await
+    }
+}
+
+/// Runs a connection, or a request of one, where a login can release the place of the newcomer.
+async fn scoped<F: Future>(newcomer: Option<&Newcomer>, work: F) -> F::Output {
+    match newcomer {
+        Some(newcomer) => newcomer.scope(work).await,
+        None => work.await,
+    }
 }
 
 impl Room {
@@ -131,17 +159,19 @@ impl Room {
 
     /// The places of one port over TCP.
     pub(crate) fn places(&self) -> Places {
-        self.places_with(Self::own_places(&self.limits))
+        // A smaller server has fewer places for one address than the setting says.
+        let of_one_peer = self.limits.peer_connections.min((self.limits.connections / 2).max(1));
+        self.places_with(Self::own_places(&self.limits), Some(Newcomers::new(of_one_peer)))
     }
 
     /// The places of the local socket.
     pub(crate) fn local_places(&self) -> Places {
-        self.places_with(LOCAL_PLACES)
+        self.places_with(LOCAL_PLACES, None)
     }
 
-    fn places_with(&self, own: u32) -> Places {
+    fn places_with(&self, own: u32, newcomers: Option<Arc<Newcomers>>) -> Places {
         let own = Arc::new(Semaphore::new(own as usize));
-        Places { own, shared: self.shared.clone(), connections: self.limits.connections }
+        Places { newcomers, own, shared: self.shared.clone(), connections: self.limits.connections }
     }
 
     /// The bounds.
@@ -150,8 +180,9 @@ impl Room {
     }
 
     /// A place for a connection that ends by itself when the service stops; it is waited for as long as the value lives.
-    pub(crate) fn enter(&self, places: &Places) -> Option<Entered> {
-        places.enter().map(|place| Entered { _place: place, _watcher: self.graceful.watcher() })
+    pub(crate) fn enter(&self, places: &Places, peer: SocketAddr) -> Option<Entered> {
+        let (place, newcomer) = places.enter(Some(peer))?;
+        Some(Entered { newcomer, _place: place, _watcher: self.graceful.watcher() })
     }
 
     /// Tells every connection to end with the request that it is in, and waits until all have. To be called when no port
@@ -169,7 +200,11 @@ impl Port {
         let (http1, http2) = (Arc::new(self.http1()), Arc::new(self.http2()));
         loop {
             let accepted = self.listener.accept().await;
-            let Some(place) = self.places.enter() else {
+            let peer = match &accepted {
+                Accepted::Tcp(_, peer) => Some(*peer),
+                Accepted::Local(_) => None,
+            };
+            let Some((place, newcomer)) = self.places.enter(peer) else {
                 if self.tls.is_none() && self.protocol == Protocol::Http {
                     tokio::spawn(turn_away(accepted));
                 }
@@ -185,6 +220,7 @@ impl Port {
                 patience: Patience { head_time: limits.header_time.0, idle_time: limits.idle_time.0 },
                 stall_time: limits.stall_time.0,
                 memory: self.memory.connection(),
+                newcomer,
                 _place: place,
             };
             tokio::spawn(connection.serve(accepted, self.tls.clone()));
@@ -266,6 +302,7 @@ struct Connection {
     stall_time: Duration,
     /// For the requests of this connection.
     memory: ConnectionMemory,
+    newcomer: Option<Newcomer>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -311,7 +348,8 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { http1, http2, router, watcher, patience, stall_time, memory, _place, .. } = self;
+        let Self { http1, http2, router, watcher, patience, stall_time, memory, newcomer, _place, .. } = self;
+        let of_connection = (memory, newcomer);
         // Ten thousand idle connections are ten thousand of these: each is as large as its own kind and no larger.
         let ended = match version {
             Version::Http1 => {
@@ -320,7 +358,7 @@ impl Connection {
                 let of_service = turns.clone();
                 let service = service_fn(move |request| {
                     let answering = of_service.answer();
-                    let response = answer(router.clone(), request, peer, memory.clone());
+                    let response = answer(router.clone(), request, peer, of_connection.clone());
                     let turn = |body| Answer { body, _answering: answering };
                     async move { response.await.map(|response| response.map(turn)) }
                 });
@@ -330,7 +368,7 @@ impl Connection {
             Version::Http2 => {
                 let stream = TokioIo::new(Patient::http2(stream, patience.head_time, stall_time));
                 let service =
-                    service_fn(move |request| answer(router.clone(), request, peer, memory.clone()));
+                    service_fn(move |request| answer(router.clone(), request, peer, of_connection.clone()));
                 Some(Box::pin(watcher.watch(http2.serve_connection(stream, service))).await)
             }
         };
@@ -347,7 +385,7 @@ async fn answer(
     router: Router,
     request: Request<Incoming>,
     peer: Peer,
-    memory: ConnectionMemory,
+    (memory, newcomer): (ConnectionMemory, Option<Newcomer>),
 ) -> Result<Response<Body>, Infallible> {
     let started = Instant::now();
     let mut request = request.map(Body::new);
@@ -365,7 +403,8 @@ async fn answer(
     let told = tracing::enabled!(target: "ropewalk::access", tracing::Level::DEBUG)
         .then(|| (request.method().clone(), request.uri().path().to_owned()));
     let span = crate::spans::begin(&request);
-    let response = router.oneshot(request).instrument(span.clone()).await?;
+    let routed = router.oneshot(request).instrument(span.clone());
+    let response = scoped(newcomer.as_ref(), routed).await?;
     crate::spans::end(&span, &response);
     if let Some((method, path)) = told {
         let (status, micros) = (response.status().as_u16(), started.elapsed().as_micros());
