@@ -566,18 +566,27 @@ fn create_dir(env: &Env, dir: &Path, made: &Path) -> std::io::Result<()> {
     ropewalk_vfs::create_dir_durably(&*env.vfs, made)
 }
 
-/// Creates `dir` if need be and takes it for this process.
+/// Creates `dir` if need be and takes it for this process. Its parts have to be directories themselves: a symbolic link would make
+/// the engine write and delete files elsewhere.
 pub(crate) fn lock(env: &Env, dir: &Path) -> Result<Box<dyn LockGuard>, EngineError> {
     create_dir(env, dir, dir).map_err(io("create directory", dir))?;
     let path = dir.join("LOCK");
-    env.vfs.lock(&path, &format!("pid {}", std::process::id())).map_err(|error| {
+    let lock = env.vfs.lock(&path, &format!("pid {}", std::process::id())).map_err(|error| {
         if error.kind() != std::io::ErrorKind::WouldBlock {
             return io("lock", &path)(error);
         }
         let holder = error.to_string();
         let holder = if holder.is_empty() { "another process".to_owned() } else { holder };
         EngineError::Locked { path: dir.to_owned(), holder }
-    })
+    })?;
+    for part in ["store", "log"].map(|name| dir.join(name)) {
+        if env.vfs.is_link(&part).map_err(io("read", &part))? {
+            let what = "is a symbolic link; a directory is needed";
+            let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
+            return Err(io("open", &part)(error));
+        }
+    }
+    Ok(lock)
 }
 
 impl Core {

@@ -19,7 +19,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use ropewalk_wire::{Caller, ConnectionMemory, RequestMemory, Stop};
+use ropewalk_wire::{Caller, ConnectionMemory, Newcomer, Newcomers, RequestMemory, Stop};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -98,26 +98,54 @@ pub(crate) struct Room {
 
 /// The places of one port.
 pub(crate) struct Places {
+    /// `None` for the local socket, whose clients are known.
+    newcomers: Option<Arc<Newcomers>>,
     own: Arc<Semaphore>,
     shared: Arc<Semaphore>,
     connections: u32,
 }
 
 impl Places {
-    /// A place for a connection, if there is one.
-    fn enter(&self) -> Option<OwnedSemaphorePermit> {
+    /// A place for a connection, if there is one, and that among the connections of its peer that have not logged in.
+    fn enter(&self, peer: Option<SocketAddr>) -> Option<(OwnedSemaphorePermit, Option<Newcomer>)> {
+        let newcomer = match (&self.newcomers, peer) {
+            (Some(newcomers), Some(peer)) => {
+                let newcomer = newcomers.enter(peer.ip());
+                if newcomer.is_none() {
+                    tracing::warn!(%peer, "too many connections of this address that have not logged in");
+                }
+                Some(newcomer?)
+            }
+            _ => None,
+        };
         let place = self.own.clone().try_acquire_owned().or_else(|_| self.shared.clone().try_acquire_owned());
         if place.is_err() {
             tracing::warn!(connections = self.connections, "no room for another connection");
         }
-        place.ok()
+        Some((place.ok()?, newcomer))
     }
 }
 
 /// A connection's place.
 pub(crate) struct Entered {
+    newcomer: Option<Newcomer>,
     _place: OwnedSemaphorePermit,
     _watcher: Watcher,
+}
+
+impl Entered {
+    /// Runs the connection and then releases its place.
+    pub(crate) async fn serve<F: Future>(self, connection: F) -> F::Output {
+        scoped(self.newcomer.as_ref(), connection).await
+    }
+}
+
+/// Runs a connection, or a request of one, where a login can release the place of the newcomer.
+async fn scoped<F: Future>(newcomer: Option<&Newcomer>, work: F) -> F::Output {
+    match newcomer {
+        Some(newcomer) => newcomer.scope(work).await,
+        None => work.await,
+    }
 }
 
 impl Room {
@@ -133,17 +161,19 @@ impl Room {
 
     /// The places of one port over TCP.
     pub(crate) fn places(&self) -> Places {
-        self.places_with(Self::own_places(&self.limits))
+        // A smaller server has fewer places for one address than the setting says.
+        let of_one_peer = self.limits.peer_connections.min((self.limits.connections / 2).max(1));
+        self.places_with(Self::own_places(&self.limits), Some(Newcomers::new(of_one_peer)))
     }
 
     /// The places of the local socket.
     pub(crate) fn local_places(&self) -> Places {
-        self.places_with(LOCAL_PLACES)
+        self.places_with(LOCAL_PLACES, None)
     }
 
-    fn places_with(&self, own: u32) -> Places {
+    fn places_with(&self, own: u32, newcomers: Option<Arc<Newcomers>>) -> Places {
         let own = Arc::new(Semaphore::new(own as usize));
-        Places { own, shared: self.shared.clone(), connections: self.limits.connections }
+        Places { newcomers, own, shared: self.shared.clone(), connections: self.limits.connections }
     }
 
     /// The bounds.
@@ -152,8 +182,9 @@ impl Room {
     }
 
     /// A place for a connection that ends by itself when the service stops; it is waited for as long as the value lives.
-    pub(crate) fn enter(&self, places: &Places) -> Option<Entered> {
-        places.enter().map(|place| Entered { _place: place, _watcher: self.graceful.watcher() })
+    pub(crate) fn enter(&self, places: &Places, peer: SocketAddr) -> Option<Entered> {
+        let (place, newcomer) = places.enter(Some(peer))?;
+        Some(Entered { newcomer, _place: place, _watcher: self.graceful.watcher() })
     }
 
     /// Tells every connection to end with the request that it is in, and waits until all have. To be called when no port
@@ -171,7 +202,11 @@ impl Port {
         let (http1, http2) = (Arc::new(self.http1()), Arc::new(self.http2()));
         loop {
             let accepted = self.listener.accept().await;
-            let Some(place) = self.places.enter() else {
+            let peer = match &accepted {
+                Accepted::Tcp(_, peer) => Some(*peer),
+                Accepted::Local(_) => None,
+            };
+            let Some((place, newcomer)) = self.places.enter(peer) else {
                 if self.tls.is_none() && self.protocol == Protocol::Http {
                     tokio::spawn(turn_away(accepted));
                 }
@@ -189,6 +224,7 @@ impl Port {
                 stall_time: limits.stall_time.0,
                 memory: self.memory.connection(),
                 stop: self.stop.clone(),
+                newcomer,
                 _place: place,
             });
             tokio::spawn(connection.serve(accepted, self.tls.clone()));
@@ -277,6 +313,7 @@ struct Connection {
     /// For the requests of this connection.
     memory: ConnectionMemory,
     stop: Stop,
+    newcomer: Option<Newcomer>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -339,7 +376,8 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { http1, http2, router, watcher, patience, stall_time, memory, _place, .. } = *self;
+        let Self { http1, http2, router, watcher, patience, stall_time, memory, newcomer, _place, .. } = *self;
+        let of_connection = (memory, newcomer);
         // Ten thousand idle connections are ten thousand of these: each is as large as its own kind and no larger.
         let ended = match version {
             Version::Http1 => {
@@ -349,7 +387,7 @@ impl Connection {
                 let service = service_fn(move |request| {
                     let answering = of_service.answer();
                     let turn = |body| Answer { body, _answering: answering };
-                    answer(router.clone(), request, peer, memory.clone(), turn)
+                    answer(router.clone(), request, peer, of_connection.clone(), turn)
                 });
                 let connection = Box::pin(watcher.watch(http1.serve_connection(stream, service)));
                 turns::bounded(connection, &turns, patience, opened).await
@@ -359,7 +397,7 @@ impl Connection {
                 let opening_time = patience.head_time.saturating_sub(opened.elapsed());
                 let stream = TokioIo::new(Patient::http2(stream, opening_time, stall_time));
                 let service = service_fn(move |request| {
-                    answer(router.clone(), request, peer, memory.clone(), |body| body)
+                    answer(router.clone(), request, peer, of_connection.clone(), |body| body)
                 });
                 Some(Box::pin(watcher.watch(http2.serve_connection(stream, service))).await)
             }
@@ -377,7 +415,7 @@ async fn answer<B>(
     router: Router,
     request: Request<Incoming>,
     peer: Peer,
-    memory: ConnectionMemory,
+    (memory, newcomer): (ConnectionMemory, Option<Newcomer>),
     wrap: impl FnOnce(Body) -> B,
 ) -> Result<Response<B>, Infallible> {
     let started = Instant::now();
@@ -396,7 +434,8 @@ async fn answer<B>(
     let told = tracing::enabled!(target: "ropewalk::access", tracing::Level::DEBUG)
         .then(|| (request.method().clone(), request.uri().path().to_owned()));
     let span = crate::spans::begin(&request);
-    let response = router.oneshot(request).instrument(span.clone()).await?;
+    let routed = router.oneshot(request).instrument(span.clone());
+    let response = scoped(newcomer.as_ref(), routed).await?;
     crate::spans::end(&span, &response);
     if let Some((method, path)) = told {
         let (status, micros) = (response.status().as_u16(), started.elapsed().as_micros());

@@ -29,12 +29,12 @@ impl MongoPort {
         loop {
             let Accepted::Tcp(stream, peer) = self.listener.accept().await else { continue };
             // Nothing can be said to a client of this protocol before it has spoken: it is hung up on.
-            let Some(entered) = self.room.enter(&self.places) else { continue };
+            let Some(entered) = self.room.enter(&self.places, peer) else { continue };
             let (mongo, tls) = (self.mongo.clone(), self.tls.clone());
             let limits = self.room.limits();
             let (opening_time, stall_time) = (limits.header_time.0, limits.stall_time.0);
             let local = stream.local_addr().ok();
-            let served = self.lanes.run(stream, move |stream| async move {
+            let connection = move |stream| async move {
                 match tls {
                     None => speak(mongo, Patient::new(stream, opening_time, stall_time), peer, local).await,
                     // Boxed: a handshake needs memory that a connection without TLS does not.
@@ -47,8 +47,8 @@ impl MongoPort {
                         Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
                     },
                 }
-                drop(entered);
-            });
+            };
+            let served = self.lanes.run(stream, move |stream| entered.serve(connection(stream)));
             if let Err(error) = served {
                 tracing::debug!(%peer, %error, "connection ended");
             }

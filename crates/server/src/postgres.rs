@@ -33,13 +33,12 @@ impl PostgresPort {
             let limits = self.room.limits();
             let (opening_time, stall_time) = (limits.header_time.0, limits.stall_time.0);
             let (postgres, tls) = (self.postgres.clone(), self.tls.clone());
-            match self.room.enter(&self.places) {
+            match self.room.enter(&self.places, peer) {
                 Some(entered) => {
                     let served = self.lanes.run(stream, move |stream| async move {
                         // Boxed: each future on the way to the first read would have bytes for it.
                         let stream = Box::new(Patient::new(stream, opening_time, stall_time));
-                        postgres.serve(stream, Some(peer), tls.as_ref()).await;
-                        drop(entered);
+                        entered.serve(postgres.serve(stream, Some(peer), tls.as_ref())).await;
                     });
                     if let Err(error) = served {
                         tracing::debug!(%peer, %error, "connection ended");

@@ -22,7 +22,7 @@ use ropewalk::{Database, Options};
 use ropewalk_grpc::GrpcSettings;
 use ropewalk_http::{Cors, Hosts, HttpSettings};
 use ropewalk_mongo::{Mongo, MongoSettings};
-use ropewalk_postgres::{Postgres, PostgresSettings};
+use ropewalk_postgres::{Postgres, PostgresSettings, TempFileLimits};
 use ropewalk_prometheus::{ConfigError, Deltas, Prometheus, PrometheusSettings};
 use ropewalk_wire::{Service, ServiceSettings, WireError};
 use serde::Serialize;
@@ -295,6 +295,7 @@ impl Running {
             request_bytes: usize::try_from(settings.limits.request_bytes.0).unwrap_or(usize::MAX),
             request_time: settings.limits.request_time.0,
             request_memory: usize::try_from(settings.limits.request_memory.0).unwrap_or(usize::MAX),
+            answer_memory: usize::try_from(settings.limits.answer_memory.0).unwrap_or(usize::MAX),
             ..ropewalk_wire::Limits::default()
         };
         let service_settings = ServiceSettings {
@@ -319,6 +320,7 @@ impl Running {
         };
         let prometheus = prometheus(&running.service, settings)?;
         let postgres = postgres(&running.service, settings);
+        postgres.share_promql_memory(prometheus.memory());
         let http = http(&running.service, prometheus.routes().merge(postgres.routes()), settings)?;
 
         if settings.socket.0 {
@@ -402,8 +404,11 @@ impl Running {
         let failed = |source| ServeError::Io { what: format!("listen on {address} for mongo"), source };
         let listener = Listener::tcp(address).map_err(failed)?;
         let config = self.certificates.as_ref().map(|c| c.server_config(&[])).transpose()?;
-        let settings =
-            MongoSettings { announce: settings.announce.clone(), test_commands: settings.test_commands };
+        let settings = MongoSettings {
+            announce: settings.announce.clone(),
+            test_commands: settings.test_commands,
+            command_time: settings.command_time.0,
+        };
         let mongo = Mongo::new(self.service.clone(), settings);
         let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places());
         self.reached("mongo", &listener, tls.is_some()).map_err(failed)?;
@@ -602,6 +607,10 @@ fn postgres(service: &Service, settings: &Settings) -> Postgres {
         column_memory: match settings.postgres.column_memory {
             Share::Auto => PostgresSettings::default().column_memory,
             Share::Bytes(bytes) => usize::try_from(bytes.0).unwrap_or(usize::MAX),
+        },
+        temp_files: TempFileLimits {
+            all: settings.postgres.temp_files.0,
+            statement: settings.postgres.statement_temp_files.0,
         },
     };
     Postgres::new(service.clone(), settings)

@@ -107,12 +107,14 @@ pub struct MongoDb {
     pub announce: Option<String>,
     /// Offer what only tests of MongoDB clients should have: `configureFailPoint`
     pub test_commands: bool,
+    /// Time for one MongoDB command that names no `maxTimeMS`
+    pub command_time: Period,
 }
 
 impl Default for MongoDb {
     // Not on by itself: where there is a MongoDB already, the server would not start.
     fn default() -> Self {
-        Self { listen: Listen::Off, announce: None, test_commands: false }
+        Self { listen: Listen::Off, announce: None, test_commands: false, command_time: Period::seconds(600) }
     }
 }
 
@@ -127,12 +129,22 @@ pub struct Postgres {
     /// Bytes that columns of tables which queries read whole may take in memory, beside `memory`; `auto` is a quarter of the memory
     /// that the process may use, `0B` keeps none
     pub column_memory: Share,
+    /// Bytes of temporary files that all SQL statements and cursors may write
+    pub temp_files: ByteSize,
+    /// Bytes of temporary files that one SQL statement may write
+    pub statement_temp_files: ByteSize,
 }
 
 impl Default for Postgres {
     // Not on by itself: where there is a PostgreSQL already, the server would not start.
     fn default() -> Self {
-        Self { listen: Listen::Off, transaction_idle_time: Period::seconds(600), column_memory: Share::Auto }
+        Self {
+            listen: Listen::Off,
+            transaction_idle_time: Period::seconds(600),
+            column_memory: Share::Auto,
+            temp_files: ByteSize(16 << 30),
+            statement_temp_files: ByteSize(4 << 30),
+        }
     }
 }
 
@@ -233,6 +245,9 @@ pub enum LogFormat {
 pub struct Limits {
     /// Open connections of all ports together; an eighth is reserved for each port, and further ones are turned away
     pub connections: u32,
+    /// Open connections of one client address at one port that have not logged in, at most half of `connections`; further ones are
+    /// turned away
+    pub peer_connections: u32,
     /// Bytes of the headers of one request
     pub header_bytes: ByteSize,
     /// Time for a TLS handshake, for a client's first words, and for the headers of a request from their first byte
@@ -245,6 +260,8 @@ pub struct Limits {
     pub request_bytes: ByteSize,
     /// Bytes of requests that are being received, over all ports; reserved as they arrive
     pub request_memory: ByteSize,
+    /// Bytes of answers over HTTP that are built as a whole, until their clients have taken them
+    pub answer_memory: ByteSize,
     /// Time for one request other than a stream
     pub request_time: Period,
 }
@@ -253,12 +270,14 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 16_384,
+            peer_connections: 2_048,
             header_bytes: ByteSize(64 << 10),
             header_time: Period::seconds(30),
             idle_time: Period::seconds(300),
             stall_time: Period::seconds(60),
             request_bytes: ByteSize(16 << 20),
             request_memory: ByteSize(256 << 20),
+            answer_memory: ByteSize(256 << 20),
             request_time: Period::seconds(60),
         }
     }

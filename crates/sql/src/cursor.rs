@@ -206,7 +206,7 @@ impl Session {
         let is_open = self.open.is_some();
         let (now, interrupt, db) = (self.now(), self.interrupt(), self.db.clone());
         let budget = Budget::new(self.settings.memory_bytes_max);
-        let (snapshot, zone, files) = (db.snapshot(), &self.settings.zone.clone(), self.shares.files.clone());
+        let (snapshot, zone, shares) = (db.snapshot(), &self.settings.zone.clone(), self.shares.clone());
         let mut access = match self.transaction() {
             Some(transaction) => Access::Transaction(&db, transaction),
             None => Access::Snapshot(&db, &snapshot),
@@ -219,7 +219,7 @@ impl Session {
         };
         let key_types = keyed.iter().flat_map(|(_, _, types)| types.iter().copied());
         let types = columns.iter().map(|column| column.ty).chain(key_types).collect();
-        let mut spool = Spool::new(types, &files)?;
+        let mut spool = Spool::new(types, &shares, crate::temp_files::Spooled::new(&db))?;
         let bound = query.bound(params)?;
         let env = db.engine().env();
         let cx =

@@ -95,6 +95,7 @@ pub mod state {
     pub const INDETERMINATE_DATATYPE: SqlState = SqlState("42P18");
     pub const CONFIGURATION_LIMIT_EXCEEDED: SqlState = SqlState("53400");
     pub const TOO_MANY_COLUMNS: SqlState = SqlState("54011");
+    pub const DISK_FULL: SqlState = SqlState("53100");
     pub const OUT_OF_MEMORY: SqlState = SqlState("53200");
     pub const PROGRAM_LIMIT_EXCEEDED: SqlState = SqlState("54000");
     pub const STATEMENT_TOO_COMPLEX: SqlState = SqlState("54001");

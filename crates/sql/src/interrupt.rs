@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ropewalk::documents::lang::{Code, LangError};
+use ropewalk::promql::Stop;
 use ropewalk::{Env, Nudge};
 
 use crate::error::{Result, SqlError, state};
@@ -92,6 +94,11 @@ impl Interrupt {
         &self.asked
     }
 
+    /// The same question for what other crates run, and for other threads.
+    pub(crate) fn watch(&self, env: &Env) -> Watch {
+        Watch { asked: self.asked.clone(), deadline: self.deadline, env: env.clone() }
+    }
+
     /// How much of its time is left; `None` when it has all there is.
     pub(crate) fn left(&self, env: &Env) -> Option<Duration> {
         let left = self.deadline?.saturating_sub(env.clock.monotonic_nanos());
@@ -113,14 +120,67 @@ impl Interrupt {
     /// 57014.
     pub(crate) fn check(&self, env: &Env) -> Result<()> {
         if self.asked.is_cancelled() {
-            return Err(SqlError::new(state::QUERY_CANCELED, "canceling statement due to user request"));
+            return Err(cancelled());
         }
         let Some(deadline) = self.deadline else { return Ok(()) };
         let rows = self.rows.get().wrapping_add(1);
         self.rows.set(rows);
         if rows.is_multiple_of(ROWS_PER_LOOK) && env.clock.monotonic_nanos() > deadline {
-            return Err(SqlError::new(state::QUERY_CANCELED, "canceling statement due to statement timeout"));
+            return Err(timed_out());
         }
         Ok(())
+    }
+}
+
+fn cancelled() -> SqlError {
+    SqlError::new(state::QUERY_CANCELED, "canceling statement due to user request")
+}
+
+fn timed_out() -> SqlError {
+    SqlError::new(state::QUERY_CANCELED, "canceling statement due to statement timeout")
+}
+
+/// An [`Interrupt`] that threads may share. It reads the clock at each check, so callers check seldom.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    asked: Canceller,
+    deadline: Option<u64>,
+    env: Env,
+}
+
+impl Watch {
+    /// Why the statement ends, if it does.
+    fn stop(&self) -> Option<Stop> {
+        if self.asked.is_cancelled() {
+            return Some(Stop::Cancelled);
+        }
+        let is_over = self.deadline.is_some_and(|deadline| self.env.clock.monotonic_nanos() > deadline);
+        is_over.then_some(Stop::TimedOut)
+    }
+
+    /// For PromQL.
+    pub(crate) fn query(&self) -> Option<Stop> {
+        self.stop()
+    }
+
+    /// For documents.
+    pub(crate) fn documents(&self) -> std::result::Result<(), LangError> {
+        match self.stop() {
+            None => Ok(()),
+            Some(Stop::Cancelled) => Err(LangError::new(Code::Interrupted, "the statement was cancelled")),
+            Some(Stop::TimedOut) => Err(LangError::new(Code::MaxTimeMSExpired, "the statement timed out")),
+        }
+    }
+
+    /// For SQL.
+    ///
+    /// # Errors
+    /// 57014.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.stop() {
+            None => Ok(()),
+            Some(Stop::Cancelled) => Err(cancelled()),
+            Some(Stop::TimedOut) => Err(timed_out()),
+        }
     }
 }

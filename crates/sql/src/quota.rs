@@ -5,7 +5,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ropewalk::tables::Value;
+
+use crate::budget::row_bytes;
 use crate::error::{Result, SqlError, SqlState, state};
+use crate::session::Session;
 
 /// A bounded resource of the process.
 #[derive(Debug)]
@@ -28,6 +32,13 @@ pub(crate) static PATTERNS: Quota = Quota::new(
 /// Prepared statements, by an estimate.
 pub(crate) static STATEMENTS: Quota =
     Quota::new("prepared statements", (256 << 20, 4 << 30), state::OUT_OF_MEMORY, "deallocate some of them");
+/// Answers that clients have yet to fetch: those of portals, and the pages of cursors in memory. A session has its `work_mem`.
+pub(crate) static ANSWERS: Quota = Quota::new(
+    "open portals and cursors",
+    (u64::MAX, 4 << 30),
+    state::OUT_OF_MEMORY,
+    "fetch their rows or close some of them",
+);
 /// Temporary files of cursors.
 pub(crate) static FILES: Quota = Quota::new(
     "temporary files of cursors",
@@ -69,6 +80,18 @@ impl Share {
         Self { quota, used: Arc::default() }
     }
 
+    /// Takes bytes while the session has at most `max`.
+    ///
+    /// # Errors
+    /// That of the quota.
+    pub(crate) fn take_within(&self, bytes: u64, max: u64) -> Result<Taken> {
+        let taken = self.take(bytes)?;
+        if self.used.load(Ordering::Relaxed) > max {
+            return Err(self.quota.refused("the session", max));
+        }
+        Ok(taken)
+    }
+
     /// Takes bytes.
     ///
     /// # Errors
@@ -77,6 +100,22 @@ impl Share {
         let mut taken = Taken { share: self.clone(), bytes: 0 };
         taken.grow(bytes)?;
         Ok(taken)
+    }
+}
+
+/// Memory of a session that is returned when this value is dropped.
+#[derive(Debug)]
+pub struct Hold(#[expect(dead_code, reason = "returned when dropped")] Taken);
+
+impl Session {
+    /// Counts rows that a client has yet to fetch, or values for a statement that it has yet to run.
+    ///
+    /// # Errors
+    /// 53200: more than the session's `work_mem`, or than all sessions may hold.
+    pub fn hold(&self, rows: &[Vec<Value<'static>>]) -> Result<Hold> {
+        let bytes = rows.iter().map(|row| row_bytes(row) as u64).sum();
+        let max = self.settings.memory_bytes_max as u64;
+        self.shares.answers.take_within(bytes, max).map(Hold)
     }
 }
 
@@ -119,12 +158,14 @@ pub(crate) struct Shares {
     pub(crate) patterns: Share,
     pub(crate) statements: Share,
     pub(crate) files: Share,
+    pub(crate) answers: Share,
 }
 
 impl Default for Shares {
     fn default() -> Self {
-        let [patterns, statements, files] = [&PATTERNS, &STATEMENTS, &FILES].map(Share::of);
-        Self { patterns, statements, files }
+        let [patterns, statements, files, answers] =
+            [&PATTERNS, &STATEMENTS, &FILES, &ANSWERS].map(Share::of);
+        Self { patterns, statements, files, answers }
     }
 }
 

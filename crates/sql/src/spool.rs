@@ -14,7 +14,8 @@ use tempfile::SpooledTempFile;
 use crate::error::{Result, SqlError, state};
 use crate::exec::Record;
 use crate::expr::bug;
-use crate::quota::{Share, Taken};
+use crate::quota::{Shares, Taken};
+use crate::temp_files::Spooled;
 
 /// Bytes of a page, about.
 const PAGE_BYTES: usize = 128 << 10;
@@ -49,6 +50,10 @@ pub(crate) struct Spool {
     open: Option<Open>,
     /// Bytes of the file, which count for the session.
     taken: Taken,
+    /// Bytes in memory, until there is a file.
+    held: Option<Taken>,
+    /// Bytes of the file, which count for all of the database.
+    spooled: Spooled,
 }
 
 fn failed(error: std::io::Error) -> SqlError {
@@ -57,7 +62,7 @@ fn failed(error: std::io::Error) -> SqlError {
 
 impl Spool {
     /// Without rows.
-    pub(crate) fn new(types: Vec<Type>, files: &Share) -> Result<Self> {
+    pub(crate) fn new(types: Vec<Type>, shares: &Shares, spooled: Spooled) -> Result<Self> {
         Ok(Self {
             types,
             pages: Vec::new(),
@@ -67,7 +72,9 @@ impl Spool {
             last_first: 0,
             count: 0,
             open: None,
-            taken: files.take(0)?,
+            taken: shares.files.take(0)?,
+            held: Some(shares.answers.take(0)?),
+            spooled,
         })
     }
 
@@ -97,9 +104,14 @@ impl Spool {
     fn end_page(&mut self) -> Result<()> {
         let page = Page { first: self.last_first, offset: self.end, length: self.last.len() };
         self.taken.grow(self.last.len() as u64)?;
+        self.spooled.grow(self.last.len() as u64)?;
         self.end += self.last.len() as u64;
         self.written.seek(SeekFrom::Start(page.offset)).map_err(failed)?;
         self.written.write_all(&self.last).map_err(failed)?;
+        self.held = self.held.take().filter(|_| !self.written.is_rolled());
+        if let Some(held) = &mut self.held {
+            held.grow(self.last.len() as u64)?;
+        }
         self.last.clear();
         self.last_first = self.count;
         self.pages.push(page);
@@ -178,11 +190,12 @@ fn value_at(bytes: &[u8], at: usize) -> Result<(Option<&[u8]>, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quota::FILES;
 
     #[test]
     fn rows_come_back_from_memory_and_file() {
-        let mut spool = Spool::new(vec![Type::INT8, Type::TEXT], &Share::of(&FILES)).unwrap();
+        let db = ropewalk::Database::in_memory().unwrap();
+        let mut spool =
+            Spool::new(vec![Type::INT8, Type::TEXT], &Shares::default(), Spooled::new(&db)).unwrap();
         let row = |number: u64| {
             let text = if number.is_multiple_of(7) {
                 Value::Null

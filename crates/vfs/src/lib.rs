@@ -86,6 +86,13 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// The question could not be answered.
     fn exists(&self, path: &Path) -> io::Result<bool>;
+    /// True when the last part of `path` is a symbolic link. By default there are none.
+    ///
+    /// # Errors
+    /// The question could not be answered.
+    fn is_link(&self, _path: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
     /// Renames a file, replacing the target, or a directory with all that is in it, to a name that is free.
     ///
     /// # Errors

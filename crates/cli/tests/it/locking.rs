@@ -36,3 +36,16 @@ fn m9_lock_that_is_a_symbolic_link_is_refused() {
     assert_ne!(place.run(&["stats"]).code, 0);
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
 }
+
+#[test]
+fn m9_store_or_log_that_is_a_symbolic_link_is_refused() {
+    for part in ["store", "log"] {
+        let place = Place::with_database();
+        let (dir, elsewhere) = (place.path().join("ropewalk.db").join(part), place.path().join("elsewhere"));
+        std::fs::rename(&dir, &elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &dir).unwrap();
+        let run = place.run(&["stats"]);
+        assert_ne!(run.code, 0);
+        assert!(run.err.contains("symbolic link"), "{}", run.err);
+    }
+}

@@ -444,3 +444,45 @@ fn m5_silent_connections_of_one_port_leave_places_for_others() {
     drop(silent);
     assert_eq!(server.stop(), 0);
 }
+
+/// Sends a request on a connection that stays open and reads the beginning of its answer.
+fn asked(mut stream: &TcpStream, path: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let mut answer = [0; 4096];
+    // A connection that is turned away may be closed before the request arrives.
+    let _ = stream.write_all(request.as_bytes());
+    let read = stream.read(&mut answer).unwrap_or(0);
+    String::from_utf8_lossy(&answer[..read]).into_owned()
+}
+
+#[test]
+fn c_connections_of_one_address_are_bounded_until_they_log_in() {
+    let place = Place::new();
+    let server = Server::start(&place, &["--limits-peer-connections", "3"]);
+    let connect = || TcpStream::connect(server.address("http")).unwrap();
+    // There are no users, so each caller is admitted.
+    let known: Vec<_> = (0..8)
+        .map(|_| {
+            let stream = connect();
+            let answer = asked(&stream, "/v1/stores");
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            stream
+        })
+        .collect();
+    let mut newcomers: Vec<_> = (0..3)
+        .map(|_| {
+            let stream = connect();
+            assert!(asked(&stream, "/ready").starts_with("HTTP/1.1 200"));
+            stream
+        })
+        .collect();
+    let answer = asked(&connect(), "/ready");
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(asked(&known[0], "/ready").starts_with("HTTP/1.1 200"));
+    place.ok(&["user", "list"]);
+    newcomers.pop();
+    while !get_again(&connect()) {}
+    drop((known, newcomers));
+    assert_eq!(server.stop(), 0);
+}

@@ -364,7 +364,8 @@ impl Planner<'_> {
         }
         let relation: Box<dyn Rows> = if function == "promql" {
             self.reads = true;
-            Box::new(ModelRelation::promql(&values, &self.access)?)
+            let memory = self.whole()?.around.memory;
+            Box::new(ModelRelation::promql(&values, &self.access, memory)?)
         } else {
             Box::new(FunctionRelation::find(function, &values, &types)?.ok_or_else(refused)?)
         };

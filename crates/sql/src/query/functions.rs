@@ -5,6 +5,7 @@ use ropewalk::tables::{Type, Value};
 use crate::access::Access;
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, Input, bug};
+use crate::interrupt::Watch;
 use crate::query::rows::{Part, Rows, Scan};
 
 #[derive(Clone)]
@@ -86,7 +87,12 @@ impl Rows for FunctionRelation {
 }
 
 impl Part for (Kind, Type) {
-    fn read(&self, _: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
+    fn read(
+        &self,
+        _: &mut Access<'_>,
+        _: &Watch,
+        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
+    ) -> Result<()> {
         match &self.0 {
             Kind::Items(items) => {
                 for item in items {

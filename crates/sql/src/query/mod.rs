@@ -48,6 +48,7 @@ mod made;
 mod memory;
 mod merge;
 mod models;
+mod promql;
 mod records;
 mod rows;
 mod run;
@@ -77,6 +78,7 @@ pub(crate) use dml::Keyed;
 pub(crate) use finder::Finder;
 pub(crate) use merge::Merge;
 pub(crate) use models::ModelRelation;
+pub use promql::share_promql_memory;
 pub(crate) use run::from_engine;
 pub(crate) use select::written_so;
 
@@ -407,7 +409,9 @@ impl WholeQuery {
         };
         let (sender, receiver) = run::events();
         let source = match access {
-            Access::Snapshot(db, snapshot) => Source::Snapshot((*db).clone(), (*snapshot).clone()),
+            Access::Snapshot(db, snapshot) => {
+                Source::Snapshot((*db).clone(), (*snapshot).clone(), stop.clone())
+            }
             Access::Transaction(..) => Source::Session(sender.clone()),
         };
         let declared: Vec<Option<Type>> = types.iter().copied().map(Some).collect();

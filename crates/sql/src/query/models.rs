@@ -14,8 +14,8 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ropewalk::documents::lang::Filter;
-use ropewalk::documents::{Collection, Find};
+use ropewalk::documents::lang::{Budget as Command, COMMAND_BYTES_MAX, Filter};
+use ropewalk::documents::{Collection, DocumentsError, Find};
 use ropewalk::series::{Matcher, Samples, SeriesStore};
 use ropewalk::tables::{Array, Jsonb, Scalar, Type, Value};
 use ropewalk::{EventStore, Position, Query, QueryItem, ReadOptions, SequencedEventRef, promql};
@@ -26,6 +26,8 @@ use crate::bson_json::{id_text, json_of};
 use crate::error::{Result, SqlError, state};
 use crate::expr::{Expr, Input, bug};
 use crate::function::Function;
+use crate::interrupt::Watch;
+use crate::query::promql::{PromqlPart, sharing};
 use crate::query::rows::{Part, Rows, Scan};
 use crate::rights::Acting;
 
@@ -153,7 +155,8 @@ impl ModelRelation {
     }
 
     /// The relation of `promql(expr, from, to, step)`: times are timestamps, the step is in seconds.
-    pub(crate) fn promql(arguments: &[Value<'static>], access: &Access<'_>) -> Result<Self> {
+    /// A query holds at most `memory` bytes.
+    pub(crate) fn promql(arguments: &[Value<'static>], access: &Access<'_>, memory: usize) -> Result<Self> {
         let wrong = || {
             SqlError::new(
                 state::UNDEFINED_FUNCTION,
@@ -173,9 +176,13 @@ impl ModelRelation {
         let (from_ms, to_ms) = (millis(from)?, millis(to)?);
         let seconds = crate::cast::to_f64(step).ok_or_else(wrong)?;
         let step_ms = (seconds * 1000.0) as i64;
-        let query = promql::Query::parse(text, promql::Options::default())
+        let mut options = promql::Options::default();
+        options.limits.memory_bytes_max = options.limits.memory_bytes_max.min(memory as u64);
+        let query = promql::Query::parse(text, options)
             .map_err(|error| SqlError::new(state::INVALID_PARAMETER_VALUE, format!("promql: {error}")))?;
-        let store = access.database().series(DEFAULT_STORE)?;
+        let db = access.database();
+        let query = sharing(db, query);
+        let store = db.series(DEFAULT_STORE)?;
         let fields = metric_fields();
         let kind = Kind::Promql { store, query: Arc::new(query), from_ms, to_ms, step_ms };
         Ok(Self { name: "promql".into(), kind, fields })
@@ -299,7 +306,7 @@ fn bounds(conjunct: &Expr, column: usize, number: impl Fn(&Value<'_>) -> Option<
 }
 
 /// A row that is made of values as they are asked for.
-struct Made<'m>(&'m dyn Fn(usize) -> Result<Value<'m>>);
+pub(super) struct Made<'m>(pub(super) &'m dyn Fn(usize) -> Result<Value<'m>>);
 
 impl Input for Made<'_> {
     fn column(&self, index: usize) -> Result<Value<'_>> {
@@ -432,7 +439,12 @@ fn event_value<'a>(event: &SequencedEventRef<'a>, column: usize) -> Result<Value
 }
 
 impl Part for (EventStore, EventsPart) {
-    fn read(&self, access: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
+    fn read(
+        &self,
+        access: &mut Access<'_>,
+        _: &Watch,
+        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
+    ) -> Result<()> {
         let (store, part) = self;
         let Some((query, options)) = part.query() else { return Ok(()) };
         let mut reader = access.events(store, &query, options)?;
@@ -486,7 +498,12 @@ fn looks_like_another_type(id: &str) -> bool {
 }
 
 impl Part for DocumentsPart {
-    fn read(&self, access: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
+    fn read(
+        &self,
+        access: &mut Access<'_>,
+        watch: &Watch,
+        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
+    ) -> Result<()> {
         let find = self.find()?;
         let mut outcome = Ok(true);
         let mut each = |document: ropewalk::documents::lang::DocBuf| {
@@ -496,19 +513,25 @@ impl Part for DocumentsPart {
             }));
             Ok::<bool, ropewalk::documents::DocumentsError>(matches!(outcome, Ok(true)))
         };
-        match access {
+        let look = || watch.documents().map_err(DocumentsError::Interrupted);
+        let inner = watch.clone();
+        let command = Command::new(COMMAND_BYTES_MAX, None, move || inner.documents());
+        let visited = command.run(|| match access {
             Access::Transaction(_, transaction) => {
                 let mut documents = transaction.documents();
                 documents.act_for(self.acting.caller());
-                documents.visit(&self.collection, &find, &mut each)
+                documents.looking(&look).visit(&self.collection, &find, &mut each)
             }
-            Access::Snapshot(db, snapshot) => snapshot.documents(db).acting_for(self.acting.caller()).visit(
-                &self.collection,
-                &find,
-                &mut each,
-            ),
+            Access::Snapshot(db, snapshot) => snapshot
+                .documents(db)
+                .acting_for(self.acting.caller())
+                .looking(&look)
+                .visit(&self.collection, &find, &mut each),
+        });
+        if let Err(error) = visited {
+            watch.check()?;
+            return Err(ropewalk::Error::from(error).into());
         }
-        .map_err(ropewalk::Error::from)?;
         outcome.map(|_| ())
     }
 }
@@ -560,7 +583,12 @@ impl MetricPart {
 }
 
 impl Part for (SeriesStore, MetricPart) {
-    fn read(&self, access: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
+    fn read(
+        &self,
+        access: &mut Access<'_>,
+        _: &Watch,
+        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
+    ) -> Result<()> {
         let (store, part) = self;
         let at = access.series(store)?;
         let mut selection =
@@ -601,44 +629,54 @@ impl Part for (SeriesStore, MetricPart) {
     }
 }
 
-struct PromqlPart {
-    store: SeriesStore,
-    query: Arc<promql::Query>,
-    times: (i64, i64, i64),
-}
-
-impl Part for PromqlPart {
-    fn read(&self, access: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
-        let (from, to, step) = self.times;
-        let failed =
-            |error: promql::Error| SqlError::new(state::INVALID_PARAMETER_VALUE, format!("promql: {error}"));
-        let answer =
-            self.query.range(&access.metrics(&self.store)?, from, to, step, &|| None).map_err(failed)?;
-        let promql::Value::Matrix(all) = answer.value else {
-            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "promql: no series"));
-        };
-        for series in &all {
-            let labels = labels_json(series.labels.iter());
-            for (time, sample) in &series.samples {
-                let input = Made(&|column| {
-                    Ok(match (column, sample) {
-                        (0, _) => Value::Timestamptz(time.saturating_mul(1000)),
-                        (1, promql::Sample::Float(value)) => Value::Float8(*value),
-                        (1, promql::Sample::Histogram(_)) => Value::Null,
-                        _ => Value::Jsonb(Cow::Borrowed(&labels)),
-                    })
-                });
-                if !row(&input)? {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Labels as the text of a `jsonb`.
-fn labels_json<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+pub(super) fn labels_json<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let members = labels.map(|(name, value)| (name.to_owned(), Jsonb::String(value.to_owned())));
     Jsonb::object(members.collect()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use ropewalk::documents::CollectionOptions;
+    use ropewalk::documents::lang::{Value as Bson, Writer};
+    use ropewalk::{Database, Durability};
+
+    use super::*;
+    use crate::interrupt::{Canceller, Interrupt};
+
+    fn object(name: &str, value: Bson<'_>) -> Writer {
+        let mut object = Writer::new();
+        object.put(name, value);
+        object
+    }
+
+    #[test]
+    fn scan_of_documents_with_rules_ends_when_the_statement_is_cancelled() {
+        let db = Database::in_memory().unwrap();
+        let collection = db.documents().collection("shop", "notes").unwrap();
+        for number in 0..100 {
+            let document = object("_id", Bson::Int32(number)).finish();
+            collection.insert_one(document.bytes(), Durability::Async).unwrap();
+        }
+        let rules = Some(object("read", Bson::String("resource._id >= 0")).finish());
+        collection.set_options(CollectionOptions { rules, ..Default::default() }).unwrap();
+        let mut session = crate::Session::new(db.clone());
+        session.act_for(crate::Rights::READ, "ann");
+        let acting = session.acting.clone();
+        let part = DocumentsPart { collection, id: None, acting };
+        let asked = Canceller::default();
+        let env = db.engine().env();
+        let mut read = |access: &mut Access<'_>| {
+            let watch = Interrupt::begin(&asked, 0, env).watch(env);
+            part.read(access, &watch, &mut |_| Ok(true))
+        };
+        let snapshot = db.snapshot();
+        read(&mut Access::Snapshot(&db, &snapshot)).unwrap();
+        asked.cancel();
+        let cancelled = read(&mut Access::Snapshot(&db, &snapshot)).unwrap_err();
+        assert_eq!(cancelled.state, state::QUERY_CANCELED);
+        let mut transaction = db.begin();
+        let cancelled = read(&mut Access::Transaction(&db, &mut transaction)).unwrap_err();
+        assert_eq!(cancelled.state, state::QUERY_CANCELED);
+    }
 }

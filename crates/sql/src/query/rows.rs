@@ -32,6 +32,7 @@ use crate::access::Access;
 use crate::arith::Compare;
 use crate::error::Result;
 use crate::expr::{Expr, Input, bug};
+use crate::interrupt::{Canceller, Interrupt, Watch};
 use crate::query::columns::{self, Stretch};
 use crate::query::convert::{Builder, data_type, scalar_value};
 use crate::query::run::Event;
@@ -71,8 +72,13 @@ pub(crate) struct Scan {
 
 /// A part of a relation: rows that are read one after another.
 pub(crate) trait Part: Send + Sync {
-    /// Shows rows until `row` answers false.
-    fn read(&self, access: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()>;
+    /// Shows rows until `row` answers false. What may take long between two rows checks `watch`.
+    fn read(
+        &self,
+        access: &mut Access<'_>,
+        watch: &Watch,
+        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
+    ) -> Result<()>;
 
     /// The part as a stretch of a table whose columns are kept.
     fn stretch(&self) -> Option<&Stretch> {
@@ -83,7 +89,8 @@ pub(crate) trait Part: Send + Sync {
 /// Where rows are read from.
 #[derive(Clone)]
 pub(crate) enum Source {
-    Snapshot(Database, Snapshot),
+    /// The canceller ends what the engine's threads still read when the statement has ended.
+    Snapshot(Database, Snapshot, Canceller),
     /// The session's thread, which reads in its transaction.
     Session(Sender<Event>),
 }
@@ -202,7 +209,7 @@ impl RelationSource {
     ) -> Result<(Want, String, Option<u64>)> {
         let conjuncts: Vec<Expr> = filters.iter().filter_map(|filter| self.conjunct(filter)).collect();
         let scan = match &self.source {
-            Source::Snapshot(db, snapshot) => {
+            Source::Snapshot(db, snapshot, _) => {
                 let access = &mut Access::Snapshot(db, snapshot);
                 self.relation.scan(&conjuncts, limit.is_some(), partitions, Some(access))
             }
@@ -243,6 +250,7 @@ pub(crate) fn read(
     want: &Want,
     part: &dyn Part,
     access: &mut Access<'_>,
+    watch: &Watch,
     each: &mut dyn FnMut(RecordBatch) -> bool,
 ) -> Result<()> {
     let limit = want.limit.unwrap_or(usize::MAX);
@@ -261,7 +269,7 @@ pub(crate) fn read(
             .map_err(|error| bug(&error.to_string()))?;
         Ok(each(batch))
     };
-    part.read(access, &mut |row| {
+    part.read(access, watch, &mut |row| {
         for (builder, place) in builders.iter_mut().zip(&want.columns) {
             builder.push(&row.column(*place)?)?;
         }
@@ -310,9 +318,9 @@ impl TableProvider for RelationSource {
         let limit = limit.filter(|_| filters.is_empty());
         let (want, shown, estimate) = self.plan(projection, filters, limit, partitions).map_err(through)?;
         match &self.source {
-            Source::Snapshot(db, snapshot) => {
-                let (db, snapshot) = (db.clone(), snapshot.clone());
-                Ok(Arc::new(RowScan::new(Arc::new(want), shown, db, snapshot, estimate)))
+            Source::Snapshot(db, snapshot, stop) => {
+                let at = (db.clone(), snapshot.clone(), stop.clone());
+                Ok(Arc::new(RowScan::new(Arc::new(want), shown, at, estimate)))
             }
             Source::Session(events) => {
                 let fields = want.fields.clone();
@@ -332,19 +340,25 @@ struct RowScan {
     shown: String,
     db: Database,
     snapshot: Snapshot,
+    stop: Canceller,
     estimate: Option<u64>,
     properties: Arc<PlanProperties>,
 }
 
 impl RowScan {
-    fn new(want: Arc<Want>, shown: String, db: Database, snapshot: Snapshot, estimate: Option<u64>) -> Self {
+    fn new(
+        want: Arc<Want>,
+        shown: String,
+        (db, snapshot, stop): (Database, Snapshot, Canceller),
+        estimate: Option<u64>,
+    ) -> Self {
         let properties = Arc::new(PlanProperties::new(
             EquivalenceProperties::new(want.fields.clone()),
             Partitioning::UnknownPartitioning(want.parts.len()),
             EmissionType::Incremental,
             Boundedness::Bounded,
         ));
-        Self { want, shown, db, snapshot, estimate, properties }
+        Self { want, shown, db, snapshot, stop, estimate, properties }
     }
 }
 
@@ -391,12 +405,13 @@ impl ExecutionPlan for RowScan {
         let mut stream = RecordBatchReceiverStreamBuilder::new(self.schema(), 2);
         let sender = stream.tx();
         let (want, db, snapshot) = (self.want.clone(), self.db.clone(), self.snapshot.clone());
+        let watch = Interrupt::begin(&self.stop, 0, db.engine().env()).watch(db.engine().env());
         stream.spawn_blocking(move || {
             let Some(part) = want.parts.get(partition) else { return Ok(()) };
             let each = &mut |batch| sender.blocking_send(Ok(batch)).is_ok();
             match part.stretch() {
                 Some(stretch) => columns::read(&want, stretch, (&db, &snapshot), each),
-                None => read(&want, part.as_ref(), &mut Access::Snapshot(&db, &snapshot), each),
+                None => read(&want, part.as_ref(), &mut Access::Snapshot(&db, &snapshot), &watch, each),
             }
             .map_err(through)
         });

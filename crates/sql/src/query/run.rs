@@ -10,7 +10,7 @@
 use std::error::Error;
 use std::pin::pin;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use datafusion::arrow::array::RecordBatch;
@@ -29,7 +29,6 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
-use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
@@ -44,11 +43,10 @@ use crate::query::in_order::PutInOrder;
 use crate::query::memory::StatementMemory;
 use crate::query::rows::{Request, Want, read};
 use crate::query::sorted_joins::JoinSorted;
+use crate::temp_files::{TempFiles, disk_full};
 
 /// Batches that wait for the session at most.
 const WAITING: usize = 4;
-/// Bytes of temporary files that the statements of the process may write.
-const SPILL_BYTES_MAX: u64 = 16 << 30;
 /// How often a session looks up from waiting.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -95,19 +93,6 @@ fn runtime() -> Result<&'static Runtime> {
     runtime.as_ref().map_err(|error| SqlError::new(state::INTERNAL_ERROR, format!("no threads: {error}")))
 }
 
-/// The temporary files of all statements that run. Their directory goes with the last of them.
-fn files() -> std::result::Result<Arc<DiskManager>, DataFusionError> {
-    static FILES: Mutex<Weak<DiskManager>> = Mutex::new(Weak::new());
-    let mut files = FILES.lock();
-    if let Some(files) = files.upgrade() {
-        return Ok(files);
-    }
-    let new = DiskManager::builder().with_max_temp_directory_size(SPILL_BYTES_MAX).build()?;
-    let new = Arc::new(new);
-    *files = Arc::downgrade(&new);
-    Ok(new)
-}
-
 /// How a statement is worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -120,7 +105,7 @@ enum Way {
 fn session_state(
     limits: Limits,
     way: Way,
-    memory: Arc<StatementMemory>,
+    (memory, files): (Arc<StatementMemory>, Arc<DiskManager>),
 ) -> std::result::Result<SessionState, DataFusionError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let single = limits.single || way == Way::Spilling;
@@ -135,7 +120,7 @@ fn session_state(
     // What is folded to a constant is NULL in one and never NULL in the other.
     options.execution.skip_physical_aggregate_schema_check = true;
     let mut env = RuntimeEnvBuilder::new().with_memory_pool(memory).build()?;
-    env.disk_manager = files()?;
+    env.disk_manager = files;
     let mut rules = PhysicalOptimizer::default().rules;
     // Filters are where they belong by then. This rule goes by names of columns, and two sides of a join may have the same.
     rules.retain(|rule| !rule.name().starts_with("FilterPushdown"));
@@ -183,7 +168,10 @@ pub(crate) fn is_served(plan: &LogicalPlan) -> bool {
     }
     let limits = Limits { memory_bytes_max: crate::budget::MEMORY_BYTES_MAX, single: true };
     let memory = Arc::new(StatementMemory::new(limits.memory_bytes_max));
-    let optimized = session_state(limits, Way::Parallel, memory).and_then(|state| state.optimize(plan));
+    let optimized = DiskManager::builder()
+        .build()
+        .and_then(|files| session_state(limits, Way::Parallel, (memory, Arc::new(files))))
+        .and_then(|state| state.optimize(plan));
     optimized.is_ok_and(|plan| !asks_subqueries(&plan))
 }
 
@@ -194,6 +182,7 @@ pub(crate) fn events() -> (Sender<Event>, Receiver<Event>) {
 
 /// Where the engine's part of a statement sends what it has.
 struct Answer {
+    files: Arc<DiskManager>,
     events: Sender<Event>,
     /// Room for batches that the session has not taken yet.
     room: Arc<Semaphore>,
@@ -234,7 +223,7 @@ async fn work_in(
     answer: &mut Answer,
 ) -> std::result::Result<(), DataFusionError> {
     let memory = Arc::new(StatementMemory::new(limits.memory_bytes_max));
-    let state = session_state(limits, way, memory.clone())?;
+    let state = session_state(limits, way, (memory.clone(), answer.files.clone()))?;
     let physical = state.create_physical_plan(plan).await?;
     let lines = |physical: &Arc<dyn ExecutionPlan>| {
         let shown = match mode {
@@ -282,22 +271,24 @@ pub(crate) fn run(
     each: &mut dyn FnMut(RecordBatch) -> Result<bool>,
 ) -> Result<Vec<String>> {
     let room = Arc::new(Semaphore::new(WAITING));
+    let all_files = access.database().companion::<TempFiles>();
+    let files = all_files.statement().map_err(|error| from_engine(&error))?;
     let task = {
         let room = room.clone();
         runtime()?.spawn(async move {
-            let mut answer = Answer { events: sender, room, begun: false };
+            let mut answer = Answer { files, events: sender, room, begun: false };
             let done = work(plan, limits, mode, &mut answer).await;
             let _ = answer.events.send(Event::Done(done));
         })
     };
-    let outcome = serve(&receiver, (&room, limits), access, cx, each, &|| task.is_finished());
+    let outcome = serve(&receiver, (&room, limits, &all_files), access, cx, each, &|| task.is_finished());
     task.abort();
     outcome
 }
 
 fn serve(
     receiver: &Receiver<Event>,
-    (room, limits): (&Semaphore, Limits),
+    (room, limits, files): (&Semaphore, Limits, &TempFiles),
     access: &mut Access<'_>,
     cx: &Context<'_>,
     each: &mut dyn FnMut(RecordBatch) -> Result<bool>,
@@ -307,6 +298,7 @@ fn serve(
     let mut idle = false;
     loop {
         cx.interrupt.check_now(cx.env)?;
+        files.check()?;
         match receiver.recv_timeout(TICK) {
             Ok(Event::Batch(batch)) => {
                 room.add_permits(1);
@@ -337,8 +329,9 @@ fn gather(
     cx: &Context<'_>,
 ) -> Result<Vec<RecordBatch>> {
     let (mut batches, mut bytes) = (Vec::new(), 0_usize);
+    let watch = cx.interrupt.watch(cx.env);
     for part in &want.parts {
-        read(want, part.as_ref(), access, &mut |batch| {
+        read(want, part.as_ref(), access, &watch, &mut |batch| {
             bytes = bytes.saturating_add(batch.get_array_memory_size());
             batches.push(batch);
             bytes <= limits.memory_bytes_max && cx.interrupt.check_now(cx.env).is_ok()
@@ -361,6 +354,9 @@ pub(crate) fn from_engine(error: &DataFusionError) -> SqlError {
         None => bug(&inner.to_string()),
     };
     let root = error.find_root();
+    if let Some(error) = disk_full(error) {
+        return error;
+    }
     match root {
         DataFusionError::External(inner) => ours(inner.as_ref()),
         DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
@@ -402,7 +398,7 @@ fn from_run(error: &DataFusionError) -> SqlError {
 }
 
 fn lacks_memory(error: &DataFusionError) -> bool {
-    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) && disk_full(error).is_none()
 }
 
 fn first_line(text: &str) -> String {

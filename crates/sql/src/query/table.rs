@@ -8,6 +8,7 @@ use ropewalk::tables::{KeyRange, Row, Schema, Table, Type, Value};
 use crate::access::Access;
 use crate::error::Result;
 use crate::expr::{Expr, Input, Nothing, bug};
+use crate::interrupt::Watch;
 use crate::path::Path;
 use crate::query::columns::{self, Stretch};
 use crate::query::rows::{Part, Rows, Scan};
@@ -109,7 +110,12 @@ impl Rows for TableRelation {
 struct Whole(Stretch);
 
 impl Part for Whole {
-    fn read(&self, _: &mut Access<'_>, _: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
+    fn read(
+        &self,
+        _: &mut Access<'_>,
+        _: &Watch,
+        _: &mut dyn FnMut(&dyn Input) -> Result<bool>,
+    ) -> Result<()> {
         Err(bug("columns that are read row by row"))
     }
 
@@ -127,7 +133,12 @@ struct TablePart {
 }
 
 impl Part for TablePart {
-    fn read(&self, access: &mut Access<'_>, row: &mut dyn FnMut(&dyn Input) -> Result<bool>) -> Result<()> {
+    fn read(
+        &self,
+        access: &mut Access<'_>,
+        _: &Watch,
+        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
+    ) -> Result<()> {
         let interrupt = self.around.interrupt();
         let cx = self.around.context(&interrupt);
         access.walk_ranges(&self.table, &self.path, &self.ranges, &mut |found: Row<'_>| {

@@ -179,8 +179,9 @@ impl Nested for Run<'_> {
         let free = self.free();
         let access = self.access.as_ref().ok_or_else(|| bug("a model that was not read"))?;
         let mut rows = Vec::new();
+        let watch = cx.interrupt.watch(cx.env);
         for part in model.scan(conditions, false, 1, None)?.parts {
-            part.read(&mut access.borrow_mut(), &mut |row| {
+            part.read(&mut access.borrow_mut(), &watch, &mut |row| {
                 cx.interrupt.check(cx.env)?;
                 let values = (0..model.fields().len()).map(|place| Ok(row.column(place)?.into_owned()));
                 let row = values.collect::<Result<Record>>()?;

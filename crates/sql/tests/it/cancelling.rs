@@ -129,3 +129,54 @@ fn h8_correlated_subquery_ends_with_the_statement_timeout() {
         assert_eq!(found, Err("57014".to_owned()), "{sql}");
     }
 }
+
+/// A million steps, each over a window of many.
+const PROMQL: &str =
+    "SELECT count(*) FROM promql('quantile_over_time(0.5, vector(1)[4d:1s])', '2026-01-01', '2026-01-06', 1)";
+
+/// Runs [`PROMQL`] outside and inside of a transaction.
+fn promql(db: &Database, timeout: &str) -> [(Canceller, Receiver<Answer>); 2] {
+    [vec![], vec!["BEGIN"]].map(|before| {
+        let mut session = Session::new(db.clone());
+        for sql in std::iter::once(timeout).chain(before) {
+            run(&mut session, sql).unwrap();
+        }
+        let canceller = session.canceller();
+        let (sender, receiver) = channel();
+        thread::spawn(move || {
+            let _ = sender.send(run(&mut session, PROMQL));
+        });
+        (canceller, receiver)
+    })
+}
+
+#[test]
+fn promql_ends_with_the_statement_timeout() {
+    for (_, answer) in promql(&database(), "SET statement_timeout = '100ms'") {
+        assert_eq!(answer.recv_timeout(GUARD).unwrap(), Err("57014".to_owned()));
+    }
+}
+
+#[test]
+fn promql_ends_when_another_session_cancels_it() {
+    let queries = promql(&database(), "SET statement_timeout = 0");
+    thread::sleep(Duration::from_millis(50));
+    for (canceller, answer) in queries {
+        canceller.cancel();
+        assert_eq!(answer.recv_timeout(GUARD).unwrap(), Err("57014".to_owned()));
+    }
+}
+
+#[test]
+fn promql_holds_no_more_than_its_statement_and_all_queries_may() {
+    let db = database();
+    let query =
+        "SELECT count(*) FROM promql('sum_over_time(vector(1)[1d:1s])', '2026-01-01', '2026-01-02', 60)";
+    let mut session = Session::new(db.clone());
+    run(&mut session, "SET work_mem = '64kB'").unwrap();
+    assert_eq!(run(&mut session, query), Err("53200".to_owned()));
+    run(&mut session, "RESET work_mem").unwrap();
+    assert_eq!(run(&mut session, query), Ok(vec!["1441".to_owned()]));
+    ropewalk_sql::share_promql_memory(&db, ropewalk::promql::SharedMemory::new(1000));
+    assert_eq!(run(&mut session, query), Err("53200".to_owned()));
+}

@@ -9,6 +9,8 @@ pub struct Limits {
     pub request_bytes: usize,
     /// Bytes of requests that are being received, over all protocols. Default 256 MiB.
     pub request_memory: usize,
+    /// Bytes of answers over HTTP that are built as a whole, until the client has taken them. Default 256 MiB.
+    pub answer_memory: usize,
     /// Events of one append. Default 100,000.
     pub append_events: usize,
     /// Appends on their way to the disk. Default 8,192.
@@ -31,6 +33,7 @@ impl Default for Limits {
         Self {
             request_bytes: 16 << 20,
             request_memory: 256 << 20,
+            answer_memory: 256 << 20,
             append_events: 100_000,
             appends_in_flight: 8_192,
             append_bytes_in_flight: 48 << 20,

@@ -1,4 +1,5 @@
-//! Memory for requests that are being received, shared by all protocols.
+//! Memory for requests that are being received, shared by all protocols; and, from a pool of the same kind, for answers over HTTP
+//! that are built as a whole.
 //!
 //! ```text
 //! bytes that arrived ─▶ share of the connection ─▶ pool of the server ─▶ Reservation ─▶ released when dropped
@@ -81,12 +82,7 @@ impl Reservation {
     /// # Errors
     /// [`crate::Code::ResourceExhausted`]: more is needed, and none was released within two seconds.
     pub async fn cover(&mut self, bytes: usize) -> Result<(), WireError> {
-        // A share that is smaller than one request would never suffice: MongoDB's messages exceed `limits.request_bytes`.
-        let wanted = (bytes.div_ceil(STEP_KIB << 10) * STEP_KIB).min(self.memory.share_kib);
-        if bytes <= FREE_BYTES || wanted <= self.kib {
-            return Ok(());
-        }
-        let more = u32::try_from(wanted - self.kib).unwrap_or(u32::MAX);
+        let Some(more) = self.missing(bytes) else { return Ok(()) };
         let (share, pool) = (self.memory.share.clone(), self.memory.pool.clone());
         let acquired = async {
             Some((share.acquire_many_owned(more).await.ok()?, pool.acquire_many_owned(more).await.ok()?))
@@ -100,6 +96,36 @@ impl Reservation {
                 "{bytes} bytes of this request do not fit in the memory for requests"
             ))
         })?;
+        self.add((share, pool), more);
+        Ok(())
+    }
+
+    /// As [`Reservation::cover`], without waiting: for an answer while it is built.
+    ///
+    /// # Errors
+    /// [`crate::Code::ResourceExhausted`].
+    pub fn try_cover(&mut self, bytes: usize) -> Result<(), WireError> {
+        let Some(more) = self.missing(bytes) else { return Ok(()) };
+        let acquired = || {
+            let share = self.memory.share.clone().try_acquire_many_owned(more).ok()?;
+            Some((share, self.memory.pool.clone().try_acquire_many_owned(more).ok()?))
+        };
+        let acquired = acquired().ok_or_else(|| {
+            WireError::exhausted(format!("{bytes} bytes of this answer do not fit in the memory for answers"))
+        })?;
+        self.add(acquired, more);
+        Ok(())
+    }
+
+    /// KiB to acquire so that the reservation covers `bytes`.
+    fn missing(&self, bytes: usize) -> Option<u32> {
+        // A share that is smaller than one request would never suffice: MongoDB's messages exceed `limits.request_bytes`.
+        let wanted = (bytes.div_ceil(STEP_KIB << 10) * STEP_KIB).min(self.memory.share_kib);
+        let is_covered = bytes <= FREE_BYTES || wanted <= self.kib;
+        (!is_covered).then(|| u32::try_from(wanted - self.kib).unwrap_or(u32::MAX))
+    }
+
+    fn add(&mut self, (share, pool): (OwnedSemaphorePermit, OwnedSemaphorePermit), kib: u32) {
         match &mut self.held {
             None => self.held = Some((share, pool)),
             Some((held_share, held_pool)) => {
@@ -107,8 +133,7 @@ impl Reservation {
                 held_pool.merge(pool);
             }
         }
-        self.kib = wanted;
-        Ok(())
+        self.kib += kib as usize;
     }
 
     /// Bytes that hold this reservation for as long as they or parts of them live.
@@ -200,5 +225,15 @@ mod tests {
         let (first, second) = tokio::join!(a.cover(2 * MIB + 1), b.cover(2 * MIB + 1));
         assert_eq!(first.unwrap_err().code, Code::ResourceExhausted);
         assert_eq!(second.unwrap_err().code, Code::ResourceExhausted);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn answer_that_does_not_fit_is_refused_without_waiting() {
+        let memory = RequestMemory::new(4 * MIB, MIB);
+        let (mut a, mut b) = (memory.connection().reservation(), memory.connection().reservation());
+        a.try_cover(2 * MIB).unwrap();
+        b.try_cover(MIB).unwrap();
+        assert_eq!(b.try_cover(2 * MIB + 1).unwrap_err().code, Code::ResourceExhausted);
+        drop(a);
+        b.try_cover(2 * MIB + 1).unwrap();
     }
 }

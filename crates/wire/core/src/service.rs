@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use ropewalk::documents::lang::SharedMemory;
 use ropewalk::{
     AppendOptions, Appended, Database, EngineStats, Event, EventStore, EventsError, Position, Query,
     QueryItem, ReadOptions, Room, SequencedEvent,
@@ -56,6 +57,8 @@ struct Shared {
     stop: Stop,
     limits: Limits,
     request_memory: RequestMemory,
+    answer_memory: RequestMemory,
+    commands: Arc<SharedMemory>,
     default_store: String,
     backups: Option<PathBuf>,
     backup_turn: Turn,
@@ -74,6 +77,10 @@ pub struct StoreInfo {
     pub head: Option<Position>,
 }
 
+/// About the largest answer over HTTP that is built as a whole.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Memory of all commands over documents and of what their cursors have sorted.
+const COMMANDS_BYTES_MAX: u64 = 1 << 30;
 /// Types and tags of one query that are looked up on the caller's thread; each costs about a microsecond.
 const INLINE_TERMS_MAX: usize = 500;
 /// Positions in which an intersection that finds nothing is looked for on the caller's thread: at worst about a
@@ -114,13 +121,25 @@ impl Service {
             long_reads: Arc::new(Semaphore::new(limits.long_reads.clamp(1, Semaphore::MAX_PERMITS))),
             subscriptions: Arc::new(Semaphore::new(limits.subscriptions.min(Semaphore::MAX_PERMITS))),
             hub: Hub::default(),
+            answer_memory: RequestMemory::new(limits.answer_memory, ANSWER_BYTES_MAX / 2),
             request_memory: RequestMemory::new(limits.request_memory, limits.request_bytes),
+            commands: SharedMemory::new(COMMANDS_BYTES_MAX),
             limits,
             default_store,
             backups,
             backup_turn: Turn::default(),
             db,
         })))
+    }
+
+    /// Memory for answers over HTTP that are built as a whole.
+    pub fn answer_memory(&self) -> &RequestMemory {
+        &self.0.answer_memory
+    }
+
+    /// Memory that commands over documents share, of every protocol.
+    pub fn commands(&self) -> &Arc<SharedMemory> {
+        &self.0.commands
     }
 
     /// The database underneath.

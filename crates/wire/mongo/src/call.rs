@@ -146,7 +146,8 @@ impl<'a> Call<'a> {
         {
             return Err(Failure::new(Code::APIVersionError, "API version must be \"1\""));
         }
-        let deadline = args.max_time()?.and_then(|time| Instant::now().checked_add(time));
+        let time = args.max_time()?.unwrap_or(shared.settings.command_time);
+        let deadline = Instant::now().checked_add(time);
         let call = Self {
             shared,
             client,
@@ -193,7 +194,7 @@ impl<'a> Call<'a> {
 
     /// The memory and time of the command: what it evaluates within [`Budget::run`] counts.
     pub(crate) fn budget(&self) -> &Budget {
-        let shared = || Some(self.shared.commands.clone());
+        let shared = || Some(self.shared.service.commands().clone());
         self.budget.get_or_init(|| Budget::new(COMMAND_BYTES_MAX, shared(), self.stop()))
     }
 
@@ -228,8 +229,13 @@ impl<'a> Call<'a> {
 
     /// Whom rules of collections are asked about: everybody but those who may administer the database.
     pub(crate) fn asked(&self) -> Option<Asked> {
+        self.asked_in(self.database)
+    }
+
+    /// The same for what also touches another database: rules hold unless the caller may administer both.
+    pub(crate) fn asked_in(&self, other: &str) -> Option<Asked> {
         let caller = self.caller.as_ref()?;
-        if caller.may(Right::Admin, Some(self.database)) {
+        if [self.database, other].iter().all(|database| caller.may(Right::Admin, Some(database))) {
             return None;
         }
         let mut auth = Writer::new();

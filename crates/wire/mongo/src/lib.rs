@@ -56,7 +56,6 @@ pub use compress::Compressor;
 pub use rights::operations;
 
 use crate::cursor::Cursors;
-use crate::documents::lang::SharedMemory;
 use crate::documents::{Documents, WriteBudget};
 use crate::failpoint::FailPoints;
 use crate::operations::Operations;
@@ -67,18 +66,24 @@ use crate::snapshots::Snapshots;
 const TEND: Duration = Duration::from_secs(1);
 /// Memory of the writes of all open transactions. One alone may commit 64 MiB.
 const TRANSACTION_BYTES_MAX: u64 = 256 << 20;
-/// Memory of all commands and of what their cursors have sorted.
-const COMMANDS_BYTES_MAX: u64 = 1 << 30;
 /// Writes that wait for the disk at once, each on a thread.
 const WRITES: usize = 256;
 
 /// Settings of a [`Mongo`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MongoSettings {
     /// `HOST:PORT` by which clients reach the server, when it is another than the one they connect to.
     pub announce: Option<String>,
     /// Offer what only tests of clients should have: `configureFailPoint`.
     pub test_commands: bool,
+    /// Time for one command without `maxTimeMS`. Default 10 minutes.
+    pub command_time: Duration,
+}
+
+impl Default for MongoSettings {
+    fn default() -> Self {
+        Self { announce: None, test_commands: false, command_time: Duration::from_secs(600) }
+    }
 }
 
 /// The protocol over one database. Cheap to clone.
@@ -94,7 +99,6 @@ struct Shared {
     fail_points: FailPoints,
     snapshots: Snapshots,
     transactions: Arc<WriteBudget>,
-    commands: Arc<SharedMemory>,
     operations: Arc<Operations>,
     writes: Semaphore,
     connections: AtomicI32,
@@ -122,7 +126,6 @@ impl Mongo {
             fail_points: FailPoints::new(settings.test_commands),
             snapshots: Snapshots::default(),
             transactions: WriteBudget::new(TRANSACTION_BYTES_MAX),
-            commands: SharedMemory::new(COMMANDS_BYTES_MAX),
             settings,
             sessions: Sessions::default(),
             cursors: Cursors::default(),

@@ -595,7 +595,7 @@ fn write_output(
     let validate = validates(call)?;
     call.documents().transact(call.durability(), |tx| {
         tx.validate(validate);
-        tx.act_for(call.asked());
+        tx.act_for(call.asked_in(database));
         tx.looking(&|| call.may_go_on()).aggregate(&collection, pipeline)
     })?;
     Ok(())

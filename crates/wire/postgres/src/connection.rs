@@ -29,7 +29,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::Shared;
 use crate::backends::{Entered, Who, shown};
 use crate::channel::{Bounds, Channel, Ended, Frame, in_time};
-use crate::desk::{Desk, Planned, Portal, Statement, lock};
+use crate::desk::{Desk, Planned, Portal, Ran, Statement, lock};
 use crate::failure::{
     ADMIN_SHUTDOWN, IDLE_IN_TRANSACTION, INVALID_CATALOG_NAME, NOT_IN_PREREQUISITE_STATE, PROTOCOL_VIOLATION,
     Severity, code_of, malformed, refused, told,
@@ -612,14 +612,22 @@ where
                 Err(error) => return Ok(Err(error)),
             }
             match self.run(&portal.statement, &portal.params).await? {
-                Ok(outcome) => portal.ran = Some((outcome, 0)),
+                Ok(outcome) => {
+                    // Rows beyond those of this Execute stay until the client fetches them or the transaction ends.
+                    let stays = rows_max > 0 && outcome.rows.len() > rows_max as usize;
+                    let hold = match stays.then(|| self.desk.session.hold(&outcome.rows)).transpose() {
+                        Ok(hold) => hold,
+                        Err(error) => return Ok(Err(error)),
+                    };
+                    portal.ran = Some(Ran { outcome, sent: 0, hold });
+                }
                 Err(error) => return Ok(Err(error)),
             }
         }
         if !is_first && let Err(error) = self.admit(&portal.statement).await {
             return Ok(Err(error));
         }
-        let Some((outcome, sent)) = &mut portal.ran else { return Ok(Ok(())) };
+        let Some(Ran { outcome, sent, hold }) = &mut portal.ran else { return Ok(Ok(())) };
         if !is_first && outcome.columns.is_none() {
             let message = "a statement that answers no rows cannot be run twice by one portal";
             return Ok(Err(SqlError::new(NOT_IN_PREREQUISITE_STATE, message)));
@@ -645,6 +653,8 @@ where
             outcome.count = Some(count as u64);
         }
         self.desk.out.command_complete(outcome.tag());
+        // A portal that has ended holds nothing.
+        (outcome.rows, *sent, *hold) = (Vec::new(), 0, None);
         self.report();
         Ok(Ok(()))
     }

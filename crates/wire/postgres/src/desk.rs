@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ropewalk::tables::{Type, Value};
-use ropewalk_sql::{Outcome, Prepared, ResultColumn, Session, SqlError, Status, state};
+use ropewalk_sql::{Hold, Outcome, Prepared, ResultColumn, Session, SqlError, Status, state};
 
 use crate::backends::shown;
 use crate::failure::{DUPLICATE_CURSOR, INVALID_CURSOR_NAME, PROTOCOL_VIOLATION};
@@ -67,8 +67,17 @@ pub(crate) struct Portal {
     pub(crate) statement: Statement,
     pub(crate) params: Vec<Value<'static>>,
     pub(crate) formats: Formats,
-    /// What it answered, once it ran, and how many of the rows were sent.
-    pub(crate) ran: Option<(Outcome, usize)>,
+    /// Once it ran.
+    pub(crate) ran: Option<Ran>,
+    /// Its parameters count for the session.
+    _params: Option<Hold>,
+}
+
+/// The answer of a portal, the number of its rows that were sent, and the memory that the others count for.
+pub(crate) struct Ran {
+    pub(crate) outcome: Outcome,
+    pub(crate) sent: usize,
+    pub(crate) hold: Option<Hold>,
 }
 
 pub(crate) struct Desk {
@@ -213,7 +222,11 @@ impl Desk {
         }
         let are_oids = lock(&statement).is_over_catalogs();
         let formats = bind.results.clone().with_oids(are_oids);
-        let portal = Portal { statement, params, formats, ran: None };
+        let params = [params];
+        // Those of the portal without a name last until the next one.
+        let hold = (!bind.portal.is_empty()).then(|| self.session.hold(&params)).transpose()?;
+        let [params] = params;
+        let portal = Portal { statement, params, formats, ran: None, _params: hold };
         self.put_portal(bind.portal.to_owned(), portal);
         self.out.empty(b'2');
         Ok(())

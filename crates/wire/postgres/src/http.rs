@@ -77,7 +77,10 @@ async fn answer(
     };
     timer.done(outcome.as_ref().map(|_| ()).map_err(code_of));
     match outcome {
-        Ok(json) => ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response(),
+        Ok(Answer { json, memory }) => {
+            let json = memory.hold(json.into_bytes());
+            ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response()
+        }
         Err(error) => problem(&told(&error, shared.service.database().engine().dir())),
     }
 }
@@ -153,7 +156,7 @@ impl<'s> Running<'s> {
         Self { shared, session, watch }
     }
 
-    async fn run(mut self, asked: &Asked) -> Result<String, SqlError> {
+    async fn run(mut self, asked: &Asked) -> Result<Answer, SqlError> {
         if self.shared.service.stop().stopping() {
             return Err(crate::connection::shutdown());
         }
@@ -178,13 +181,14 @@ impl<'s> Running<'s> {
         Ok(answered)
     }
 
-    async fn statements(&mut self, asked: &Asked) -> Result<String, SqlError> {
+    async fn statements(&mut self, asked: &Asked) -> Result<Answer, SqlError> {
         let located = |error: SqlError| error.located_in(&asked.sql);
         let mut script = self.session.script(&asked.sql).map_err(located)?;
         if script.len() != 1 && !asked.params.is_empty() {
             return Err(SqlError::new(state::SYNTAX_ERROR, "parameters go with a single statement"));
         }
-        let mut answer = Answer::default();
+        let memory = self.shared.service.answer_memory().connection().reservation();
+        let mut answer = Answer { json: String::new(), memory };
         loop {
             let planned = {
                 // Never closed; if it were, working without a turn would still be right.
@@ -269,10 +273,10 @@ fn params(prepared: &Prepared, given: &[Box<RawValue>]) -> Result<Vec<Value<'sta
     given.iter().map(|param| param.get()).zip(types).map(value).collect()
 }
 
-/// The JSON of an answer, statement by statement.
-#[derive(Default)]
+/// The JSON of an answer, statement by statement, and its memory among all answers, until the client has taken it.
 struct Answer {
     json: String,
+    memory: Reservation,
 }
 
 impl Answer {
@@ -295,6 +299,7 @@ impl Answer {
                         json.push(',');
                     }
                     put_json(value, json);
+                    self.memory.try_cover(json.len()).map_err(|error| refused(&error))?;
                     if json.len() > ANSWER_BYTES_MAX {
                         let message = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
                         return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message)
@@ -309,12 +314,12 @@ impl Answer {
         Ok(())
     }
 
-    fn finish(mut self) -> String {
+    fn finish(mut self) -> Self {
         if self.json.is_empty() {
             self.json.push_str("{\"results\":[");
         }
         self.json.push_str("]}");
-        self.json
+        self
     }
 }
 

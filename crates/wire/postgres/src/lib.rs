@@ -31,7 +31,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ropewalk::promql::SharedMemory;
 use ropewalk_sql::SqlError;
+pub use ropewalk_sql::TempFileLimits;
 use ropewalk_wire::Service;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
@@ -51,6 +53,8 @@ pub struct PostgresSettings {
     pub transaction_idle_time: Duration,
     /// Bytes that columns of tables which queries read whole may take in memory. Default [`ropewalk_sql::default_column_bytes`].
     pub column_memory: usize,
+    /// Bytes of temporary files.
+    pub temp_files: TempFileLimits,
 }
 
 impl Default for PostgresSettings {
@@ -59,6 +63,7 @@ impl Default for PostgresSettings {
             opening_time: Duration::from_secs(30),
             transaction_idle_time: Duration::from_secs(600),
             column_memory: ropewalk_sql::default_column_bytes(),
+            temp_files: TempFileLimits::default(),
         }
     }
 }
@@ -80,6 +85,7 @@ impl Postgres {
     /// Offers the database of the service.
     pub fn new(service: Service, settings: PostgresSettings) -> Self {
         ropewalk_sql::limit_columns(service.database(), settings.column_memory);
+        ropewalk_sql::limit_temp_files(service.database(), settings.temp_files);
         Self(Arc::new(Shared {
             turns: Semaphore::new(service.limits().long_reads.clamp(1, Semaphore::MAX_PERMITS)),
             backends: Backends::default(),
@@ -87,6 +93,11 @@ impl Postgres {
             service,
             settings,
         }))
+    }
+
+    /// Counts the memory of SQL's `promql()` in what PromQL queries share.
+    pub fn share_promql_memory(&self, memory: Arc<SharedMemory>) {
+        ropewalk_sql::share_promql_memory(self.0.service.database(), memory);
     }
 
     /// Speaks with one client until it or the server ends. With `tls` nothing is said without it.

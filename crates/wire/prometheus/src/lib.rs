@@ -196,6 +196,11 @@ impl Prometheus {
         routes::router(routes::http(), &self.0)
     }
 
+    /// The memory that all queries and their answers share, for other surfaces that evaluate queries.
+    pub fn memory(&self) -> Arc<SharedMemory> {
+        self.0.memory.clone()
+    }
+
     /// The calls for the port of gRPC, OTLP's `MetricsService/Export` and Flight's `DoPut`: the request must carry a [`Caller`] as extension.
     pub fn calls(&self) -> Router {
         routes::router(routes::grpc(), &self.0)

@@ -175,6 +175,7 @@ impl Access {
         match found.filter(|_| right) {
             Some(user) => {
                 self.0.throttle.succeeded(&attempt, Instant::now());
+                newcomer::admitted();
                 let signature = exchange.verifier.signature(exchange.hash, messages.as_bytes());
                 Ok((user.caller.clone(), format!("v={}", STANDARD.encode(signature))))
             }

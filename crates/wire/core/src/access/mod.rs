@@ -40,6 +40,7 @@ pub use scram::ScramVerifier;
 
 use crate::error::{Code, WireError};
 use crate::metrics::Metrics;
+use crate::newcomer;
 use caller::Identity;
 use recent::Recent;
 use records::{TokenRecord, UserRecord};
@@ -167,6 +168,14 @@ impl Access {
         credentials: Credentials<'_>,
         peer: Option<IpAddr>,
     ) -> Result<Caller, WireError> {
+        let admitted = self.admit(credentials, peer).await;
+        if admitted.is_ok() {
+            newcomer::admitted();
+        }
+        admitted
+    }
+
+    async fn admit(&self, credentials: Credentials<'_>, peer: Option<IpAddr>) -> Result<Caller, WireError> {
         let known = self.known();
         if known.users.is_empty() && known.tokens.is_empty() {
             return Ok(Caller::anonymous());

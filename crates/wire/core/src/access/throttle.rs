@@ -7,9 +7,11 @@
 
 use core::time::Duration;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
+
+use crate::newcomer::network;
 
 const ENTRIES_MAX: usize = 16 << 10;
 const FORGIVEN_AFTER: Duration = Duration::from_secs(15 * 60);
@@ -60,11 +62,7 @@ pub(crate) struct Attempt(Vec<Key>);
 impl Attempt {
     pub(crate) fn new(user: &str, peer: Option<IpAddr>) -> Self {
         let user: String = user.chars().take(NAME_CHARS_MAX).collect();
-        // Whoever has one IPv6 address usually has all of its /64.
-        let peer = peer.map(|peer| match peer.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
-            v4 => v4,
-        });
+        let peer = peer.map(network);
         let mut keys = vec![Key::Pair(user.clone(), peer), Key::User(user)];
         keys.extend(peer.map(Key::Peer));
         Self(keys)

@@ -5,12 +5,13 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
-use ropewalk::documents::DocumentCursor;
-use ropewalk::documents::lang::{DocBuf, Value};
+use ropewalk::documents::lang::{Code as LangCode, DocBuf, LangError, Value};
+use ropewalk::documents::{DocumentCursor, DocumentsError};
 use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Code, Service, WireError};
+use ropewalk_wire::{Code, Reservation, Service, WireError};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::bounds::Bounds;
 use super::refused;
 use crate::accept;
 use crate::problem::Problem;
@@ -33,6 +34,35 @@ pub(super) fn lines(headers: &HeaderMap) -> Result<bool, Problem> {
 /// A JSON object, written by hand.
 pub(super) fn json(text: Vec<u8>) -> Response {
     ([(CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// Memory of an answer that is built as a whole: it counts until the client has taken it.
+pub(super) struct Memory(Reservation);
+
+impl Memory {
+    pub(super) fn new(service: &Service) -> Self {
+        Self(service.answer_memory().connection().reservation())
+    }
+
+    /// Covers so many bytes of documents and text.
+    ///
+    /// # Errors
+    /// The answers of the server hold too much.
+    pub(super) fn cover(&mut self, bytes: usize) -> Result<(), DocumentsError> {
+        self.0.try_cover(bytes).map_err(|error| {
+            DocumentsError::Interrupted(LangError::new(LangCode::ExceededMemoryLimit, error.message))
+        })
+    }
+
+    /// The answer.
+    ///
+    /// # Errors
+    /// As [`Memory::cover`].
+    pub(super) fn json(mut self, text: Vec<u8>) -> Result<Response, Problem> {
+        self.cover(text.len()).map_err(refused)?;
+        self.0.shrink_to(text.len());
+        Ok(([(CONTENT_TYPE, "application/json")], self.0.hold(text)).into_response())
+    }
 }
 
 /// `{"NAME":VALUE}`
@@ -92,7 +122,11 @@ impl Answer {
     /// The next chunk.
     async fn chunk(&mut self, mut out: Vec<u8>) -> Result<Bytes, Problem> {
         let (service, cursor) = (self.service.clone(), &mut self.cursor);
-        let batch = service.in_turn(|| cursor.next_batch(BATCH_DOCUMENTS, BATCH_BYTES)).await;
+        // A stream lasts as long as its client reads; each chunk has the time of a request.
+        let bounds = Bounds::new(&service);
+        let look = || bounds.look();
+        let next = || bounds.run(|| cursor.next_batch_while(BATCH_DOCUMENTS, BATCH_BYTES, &look));
+        let batch = service.in_turn(next).await;
         self.put(&mut out, &batch.map_err(refused)?);
         if self.cursor.is_done() && !self.lines {
             out.extend_from_slice(b"]}");

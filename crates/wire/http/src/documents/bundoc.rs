@@ -20,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use ropewalk::Durability;
 use ropewalk::documents::lang::{DocBuf, Filter, Projection, Sort, Update, Value, Writer};
 use ropewalk::documents::{
-    Collection, CollectionOptions, Find, IndexDef, OnDelete, Reference, UpdateSpec, id_filter,
+    Collection, CollectionOptions, DocumentsError, Find, IndexDef, OnDelete, Reference, UpdateSpec, id_filter,
 };
 use ropewalk_wire::extjson::{self, Form};
 use ropewalk_wire::{Code, Needs, Resource};
@@ -176,7 +176,7 @@ async fn insert(
     Place { desk, name: At { path, .. } }: Place<At>,
     body: JsonText,
 ) -> Result<Response, Problem> {
-    let mut document = body.parse(|text| asked::document("the body", text)).await?;
+    let mut document = desk.parse(body, |text| asked::document("the body", text)).await?;
     match document.doc().get("_id") {
         Some(Value::String(_)) => {}
         None => document = super::one::with_id(Value::String(&new_id(&desk)), &document)?,
@@ -217,16 +217,18 @@ async fn read(
     };
     params.finish()?;
     let open = || collection.find_for(desk.asked(), snapshot.engine().clone(), &find);
-    let mut cursor = desk.service.in_turn(open).await.map_err(refused)?;
+    let mut cursor = desk.in_turn(open).await.map_err(refused)?;
     if id.is_empty() {
         return Answer::new(cursor, desk.service.clone(), permit, (false, Form::Relaxed)).send().await;
     }
-    let found = cursor.next_batch(1, usize::MAX).map_err(refused)?;
+    let found = desk.bounds.run(|| cursor.next_batch(1, usize::MAX)).map_err(refused)?;
     Ok(put(found.first().ok_or_else(|| no_document(&id))?))
 }
 
 /// Most documents of a group.
 const GROUP_DOCUMENTS_MAX: usize = 10_000;
+/// And bytes of them.
+const GROUP_BYTES_MAX: usize = 64 << 20;
 
 async fn group(desk: &Desk, glob: &str, params: Params) -> Result<Response, Problem> {
     let mut filter = Writer::new();
@@ -237,29 +239,37 @@ async fn group(desk: &Desk, glob: &str, params: Params) -> Result<Response, Prob
             Err(_) => filter.put(&name, Value::String(&value)),
         }
     }
-    let filter = Filter::parse(filter.finish().doc(), &desk.options());
+    let filter = desk.bounds.run(|| Filter::parse(filter.finish().doc(), &desk.options()));
     let find = Find::matching(filter.map_err(|error| refused(error.into()))?);
     let snapshot = desk.service.database().snapshot();
+    let may_continue = || desk.bounds.look();
+    let mut memory = answer::Memory::new(&desk.service);
     let look = || {
-        let mut found = Vec::new();
+        let (mut found, mut bytes) = (Vec::new(), 0);
         for name in desk.documents().collections_matching(&desk.database, glob)? {
             let collection = desk.documents().collection(&desk.database, &name)?;
             let rest = find.clone().limit(GROUP_DOCUMENTS_MAX - found.len());
             let mut cursor = collection.find_for(desk.asked(), snapshot.engine().clone(), &rest)?;
-            found.extend(cursor.next_batch(usize::MAX, 64 << 20)?);
+            let batch = cursor.next_batch_while(usize::MAX, GROUP_BYTES_MAX, &may_continue)?;
+            bytes += batch.iter().map(|document| document.bytes().len()).sum::<usize>();
+            memory.cover(bytes)?;
+            if bytes > GROUP_BYTES_MAX {
+                return Err(DocumentsError::TooLarge { what: "answer", bytes, max: GROUP_BYTES_MAX });
+            }
+            found.extend(batch);
             if found.len() >= GROUP_DOCUMENTS_MAX {
                 break;
             }
         }
         Ok(found)
     };
-    let found = desk.service.in_turn(look).await.map_err(refused)?;
+    let found = desk.in_turn(look).await.map_err(refused)?;
     if found.len() >= GROUP_DOCUMENTS_MAX {
         let what = format!("a group shows less than {GROUP_DOCUMENTS_MAX} documents; choose among them");
         return Err(Problem::new(Code::TooLarge, what));
     }
     let values = found.iter().map(|document| Value::Document(document.doc()));
-    Ok(answer::json(answer::listed("documents", values, Form::Relaxed)))
+    memory.json(answer::listed("documents", values, Form::Relaxed))
 }
 
 /// `PATCH documents/{collection}/{id}`: the fields of the body take the place of those that are there. Answers the body.
@@ -267,7 +277,7 @@ async fn merge(
     Place { desk, name: At { path, .. } }: Place<At>,
     body: JsonText,
 ) -> Result<Response, Problem> {
-    let fields = body.parse(|text| asked::document("the body", text)).await?;
+    let fields = desk.parse(body, |text| asked::document("the body", text)).await?;
     let Some((collection, id)) = resolved(&desk, &path)? else { return Err(unknown(&path)) };
     if id.is_empty() {
         return Err(Problem::invalid("the path names no document"));
@@ -276,7 +286,8 @@ async fn merge(
     update.open_document("$set");
     fields.doc().iter().for_each(|(name, value)| update.put(name, value));
     update.close();
-    let update = Update::parse(Value::Document(update.finish().doc()), None, &desk.options());
+    let parse = || Update::parse(Value::Document(update.finish().doc()), None, &desk.options());
+    let update = desk.bounds.run(parse);
     let update = update.map_err(|error| refused(error.into()))?;
     let spec = UpdateSpec::new(id_filter(Value::String(&id)), update);
     let size = (fields.bytes().len(), false);
@@ -344,12 +355,12 @@ async fn query(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Res
         let asked: QueryIn<'_> = from_json(text)?;
         Ok((asked.find(&at)?, asked.collection))
     };
-    let (find, name) = body.parse(parse).await?;
+    let (find, name) = desk.parse(body, parse).await?;
     let permit = desk.reading()?;
     let (collection, _) = desk.existing(&name)?;
     let snapshot = desk.service.database().snapshot().engine().clone();
     let open = || collection.find_for(desk.asked(), snapshot, &find);
-    let cursor = desk.service.in_turn(open).await.map_err(refused)?;
+    let cursor = desk.in_turn(open).await.map_err(refused)?;
     Answer::new(cursor, desk.service.clone(), permit, (false, Form::Relaxed)).send().await
 }
 
@@ -440,7 +451,7 @@ struct CollectionIn {
 
 /// `POST collections`
 async fn create(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
-    let asked: CollectionIn = body.parse(|text| from_json(text)).await?;
+    let asked: CollectionIn = desk.parse(body, |text| from_json(text)).await?;
     let options = options_of(asked.schema.clone(), asked.prevent_schema_override)?;
     let collection = desk.collection(&asked.name)?;
     let there = collection.definition().map_err(refused)?;
@@ -491,7 +502,7 @@ async fn change(
     Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
     body: JsonText,
 ) -> Result<Json<Schema>, Problem> {
-    let asked: ChangeIn = body.parse(|text| from_json(text)).await?;
+    let asked: ChangeIn = desk.parse(body, |text| from_json(text)).await?;
     let (handle, definition) = desk.existing(&collection)?;
     let mut options = definition.options().clone();
     if let Some(schema) = asked.schema {
@@ -516,7 +527,7 @@ async fn rules(
     body: JsonText,
 ) -> Result<Json<Schema>, Problem> {
     let parse = |text: &str| asked::document("rules", from_json::<RulesIn<'_>>(text)?.rules.get());
-    let rules = body.parse(parse).await?;
+    let rules = desk.parse(body, parse).await?;
     let (handle, definition) = desk.existing(&collection)?;
     let options = CollectionOptions { rules: Some(rules), ..definition.options().clone() };
     desk.change((0, true), Durability::Sync, |tx| tx.set_options(&handle, options.clone())).await?;
@@ -590,7 +601,7 @@ struct IndexIn {
 
 /// `POST indexes`: an index on one field; with a `*` in the collection, on all that match.
 async fn create_index(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
-    let asked: IndexIn = body.parse(|text| from_json(text)).await?;
+    let asked: IndexIn = desk.parse(body, |text| from_json(text)).await?;
     let def = IndexDef::on([asked.field.as_str()]);
     let group = asked.collection.contains('*');
     let names = match group {

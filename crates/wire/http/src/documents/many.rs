@@ -149,7 +149,7 @@ async fn insert(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
         let documents = documents.iter().enumerate().map(document).collect::<Result<Vec<DocBuf>, _>>()?;
         Ok((documents, durability.0))
     };
-    let (documents, durability) = body.parse(parse).await?;
+    let (documents, durability) = desk.parse(body, parse).await?;
     if documents.is_empty() {
         return Err(Problem::invalid("documents: at least one is needed"));
     }
@@ -179,7 +179,7 @@ async fn find(desk: Desk, collection: &str, find: &Find, form: (bool, Form)) -> 
     let (collection, _) = desk.existing(collection)?;
     let snapshot = desk.service.database().snapshot().engine().clone();
     let open = || collection.find_for(desk.asked(), snapshot, find);
-    let cursor = desk.service.in_turn(open).await.map_err(refused)?;
+    let cursor = desk.in_turn(open).await.map_err(refused)?;
     Answer::new(cursor, desk.service.clone(), permit, form).send().await
 }
 
@@ -216,7 +216,7 @@ async fn list(
     let form = answer::form(params.flag("canonical")?);
     params.finish()?;
     let texts = FindTexts { filter, sort, projection, hint, skip, limit };
-    let wanted = texts.find(&desk.options())?;
+    let wanted = desk.bounds.run(|| texts.find(&desk.options()))?;
     find(desk, &name.collection, &wanted, (lines, form)).await
 }
 
@@ -241,7 +241,7 @@ async fn query(
         let asked: FindIn<'_> = from_json(text)?;
         Ok((asked.find(&options)?, answer::form(asked.canonical)))
     };
-    let (wanted, form) = body.parse(parse).await?;
+    let (wanted, form) = desk.parse(body, parse).await?;
     find(desk, &name.collection, &wanted, (lines, form)).await
 }
 
@@ -261,7 +261,7 @@ async fn count(
         let asked: CountIn<'_> = from_json(text)?;
         Ok(Find::matching(asked::filter(asked.filter.map(|text| text.get()), &options)?))
     };
-    let find = body.parse(parse).await?;
+    let find = desk.parse(body, parse).await?;
     let count = desk.look(&name.collection, |at, collection| at.count(collection, &find)).await?;
     Ok(Json(CountOut { count }))
 }
@@ -279,10 +279,11 @@ async fn distinct(Place { desk, name }: Place<CollectionName>, body: JsonText) -
         let asked: DistinctIn<'_> = from_json(text)?;
         Ok((asked::filter(asked.filter.map(|text| text.get()), &options)?, asked.field))
     };
-    let (filter, field) = body.parse(parse).await?;
+    let (filter, field) = desk.parse(body, parse).await?;
     let found = desk.look(&name.collection, |at, collection| at.distinct(collection, &field, &filter));
     let found = found.await?;
-    Ok(answer::json(answer::listed("values", found.iter().map(Owned::value), Form::Relaxed)))
+    let memory = answer::Memory::new(&desk.service);
+    memory.json(answer::listed("values", found.iter().map(Owned::value), Form::Relaxed))
 }
 
 /// What a pipeline makes of the documents. One that ends with `$out` or `$merge` writes, in one commit, and answers no documents.
@@ -301,9 +302,10 @@ async fn aggregate(Place { desk, name }: Place<CollectionName>, body: JsonText) 
         let asked: AggregateIn<'_> = from_json(text)?;
         Ok((asked.pipeline(options)?, answer::form(asked.canonical)))
     };
-    let (pipeline, form) = body.parse(parse).await?;
+    let (pipeline, form) = desk.parse(body, parse).await?;
     let permit = desk.reading()?;
     let (collection, _) = desk.existing(&name.collection)?;
+    let mut memory = answer::Memory::new(&desk.service);
     let documents = if let Some(output) = pipeline.output() {
         let target = output.database.as_deref().unwrap_or(&desk.database);
         desk.service.check(&desk.caller, Right::Append, target)?;
@@ -311,14 +313,15 @@ async fn aggregate(Place { desk, name }: Place<CollectionName>, body: JsonText) 
             // What `$merge` does depends on the documents that are there.
             desk.service.check(&desk.caller, Right::Read, target)?;
         }
-        desk.change((0, true), Durability::Sync, |tx| tx.aggregate(&collection, &pipeline)).await?
+        let asked = desk.asked_in(Some(target));
+        desk.change_for(asked, (0, true), Durability::Sync, |tx| tx.aggregate(&collection, &pipeline)).await?
     } else {
-        let work = || aggregated(&desk, &collection, &pipeline);
-        desk.service.in_turn(work).await.map_err(refused)?
+        let work = || aggregated(&desk, &collection, &pipeline, &mut memory);
+        desk.in_turn(work).await.map_err(refused)?
     };
     drop(permit);
     let values = documents.iter().map(|document| Value::Document(document.doc()));
-    Ok(answer::json(answer::listed("documents", values, form)))
+    memory.json(answer::listed("documents", values, form))
 }
 
 /// What comes out of a pipeline that writes nothing.
@@ -326,13 +329,17 @@ fn aggregated(
     desk: &Desk,
     collection: &ropewalk::documents::Collection,
     pipeline: &Pipeline,
+    memory: &mut answer::Memory,
 ) -> Result<Vec<DocBuf>, DocumentsError> {
     if let Some(asked) = desk.asked() {
         // Rules are asked within transactions; this one has nothing to commit.
         let mut transaction = desk.service.database().begin();
         let mut documents = transaction.documents();
         documents.act_for(Some(asked));
-        return documents.aggregate(collection, pipeline);
+        let look = || desk.bounds.look();
+        let found = documents.looking(&look).aggregate(collection, pipeline)?;
+        memory.cover(found.iter().map(|document| document.bytes().len()).sum())?;
+        return Ok(found);
     }
     let (mut documents, mut bytes) = (Vec::new(), 0);
     let snapshot = desk.service.database().snapshot().engine().clone();
@@ -341,6 +348,7 @@ fn aggregated(
         if bytes > PIPELINE_BYTES_MAX {
             return Err(DocumentsError::TooLarge { what: "result", bytes, max: PIPELINE_BYTES_MAX });
         }
+        memory.cover(bytes)?;
         documents.push(document);
         Ok(true)
     })?;
@@ -360,7 +368,7 @@ async fn explain(Place { desk, name }: Place<CollectionName>, body: JsonText) ->
         let asked: FindIn<'_> = from_json(text)?;
         Ok((asked.find(&options)?, answer::form(asked.canonical)))
     };
-    let (find, form) = body.parse(parse).await?;
+    let (find, form) = desk.parse(body, parse).await?;
     let explained = desk.look(&name.collection, |at, collection| at.explain(collection, &find, true)).await?;
     let mut out = Vec::new();
     ropewalk_wire::extjson::put_document(&mut out, explained.doc(), form);
@@ -392,7 +400,7 @@ async fn update(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
         let asked: UpdateIn<'_> = from_json(text)?;
         Ok((asked.spec(&options)?, asked.many, asked.durability.unwrap_or_default().0))
     };
-    let (spec, many, durability) = body.parse(parse).await?;
+    let (spec, many, durability) = desk.parse(body, parse).await?;
     let collection = desk.collection(&name.collection)?;
     let long = many || spec.filter.only_id().is_none();
     let updated = desk.change((0, long), durability, |tx| match many {
@@ -420,7 +428,7 @@ async fn delete(
         let asked: DeleteIn<'_> = from_json(text)?;
         Ok((asked.find(&options)?, asked.durability.unwrap_or_default().0))
     };
-    let (find, durability) = body.parse(parse).await?;
+    let (find, durability) = desk.parse(body, parse).await?;
     let collection = desk.collection(&name.collection)?;
     let deleted = desk.change((0, true), durability, |tx| tx.delete(&collection, &find));
     Ok(Json(DeletedOut { deleted: deleted.await? }))
@@ -442,7 +450,7 @@ async fn modify(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
         let asked: ModifyIn<'_> = from_json(text)?;
         Ok((Arc::new(asked.spec(&options)?), asked.durability.0))
     };
-    let (spec, durability) = body.parse(parse).await?;
+    let (spec, durability) = desk.parse(body, parse).await?;
     let collection = desk.collection(&name.collection)?;
     let long = spec.filter.only_id().is_none();
     let done = desk.change((0, long), durability, |tx| tx.find_and_modify(&collection, &spec)).await?;

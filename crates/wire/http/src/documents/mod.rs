@@ -12,6 +12,7 @@
 
 mod answer;
 mod asked;
+mod bounds;
 mod bundoc;
 mod many;
 mod one;
@@ -35,9 +36,11 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::App;
+use crate::body::JsonText;
 use crate::path::Named;
 use crate::problem::{Problem, Refusal};
 use crate::routes::Route;
+use bounds::Bounds;
 
 /// Attempts at a write that others get in the way of.
 const ATTEMPTS: usize = 1000;
@@ -77,7 +80,9 @@ impl<N: InDatabase> FromRequestParts<App> for Place<N> {
         let Named(name) = Named::<N>::from_request_parts(parts, app).await?;
         let caller = Extension::<Caller>::from_request_parts(parts, app).await;
         let Extension(caller) = caller.map_err(|error| Problem::new(Code::Internal, error.body_text()))?;
-        let desk = Desk { service: app.service.clone(), caller, database: name.database().to_owned() };
+        let bounds = Bounds::new(&app.service);
+        let database = name.database().to_owned();
+        let desk = Desk { service: app.service.clone(), caller, database, bounds };
         Ok(Self { desk, name })
     }
 }
@@ -87,11 +92,27 @@ pub(crate) struct Desk {
     service: Service,
     caller: Caller,
     database: String,
+    bounds: Bounds,
 }
 
 impl Desk {
     fn documents(&self) -> &Documents {
         self.service.database().documents()
+    }
+
+    /// Parses a body within the bounds of the request.
+    async fn parse<T: Send + 'static>(
+        &self,
+        body: JsonText,
+        build: impl FnOnce(&str) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let bounds = self.bounds.clone();
+        body.parse(move |text| bounds.run(|| build(text))).await
+    }
+
+    /// Evaluates within the bounds of the request, where that may take long.
+    async fn in_turn<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.service.in_turn(|| self.bounds.run(work)).await
     }
 
     /// Lets a read begin; hold what it gives until the read is answered.
@@ -131,16 +152,23 @@ impl Desk {
         let (collection, _) = self.existing(collection)?;
         let db = self.service.database();
         let snapshot = db.snapshot();
-        let looked = self
-            .service
-            .in_turn(|| look(&mut snapshot.documents(db).acting_for(self.asked()), &collection))
-            .await;
-        looked.map_err(refused)
+        let may_continue = || self.bounds.look();
+        let work = || {
+            let mut at = snapshot.documents(db).acting_for(self.asked()).looking(&may_continue);
+            look(&mut at, &collection)
+        };
+        self.in_turn(work).await.map_err(refused)
     }
 
     /// Whom rules of collections are asked about.
     fn asked(&self) -> Option<Asked> {
-        if self.caller.may(Right::Admin, Some(&self.database)) {
+        self.asked_in(None)
+    }
+
+    /// The same for what also touches another database: rules hold unless the caller may administer both.
+    fn asked_in(&self, other: Option<&str>) -> Option<Asked> {
+        let may_administer = |database| self.caller.may(Right::Admin, Some(database));
+        if may_administer(&self.database) && other.is_none_or(may_administer) {
             return None;
         }
         let mut auth = Writer::new();
@@ -162,7 +190,7 @@ impl Desk {
             now_ms: env.clock.wall_micros().div_euclid(1000),
             variables: None,
             seed: env.random.next_u64(),
-            ..Options::default()
+            patterns: self.bounds.patterns(),
         }
     }
 
@@ -170,21 +198,32 @@ impl Desk {
     /// `long`: it may take longer than an answer takes to send.
     async fn change<R: Unpin + Send>(
         &self,
+        size: (usize, bool),
+        durability: Durability,
+        work: impl FnMut(&mut DocumentsTx<'_>) -> Result<R, DocumentsError> + Send,
+    ) -> Result<R, Problem> {
+        self.change_for(self.asked(), size, durability, work).await
+    }
+
+    /// The same in the name of `asked`.
+    async fn change_for<R: Unpin + Send>(
+        &self,
+        asked: Option<Asked>,
         (bytes, long): (usize, bool),
         durability: Durability,
         mut work: impl FnMut(&mut DocumentsTx<'_>) -> Result<R, DocumentsError> + Send,
     ) -> Result<R, Problem> {
-        let asked = self.asked();
         let _in_flight = self.service.admit(&self.caller, &self.database, bytes).await?;
         let mut attempt = 1;
         loop {
-            let mut submit = || {
+            let may_continue = || self.bounds.look();
+            let submit = || {
                 self.documents().submit(durability, |tx| {
                     tx.act_for(asked.clone());
-                    work(tx)
+                    work(&mut tx.looking(&may_continue))
                 })
             };
-            let submitted = if long { self.service.in_turn(submit).await } else { submit() };
+            let submitted = if long { self.in_turn(submit).await } else { self.bounds.run(submit) };
             let answered = match submitted {
                 Ok(submitted) => committed(submitted).await,
                 Err(error) => Err(error),
@@ -221,6 +260,12 @@ fn refused(error: DocumentsError) -> Problem {
         | DocumentsError::ResumeLost { .. }
         | DocumentsError::PlaceLost { .. } => Code::NotFound,
         DocumentsError::Conflict { .. } => Code::KeyConflict,
+        DocumentsError::Interrupted(error) => match error.code {
+            LangCode::MaxTimeMSExpired => Code::Timeout,
+            LangCode::InterruptedAtShutdown => Code::Stopping,
+            LangCode::ExceededMemoryLimit => Code::ResourceExhausted,
+            _ => Code::TooLarge,
+        },
         DocumentsError::TooLarge { .. } | DocumentsError::SortMemory { .. } => Code::TooLarge,
         DocumentsError::Language(error) | DocumentsError::InCollection { source: error, .. } => {
             match error.code {

@@ -181,14 +181,14 @@ async fn get(
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
     let _permit = desk.reading()?;
     let collection = desk.collection(&name.collection)?;
-    let found = match desk.asked() {
+    let read = || match desk.asked() {
         None => collection.get(id.value()),
         Some(asked) => {
             let snapshot = desk.service.database().snapshot();
             snapshot.documents(desk.service.database()).acting_for(asked).get(&collection, id.value())
         }
     };
-    let Some(document) = found.map_err(refused)? else { return Err(missing(&id)) };
+    let Some(document) = desk.bounds.run(read).map_err(refused)? else { return Err(missing(&id)) };
     if headers.contains_key(IF_NONE_MATCH) && lists(&headers, &IF_NONE_MATCH, &tag(&document)) {
         return Ok((StatusCode::NOT_MODIFIED, [(ETAG, tag(&document))]).into_response());
     }
@@ -221,10 +221,11 @@ async fn put(
     body: JsonText,
 ) -> Result<Response, Problem> {
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
-    let document = body.parse(|text| asked::document("the body", text)).await?;
+    let document = desk.parse(body, |text| asked::document("the body", text)).await?;
     let document = with_id(id.value(), &document)?;
     let collection = desk.collection(&name.collection)?;
-    let replacement = Update::parse(Value::Document(document.doc()), None, &desk.options());
+    let parse = || Update::parse(Value::Document(document.doc()), None, &desk.options());
+    let replacement = desk.bounds.run(parse);
     let replacement = replacement.map_err(|error| refused(error.into()))?;
     let spec = UpdateSpec::new(id_filter(id.value()), replacement);
     let size = (document.bytes().len(), false);
@@ -265,7 +266,7 @@ async fn patch(
 ) -> Result<Response, Problem> {
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
     let options = desk.options();
-    let update = body.parse(move |text| asked::update(text, None, &options)).await?;
+    let update = desk.parse(body, move |text| asked::update(text, None, &options)).await?;
     if update.is_replacement() {
         return Err(Problem::invalid("PATCH takes operators such as $set; PUT takes whole documents"));
     }

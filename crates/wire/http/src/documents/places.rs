@@ -183,7 +183,7 @@ async fn database(Place { desk, .. }: Place<DatabaseName>) -> Result<Json<Databa
         let bytes = desk.documents().database_bytes(&desk.database)?;
         Ok((names.len() as u64, bytes, desk.documents().quota(&desk.database)?))
     };
-    let (collections, bytes, quota) = desk.service.in_turn(look).await.map_err(refused)?;
+    let (collections, bytes, quota) = desk.in_turn(look).await.map_err(refused)?;
     if collections == 0 {
         return Err(no_database(&desk.database));
     }
@@ -199,7 +199,7 @@ async fn database(Place { desk, .. }: Place<DatabaseName>) -> Result<Json<Databa
 )]
 async fn put_quota(Place { desk, .. }: Place<DatabaseName>, body: JsonText) -> Result<StatusCode, Problem> {
     desk.named()?;
-    let QuotaIn { bytes } = body.parse(|text| from_json(text)).await?;
+    let QuotaIn { bytes } = desk.parse(body, |text| from_json(text)).await?;
     desk.change((0, true), Durability::Sync, |tx| tx.set_quota(&desk.database, bytes)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -248,7 +248,7 @@ async fn collections(
         };
         names.into_iter().map(listed).collect::<Result<Vec<_>, DocumentsError>>()
     };
-    Ok(Json(CollectionsOut { collections: desk.service.in_turn(look).await.map_err(refused)? }))
+    Ok(Json(CollectionsOut { collections: desk.in_turn(look).await.map_err(refused)? }))
 }
 
 fn optional(doc: Option<&DocBuf>) -> Value<'_> {
@@ -292,7 +292,7 @@ fn described(collection: &Collection, definition: &Definition) -> Result<Vec<u8>
 async fn look(Place { desk, name }: Place<CollectionName>) -> Result<Response, Problem> {
     let _permit = desk.reading()?;
     let (collection, definition) = desk.existing(&name.collection)?;
-    let text = desk.service.in_turn(|| described(&collection, &definition)).await?;
+    let text = desk.in_turn(|| described(&collection, &definition)).await?;
     Ok(answer::json(text))
 }
 
@@ -307,7 +307,7 @@ async fn look(Place { desk, name }: Place<CollectionName>) -> Result<Response, P
     ),
 )]
 async fn create(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
-    let options = body.parse(|text| from_json::<CollectionIn<'_>>(text)?.options()).await?;
+    let options = desk.parse(body, |text| from_json::<CollectionIn<'_>>(text)?.options()).await?;
     let collection = desk.collection(&name.collection)?;
     let created = desk.change((0, true), Durability::Sync, |tx| {
         match tx.create_collection(&collection, options.clone()) {
@@ -319,7 +319,7 @@ async fn create(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
     });
     let status = if created.await? { StatusCode::CREATED } else { StatusCode::OK };
     let (collection, definition) = desk.existing(&name.collection)?;
-    let text = desk.service.in_turn(|| described(&collection, &definition)).await?;
+    let text = desk.in_turn(|| described(&collection, &definition)).await?;
     Ok((status, answer::json(text)).into_response())
 }
 
@@ -409,7 +409,7 @@ async fn create_index(
     Place { desk, name }: Place<CollectionName>,
     body: JsonText,
 ) -> Result<(StatusCode, Json<IndexOut>), Problem> {
-    let def = body.parse(|text| from_json::<IndexIn<'_>>(text)?.def()).await?;
+    let def = desk.parse(body, |text| from_json::<IndexIn<'_>>(text)?.def()).await?;
     let collection = desk.collection(&name.collection)?;
     let new = desk.service.in_turn(|| collection.create_index(&def)).await.map_err(refused)?;
     let (_, definition) = desk.existing(&name.collection)?;

@@ -127,7 +127,12 @@ fn parsed(desk: &Desk, asked: &OperationIn<'_>) -> Result<Operation, Problem> {
 
 impl Operation {
     /// Does it; writes what it answers, and tells how many documents it concerned.
-    fn run(&self, tx: &mut DocumentsTx<'_>, out: &mut Vec<u8>) -> Result<u64, DocumentsError> {
+    fn run(
+        &self,
+        tx: &mut DocumentsTx<'_>,
+        out: &mut Vec<u8>,
+        memory: &mut answer::Memory,
+    ) -> Result<u64, DocumentsError> {
         let collection = &self.collection;
         match &self.work {
             Work::Insert(document) => {
@@ -165,6 +170,7 @@ impl Operation {
                             max: ANSWER_BYTES_MAX,
                         });
                     }
+                    memory.cover(bytes)?;
                     found.push(document);
                     Ok(true)
                 })?;
@@ -206,8 +212,9 @@ async fn transaction(Place { desk, .. }: Place<DatabaseName>, body: JsonText) ->
         let parsed = operations.iter().enumerate().map(each).collect::<Result<Vec<_>, _>>()?;
         Ok((parsed, durability.0, text.len()))
     };
-    let (operations, durability, bytes) = body.parse(parse).await?;
+    let (operations, durability, bytes) = desk.parse(body, parse).await?;
     let (mut stopped, mut place) = (None, 0);
+    let mut memory = answer::Memory::new(&desk.service);
     let done = desk.change((bytes, true), durability, |tx| {
         stopped = None;
         let mut out = b"{\"results\":[".to_vec();
@@ -216,7 +223,7 @@ async fn transaction(Place { desk, .. }: Place<DatabaseName>, body: JsonText) ->
             if number > 0 {
                 out.push(b',');
             }
-            let count = operation.run(tx, &mut out)?;
+            let count = operation.run(tx, &mut out, &mut memory)?;
             if let Some(expected) = operation.expect.filter(|expected| *expected != count) {
                 let what = format!("it is about {count} documents, {expected} are expected");
                 stopped = Some(Problem::refused(Refusal::Precondition, &what));
@@ -230,5 +237,5 @@ async fn transaction(Place { desk, .. }: Place<DatabaseName>, body: JsonText) ->
     let done = done.await;
     let done =
         done.map_err(|problem| stopped.take().unwrap_or(problem).within(&format!("operations[{place}]")))?;
-    Ok(answer::json(done))
+    memory.json(done)
 }

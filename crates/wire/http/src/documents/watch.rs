@@ -26,6 +26,7 @@ use ropewalk_wire::{Code, Needs, Right, WireError};
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::routes;
 
+use super::bounds::Bounds;
 use super::many::CollectionName;
 use super::places::DatabaseName;
 use super::{Desk, Place, answer, asked, refused};
@@ -152,7 +153,8 @@ fn wanted(
     }
     let full_document = params.flag("full_document")?;
     let pipeline = params.one("pipeline")?;
-    let pipeline = pipeline.map(|text| asked::pipeline(&text, &desk.options())).transpose()?;
+    let parse = |text: String| desk.bounds.run(|| asked::pipeline(&text, &desk.options()));
+    let pipeline = pipeline.map(parse).transpose()?;
     if pipeline.as_ref().is_some_and(|pipeline| pipeline.output().is_some()) {
         return Err(Problem::invalid("pipeline: a change stream writes nothing"));
     }
@@ -218,6 +220,8 @@ impl Live {
             }
             Ok::<_, DocumentsError>(())
         };
+        let bounds = Bounds::new(&service);
+        let read = || bounds.run(read);
         service.in_turn(read).await.map_err(|error| match error {
             DocumentsError::ResumeLost { .. } => WireError::not_found(error.to_string()),
             error => ropewalk::Error::from(error).into(),

@@ -5,6 +5,7 @@ mod access;
 mod append;
 mod backups;
 mod bodies;
+mod budgets;
 mod bundoc;
 mod changes;
 mod client;

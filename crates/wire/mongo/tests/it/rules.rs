@@ -291,3 +291,20 @@ async fn m3_new_rules_end_cursors_and_streams() {
         assert_eq!(client.refused(more(stream)).await.0, 13);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_output_into_another_database_obeys_the_rules_there() {
+    let server = Server::new();
+    insert(&server, doc! { "_id": 0, "owner": "ann" });
+    set_rules(&server);
+    let own = roles(&[("src", &[Right::Admin]), ("app", &[Right::Read, Right::Append])]);
+    server.service.access().create_user(&Caller::everybody(), "ann", "secret", own).await.unwrap();
+    let mut client = server.connect();
+    login(&mut client, "secret", true).await;
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1, "owner": "bob" }], "$db": "src" }).await;
+    let target = doc! { "db": "app", "coll": "notes" };
+    for stage in [doc! { "$merge": { "into": target.clone() } }, doc! { "$out": target }] {
+        let command = doc! { "aggregate": "c", "pipeline": [stage.clone()], "cursor": {}, "$db": "src" };
+        assert_eq!(client.refused(command).await.0, 13, "{stage}");
+    }
+}

@@ -1,6 +1,9 @@
 //! Bounds of what one command may take: regular expressions, updates.
 
+use std::time::Duration;
+
 use bson::{Bson, Document, Regex, doc};
+use ropewalk_mongo::{Mongo, MongoSettings};
 use ropewalk_wire::{Caller, Roles};
 
 use crate::access::login;
@@ -124,6 +127,32 @@ async fn h9_expressions_and_validators_end_with_the_time_of_their_command() {
         let name = command.keys().next().unwrap().clone();
         assert_eq!(client.refused(command).await.0, 50, "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c_command_without_max_time_ends_with_that_of_the_server() {
+    let server = Server::new();
+    let settings = MongoSettings { command_time: Duration::from_millis(200), ..MongoSettings::default() };
+    let server = Server { mongo: Mongo::new(server.service.clone(), settings), ..server };
+    let mut client = server.connect();
+    let range = doc! { "$range": [0, 1_000_000] };
+    let large = doc! { "$size": [{ "$map": { "input": range.clone(), "in": { "$size": range } } }] };
+    let filter = doc! { "$expr": { "$lt": [large, 0] } };
+    client.ok(doc! { "insert": "c", "documents": [{ "_id": 1 }] }).await;
+    let find = doc! { "find": "c", "filter": filter.clone() };
+    assert_eq!(client.refused(find.clone()).await.0, 50);
+    let mut without = find;
+    without.insert("maxTimeMS", 0);
+    assert_eq!(client.refused(without).await.0, 50);
+    assert_eq!(client.refused(doc! { "delete": "c", "deletes": [{ "q": filter, "limit": 0 }] }).await.0, 50);
+    // Streams wait as long as their clients ask, not as long as a command may take.
+    let stages = vec![doc! { "$changeStream": {} }];
+    let opened = client.ok(doc! { "aggregate": "c", "pipeline": stages, "cursor": {} }).await;
+    let id = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
+    let waits = doc! { "getMore": id, "collection": "c", "maxTimeMS": 600 };
+    let begun = std::time::Instant::now();
+    client.ok(waits).await;
+    assert!(begun.elapsed() >= Duration::from_millis(600));
 }
 
 #[tokio::test(flavor = "multi_thread")]

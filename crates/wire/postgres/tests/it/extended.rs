@@ -65,6 +65,40 @@ async fn portals_give_some_rows_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn open_portals_hold_no_more_than_work_mem_together() {
+    let mut client = Server::new().connect().await;
+    client.query("SET work_mem = '16MB'").await;
+    client.query("BEGIN").await;
+    let sql = "SELECT repeat('x', 3000000) FROM generate_series(1, 2)";
+    let open = |name: &str| [parse("", sql), bind(name, "", &[]), execute(name, 1), sync()];
+    for name in ["a", "b"] {
+        let opened = lines(&mut client, &open(name)).await;
+        assert_eq!(opened[3..], ["suspended", "ready T"], "{}", opened[2].get(..100).unwrap_or(&opened[2]));
+    }
+    // Rows that were fetched count no longer.
+    let fetched = lines(&mut client, &[execute("a", 0), sync()]).await;
+    assert_eq!(fetched[1..], ["SELECT 1", "ready T"]);
+    let opened = lines(&mut client, &open("c")).await;
+    assert_eq!(opened[3..], ["suspended", "ready T"]);
+    let refused = lines(&mut client, &open("d")).await;
+    assert!(
+        refused[2].starts_with("ERROR 53200: the open portals and cursors of the session"),
+        "{refused:?}"
+    );
+    client.query("ROLLBACK").await;
+    client.query("BEGIN").await;
+    for name in ["a", "b"] {
+        let opened = lines(&mut client, &open(name)).await;
+        assert_eq!(opened[3..], ["suspended", "ready T"]);
+    }
+    // So do parameters of portals with names.
+    let large = "y".repeat(6_000_000);
+    let refused =
+        lines(&mut client, &[parse("", "SELECT $1::text"), bind("c", "", &[Some(&large)]), sync()]).await;
+    assert!(refused[1].starts_with("ERROR 53200"), "{}", refused[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn cursors_are_described_as_portals_are() {
     let mut client = Server::new().connect().await;
     client.query("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 1000)").await;

@@ -114,6 +114,25 @@ async fn a_text_ends_with_the_time_of_its_request_whatever_it_sets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn c_answers_of_statements_share_memory() {
+    let server = Server::new();
+    let memory = server.service.answer_memory().clone();
+    let available = memory.available_bytes();
+    let mut held = Vec::new();
+    while memory.available_bytes() > 0 {
+        let mut reservation = memory.connection().reservation();
+        reservation.try_cover(memory.available_bytes().min(32 << 20)).unwrap();
+        held.push(reservation);
+    }
+    let ask_for = json!({ "sql": "SELECT repeat('x', 1000000)" });
+    let (status, problem) = ask(&server, ask_for.clone()).await;
+    assert_eq!((status, problem["sqlstate"].as_str()), (429, Some("53000")), "{problem}");
+    drop(held);
+    assert_eq!(ask(&server, ask_for).await.0, 200);
+    assert_eq!(memory.available_bytes(), available);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_statement_whose_answer_is_too_large_is_not_committed() {
     let server = Server::new();
     ask(&server, json!({ "sql": "CREATE TABLE t (id int PRIMARY KEY)" })).await;

@@ -170,6 +170,11 @@ impl Layout {
         Ok(Column::Dictionary { label, index: Index { dictionary: id, bytes, signed } })
     }
 
+    /// Bytes of the dictionaries.
+    pub(super) fn bytes(&self) -> usize {
+        self.dictionaries.values().map(|dictionary| dictionary.bytes).sum()
+    }
+
     /// Takes in a dictionary, or more of one. All of them together have at most `bytes_max` bytes.
     pub(super) fn dictionary(
         &mut self,

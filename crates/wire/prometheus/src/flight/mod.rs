@@ -17,6 +17,7 @@ mod columns;
 mod unpack;
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
@@ -27,7 +28,7 @@ use bytes::BytesMut;
 use futures_util::stream::unfold;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use ropewalk_wire::{Caller, WireError};
+use ropewalk_wire::{Caller, ConnectionMemory, Reservation, WireError, inflated_bytes_max};
 use tokio::sync::mpsc;
 
 use crate::App;
@@ -62,10 +63,16 @@ pub(crate) async fn do_put(
 ) -> Response {
     let (say, said) = mpsc::channel(ANSWERS_MAX);
     let encoding = grpc::encoding(request.headers());
+    let limits = app.service.limits();
+    let memory = request.extensions().get::<ConnectionMemory>().cloned();
+    let memory = memory.unwrap_or_else(|| app.service.request_memory().connection());
     let messages = Messages {
+        reservation: memory.reservation(),
+        time: limits.request_time,
+        bytes_max: limits.request_bytes,
         body: request.into_body(),
         held: BytesMut::new(),
-        bytes_max: app.service.limits().request_bytes,
+        retained: 0,
         encoding,
     };
     // A task of its own: batches are taken whether or not the client reads what is said of them.
@@ -132,7 +139,10 @@ async fn take_all(
         };
         let (back, read) = app.off_thread(work).await?;
         incoming = back;
-        let Some((read, rows)) = read? else { continue };
+        let Some((read, rows)) = read? else {
+            messages.release(incoming.bytes());
+            continue;
+        };
         counts.batches += 1;
         counts.samples += rows;
         if let Some((rejected, why)) = ingest::store_pushed(app, caller, read).await?.into_parts() {
@@ -140,6 +150,7 @@ async fn take_all(
             counts.samples -= rejected.min(rows);
             counts.why.get_or_insert(why);
         }
+        messages.release(incoming.bytes());
         unsaid = match say.try_send(Said::Counted(counts.message())) {
             Ok(()) => false,
             Err(mpsc::error::TrySendError::Full(_)) => true,
@@ -152,17 +163,38 @@ async fn take_all(
     Ok(())
 }
 
-/// The messages of a call, as they come.
+/// The messages of a call, as they come: each with a deadline, and with memory that grows with the bytes that arrived.
 struct Messages {
     body: Body,
     held: BytesMut,
+    /// Covers a message until it is stored, and what later messages need of earlier ones.
+    reservation: Reservation,
+    /// Bytes of the latter.
+    retained: usize,
+    /// Time from one message to the end of the next.
+    time: Duration,
     bytes_max: usize,
     encoding: Option<Encoding>,
 }
 
 impl Messages {
     /// The next message and how it is packed, if it is; `None` at the end.
+    ///
+    /// # Errors
+    /// It is too large, too late, or there is no memory for it.
     async fn next(&mut self) -> Result<Option<(Option<Encoding>, Bytes)>, ApiError> {
+        let time = self.time;
+        let late = || ApiError::new(Kind::Timeout, format!("no whole message arrived within {time:?}"));
+        tokio::time::timeout(time, self.receive()).await.map_err(|_| late())?
+    }
+
+    /// The last message was stored; of it and earlier ones so many bytes are needed later.
+    fn release(&mut self, retained: usize) {
+        self.retained = retained;
+        self.reservation.shrink_to(retained + self.held.len());
+    }
+
+    async fn receive(&mut self) -> Result<Option<(Option<Encoding>, Bytes)>, ApiError> {
         loop {
             if let Some(&[flag, a, b, c, d]) = self.held.first_chunk::<FRAME_HEAD>() {
                 let length = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -178,13 +210,16 @@ impl Messages {
                         0 => None,
                         _ => Some(self.encoding.ok_or_else(refuse)?),
                     };
+                    let inflated = encoding.map_or(0, |_| inflated_bytes_max(length, self.bytes_max));
+                    let bytes = self.retained + self.held.len() + length + inflated;
+                    self.reservation.cover(bytes).await?;
                     return Ok(Some((encoding, message)));
                 }
-                self.held.reserve(FRAME_HEAD + length - self.held.len());
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
+                        self.reservation.cover(self.retained + self.held.len() + data.len()).await?;
                         self.held.extend_from_slice(&data);
                     }
                 }
@@ -206,6 +241,11 @@ struct Incoming {
 }
 
 impl Incoming {
+    /// Bytes that later messages need.
+    fn bytes(&self) -> usize {
+        self.layout.as_ref().map_or(0, Layout::bytes)
+    }
+
     /// The samples of a message, if it is one of samples, and how many rows they came from.
     fn take(
         &mut self,

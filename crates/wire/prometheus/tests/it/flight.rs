@@ -1,6 +1,7 @@
 //! Arrow Flight: samples by columns.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::builder::{MapBuilder, StringBuilder};
 use arrow_array::types::{Int8Type, Int32Type};
@@ -11,6 +12,8 @@ use arrow_array::{
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{DataType, Field, Schema};
+use axum::body::Body;
+use futures_util::{StreamExt as _, stream};
 use ropewalk_prometheus::PrometheusSettings;
 use ropewalk_wire::{Caller, Limits};
 use serde_json::{Value, json};
@@ -394,6 +397,61 @@ async fn a_server_that_stops_takes_nothing_more() {
     server.service.stop().begin();
     let reply = put(&server, &call(Some("x"), &messages(&[simple(&[1], &[1.0])]))).await;
     assert_eq!(status(&reply).0, "14", "{:?}", status(&reply));
+}
+
+/// A call whose client sends these bytes and then nothing.
+async fn put_and_stop(server: &Server, bytes: Vec<u8>) -> Reply {
+    let sent = stream::iter([Ok::<_, std::convert::Infallible>(bytes)]).chain(stream::pending());
+    let headers = [("content-type", "application/grpc"), ("te", "trailers")];
+    server.send_body("POST", PATH, &headers, Body::from_stream(sent)).await
+}
+
+#[tokio::test]
+async fn c_stream_without_a_whole_message_in_time_ends() {
+    let limits = Limits { request_time: Duration::from_millis(200), ..Limits::default() };
+    let server = Server::with(limits, PrometheusSettings::default(), Caller::everybody());
+    let whole = call(Some("x"), &messages(&[simple(&[1], &[1.0])]));
+    for bytes in [Vec::new(), whole[..whole.len() - 1].to_vec(), whole.clone()] {
+        let reply = put_and_stop(&server, bytes).await;
+        assert_eq!(status(&reply).0, "4", "{:?}", status(&reply));
+    }
+    // A whole message was stored before its client fell silent.
+    assert_eq!(server.dump(), "x 1:1");
+}
+
+#[tokio::test]
+async fn c_messages_of_streams_share_the_memory_of_requests() {
+    let limits = Limits {
+        request_bytes: 1 << 20,
+        request_memory: 4 << 20,
+        request_time: Duration::from_secs(5),
+        ..Limits::default()
+    };
+    let server = Arc::new(Server::with(limits, PrometheusSettings::default(), Caller::everybody()));
+    let memory = server.service.request_memory().clone();
+    let free = memory.available_bytes();
+    let begin = |sent: usize| {
+        let (server, mut bytes) = (server.clone(), vec![0; 5 + sent]);
+        bytes[1..5].copy_from_slice(&(1_u32 << 20).to_be_bytes());
+        tokio::spawn(async move { put_and_stop(&server, bytes).await })
+    };
+    // An announced length reserves nothing.
+    let announced: Vec<_> = (0..64).map(|_| begin(0)).collect();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(memory.available_bytes(), free);
+    let arrived: Vec<_> = (0..8).map(|_| begin(900_000)).collect();
+    while memory.available_bytes() >= 1 << 20 {
+        tokio::task::yield_now().await;
+    }
+    announced.iter().chain(&arrived).for_each(|call| call.abort());
+    for call in announced.into_iter().chain(arrived) {
+        let _ = call.await;
+    }
+    while memory.available_bytes() < free {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]

@@ -96,11 +96,21 @@ impl Server {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Reply {
+        self.send_body(method, path, headers, Body::from(body.to_vec())).await
+    }
+
+    pub(crate) async fn send_body(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Body,
+    ) -> Reply {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Body::from(body.to_vec())).unwrap();
+        let request = request.body(body).unwrap();
         let response: Response<Body> = self.router.clone().oneshot(request).await.unwrap();
         let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap();
