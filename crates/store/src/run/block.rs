@@ -30,8 +30,8 @@ use std::cmp::{Ordering, Reverse};
 
 use ropewalk_base::{Decoder, Seq, crc32c};
 
-use crate::fences::Spot;
-use crate::search::{count_before, count_near};
+use crate::run::fences::Spot;
+use crate::run::search::{count_before, count_near};
 
 pub(crate) const HEADER_BYTES: usize = 16;
 /// Bytes that a key and its value may have together: 1 GiB, which keeps every offset of a block below 2^31.
@@ -364,7 +364,7 @@ pub(crate) fn crc_matches(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block_builder::BlockBuilder;
+    use crate::run::block_builder::BlockBuilder;
     use proptest::prelude::*;
 
     type Entries = [(Vec<u8>, u64, Option<Vec<u8>>)];

@@ -1,8 +1,8 @@
-//! Makes [blocks](crate::block): collects entries until one more would not fit, then lays all of them out at once.
+//! Makes [blocks](crate::run::block): collects entries until one more would not fit, then lays all of them out at once.
 
 use ropewalk_base::{Seq, crc32c, put_u32, put_u64, put_varint, varint_len};
 
-use crate::block::{
+use crate::run::block::{
     CONTINUED, CONTINUES, HEADER_BYTES, NARROW_MAX, NO_SEQS, REST_DIFFERS, VERSIONS, WIDE, head, shared,
 };
 

@@ -8,6 +8,18 @@
 //! Invariant: the file is removed only when the last reference to a run that was marked as doomed goes away, so a view
 //! can read on while compaction replaces its runs. After a crash a doomed file is an orphan, removed at open.
 
+pub(crate) mod block;
+pub(crate) mod block_builder;
+pub(crate) mod fences;
+pub(crate) mod files;
+pub(crate) mod filter;
+pub(crate) mod footer;
+pub(crate) mod prefix;
+pub(crate) mod range_tombstones;
+pub(crate) mod search;
+pub(crate) mod value;
+pub(crate) mod writer;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,15 +28,15 @@ use ropewalk_base::sync::Mutex;
 use ropewalk_base::{Seq, crc32c};
 use ropewalk_vfs::{File, Mapping, OpenMode};
 
-use crate::StoreError;
-use crate::block::{self, Block, Damage};
-use crate::fences::Spot;
-use crate::files::Files;
-use crate::footer::{Footer, TRAILER_BYTES, Trailer, TrailerError};
+use crate::error::StoreError;
 use crate::options::{Compression, KeyspaceOptions};
 use crate::prefetch::prefetch;
-use crate::search::NEAR;
-use crate::value::{Entry, Value};
+use crate::run::block::{Block, Damage};
+use crate::run::fences::Spot;
+use crate::run::files::Files;
+use crate::run::footer::{Footer, TRAILER_BYTES, Trailer, TrailerError};
+use crate::run::search::NEAR;
+use crate::run::value::{Entry, Value};
 
 /// Bytes in front of a block of a compressed run: CRC-32C of what follows, then the raw length (0: stored as it is).
 pub(crate) const ENVELOPE_BYTES: usize = 8;
@@ -167,7 +179,7 @@ impl Run {
         let trailer = Trailer::decode(&trailer).map_err(|error| match error {
             TrailerError::Foreign(found) => StoreError::Foreign { path: path.to_owned(), kind: "run", found },
             TrailerError::Version(found) => {
-                StoreError::Version { path: path.to_owned(), found, supported: crate::footer::VERSION }
+                StoreError::Version { path: path.to_owned(), found, supported: crate::run::footer::VERSION }
             }
             TrailerError::Damaged => StoreError::corrupt(path, trailer_at, "checksum of the run trailer"),
         })?;
@@ -453,7 +465,7 @@ impl Run {
     /// Bytes of memory that the run keeps besides mapped pages.
     pub(crate) fn memory_bytes(&self) -> usize {
         let offsets = self.footer.offsets.as_ref().map_or(0, |o| 8 * o.len());
-        let filter = self.footer.filter.as_ref().map_or(0, crate::filter::Filter::bytes);
+        let filter = self.footer.filter.as_ref().map_or(0, crate::run::filter::Filter::bytes);
         self.footer.fences.bytes() + offsets + filter + self.verified.as_ref().map_or(0, |v| 8 * v.len())
     }
 

@@ -14,8 +14,8 @@ use std::cmp::Ordering;
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u64};
 use ropewalk_learned::{ERROR_DEFAULT, Model};
 
-use crate::block::head;
-use crate::prefix::Prefix;
+use crate::run::block::head;
+use crate::run::prefix::Prefix;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Fences {
@@ -93,7 +93,7 @@ impl FenceBuilder {
 
     /// The fence of a block that starts with `key` after a block that ended with `before`.
     pub(crate) fn between(&mut self, before: &[u8], key: &[u8]) {
-        let same = crate::block::shared(before, key);
+        let same = crate::run::block::shared(before, key);
         self.bytes.extend_from_slice(key.get(..=same).unwrap_or(key));
         if before == key {
             self.bytes.push(0);
@@ -124,7 +124,8 @@ impl FenceBuilder {
 
 /// The bytes that all keys between these two share, and the head of the last.
 fn ends(min_key: &[u8], max_key: &[u8]) -> (Prefix, u64) {
-    let (shared, rest) = max_key.split_at_checked(crate::block::shared(min_key, max_key)).unwrap_or_default();
+    let (shared, rest) =
+        max_key.split_at_checked(crate::run::block::shared(min_key, max_key)).unwrap_or_default();
     (Prefix::new(shared), head(rest))
 }
 

@@ -6,14 +6,14 @@
 
 use ropewalk_base::{Seq, hash64};
 
-use crate::StoreError;
-use crate::fences::Spot;
+use crate::error::StoreError;
 use crate::options::{FilterPolicy, Keyspace};
 use crate::prefetch::prefetch;
+use crate::read::sorted::Sorted;
+use crate::read::view::StoreView;
 use crate::run::Run;
-use crate::sorted::Sorted;
-use crate::value::Entry;
-use crate::view::StoreView;
+use crate::run::fences::Spot;
+use crate::run::value::Entry;
 
 /// Lookups that go side by side. Memory serves some twenty misses of a core at a time.
 pub const MANY: usize = 32;

@@ -5,12 +5,12 @@
 
 use ropewalk_base::Seq;
 
-use crate::StoreError;
-use crate::block::{Block, Layout};
-use crate::fences::Place;
+use crate::error::StoreError;
 use crate::prefetch::prefetch;
+use crate::read::sorted::Sorted;
+use crate::run::block::{Block, Layout};
+use crate::run::fences::Place;
 use crate::run::{BlockRef, Run, SEARCH_LINES};
-use crate::sorted::Sorted;
 
 /// A cursor reports what it walked in stretches of this many blocks, so that a long walk lets go of what is behind it.
 const REPORT_BLOCKS: usize = 512;

@@ -18,15 +18,15 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::StoreError;
-use crate::files::Files;
-use crate::gc::{Gc, Snapshots};
+use crate::compaction::gc::{Gc, Snapshots};
+use crate::error::StoreError;
 use crate::options::{FilterPolicy, Keyspace, StoreOptions};
-use crate::ranges::RangeSet;
+use crate::read::scan::SourceScanner;
+use crate::read::view::{KeyspaceView, StoreView};
 use crate::run::Run;
-use crate::scan::SourceScanner;
-use crate::view::{KeyspaceView, StoreView};
-use crate::writer::{NewRun, RunWriter};
+use crate::run::files::Files;
+use crate::run::range_tombstones::RangeSet;
+use crate::run::writer::{NewRun, RunWriter};
 
 /// What a job will do: which runs it takes, newest source first, and where they go.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use ropewalk_base::Seq;
 
-use crate::StoreError;
-use crate::block::{self, Block, Layout};
+use crate::error::StoreError;
 use crate::options::Compression;
 use crate::run::Run;
+use crate::run::block::{self, Block, Layout};
 
 const CHUNK_BYTES: u64 = 256 << 10;
 

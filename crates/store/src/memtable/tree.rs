@@ -23,10 +23,10 @@ use std::cmp::{Ordering, Reverse};
 
 use ropewalk_base::{Arena, ArenaOffset, Seq};
 
-use crate::block::{head, shared};
 use crate::prefetch::prefetch;
-use crate::prefix::Prefix;
-use crate::search::count_before;
+use crate::run::block::{head, shared};
+use crate::run::prefix::Prefix;
+use crate::run::search::count_before;
 
 /// Makes a leaf 4088 bytes: a page with room for the allocator's word.
 const LEAF_MAX: usize = 127;

@@ -42,7 +42,8 @@ pub(crate) fn count_near<T>(items: &[T], guess: usize, before: impl Fn(&T) -> bo
 
 #[cfg(test)]
 mod tests {
-    use super::{count_before, count_near};
+    use super::count_before;
+    use super::count_near;
 
     #[test]
     fn counts_like_a_partition_point() {

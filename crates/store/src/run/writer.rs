@@ -9,15 +9,15 @@ use std::sync::Arc;
 use ropewalk_base::{Seq, crc32c, hash64, put_u32};
 use ropewalk_vfs::{File, OpenMode};
 
-use crate::StoreError;
-use crate::block::ENTRY_BYTES_MAX;
-use crate::block_builder::BlockBuilder;
-use crate::fences::FenceBuilder;
-use crate::files::Files;
-use crate::filter::Filter;
-use crate::footer::{Footer, put_trailer};
+use crate::error::StoreError;
 use crate::options::{Compression, Keyspace, KeyspaceOptions};
-use crate::ranges::RangeSet;
+use crate::run::block::ENTRY_BYTES_MAX;
+use crate::run::block_builder::BlockBuilder;
+use crate::run::fences::FenceBuilder;
+use crate::run::files::Files;
+use crate::run::filter::Filter;
+use crate::run::footer::{Footer, put_trailer};
+use crate::run::range_tombstones::RangeSet;
 use crate::run::{ENVELOPE_BYTES, Run};
 
 /// Bytes written at a time, at multiples of themselves: the kernel then keeps the file in pages of 2 MiB where it can,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use ropewalk_base::{Seq, hash64};
 
-use crate::StoreError;
-use crate::cursor::Cursor;
+use crate::error::StoreError;
 use crate::memtable::Memtable;
 use crate::options::{FilterPolicy, Keyspace, KeyspaceOptions};
+use crate::read::cursor::Cursor;
+use crate::read::sorted::Sorted;
+use crate::run::value::{Entry, Value};
 use crate::run::{Probe, Run};
-use crate::sorted::Sorted;
-use crate::value::{Entry, Value};
 
 /// One keyspace at one moment.
 #[derive(Debug, Clone)]

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use ropewalk_vfs::OpenMode;
 
-use crate::StoreError;
-use crate::files::Files;
+use crate::error::StoreError;
 use crate::manifest::{Checkpoint, Manifest};
-use crate::view::StoreView;
+use crate::read::view::StoreView;
+use crate::run::files::Files;
 
 /// Bytes copied at once.
 const COPY_BYTES: u64 = 1 << 20;
 
 /// What was in force at one moment. The files it names stay while it lives, whatever compaction does. See
-/// [`crate::Store::pin`].
+/// [`crate::store::Store::pin`].
 pub struct StorePin {
     pub(crate) manifest: Manifest,
     pub(crate) view: Arc<StoreView>,

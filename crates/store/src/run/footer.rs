@@ -14,10 +14,10 @@
 
 use ropewalk_base::{DecodeError, Decoder, Seq, crc32c, put_bytes, put_u32, put_u64, put_varint};
 
-use crate::fences::Fences;
-use crate::filter::Filter;
 use crate::options::{Keyspace, KeyspaceOptions};
-use crate::ranges::RangeSet;
+use crate::run::fences::Fences;
+use crate::run::filter::Filter;
+use crate::run::range_tombstones::RangeSet;
 
 pub(crate) const TRAILER_BYTES: usize = 36;
 pub(crate) const MAGIC: [u8; 8] = *b"ROPE-RUN";

@@ -4,8 +4,8 @@
 use ropewalk_base::Seq;
 
 use crate::memtable::Memtable;
+use crate::memtable::tree::Record;
 use crate::prefetch::prefetch;
-use crate::tree::Record;
 
 /// Records copied by a seek: a point read through a cursor should not copy much.
 const FIRST_BATCH: usize = 16;

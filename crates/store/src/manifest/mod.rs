@@ -14,12 +14,14 @@
 //! The switch: write `MANIFEST.new`, sync it, sync the directory (which makes the names of new runs durable, too),
 //! rename it over `MANIFEST`, sync the directory. A crash at any byte leaves the old or the new one in force.
 
+pub(crate) mod pin;
+
 use std::path::Path;
 
 use ropewalk_base::{DecodeError, Decoder, Lsn, Seq, crc32c, put_bytes, put_u32, put_u64, put_varint};
 use ropewalk_vfs::{OpenMode, Vfs};
 
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::options::KeyspaceOptions;
 
 pub(crate) const NAME: &str = "MANIFEST";

@@ -3,9 +3,9 @@ use std::sync::Arc;
 
 use ropewalk_base::Seq;
 
-use crate::block::{head, shared};
-use crate::prefix::Prefix;
 use crate::run::Run;
+use crate::run::block::{head, shared};
+use crate::run::prefix::Prefix;
 
 /// Runs whose key ranges are disjoint, in key order: one flush in level 0, or one whole level below.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@
 
 use ropewalk_base::Seq;
 
-use crate::ranges::RangeSet;
+use crate::run::range_tombstones::RangeSet;
 
 /// Live snapshots, ascending; the last is the newest visible commit.
 #[derive(Debug, Clone)]

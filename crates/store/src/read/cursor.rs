@@ -9,12 +9,12 @@
 
 use ropewalk_base::Seq;
 
-use crate::StoreError;
-use crate::mem_cursor::MemCursor;
+use crate::error::StoreError;
 use crate::memtable::Memtable;
+use crate::memtable::cursor::MemCursor;
 use crate::options::Keyspace;
-use crate::sorted_cursor::SortedCursor;
-use crate::view::StoreView;
+use crate::read::sorted_cursor::SortedCursor;
+use crate::read::view::StoreView;
 
 enum Source<'a> {
     Memory(MemCursor<'a>),

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::block::head;
+use crate::run::block::head;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Prefix {
@@ -21,7 +21,7 @@ impl Prefix {
 
     /// Keeps what `key` shares with the prefix.
     pub(crate) fn shorten(&mut self, key: &[u8]) {
-        *self = Self::new(key.get(..crate::block::shared(&self.bytes, key)).unwrap_or_default());
+        *self = Self::new(key.get(..crate::run::block::shared(&self.bytes, key)).unwrap_or_default());
     }
 
     /// What follows the prefix in `key`; or, if the key has another prefix, its order relative to all keys that have it.
