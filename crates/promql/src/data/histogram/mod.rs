@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(crate) use arithmetic::{HistogramSum, Incompatible, Outcome};
 use bounds::exponential_bound;
 
-use crate::text::float_g;
+use crate::data::text::float_g;
 
 /// The schema of histograms with custom bounds.
 pub const CUSTOM_SCHEMA: i8 = -53;

@@ -1,12 +1,14 @@
 //! Vector selectors, and what may stand after an expression: `[range]`, `[range:step]`, `offset`, `@`, `anchored`, `smoothed`.
 
-use super::{Fault, Parser, fault};
-use crate::ast::*;
+use super::Fault;
+use super::Parser;
+use super::fault;
 use crate::budget::BudgetError;
-use crate::labels::METRIC_NAME;
-use crate::lexer::{Keyword, Kind, Special};
-use crate::matcher::{MatchOp, Matcher, PatternError};
-use crate::position::Span;
+use crate::data::labels::METRIC_NAME;
+use crate::data::matcher::{MatchOp, Matcher, PatternError};
+use crate::syntax::ast::*;
+use crate::syntax::lexer::{Keyword, Kind, Special};
+use crate::syntax::position::Span;
 
 const NO_OFFSET_HERE: &str =
     "offset modifier must be preceded by an instant vector selector or range vector selector or a subquery";
@@ -323,5 +325,5 @@ impl Parser<'_> {
 
 /// Six decimals, as `%f`.
 fn fixed(value: f64) -> String {
-    if value.is_finite() { format!("{value:.6}") } else { crate::text::float(value) }
+    if value.is_finite() { format!("{value:.6}") } else { crate::data::text::float(value) }
 }

@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
-use crate::ast::*;
-use crate::labels::METRIC_NAME;
-use crate::matcher::MatchOp;
-use crate::text::{duration, float, is_label_name, quote, quote_bytes};
+use crate::data::labels::METRIC_NAME;
+use crate::data::matcher::MatchOp;
+use crate::data::text::{duration, float, is_label_name, quote, quote_bytes};
+use crate::syntax::ast::*;
 
 impl Display for Expr {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -130,13 +130,13 @@ impl Display for Selector {
 
 impl Selector {
     fn bare_text(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let of_name = |m: &&crate::matcher::Matcher| {
+        let of_name = |m: &&crate::data::matcher::Matcher| {
             m.name() == METRIC_NAME
                 && m.op() == MatchOp::Equal
                 && m.value() == self.name
                 && !self.name.is_empty()
         };
-        let list = |matchers: &[crate::matcher::Matcher]| {
+        let list = |matchers: &[crate::data::matcher::Matcher]| {
             let mut texts: Vec<String> =
                 matchers.iter().filter(|m| !of_name(m)).map(ToString::to_string).collect();
             texts.sort();

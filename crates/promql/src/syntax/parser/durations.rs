@@ -1,9 +1,11 @@
 //! Durations in brackets and after `offset`: a number, or a calculation.
 
-use super::{Fault, Parser, fault};
-use crate::ast::*;
-use crate::lexer::{Kind, Special};
-use crate::position::Span;
+use super::Fault;
+use super::Parser;
+use super::fault;
+use crate::syntax::ast::*;
+use crate::syntax::lexer::{Kind, Special};
+use crate::syntax::position::Span;
 
 /// Largest duration in seconds: its nanoseconds fit 64 bits.
 pub(crate) const SECONDS_MAX: f64 = 9_223_372_036.854_775;

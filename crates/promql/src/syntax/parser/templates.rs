@@ -6,12 +6,14 @@
 
 use std::rc::Rc;
 
-use super::{Fault, Parser, fault};
-use crate::ast::*;
-use crate::lexer::Kind;
-use crate::matcher::Matcher;
-use crate::position::Span;
-use crate::text::quote;
+use super::Fault;
+use super::Parser;
+use super::fault;
+use crate::data::matcher::Matcher;
+use crate::data::text::quote;
+use crate::syntax::ast::*;
+use crate::syntax::lexer::Kind;
+use crate::syntax::position::Span;
 
 /// Parts of a tree that may come from templates: its nodes, conditions, labels, and pieces of its texts.
 const FILLED_IN_MAX: usize = 20_000;

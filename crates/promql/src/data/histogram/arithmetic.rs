@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::{Bucket, Histogram, ResetHint};
-use crate::kahan::add as kahan;
+use super::Bucket;
+use super::Histogram;
+use super::ResetHint;
+use crate::data::kahan::add as kahan;
 
 /// One histogram has exponential buckets, the other custom ones: nothing can be calculated from the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

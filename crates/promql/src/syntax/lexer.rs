@@ -4,9 +4,9 @@
 //! All tokens are made at once; a text that is no PromQL ends in one [`Kind::Error`] token, which the parser reports when it gets
 //! there. Comments and white space are gone.
 
-use crate::ast::{AggregateOp, BinaryOp};
-use crate::position::Span;
-use crate::text;
+use crate::data::text;
+use crate::syntax::ast::{AggregateOp, BinaryOp};
+use crate::syntax::position::Span;
 
 /// Tokens of a query: a tree takes hundreds of bytes for each.
 const TOKENS_MAX: usize = 50_000;

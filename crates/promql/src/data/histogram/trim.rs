@@ -1,7 +1,8 @@
 //! The operators `</` and `>/`: what a histogram would be if the observations above or below a value had not been made. Buckets that
 //! hold the value are split by interpolation, and the sum is estimated from the middles of what is left.
 
-use super::{Bounded, Histogram};
+use super::Bounded;
+use super::Histogram;
 
 impl Histogram {
     /// Keeps the observations below `at` when `below`, else those above.

@@ -250,12 +250,12 @@ impl fmt::Display for Labels {
             if index > 0 {
                 out.write_str(", ")?;
             }
-            if crate::text::is_label_name(name) {
+            if crate::data::text::is_label_name(name) {
                 out.write_str(name)?;
             } else {
-                out.write_str(&crate::text::quote(name))?;
+                out.write_str(&crate::data::text::quote(name))?;
             }
-            write!(out, "={}", crate::text::quote(value))?;
+            write!(out, "={}", crate::data::text::quote(value))?;
         }
         out.write_str("}")
     }

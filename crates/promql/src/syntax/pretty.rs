@@ -5,8 +5,8 @@
 
 use std::fmt::{self, Write};
 
-use crate::ast::*;
-use crate::print::{Behind, Head, Middle};
+use crate::syntax::ast::*;
+use crate::syntax::print::{Behind, Head, Middle};
 
 /// Longest part that stays on one line; the indentation does not count.
 const LINE_BYTES_MAX: usize = 100;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use regex::{Captures, Regex, RegexBuilder};
 
 use crate::budget::{BudgetError, Stop};
-use crate::text;
+use crate::data::text;
 
 /// Bytes that a compiled regular expression may take: the first limit that it fits is the one that is counted.
 const SIZES: [usize; 5] = [16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];

@@ -16,9 +16,9 @@
 use std::sync::Arc;
 
 use crate::budget::{Budget, BudgetError};
-use crate::histogram::Histogram;
-use crate::labels::Labels;
-use crate::matcher::Matcher;
+use crate::data::histogram::Histogram;
+use crate::data::labels::Labels;
+use crate::data::matcher::Matcher;
 
 /// Bits of the NaN that says "this series ends here".
 pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;

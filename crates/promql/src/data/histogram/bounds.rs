@@ -71,11 +71,11 @@ fn times_power_of_two(value: f64, exponent: i64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::histogram::{Bucket, Histogram};
+    use crate::data::histogram::{Bucket, Histogram};
 
     #[test]
     fn bounds_read_as_those_of_prometheus() {
-        for line in include_str!("../../tests/bounds.txt").lines().filter(|line| !line.starts_with('#')) {
+        for line in include_str!("../../../tests/bounds.txt").lines().filter(|line| !line.starts_with('#')) {
             let parts: Vec<&str> = line.split(" | ").collect();
             let [schema, negative, positive, text] = parts[..] else { panic!("{line}") };
             let indexes =
@@ -116,7 +116,8 @@ mod tests {
             assert!(exponential_bound(of_exponent(1024) - 1, schema) < f64::MAX);
             assert_eq!(exponential_bound(i32::MAX, schema), f64::INFINITY);
             assert_eq!(exponential_bound(i32::MIN, schema), 0.0);
-            assert_eq!(exponential_bound(of_exponent(-1024), schema), 2f64.powi(-1024));
+            // Without `powi`, whose result for subnormal numbers depends on optimisation.
+            assert_eq!(exponential_bound(of_exponent(-1024), schema), f64::from_bits(1 << 50));
         }
         assert_eq!(exponential_bound(-1074, 0), f64::from_bits(1));
         assert_eq!(exponential_bound(-1075, 0), 0.0);

@@ -1,6 +1,6 @@
 //! The functions of the language: names, arguments, results. What they calculate is in `eval`.
 
-use crate::ast::ValueType::{self, Matrix, Scalar, String, Vector};
+use crate::syntax::ast::ValueType::{self, Matrix, Scalar, String, Vector};
 
 /// A function.
 #[derive(Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ pub static FUNCTIONS: &[Function] = &[
 
 /// The functions that MetricsQL has beside these, by name.
 pub fn of_metricsql() -> &'static [Function] {
-    crate::metricsql::FUNCTIONS
+    crate::syntax::metricsql::FUNCTIONS
 }
 
 /// The function of a name; names are written in small letters.

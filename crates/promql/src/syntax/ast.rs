@@ -5,9 +5,9 @@
 
 use std::fmt;
 
-use crate::functions::Function;
-use crate::matcher::Matcher;
-use crate::position::Span;
+use crate::data::matcher::Matcher;
+use crate::syntax::functions::Function;
+use crate::syntax::position::Span;
 
 /// The type of an expression's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,8 +5,8 @@
 //! step without a value is a gap.
 //! Source: the documentation of MetricsQL.
 
-use crate::ast::ValueType::{Matrix, Scalar, String, Vector};
-use crate::functions::{Function, any, find_in, function, optional};
+use crate::syntax::ast::ValueType::{Matrix, Scalar, String, Vector};
+use crate::syntax::functions::{Function, any, find_in, function, optional};
 
 const fn across(function: Function) -> Function {
     Function { across_steps: true, ..function }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn names_are_sorted_and_none_is_one_of_promql() {
         assert!(FUNCTIONS.is_sorted_by(|a, b| a.name < b.name));
-        assert!(FUNCTIONS.iter().all(|function| crate::functions::find(function.name).is_none()));
+        assert!(FUNCTIONS.iter().all(|function| crate::syntax::functions::find(function.name).is_none()));
     }
 
     #[test]

@@ -16,14 +16,14 @@ pub(crate) use durations::SECONDS_MAX;
 use std::rc::Rc;
 
 use self::templates::Template;
-use crate::ast::*;
 use crate::budget::{BudgetError, Stop};
-use crate::functions;
-use crate::lexer::{Keyword, Kind, Token, tokens};
-use crate::matcher::{Matcher, Patterns};
-use crate::metricsql;
-use crate::position::Span;
-use crate::text;
+use crate::data::matcher::{Matcher, Patterns};
+use crate::data::text;
+use crate::syntax::ast::*;
+use crate::syntax::functions;
+use crate::syntax::lexer::{Keyword, Kind, Token, tokens};
+use crate::syntax::metricsql;
+use crate::syntax::position::Span;
 
 /// Height of the tallest tree: recursion over a tree must fit on any thread's stack.
 const DEPTH_MAX: usize = 200;

@@ -1,8 +1,9 @@
 //! What a histogram says about its observations: quantiles, fractions, variance. Inside a bucket observations are taken to lie evenly:
 //! on a linear scale for custom buckets and the zero bucket, on a logarithmic one for exponential buckets.
 
-use super::{Bounded, Histogram};
-use crate::kahan::add as kahan;
+use super::Bounded;
+use super::Histogram;
+use crate::data::kahan::add as kahan;
 
 /// A quantile, and what NaN observations have done to it.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::{Fault, fault};
-use crate::ast::*;
-use crate::functions::{Function, Variadic};
-use crate::labels::METRIC_NAME;
-use crate::matcher::{Matcher, within_sum};
-use crate::position::Span;
-use crate::text::quote;
+use super::Fault;
+use super::fault;
+use crate::data::labels::METRIC_NAME;
+use crate::data::matcher::{Matcher, within_sum};
+use crate::data::text::quote;
+use crate::syntax::ast::*;
+use crate::syntax::functions::{Function, Variadic};
+use crate::syntax::position::Span;
 
 /// Checks the whole tree, children first where their types matter.
 pub(super) fn check(expr: &Expr, query: &str) -> Result<(), Fault> {

@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
+use super::Bucket;
+use super::Histogram;
+use super::ResetHint;
 use super::arithmetic::intersection;
-use super::{Bucket, Histogram, ResetHint};
 
 impl Histogram {
     /// True when there was a counter reset between `previous` and this.
