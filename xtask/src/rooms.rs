@@ -39,12 +39,10 @@ const STILL_FLAT: &[&str] = &[
     "ropewalk-mongo",
     "ropewalk-postgres",
     "ropewalk-prometheus",
-    "ropewalk-promql",
     "ropewalk-series",
     "ropewalk-server",
     "ropewalk-sim",
     "ropewalk-sql",
-    "ropewalk-store",
     "ropewalk-tables",
     "ropewalk-wire",
 ];

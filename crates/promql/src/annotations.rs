@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::ast::BinaryOp;
-use crate::position::Span;
-use crate::text::{float_g, quote};
+use crate::data::text::{float_g, quote};
+use crate::syntax::ast::BinaryOp;
+use crate::syntax::position::Span;
 
 /// How much an annotation matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -269,8 +269,8 @@ impl Annotations {
                 float_g(all.bucket_max),
                 two_digits(all.diff_max),
                 all.count,
-                crate::calendar::rfc3339(all.first_ms),
-                crate::calendar::rfc3339(all.last_ms),
+                crate::data::calendar::rfc3339(all.first_ms),
+                crate::data::calendar::rfc3339(all.last_ms),
                 place(span)
             );
             (Severity::Info, text)

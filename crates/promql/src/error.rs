@@ -1,8 +1,8 @@
 //! What can go wrong with a query, sorted by what its sender can do about it.
 
 use crate::budget::BudgetError;
-use crate::parser::ParseError;
-use crate::source::SourceError;
+use crate::data::source::SourceError;
+use crate::syntax::parser::ParseError;
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]

@@ -18,38 +18,29 @@
 //!
 //! Not here: storage, clocks, threads, wire formats. A [`Source`] brings samples; the caller says when to stop.
 
-pub mod ast;
-pub mod functions;
-
 mod annotations;
 mod budget;
-mod calendar;
+mod data;
 mod error;
 mod eval;
-mod histogram;
-mod kahan;
-mod labels;
-mod lexer;
-mod matcher;
-mod metricsql;
-mod parser;
+mod options;
 mod plan;
-mod position;
-mod pretty;
-mod print;
 mod query;
 pub mod script;
-mod source;
-mod text;
+mod syntax;
 
 pub use annotations::{Annotation, Severity};
 pub use budget::{Budget, BudgetError, Limits, Share, SharedMemory, Spent, Stop};
+pub use data::histogram::{Bounded, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
+pub use data::labels::{BUCKET, Labels, METRIC_NAME, METRIC_TYPE, METRIC_UNIT};
+pub use data::matcher::{MatchOp, Matcher, PATTERNS_BYTES_MAX, RegexError};
+pub use data::source::{
+    Hints, Runs, STALE, STALE_BITS, Samples, Select, SeriesSet, Source, SourceError, is_stale,
+};
+pub use data::text::{duration as format_duration, float as format_float, parse_duration};
 pub use error::Error;
-pub use histogram::{Bounded, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
-pub use labels::{BUCKET, Labels, METRIC_NAME, METRIC_TYPE, METRIC_UNIT};
-pub use matcher::{MatchOp, Matcher, PATTERNS_BYTES_MAX, RegexError};
-pub use parser::{ParseError, ParseOptions, parse, parse_selector};
-pub use position::Span;
-pub use query::{Answer, Options, Query, Sample, Series, Value};
-pub use source::{Hints, Runs, STALE, STALE_BITS, Samples, Select, SeriesSet, Source, SourceError, is_stale};
-pub use text::{duration as format_duration, float as format_float, parse_duration};
+pub use options::Options;
+pub use query::{Answer, Query, Sample, Series, Value};
+pub use syntax::parser::{ParseError, ParseOptions, parse, parse_selector};
+pub use syntax::position::Span;
+pub use syntax::{ast, functions};

@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
-use crate::ast::*;
 use crate::error::Error;
-use crate::parser::SECONDS_MAX;
+use crate::syntax::ast::*;
+use crate::syntax::parser::SECONDS_MAX;
 
 /// The times of a query in milliseconds; the step is 0 when there is one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

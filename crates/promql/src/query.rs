@@ -4,51 +4,18 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::annotations::{Annotation, Annotations};
-use crate::ast::{Edges, Expr, ValueType};
-use crate::budget::{Budget, Limits, Share, SharedMemory, Spent, Stop};
+use crate::budget::{Budget, Share, SharedMemory, Spent, Stop};
+use crate::data::histogram::Histogram;
+use crate::data::labels::Labels;
+use crate::data::matcher::Patterns;
+use crate::data::source::Source;
 use crate::error::{Error, refused};
 use crate::eval::{Around, Cell, Eval, Rows, Steps};
-use crate::histogram::Histogram;
-use crate::labels::Labels;
-use crate::matcher::Patterns;
-use crate::parser::{self, ParseError, ParseFault, ParseOptions};
+use crate::options::Options;
 use crate::plan::{Times, plan};
-use crate::position::Span;
-use crate::source::Source;
-
-/// How queries are read and evaluated. The default understands the whole language, and evaluates as Prometheus does without feature
-/// flags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    /// Which parts of the language are understood.
-    pub parse: ParseOptions,
-    /// How old a sample may be that an instant selector sees, in milliseconds.
-    pub lookback_ms: i64,
-    /// Step of subqueries that give none, in milliseconds.
-    pub subquery_step_ms: i64,
-    /// Names are taken away at the end of the query instead of by each function, so that labels can still be made from them.
-    pub delayed_name_removal: bool,
-    /// Rates know when a counter began.
-    pub start_timestamps: bool,
-    /// The labels `__type__` and `__unit__` are maintained by the storage.
-    pub type_and_unit_labels: bool,
-    /// What a query may cost.
-    pub limits: Limits,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            parse: ParseOptions::default(),
-            lookback_ms: 300_000,
-            subquery_step_ms: 60_000,
-            delayed_name_removal: false,
-            start_timestamps: false,
-            type_and_unit_labels: false,
-            limits: Limits::default(),
-        }
-    }
-}
+use crate::syntax::ast::{Edges, Expr, ValueType};
+use crate::syntax::parser::{self, ParseError, ParseFault};
+use crate::syntax::position::Span;
 
 /// A sample of an answer.
 #[derive(Debug, Clone, PartialEq)]

@@ -51,7 +51,7 @@ pub enum StoreError {
         /// The newest version this program reads.
         supported: u32,
     },
-    /// A keyspace number that no [`crate::Store::keyspace`] call gave.
+    /// A keyspace number that no [`crate::store::Store::keyspace`] call gave.
     #[error("unknown keyspace {0}")]
     UnknownKeyspace(u16),
     /// More than 65 535 keyspaces.

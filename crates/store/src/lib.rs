@@ -14,49 +14,29 @@
 //!
 //! Not here: durability of single commits (the log), isolation (the engine), what keys mean (the models).
 
-mod block;
-mod block_builder;
-mod compact;
-mod cursor;
+mod compaction;
 mod error;
-mod fences;
-mod files;
-mod filter;
-mod footer;
-mod gc;
 mod manifest;
-mod many;
-mod mem_cursor;
 mod memtable;
 mod options;
-mod pin;
 mod prefetch;
-mod prefix;
-mod ranges;
+mod read;
 mod run;
-mod scan;
-mod search;
-mod sorted;
-mod sorted_cursor;
 mod stats;
 mod store;
-mod tree;
-mod value;
 mod verify;
-mod view;
-mod writer;
 
-pub use block::ENTRY_BYTES_MAX;
-pub use cursor::Cursor;
 pub use error::StoreError;
 pub use manifest::Checkpoint;
-pub use many::MANY;
+pub use manifest::pin::{StoreCopy, StorePin};
 pub use memtable::Memtable;
 pub use options::{Compression, FilterPolicy, Keyspace, KeyspaceOptions, ReadMode, StoreOptions};
-pub use pin::{StoreCopy, StorePin};
+pub use read::cursor::Cursor;
+pub use read::multi_get::MANY;
+pub use read::view::{StoreView, changed_in_range, get, newest_seq};
+pub use run::block::ENTRY_BYTES_MAX;
+pub use run::value::{Entry, Value};
+pub use run::writer::{NewRun, RunWriter};
 pub use stats::{KeyspaceStats, LevelStats, StoreStats};
 pub use store::{CompactStep, Edit, Store};
-pub use value::{Entry, Value};
 pub use verify::{Damage, VerifyReport};
-pub use view::{StoreView, changed_in_range, get, newest_seq};
-pub use writer::{NewRun, RunWriter};

@@ -1,6 +1,6 @@
 use ropewalk_base::{DecodeError, Decoder, put_u32};
 
-use crate::StoreError;
+use crate::error::StoreError;
 
 /// Names a keyspace inside one store. Stable for the life of the store's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

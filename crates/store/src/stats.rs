@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
+use crate::read::view::KeyspaceView;
 use crate::run::Run;
 use crate::store::Store;
-use crate::view::KeyspaceView;
 
 /// Numbers about a store, per keyspace and in all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

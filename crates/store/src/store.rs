@@ -21,18 +21,18 @@ use ropewalk_base::Seq;
 use ropewalk_base::sync::Mutex;
 use ropewalk_vfs::Env;
 
-use crate::StoreError;
-use crate::compact::{Job, Plan};
-use crate::files::Files;
-use crate::gc::{Gc, Snapshots};
+use crate::compaction::gc::{Gc, Snapshots};
+use crate::compaction::merge::{Job, Plan};
+use crate::error::StoreError;
+use crate::manifest::pin::StorePin;
 use crate::manifest::{self, Checkpoint, Manifest, ManifestKeyspace, ManifestRun};
 use crate::memtable::Memtable;
 use crate::options::{FilterPolicy, Keyspace, KeyspaceOptions, StoreOptions};
-use crate::pin::StorePin;
+use crate::read::sorted::Sorted;
+use crate::read::view::{KeyspaceView, StoreView};
 use crate::run::Run;
-use crate::sorted::Sorted;
-use crate::view::{KeyspaceView, StoreView};
-use crate::writer::{NewRun, RunWriter};
+use crate::run::files::Files;
+use crate::run::writer::{NewRun, RunWriter};
 
 /// What one [`Store::install`] changes, all at once.
 #[derive(Debug, Default)]

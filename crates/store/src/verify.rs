@@ -3,10 +3,10 @@ use std::sync::Arc;
 
 use ropewalk_base::hash64;
 
-use crate::StoreError;
-use crate::block::{Block, head};
-use crate::fences::Place;
+use crate::error::StoreError;
 use crate::run::Run;
+use crate::run::block::{Block, head};
+use crate::run::fences::Place;
 use crate::store::Store;
 
 /// One thing that is not as it must be.

@@ -4,17 +4,19 @@
 
 use std::sync::Arc;
 
+use super::Around;
+use super::Eval;
+use super::Sink;
 use super::groups::Groups;
 use super::row::{Cell, Row, Steps, is_absent};
 use super::window::HistogramMean;
-use super::{Around, Eval, Sink};
 use crate::annotations::{Note, Operation};
-use crate::ast::*;
 use crate::budget::Holding;
+use crate::data::histogram::{Histogram, HistogramSum, Incompatible, Outcome, ResetHint};
+use crate::data::kahan::add as kahan;
+use crate::data::labels::{Labels, METRIC_NAME};
 use crate::error::{Error, refused};
-use crate::histogram::{Histogram, HistogramSum, Incompatible, Outcome, ResetHint};
-use crate::kahan::add as kahan;
-use crate::labels::{Labels, METRIC_NAME};
+use crate::syntax::ast::*;
 
 /// Gives the group of a series.
 pub(super) struct Grouping<'e> {

@@ -6,16 +6,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::Around;
+use super::Eval;
+use super::KNOWN_BYTES;
+use super::LABEL_BYTES_PER_WORK;
+use super::Sink;
 use super::row::{Cell, Row, Rows, Steps};
 use super::scalar::{arithmetic, holds};
-use super::{Around, Eval, KNOWN_BYTES, LABEL_BYTES_PER_WORK, Sink};
 use crate::annotations::{Note, Operation};
-use crate::ast::*;
 use crate::budget::{Budget, Holding};
+use crate::data::histogram::{Incompatible, ResetHint};
+use crate::data::labels::{Labels, METRIC_NAME, is_metadata};
 use crate::error::{Error, SAME_LABELS, refused};
-use crate::histogram::{Incompatible, ResetHint};
-use crate::labels::{Labels, METRIC_NAME, is_metadata};
-use crate::position::Span;
+use crate::syntax::ast::*;
+use crate::syntax::position::Span;
 
 /// The result of an operator between two samples.
 struct Outcome {

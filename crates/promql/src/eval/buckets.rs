@@ -3,16 +3,20 @@
 
 use std::sync::Arc;
 
+use super::Around;
+use super::Eval;
+use super::KNOWN_BYTES;
+use super::LABEL_BYTES_PER_WORK;
+use super::Sink;
 use super::groups::Groups;
 use super::row::{Row, Rows, Steps};
-use super::{Around, Eval, KNOWN_BYTES, LABEL_BYTES_PER_WORK, Sink};
 use crate::annotations::{Forced, Note};
-use crate::ast::*;
+use crate::data::histogram::Histogram;
+use crate::data::labels::{BUCKET, Labels};
+use crate::data::text;
 use crate::error::{Error, refused};
-use crate::histogram::Histogram;
-use crate::labels::{BUCKET, Labels};
-use crate::position::Span;
-use crate::text;
+use crate::syntax::ast::*;
+use crate::syntax::position::Span;
 
 /// Relative difference of neighbouring buckets that is taken for a rounding error.
 const SMALL_DELTA: f64 = 1e-12;

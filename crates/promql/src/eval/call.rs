@@ -2,20 +2,25 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::Around;
+use super::Eval;
+use super::LABEL_BYTES_PER_WORK;
+use super::Sink;
 use super::row::{Row, Steps};
-use super::{Around, Eval, LABEL_BYTES_PER_WORK, Sink};
 use crate::annotations::Note;
-use crate::ast::*;
+use crate::data::labels::{Labels, METRIC_NAME};
+use crate::data::matcher::MatchOp;
 use crate::error::{Error, refused};
-use crate::labels::{Labels, METRIC_NAME};
-use crate::matcher::MatchOp;
+use crate::syntax::ast::*;
 
 impl Eval<'_> {
     pub(crate) fn call(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
         if call.function.args.contains(&ValueType::Matrix) {
             return self.call_range(call, steps, sink);
         }
-        if crate::metricsql::find(call.function.name).is_some() && !call.function.name.starts_with("sort_") {
+        if crate::syntax::metricsql::find(call.function.name).is_some()
+            && !call.function.name.starts_with("sort_")
+        {
             return self.metricsql(call, steps, sink);
         }
         match (call.function.name, call.args.as_slice()) {
@@ -120,7 +125,7 @@ impl Eval<'_> {
 pub(super) fn text(expr: &Expr) -> Result<&str, Error> {
     match expr.bare() {
         Expr::Text(text) => std::str::from_utf8(&text.value).or_else(|_| {
-            refused(format!("string {} is not valid UTF-8", crate::text::quote_bytes(&text.value)))
+            refused(format!("string {} is not valid UTF-8", crate::data::text::quote_bytes(&text.value)))
         }),
         _ => refused("expected an expression of type string"),
     }

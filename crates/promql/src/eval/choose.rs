@@ -3,16 +3,20 @@
 
 use std::cmp::Ordering;
 
+use super::Around;
+use super::Eval;
+use super::KNOWN_BYTES;
+use super::LABEL_BYTES_PER_WORK;
+use super::Sink;
 use super::aggregate::Grouping;
 use super::quantile::quantile;
 use super::row::{Cell, Row, Rows, Steps};
-use super::{Around, Eval, KNOWN_BYTES, LABEL_BYTES_PER_WORK, Sink};
 use crate::annotations::Note;
-use crate::ast::*;
 use crate::budget::Holding;
+use crate::data::labels::Labels;
+use crate::data::text;
 use crate::error::{Error, refused};
-use crate::labels::Labels;
-use crate::text;
+use crate::syntax::ast::*;
 
 /// Orders values, NaN after all others whichever way.
 pub(super) fn nan_last(a: f64, b: f64, descending: bool) -> Ordering {

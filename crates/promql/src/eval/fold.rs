@@ -7,8 +7,8 @@
 //! Sums are compensated within segments and across them, so that they lose no more than a sum of all samples would.
 
 use super::number::Numbers;
-use crate::kahan::add as kahan;
-use crate::source::Samples;
+use crate::data::kahan::add as kahan;
+use crate::data::source::Samples;
 
 /// How a window is put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::labels::Labels;
+use crate::data::labels::Labels;
 
 /// The key is a hash already.
 #[derive(Default)]

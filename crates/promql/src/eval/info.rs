@@ -2,15 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::Around;
+use super::Eval;
+use super::KNOWN_BYTES;
+use super::LABEL_BYTES_PER_WORK;
+use super::Sink;
 use super::row::{Cell, Row, Rows, Steps};
 use super::select::Reference;
-use super::{Around, Eval, KNOWN_BYTES, LABEL_BYTES_PER_WORK, Sink};
-use crate::ast::*;
 use crate::budget::Holding;
+use crate::data::labels::{LABEL_SET_BYTES_MAX, Labels, METRIC_NAME};
+use crate::data::matcher::{MatchOp, Matcher};
+use crate::data::source::{Hints, Select};
 use crate::error::{Error, SAME_LABELS, refused};
-use crate::labels::{LABEL_SET_BYTES_MAX, Labels, METRIC_NAME};
-use crate::matcher::{MatchOp, Matcher};
-use crate::source::{Hints, Select};
+use crate::syntax::ast::*;
 
 /// Labels that say which info series belongs to a series.
 const IDENTIFYING: [&str; 2] = ["instance", "job"];

@@ -1,12 +1,14 @@
 //! Functions that turn each sample into another one, and look at nothing else.
 
+use super::Around;
+use super::Eval;
+use super::Sink;
 use super::row::{Cell, Numbers, Row, Steps, is_absent};
 use super::scalar::{largest, smallest};
-use super::{Around, Eval, Sink};
-use crate::ast::*;
-use crate::calendar::{Civil, whole_seconds};
+use crate::data::calendar::{Civil, whole_seconds};
+use crate::data::histogram::Histogram;
 use crate::error::{Error, refused};
-use crate::histogram::Histogram;
+use crate::syntax::ast::*;
 
 /// A function of a float.
 fn of_float(name: &str) -> Option<fn(f64) -> f64> {

@@ -1,12 +1,15 @@
 //! `label_replace` and `label_join`: labels made from labels.
 
+use super::Around;
+use super::Eval;
+use super::Sink;
 use super::call::text;
+use super::check_label_value;
 use super::row::{Rows, Steps};
-use super::{Around, Eval, Sink, check_label_value};
-use crate::ast::*;
+use crate::data::labels::{LABEL_VALUE_BYTES_MAX, Labels, METRIC_NAME};
+use crate::data::matcher::{self, Part};
 use crate::error::{Error, refused};
-use crate::labels::{LABEL_VALUE_BYTES_MAX, Labels, METRIC_NAME};
-use crate::matcher::{self, Part};
+use crate::syntax::ast::*;
 
 impl Eval<'_> {
     pub(super) fn label_replace(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {

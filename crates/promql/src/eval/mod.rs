@@ -43,14 +43,14 @@ pub(crate) use row::{Cell, Row, Rows, Steps};
 pub(crate) use select::drop_stale;
 
 use crate::annotations::{Annotations, Note};
-use crate::ast::*;
 use crate::budget::Budget;
+use crate::data::labels::{LABEL_SET_BYTES_MAX, LABEL_VALUE_BYTES_MAX, Labels};
+use crate::data::matcher::{Compiled, Part, PatternError, Patterns};
+use crate::data::source::{Runs, Source};
 use crate::error::{Error, refused};
-use crate::labels::{LABEL_SET_BYTES_MAX, LABEL_VALUE_BYTES_MAX, Labels};
-use crate::matcher::{Compiled, Part, PatternError, Patterns};
-use crate::position::Span;
-use crate::query::Options;
-use crate::source::{Runs, Source};
+use crate::options::Options;
+use crate::syntax::ast::*;
+use crate::syntax::position::Span;
 
 /// What an operator does with each row.
 pub(crate) type Sink<'s> = &'s mut dyn FnMut(&mut Row) -> Result<(), Error>;
@@ -267,8 +267,8 @@ pub(crate) fn check_label_value(value: &str) -> Result<(), Error> {
 
 /// True when all series of the expression surely have the same metric name, or none.
 fn names_are_equal(expr: &Expr) -> bool {
-    use crate::labels::METRIC_NAME;
-    use crate::matcher::MatchOp;
+    use crate::data::labels::METRIC_NAME;
+    use crate::data::matcher::MatchOp;
     let of_selector = |selector: &Selector| {
         selector.others.is_empty()
             && selector

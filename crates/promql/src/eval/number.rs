@@ -1,6 +1,6 @@
 //! How many samples the rows of a window stand for.
 
-/// Sums over [`crate::source::Samples::counts`].
+/// Sums over [`crate::data::source::Samples::counts`].
 pub(super) struct Numbers {
     /// Of the rows in front of each row, and of all; empty when each row is one sample.
     totals: Vec<usize>,

@@ -4,18 +4,20 @@
 
 use std::sync::Arc;
 
+use super::Around;
+use super::Eval;
+use super::Sink;
 use super::fold::{Fold, Scratch};
 use super::rate::Plain;
 use super::row::{Cell, Numbers, Row, Steps};
 use super::select::{Reference, drop_stale, gallop};
 use super::window::{Apply, Function, HistogramPoint, Place, Window};
-use super::{Around, Eval, Sink};
 use crate::annotations::Note;
-use crate::ast::*;
+use crate::data::histogram::{Histogram, ResetHint};
+use crate::data::labels::{Labels, METRIC_TYPE};
+use crate::data::source::{Hints, Runs, Samples, Select};
 use crate::error::{Error, refused};
-use crate::histogram::{Histogram, ResetHint};
-use crate::labels::{Labels, METRIC_TYPE};
-use crate::source::{Hints, Runs, Samples, Select};
+use crate::syntax::ast::*;
 
 /// The samples of one series of a range, floats and histograms apart.
 #[derive(Debug, Default)]
@@ -214,7 +216,11 @@ impl Eval<'_> {
         check_edges(range.edges, call.function.name)?;
         let asked = call.args.get(1).map(super::call::text).transpose()?;
         if let Some(asked) = asked.filter(|asked| !parts.iter().any(|(part, _)| part == asked)) {
-            return refused(format!("{}() does not give {}", call.function.name, crate::text::quote(asked)));
+            return refused(format!(
+                "{}() does not give {}",
+                call.function.name,
+                crate::data::text::quote(asked)
+            ));
         }
         for (part, apply) in parts.iter().filter(|(part, _)| asked.is_none_or(|asked| asked == *part)) {
             self.unnamed(range.expr, &mut *sink, |sink| {

@@ -11,12 +11,12 @@ use super::number::Numbers;
 use super::row::Cell;
 use super::window::{HistogramPoint, Place, Window};
 use crate::annotations::{Note, Operation};
-use crate::ast::Edges;
+use crate::data::histogram::{Histogram, Incompatible, Outcome, ResetHint};
+use crate::data::labels::Labels;
+use crate::data::source::Samples;
 use crate::error::Error;
-use crate::histogram::{Histogram, Incompatible, Outcome, ResetHint};
-use crate::labels::Labels;
-use crate::position::Span;
-use crate::source::Samples;
+use crate::syntax::ast::Edges;
+use crate::syntax::position::Span;
 
 /// The value at `time` on the line through two points. A counter that fell has begun at zero.
 pub(super) fn on_line((t1, y1): (i64, f64), (t2, y2): (i64, f64), time: i64, counter: bool) -> f64 {

@@ -5,10 +5,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::budget::{Budget, BudgetError, Holding};
+use crate::data::histogram::Histogram;
+use crate::data::labels::Labels;
+use crate::data::source::{STALE, is_stale};
 use crate::error::{Error, SAME_LABELS, refused};
-use crate::histogram::Histogram;
-use crate::labels::Labels;
-use crate::source::{STALE, is_stale};
 
 /// Marks a step without a value. No calculation gives these bits: they are those of a signalling NaN, and arithmetic quiets NaNs.
 pub(crate) const ABSENT: f64 = STALE;

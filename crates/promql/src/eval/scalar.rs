@@ -1,9 +1,11 @@
 //! Scalars: one number per step.
 
+use super::Around;
+use super::Eval;
+use super::Steps;
 use super::row::Numbers;
-use super::{Around, Eval, Steps};
-use crate::ast::*;
 use crate::error::{Error, refused};
+use crate::syntax::ast::*;
 
 impl<'a> Eval<'a> {
     /// The values of a scalar expression, one per step.

@@ -8,15 +8,18 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::Around;
+use super::Eval;
+use super::KNOWN_BYTES;
+use super::Sink;
 use super::row::{Cell, Row, Steps};
-use super::{Around, Eval, KNOWN_BYTES, Sink};
 use crate::annotations::Note;
-use crate::ast::*;
+use crate::data::histogram::{Histogram, ResetHint};
+use crate::data::labels::Labels;
+use crate::data::matcher::Matcher;
+use crate::data::source::{Hints, Runs, Samples, Select, is_stale};
 use crate::error::Error;
-use crate::histogram::{Histogram, ResetHint};
-use crate::labels::Labels;
-use crate::matcher::Matcher;
-use crate::source::{Hints, Runs, Samples, Select, is_stale};
+use crate::syntax::ast::*;
 
 /// The times at which a selector looks, one per step.
 #[derive(Debug, Clone, Copy)]

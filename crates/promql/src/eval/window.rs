@@ -7,12 +7,12 @@ use super::quantile::quantile;
 use super::rate;
 use super::row::Cell;
 use crate::annotations::{Note, Operation};
-use crate::ast::Edges;
+use crate::data::histogram::{Histogram, HistogramSum, Incompatible, Outcome, ResetHint};
+use crate::data::kahan::add as kahan;
+use crate::data::labels::Labels;
 use crate::error::{Error, refused};
-use crate::histogram::{Histogram, HistogramSum, Incompatible, Outcome, ResetHint};
-use crate::kahan::add as kahan;
-use crate::labels::Labels;
-use crate::position::Span;
+use crate::syntax::ast::Edges;
+use crate::syntax::position::Span;
 
 /// A histogram sample.
 #[derive(Debug, Clone)]

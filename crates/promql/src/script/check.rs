@@ -2,15 +2,17 @@
 
 use regex::Regex;
 
+use super::Ask;
+use super::number;
+use super::text_of;
 use super::values::{self, Item};
-use super::{Ask, number, text_of};
 use crate::annotations::Severity;
+use crate::data::histogram::{Bucket, Histogram};
+use crate::data::labels::Labels;
+use crate::data::source::is_stale;
+use crate::data::text::parse_duration;
 use crate::eval::nearly_equal;
-use crate::histogram::{Bucket, Histogram};
-use crate::labels::Labels;
 use crate::query::{Answer, Sample, Series, Value};
-use crate::source::is_stale;
-use crate::text::parse_duration;
 
 /// Relative difference that is allowed.
 const EPSILON: f64 = 1e-6;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::Storage;
 use crate::budget::Budget;
-use crate::labels::Labels;
-use crate::source::{Samples, Select, SeriesSet, Source, SourceError};
+use crate::data::labels::Labels;
+use crate::data::source::{Samples, Select, SeriesSet, Source, SourceError};
 
 /// Series in memory.
 #[derive(Debug, Default)]

@@ -12,14 +12,15 @@ mod memory;
 mod nhcb;
 mod values;
 
-use crate::ast::{Aggregate, At, Expr};
+use crate::data::labels::Labels;
+use crate::data::source::{Samples, Source};
+use crate::data::text::{parse_duration, parse_number, unquote};
 use crate::error::Error;
-use crate::labels::Labels;
-use crate::parser::{ParseOptions, parse};
+use crate::options::Options;
 use crate::plan::TIME_DEPENDENT;
-use crate::query::{Answer, Options, Query, Value};
-use crate::source::{Samples, Source};
-use crate::text::{parse_duration, parse_number, unquote};
+use crate::query::{Answer, Query, Value};
+use crate::syntax::ast::{Aggregate, At, Expr};
+use crate::syntax::parser::{ParseOptions, parse};
 
 use check::Expected;
 pub use memory::Memory;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::histogram::{Bucket, CUSTOM_SCHEMA, Histogram};
-use crate::labels::{BUCKET, Labels, METRIC_NAME};
-use crate::source::Samples;
-use crate::text::parse_number;
+use crate::data::histogram::{Bucket, CUSTOM_SCHEMA, Histogram};
+use crate::data::labels::{BUCKET, Labels, METRIC_NAME};
+use crate::data::source::Samples;
+use crate::data::text::parse_number;
 
 #[derive(Default)]
 struct Classic {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::histogram::{Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
-use crate::labels::Labels;
-use crate::parser::parse_selector;
-use crate::source::{STALE, Samples};
-use crate::text::{parse_duration, parse_number};
+use crate::data::histogram::{Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
+use crate::data::labels::Labels;
+use crate::data::source::{STALE, Samples};
+use crate::data::text::{parse_duration, parse_number};
+use crate::syntax::parser::parse_selector;
 
 /// One place in a sequence of values.
 #[derive(Debug, Clone)]

@@ -2,11 +2,13 @@
 //!
 //! A series that has no value at any step stays as it is.
 
+use super::super::Around;
+use super::super::Eval;
+use super::super::Sink;
 use super::super::quantile::quantile;
 use super::super::row::{ABSENT, Steps, is_absent};
-use super::super::{Around, Eval, Sink};
-use crate::ast::*;
 use crate::error::{Error, refused};
+use crate::syntax::ast::*;
 
 impl Eval<'_> {
     pub(super) fn across(

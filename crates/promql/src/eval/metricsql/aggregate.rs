@@ -3,15 +3,17 @@
 //!
 //! Histograms are left out. Where any series of a group would do, it is the first by labels, so that answers repeat.
 
+use super::super::Around;
+use super::super::Eval;
+use super::super::Sink;
 use super::super::call::text;
 use super::super::choose::nan_last;
 use super::super::quantile::quantile;
 use super::super::row::{ABSENT, Cell, Numbers, Row, Rows, Steps, is_absent};
 use super::super::window::mean;
-use super::super::{Around, Eval, Sink};
-use crate::ast::*;
+use crate::data::labels::Labels;
 use crate::error::{Error, refused};
-use crate::labels::Labels;
+use crate::syntax::ast::*;
 
 impl<'a> Eval<'a> {
     pub(in crate::eval) fn aggregate_of_metricsql(
@@ -143,7 +145,7 @@ impl<'a> Eval<'a> {
         for phi in &aggregate.more {
             let phis = self.scalar(phi, steps)?;
             let Some(first) = phis.first() else { continue };
-            let value = crate::text::float(*first);
+            let value = crate::data::text::float(*first);
             for (labels, members) in groups {
                 let mut row = Row::new(self.relabeled(labels, label, &value)?, false, steps.count);
                 for (step, phi) in phis.iter().enumerate() {

@@ -2,12 +2,15 @@
 //!
 //! A scalar is a series without labels that has a gap where it is NaN; on the right it belongs to every series.
 
+use super::super::Around;
+use super::super::Eval;
+use super::super::Sink;
+use super::super::Steps;
 use super::super::binary::Sides;
 use super::super::row::{ABSENT, Cell, Row, Rows};
-use super::super::{Around, Eval, Sink, Steps};
-use crate::ast::*;
+use crate::data::labels::Labels;
 use crate::error::{Error, refused};
-use crate::labels::Labels;
+use crate::syntax::ast::*;
 
 impl<'a> Eval<'a> {
     pub(in crate::eval) fn fill(&self, binary: &Binary, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {

@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use regex::Regex;
 
+use super::super::Around;
+use super::super::Eval;
+use super::super::Sink;
+use super::super::Steps;
+use super::super::check_label_value;
 use super::super::row::Row;
-use super::super::{Around, Eval, Sink, Steps, check_label_value};
-use crate::ast::*;
+use crate::data::labels::{LABEL_VALUE_BYTES_MAX, METRIC_NAME};
+use crate::data::matcher::{self, Compiled, Part};
 use crate::error::{Error, refused};
-use crate::labels::{LABEL_VALUE_BYTES_MAX, METRIC_NAME};
-use crate::matcher::{self, Compiled, Part};
+use crate::syntax::ast::*;
 
 impl Eval<'_> {
     pub(super) fn change_labels(

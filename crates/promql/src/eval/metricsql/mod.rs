@@ -9,11 +9,15 @@ mod window;
 
 pub(crate) use window::{keeps_name, parts, window};
 
+use super::Around;
+use super::Eval;
+use super::KNOWN_BYTES;
+use super::LABEL_BYTES_PER_WORK;
+use super::Sink;
 use super::call::text;
 use super::row::{Row, Rows, Steps};
-use super::{Around, Eval, KNOWN_BYTES, LABEL_BYTES_PER_WORK, Sink};
-use crate::ast::*;
 use crate::error::{Error, refused};
+use crate::syntax::ast::*;
 
 impl Eval<'_> {
     /// A call of one of the functions that take vectors.

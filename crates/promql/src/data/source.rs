@@ -1,0 +1,292 @@
+//! Where samples come from: the only way this crate reaches data.
+//!
+//!   Source::select(matchers, start..=end) ─▶ SeriesSet ─▶ next() labels, then samples() into a buffer that is reused
+//!
+//! Invariants
+//! 1. The bounds of a [`Select`] are inclusive, in milliseconds, and already hold look-back, range, offset and `@`.
+//! 2. A set gives each label set once. Within a series times rise strictly. Series come in any order.
+//! 3. The staleness marker is a sample like any other: its bits are kept ([`STALE`]).
+//! 4. A source may give one or two rows in place of a run of samples that every window of the query holds as a whole, as [`Runs`]
+//!    says: then a day of samples costs what its aggregates cost.
+//! 5. A source calls [`Budget::sample`] for what it decodes and [`Budget::check`] now and then, so that limits, deadlines and
+//!    cancellation reach into long scans.
+//!
+//! Not here: which samples a step sees (`select`), how a histogram is calculated with (`histogram`).
+
+use std::sync::Arc;
+
+use crate::budget::{Budget, BudgetError};
+use crate::data::histogram::Histogram;
+use crate::data::labels::Labels;
+use crate::data::matcher::Matcher;
+
+/// Bits of the NaN that says "this series ends here".
+pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
+
+/// The staleness marker.
+pub const STALE: f64 = f64::from_bits(STALE_BITS);
+
+/// True for the staleness marker, and for no other NaN.
+#[inline]
+pub fn is_stale(value: f64) -> bool {
+    value.to_bits() == STALE_BITS
+}
+
+/// What one selector of a query asks of a [`Source`].
+#[derive(Debug, Clone, Copy)]
+pub struct Select<'a> {
+    /// All must match. A label that a series does not have matches as the empty string.
+    pub matchers: &'a [Matcher],
+    /// First millisecond wanted, inclusive.
+    pub start_ms: i64,
+    /// Last millisecond wanted, inclusive. Below `start_ms`: nothing is wanted.
+    pub end_ms: i64,
+    /// What will become of the samples. A source may ignore all of it and answer right.
+    pub hints: Hints<'a>,
+}
+
+impl Select<'_> {
+    /// The times at which a window of the query ends, and those in front of which one begins: a window at t has the samples in
+    /// (t - window, t]. Rising, each once; none where [`Hints::runs`] is [`Runs::Apart`].
+    pub fn borders(&self) -> Vec<i64> {
+        let Hints { step_ms, window_ms, runs, .. } = self.hints;
+        if runs == Runs::Apart || self.end_ms < self.start_ms {
+            return Vec::new();
+        }
+        let before = self.start_ms.saturating_sub(1);
+        let end = before.saturating_add(window_ms);
+        let steps = if step_ms > 0 { self.end_ms.saturating_sub(end) / step_ms } else { 0 };
+        let row =
+            |first: i64| (0..=steps).map(move |step| first.saturating_add(step.saturating_mul(step_ms)));
+        let mut borders: Vec<i64> = row(end).collect();
+        if runs != Runs::Last {
+            borders.extend(row(before));
+            borders.sort_unstable();
+            borders.dedup();
+        }
+        borders
+    }
+}
+
+/// What may stand for a run of two samples and more, all floats without start timestamps and none of them a staleness marker.
+/// The first row has the time of the first sample; [`Samples::counts`] says of how many samples each row tells.
+///
+/// With [`Runs::Ends`] and [`Runs::RisingEnds`] a source may also give, of samples that windows do part, only those at which one
+/// begins or ends, each telling of the samples from it to the next; with [`Runs::Last`] only those that are the last of a window.
+/// With the others, a row may stand for any run that no window parts, whatever lies around it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Runs {
+    /// Nothing: each sample is wanted.
+    #[default]
+    Apart,
+    /// One row with their sum, if it is finite.
+    Sum,
+    /// One row with the least value, the earliest of equals, leaving NaNs out; not if all are NaN.
+    Least,
+    /// One row with the greatest value, in the same way.
+    Greatest,
+    /// The first and the last sample.
+    Ends,
+    /// The first and the last sample, if no value is less than the one before it.
+    RisingEnds,
+    /// Any sample, staleness markers too, that is the last at one of [`Select::borders`]; a row stands for itself.
+    Last,
+}
+
+/// What the query does with the samples, for sources that hold aggregates or prune columns.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hints<'a> {
+    /// Distance of the steps in milliseconds; 0 when there is one step.
+    pub step_ms: i64,
+    /// Length of the range of a range selector in milliseconds; 0 for an instant selector.
+    pub range_ms: i64,
+    /// Name of the function or aggregation right around the selector, as in `rate` or `sum`.
+    pub func: Option<&'a str>,
+    /// Labels of the aggregation right around the selector.
+    pub grouping: &'a [String],
+    /// `by (grouping)` when true, `without (grouping)` when false.
+    pub by: bool,
+    /// How far a window reaches back in milliseconds: the range of a range selector, or what an instant selector looks back.
+    pub window_ms: i64,
+    /// What may stand for samples that no window parts.
+    pub runs: Runs,
+    /// True when the query reads start timestamps: only then must [`Samples::starts_ms`] be filled.
+    pub starts: bool,
+}
+
+/// Samples of one series, by column: row `i` is (`times_ms[i]`, `values[i]`), or a histogram where `histograms[i]` is one.
+#[derive(Debug, Clone, Default)]
+pub struct Samples {
+    /// Milliseconds since 1970, rising strictly.
+    pub times_ms: Vec<i64>,
+    /// As long as `times_ms`; any value where the row is a histogram (its staleness marker is a float row).
+    pub values: Vec<f64>,
+    /// Empty when all rows are floats, else as long as `times_ms`.
+    pub histograms: Vec<Option<Arc<Histogram>>>,
+    /// Start timestamps, 0 for none. Empty when no row has one, or when [`Hints::starts`] is false; else as long as `times_ms`.
+    pub starts_ms: Vec<i64>,
+    /// How many samples each row stands for. Empty when each is one sample, else as long as `times_ms`.
+    pub counts: Vec<u32>,
+}
+
+impl Samples {
+    /// Forgets the rows and keeps the memory.
+    pub fn clear(&mut self) {
+        self.times_ms.clear();
+        self.values.clear();
+        self.histograms.clear();
+        self.starts_ms.clear();
+        self.counts.clear();
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let columns = self.times_ms.capacity() + self.values.capacity() + self.starts_ms.capacity();
+        columns * 8
+            + self.histograms.capacity() * 8
+            + self.counts.capacity() * 4
+            + self.histograms.iter().flatten().map(|h| h.bytes()).sum::<usize>()
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.times_ms.len()
+    }
+
+    /// True without rows.
+    pub fn is_empty(&self) -> bool {
+        self.times_ms.is_empty()
+    }
+
+    /// Adds a float row.
+    pub fn push(&mut self, time_ms: i64, value: f64) {
+        self.times_ms.push(time_ms);
+        self.values.push(value);
+        if !self.histograms.is_empty() {
+            self.histograms.push(None);
+        }
+        if !self.starts_ms.is_empty() {
+            self.starts_ms.push(0);
+        }
+        if !self.counts.is_empty() {
+            self.counts.push(1);
+        }
+    }
+
+    /// Adds a histogram row.
+    pub fn push_histogram(&mut self, time_ms: i64, histogram: Arc<Histogram>) {
+        if self.histograms.is_empty() {
+            self.histograms.resize(self.times_ms.len(), None);
+        }
+        self.times_ms.push(time_ms);
+        self.values.push(0.0);
+        self.histograms.push(Some(histogram));
+        if !self.starts_ms.is_empty() {
+            self.starts_ms.push(0);
+        }
+        if !self.counts.is_empty() {
+            self.counts.push(1);
+        }
+    }
+
+    /// Gives the last row a start timestamp.
+    pub fn set_start(&mut self, start_ms: i64) {
+        if self.starts_ms.is_empty() && start_ms != 0 {
+            self.starts_ms.resize(self.times_ms.len(), 0);
+        }
+        if let Some(last) = self.starts_ms.last_mut() {
+            *last = start_ms;
+        }
+    }
+
+    /// Adds a whole chunk of floats, as decoded.
+    pub fn extend(&mut self, times_ms: &[i64], values: &[f64]) {
+        self.times_ms.extend_from_slice(times_ms);
+        self.values.extend_from_slice(values);
+        if !self.histograms.is_empty() {
+            self.histograms.resize(self.times_ms.len(), None);
+        }
+        if !self.starts_ms.is_empty() {
+            self.starts_ms.resize(self.times_ms.len(), 0);
+        }
+        if !self.counts.is_empty() {
+            self.counts.resize(self.times_ms.len(), 1);
+        }
+    }
+}
+
+/// Something that holds series: a storage, a snapshot of it, or a test's memory. One query sees one state of it.
+pub trait Source {
+    /// The series that match, with their samples in the bounds. Cost: whatever finding the series costs; samples are read later.
+    ///
+    /// # Errors
+    /// What the storage says, or what `budget` says.
+    fn select<'s>(
+        &'s self,
+        request: &Select<'_>,
+        budget: &'s Budget<'_>,
+    ) -> Result<Box<dyn SeriesSet + 's>, SourceError>;
+}
+
+/// Series, one at a time.
+pub trait SeriesSet {
+    /// The labels of the next series, or `None` at the end. The samples of a series may be left unread.
+    ///
+    /// # Errors
+    /// As [`Source::select`].
+    fn next(&mut self) -> Result<Option<Labels>, SourceError>;
+
+    /// Appends the samples of the series that `next` gave last to `into` (which the caller has cleared).
+    ///
+    /// # Errors
+    /// As [`Source::select`].
+    fn samples(&mut self, into: &mut Samples) -> Result<(), SourceError>;
+}
+
+/// Why a source could not answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// A limit, the deadline, or a cancellation.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
+    /// The storage failed.
+    #[error("{0}")]
+    Storage(Box<dyn std::error::Error + Send + Sync>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn windows_begin_and_end_at_borders(
+            (first_step, steps, step_ms, window_ms) in (0..50_i64, 1..6_i64, 1..20_i64, 1..40_i64),
+        ) {
+            let hints = Hints { step_ms: if steps > 1 { step_ms } else { 0 }, window_ms, ..Hints::default() };
+            let end_ms = first_step + (steps - 1) * step_ms;
+            let select = |runs| {
+                let hints = Hints { runs, ..hints };
+                Select { matchers: &[], start_ms: first_step - window_ms + 1, end_ms, hints }.borders()
+            };
+            let ends: Vec<i64> = (0..steps).map(|step| first_step + step * step_ms).collect();
+            prop_assert_eq!(&select(Runs::Last), &ends);
+            let mut all: Vec<i64> = ends.iter().flat_map(|end| [*end, end - window_ms]).collect();
+            all.sort_unstable();
+            all.dedup();
+            prop_assert_eq!(select(Runs::Sum), all);
+            prop_assert_eq!(select(Runs::Apart), []);
+        }
+    }
+
+    #[test]
+    fn nothing_is_parted_where_nothing_is_asked_for() {
+        let hints = Hints { window_ms: 100, runs: Runs::Ends, ..Hints::default() };
+        let select = Select { matchers: &[], start_ms: 1, end_ms: 0, hints };
+        assert_eq!(select.borders(), []);
+        assert_eq!(Select { end_ms: 100, ..select }.borders(), [0, 100]);
+        assert_eq!(Select { start_ms: i64::MIN, ..select }.borders().len(), 2);
+    }
+}

@@ -1,0 +1,774 @@
+//! The syntax tree of an expression. Every node knows its place in the text, because errors and annotations are reported with it.
+//!
+//! What is written is kept as written (durations as expressions, `start()` as a word), so that a tree can be printed again; `plan`
+//! replaces it by numbers when the query's times are known.
+
+use std::fmt;
+
+use crate::data::matcher::Matcher;
+use crate::syntax::functions::Function;
+use crate::syntax::position::Span;
+
+/// The type of an expression's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ValueType {
+    /// A number per step.
+    Scalar,
+    /// A text.
+    String,
+    /// Series with one sample per step.
+    Vector,
+    /// Series with a range of samples per step.
+    Matrix,
+}
+
+impl ValueType {
+    /// The name in the API and in some messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            ValueType::Scalar => "scalar",
+            ValueType::String => "string",
+            ValueType::Vector => "vector",
+            ValueType::Matrix => "matrix",
+        }
+    }
+
+    /// The name in the documentation and in most messages.
+    pub(crate) fn documented(self) -> &'static str {
+        match self {
+            ValueType::Vector => "instant vector",
+            ValueType::Matrix => "range vector",
+            other => other.name(),
+        }
+    }
+}
+
+/// An expression.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expr {
+    /// `1.5`, `0x1F`, `5m`
+    Number(Number),
+    /// `"text"`
+    Text(Text),
+    /// `up{job="a"} offset 5m`
+    Selector(Box<Selector>),
+    /// `up[5m]`
+    Matrix(Box<Matrix>),
+    /// `expr[30m:1m]`
+    Subquery(Box<Subquery>),
+    /// `rate(...)`
+    Call(Box<Call>),
+    /// `sum by (job) (...)`
+    Aggregate(Box<Aggregate>),
+    /// `a + b`
+    Binary(Box<Binary>),
+    /// `-a`
+    Unary(Box<Unary>),
+    /// `(a)`
+    Paren(Box<Paren>),
+    /// `sum(a) offset 5m`
+    Shifted(Box<Shifted>),
+    /// Made by the planner: this part has the same value at every step, so it is evaluated once.
+    Invariant(Box<Expr>),
+}
+
+/// A number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Number {
+    /// Its value; seconds when written as a duration.
+    pub value: f64,
+    /// Written as a duration (`5m`).
+    pub duration: bool,
+    /// Its place.
+    pub span: Span,
+}
+
+/// A text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text {
+    /// What the quotes stand for. Escapes can make bytes that are no UTF-8.
+    pub value: Vec<u8>,
+    /// Its place.
+    pub span: Span,
+}
+
+/// A span of time in a selector: a plain one, or one to be calculated when the query's times are known.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Duration {
+    /// Milliseconds.
+    Fixed(i64),
+    /// `step() * 2`
+    Expr(Box<DurationExpr>),
+}
+
+impl Duration {
+    /// Nothing: no offset, the default step.
+    pub const NONE: Duration = Duration::Fixed(0);
+
+    /// True for a range that is not written.
+    pub(crate) fn is_implicit(&self) -> bool {
+        matches!(self, Duration::Expr(expr) if expr.kind == DurationKind::Window)
+    }
+
+    /// Milliseconds; 0 for an expression that the planner has not calculated yet.
+    pub fn ms(&self) -> i64 {
+        match self {
+            Duration::Fixed(ms) => *ms,
+            Duration::Expr(_) => 0,
+        }
+    }
+}
+
+/// A calculation with durations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DurationExpr {
+    /// What is calculated.
+    pub kind: DurationKind,
+    /// Written in parentheses.
+    pub wrapped: bool,
+    /// Its place.
+    pub span: Span,
+}
+
+/// What a [`DurationExpr`] calculates.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DurationKind {
+    /// A number of seconds.
+    Number(Number),
+    /// `step()`: the query's step.
+    Step,
+    /// `range()`: the query's end less its start.
+    Range,
+    /// Nothing is written where a range could be: the step, or how far an instant selector looks back when there is one step.
+    Window,
+    /// `-a`
+    Negative(Box<DurationExpr>),
+    /// `a + b`
+    Binary(BinaryOp, Box<DurationExpr>, Box<DurationExpr>),
+    /// `min_of(a, b)`
+    MinOf(Box<DurationExpr>, Box<DurationExpr>),
+    /// `max_of(a, b)`
+    MaxOf(Box<DurationExpr>, Box<DurationExpr>),
+}
+
+/// The `@` of a selector or subquery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// Milliseconds since 1970.
+    Time(i64),
+    /// `@ start()`
+    Start,
+    /// `@ end()`
+    End,
+}
+
+/// How a range selector treats its borders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Edges {
+    /// Samples inside only; rates extrapolate.
+    #[default]
+    Plain,
+    /// The sample before the range stands for its beginning.
+    Anchored,
+    /// Borders are interpolated between the samples around them.
+    Smoothed,
+}
+
+/// A vector selector.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Selector {
+    /// The metric name before the braces; empty when there is none.
+    pub name: String,
+    /// All conditions, the name's last.
+    pub matchers: Vec<Matcher>,
+    /// Further lists of conditions, each behind an `or`, with the name's in each: a series has to meet one of the lists.
+    pub others: Vec<Vec<Matcher>>,
+    /// `offset`
+    pub offset: Duration,
+    /// `@`
+    pub at: Option<At>,
+    /// `anchored`, `smoothed`
+    pub edges: Edges,
+    /// Set by the planner: only counts and sums of histograms are needed, and resets between neighbours are told at once.
+    pub totals: bool,
+    /// Its place.
+    pub span: Span,
+}
+
+/// A range selector. Offset, `@` and edges are those of its vector selector.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Matrix {
+    /// What is selected.
+    pub selector: Selector,
+    /// How far back.
+    pub range: Duration,
+    /// Its place.
+    pub span: Span,
+}
+
+/// A subquery.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subquery {
+    /// What is evaluated at each of its steps.
+    pub expr: Expr,
+    /// How far back.
+    pub range: Duration,
+    /// Distance of the steps; `Fixed(0)` for the default.
+    pub step: Duration,
+    /// `offset`
+    pub offset: Duration,
+    /// `@`
+    pub at: Option<At>,
+    /// Its place.
+    pub span: Span,
+}
+
+/// A function call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// Which function.
+    pub function: &'static Function,
+    /// Its arguments.
+    pub args: Vec<Expr>,
+    /// `keep_metric_names`
+    pub keep_name: bool,
+    /// Its place.
+    pub span: Span,
+}
+
+/// An aggregation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "they are the words of the language")]
+pub enum AggregateOp {
+    Sum,
+    Avg,
+    Count,
+    Min,
+    Max,
+    Group,
+    Stddev,
+    Stdvar,
+    Topk,
+    Bottomk,
+    CountValues,
+    Quantile,
+    Limitk,
+    LimitRatio,
+    Any,
+    BottomkBy(Rank),
+    Distinct,
+    Geomean,
+    Mad,
+    Median,
+    Mode,
+    OutliersIqr,
+    OutliersMad,
+    Outliersk,
+    Quantiles,
+    Share,
+    Sum2,
+    TopkBy(Rank),
+    Zscore,
+}
+
+/// What `topk_max` and its like compare of each series: one value of all its steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "they are parts of the words of the language")]
+pub enum Rank {
+    Avg,
+    Last,
+    Max,
+    Median,
+    Min,
+}
+
+impl AggregateOp {
+    /// Those of PromQL.
+    pub const ALL: [AggregateOp; 14] = {
+        use AggregateOp::*;
+        [
+            Sum,
+            Avg,
+            Count,
+            Min,
+            Max,
+            Group,
+            Stddev,
+            Stdvar,
+            Topk,
+            Bottomk,
+            CountValues,
+            Quantile,
+            Limitk,
+            LimitRatio,
+        ]
+    };
+
+    /// Those that MetricsQL has beside them.
+    pub const OF_METRICSQL: [AggregateOp; 23] = {
+        use AggregateOp::{
+            Any, BottomkBy, Distinct, Geomean, Mad, Mode, OutliersIqr, OutliersMad, Outliersk, Quantiles,
+            Share, Sum2, TopkBy, Zscore,
+        };
+        use Rank::{Avg, Last, Max, Median, Min};
+        [
+            Any,
+            BottomkBy(Avg),
+            BottomkBy(Last),
+            BottomkBy(Max),
+            BottomkBy(Median),
+            BottomkBy(Min),
+            Distinct,
+            Geomean,
+            Mad,
+            AggregateOp::Median,
+            Mode,
+            OutliersIqr,
+            OutliersMad,
+            Outliersk,
+            Quantiles,
+            Share,
+            Sum2,
+            TopkBy(Avg),
+            TopkBy(Last),
+            TopkBy(Max),
+            TopkBy(Median),
+            TopkBy(Min),
+            Zscore,
+        ]
+    };
+
+    /// The aggregation of MetricsQL of this name.
+    pub(crate) fn of_metricsql(name: &str) -> Option<Self> {
+        Self::OF_METRICSQL.into_iter().find(|op| op.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The word.
+    pub fn name(self) -> &'static str {
+        match self {
+            AggregateOp::Sum => "sum",
+            AggregateOp::Avg => "avg",
+            AggregateOp::Count => "count",
+            AggregateOp::Min => "min",
+            AggregateOp::Max => "max",
+            AggregateOp::Group => "group",
+            AggregateOp::Stddev => "stddev",
+            AggregateOp::Stdvar => "stdvar",
+            AggregateOp::Topk => "topk",
+            AggregateOp::Bottomk => "bottomk",
+            AggregateOp::CountValues => "count_values",
+            AggregateOp::Quantile => "quantile",
+            AggregateOp::Limitk => "limitk",
+            AggregateOp::LimitRatio => "limit_ratio",
+            AggregateOp::Any => "any",
+            AggregateOp::BottomkBy(Rank::Avg) => "bottomk_avg",
+            AggregateOp::BottomkBy(Rank::Last) => "bottomk_last",
+            AggregateOp::BottomkBy(Rank::Max) => "bottomk_max",
+            AggregateOp::BottomkBy(Rank::Median) => "bottomk_median",
+            AggregateOp::BottomkBy(Rank::Min) => "bottomk_min",
+            AggregateOp::Distinct => "distinct",
+            AggregateOp::Geomean => "geomean",
+            AggregateOp::Mad => "mad",
+            AggregateOp::Median => "median",
+            AggregateOp::Mode => "mode",
+            AggregateOp::OutliersIqr => "outliers_iqr",
+            AggregateOp::OutliersMad => "outliers_mad",
+            AggregateOp::Outliersk => "outliersk",
+            AggregateOp::Quantiles => "quantiles",
+            AggregateOp::Share => "share",
+            AggregateOp::Sum2 => "sum2",
+            AggregateOp::TopkBy(Rank::Avg) => "topk_avg",
+            AggregateOp::TopkBy(Rank::Last) => "topk_last",
+            AggregateOp::TopkBy(Rank::Max) => "topk_max",
+            AggregateOp::TopkBy(Rank::Median) => "topk_median",
+            AggregateOp::TopkBy(Rank::Min) => "topk_min",
+            AggregateOp::Zscore => "zscore",
+        }
+    }
+
+    /// True when a parameter comes before the vector.
+    pub fn has_param(self) -> bool {
+        use AggregateOp::*;
+        matches!(
+            self,
+            Topk | Bottomk
+                | CountValues
+                | Quantile
+                | Limitk
+                | LimitRatio
+                | BottomkBy(_)
+                | OutliersMad
+                | Outliersk
+                | Quantiles
+                | TopkBy(_)
+        )
+    }
+
+    /// The type of its parameter, if it has one.
+    pub(crate) fn param_type(self) -> ValueType {
+        match self {
+            AggregateOp::CountValues | AggregateOp::Quantiles => ValueType::String,
+            _ => ValueType::Scalar,
+        }
+    }
+
+    /// The type of [`Aggregate::more`].
+    pub(crate) fn more_type(self) -> ValueType {
+        match self {
+            AggregateOp::Quantiles => ValueType::Scalar,
+            AggregateOp::TopkBy(_) | AggregateOp::BottomkBy(_) => ValueType::String,
+            _ => ValueType::Vector,
+        }
+    }
+
+    /// How many [`Aggregate::more`] there may be.
+    pub(crate) fn more_max(self) -> usize {
+        match self {
+            AggregateOp::TopkBy(_) | AggregateOp::BottomkBy(_) => 1,
+            AggregateOp::Quantiles => usize::MAX,
+            _ if self.has_param() => 0,
+            _ => usize::MAX,
+        }
+    }
+
+    /// True for those that must be switched on.
+    pub fn experimental(self) -> bool {
+        matches!(self, AggregateOp::Limitk | AggregateOp::LimitRatio)
+    }
+}
+
+/// An aggregation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Aggregate {
+    /// Which one.
+    pub op: AggregateOp,
+    /// What is aggregated.
+    pub expr: Expr,
+    /// `k`, the quantile, the label.
+    pub param: Option<Expr>,
+    /// Of `quantiles` the quantiles, of `topk_max` and its like the label of the rest; of the others further vectors.
+    pub more: Vec<Expr>,
+    /// Labels of `by` or `without`.
+    pub grouping: Vec<String>,
+    /// `without` instead of `by`.
+    pub without: bool,
+    /// `limit`: groups at most.
+    pub limit: Option<u64>,
+    /// Its place.
+    pub span: Span,
+}
+
+impl Aggregate {
+    /// Its arguments, in order of the text.
+    pub fn args(&self) -> Vec<&Expr> {
+        let (more, none): (&[Expr], &[Expr]) = (&self.more, &[]);
+        let (before, behind) = if self.op == AggregateOp::Quantiles { (more, none) } else { (none, more) };
+        self.param.iter().chain(before).chain([&self.expr]).chain(behind).collect()
+    }
+
+    /// The vectors whose series are aggregated.
+    pub(crate) fn vectors(&self) -> impl Iterator<Item = &Expr> {
+        let more = self.more.iter().filter(|_| self.op.more_type() == ValueType::Vector);
+        [&self.expr].into_iter().chain(more)
+    }
+}
+
+/// A binary operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "they are the operators of the language")]
+pub enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Mod,
+    Pow,
+    Atan2,
+    Equal,
+    NotEqual,
+    Greater,
+    Less,
+    GreaterEqual,
+    LessEqual,
+    TrimUpper,
+    TrimLower,
+    And,
+    Or,
+    Unless,
+    /// Gaps of the left are filled with the right.
+    Default,
+    /// What of the left has a partner on the right.
+    If,
+    /// What of the left has none.
+    IfNot,
+}
+
+impl BinaryOp {
+    /// Those of PromQL.
+    pub const ALL: [BinaryOp; 18] = {
+        use BinaryOp::*;
+        [
+            Add,
+            Sub,
+            Mul,
+            Div,
+            Mod,
+            Pow,
+            Atan2,
+            Equal,
+            NotEqual,
+            Greater,
+            Less,
+            GreaterEqual,
+            LessEqual,
+            TrimUpper,
+            TrimLower,
+            And,
+            Or,
+            Unless,
+        ]
+    };
+
+    /// The sign or word.
+    pub fn name(self) -> &'static str {
+        match self {
+            BinaryOp::Add => "+",
+            BinaryOp::Sub => "-",
+            BinaryOp::Mul => "*",
+            BinaryOp::Div => "/",
+            BinaryOp::Mod => "%",
+            BinaryOp::Pow => "^",
+            BinaryOp::Atan2 => "atan2",
+            BinaryOp::Equal => "==",
+            BinaryOp::NotEqual => "!=",
+            BinaryOp::Greater => ">",
+            BinaryOp::Less => "<",
+            BinaryOp::GreaterEqual => ">=",
+            BinaryOp::LessEqual => "<=",
+            BinaryOp::TrimUpper => "</",
+            BinaryOp::TrimLower => ">/",
+            BinaryOp::And => "and",
+            BinaryOp::Or => "or",
+            BinaryOp::Unless => "unless",
+            BinaryOp::Default => "default",
+            BinaryOp::If => "if",
+            BinaryOp::IfNot => "ifnot",
+        }
+    }
+
+    /// The operator of MetricsQL of this name.
+    pub(crate) fn of_metricsql(name: &str) -> Option<Self> {
+        let all = [BinaryOp::Default, BinaryOp::If, BinaryOp::IfNot];
+        all.into_iter().find(|op| op.name().eq_ignore_ascii_case(name))
+    }
+
+    /// How strongly it binds, and whether it groups to the right.
+    pub(crate) fn precedence(self) -> (u8, bool) {
+        match self {
+            BinaryOp::Default => (1, false),
+            BinaryOp::If | BinaryOp::IfNot => (2, false),
+            BinaryOp::Or => (3, false),
+            BinaryOp::And | BinaryOp::Unless => (4, false),
+            BinaryOp::Equal
+            | BinaryOp::NotEqual
+            | BinaryOp::Greater
+            | BinaryOp::Less
+            | BinaryOp::GreaterEqual
+            | BinaryOp::LessEqual
+            | BinaryOp::TrimUpper
+            | BinaryOp::TrimLower => (5, false),
+            BinaryOp::Add | BinaryOp::Sub => (6, false),
+            BinaryOp::Mul | BinaryOp::Div | BinaryOp::Mod | BinaryOp::Atan2 => (7, false),
+            BinaryOp::Pow => (8, true),
+        }
+    }
+
+    /// `==` and its like.
+    pub fn compares(self) -> bool {
+        use BinaryOp::*;
+        matches!(self, Equal | NotEqual | Greater | Less | GreaterEqual | LessEqual)
+    }
+
+    /// `and`, `or`, `unless`.
+    pub fn is_set(self) -> bool {
+        matches!(self, BinaryOp::And | BinaryOp::Or | BinaryOp::Unless)
+    }
+
+    /// `default`, `if`, `ifnot`, which look at whether there are values, not at what they are.
+    pub fn fills(self) -> bool {
+        matches!(self, BinaryOp::Default | BinaryOp::If | BinaryOp::IfNot)
+    }
+
+    /// True when the result is no longer what the metric name says.
+    pub(crate) fn changes_meaning(self) -> bool {
+        use BinaryOp::*;
+        matches!(self, Add | Sub | Mul | Div | Mod | Pow | Atan2)
+    }
+}
+
+/// How many series of each side may match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cardinality {
+    /// One of the left, one of the right.
+    OneToOne,
+    /// `group_left`
+    ManyToOne,
+    /// `group_right`
+    OneToMany,
+    /// Set operators.
+    ManyToMany,
+}
+
+/// Which series of two vectors belong together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Matching {
+    /// How many of each side.
+    pub card: Cardinality,
+    /// Labels of `on` or `ignoring`.
+    pub labels: Vec<String>,
+    /// `on` instead of `ignoring`.
+    pub on: bool,
+    /// Labels of `group_left` or `group_right`.
+    pub include: Vec<String>,
+    /// Value for a missing left side.
+    pub fill_left: Option<f64>,
+    /// Value for a missing right side.
+    pub fill_right: Option<f64>,
+}
+
+/// A binary operation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Binary {
+    /// Which one.
+    pub op: BinaryOp,
+    /// The left side.
+    pub left: Expr,
+    /// The right side.
+    pub right: Expr,
+    /// `bool`
+    pub bool: bool,
+    /// Only between two vectors.
+    pub matching: Option<Matching>,
+    /// `keep_metric_names`
+    pub keep_name: bool,
+}
+
+/// A sign.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unary {
+    /// `-` instead of `+`.
+    pub negative: bool,
+    /// What the sign belongs to.
+    pub expr: Expr,
+    /// Its place.
+    pub span: Span,
+}
+
+/// Parentheses.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Paren {
+    /// What is inside.
+    pub expr: Expr,
+    /// Its place.
+    pub span: Span,
+}
+
+/// An expression evaluated at other times.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shifted {
+    /// What is evaluated.
+    pub expr: Expr,
+    /// `offset`
+    pub offset: Duration,
+    /// `@`
+    pub at: Option<At>,
+    /// Its place.
+    pub span: Span,
+}
+
+impl Expr {
+    /// Its place in the text.
+    pub fn span(&self) -> Span {
+        match self {
+            Expr::Number(e) => e.span,
+            Expr::Text(e) => e.span,
+            Expr::Selector(e) => e.span,
+            Expr::Matrix(e) => e.span,
+            Expr::Subquery(e) => e.span,
+            Expr::Call(e) => e.span,
+            Expr::Aggregate(e) => e.span,
+            Expr::Binary(e) => e.left.span().to(e.right.span()),
+            Expr::Unary(e) => e.span,
+            Expr::Paren(e) => e.span,
+            Expr::Shifted(e) => e.span,
+            Expr::Invariant(e) => e.span(),
+        }
+    }
+
+    /// The type of its value.
+    pub fn value_type(&self) -> ValueType {
+        match self {
+            Expr::Number(_) => ValueType::Scalar,
+            Expr::Text(_) => ValueType::String,
+            Expr::Selector(_) | Expr::Aggregate(_) => ValueType::Vector,
+            Expr::Matrix(_) | Expr::Subquery(_) => ValueType::Matrix,
+            Expr::Call(e) => e.function.returns,
+            Expr::Binary(e) => match (e.left.value_type(), e.right.value_type()) {
+                (ValueType::Scalar, ValueType::Scalar) => ValueType::Scalar,
+                _ => ValueType::Vector,
+            },
+            Expr::Unary(e) => e.expr.value_type(),
+            Expr::Paren(e) => e.expr.value_type(),
+            Expr::Shifted(e) => e.expr.value_type(),
+            Expr::Invariant(e) => e.value_type(),
+        }
+    }
+
+    /// The expressions right inside, in order of the text.
+    pub fn children(&self) -> Vec<&Expr> {
+        match self {
+            Expr::Number(_) | Expr::Text(_) | Expr::Selector(_) | Expr::Matrix(_) => Vec::new(),
+            Expr::Subquery(e) => vec![&e.expr],
+            Expr::Call(e) => e.args.iter().collect(),
+            Expr::Aggregate(e) => e.args(),
+            Expr::Binary(e) => vec![&e.left, &e.right],
+            Expr::Unary(e) => vec![&e.expr],
+            Expr::Paren(e) => vec![&e.expr],
+            Expr::Shifted(e) => vec![&e.expr],
+            Expr::Invariant(e) => vec![e],
+        }
+    }
+
+    /// True when its value at a step depends on what there is at others, so that a range query does not give what instant queries
+    /// would. What is inside is not asked.
+    pub fn across_steps(&self) -> bool {
+        use AggregateOp::{Any, BottomkBy, OutliersIqr, OutliersMad, Outliersk, Quantiles, TopkBy};
+        match self {
+            Expr::Call(e) => e.function.across_steps,
+            Expr::Aggregate(e) => {
+                e.limit.is_some()
+                    || matches!(
+                        e.op,
+                        Any | BottomkBy(_) | OutliersIqr | OutliersMad | Outliersk | Quantiles | TopkBy(_)
+                    )
+            }
+            Expr::Binary(e) => e.op == BinaryOp::Default,
+            _ => false,
+        }
+    }
+
+    /// Without the parentheses and marks around it.
+    pub(crate) fn bare(&self) -> &Expr {
+        match self {
+            Expr::Paren(e) => e.expr.bare(),
+            Expr::Invariant(e) => e.bare(),
+            other => other,
+        }
+    }
+}
+
+impl fmt::Display for ValueType {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}

@@ -1,0 +1,266 @@
+//! `WITH (name = expression, name(a, b) = expression) expression`: names that stand for expressions.
+//!
+//! A definition sees those before it and those around it. One without parameters is read at once; of one with parameters the
+//! tokens are read at each use, when it is known what they stand for. What a name stood for is part of the tree as if it had been written
+//! there, in parentheses where it needs them. How much that may become is bounded.
+
+use std::rc::Rc;
+
+use super::Fault;
+use super::Parser;
+use super::fault;
+use crate::data::matcher::Matcher;
+use crate::data::text::quote;
+use crate::syntax::ast::*;
+use crate::syntax::lexer::Kind;
+use crate::syntax::position::Span;
+
+/// Parts of a tree that may come from templates: its nodes, conditions, labels, and pieces of its texts.
+const FILLED_IN_MAX: usize = 20_000;
+/// So many bytes of a text count as one part.
+const TEXT_PIECE: usize = 64;
+/// Names that may be defined at one place.
+const TEMPLATES_MAX: usize = 1_000;
+
+/// Something that a name stands for.
+#[derive(Debug)]
+pub(super) struct Template {
+    name: String,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    Expr(Expr),
+    /// Parameters, first token, and how many templates the definition sees.
+    Tokens(Vec<String>, usize, usize),
+}
+
+impl Parser<'_> {
+    /// The template that the next token names, where it is used as one: with arguments if it has parameters.
+    pub(super) fn template(&self) -> Option<Rc<Template>> {
+        let found = self.templates.iter().rev().find(|template| template.name == self.token().text)?;
+        let called = self.peek(1).kind == Kind::LeftParen;
+        (called == matches!(found.body, Body::Tokens(..))).then(|| Rc::clone(found))
+    }
+
+    /// `WITH (…) expression`
+    pub(super) fn with(&mut self) -> Result<Expr, Fault> {
+        self.next();
+        self.expect(&Kind::LeftParen)?;
+        let outside = self.templates.len();
+        while !self.is(&Kind::RightParen) {
+            self.definition()?;
+            if !self.is(&Kind::RightParen) && !self.eat(&Kind::Comma) {
+                return self.unexpected("WITH", "\",\" or \")\"");
+            }
+        }
+        self.next();
+        let result = self.expr(0);
+        self.templates.truncate(outside);
+        result
+    }
+
+    fn definition(&mut self) -> Result<(), Fault> {
+        let token = self.next();
+        if !matches!(token.kind, Kind::Identifier | Kind::MetricIdentifier) {
+            return fault(token.span, format!("unexpected {} in WITH, expected name", token.describe()));
+        }
+        let mut params = Vec::new();
+        let has_params = self.eat(&Kind::LeftParen);
+        while has_params && !self.eat(&Kind::RightParen) {
+            let param = self.next();
+            if param.kind != Kind::Identifier {
+                return fault(param.span, format!("unexpected {} in WITH, expected name", param.describe()));
+            }
+            if params.iter().any(|known| known == param.text) {
+                return fault(param.span, format!("name {} is given twice", quote(param.text)));
+            }
+            params.push(param.text.to_owned());
+            if !self.is(&Kind::RightParen) && !self.eat(&Kind::Comma) {
+                return self.unexpected("WITH", "\",\" or \")\"");
+            }
+        }
+        if !self.eat(&Kind::Assign) {
+            return self.unexpected("WITH", "\"=\"");
+        }
+        let body = if has_params {
+            let first = self.at;
+            self.skip_body()?;
+            Body::Tokens(params, first, self.templates.len())
+        } else {
+            Body::Expr(self.expr(0)?)
+        };
+        if self.templates.len() >= TEMPLATES_MAX {
+            return fault(token.span, format!("too many names in WITH: the limit is {TEMPLATES_MAX}"));
+        }
+        self.templates.push(Rc::new(Template { name: token.text.to_owned(), body }));
+        Ok(())
+    }
+
+    /// Goes to the comma or parenthesis behind an expression.
+    fn skip_body(&mut self) -> Result<(), Fault> {
+        let mut open = 0usize;
+        loop {
+            match self.token().kind {
+                Kind::End | Kind::Error(_) => return self.unexpected("WITH", ""),
+                Kind::Comma | Kind::RightParen if open == 0 => return Ok(()),
+                Kind::LeftParen | Kind::LeftBrace | Kind::LeftBracket => open += 1,
+                Kind::RightParen | Kind::RightBrace | Kind::RightBracket => open = open.saturating_sub(1),
+                _ => {}
+            }
+            self.next();
+        }
+    }
+
+    /// What the name that comes next stands for.
+    pub(super) fn fill_in(&mut self) -> Result<Expr, Fault> {
+        let Some(template) = self.template() else { return self.unexpected_here() };
+        let token = self.next();
+        let expr = match &template.body {
+            Body::Expr(expr) => {
+                self.count(parts(expr), token.span)?;
+                expr.clone()
+            }
+            Body::Tokens(params, first, seen) => {
+                self.call_template(&template, params, (*first, *seen), token.span)?
+            }
+        };
+        self.check_depth(height(&expr))?;
+        let span = expr.span();
+        let expr = match expr {
+            Expr::Selector(selector) if self.is(&Kind::LeftBrace) => {
+                return Ok(Expr::Selector(Box::new(self.more_conditions(*selector)?)));
+            }
+            // Without parentheses its parts would belong to the operators around it.
+            expr @ (Expr::Binary(_) | Expr::Unary(_)) => Expr::Paren(Box::new(Paren { expr, span })),
+            expr => expr,
+        };
+        Ok(expr)
+    }
+
+    fn call_template(
+        &mut self,
+        template: &Template,
+        params: &[String],
+        (first, seen): (usize, usize),
+        span: Span,
+    ) -> Result<Expr, Fault> {
+        let (args, close) = self.args()?;
+        if args.len() != params.len() {
+            let (name, wanted, given) = (quote(&template.name), params.len(), args.len());
+            let message = format!("expected {wanted} argument(s) in call to {name}, got {given}");
+            return fault(span.to(close), message);
+        }
+        let behind = self.at;
+        let bound = params
+            .iter()
+            .zip(args)
+            .map(|(name, arg)| Rc::new(Template { name: name.clone(), body: Body::Expr(arg) }));
+        let within: Vec<_> = self.templates.iter().take(seen).cloned().chain(bound).collect();
+        let outside = std::mem::replace(&mut self.templates, within);
+        self.at = first;
+        let mut result = self.expr(0);
+        if result.is_ok() && !matches!(self.token().kind, Kind::Comma | Kind::RightParen) {
+            result = self.unexpected("WITH", "\",\" or \")\"");
+        }
+        let read = self.at.saturating_sub(first);
+        self.templates = outside;
+        self.at = behind;
+        let expr = result?;
+        // Tokens that became nothing cost time, texts cost more than their tokens.
+        self.count(read.max(parts(&expr)), span)?;
+        Ok(expr)
+    }
+
+    /// Bounds what templates make of a short text.
+    fn count(&mut self, parts: usize, span: Span) -> Result<(), Fault> {
+        self.filled_in += parts;
+        if self.filled_in > FILLED_IN_MAX {
+            return fault(span, format!("templates stand for too much: the limit is {FILLED_IN_MAX} parts"));
+        }
+        Ok(())
+    }
+
+    /// The conditions that a name within braces stands for.
+    pub(super) fn conditions_of_template(&mut self) -> Result<Option<Vec<Matcher>>, Fault> {
+        let Some(template) = self.template_of_any_kind() else { return Ok(None) };
+        match &template.body {
+            Body::Expr(Expr::Selector(selector)) if selector.others.is_empty() => {
+                self.count(parts_of_matchers(&selector.matchers), self.token().span)?;
+                Ok(Some(selector.matchers.clone()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The text that a name stands for, where a condition has its value.
+    pub(super) fn text_of_template(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        if !self.is(&Kind::Identifier) {
+            return Ok(None);
+        }
+        let Some(template) = self.template_of_any_kind() else { return Ok(None) };
+        match &template.body {
+            Body::Expr(expr @ Expr::Text(text)) => {
+                self.count(parts(expr), self.token().span)?;
+                Ok(Some(text.value.clone()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn template_of_any_kind(&self) -> Option<Rc<Template>> {
+        self.templates.iter().rev().find(|template| template.name == self.token().text).map(Rc::clone)
+    }
+}
+
+/// How much an expression is, whatever wrote it: all that a copy of it copies.
+pub(super) fn parts(expr: &Expr) -> usize {
+    let own = match expr {
+        Expr::Text(text) => text.value.len() / TEXT_PIECE,
+        Expr::Selector(e) => parts_of_selector(e),
+        Expr::Matrix(e) => parts_of_selector(&e.selector) + parts_of_duration(&e.range),
+        Expr::Subquery(e) => [&e.range, &e.step, &e.offset].into_iter().map(parts_of_duration).sum(),
+        Expr::Shifted(e) => parts_of_duration(&e.offset),
+        Expr::Aggregate(e) => parts_of_labels(&e.grouping),
+        Expr::Binary(e) => e
+            .matching
+            .as_ref()
+            .map_or(0, |matching| parts_of_labels(&matching.labels) + parts_of_labels(&matching.include)),
+        _ => 0,
+    };
+    1 + own + expr.children().into_iter().map(parts).sum::<usize>()
+}
+
+fn parts_of_selector(selector: &Selector) -> usize {
+    let lists = selector.others.iter().chain([&selector.matchers]);
+    lists.map(|list| 1 + parts_of_matchers(list)).sum::<usize>() + parts_of_duration(&selector.offset)
+}
+
+fn parts_of_duration(duration: &Duration) -> usize {
+    fn parts(expr: &DurationExpr) -> usize {
+        match &expr.kind {
+            DurationKind::Number(_) | DurationKind::Step | DurationKind::Range | DurationKind::Window => 1,
+            DurationKind::Negative(one) => 1 + parts(one),
+            DurationKind::Binary(_, one, other)
+            | DurationKind::MinOf(one, other)
+            | DurationKind::MaxOf(one, other) => 1 + parts(one) + parts(other),
+        }
+    }
+    match duration {
+        Duration::Fixed(_) => 0,
+        Duration::Expr(expr) => parts(expr),
+    }
+}
+
+fn parts_of_matchers(matchers: &[Matcher]) -> usize {
+    matchers.iter().map(|m| 1 + (m.name().len() + m.value().len()) / TEXT_PIECE).sum()
+}
+
+fn parts_of_labels(labels: &[String]) -> usize {
+    labels.iter().map(|label| 1 + label.len() / TEXT_PIECE).sum()
+}
+
+fn height(expr: &Expr) -> usize {
+    1 + expr.children().into_iter().map(height).max().unwrap_or(0)
+}

@@ -1,0 +1,475 @@
+//! A run: one sorted immutable file. Found by key through fences and model, read in place where it is mapped.
+//!
+//!   key ─▶ fences (model) ─▶ block ─▶ first touch? check the checksum ─▶ heads ─▶ value, where it lies
+//!
+//! Two ways to the bytes, one decoder: a mapping, or read calls through the bounded cache of decoded blocks (compressed
+//! blocks always take the cache).
+//!
+//! Invariant: the file is removed only when the last reference to a run that was marked as doomed goes away, so a view
+//! can read on while compaction replaces its runs. After a crash a doomed file is an orphan, removed at open.
+
+pub(crate) mod block;
+pub(crate) mod block_builder;
+pub(crate) mod fences;
+pub(crate) mod files;
+pub(crate) mod filter;
+pub(crate) mod footer;
+pub(crate) mod prefix;
+pub(crate) mod range_tombstones;
+pub(crate) mod search;
+pub(crate) mod value;
+pub(crate) mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use ropewalk_base::sync::Mutex;
+use ropewalk_base::{Seq, crc32c};
+use ropewalk_vfs::{File, Mapping, OpenMode};
+
+use crate::error::StoreError;
+use crate::options::{Compression, KeyspaceOptions};
+use crate::prefetch::prefetch;
+use crate::run::block::{Block, Damage};
+use crate::run::fences::Spot;
+use crate::run::files::Files;
+use crate::run::footer::{Footer, TRAILER_BYTES, Trailer, TrailerError};
+use crate::run::search::NEAR;
+use crate::run::value::{Entry, Value};
+
+/// Bytes in front of a block of a compressed run: CRC-32C of what follows, then the raw length (0: stored as it is).
+pub(crate) const ENVELOPE_BYTES: usize = 8;
+
+/// The bytes of one block.
+#[derive(Clone)]
+pub(crate) enum BlockRef<'a> {
+    Mapped(&'a [u8]),
+    Shared(Arc<Vec<u8>>),
+}
+
+impl std::ops::Deref for BlockRef<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(bytes) => bytes,
+            Self::Shared(block) => block,
+        }
+    }
+}
+
+impl<'a> BlockRef<'a> {
+    #[inline]
+    pub(crate) fn value(self, at: usize, len: usize) -> Value<'a> {
+        match self {
+            Self::Mapped(bytes) => Value::Slice(bytes.get(at..at + len).unwrap_or_default()),
+            Self::Shared(block) => Value::Shared { block, range: at..at + len },
+        }
+    }
+}
+
+/// Cache lines that hold header, heads and ends of a block of some forty entries: what a search without a guess looks at.
+pub(crate) const SEARCH_LINES: usize = 7;
+/// Cache lines that hold the heads near a guess.
+const HEAD_LINES: usize = (2 * NEAR * 8).div_ceil(64) + 1;
+
+/// Bytes of an entry's head and of the end of its data.
+const INDEX_BYTES: usize = 8 + 2;
+/// Longer data is not asked for at a guess: one entry beside, and it is another line.
+const DATA_BYTES_MAX: usize = 96;
+/// Cache lines around the data at a guess: one before where it should begin, and those it takes.
+const DATA_LINES: usize = 3;
+
+/// When to ask the filter.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Probe {
+    /// Never: the key is expected here.
+    Skip,
+    /// Before anything else: the key is hardly expected here.
+    Early(u64),
+    /// After the fences were searched: the filter's line arrives meanwhile. (Asking for the block before the filter, too,
+    /// gained nothing on hits and cost 70 % on misses at 10M rows.)
+    Late(u64),
+}
+
+/// Walked blocks that stay mapped behind a walk: 2 MiB at 4 KiB.
+const RELEASE_BLOCKS: usize = 512;
+
+pub(crate) struct Run {
+    pub(crate) id: u64,
+    pub(crate) path: PathBuf,
+    /// Length of the file.
+    pub(crate) bytes: u64,
+    pub(crate) footer: Footer,
+    file: Arc<dyn File>,
+    /// The blocks can be read in place from here.
+    mapping: Option<Mapping>,
+    /// One bit per block whose checksum was seen to match; `None` when this process wrote the file.
+    verified: Option<Box<[AtomicU64]>>,
+    /// Entries of a block, on average.
+    block_entries: usize,
+    /// Bytes of an entry's data, on average, where those of a guessed place are worth to be asked for; else 0.
+    data_bytes: usize,
+    /// Blocks that walks have gone over and that are still mapped, as far as they adjoin: first and last.
+    walked: Mutex<(usize, usize)>,
+    files: Arc<Files>,
+    doomed: AtomicBool,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.files.remove_run(self.bytes);
+        if self.doomed.load(Ordering::Acquire) {
+            // Nothing depends on it: what cannot be removed now is an orphan for the next open.
+            let _ = self.files.env.vfs.remove(&self.path);
+        }
+    }
+}
+
+impl std::fmt::Debug for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Run({:x})", self.id)
+    }
+}
+
+impl Run {
+    /// Takes over a file that this process has just written and synced.
+    pub(crate) fn written(
+        files: &Arc<Files>,
+        id: u64,
+        file: Arc<dyn File>,
+        bytes: u64,
+        footer: Footer,
+    ) -> Result<Self, StoreError> {
+        let run = Self::assemble(files, id, file, bytes, footer, None)?;
+        if let Some(mapping) = &run.mapping
+            && files.runs_fit_memory()
+        {
+            mapping.populate();
+        }
+        run.doomed.store(true, Ordering::Release);
+        Ok(run)
+    }
+
+    /// Opens a run that the manifest names, reading its footer only.
+    pub(crate) fn open(files: &Arc<Files>, id: u64, bytes: u64) -> Result<Self, StoreError> {
+        let path = files.path(id);
+        let file = files.env.vfs.open(&path, OpenMode::Read).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => StoreError::Missing { path: path.clone() },
+            _ => StoreError::Io { op: "open", path: path.clone(), source },
+        })?;
+        let found = file.len().map_err(StoreError::io("length of", &path))?;
+        let footer = Self::read_footer(&path, &*file, found)?;
+        if found != bytes {
+            return Err(StoreError::corrupt(&path, found.min(bytes), "file length as in the manifest"));
+        }
+        let words = footer.fences.len().div_ceil(64);
+        let verified = std::iter::repeat_with(AtomicU64::default).take(words).collect();
+        Self::assemble(files, id, file, bytes, footer, Some(verified))
+    }
+
+    fn read_footer(path: &Path, file: &dyn File, bytes: u64) -> Result<Footer, StoreError> {
+        let trailer_at = bytes
+            .checked_sub(TRAILER_BYTES as u64)
+            .ok_or_else(|| StoreError::corrupt(path, bytes, "run trailer (the file is too short)"))?;
+        let mut trailer = [0; TRAILER_BYTES];
+        file.read_exact_at(&mut trailer, trailer_at).map_err(StoreError::io("read", path))?;
+        let trailer = Trailer::decode(&trailer).map_err(|error| match error {
+            TrailerError::Foreign(found) => StoreError::Foreign { path: path.to_owned(), kind: "run", found },
+            TrailerError::Version(found) => {
+                StoreError::Version { path: path.to_owned(), found, supported: crate::run::footer::VERSION }
+            }
+            TrailerError::Damaged => StoreError::corrupt(path, trailer_at, "checksum of the run trailer"),
+        })?;
+        if trailer.footer_at.checked_add(trailer.footer_len) != Some(trailer_at) {
+            return Err(StoreError::corrupt(path, trailer_at, "footer that ends at the trailer"));
+        }
+        let mut footer = vec![0; trailer.footer_len as usize];
+        file.read_exact_at(&mut footer, trailer.footer_at).map_err(StoreError::io("read", path))?;
+        if crc32c(&footer) != trailer.footer_crc {
+            return Err(StoreError::corrupt(path, trailer.footer_at, "checksum of the run footer"));
+        }
+        Footer::decode(&footer, trailer.footer_at)
+            .map_err(|e| StoreError::corrupt(path, trailer.footer_at + e.offset as u64, e.what))
+    }
+
+    fn assemble(
+        files: &Arc<Files>,
+        id: u64,
+        file: Arc<dyn File>,
+        bytes: u64,
+        mut footer: Footer,
+        verified: Option<Box<[AtomicU64]>>,
+    ) -> Result<Self, StoreError> {
+        let path = files.path(id);
+        if !files.options.learned_index {
+            footer.fences.drop_model();
+        }
+        // Compressed blocks are unpacked into the cache; mapping them would keep both.
+        let mapping = if files.add_run(bytes) && footer.options.compression == Compression::None {
+            file.map().map_err(StoreError::io("map", &path)).inspect_err(|_| files.remove_run(bytes))?
+        } else {
+            None
+        };
+        let doomed = AtomicBool::new(false);
+        let (walked, files) = (Mutex::default(), files.clone());
+        let block_entries = footer.entries / footer.fences.len().max(1) as u64;
+        let block_entries = block_entries.min(u64::from(u32::MAX)) as usize;
+        let block_bytes = footer.block_at(0).map_or(0, |(_, bytes)| bytes);
+        let beside_data = block::HEADER_BYTES + footer.fences.shared() + INDEX_BYTES * block_entries;
+        let data_bytes = block_bytes.saturating_sub(beside_data).checked_div(block_entries).unwrap_or(0);
+        let data_bytes = if data_bytes > DATA_BYTES_MAX { 0 } else { data_bytes };
+        Ok(Self {
+            block_entries,
+            data_bytes,
+            id,
+            path,
+            bytes,
+            footer,
+            file,
+            mapping,
+            verified,
+            walked,
+            files,
+            doomed,
+        })
+    }
+
+    /// The file goes when the last reference goes; or stays, when the manifest names it.
+    pub(crate) fn set_doomed(&self, doomed: bool) {
+        self.doomed.store(doomed, Ordering::Release);
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.footer.fences.len()
+    }
+
+    /// The smallest key that the run says something about.
+    pub(crate) fn start(&self) -> &[u8] {
+        let range = self.footer.ranges.start();
+        if self.footer.entries == 0 {
+            return range.unwrap_or_default();
+        }
+        range.map_or(self.footer.min_key.as_slice(), |r| r.min(&self.footer.min_key))
+    }
+
+    /// True when the run says nothing about `key` or any larger key.
+    pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
+        let points = self.footer.entries == 0 || self.footer.max_key.as_slice() < key;
+        points && self.footer.ranges.end().is_none_or(|end| end <= key)
+    }
+
+    /// True when runs say something about a common key.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        !self.ends_before(other.start()) && !other.ends_before(self.start())
+    }
+
+    /// True when rewriting the run alone could make it smaller.
+    pub(crate) fn has_garbage(&self) -> bool {
+        self.footer.tombstones > 0 || self.footer.superseded > 0 || !self.footer.ranges.is_empty()
+    }
+
+    pub(crate) fn corrupt(&self, block: usize, what: Damage) -> StoreError {
+        let offset = self.footer.block_at(block).map_or(0, |(at, _)| at);
+        StoreError::corrupt(&self.path, offset, what)
+    }
+
+    /// The bytes of a block, checked on first touch.
+    #[inline]
+    pub(crate) fn block(&self, index: usize) -> Result<BlockRef<'_>, StoreError> {
+        if let Some(mapping) = &self.mapping
+            && let Some((at, len)) = self.footer.block_at(index)
+            && let Some(bytes) = mapping.get(at as usize..at as usize + len)
+        {
+            if let Some(verified) = &self.verified {
+                self.check_once(verified, index, bytes)?;
+            }
+            return Ok(BlockRef::Mapped(bytes));
+        }
+        self.cached(index)
+    }
+
+    #[inline]
+    fn check_once(&self, verified: &[AtomicU64], index: usize, bytes: &[u8]) -> Result<(), StoreError> {
+        let (word, bit) = (index / 64, 1_u64 << (index % 64));
+        let Some(word) = verified.get(word) else { return Ok(()) };
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            if !block::crc_matches(bytes) {
+                return Err(self.corrupt(index, "checksum of a block"));
+            }
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn cached(&self, index: usize) -> Result<BlockRef<'_>, StoreError> {
+        let key = (self.id, index as u32);
+        if let Some(block) = self.files.cache.get(&key) {
+            return Ok(BlockRef::Shared(block));
+        }
+        let block = Arc::new(self.load(index)?);
+        self.files.cache.insert(key, block.clone());
+        Ok(BlockRef::Shared(block))
+    }
+
+    /// Reads, checks and decompresses a block.
+    pub(crate) fn load(&self, index: usize) -> Result<Vec<u8>, StoreError> {
+        let (at, len) =
+            self.footer.block_at(index).ok_or_else(|| self.corrupt(index, "block inside the run"))?;
+        let mut stored = vec![0; len];
+        self.read_stored(&mut stored, at)?;
+        self.unpack(index, stored)
+    }
+
+    /// Reads stored bytes as they are, unchecked; for sequential readers that take many blocks at once.
+    pub(crate) fn read_stored(&self, bytes: &mut [u8], at: u64) -> Result<(), StoreError> {
+        self.file.read_exact_at(bytes, at).map_err(StoreError::io("read", &self.path))
+    }
+
+    /// Checks the stored bytes of a block and returns the block.
+    pub(crate) fn unpack(&self, index: usize, stored: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+        if !block::crc_matches(&stored) {
+            return Err(self.corrupt(index, "checksum of a block"));
+        }
+        if self.footer.options.compression == Compression::None {
+            return Ok(stored);
+        }
+        let raw_len =
+            stored.get(4..8).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b)) as usize;
+        let payload = stored.get(ENVELOPE_BYTES..).unwrap_or_default();
+        let unpacked = match self.footer.options.compression {
+            _ if raw_len == 0 => Some(payload.to_vec()),
+            _ if raw_len as u64 > 2 * block::ENTRY_BYTES_MAX => None,
+            Compression::Zstd => zstd::bulk::decompress(payload, raw_len).ok(),
+            Compression::Lz4 | Compression::None => lz4_flex::block::decompress(payload, raw_len).ok(),
+        };
+        unpacked
+            .filter(|b| raw_len == 0 || b.len() == raw_len)
+            .ok_or_else(|| self.corrupt(index, "compressed block"))
+    }
+
+    /// False when no key of the run, cut as its filter cuts keys, has this hash.
+    #[inline]
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
+        self.footer.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+    }
+
+    /// The part of `key` that the filter hashes.
+    #[inline]
+    pub(crate) fn filtered<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        KeyspaceOptions::filtered(self.footer.options.filter_ignores_last, key)
+    }
+
+    /// The newest version of `key` that `at` sees, or `None`. Ignores range tombstones.
+    ///
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8], at: Seq, probe: Probe) -> Result<Option<Entry<'_>>, StoreError> {
+        if matches!(probe, Probe::Early(hash) if !self.may_contain(hash)) {
+            return Ok(None);
+        }
+        if let Probe::Late(hash) = probe {
+            self.prefetch_filter(hash);
+        }
+        let Some(spot) = self.locate(key) else { return Ok(None) };
+        if matches!(probe, Probe::Late(hash) if !self.may_contain(hash)) {
+            return Ok(None);
+        }
+        self.search(spot, key, at)
+    }
+
+    /// Where `key` lies, and the cache lines of its block on their way; `None` outside of the run.
+    #[inline]
+    pub(crate) fn locate(&self, key: &[u8]) -> Option<Spot> {
+        let spot = self.footer.fences.spot(key)?;
+        if let (Some(mapping), Some((at, _))) = (&self.mapping, self.footer.block_at(spot.block)) {
+            // Header, heads, and the end of the entry's data, at the same time: where they are follows from the average.
+            let (at, entry) = (at as usize, spot.of(self.block_entries));
+            let heads_at = at + block::HEADER_BYTES + self.footer.fences.shared();
+            prefetch(mapping, at, 1);
+            prefetch(mapping, (heads_at + 8 * entry).saturating_sub(8 * NEAR).max(at), HEAD_LINES);
+            prefetch(mapping, heads_at + 8 * self.block_entries + 2 * entry, 1);
+            if self.data_bytes > 0 {
+                let data_at = heads_at + INDEX_BYTES * self.block_entries + self.data_bytes * entry;
+                prefetch(mapping, data_at.saturating_sub(64), DATA_LINES);
+            }
+        }
+        Some(spot)
+    }
+
+    /// Asks for the filter's cache line for `hash`.
+    #[inline]
+    pub(crate) fn prefetch_filter(&self, hash: u64) {
+        if let Some(filter) = &self.footer.filter {
+            filter.prefetch(hash);
+        }
+    }
+
+    /// The newest version of `key` that `at` sees, from the block of `spot` on.
+    #[inline]
+    pub(crate) fn search(&self, spot: Spot, key: &[u8], at: Seq) -> Result<Option<Entry<'_>>, StoreError> {
+        let mut index = spot.block;
+        loop {
+            let bytes = self.block(index)?;
+            let block = Block::parse(&bytes).map_err(|e| self.corrupt(index, e))?;
+            let (position, found) = block.search_near(key, at, spot).map_err(|e| self.corrupt(index, e))?;
+            if found {
+                let seq = block.seq(position);
+                let place = block.value(position).map_err(|e| self.corrupt(index, e))?;
+                return Ok(Some(Entry { seq, value: place.map(|(at, len)| bytes.value(at, len)) }));
+            }
+            if position < block.layout().count || !block.layout().continues() {
+                return Ok(None);
+            }
+            index += 1;
+        }
+    }
+
+    /// Starts loading the first cache lines of a block that is read in place.
+    #[inline]
+    pub(crate) fn prefetch_block(&self, index: usize, lines: usize) {
+        if let (Some(mapping), Some((at, _))) = (&self.mapping, self.footer.block_at(index)) {
+            prefetch(mapping, at as usize, lines);
+        }
+    }
+
+    /// Notes that a cursor walked over the blocks from `low` to `high`. Once adjoining walks, of one cursor or many, have
+    /// covered [`RELEASE_BLOCKS`], their mapped pages are let go, so that reading a large store piece by piece does not
+    /// make all of it resident.
+    pub(crate) fn walked(&self, low: usize, high: usize) {
+        if low == high || self.mapping.is_none() {
+            return;
+        }
+        let mut walked = self.walked.lock();
+        let adjoins = low <= walked.1 + 1 && walked.0 <= high + 1;
+        *walked = if adjoins { (low.min(walked.0), high.max(walked.1)) } else { (low, high) };
+        let (from, to) = *walked;
+        if to - from >= RELEASE_BLOCKS {
+            *walked = (high, high);
+            drop(walked);
+            self.release(from, to);
+        }
+    }
+
+    /// Lets go of the mapped pages of blocks `from .. to` and of what shares their huge pages.
+    fn release(&self, from: usize, to: usize) {
+        let at = |index| self.footer.block_at(index).map(|(at, _)| at as usize);
+        if let (Some(mapping), Some(start), Some(end)) = (&self.mapping, at(from), at(to)) {
+            mapping.release(start, end.saturating_sub(start));
+        }
+    }
+
+    /// Bytes of memory that the run keeps besides mapped pages.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let offsets = self.footer.offsets.as_ref().map_or(0, |o| 8 * o.len());
+        let filter = self.footer.filter.as_ref().map_or(0, crate::run::filter::Filter::bytes);
+        self.footer.fences.bytes() + offsets + filter + self.verified.as_ref().map_or(0, |v| 8 * v.len())
+    }
+
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapping.is_some()
+    }
+}
