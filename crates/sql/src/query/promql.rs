@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use ropewalk::series::SeriesStore;
 use ropewalk::tables::Value;
-use ropewalk::{Database, Snapshot, promql};
+use ropewalk::{Database, promql};
 
 use crate::access::Access;
 use crate::error::{Result, SqlError, state};
@@ -45,7 +45,7 @@ impl Part for PromqlPart {
         watch: &Watch,
         row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
     ) -> Result<()> {
-        let snapshot: Snapshot = access.snapshot();
+        let metrics = access.metrics(&self.store)?;
         let (from, to, step) = self.times;
         let failed = |error: promql::Error| match error {
             promql::Error::Budget(
@@ -56,7 +56,7 @@ impl Part for PromqlPart {
         };
         let answer = self
             .query
-            .range(&snapshot.metrics(&self.store), from, to, step, &|| watch.query())
+            .range(&metrics, from, to, step, &|| watch.query())
             .map_err(|error| watch.check().err().unwrap_or_else(|| failed(error)))?;
         let promql::Value::Matrix(all) = answer.value else {
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "promql: no series"));
