@@ -111,10 +111,12 @@ where
         memory: mongo.0.service.request_memory().connection(),
     };
     loop {
-        let Some((request, _reservation)) = conversation.next().await? else { return Ok(()) };
-        let stays_open = match hello::pause(&mongo.0, &request) {
-            Some(pause) => conversation.answer_later(&request, pause).await?,
-            None => Box::pin(conversation.answer(&request)).await?,
+        let stays_open = {
+            let Some((request, _reservation)) = conversation.next().await? else { return Ok(()) };
+            match hello::pause(&mongo.0, &request) {
+                Some(pause) => conversation.answer_later(&request, pause).await?,
+                None => Box::pin(conversation.answer(&request)).await?,
+            }
         };
         if !stays_open {
             return Ok(());
