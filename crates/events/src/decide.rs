@@ -20,7 +20,7 @@ use crate::types::{AppendCondition, Event, Query};
 /// State folded from the events of a query.
 ///
 /// Projections compose: a tuple of up to six, a `Vec` of one type, and an `Option` are projections over the union of their
-/// queries. The state of each part is folded from the events of its own query alone. `None` and an empty `Vec` need no events.
+/// queries. The state of each part is folded from the events of its query alone. `None` and an empty `Vec` need no events.
 pub trait Projection {
     /// What it folds into.
     type State;

@@ -282,7 +282,7 @@ impl EventReader {
         failure.map_or(Ok(()), Err)
     }
 
-    /// The events that are left, decoded, with their positions. The iterator goes on after an event that does not decode.
+    /// The events that are left, decoded, with their positions. The iterator continues after an event that does not decode.
     ///
     /// Its items are errors as of [`SequencedEvent::decode`], or of the reader.
     pub fn decoded<E: FromEvent>(self) -> impl Iterator<Item = Result<(Position, E), EventsError>> {

@@ -113,7 +113,7 @@ fn d1_7_event_that_does_not_decode_fails_the_decision() {
     });
     let error = store.decision(&refuses).unwrap_err().to_string();
     assert_eq!(error, "the event at position 2, of type \"Paid\", cannot be applied: no payments here");
-    // A reader goes on after it.
+    // A reader may continue after it.
     store.append(&to_events(&[placed("o2", 5)]).unwrap(), None).unwrap();
     let read = store.read(&Shop::query(), ReadOptions::default()).unwrap().decoded::<Shop>();
     assert_eq!(read.map(|event| event.is_ok()).collect::<Vec<_>>(), [true, false, true]);
