@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
 use crate::connection::{Places, Room};
+use crate::direct::Direct;
 use crate::lanes::Lanes;
 use crate::listen::{Accepted, Listener};
 use crate::patient::Patient;
@@ -34,7 +35,7 @@ impl MongoPort {
             let limits = self.room.limits();
             let (opening_time, stall_time) = (limits.header_time.0, limits.stall_time.0);
             let local = stream.local_addr().ok();
-            let connection = move |stream| async move {
+            let connection = move |stream: Direct| async move {
                 match tls {
                     None => speak(mongo, Patient::new(stream, opening_time, stall_time), peer, local).await,
                     // Boxed: a handshake needs memory that a connection without TLS does not.
