@@ -47,7 +47,9 @@ class Server:
                 raise RuntimeError(f"the server does not start:\n{self._log.read()}")
             time.sleep(0.01)
         places = json.loads(ready.read_text())["listening"]
-        urls = {place["protocol"]: f"http://{place['address']}" for place in places}
+        #: The URL of each gRPC port that has a store.
+        self.stores = {place["store"]: f"http://{place['address']}" for place in places if "store" in place}
+        urls = {place["protocol"]: f"http://{place['address']}" for place in places if "store" not in place}
         self.url, self.http = urls.get("grpc"), urls.get("http")
         self.postgres = urls.get("postgres", "").removeprefix("http://")
         self.mongo = urls.get("mongo", "").replace("http", "mongodb")

@@ -45,6 +45,18 @@ class TestDcbRecorder(WithServer, dcb.DcbRecorderTestCase):
         self._test_append_subscribe(UmaDbDcbRecorder(self.client()))
 
 
+class TestStores(unittest.TestCase):
+    def test_d1_18_each_store_has_a_port(self):
+        with Server(binary(), options=["--grpc-stores", "shop=127.0.0.1:0"]) as server:
+            shop, main = umadb.Client(server.stores["shop"]), umadb.Client(server.url)
+            self.assertIsNone(shop.head())
+            self.assertEqual(shop.append([umadb.Event(event_type="A", data=b"", tags=["t"])]), 1)
+            self.assertEqual((shop.head(), main.head()), (1, None))
+            self.assertEqual([event.event.event_type for event in shop.read()], ["A"])
+            shop.close()
+            main.close()
+
+
 class TestAggregateRecorder(WithServer, cases.AggregateRecorderTestCase):
     recorder_supports_idempotent_appends = True
 

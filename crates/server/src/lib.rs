@@ -34,4 +34,4 @@ pub use settings::{
     Origin, Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys, schema,
 };
 pub use tls::{Certificates, TlsError};
-pub use units::{ByteSize, Every, Listen, Period};
+pub use units::{ByteSize, Every, Listen, Period, StoreListen};

@@ -38,7 +38,7 @@ use crate::notify::ServiceManager;
 use crate::postgres::PostgresPort;
 use crate::settings::{Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
 use crate::tls::{Certificates, TlsError};
-use crate::units::{Every, Period, Share};
+use crate::units::{Every, Listen, Period, Share, StoreListen};
 
 /// Between two looks at what series stores keep.
 const SERIES_RULES_PAUSE: Duration = Duration::from_secs(60);
@@ -93,6 +93,9 @@ pub struct Address {
     pub address: String,
     /// True when only TLS is spoken there.
     pub tls: bool,
+    /// The event store of calls that name none, of a port from `grpc.stores`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
 }
 
 /// What the ready file holds.
@@ -187,7 +190,8 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
         settings.mongo.listen.address(),
         settings.postgres.listen.address(),
     ];
-    if addresses.iter().flatten().next().is_none() && !settings.socket.0 {
+    let is_off = addresses.iter().flatten().next().is_none() && settings.grpc.stores.is_empty();
+    if is_off && !settings.socket.0 {
         return refuse("http.listen", "every port is off; there would be nothing to serve");
     }
     Ok(())
@@ -317,9 +321,6 @@ impl Running {
         let postgres = postgres(&running.service, settings);
         let http = http(&running.service, prometheus.routes().merge(postgres.routes()), settings)?;
 
-        let grpc = ropewalk_grpc::routes(&running.service, &GrpcSettings::default()).await.into_axum_router();
-        let known = axum::middleware::from_fn_with_state(running.service.clone(), known);
-        let grpc = grpc.merge(prometheus.calls().layer(known));
         if settings.socket.0 {
             running.listen_local(&settings.dir.0, http.clone())?;
         }
@@ -327,7 +328,11 @@ impl Running {
             running.listen("http", Protocol::Http, address, http)?;
         }
         if let Some(address) = settings.grpc.listen.address() {
-            running.listen("grpc", Protocol::Grpc, address, grpc)?;
+            let router = running.grpc(&prometheus, None).await;
+            running.listen("grpc", Protocol::Grpc, address, router)?;
+        }
+        for StoreListen { store, address } in &settings.grpc.stores {
+            running.listen_store(&prometheus, store, *address).await?;
         }
         if let Some(address) = settings.mongo.listen.address() {
             running.listen_mongo(address, &settings.mongo)?;
@@ -359,6 +364,41 @@ impl Running {
         self.serve(name, protocol, listener, config.map(TlsAcceptor::from), router).map_err(failed)
     }
 
+    /// A gRPC port with a store of its own, which comes into being with it.
+    async fn listen_store(
+        &mut self,
+        prometheus: &Prometheus,
+        store: &str,
+        address: SocketAddr,
+    ) -> Result<(), ServeError> {
+        let opened = self.service.database().events(store);
+        let made = opened.and_then(|store| store.create().map_err(Into::into));
+        made.map_err(|error| SettingsError::Invalid {
+            place: "grpc.stores".to_owned(),
+            what: error.to_string(),
+        })?;
+        let router = self.grpc(prometheus, Some(store)).await;
+        self.listen("grpc", Protocol::Grpc, address, router)?;
+        if let Some(address) = self.addresses.last_mut() {
+            address.store = Some(store.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The services of a gRPC port, whose calls mean this store when they name none.
+    async fn grpc(&self, prometheus: &Prometheus, store: Option<&str>) -> Router {
+        let settings = GrpcSettings { store: store.map(str::to_owned), ..GrpcSettings::default() };
+        let events = ropewalk_grpc::routes(&self.service, &settings).await.into_axum_router();
+        let known = axum::middleware::from_fn_with_state(self.service.clone(), known);
+        let router = events.merge(prometheus.calls().layer(known));
+        let Some(store) = store else { return router };
+        let store: Arc<str> = store.into();
+        router.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
+            crate::spans::name_store(&request, &store);
+            next.run(request)
+        }))
+    }
+
     fn listen_mongo(&mut self, address: SocketAddr, settings: &MongoDb) -> Result<(), ServeError> {
         let failed = |source| ServeError::Io { what: format!("listen on {address} for mongo"), source };
         let listener = Listener::tcp(address).map_err(failed)?;
@@ -386,7 +426,7 @@ impl Running {
 
     /// Notes an address at which the server can be reached.
     fn reached(&mut self, protocol: &'static str, listener: &Listener, tls: bool) -> io::Result<()> {
-        let address = Address { protocol, address: listener.address()?, tls };
+        let address = Address { protocol, address: listener.address()?, tls, store: None };
         tracing::info!(protocol, address = address.address, tls, "listening");
         self.addresses.push(address);
         Ok(())
@@ -500,7 +540,9 @@ fn refuse_exposed(settings: &Settings, service: &Service) -> Result<(), ServeErr
         ("mongo.listen", settings.mongo.listen),
         ("postgres.listen", settings.postgres.listen),
     ];
-    let mut reachable = places.iter().filter_map(|(name, listen)| Some((name, listen.address()?)));
+    let of_stores = settings.grpc.stores.iter().map(|of| ("grpc.stores", Listen::At(of.address)));
+    let places = places.into_iter().chain(of_stores);
+    let mut reachable = places.filter_map(|(name, listen)| Some((name, listen.address()?)));
     let Some((name, address)) = reachable.find(|(_, address)| !address.ip().is_loopback()) else {
         return Ok(());
     };

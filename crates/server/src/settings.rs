@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::units::{ByteSize, Every, Listen, Period, Share};
+use crate::units::{ByteSize, Every, Listen, Period, Share, StoreListen};
 
 /// The file that is read when nobody names one, if it is there.
 pub const DEFAULT_FILE: &str = "ropewalk.toml";
@@ -87,11 +87,13 @@ impl Default for Http {
 pub struct Grpc {
     /// IP:PORT of the gRPC services; port 0 takes a free one, `off` takes none
     pub listen: Listen,
+    /// Further gRPC ports, each with the event store of calls that name none, as STORE=IP:PORT
+    pub stores: Vec<StoreListen>,
 }
 
 impl Default for Grpc {
     fn default() -> Self {
-        Self { listen: Listen::loopback(50051) }
+        Self { listen: Listen::loopback(50051), stores: Vec::new() }
     }
 }
 
@@ -650,11 +652,16 @@ mod tests {
     fn lists_and_switches_as_text() {
         let found = Effective::resolve(&sources(
             &[("http.cors", "a, b"), ("insecure", "true"), ("socket", "false")],
-            &[],
+            &[("ROPEWALK_GRPC_STORES", "shop=127.0.0.1:50052,mail=[::1]:0")],
             None,
         ))
         .unwrap();
         assert_eq!(found.settings.http.cors, ["a", "b"]);
+        let stores = found.settings.grpc.stores.iter().map(ToString::to_string);
+        assert_eq!(stores.collect::<Vec<_>>(), ["shop=127.0.0.1:50052", "mail=[::1]:0"]);
+        let (_dir, path) = file("[grpc]\nstores = [\"shop=127.0.0.1:1\"]\n");
+        let of_file = Effective::resolve(&sources(&[], &[], Some(path))).unwrap();
+        assert_eq!(of_file.settings.grpc.stores.len(), 1);
         assert!(found.settings.insecure && !found.settings.socket.0);
     }
 }

@@ -37,6 +37,13 @@ pub(crate) fn begin(request: &Request<Body>) -> Span {
     )
 }
 
+/// Records the store of the port that a request came to, unless the request names another.
+pub(crate) fn name_store(request: &Request<Body>, store: &str) {
+    if !request.headers().contains_key("x-store") {
+        Span::current().record("opossum.context", store);
+    }
+}
+
 /// Records how it was answered.
 pub(crate) fn end(span: &Span, response: &Response<Body>) {
     if span.is_none() {

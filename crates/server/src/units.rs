@@ -126,6 +126,34 @@ impl fmt::Display for Listen {
     }
 }
 
+/// An event store and a port of its own: `shop=127.0.0.1:50052`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreListen {
+    /// The store.
+    pub store: String,
+    /// Where to listen; port 0 is any free one.
+    pub address: SocketAddr,
+}
+
+impl FromStr for StoreListen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.rsplit_once('=').filter(|(store, _)| !store.is_empty());
+        let (store, address) = parts.ok_or_else(|| format!("{text:?} is not STORE=IP:PORT"))?;
+        match address.parse()? {
+            Listen::At(address) => Ok(Self { store: store.to_owned(), address }),
+            Listen::Off => Err(format!("{text:?} is not STORE=IP:PORT; leave the store out instead")),
+        }
+    }
+}
+
+impl fmt::Display for StoreListen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.store, self.address)
+    }
+}
+
 /// How often something happens, or that it does not: `15s`, `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Every {
@@ -221,6 +249,7 @@ as_text!(ByteSize, json_schema!({ "type": "string", "pattern": "^[0-9]+(B|KiB|Mi
 as_text!(Share, json_schema!({ "type": "string", "pattern": "^(auto|[0-9]+(B|KiB|MiB|GiB))$" }));
 as_text!(Period, json_schema!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }));
 as_text!(Every, json_schema!({ "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h))$" }));
+as_text!(StoreListen, json_schema!({ "type": "string", "examples": ["shop=127.0.0.1:50052"] }));
 as_text!(Listen, json_schema!({ "type": "string", "examples": ["127.0.0.1:4780", "[::1]:0", "off"] }));
 
 #[cfg(test)]
@@ -234,6 +263,12 @@ mod tests {
         }
         for text in ["1ms", "1500ms", "30s", "5m", "1h"] {
             assert_eq!(text.parse::<Period>().unwrap().to_string(), text);
+        }
+        for text in ["shop=127.0.0.1:50052", "a=b=[::1]:0"] {
+            assert_eq!(text.parse::<StoreListen>().unwrap().to_string(), text);
+        }
+        for text in ["", "shop", "=127.0.0.1:1", "shop=", "shop=off", "shop=host:1", "127.0.0.1:1"] {
+            assert!(text.parse::<StoreListen>().is_err(), "{text}");
         }
         for text in ["auto", "0B", "3GiB"] {
             assert_eq!(text.parse::<Share>().unwrap().to_string(), text);

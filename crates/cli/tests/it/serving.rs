@@ -103,6 +103,32 @@ fn a_server_needs_no_settings_says_where_it_is_and_stops_when_told() {
 }
 
 #[test]
+fn d1_18_store_has_a_grpc_port_of_its_own() {
+    use ropewalk_grpc::proto::umadb::v1::dcb_client::DcbClient;
+    use ropewalk_grpc::proto::umadb::v1::{AppendRequest, Event, HeadRequest};
+
+    let place = Place::new();
+    let server = Server::start(&place, &["--grpc-stores", "shop=127.0.0.1:0"]);
+    let ready: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(place.path().join("ready.json")).unwrap()).unwrap();
+    let listed = ready["listening"].as_array().unwrap();
+    assert_eq!(listed.iter().filter(|place| place["protocol"] == "grpc").count(), 2);
+    let of_shop = listed.iter().find(|place| place["store"] == "shop").unwrap();
+    let (of_shop, main) = (of_shop["address"].as_str().unwrap(), server.address("grpc"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut shop = DcbClient::connect(format!("http://{of_shop}")).await.unwrap();
+        let mut main = DcbClient::connect(format!("http://{main}")).await.unwrap();
+        assert_eq!(shop.head(HeadRequest {}).await.unwrap().into_inner().position, None);
+        let events = vec![Event { event_type: "A".to_owned(), ..Event::default() }];
+        shop.append(AppendRequest { events, ..AppendRequest::default() }).await.unwrap();
+        assert_eq!(shop.head(HeadRequest {}).await.unwrap().into_inner().position, Some(1));
+        assert_eq!(main.head(HeadRequest {}).await.unwrap().into_inner().position, None);
+    });
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
 fn a_server_that_was_killed_starts_again() {
     let place = Place::new();
     let server = Server::start(&place, &[]);
@@ -154,6 +180,13 @@ fn wrong_settings_are_refused_where_they_stand() {
         &["off"],
     );
     refused(&place.run(&["serve", "a.db", "--at", "b.db"]), 2, &["--at"]);
+    refused(&place.run(&["serve", "--grpc-stores", "127.0.0.1:0"]), 2, &["--grpc-stores", "STORE=IP:PORT"]);
+    refused(
+        &place.run(&["serve", "--grpc-stores", "shop=off"]),
+        2,
+        &["--grpc-stores", "leave the store out"],
+    );
+    refused(&place.run(&["serve", "--grpc-stores", "a\u{7}=127.0.0.1:0"]), 2, &["grpc.stores", "control"]);
     refused(&place.run(&["serve", "--tls-cert", "c.pem"]), 2, &["tls", "key"]);
     refused(&place.run(&["serve", "--tls-cert", "c.pem", "--tls-key", "k.pem"]), 2, &["c.pem"]);
     refused(&place.run(&["serve", "--colour", "red"]), 2, &["--colour"]);
@@ -169,6 +202,11 @@ fn an_address_that_others_reach_needs_users_and_tls_or_the_word() {
     let answer = place.run(&["serve", "--http-listen", "0.0.0.0:0", "--dev-tls"]);
     refused(&answer, 2, &["no user"]);
     assert!(!answer.err.contains("no TLS"), "{answer:?}");
+    refused(
+        &place.run(&["serve", "--grpc-stores", "a=0.0.0.0:0"]),
+        2,
+        &["grpc.stores = 0.0.0.0:0", "no user"],
+    );
     let server = Server::start(&place, &["--insecure", "--grpc-listen", "0.0.0.0:0"]);
     assert_eq!(server.stop(), 0);
 }

@@ -222,6 +222,62 @@ fn d1_5_transaction_reads_its_own_appends_and_guards_what_it_read() {
     }
 }
 
+#[test]
+fn d1_15_serializable_transaction_guards_the_samples_it_read() {
+    let db = Database::in_memory().unwrap();
+    let metrics = db.series("default").unwrap();
+    let write = |pod: &str, seconds: i64| {
+        let mut batch = SampleBatch::new();
+        batch.push(&Labels::new([("__name__", "load"), ("pod", pod)]).unwrap(), seconds * 1000, 1.0);
+        metrics.append(&batch).unwrap();
+    };
+    write("a", 10);
+    write("b", 10);
+    let mut session = Session::new(db.clone());
+    session.execute("CREATE TABLE seen (id serial PRIMARY KEY, load float8)", &[]).unwrap();
+    let all = "SELECT sum(value) FROM metrics.load";
+    let pod = "SELECT sum(value) FROM metrics.load WHERE pod = 'a'";
+    let times = "SELECT sum(value) FROM metrics.load WHERE time < '1970-01-01 00:01:00Z'";
+    let promql =
+        "SELECT value FROM promql('load{pod=\"a\"}', '1970-01-01 00:00:10', '1970-01-01 00:00:10', 10)";
+    let inserted = "INSERT INTO seen (load) SELECT value FROM metrics.load WHERE pod = 'a'";
+    let mut seconds = 10;
+    for (level, read, pod, ahead, refused) in [
+        ("SERIALIZABLE", all, "a", 1, true),
+        ("SERIALIZABLE", all, "new", 1, true),
+        ("SERIALIZABLE", pod, "a", 1, true),
+        ("SERIALIZABLE", pod, "b", 1, false),
+        ("SERIALIZABLE", times, "b", 1, true),
+        ("SERIALIZABLE", times, "b", 1_000, false),
+        ("SERIALIZABLE", promql, "a", -200, false),
+        ("SERIALIZABLE", promql, "b", 0, false),
+        ("SERIALIZABLE", promql, "a", 0, true),
+        ("SERIALIZABLE", inserted, "a", 2_000, true),
+        ("REPEATABLE READ", all, "a", 1, false),
+        ("READ COMMITTED", all, "a", 1, false),
+    ] {
+        session.execute(&format!("BEGIN ISOLATION LEVEL {level}"), &[]).unwrap();
+        session.execute(read, &[]).unwrap();
+        session.execute("INSERT INTO seen (load) VALUES (1)", &[]).unwrap();
+        // PromQL sees samples of five minutes before 10 s.
+        let at = if read == promql { 10 + 3 * ahead } else { seconds + ahead };
+        write(pod, at);
+        seconds += i64::from(ahead == 1);
+        let error = session.execute("COMMIT", &[]).err();
+        assert_eq!(error.is_some(), refused, "{level}, {read}, {pod} at {at}: {error:?}");
+        if let Some(error) = error {
+            assert_eq!(error.state.0, "40001", "{error}");
+            let text = error.to_string();
+            assert!(text.contains("series store \"default\"") && text.contains("load{pod="), "{text}");
+        }
+    }
+    // A transaction that only reads conflicts with nothing.
+    session.execute("BEGIN ISOLATION LEVEL SERIALIZABLE", &[]).unwrap();
+    session.execute(all, &[]).unwrap();
+    write("a", seconds + 1);
+    session.execute("COMMIT", &[]).unwrap();
+}
+
 /// One statement joins four models while two writers change all of them in one transaction each time: whatever it counts, in the
 /// join and beside it, is the same number, a thousand times.
 #[test]

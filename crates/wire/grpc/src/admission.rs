@@ -30,7 +30,11 @@ use crate::{events, umadb};
 const OPEN_BYTES_MAX: usize = 64 << 10;
 
 /// Lets a call in, or rejects it by its headers alone.
-pub(crate) async fn admit(State(service): State<Service>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn admit(
+    State((service, store)): State<(Service, Arc<str>)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let path = request.uri().path();
     let call = rights::find(path);
     let is_open = call.is_some_and(|call| call.needs.resource == Resource::Public);
@@ -44,7 +48,7 @@ pub(crate) async fn admit(State(service): State<Service>, mut request: Request, 
             Err(error) => return refuse(to_status(&error)),
         };
         let Some(call) = call else { return refuse(Status::unimplemented("")) };
-        if let Err(error) = authorize(&service, &caller, call, request.headers()) {
+        if let Err(error) = authorize(&service, &caller, call, (&store, request.headers())) {
             service.metrics().request(protocol.name, call.name).done(Err(error.code));
             return refuse(to_status(&error));
         }
@@ -64,10 +68,15 @@ pub(crate) async fn admit(State(service): State<Service>, mut request: Request, 
     next.run(request.map(|body| bounded(body, bounds))).await
 }
 
-/// Rejects a caller without the rights of the call.
-fn authorize(service: &Service, caller: &Caller, call: &Call, headers: &HeaderMap) -> Result<(), WireError> {
+/// Rejects a caller without the rights of the call on the store that it names, else on that of the port.
+fn authorize(
+    service: &Service,
+    caller: &Caller,
+    call: &Call,
+    (of_port, headers): (&str, &HeaderMap),
+) -> Result<(), WireError> {
     let store = match call.needs.resource {
-        Resource::Header => Some(request::store(service, headers)?),
+        Resource::Header => Some(request::store(of_port, headers)?),
         _ => None,
     };
     service.authorize(caller, call.needs, store)

@@ -1,6 +1,7 @@
 //! `ropewalk.events.v1.Events`: what the database can do with events, call by call.
 
 use core::ops::RangeInclusive;
+use std::sync::Arc;
 
 use ropewalk::{AppendOptions, Position, ReadOptions, SequencedEvent};
 use ropewalk_wire::{Caller, Service, WireError};
@@ -21,7 +22,7 @@ const BATCH_EVENTS: u32 = 1024;
 const BATCH_EVENTS_ALLOWED: RangeInclusive<u32> = 1..=65_536;
 
 /// The service.
-pub(crate) struct Events(pub(crate) Service);
+pub(crate) struct Events(pub(crate) Service, pub(crate) Arc<str>);
 
 impl Events {
     /// Authenticates and runs a call with one answer.
@@ -42,7 +43,7 @@ impl Events {
     }
 
     fn store<'n>(&'n self, name: &'n str) -> &'n str {
-        if name.is_empty() { self.0.default_store() } else { name }
+        if name.is_empty() { &self.1 } else { name }
     }
 
     async fn open_read(

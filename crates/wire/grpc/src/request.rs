@@ -24,10 +24,10 @@ pub(crate) fn caller<T>(request: &Request<T>) -> Result<Caller, WireError> {
     caller.ok_or_else(|| WireError::new(Code::Unauthenticated, "credentials are needed"))
 }
 
-/// The store of the header `x-store`, else the default one.
-pub(crate) fn store<'a>(service: &'a Service, headers: &'a HeaderMap) -> Result<&'a str, WireError> {
+/// The store of the header `x-store`, else that of the port. The rights are checked on what it returns.
+pub(crate) fn store<'a>(of_port: &'a str, headers: &'a HeaderMap) -> Result<&'a str, WireError> {
     match headers.get("x-store") {
-        None => Ok(service.default_store()),
+        None => Ok(of_port),
         Some(name) => name.to_str().map_err(|_| WireError::invalid("x-store must be printable ASCII")),
     }
 }

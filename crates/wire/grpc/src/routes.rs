@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use ropewalk_wire::Service;
 use tonic::service::Routes;
 
@@ -14,16 +16,18 @@ pub(crate) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/
 /// What a message may weigh beyond the bytes of an append: field numbers, lengths, conditions.
 const MESSAGE_ROOM: usize = 1 << 20;
 
-/// What is served beside the event services and health.
+/// What is served beside the event services and health, and the store of the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrpcSettings {
+    /// The event store of calls that name none. Default: the service's default store, `None`.
+    pub store: Option<String>,
     /// Answers the reflection protocols, so that tools need no proto files. Default true.
     pub reflection: bool,
 }
 
 impl Default for GrpcSettings {
     fn default() -> Self {
-        Self { reflection: true }
+        Self { store: None, reflection: true }
     }
 }
 
@@ -31,10 +35,11 @@ impl Default for GrpcSettings {
 /// Health ends with the service's stop signal, so this is called in the runtime that serves.
 pub async fn routes(service: &Service, settings: &GrpcSettings) -> Routes {
     let message_bytes = service.limits().request_bytes.saturating_add(MESSAGE_ROOM);
-    let umadb = DCBServer::new(Umadb(service.clone()))
+    let store: Arc<str> = settings.store.as_deref().unwrap_or(service.default_store()).into();
+    let umadb = DCBServer::new(Umadb(service.clone(), store.clone()))
         .max_decoding_message_size(message_bytes)
         .max_encoding_message_size(usize::MAX);
-    let events = EventsServer::new(Events(service.clone()))
+    let events = EventsServer::new(Events(service.clone(), store.clone()))
         .max_decoding_message_size(message_bytes)
         .max_encoding_message_size(usize::MAX);
     let mut routes = Routes::builder();
@@ -54,5 +59,6 @@ pub async fn routes(service: &Service, settings: &GrpcSettings) -> Routes {
             .add_service(builder().build_v1alpha().expect("our own descriptors are well-formed"));
     }
     let router = routes.routes().into_axum_router();
-    Routes::from(router.layer(axum::middleware::from_fn_with_state(service.clone(), admission::admit)))
+    let port = (service.clone(), store);
+    Routes::from(router.layer(axum::middleware::from_fn_with_state(port, admission::admit)))
 }

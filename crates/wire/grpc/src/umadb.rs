@@ -1,10 +1,12 @@
 //! `umadb.v1.DCB`: the five calls of UmaDB, with its rules where they differ from ours.
 //!
-//! - The header `x-store` names the store; without it, the server's default store.
+//! - The header `x-store` names the store; without it, the port's store.
 //! - A query that is missing or has no items, or an item without types and tags, matches everything.
 //! - An append may carry tracking alone; its position is then zero, as is that of an append of nothing at all.
 //! - A conditional append that is repeated with the same ids on all its events gets its first answer.
 //! - A subscription after the last possible position ends at once; a read with limit zero sends nothing.
+
+use std::sync::Arc;
 
 use ropewalk::{AppendCondition, AppendOptions, Event, Position, ReadOptions, Tracking};
 use ropewalk_wire::{Code, Service, WireError};
@@ -24,8 +26,8 @@ pub(crate) const PROTOCOL: Protocol = Protocol { name: "umadb", status: status::
 const BATCH_EVENTS: u32 = 1024;
 const BATCH_EVENTS_MAX: u32 = 4096;
 
-/// The service.
-pub(crate) struct Umadb(pub(crate) Service);
+/// The service, and the store of calls that name none.
+pub(crate) struct Umadb(pub(crate) Service, pub(crate) Arc<str>);
 
 fn batch_events(asked: Option<u32>) -> usize {
     asked.unwrap_or(BATCH_EVENTS).clamp(1, BATCH_EVENTS_MAX) as usize
@@ -33,7 +35,7 @@ fn batch_events(asked: Option<u32>) -> usize {
 
 impl Umadb {
     fn store<'r, T>(&'r self, request: &'r Request<T>) -> Result<&'r str, WireError> {
-        request::store(&self.0, request.metadata().as_ref())
+        request::store(&self.1, request.metadata().as_ref())
     }
 
     async fn open_read(

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use prost::Message;
+use ropewalk_grpc::proto::umadb::v1::dcb_client::DcbClient;
 use ropewalk_grpc::proto::umadb::v1::error_response::ErrorType;
 use ropewalk_grpc::proto::umadb::v1::{AppendRequest, ErrorResponse, Event, HeadRequest};
 use ropewalk_wire::{Caller, Right};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 use crate::{Server, within};
@@ -68,4 +70,37 @@ async fn a_password_works_as_well() {
     head("Basic YW5uOmNvcnJlY3QgaG9yc2U=").await.unwrap();
     let status = head("Basic YW5uOndyb25nIGhvcnNl").await.unwrap_err();
     assert_eq!(refused(&status), (Code::Unauthenticated, ErrorType::Authentication));
+}
+
+/// Makes a token with these rights on one store.
+async fn token(server: &Server, store: &str, right: Right) -> String {
+    let roles = BTreeMap::from([(store.to_owned(), [right].into())]);
+    let created = server.service.access().create_token(&Caller::everybody(), store, roles, None).await;
+    format!("Bearer {}", created.unwrap().1)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d1_18_rights_are_those_on_the_store_of_the_port() {
+    let server = Server::start().await;
+    server.service.database().events("shop").unwrap().create().unwrap();
+    let shop = server.port("shop").await;
+    let (of_default, of_shop) =
+        (token(&server, "default", Right::Read).await, token(&server, "shop", Right::Read).await);
+    let (main, shop) = (server.umadb(), DcbClient::new(shop));
+    let head = async |client: &DcbClient<Channel>, token: &str, store: Option<&'static str>| {
+        let mut request = with(token, HeadRequest {});
+        if let Some(store) = store {
+            request.metadata_mut().insert("x-store", store.parse().unwrap());
+        }
+        within(client.clone().head(request)).await.map(drop).map_err(|status| status.code())
+    };
+    let denied = Err(Code::PermissionDenied);
+    assert_eq!(head(&main, &of_default, None).await, Ok(()));
+    assert_eq!(head(&shop, &of_default, None).await, denied);
+    assert_eq!(head(&main, &of_shop, None).await, denied);
+    assert_eq!(head(&shop, &of_shop, None).await, Ok(()));
+    // The header is stronger than the port, and the right is that on its store.
+    assert_eq!(head(&shop, &of_default, Some("default")).await, Ok(()));
+    assert_eq!(head(&shop, &of_shop, Some("default")).await, denied);
+    assert_eq!(head(&main, &of_shop, Some("shop")).await, Ok(()));
 }

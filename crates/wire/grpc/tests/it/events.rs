@@ -1,6 +1,7 @@
 //! `ropewalk.events.v1.Events`: what UmaDB's protocol cannot say, and errors that programs can read.
 
 use prost::Message;
+use ropewalk_grpc::proto::ropewalk::events::v1::events_client::EventsClient;
 use ropewalk_grpc::proto::ropewalk::events::v1::{
     AppendCondition, AppendRequest, AppendResponse, Conflict, CountRequest, CreateStoreRequest,
     DeleteStoreRequest, Durability, Error, Event, ExistsRequest, HeadRequest, LastRequest, ListStoresRequest,
@@ -235,4 +236,17 @@ async fn a_subscription_says_when_it_has_caught_up() {
     let empty = SubscribeRequest { query: query(&["Z"], &[]), after: Some(3), ..Default::default() };
     let mut stream = within(server.events().subscribe(empty)).await.unwrap().into_inner();
     assert_eq!(within(stream.message()).await.unwrap().unwrap().caught_up, Some(3));
+}
+
+#[tokio::test]
+async fn d1_18_empty_name_is_the_store_of_the_port() {
+    let server = Server::start().await;
+    let mut shop = EventsClient::new(server.port("shop").await);
+    within(shop.append(plain(&[event("A", &[])]))).await.unwrap();
+    let head = |store: &str| HeadRequest { store: store.to_owned() };
+    let position =
+        async |store: &str| within(shop.clone().head(head(store))).await.unwrap().into_inner().position;
+    assert_eq!((position("").await, position("shop").await), (Some(1), Some(1)));
+    assert_eq!(position("default").await, None);
+    assert_eq!(within(server.events().head(head(""))).await.unwrap().into_inner().position, None);
 }

@@ -41,14 +41,18 @@ impl Server {
         let service = Service::new(Database::in_memory().unwrap(), settings).unwrap();
         let connections = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = format!("http://{}", connections.local_addr().unwrap());
-        let routes = ropewalk_grpc::routes(&service, &GrpcSettings::default()).await;
-        let stop = service.stop().clone();
-        let serving = tonic::transport::Server::builder()
-            .add_routes(routes)
-            .serve_with_incoming_shutdown(connections, async move { stop.wait().await });
-        let serving = tokio::spawn(async move { serving.await.unwrap() });
+        let serving = serve(&service, GrpcSettings::default(), connections).await;
         let channel = Endpoint::from_shared(address.clone()).unwrap().connect().await.unwrap();
         Self { service, channel, address, serving }
+    }
+
+    /// A connection to another port of the server, whose store is this one.
+    pub async fn port(&self, store: &str) -> Channel {
+        let connections = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = format!("http://{}", connections.local_addr().unwrap());
+        let settings = GrpcSettings { store: Some(store.to_owned()), ..GrpcSettings::default() };
+        serve(&self.service, settings, connections).await;
+        Endpoint::from_shared(address).unwrap().connect().await.unwrap()
     }
 
     pub fn umadb(&self) -> DcbClient<Channel> {
@@ -64,6 +68,15 @@ impl Server {
         drop(self.channel);
         within(self.serving).await.unwrap();
     }
+}
+
+async fn serve(service: &Service, settings: GrpcSettings, connections: TcpIncoming) -> JoinHandle<()> {
+    let routes = ropewalk_grpc::routes(service, &settings).await;
+    let stop = service.stop().clone();
+    let serving = tonic::transport::Server::builder()
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(connections, async move { stop.wait().await });
+    tokio::spawn(async move { serving.await.unwrap() })
 }
 
 /// Ends a test that hangs.
