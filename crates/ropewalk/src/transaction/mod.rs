@@ -68,7 +68,8 @@ impl Transaction {
         }
     }
 
-    /// What the transaction reads. With [`Isolation::ReadCommitted`] each statement sees the newest commit.
+    /// What the transaction reads. With [`Isolation::ReadCommitted`] each statement sees the newest commit. Reads of the
+    /// snapshot itself do not count for the isolation.
     pub fn snapshot(&self) -> Snapshot {
         self.db.at(self.kv.snapshot().clone())
     }
@@ -252,7 +253,7 @@ impl Transaction {
     /// Commits: one log record, all or nothing. A transaction that wrote nothing touches no log and answers `None`.
     ///
     /// # Errors
-    /// [`crate::Class::Conflict`] when a key, a range or a condition no longer holds: nothing was written.
+    /// [`crate::Class::Conflict`] when a key, a range, a condition or samples that were read no longer hold: nothing was written.
     pub fn commit_with(self, durability: Durability) -> Result<Option<Committed>, Error> {
         let has_loaded = self.tables.has_loaded();
         let Some(Ready { db, operations, written }) = self.into_ready()? else { return Ok(None) };
