@@ -238,6 +238,11 @@ impl<'a> SeriesReader<'a> {
         });
     }
 
+    /// How many partitions a read of one series searches.
+    pub(crate) fn partition_count(&self) -> usize {
+        self.partitions.len()
+    }
+
     /// Makes the next reads of these series, few and ascending, quicker.
     pub(crate) fn warm(&self, ids: &[u32]) {
         self.memories.iter().for_each(|memory| memory.warm(ids, self.from));

@@ -22,8 +22,9 @@ use crate::read::SeriesReader;
 /// Most selectors that a guard lists for one store; with more of them any sample counts.
 const SELECTORS_MAX: usize = 1_000;
 
-/// Most series that a guard reads in the sequencer, for which all writers wait; with more of them any sample counts.
-const SEQUENCED_SERIES_MAX: u64 = 10_000;
+/// Most reads of a guard in the sequencer, for which all writers wait: of a series in memory, or in one stored day. Where
+/// it takes more of them, any sample counts.
+const SEQUENCED_READS_MAX: u64 = 10_000;
 
 /// What was read of the series that some matchers mean.
 #[derive(Debug, Clone, Copy)]
@@ -109,27 +110,33 @@ impl ReadGuard {
 
     /// # Errors
     /// [`SeriesError::ReadConflict`]; damage.
-    fn check(&self, latest: ReadView<'_>, series_max: u64) -> Result<(), SeriesError> {
+    fn check(&self, latest: ReadView<'_>, reads_max: u64) -> Result<(), SeriesError> {
         let Some(state) = self.model.find(&self.store) else { return Ok(()) };
         let Some((oldest, newest)) = state.changes.since(self.checked) else { return Ok(()) };
-        let mut series = 0;
+        let mut reads = 0;
         for (matchers, read) in &self.reads {
             if !read.series && oldest > read.to {
                 continue;
             }
             let ids = state.posted(u32::MAX).select(matchers, self.checked, u32::MAX);
-            series += ids.len();
+            if ids.is_empty() {
+                continue;
+            }
             // Deletions whose memory is written out are known by their last commit alone.
             let deleted = Seq(state.deletions_flushed.load(Ordering::Acquire));
-            if !ids.is_empty() && deleted > self.checked {
+            if deleted > self.checked {
                 return Err(self.conflict(selector(matchers), deleted));
             }
-            if series > series_max {
+            // Nothing before `oldest` was touched.
+            let range = (read.from.max(oldest), read.to);
+            let (place, duplicates) = (self.model.place(state.id), state.options().duplicates);
+            let mut reader = SeriesReader::new(latest, place, duplicates, range)?;
+            reader.narrow(&state.reach);
+            reads += ids.len() * (1 + reader.partition_count() as u64);
+            if reads > reads_max {
                 return Err(self.conflict(selector(matchers), newest));
             }
-            // Nothing before `oldest` was touched.
-            let range = Read { from: read.from.max(oldest), ..*read };
-            self.check_series(&state, latest, &ids, range)?;
+            self.check_series(&state, &mut reader, &ids, read.series)?;
         }
         Ok(())
     }
@@ -137,25 +144,17 @@ impl ReadGuard {
     fn check_series(
         &self,
         state: &StoreState,
-        latest: ReadView<'_>,
+        reader: &mut SeriesReader<'_>,
         ids: &RoaringBitmap,
-        read: Read,
+        counts_series: bool,
     ) -> Result<(), SeriesError> {
         let head = state.head_at(self.checked);
-        let (place, duplicates) = (self.model.place(state.id), state.options().duplicates);
-        let mut reader = SeriesReader::new(latest, place, duplicates, (read.from, read.to))?;
-        reader.narrow(&state.reach);
         for id in ids {
-            let mut changed = None;
-            if read.series && id > head {
-                changed = state.creation_of(id);
-            }
-            if changed.is_none() {
-                changed = reader.deleted_since(self.checked, id, read.series);
-            }
-            if changed.is_none() && read.from <= read.to {
-                changed = reader.written_since(self.checked, id)?;
-            }
+            let created = if counts_series && id > head { state.creation_of(id) } else { None };
+            let changed = match created.or_else(|| reader.deleted_since(self.checked, id, counts_series)) {
+                None => reader.written_since(self.checked, id)?,
+                changed => changed,
+            };
             if let Some(seq) = changed {
                 let index = state.index.read();
                 let labels = index.labels(id).map(|labels| labels.to_string());
@@ -186,7 +185,7 @@ impl Operation for ReadGuard {
     }
 
     fn validate(&mut self, latest: ReadView<'_>) -> Result<Verdict, Rejection> {
-        let checked = self.check(latest, SEQUENCED_SERIES_MAX);
+        let checked = self.check(latest, SEQUENCED_READS_MAX);
         checked.map(|()| Verdict::Write).map_err(|error| Box::new(error) as Rejection)
     }
 

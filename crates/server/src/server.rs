@@ -391,8 +391,7 @@ impl Running {
         let events = ropewalk_grpc::routes(&self.service, &settings).await.into_axum_router();
         let known = axum::middleware::from_fn_with_state(self.service.clone(), known);
         let router = events.merge(prometheus.calls().layer(known));
-        let Some(store) = store else { return router };
-        let store: Arc<str> = store.into();
+        let store: Arc<str> = store.unwrap_or(self.service.default_store()).into();
         router.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
             crate::spans::name_store(&request, &store);
             next.run(request)

@@ -23,23 +23,24 @@ pub(crate) fn begin(request: &Request<Body>) -> Span {
     }
     let (method, path) = (request.method(), request.uri().path());
     let (name, operation) = named(method, path);
-    let store =
-        request.headers().get("x-store").and_then(|name| name.to_str().ok()).or_else(|| store_of(path));
+    // Of an event call without the header the port knows the store.
+    let store = store_of_header(request)
+        .or_else(|| if is_event_call(path) { None } else { store_of(path).or(Some("default")) });
     tracing::trace_span!(
         target: TARGET,
         "request",
         otel.name = name,
         otel.kind = "server",
         db.operation = operation,
-        opossum.context = store.unwrap_or("default"),
+        opossum.context = store,
         opossum.append.conflict = Empty,
         http.response.status_code = Empty,
     )
 }
 
-/// Records the store of the port that a request came to, unless the request names another.
+/// Records the store of the gRPC port that an event call came to, unless the call names another in its header.
 pub(crate) fn name_store(request: &Request<Body>, store: &str) {
-    if !request.headers().contains_key("x-store") {
+    if is_event_call(request.uri().path()) && store_of_header(request).is_none() {
         Span::current().record("opossum.context", store);
     }
 }
@@ -53,6 +54,15 @@ pub(crate) fn end(span: &Span, response: &Response<Body>) {
     let refused = response.headers().get("grpc-status").is_some_and(|code| code == FAILED_PRECONDITION);
     span.record("http.response.status_code", status);
     span.record("opossum.append.conflict", status == 409 || refused);
+}
+
+fn store_of_header(request: &Request<Body>) -> Option<&str> {
+    request.headers().get("x-store")?.to_str().ok()
+}
+
+/// True for the path of a call of a gRPC event service.
+fn is_event_call(path: &str) -> bool {
+    path.starts_with("/umadb.") || path.starts_with("/ropewalk.")
 }
 
 /// Name of the span and of the operation.

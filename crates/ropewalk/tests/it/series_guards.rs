@@ -301,3 +301,22 @@ fn many_selectors_and_reopening_stay_bounded_and_right() {
     assert!(world.overtaken(Isolation::Serializable, read(1_000), unrelated).is_none());
     assert!(world.overtaken(Isolation::Serializable, read(1_001), unrelated).unwrap().is_conflict());
 }
+
+#[test]
+fn reads_of_many_series_are_checked_before_the_sequencer() {
+    const SERIES: usize = 10_001;
+    let world = World::new();
+    let mut batch = SampleBatch::new();
+    for host in 0..SERIES {
+        batch.push(&labels("many", &host.to_string()), 10, 1.0);
+    }
+    world.store.append(&batch).unwrap();
+    let read = |tx: &mut Transaction, store: &SeriesStore| {
+        assert_eq!(sum(tx, store, &[is("__name__", "many")], (0, 100)), SERIES as f64);
+    };
+    let unrelated = |world: &World| world.write(&labels("other", ""), &[20]);
+    assert!(world.overtaken(Isolation::Serializable, read, unrelated).is_none());
+    let related = |world: &World| world.write(&labels("many", "77"), &[20]);
+    let error = world.overtaken(Isolation::Serializable, read, related).unwrap();
+    assert_eq!(error.conflict_seq(), Some(world.db.seq()));
+}
