@@ -371,12 +371,12 @@ impl Running {
         store: &str,
         address: SocketAddr,
     ) -> Result<(), ServeError> {
-        let opened = self.service.database().events(store);
-        let made = opened.and_then(|store| store.create().map_err(Into::into));
-        made.map_err(|error| SettingsError::Invalid {
+        let invalid = |error: ropewalk::Error| SettingsError::Invalid {
             place: "grpc.stores".to_owned(),
             what: error.to_string(),
-        })?;
+        };
+        let opened = self.service.database().events(store).map_err(invalid)?;
+        opened.create().map_err(ropewalk::Error::from)?;
         let router = self.grpc(prometheus, Some(store)).await;
         self.listen("grpc", Protocol::Grpc, address, router)?;
         if let Some(address) = self.addresses.last_mut() {

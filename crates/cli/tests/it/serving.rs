@@ -186,7 +186,9 @@ fn wrong_settings_are_refused_where_they_stand() {
         2,
         &["--grpc-stores", "leave the store out"],
     );
-    refused(&place.run(&["serve", "--grpc-stores", "a\u{7}=127.0.0.1:0"]), 2, &["grpc.stores", "control"]);
+    let off = ["serve", "--http-listen", "off", "--grpc-listen", "off"];
+    let answer = place.run(&[&off[..], &["--grpc-stores", "a\u{7}=127.0.0.1:0"]].concat());
+    refused(&answer, 2, &["grpc.stores", "control"]);
     refused(&place.run(&["serve", "--tls-cert", "c.pem"]), 2, &["tls", "key"]);
     refused(&place.run(&["serve", "--tls-cert", "c.pem", "--tls-key", "k.pem"]), 2, &["c.pem"]);
     refused(&place.run(&["serve", "--colour", "red"]), 2, &["--colour"]);
