@@ -6,35 +6,20 @@
 //! story from beginning to end.
 #![allow(clippy::print_stderr)] // a command speaks
 
-mod access;
-mod args;
-mod bench;
-mod context;
-mod demo;
-mod doc;
-mod events;
-mod failure;
-mod groups;
-mod import;
-mod inspect;
-mod maintain;
-mod manual;
-mod metrics;
+mod command;
+mod database;
 mod output;
-mod place;
-mod remote;
-mod secret;
-mod serve;
-mod sql;
-mod tail;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Arguments, Command, Import};
-use crate::context::Context;
-use crate::failure::Result;
+use crate::command::{
+    Arguments, Command, Import, accounts, bench, demo, doc, events, groups, import, inspect, maintain,
+    manual, metrics, serve, sql, tail,
+};
+use crate::database::context::Context;
+use crate::output::failure::Result;
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
@@ -68,8 +53,8 @@ fn run(arguments: Arguments) -> Result {
         Command::Sql(asked) => sql::sql(&context, &asked),
         Command::Doc(command) => doc::doc(&context, command),
         Command::Serve(serve) => serve::serve(global, serve),
-        Command::User(user) => access::user(&context, user),
-        Command::Token(token) => access::token(&context, token),
+        Command::User(user) => accounts::user(&context, user),
+        Command::Token(token) => accounts::token(&context, token),
         Command::Stats => inspect::stats(&context),
         Command::Verify => inspect::verify(&context),
         Command::Recover { yes, cut_before } => maintain::recover(&context, yes, cut_before),

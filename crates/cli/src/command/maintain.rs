@@ -1,0 +1,141 @@
+//! Commands on the database as a whole that change its files, never its content.
+
+use std::path::Path;
+use std::time::Instant;
+
+use ropewalk::{Database, LogDamage, Seq};
+
+use crate::database::context::Context;
+use crate::database::place::Place;
+use crate::database::remote::BackupAnswer;
+use crate::output::failure::{Exit, Failure, Result};
+use crate::output::report::Cell;
+
+pub(crate) fn init(context: &Context) -> Result {
+    let created = !context.exists();
+    context.open_or_create()?.close()?;
+    let path = context.at.display().to_string();
+    context.print_row(&["path", "created"], vec![path.into(), Cell::Bool(created)])
+}
+
+/// Says what is damaged in the log; with `act` gives up what cannot be kept, and opens the rest to be sure. The log ends
+/// in front of commit `before` at the latest.
+pub(crate) fn recover(context: &Context, act: bool, before: Option<u64>) -> Result {
+    context.must_exist()?;
+    let before = before.map(Seq);
+    let found = context.patiently(|options| {
+        if act { options.salvage_log(&context.at, before) } else { options.inspect_log(&context.at, before) }
+    })?;
+    let mut report = context.report(&[
+        "log",
+        "refusal",
+        "kept_up_to",
+        "unreadable",
+        "readable_but_cut_off",
+        "set_aside",
+    ])?;
+    let state = match (&found, act) {
+        (None, _) => "whole",
+        (Some(_), false) if before.is_some() => "to be cut",
+        (Some(_), false) => "damaged",
+        (Some(_), true) => "cut",
+    };
+    report.row(match &found {
+        None => vec![state.into(), Cell::None, Cell::None, Cell::None, Cell::None, Cell::None],
+        Some(damage) => vec![
+            state.into(),
+            damage.refusal.clone().into(),
+            damage.seq.0.into(),
+            unreadable(damage),
+            damage.cut_off.into(),
+            Cell::List(damage.set_aside.iter().map(|path| path.display().to_string()).collect()),
+        ],
+    })?;
+    report.finish()?;
+    if found.is_some() && !act {
+        return Err(Failure::new(
+            Exit::Corrupt,
+            format!("the log in {} is {state} and was not changed", context.at.display()),
+            "A backup is better than a cut; the same with --yes gives up every commit after kept_up_to",
+        ));
+    }
+    // Something else may be damaged; opening says what.
+    context.open()?.close()?;
+    Ok(())
+}
+
+/// The commits that no byte of the log shows any more, as far as later ones prove that they were there.
+fn unreadable(damage: &LogDamage) -> Cell {
+    let ranges = damage.unreadable.iter().map(|range| match (range.start(), range.end()) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first}-{last}"),
+    });
+    Cell::List(ranges.collect())
+}
+
+pub(crate) fn checkpoint(context: &Context) -> Result {
+    timed(context, |db| db.checkpoint())
+}
+
+pub(crate) fn compact(context: &Context) -> Result {
+    timed(context, |db| db.compact())
+}
+
+/// Copies the database: into a directory, or below the one that a server has for that.
+pub(crate) fn backup(context: &Context, target: Option<&Path>) -> Result {
+    let todo = "`ropewalk backup DIRECTORY`; a server makes copies below its setting `backups`";
+    let made = match (context.place()?, target) {
+        (Place::Here(db), Some(target)) => {
+            let backup = db.backup(target)?;
+            db.close()?;
+            BackupAnswer {
+                name: target.display().to_string(),
+                seq: backup.seq.0,
+                files: backup.files,
+                bytes: backup.bytes,
+                linked_bytes: backup.linked_bytes,
+            }
+        }
+        (Place::Here(_), None) => {
+            return Err(Failure::new(Exit::Invalid, "a backup needs a directory to make", todo));
+        }
+        (Place::There(remote), None) => remote.backup(None)?,
+        (Place::There(remote), Some(target)) => match target.to_str() {
+            Some(name) if !name.contains('/') => remote.backup(Some(name))?,
+            _ => {
+                let what = format!(
+                    "{} is served, and its server chooses the directory: {} is no name of a backup",
+                    context.shown(),
+                    target.display()
+                );
+                return Err(Failure::new(Exit::Invalid, what, todo));
+            }
+        },
+    };
+    context.print_row(
+        &["backup", "seq", "files", "bytes", "linked_bytes"],
+        vec![
+            made.name.into(),
+            made.seq.into(),
+            made.files.into(),
+            made.bytes.into(),
+            made.linked_bytes.into(),
+        ],
+    )
+}
+
+/// Does the work and says what the files hold afterwards.
+fn timed(context: &Context, work: impl FnOnce(&Database) -> Result<(), ropewalk::Error>) -> Result {
+    let db = context.open()?;
+    let started = Instant::now();
+    work(&db)?;
+    let seconds = (started.elapsed().as_secs_f64() * 1000.0).round() / 1000.0;
+    let stats = db.stats();
+    let runs: u64 = stats.store.keyspaces.iter().flat_map(|k| &k.levels).map(|level| level.runs).sum();
+    let bytes: u64 = stats.store.keyspaces.iter().map(|keyspace| keyspace.file_bytes).sum();
+    db.close()?;
+    context.print_row(
+        &["checkpoint", "runs", "bytes", "seconds"],
+        vec![stats.checkpoint.0.into(), runs.into(), bytes.into(), Cell::Decimal(seconds)],
+    )
+}

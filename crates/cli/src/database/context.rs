@@ -1,0 +1,182 @@
+//! What every command needs: where the database is, which store, which form of output.
+
+use std::io::{self, BufWriter, Stdout};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ropewalk::{Class, Database, EngineError, Options};
+
+use crate::command::Global;
+use crate::database::place::Place;
+use crate::database::remote::{Endpoint, Remote, Secrets, Url, is_served};
+use crate::output::failure::{Exit, Failure, Result};
+use crate::output::report::{Cell, Mode, Report};
+
+/// How often a busy database is tried again.
+pub(crate) const RETRY: Duration = Duration::from_millis(20);
+
+/// The global options, with their defaults filled in.
+#[derive(Debug, Clone)]
+pub(crate) struct Context {
+    /// The database directory.
+    pub(crate) at: PathBuf,
+    /// The server, when --at names one.
+    url: Option<Url>,
+    secrets: Secrets,
+    /// The store, when one was named.
+    pub(crate) store: Option<String>,
+    mode: Option<Mode>,
+    memory: Option<u64>,
+    pub(crate) wait: Duration,
+}
+
+impl Context {
+    pub(crate) fn new(global: Global) -> Result<Self> {
+        let at = global.at.or_else(|| std::env::var_os("ROPEWALK_AT").map(PathBuf::from));
+        let at = at.unwrap_or_else(|| "ropewalk.db".into());
+        let url = at.to_str().filter(|text| Url::is_meant(text)).map(Url::parse).transpose();
+        let url = url.map_err(|what| Failure::invalid(format!("--at {}: {what}", at.display())))?;
+        Ok(Self {
+            at,
+            url,
+            secrets: Secrets { token: global.token, ca: global.ca },
+            store: global.store,
+            mode: global.mode,
+            memory: global.memory,
+            wait: global.wait,
+        })
+    }
+
+    /// The place as it was named, without secrets.
+    pub(crate) fn shown(&self) -> String {
+        self.url.as_ref().map_or_else(|| self.at.display().to_string(), Url::shown)
+    }
+
+    /// Refuses a server where a command works on the files themselves.
+    pub(crate) fn needs_directory(&self) -> Result {
+        if self.url.is_none() {
+            return Ok(());
+        }
+        let what = format!("this command works on a database directory, and {} is a server", self.shown());
+        Err(Failure::new(Exit::Invalid, what, "Run it where the files are, with --at DIRECTORY"))
+    }
+
+    /// The database: the server that --at names; or the directory, or the server that holds it.
+    pub(crate) fn place(&self) -> Result<Place> {
+        if let Some(url) = &self.url {
+            return self.connect(Endpoint::Url(url.clone()));
+        }
+        self.must_exist()?;
+        let deadline = Instant::now() + self.wait;
+        loop {
+            match self.options().open(&self.at) {
+                Ok(db) => return Ok(Place::Here(db)),
+                Err(ropewalk::Error::Engine(EngineError::Locked { .. })) if is_served(&self.at) => {
+                    return self.connect(Endpoint::Local(self.at.clone()));
+                }
+                Err(error) if error.class() == Class::Busy && Instant::now() < deadline => {
+                    std::thread::sleep(RETRY);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn connect(&self, endpoint: Endpoint) -> Result<Place> {
+        Ok(Place::There(Rc::new(Remote::connect(endpoint, self.secrets.clone())?)))
+    }
+
+    pub(crate) fn store_name(&self) -> &str {
+        self.store.as_deref().unwrap_or("default")
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode.unwrap_or_else(Mode::automatic)
+    }
+
+    /// Standard output, written in large pieces.
+    pub(crate) fn out(&self) -> BufWriter<Stdout> {
+        BufWriter::with_capacity(64 << 10, io::stdout())
+    }
+
+    pub(crate) fn report(&self, columns: &'static [&'static str]) -> Result<Report<BufWriter<Stdout>>> {
+        Ok(Report::new(self.out(), self.mode(), columns)?)
+    }
+
+    /// Prints a report of one row.
+    pub(crate) fn print_row(&self, columns: &'static [&'static str], cells: Vec<Cell>) -> Result {
+        let mut report = self.report(columns)?;
+        report.row(cells)?;
+        Ok(report.finish()?)
+    }
+
+    /// Prints one number: bare for people and scripts, as a row when a form was asked for.
+    pub(crate) fn print_number(&self, columns: &'static [&'static str; 1], number: u64) -> Result {
+        if self.mode.is_some() {
+            return self.print_row(columns, vec![number.into()]);
+        }
+        use std::io::Write;
+        Ok(writeln!(io::stdout(), "{number}")?)
+    }
+
+    /// True when a database, whole or in part, lies in the directory.
+    pub(crate) fn exists(&self) -> bool {
+        ["store", "log"].iter().any(|part| self.at.join(part).is_dir())
+    }
+
+    /// Refuses where there is no database.
+    pub(crate) fn must_exist(&self) -> Result {
+        self.needs_directory()?;
+        if self.exists() {
+            return Ok(());
+        }
+        let what = format!("there is no database in {}", self.at.display());
+        Err(Failure::new(
+            Exit::NotFound,
+            what,
+            "`ropewalk init` makes one; --at PATH or ROPEWALK_AT names another",
+        ))
+    }
+
+    /// Opens the database that must be there.
+    pub(crate) fn open(&self) -> Result<Database> {
+        self.must_exist()?;
+        self.open_or_create()
+    }
+
+    /// Opens the database, created if it is not there.
+    pub(crate) fn open_or_create(&self) -> Result<Database> {
+        self.patiently(|options| options.open(&self.at))
+    }
+
+    /// Does what needs the database for itself, waiting for another process to let go of it as long as --wait allows.
+    pub(crate) fn patiently<T>(
+        &self,
+        work: impl Fn(Options) -> std::result::Result<T, ropewalk::Error>,
+    ) -> Result<T> {
+        self.needs_directory()?;
+        let deadline = Instant::now() + self.wait;
+        loop {
+            match work(self.options()) {
+                Err(error) if error.class() == Class::Busy && Instant::now() < deadline => {
+                    std::thread::sleep(RETRY);
+                }
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    fn options(&self) -> Options {
+        let options = Options::new();
+        match self.memory {
+            Some(bytes) => options.memory_budget(bytes),
+            None => options,
+        }
+    }
+}
+
+/// The same place under one name, however it was written.
+pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
+    std::fs::canonicalize(path).map_err(|error| Failure::file("open", path, &error))
+}

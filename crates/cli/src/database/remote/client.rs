@@ -1,0 +1,207 @@
+//! A blocking HTTP client: one connection, one request at a time, bodies read as they come.
+
+use std::cell::RefCell;
+use std::io::{self, BufRead, Read};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::runtime::Runtime;
+
+use super::endpoint::{Endpoint, Secrets};
+use super::problem::{self, Line};
+use crate::output::failure::{Exit, Failure, Result};
+
+/// How long to wait for a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+const JSON: &str = "application/json";
+/// Lines, every payload in base64: each byte arrives as it is.
+const NDJSON: &str = "application/x-ndjson; payload=base64";
+
+type Sender = SendRequest<Full<Bytes>>;
+
+/// The client.
+pub(crate) struct Client {
+    endpoint: Endpoint,
+    secrets: Secrets,
+    authorization: Option<String>,
+    runtime: Runtime,
+    connection: RefCell<Option<Sender>>,
+}
+
+impl Client {
+    /// Connects.
+    pub(crate) fn connect(endpoint: Endpoint, secrets: Secrets) -> Result<Self> {
+        let authorization = endpoint.authorization(&secrets)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::new(Exit::Io, format!("start the client: {error}"), ""))?;
+        let client = Self { endpoint, secrets, authorization, runtime, connection: RefCell::new(None) };
+        let connection = client.runtime.block_on(client.open())?;
+        client.connection.replace(Some(connection));
+        Ok(client)
+    }
+
+    /// For people.
+    pub(crate) fn shown(&self) -> String {
+        self.endpoint.shown()
+    }
+
+    async fn open(&self) -> Result<Sender> {
+        let opening = async {
+            let stream = self.endpoint.connect(&self.secrets).await?;
+            handshake(TokioIo::new(stream)).await.map_err(|error| self.endpoint.unreachable(&error))
+        };
+        let (sender, connection) = tokio::time::timeout(CONNECT_TIME, opening)
+            .await
+            .map_err(|_| self.endpoint.unreachable(&"no answer"))??;
+        // Its end shows in the request that it was to carry.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(sender)
+    }
+
+    /// Asks for one JSON answer.
+    pub(crate) fn ask<A: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<A> {
+        let answer = self.send(method, path, body, JSON)?;
+        let mut bytes = Vec::new();
+        Body::new(self, answer).read_to_end(&mut bytes).map_err(|error| self.endpoint.unreachable(&error))?;
+        serde_json::from_slice(&bytes).map_err(|error| self.strange(&error))
+    }
+
+    /// Does something whose answer says nothing more.
+    pub(crate) fn act(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Result {
+        let answer = self.send(method, path, body, JSON)?;
+        let drained = io::copy(&mut Body::new(self, answer), &mut io::sink());
+        drained.map(drop).map_err(|error| self.endpoint.unreachable(&error))
+    }
+
+    /// Asks for lines of JSON and visits each as it comes.
+    pub(crate) fn lines<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+        mut visit: impl FnMut(T) -> Result,
+    ) -> Result {
+        let answer = self.send(method, path, body, NDJSON)?;
+        let mut body = Body::new(self, answer);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read =
+                body.read_until(b'\n', &mut line).map_err(|error| self.endpoint.unreachable(&error))?;
+            if read == 0 {
+                return Ok(());
+            }
+            match problem::line(&self.shown(), &line) {
+                Line::Value(value) => visit(value)?,
+                Line::Control => {}
+                Line::Ended(failure) => return Err(failure),
+                Line::Strange(error) => return Err(self.strange(&error)),
+            }
+        }
+    }
+
+    fn strange(&self, error: &dyn std::fmt::Display) -> Failure {
+        let what = format!("{} answered what is not understood here: {error}", self.shown());
+        Failure::new(Exit::Internal, what, "Is it a Ropewalk server of this version?")
+    }
+
+    fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+        accept: &str,
+    ) -> Result<Response<Incoming>> {
+        let json = body.map(serde_json::to_vec).transpose();
+        let json = json.map_err(|error| Failure::invalid(error.to_string()))?;
+        let mut request = Request::builder().method(method).uri(path).header(HOST, self.endpoint.host());
+        request = request.header(ACCEPT, accept);
+        if json.is_some() {
+            request = request.header(CONTENT_TYPE, JSON);
+        }
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        let request = request
+            .body(Full::new(Bytes::from(json.unwrap_or_default())))
+            .map_err(|error| Failure::invalid(error.to_string()))?;
+        let answer = self.runtime.block_on(async {
+            let kept = self.connection.borrow_mut().take();
+            let mut connection = match usable(kept).await {
+                Some(kept) => kept,
+                None => self.open().await?,
+            };
+            let answer = connection.send_request(request).await;
+            self.connection.replace(Some(connection));
+            answer.map_err(|error| self.endpoint.unreachable(&error))
+        })?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let status = answer.status();
+        let mut bytes = Vec::new();
+        Body::new(self, answer).read_to_end(&mut bytes).map_err(|error| self.endpoint.unreachable(&error))?;
+        Err(problem::failure(&self.shown(), status, &bytes))
+    }
+}
+
+/// A kept connection, if the server has not closed it.
+async fn usable(kept: Option<Sender>) -> Option<Sender> {
+    let mut kept = kept?;
+    kept.ready().await.ok()?;
+    Some(kept)
+}
+
+/// The body of an answer, read as it comes.
+struct Body<'c> {
+    client: &'c Client,
+    incoming: Incoming,
+    chunk: Bytes,
+}
+
+impl<'c> Body<'c> {
+    fn new(client: &'c Client, answer: Response<Incoming>) -> Self {
+        Self { client, incoming: answer.into_body(), chunk: Bytes::new() }
+    }
+}
+
+impl BufRead for Body<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.chunk.is_empty() {
+            match self.client.runtime.block_on(self.incoming.frame()) {
+                None => break,
+                Some(Err(error)) => return Err(io::Error::other(error)),
+                // Trailers say nothing here.
+                Some(Ok(frame)) => self.chunk = frame.into_data().unwrap_or_default(),
+            }
+        }
+        Ok(&self.chunk)
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        drop(self.chunk.split_to(bytes.min(self.chunk.len())));
+    }
+}
+
+impl Read for Body<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut held = self.fill_buf()?;
+        let read = held.read(out)?;
+        self.consume(read);
+        Ok(read)
+    }
+}

@@ -1,0 +1,218 @@
+//! A database behind a server: the questions of the commands, asked over HTTP.
+//!
+//! ```text
+//! --at URL, or a directory that a server holds ─▶ endpoint ─▶ client ─▶ Remote ─▶ the same rows as from files
+//! ```
+
+mod access;
+mod client;
+mod endpoint;
+mod problem;
+mod shape;
+
+use hyper::Method;
+use ropewalk::groups::GroupSettings;
+use ropewalk::{AppendOptions, Appended, Event, Position, Query, ReadOptions, Seq, SequencedEvent};
+use serde::de::DeserializeOwned;
+
+use self::client::Client;
+pub(crate) use self::endpoint::{Endpoint, Secrets, Url, is_served};
+use self::shape::{
+    AppendBody, AppendedAnswer, ChangeLine, Count, EventLine, Exists, GroupAnswer, GroupBody, GroupsAnswer,
+    Head, ParkedAnswer, ParkedEvent, PositionsBody, QueryBody, ReadBody, SettledAnswer, StoresAnswer,
+    TrackingAnswer,
+};
+pub(crate) use self::shape::{BackupAnswer, StatsAnswer};
+use crate::command::groups::{ListedGroup, ListedParked};
+use crate::command::tail::Told;
+use crate::database::place::Listed;
+use crate::output::failure::Result;
+
+/// No body.
+const NOTHING: Option<&()> = None;
+
+/// A server, connected.
+pub(crate) struct Remote {
+    client: Client,
+}
+
+impl Remote {
+    pub(crate) fn connect(endpoint: Endpoint, secrets: Secrets) -> Result<Self> {
+        Ok(Self { client: Client::connect(endpoint, secrets)? })
+    }
+
+    /// Runs the statements of a text.
+    pub(crate) fn sql<A: DeserializeOwned>(&self, text: &str) -> Result<A> {
+        self.client.ask(Method::POST, "/v1/sql", Some(&serde_json::json!({ "sql": text })))
+    }
+
+    pub(crate) fn append(&self, store: &str, events: &[Event], options: &AppendOptions) -> Result<Appended> {
+        let body = AppendBody::new(events, options);
+        let answer: AppendedAnswer = self.client.ask(Method::POST, &path(store, "events"), Some(&body))?;
+        let position = |position: Option<u64>| Position(position.unwrap_or_default());
+        Ok(Appended { first: position(answer.first), last: position(answer.last), seq: Seq(answer.seq) })
+    }
+
+    pub(crate) fn read(
+        &self,
+        store: &str,
+        query: &Query,
+        options: ReadOptions,
+        mut visit: impl FnMut(SequencedEvent) -> Result,
+    ) -> Result {
+        let body = ReadBody::new(query, options);
+        self.client.lines(Method::POST, &read_path(store, "events:query"), Some(&body), |line: EventLine| {
+            visit(line.event()?)
+        })
+    }
+
+    pub(crate) fn last(&self, store: &str, query: &Query) -> Result<Option<SequencedEvent>> {
+        let mut last = None;
+        self.read(store, query, ReadOptions::backwards().limit(1), |event| {
+            last = Some(event);
+            Ok(())
+        })?;
+        Ok(last)
+    }
+
+    pub(crate) fn count(&self, store: &str, query: &Query) -> Result<u64> {
+        let body = QueryBody::new(query);
+        Ok(self.client.ask::<Count>(Method::POST, &read_path(store, "events:count"), Some(&body))?.count)
+    }
+
+    pub(crate) fn exists(&self, store: &str, query: &Query) -> Result<bool> {
+        let body = QueryBody::new(query);
+        Ok(self.client.ask::<Exists>(Method::POST, &read_path(store, "events:exists"), Some(&body))?.exists)
+    }
+
+    pub(crate) fn head(&self, store: &str) -> Result<Option<Position>> {
+        let head: Head = self.client.ask(Method::GET, &read_path(store, "head"), NOTHING)?;
+        Ok(head.head.map(Position))
+    }
+
+    pub(crate) fn tracking(&self, store: &str, source: &str) -> Result<Option<u64>> {
+        let path = read_path(store, &format!("tracking/{}", encode(source)));
+        Ok(self.client.ask::<TrackingAnswer>(Method::GET, &path, NOTHING)?.position)
+    }
+
+    pub(crate) fn stores(&self) -> Result<Vec<Listed>> {
+        let answer: StoresAnswer = self.client.ask(Method::GET, "/v1/stores", NOTHING)?;
+        let listed = answer.stores.into_iter().map(|store| {
+            let newest = self.last(&store.name, &Query::all())?.map(|event| event.time_micros);
+            Ok(Listed { name: store.name, events: store.events, newest })
+        });
+        listed.collect()
+    }
+
+    pub(crate) fn groups(&self, store: &str) -> Result<Vec<ListedGroup>> {
+        let answer: GroupsAnswer = self.client.ask(Method::GET, &read_path(store, "groups"), NOTHING)?;
+        let listed = answer.groups.into_iter().map(|group| {
+            let GroupAnswer { name, cursor, waiting, pending, parked } = group;
+            ListedGroup { name, cursor, waiting, pending, parked }
+        });
+        Ok(listed.collect())
+    }
+
+    /// Answers where the group stands.
+    pub(crate) fn create_group(
+        &self,
+        store: &str,
+        name: &str,
+        settings: &GroupSettings,
+        after: Option<Position>,
+    ) -> Result<u64> {
+        let body = GroupBody::new(settings, after);
+        let answer: GroupAnswer = self.client.ask(Method::PUT, &group_path(store, name, ""), Some(&body))?;
+        Ok(answer.cursor)
+    }
+
+    pub(crate) fn delete_group(&self, store: &str, name: &str) -> Result {
+        self.client.act(Method::DELETE, &group_path(store, name, ""), NOTHING)
+    }
+
+    pub(crate) fn parked(
+        &self,
+        store: &str,
+        name: &str,
+        after: Option<Position>,
+        limit: usize,
+    ) -> Result<Vec<ListedParked>> {
+        let after = after.map_or(0, |after| after.0);
+        let path = group_path(store, name, &format!("/parked?after={after}&limit={limit}"));
+        let answer: ParkedAnswer = self.client.ask(Method::GET, &path, NOTHING)?;
+        let listed = answer.parked.into_iter().map(|one| {
+            let ParkedEvent { position, event_type } = one.event;
+            ListedParked { position, event_type, tries: one.tries, reason: one.reason }
+        });
+        Ok(listed.collect())
+    }
+
+    /// Replays or discards parked events: these, or all. Answers how many.
+    pub(crate) fn settle_parked(
+        &self,
+        store: &str,
+        name: &str,
+        positions: &[u64],
+        replays: bool,
+    ) -> Result<u64> {
+        let path = group_path(store, name, if replays { "/parked/replay" } else { "/parked/discard" });
+        let body = PositionsBody { positions };
+        Ok(self.client.ask::<SettledAnswer>(Method::POST, &path, Some(&body))?.done)
+    }
+
+    pub(crate) fn stats(&self) -> Result<StatsAnswer> {
+        self.client.ask(Method::GET, "/v1/stats", NOTHING)
+    }
+
+    /// Has the server copy its database; without a name, under one that the server makes.
+    pub(crate) fn backup(&self, name: Option<&str>) -> Result<BackupAnswer> {
+        match name {
+            Some(name) => self.client.ask(Method::PUT, &format!("/v1/backups/{}", encode(name)), NOTHING),
+            None => self.client.ask(Method::POST, "/v1/backups", NOTHING),
+        }
+    }
+
+    /// Asks the API of Prometheus; `asked` is the value of the parameter that `path` ends with.
+    pub(crate) fn prometheus<A: DeserializeOwned>(&self, path: &str, asked: &str) -> Result<A> {
+        self.client.ask(Method::GET, &format!("/api/v1/{path}{}", encode(asked)), NOTHING)
+    }
+
+    /// Commits in order: those from `from` on, or the last few; with `follow` for ever.
+    pub(crate) fn changes(
+        &self,
+        from: Option<Seq>,
+        last: u64,
+        follow: bool,
+        mut visit: impl FnMut(Told) -> Result,
+    ) -> Result {
+        let begin = from.map_or_else(|| format!("last={last}"), |from| format!("from={}", from.0));
+        let path = format!("/v1/changes?{begin}&follow={follow}");
+        self.client.lines(Method::GET, &path, NOTHING, |line: ChangeLine| visit(line.told()?))
+    }
+}
+
+fn path(store: &str, rest: &str) -> String {
+    format!("/v1/stores/{}/{rest}", encode(store))
+}
+
+/// As [`path`], of a read that fails where there is no such store, as it does on the files themselves.
+fn read_path(store: &str, rest: &str) -> String {
+    format!("{}?must_exist=true", path(store, rest))
+}
+
+fn group_path(store: &str, name: &str, rest: &str) -> String {
+    path(store, &format!("groups/{}{rest}", encode(name)))
+}
+
+/// A name as one segment of a path.
+fn encode(name: &str) -> String {
+    let mut out = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}

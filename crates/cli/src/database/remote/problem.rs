@@ -1,0 +1,77 @@
+//! Errors of a server, in the words and with the exit codes of a command that opened the files itself.
+
+use hyper::StatusCode;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::output::failure::{Exit, Failure};
+
+/// The body of an error, `application/problem+json`.
+#[derive(Deserialize)]
+struct Problem {
+    code: String,
+    detail: String,
+}
+
+/// The body of an error of Prometheus' API.
+#[derive(Deserialize)]
+struct Refused {
+    error: String,
+}
+
+/// A line of a stream that ends with an error.
+#[derive(Deserialize)]
+struct ErrorLine {
+    problem: Problem,
+}
+
+/// A line that says something about the stream and not about what is in it.
+#[derive(Deserialize)]
+struct ControlLine {
+    #[serde(rename = "control")]
+    _control: String,
+}
+
+/// What an answer with an error status means here.
+pub(super) fn failure(server: &str, status: StatusCode, body: &[u8]) -> Failure {
+    match serde_json::from_slice::<Problem>(body) {
+        Ok(problem) => problem.failure(server),
+        Err(_) if let Ok(refused) = serde_json::from_slice::<Refused>(body) => {
+            let exit = if status.is_client_error() { Exit::Invalid } else { Exit::Internal };
+            Failure::new(exit, refused.error, "")
+        }
+        Err(_) => {
+            let what = format!("{server} answered {status}, and not in the way of a Ropewalk server");
+            Failure::new(Exit::Internal, what, "Is this the HTTP port?")
+        }
+    }
+}
+
+/// What a line of a stream is.
+pub(super) enum Line<T> {
+    /// What was asked for.
+    Value(T),
+    /// Something about the stream, such as a sign of life.
+    Control,
+    /// The error that ends it.
+    Ended(Failure),
+    /// None of these.
+    Strange(serde_json::Error),
+}
+
+pub(super) fn line<T: DeserializeOwned>(server: &str, line: &[u8]) -> Line<T> {
+    match serde_json::from_slice(line) {
+        Ok(value) => Line::Value(value),
+        Err(strange) => match serde_json::from_slice::<ErrorLine>(line) {
+            Ok(ended) => Line::Ended(ended.problem.failure(server)),
+            Err(_) if serde_json::from_slice::<ControlLine>(line).is_ok() => Line::Control,
+            Err(_) => Line::Strange(strange),
+        },
+    }
+}
+
+impl Problem {
+    fn failure(self, server: &str) -> Failure {
+        Failure::from_code(&self.code, self.detail, server)
+    }
+}
