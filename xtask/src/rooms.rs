@@ -31,7 +31,6 @@ const ROOMS_MAX: usize = 12;
 const STILL_FLAT: &[&str] = &[
     "ropewalk",
     "ropewalk-bench",
-    "ropewalk-cli",
     "ropewalk-documents",
     "ropewalk-engine",
     "ropewalk-events",

@@ -1,33 +1,17 @@
-//! Users and tokens: kept in the database, so they are managed where it is, in files or behind a server.
+//! `ropewalk user` and `ropewalk token`: the users and API tokens of a database, in a directory or of a server.
 
 use std::rc::Rc;
 
 use clap::{Args, Subcommand};
-use ropewalk_wire::{Access, Caller, Right, Roles, TokenInfo, UserInfo, WireError};
+use ropewalk_wire::{Access, Caller, Roles, TokenInfo, UserInfo};
 
+use crate::database::context::Context;
+use crate::database::place::Place;
+use crate::database::remote::Remote;
+use crate::database::role::Role;
+use crate::output::cell::{Cell, time};
 use crate::output::failure::{Exit, Failure, Result};
 use crate::output::password;
-use crate::output::report::{Cell, time};
-use crate::target::context::Context;
-use crate::target::place::Place;
-use crate::target::remote::Remote;
-
-/// A right and the store that it is on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Role {
-    pub(crate) right: Right,
-    pub(crate) store: String,
-}
-
-fn role(text: &str) -> Result<Role, String> {
-    let (right, store) = text.split_once(':').unwrap_or((text, "*"));
-    let right = right.parse().map_err(|error: WireError| error.message)?;
-    if store.is_empty() {
-        Err("names no store after the `:`".to_owned())
-    } else {
-        Ok(Role { right, store: store.to_owned() })
-    }
-}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum User {
@@ -36,7 +20,7 @@ pub(crate) enum User {
         /// The user
         name: String,
         /// Right, on all stores or on one: read, append, admin, read:STORE; repeat for more
-        #[arg(long = "role", value_name = "RIGHT[:STORE]", value_parser = role)]
+        #[arg(long = "role", value_name = "RIGHT[:STORE]", value_parser = Role::parse)]
         roles: Vec<Role>,
     },
     /// List the users and their rights
@@ -62,7 +46,7 @@ pub(crate) struct Change {
     /// The user
     name: String,
     /// Right, on all stores or on one: read, append, admin, read:STORE
-    #[arg(value_name = "RIGHT[:STORE]", value_parser = role)]
+    #[arg(value_name = "RIGHT[:STORE]", value_parser = Role::parse)]
     role: Role,
 }
 
@@ -73,7 +57,7 @@ pub(crate) enum Token {
         /// What it is for
         name: String,
         /// Right, on all stores or on one: read, append, admin, read:STORE; repeat for more
-        #[arg(long = "role", value_name = "RIGHT[:STORE]", value_parser = role)]
+        #[arg(long = "role", value_name = "RIGHT[:STORE]", value_parser = Role::parse)]
         roles: Vec<Role>,
         /// How long it is good for, such as 90d or 12h [default: for ever]
         #[arg(long, value_name = "TIME", value_parser = lifetime)]
@@ -88,7 +72,7 @@ pub(crate) enum Token {
     },
 }
 
-/// `90d` as seconds.
+/// Parses `90d` into seconds.
 fn lifetime(text: &str) -> Result<u32, String> {
     let wrong = || format!("{text:?} is no time such as 90d, 12h, 30m or 60s");
     let unit = text.chars().next_back().ok_or_else(wrong)?;
@@ -111,7 +95,7 @@ fn roles(list: Vec<Role>) -> Roles {
     roles
 }
 
-/// As they are typed: `admin`, `read:courses`.
+/// The roles as they are typed: `admin`, `read:courses`.
 fn shown(roles: &Roles) -> Cell {
     let each = roles.iter().flat_map(|(store, rights)| {
         rights.iter().map(move |right| match store.as_str() {
@@ -179,109 +163,103 @@ pub(crate) fn token(context: &Context, token: Token) -> Result {
     }
 }
 
-/// Users and tokens of a place. In files they belong to whoever can open them.
+/// Users and tokens of a database. In a directory, file permissions decide about access to them.
 enum Administration {
-    Here { access: Access, caller: Caller, runtime: tokio::runtime::Runtime },
-    There(Rc<Remote>),
+    Local { access: Access, caller: Caller, runtime: tokio::runtime::Runtime },
+    Remote(Rc<Remote>),
 }
 
 impl Administration {
     fn open(context: &Context) -> Result<Self> {
         match context.place()? {
-            Place::There(remote) => Ok(Self::There(remote)),
-            Place::Here(db) => {
+            Place::Remote(remote) => Ok(Self::Remote(remote)),
+            Place::Local(db) => {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .build()
                     .map_err(|error| Failure::new(Exit::Io, format!("start: {error}"), ""))?;
                 let access = Access::open(db, false)?;
-                Ok(Self::Here { access, caller: Caller::everybody(), runtime })
+                Ok(Self::Local { access, caller: Caller::everybody(), runtime })
             }
         }
     }
 
     fn users(&self) -> Result<Vec<UserInfo>> {
         match self {
-            Self::Here { access, caller, .. } => Ok(access.users(caller)?),
-            Self::There(remote) => remote.users(),
+            Self::Local { access, caller, .. } => Ok(access.users(caller)?),
+            Self::Remote(remote) => remote.users(),
         }
     }
 
     fn tokens(&self) -> Result<Vec<TokenInfo>> {
         match self {
-            Self::Here { access, caller, .. } => Ok(access.tokens(caller)?),
-            Self::There(remote) => remote.tokens(),
+            Self::Local { access, caller, .. } => Ok(access.tokens(caller)?),
+            Self::Remote(remote) => remote.tokens(),
         }
     }
 
     fn create_user(&self, name: &str, password: &str, roles: Roles) -> Result {
         match self {
-            Self::Here { access, caller, runtime, .. } => {
+            Self::Local { access, caller, runtime, .. } => {
                 Ok(runtime.block_on(access.create_user(caller, name, password, roles))?)
             }
-            Self::There(remote) => remote.create_user(name, password, &roles),
+            Self::Remote(remote) => remote.create_user(name, password, &roles),
         }
     }
 
     fn set_password(&self, name: &str, password: &str) -> Result {
         match self {
-            Self::Here { access, caller, runtime, .. } => {
+            Self::Local { access, caller, runtime, .. } => {
                 Ok(runtime.block_on(access.set_password(caller, name, password))?)
             }
-            Self::There(remote) => remote.set_password(name, password),
+            Self::Remote(remote) => remote.set_password(name, password),
         }
     }
 
     fn grant(&self, name: &str, role: &Role) -> Result {
         match self {
-            Self::Here { access, caller, runtime, .. } => {
+            Self::Local { access, caller, runtime, .. } => {
                 Ok(runtime.block_on(access.grant(caller, name, &role.store, role.right))?)
             }
-            Self::There(remote) => remote.grant(name, role),
+            Self::Remote(remote) => remote.grant(name, role),
         }
     }
 
     fn revoke(&self, name: &str, role: &Role) -> Result {
         match self {
-            Self::Here { access, caller, runtime, .. } => {
+            Self::Local { access, caller, runtime, .. } => {
                 Ok(runtime.block_on(access.revoke(caller, name, &role.store, role.right))?)
             }
-            Self::There(remote) => remote.revoke(name, role),
+            Self::Remote(remote) => remote.revoke(name, role),
         }
     }
 
     fn drop_user(&self, name: &str) -> Result {
         match self {
-            Self::Here { access, caller, runtime, .. } => {
+            Self::Local { access, caller, runtime, .. } => {
                 Ok(runtime.block_on(access.drop_user(caller, name))?)
             }
-            Self::There(remote) => remote.drop_user(name),
+            Self::Remote(remote) => remote.drop_user(name),
         }
     }
 
     fn create_token(&self, name: &str, roles: Roles, expires: Option<u32>) -> Result<(TokenInfo, String)> {
         match self {
-            Self::Here { access, caller, runtime, .. } => {
+            Self::Local { access, caller, runtime, .. } => {
                 let now = jiff::Timestamp::now().as_microsecond();
                 let expires = expires.map(|seconds| now.saturating_add(i64::from(seconds) * 1_000_000));
                 Ok(runtime.block_on(access.create_token(caller, name, roles, expires))?)
             }
-            Self::There(remote) => remote.create_token(name, &roles, expires),
+            Self::Remote(remote) => remote.create_token(name, &roles, expires),
         }
     }
 
     fn drop_token(&self, id: &str) -> Result {
         match self {
-            Self::Here { access, caller, runtime, .. } => {
+            Self::Local { access, caller, runtime, .. } => {
                 Ok(runtime.block_on(access.drop_token(caller, id))?)
             }
-            Self::There(remote) => remote.drop_token(id),
+            Self::Remote(remote) => remote.drop_token(id),
         }
-    }
-}
-
-impl From<WireError> for Failure {
-    fn from(error: WireError) -> Self {
-        Self::from_code(error.code.as_str(), error.message, "this process")
     }
 }
 
@@ -290,10 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_and_lifetimes_are_read() {
-        assert_eq!(role("read").unwrap(), Role { right: Right::Read, store: "*".into() });
-        assert_eq!(role("append:a:b").unwrap(), Role { right: Right::Append, store: "a:b".into() });
-        assert!(role("write").is_err() && role("read:").is_err());
+    fn lifetime_parser_rejects_zero_and_unknown_units() {
         assert_eq!(lifetime("2m").unwrap(), 120);
         for wrong in ["", "d", "0d", "-1d", "1y", "1", "9999999999999d"] {
             assert!(lifetime(wrong).is_err(), "{wrong}");

@@ -1,15 +1,24 @@
-//! Hands over to the benchmark program, which is a binary of its own: nobody who only uses the database needs it.
+//! `ropewalk bench`: replaces the process by `ropewalk-bench`, a separate program that users of the database do not need.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use clap::Args;
+
 use crate::output::failure::{Exit, Failure, Result};
+
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// Handed on: NAME [--quick] [--json FILE] [--only ROW]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "NAME")]
+    arguments: Vec<String>,
+}
 
 const PROGRAM: &str = "ropewalk-bench";
 
-/// Becomes `ropewalk-bench bench …`; returns only when that is impossible.
-pub(crate) fn bench(arguments: &[String]) -> Result {
+/// Executes `ropewalk-bench bench …`; returns only when that fails.
+pub(crate) fn bench(bench: &Bench) -> Result {
     let Some(program) = find() else {
         return Err(Failure::new(
             Exit::NotFound,
@@ -17,7 +26,7 @@ pub(crate) fn bench(arguments: &[String]) -> Result {
             "In a clone of the repository, `./run bench NAME` builds and runs it",
         ));
     };
-    let error = Command::new(&program).arg("bench").args(arguments).exec();
+    let error = Command::new(&program).arg("bench").args(&bench.arguments).exec();
     Err(Failure::file("run", &program, &error))
 }
 

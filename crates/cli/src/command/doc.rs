@@ -1,23 +1,63 @@
-//! Documents in and out: one JSON document a line, or BSON as `mongodump` writes it.
+//! `ropewalk doc`: imports and exports documents: one JSON document per line, or BSON as `mongodump` writes it.
 //!
-//! Files are read and written in pieces, so that their size does not matter. JSON is MongoDB's extended one: relaxed when it is
-//! written, unless all types are to come back as they were; both are read.
+//! Files are read and written in pieces, so their size does not matter. JSON is MongoDB's Extended JSON. Export writes the
+//! relaxed form, or the canonical one, which preserves all types; import reads both.
 
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bson::{Bson, Document};
+use clap::{Subcommand, ValueEnum, ValueHint};
 use ropewalk::Durability;
 use ropewalk::documents::{Collection, Find};
 
-use crate::command::{Doc, DocForm};
+use crate::database::context::Context;
 use crate::output::failure::{Exit, Failure, Result};
-use crate::target::context::Context;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Doc {
+    /// Add the documents of a file to a collection; ends at the first whose _id is there already
+    Import {
+        /// DATABASE.COLLECTION
+        collection: String,
+        /// The file: JSON, one document per line, or BSON as mongodump writes it; - is standard input
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// What the file holds [default: bson if its name ends so, else ndjson]
+        #[arg(long, value_enum)]
+        form: Option<DocForm>,
+    },
+    /// Write all documents of a collection, as of one moment
+    Export {
+        /// DATABASE.COLLECTION
+        collection: String,
+        /// The file, written anew; - is standard output
+        #[arg(value_hint = ValueHint::FilePath, default_value = "-")]
+        file: PathBuf,
+        /// What the file is to hold [default: bson if its name ends so, else ndjson]
+        #[arg(long, value_enum)]
+        form: Option<DocForm>,
+        /// JSON with the type of every number, so that all come back as they were
+        #[arg(long)]
+        canonical: bool,
+    },
+    /// List databases and collections
+    Collections,
+}
+
+/// Form of a file of documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DocForm {
+    /// Extended JSON, one document per line
+    Ndjson,
+    /// BSON documents, one behind the other
+    Bson,
+}
 
 /// Documents and bytes of one commit.
 const BATCH: usize = 1000;
 const BATCH_BYTES: usize = 8 << 20;
-/// Largest document, and longest line: JSON with all types takes several times the room.
+/// Largest document, and longest line: canonical Extended JSON is several times as large as BSON.
 const DOCUMENT_BYTES_MAX: usize = 16 << 20;
 const LINE_BYTES_MAX: u64 = 128 << 20;
 
@@ -51,9 +91,9 @@ fn named(db: &ropewalk::Database, name: &str) -> Result<Collection> {
     Ok(db.documents().collection(database, collection)?)
 }
 
-/// What a file holds: as was said, else by its name.
-fn form_of(file: &Path, said: Option<DocForm>) -> DocForm {
-    said.unwrap_or_else(|| match file.extension().is_some_and(|extension| extension == "bson") {
+/// The form of a file: the given one, else by the name of the file.
+fn form_of(file: &Path, form: Option<DocForm>) -> DocForm {
+    form.unwrap_or_else(|| match file.extension().is_some_and(|extension| extension == "bson") {
         true => DocForm::Bson,
         false => DocForm::Ndjson,
     })
@@ -125,7 +165,7 @@ fn import(context: &Context, name: &str, file: &Path, form: Option<DocForm>) -> 
             Ok(Some(document)) => batch.push(place, document)?,
             Ok(None) => break,
             Err(what) => {
-                // What stands before it is in order, and stays.
+                // The documents before it are valid and are imported.
                 batch.write()?;
                 return Err(batch.stopped(Exit::Invalid, place, &what));
             }
@@ -137,7 +177,7 @@ fn import(context: &Context, name: &str, file: &Path, form: Option<DocForm>) -> 
     context.print_number(&["documents"], written)
 }
 
-/// The next document of a file of documents, one behind the other.
+/// The next document of a file of concatenated documents.
 fn bson_document(from: &mut impl Read) -> std::result::Result<Option<Vec<u8>>, String> {
     let mut length = [0; 4];
     let mut begun = 0;

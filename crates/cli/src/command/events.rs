@@ -1,16 +1,135 @@
-//! Commands on one event store.
+//! Commands on one event store: `append`, `read`, `last`, `count`, `head`; and `stores`, which lists them.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use ropewalk::{AppendOptions, Event, SequencedEvent};
+use clap::{Args, ValueHint};
+use ropewalk::{
+    AppendCondition, AppendOptions, Durability, Event, Position, Query, QueryItem, ReadOptions,
+    SequencedEvent, Tracking,
+};
+use uuid::Uuid;
 
-use crate::command::{Append, Read, Select};
+use crate::database::context::Context;
+use crate::output::cell::{Cell, payload, time};
 use crate::output::failure::{Exit, Failure, Result};
-use crate::output::report::{Cell, payload, time};
-use crate::target::context::Context;
+use crate::values::{Item, durability, item, pair, query, tracking};
 
-/// An event as a row; `import ndjson` reads the same fields.
+#[derive(Debug, Args)]
+pub(crate) struct Append {
+    /// What happened, such as CourseDefined
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: String,
+    /// What it concerns, such as course:c1; repeat for more
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// The payload
+    #[arg(long, value_name = "TEXT", conflicts_with = "data_file")]
+    data: Option<String>,
+    /// File that holds the payload, any bytes; - is standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    data_file: Option<PathBuf>,
+    /// A fact about the event itself; repeat for more
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    metadata: Vec<(String, String)>,
+    /// Your own id of the event
+    #[arg(long, value_name = "UUID")]
+    id: Option<Uuid>,
+    /// Append only if no event matches: `type=A,type=B,tag=x`, JSON, or `any` for every event. Several are joined by OR
+    #[arg(long, value_name = "ITEM", value_parser = item)]
+    if_none: Vec<Item>,
+    /// Of the events that --if-none means, look only at those after this position
+    #[arg(long, value_name = "POSITION", requires = "if_none")]
+    after: Option<u64>,
+    /// Store with the event how far a source was read; refused unless the position rises
+    #[arg(long, value_name = "SOURCE:POSITION", value_parser = tracking)]
+    tracking: Option<Tracking>,
+    /// Idempotency key: the same append with the same key is written once
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// When the append counts as done: sync, buffered, or async:MILLISECONDS
+    #[arg(long, default_value = "sync", value_parser = durability)]
+    durability: Durability,
+}
+
+impl Append {
+    /// The one condition of the append, if it has any.
+    fn condition(&self) -> Option<AppendCondition> {
+        if self.if_none.is_empty() {
+            return None;
+        }
+        let fail_if_events_match = query(self.if_none.iter().cloned());
+        Some(AppendCondition { fail_if_events_match, after: self.after.map(Position) })
+    }
+}
+
+/// Which events a command is about. Without any option: all.
+#[derive(Debug, Args)]
+pub(crate) struct Select {
+    /// Events of this type; repeat for "any of these"
+    #[arg(long = "type", value_name = "TYPE")]
+    types: Vec<String>,
+    /// Events with this tag; repeat for "all of these"
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// Events whose type begins so; repeat for "or one of these"
+    #[arg(long = "type-prefix", value_name = "TEXT")]
+    type_prefixes: Vec<String>,
+    /// Events with a tag that begins so; repeat for "and one of these"
+    #[arg(long = "tag-prefix", value_name = "TEXT")]
+    tag_prefixes: Vec<String>,
+    /// OR events that match this: `type=A,type=B,tag=x` or {"types":["A"],"tags":["x"]}; repeat for more
+    #[arg(long = "item", value_name = "ITEM", value_parser = item)]
+    items: Vec<Item>,
+}
+
+impl Select {
+    pub(crate) fn query(&self) -> Query {
+        let own = QueryItem {
+            types: self.types.clone(),
+            tags: self.tags.clone(),
+            type_prefixes: self.type_prefixes.clone(),
+            tag_prefixes: self.tag_prefixes.clone(),
+        };
+        let own = (!own.is_empty()).then_some(Item::Matching(own));
+        query(own.into_iter().chain(self.items.iter().cloned()))
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Read {
+    #[command(flatten)]
+    select: Select,
+    /// Start at this position, inclusive, in the direction of reading
+    #[arg(long, value_name = "POSITION")]
+    from: Option<u64>,
+    /// Only events after this position
+    #[arg(long, value_name = "POSITION")]
+    after: Option<u64>,
+    /// Only events before this position
+    #[arg(long, value_name = "POSITION")]
+    before: Option<u64>,
+    /// Newest first
+    #[arg(long)]
+    backwards: bool,
+    /// At most so many events
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+}
+
+impl Read {
+    fn options(&self) -> ReadOptions {
+        ReadOptions {
+            from: self.from.map(Position),
+            after: self.after.map(Position),
+            before: self.before.map(Position),
+            backwards: self.backwards,
+            limit: self.limit,
+        }
+    }
+}
+
+/// Columns of an event; `import ndjson` reads the same fields.
 pub(crate) const COLUMNS: &[&str] =
     &["position", "seq", "time", "type", "tags", "id", "metadata", "data", "data_encoding"];
 
@@ -49,7 +168,7 @@ pub(crate) fn append(context: &Context, append: Append) -> Result {
         tracking: append.tracking,
         repeat_by_id: false,
         idempotency_key: append.key,
-        durability: append.durability.0,
+        durability: append.durability,
     };
     let place = context.place()?;
     let appended = place.store(context)?.append(&[event], options)?;

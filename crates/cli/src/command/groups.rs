@@ -1,34 +1,92 @@
-//! `group`: the consumer groups of a store, and what is parked in them. Consumers themselves are programs: they take and
-//! acknowledge through the library or over HTTP.
+//! `ropewalk group`: the consumer groups of a store and their parked events. Consumers are other programs: they take
+//! and acknowledge events through the library or over HTTP.
 
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
 use ropewalk::Position;
 use ropewalk::groups::{ConsumerGroups, GroupSettings};
 
-use crate::command::Group;
+use super::events::Select;
+use crate::database::context::Context;
+use crate::database::listed::{ListedGroup, ListedParked};
+use crate::database::place::Place;
+use crate::output::cell::Cell;
 use crate::output::failure::Result;
-use crate::output::report::Cell;
-use crate::target::context::Context;
-use crate::target::place::Place;
+use crate::values::seconds;
 
-/// Parked events that are asked for at once.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Group {
+    /// List the groups: what was handed out, what waits, is out, is parked
+    List,
+    /// Make a group, or give one that is there other settings; it stays where it is then
+    Create(CreateGroup),
+    /// Delete a group with what is out and parked in it
+    Delete {
+        /// Its name
+        name: String,
+    },
+    /// List the parked events of a group
+    Parked {
+        /// The group
+        name: String,
+    },
+    /// Hand parked events out again, at once and with all their tries
+    Replay {
+        /// The group
+        name: String,
+        /// These events [default: all that are parked]
+        positions: Vec<u64>,
+    },
+    /// Forget parked events
+    Discard {
+        /// The group
+        name: String,
+        /// These events [default: all that are parked]
+        positions: Vec<u64>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateGroup {
+    /// Its name
+    name: String,
+    #[command(flatten)]
+    select: Select,
+    /// A new group begins behind this position [default: with the first event]
+    #[arg(long, value_name = "POSITION")]
+    after: Option<u64>,
+    /// Seconds that a consumer has for what it takes [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    lease: Option<Duration>,
+    /// Seconds before an event comes again whose consumer asks for a retry [default: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pause: Option<Duration>,
+    /// How often an event is handed out before it is parked [default: 10]
+    #[arg(long, value_name = "N")]
+    tries: Option<u32>,
+    /// One batch at a time: nothing overtakes
+    #[arg(long)]
+    in_order: bool,
+}
+
+impl CreateGroup {
+    /// The settings of the group and the position after which a new group begins.
+    fn settings(&self) -> (GroupSettings, Option<Position>) {
+        let defaults = GroupSettings::new(self.select.query());
+        let settings = GroupSettings {
+            lease: self.lease.unwrap_or(defaults.lease),
+            pause: self.pause.unwrap_or(defaults.pause),
+            tries_max: self.tries.unwrap_or(defaults.tries_max),
+            in_order: self.in_order,
+            ..defaults
+        };
+        (settings, self.after.map(Position))
+    }
+}
+
+/// Parked events of one request.
 const PAGE: usize = 1_000;
-
-/// A group as listed.
-pub(crate) struct ListedGroup {
-    pub(crate) name: String,
-    pub(crate) cursor: u64,
-    pub(crate) waiting: u64,
-    pub(crate) pending: u64,
-    pub(crate) parked: u64,
-}
-
-/// A parked event as listed.
-pub(crate) struct ListedParked {
-    pub(crate) position: u64,
-    pub(crate) event_type: String,
-    pub(crate) tries: u64,
-    pub(crate) reason: String,
-}
 
 pub(crate) fn group(context: &Context, command: Group) -> Result {
     let place = context.place()?;
@@ -48,23 +106,23 @@ pub(crate) fn group(context: &Context, command: Group) -> Result {
         Group::Create(create) => {
             let (settings, after) = create.settings();
             let cursor = match &place {
-                Place::Here(db) => {
+                Place::Local(db) => {
                     let groups = db.consumer_groups(store)?;
                     groups.create(&create.name, settings, after)?;
                     groups.group(&create.name)?.status()?.cursor.0
                 }
-                Place::There(remote) => remote.create_group(store, &create.name, &settings, after)?,
+                Place::Remote(remote) => remote.create_group(store, &create.name, &settings, after)?,
             };
             context.print_row(&["group", "cursor"], vec![create.name.into(), cursor.into()])?;
         }
         Group::Delete { name } => {
             match &place {
-                Place::Here(db) => {
+                Place::Local(db) => {
                     let groups = db.consumer_groups(store)?;
                     groups.group(&name)?;
                     groups.delete(&name)?;
                 }
-                Place::There(remote) => remote.delete_group(store, &name)?,
+                Place::Remote(remote) => remote.delete_group(store, &name)?,
             }
             context.print_row(&["group", "deleted"], vec![name.into(), Cell::Bool(true)])?;
         }
@@ -96,17 +154,17 @@ fn list(place: &Place, store: &str) -> Result<Vec<ListedGroup>> {
         Ok(ListedGroup { name, cursor, waiting, pending: status.pending, parked: status.parked })
     };
     match place {
-        Place::Here(db) => {
+        Place::Local(db) => {
             let groups = db.consumer_groups(store)?;
             groups.names()?.into_iter().map(|name| listed(&groups, name)).collect()
         }
-        Place::There(remote) => remote.groups(store),
+        Place::Remote(remote) => remote.groups(store),
     }
 }
 
 fn parked(place: &Place, store: &str, name: &str, after: Option<Position>) -> Result<Vec<ListedParked>> {
     match place {
-        Place::Here(db) => {
+        Place::Local(db) => {
             let parked = db.consumer_groups(store)?.group(name)?.parked(after, PAGE)?;
             let listed = parked.into_iter().map(|one| ListedParked {
                 position: one.event.position.0,
@@ -116,7 +174,7 @@ fn parked(place: &Place, store: &str, name: &str, after: Option<Position>) -> Re
             });
             Ok(listed.collect())
         }
-        Place::There(remote) => remote.parked(store, name, after, PAGE),
+        Place::Remote(remote) => remote.parked(store, name, after, PAGE),
     }
 }
 
@@ -124,29 +182,14 @@ fn parked(place: &Place, store: &str, name: &str, after: Option<Position>) -> Re
 fn settle(context: &Context, place: &Place, name: &str, positions: &[u64], replays: bool) -> Result {
     let store = context.store_name();
     let done = match place {
-        Place::Here(db) => {
+        Place::Local(db) => {
             let group = db.consumer_groups(store)?.group(name)?;
             let which: Vec<Position> = positions.iter().copied().map(Position).collect();
             let which = (!which.is_empty()).then_some(which.as_slice());
             let settled = if replays { group.replay(which)? } else { group.discard(which)? };
             settled.done
         }
-        Place::There(remote) => remote.settle_parked(store, name, positions, replays)?,
+        Place::Remote(remote) => remote.settle_parked(store, name, positions, replays)?,
     };
     context.print_row(&["group", "events"], vec![name.into(), done.into()])
-}
-
-/// What `group create` was asked for.
-impl crate::command::CreateGroup {
-    fn settings(&self) -> (GroupSettings, Option<Position>) {
-        let defaults = GroupSettings::new(self.select.query());
-        let settings = GroupSettings {
-            lease: self.lease.unwrap_or(defaults.lease),
-            pause: self.pause.unwrap_or(defaults.pause),
-            tries_max: self.tries.unwrap_or(defaults.tries_max),
-            in_order: self.in_order,
-            ..defaults
-        };
-        (settings, self.after.map(Position))
-    }
 }

@@ -1,13 +1,13 @@
-//! Commands that look at the engine itself.
+//! `ropewalk stats` and `ropewalk verify`: figures of the engine, and a check of all files.
 
 use ropewalk::{Database, EngineStats, Seq};
 
-use crate::command::tail;
+use super::tail;
+use crate::database::context::Context;
+use crate::database::place::Place;
+use crate::database::remote::StatsAnswer;
+use crate::output::cell::Cell;
 use crate::output::failure::{Exit, Failure, Result};
-use crate::output::report::Cell;
-use crate::target::context::Context;
-use crate::target::place::Place;
-use crate::target::remote::StatsAnswer;
 
 /// Figures as rows: whose, which, how much, in what unit.
 struct Figures(Vec<[Cell; 4]>);
@@ -22,16 +22,16 @@ impl Figures {
 pub(crate) fn stats(context: &Context) -> Result {
     let mut figures = Figures(Vec::new());
     match context.place()? {
-        Place::Here(db) => {
+        Place::Local(db) => {
             let stats = db.stats();
             engine(&mut figures, &db, &stats);
-            events(&mut figures, &Place::Here(db))?;
+            events(&mut figures, &Place::Local(db))?;
             keyspaces(&mut figures, &stats);
         }
-        Place::There(remote) => {
+        Place::Remote(remote) => {
             let stats = remote.stats()?;
             served(&mut figures, &stats);
-            events(&mut figures, &Place::There(remote))?;
+            events(&mut figures, &Place::Remote(remote))?;
             served_keyspaces(&mut figures, &stats);
         }
     }
@@ -42,7 +42,7 @@ pub(crate) fn stats(context: &Context) -> Result {
     Ok(report.finish()?)
 }
 
-/// What a server says of its engine, under the same names.
+/// Figures of the engine of a server, under the same names.
 fn served(figures: &mut Figures, stats: &StatsAnswer) {
     figures.add("engine", "newest commit", stats.seq, "");
     figures.add("engine", "checkpointed commit", stats.checkpoint, "");
@@ -141,7 +141,7 @@ fn keyspaces(figures: &mut Figures, stats: &EngineStats) {
     }
 }
 
-/// Two decimals; nothing when there is nothing to compare with.
+/// A ratio with two decimals; no value if `whole` is 0.
 fn ratio(part: u64, whole: u64) -> Cell {
     if whole == 0 { Cell::None } else { Cell::Decimal((part as f64 / whole as f64 * 100.0).round() / 100.0) }
 }

@@ -1,15 +1,33 @@
-//! Commands on the database as a whole that change its files, never its content.
+//! Commands that change the files of a database and not its content: `init`, `recover`, `checkpoint`, `compact`, `backup`.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Instant;
 
+use clap::{Args, ValueHint};
 use ropewalk::{Database, LogDamage, Seq};
 
+use crate::database::context::Context;
+use crate::database::place::Place;
+use crate::database::remote::BackupAnswer;
+use crate::output::cell::Cell;
 use crate::output::failure::{Exit, Failure, Result};
-use crate::output::report::Cell;
-use crate::target::context::Context;
-use crate::target::place::Place;
-use crate::target::remote::BackupAnswer;
+
+#[derive(Debug, Args)]
+pub(crate) struct Recover {
+    /// Act: give up what cannot be read. The damaged files are kept beside the log
+    #[arg(long)]
+    yes: bool,
+    /// End the log in front of this commit at the latest, for a record that is whole and cannot be applied
+    #[arg(long, value_name = "COMMIT")]
+    cut_before: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// Directory to make; through a server, a name below its directory of backups [default there: the time]
+    #[arg(value_hint = ValueHint::DirPath)]
+    target: Option<PathBuf>,
+}
 
 pub(crate) fn init(context: &Context) -> Result {
     let created = !context.exists();
@@ -18,11 +36,10 @@ pub(crate) fn init(context: &Context) -> Result {
     context.print_row(&["path", "created"], vec![path.into(), Cell::Bool(created)])
 }
 
-/// Says what is damaged in the log; with `act` gives up what cannot be kept, and opens the rest to be sure. The log ends
-/// in front of commit `before` at the latest.
-pub(crate) fn recover(context: &Context, act: bool, before: Option<u64>) -> Result {
+/// Reports the damage of the log; with `--yes` cuts the log before it, and opens the database as a check.
+pub(crate) fn recover(context: &Context, recover: &Recover) -> Result {
     context.must_exist()?;
-    let before = before.map(Seq);
+    let (act, before) = (recover.yes, recover.cut_before.map(Seq));
     let found = context.patiently(|options| {
         if act { options.salvage_log(&context.at, before) } else { options.inspect_log(&context.at, before) }
     })?;
@@ -59,12 +76,12 @@ pub(crate) fn recover(context: &Context, act: bool, before: Option<u64>) -> Resu
             "A backup is better than a cut; the same with --yes gives up every commit after kept_up_to",
         ));
     }
-    // Something else may be damaged; opening says what.
+    // Other parts may be damaged; opening reports them.
     context.open()?.close()?;
     Ok(())
 }
 
-/// The commits that no byte of the log shows any more, as far as later ones prove that they were there.
+/// Lost commits that later commits of the log prove.
 fn unreadable(damage: &LogDamage) -> Cell {
     let ranges = damage.unreadable.iter().map(|range| match (range.start(), range.end()) {
         (first, last) if first == last => first.to_string(),
@@ -81,11 +98,11 @@ pub(crate) fn compact(context: &Context) -> Result {
     timed(context, |db| db.compact())
 }
 
-/// Copies the database: into a directory, or below the one that a server has for that.
-pub(crate) fn backup(context: &Context, target: Option<&Path>) -> Result {
+/// Copies the database: into a directory, or below the backup directory of a server.
+pub(crate) fn backup(context: &Context, backup: &Backup) -> Result {
     let todo = "`ropewalk backup DIRECTORY`; a server makes copies below its setting `backups`";
-    let made = match (context.place()?, target) {
-        (Place::Here(db), Some(target)) => {
+    let made = match (context.place()?, backup.target.as_deref()) {
+        (Place::Local(db), Some(target)) => {
             let backup = db.backup(target)?;
             db.close()?;
             BackupAnswer {
@@ -96,11 +113,11 @@ pub(crate) fn backup(context: &Context, target: Option<&Path>) -> Result {
                 linked_bytes: backup.linked_bytes,
             }
         }
-        (Place::Here(_), None) => {
+        (Place::Local(_), None) => {
             return Err(Failure::new(Exit::Invalid, "a backup needs a directory to make", todo));
         }
-        (Place::There(remote), None) => remote.backup(None)?,
-        (Place::There(remote), Some(target)) => match target.to_str() {
+        (Place::Remote(remote), None) => remote.backup(None)?,
+        (Place::Remote(remote), Some(target)) => match target.to_str() {
             Some(name) if !name.contains('/') => remote.backup(Some(name))?,
             _ => {
                 let what = format!(
@@ -124,7 +141,7 @@ pub(crate) fn backup(context: &Context, target: Option<&Path>) -> Result {
     )
 }
 
-/// Does the work and says what the files hold afterwards.
+/// Runs `work` and prints the size of the files afterwards.
 fn timed(context: &Context, work: impl FnOnce(&Database) -> Result<(), ropewalk::Error>) -> Result {
     let db = context.open()?;
     let started = Instant::now();

@@ -1,17 +1,27 @@
-//! The manual page and the completions, made from the definition of the command line.
+//! The manual pages and the shell completions, generated from the definition of the command line.
 
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 
-use clap::CommandFactory;
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::command::Arguments;
 use crate::output::failure::{Failure, Result};
 
-pub(crate) fn man(dir: Option<&Path>) -> Result {
-    let command = Arguments::command();
-    match dir {
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Directory for one page per command
+    dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// Which
+    shell: Shell,
+}
+
+pub(crate) fn man(man: &Man, command: Command) -> Result {
+    match &man.dir {
         None => Ok(clap_mangen::Man::new(command).render(&mut io::stdout())?),
         Some(dir) => std::fs::create_dir_all(dir)
             .and_then(|()| clap_mangen::generate_to(command, dir))
@@ -19,8 +29,8 @@ pub(crate) fn man(dir: Option<&Path>) -> Result {
     }
 }
 
-pub(crate) fn completions(shell: Shell) -> Result {
+pub(crate) fn completions(completions: &Completions, mut command: Command) -> Result {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "ropewalk", &mut script);
+    clap_complete::generate(completions.shell, &mut command, "ropewalk", &mut script);
     Ok(io::Write::write_all(&mut io::stdout(), &script)?)
 }

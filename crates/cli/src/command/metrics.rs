@@ -1,7 +1,7 @@
-//! `ropewalk promql` and `ropewalk series`: questions about time series, to files or to a server.
+//! `ropewalk promql` and `ropewalk series`: queries over time series, in a directory or of a server.
 //!
-//! Rows are the same either way: labels, time, value. A server is asked over the API of Prometheus that it speaks, so that
-//! its limits hold; it has one series store there, and --store is for files.
+//! The rows are the same: labels, time, value. A server is queried over its Prometheus API, so that its limits apply. It
+//! serves one series store there; --store applies to directories only.
 
 use clap::Args;
 use ropewalk::Database;
@@ -9,10 +9,11 @@ use ropewalk::promql::{self, Options, Query, Sample, Value};
 use ropewalk::series::{Labels, Matcher, SeriesStore};
 use serde::Deserialize;
 
+use crate::database::context::Context;
+use crate::database::place::Place;
+use crate::output::cell::{Cell, time};
 use crate::output::failure::{Exit, Failure, Result};
-use crate::output::report::{Cell, Report, time};
-use crate::target::context::Context;
-use crate::target::place::Place;
+use crate::output::report::Report;
 
 /// Evaluates PromQL.
 #[derive(Debug, Args)]
@@ -72,13 +73,13 @@ struct Point {
     value: String,
 }
 
-pub(crate) fn promql(context: &Context, asked: &Promql) -> Result {
+pub(crate) fn promql(context: &Context, arguments: &Promql) -> Result {
     let points = match context.place()? {
-        Place::Here(db) => here(&db, context, asked)?,
-        Place::There(remote) => {
-            let path = match (asked.start, asked.step) {
+        Place::Local(db) => evaluate(&db, context, arguments)?,
+        Place::Remote(remote) => {
+            let path = match (arguments.start, arguments.step) {
                 (Some(start), Some(step)) => {
-                    let end = asked.end.unwrap_or_else(now);
+                    let end = arguments.end.unwrap_or_else(now);
                     format!(
                         "query_range?start={}&end={}&step={}",
                         seconds(start),
@@ -86,9 +87,9 @@ pub(crate) fn promql(context: &Context, asked: &Promql) -> Result {
                         seconds(step)
                     )
                 }
-                _ => format!("query?time={}", seconds(asked.time.unwrap_or_else(now))),
+                _ => format!("query?time={}", seconds(arguments.time.unwrap_or_else(now))),
             };
-            there(remote.prometheus(&format!("{path}&query="), &asked.query)?)
+            points_of(remote.prometheus(&format!("{path}&query="), &arguments.query)?)
         }
     };
     let mut report = context.report(&["labels", "time", "value"])?;
@@ -120,15 +121,15 @@ fn store(db: &Database, context: &Context) -> Result<SeriesStore> {
     Ok(db.series(context.store_name())?)
 }
 
-fn here(db: &Database, context: &Context, asked: &Promql) -> Result<Vec<Point>> {
-    let query = Query::parse(&asked.query, Options::default());
+fn evaluate(db: &Database, context: &Context, arguments: &Promql) -> Result<Vec<Point>> {
+    let query = Query::parse(&arguments.query, Options::default());
     let query = query.map_err(|error| Failure::invalid(error.to_string()))?;
     let (snapshot, store) = (db.snapshot(), store(db, context)?);
     let source = snapshot.metrics(&store);
-    let at = asked.time.unwrap_or_else(now);
-    let answer = match (asked.start, asked.step) {
+    let at = arguments.time.unwrap_or_else(now);
+    let answer = match (arguments.start, arguments.step) {
         (Some(start), Some(step)) => {
-            query.range(&source, start, asked.end.unwrap_or_else(now), step, &|| None)
+            query.range(&source, start, arguments.end.unwrap_or_else(now), step, &|| None)
         }
         _ => query.instant(&source, at, &|| None),
     };
@@ -182,7 +183,7 @@ pub(crate) struct Answer {
     result: serde_json::Value,
 }
 
-fn there(envelope: Envelope<Answer>) -> Vec<Point> {
+fn points_of(envelope: Envelope<Answer>) -> Vec<Point> {
     for note in envelope.warnings.iter().chain(&envelope.infos) {
         eprintln!("{note}");
     }
@@ -222,22 +223,22 @@ fn there(envelope: Envelope<Answer>) -> Vec<Point> {
     points
 }
 
-pub(crate) fn series(context: &Context, asked: &ListSeries) -> Result {
-    if asked.top {
-        return top(context, asked.limit);
+pub(crate) fn series(context: &Context, arguments: &ListSeries) -> Result {
+    if arguments.top {
+        return top(context, arguments.limit);
     }
     let mut report = context.report(&["series"])?;
     match context.place()? {
-        Place::Here(db) => {
-            let matchers = asked.selector.as_deref().map(selector).transpose()?.unwrap_or_default();
+        Place::Local(db) => {
+            let matchers = arguments.selector.as_deref().map(selector).transpose()?.unwrap_or_default();
             let (snapshot, store) = (db.snapshot(), store(&db, context)?);
-            for labels in snapshot.series(&store).series(&matchers, asked.limit) {
+            for labels in snapshot.series(&store).series(&matchers, arguments.limit) {
                 report.row(vec![labels.to_string().into()])?;
             }
         }
-        Place::There(remote) => {
-            let selector = asked.selector.as_deref().unwrap_or("{__name__!=\"\"}");
-            let path = format!("series?limit={}&match[]=", asked.limit);
+        Place::Remote(remote) => {
+            let selector = arguments.selector.as_deref().unwrap_or("{__name__!=\"\"}");
+            let path = format!("series?limit={}&match[]=", arguments.limit);
             let found: Envelope<Vec<std::collections::BTreeMap<String, String>>> =
                 remote.prometheus(&path, selector)?;
             for labels in found.data {
@@ -263,9 +264,9 @@ fn selector(text: &str) -> Result<Vec<Matcher>> {
     parsed.iter().map(matcher).collect()
 }
 
-/// What makes the most series.
+/// Prints the metrics and labels with the most series.
 fn top(context: &Context, limit: usize) -> Result {
-    let Place::Here(db) = context.place()? else {
+    let Place::Local(db) = context.place()? else {
         let what = "--top works on a database directory";
         return Err(Failure::new(Exit::Invalid, what, "A server shows it at /api/v1/status/tsdb"));
     };

@@ -1,4 +1,4 @@
-//! `ropewalk serve`: the flags of the server, made from the definition of its settings.
+//! `ropewalk serve`: runs the server. Its flags are generated from the definition of its settings.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -8,13 +8,12 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint}
 use ropewalk::Class;
 use ropewalk_server::{Address, Effective, Key, ServeError, SettingsError, Sources};
 
-use crate::command::Global;
+use crate::database::context::{Context, Global, RETRY};
+use crate::database::remote::Url;
+use crate::output::cell::Cell;
 use crate::output::failure::{Exit, Failure, Result};
-use crate::output::report::Cell;
-use crate::target::context::{Context, RETRY};
-use crate::target::remote::Url;
 
-/// Settings that have an argument of every command for a flag.
+/// Settings whose flag is an argument of every command.
 const GLOBAL: &[&str] = &["dir", "memory"];
 
 /// The arguments of `serve`.
@@ -146,12 +145,11 @@ pub(crate) fn serve(global: Global, serve: Serve) -> Result {
     }
 }
 
-/// Says where the server can be reached. Who started it may not read what it says.
+/// Prints the addresses of the server. Standard output may be closed.
 fn announce(addresses: &[Address]) {
     let mut out = std::io::stdout().lock();
     for place in addresses {
-        let store = place.store.as_ref().map(|store| format!(" {store}")).unwrap_or_default();
-        let _ = writeln!(out, "listening {} {}{store}", place.protocol, place.address);
+        let _ = writeln!(out, "listening {} {}", place.protocol, place.address);
     }
     let _ = out.flush();
 }

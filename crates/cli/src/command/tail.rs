@@ -1,27 +1,45 @@
-//! The change feed: every commit in order, whatever store it wrote to.
+//! `ropewalk tail`: the change feed, every commit in order over all stores.
 //!
-//! A server tells it as a stream. Without one, a single process owns a database, so following means taking turns: print
-//! what is there, let go, and look again when the files of the log have changed. Nothing is skipped, because the feed
-//! resumes by commit number, whoever tells it; a process that holds the database for long is waited for.
+//! A server sends it as a stream. In a directory, one process owns the database, so a follower takes turns: it prints the
+//! new commits, closes the database, and opens it again when the files of the log have changed. The feed resumes by commit
+//! number, so it skips none. While another process holds the database, the follower waits.
 
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use clap::Args;
 use ropewalk::{Change, ChangedPart, Database, EngineError, KvWrite, QueryItem, Seq, SequencedEvent};
 
-use crate::command::Tail;
-use crate::command::events;
+use super::events;
+use crate::database::context::Context;
+use crate::database::listed::{CommitPart, ListedCommit};
+use crate::database::place::Place;
+use crate::database::remote::Remote;
+use crate::output::cell::{Cell, payload, thousands, time};
 use crate::output::failure::{Exit, Failure, Result};
-use crate::output::report::{Cell, Mode, Report, payload, thousands, time};
-use crate::target::context::Context;
-use crate::target::place::Place;
-use crate::target::remote::Remote;
+use crate::output::report::{Mode, Report};
 
-/// Commits printed when nobody says from where.
+#[derive(Debug, Args)]
+pub(crate) struct Tail {
+    /// Go on for ever: wait for commits of other processes whenever they let go of the database
+    #[arg(short, long)]
+    follow: bool,
+    /// First commit to print [default: the last 10]
+    #[arg(long, value_name = "SEQ")]
+    from: Option<u64>,
+    /// Only events of this type; repeat for "any of these"
+    #[arg(long = "type", value_name = "TYPE")]
+    types: Vec<String>,
+    /// Only events with this tag; repeat for "all of these"
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+}
+
+/// Commits printed without --from.
 const DEFAULT_COMMITS: u64 = 10;
-/// How often a follower looks whether the log has changed.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a follower checks the log for changes.
+const POLL: Duration = Duration::from_millis(100);
 
 /// One event, or one write to an ordered keyspace, as a row. The first two columns are the commit's.
 const COLUMNS: &[&str] = &[
@@ -49,7 +67,7 @@ pub(crate) fn tail(context: &Context, arguments: &Tail) -> Result {
     };
     let mut printer = Printer::new(context)?;
     let mut next = arguments.from.map(Seq);
-    let mut told = false;
+    let mut is_reported = false;
     loop {
         match context.place() {
             Ok(place) => {
@@ -57,42 +75,42 @@ pub(crate) fn tail(context: &Context, arguments: &Tail) -> Result {
                     place.existing_store(context)?;
                 }
                 let written = match place {
-                    Place::Here(db) => {
+                    Place::Local(db) => {
                         next = Some(print_from(&db, next, &filter, &mut printer)?);
                         if !arguments.follow {
                             return printer.finish();
                         }
                         printer.flush()?;
-                        Some(let_go(db, &context.at)?)
+                        Some(close_database(db, &context.at)?)
                     }
-                    Place::There(remote) => {
+                    Place::Remote(remote) => {
                         let ended = print_remote(&remote, &mut next, arguments.follow, &filter, &mut printer);
                         if !arguments.follow {
                             return ended.and_then(|()| printer.finish());
                         }
-                        goes_on(context, ended)?;
+                        continues(context, ended)?;
                         None
                     }
                 };
-                told = false;
-                std::thread::sleep(LOOK);
+                is_reported = false;
+                std::thread::sleep(POLL);
                 while written.as_ref().is_some_and(|written| state_of_log(&context.at) == *written) {
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(POLL);
                 }
             }
             Err(Failure::Said { exit: Exit::Busy, what, .. }) if arguments.follow => {
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut is_reported, true) {
                     eprintln!("ropewalk: {what}. Waiting until it is free");
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL);
             }
             Err(failure) => return Err(failure),
         }
     }
 }
 
-/// A server that lets go of the directory is no end: another, or we ourselves, will open it.
-fn goes_on(context: &Context, ended: Result) -> Result {
+/// A feed of a server that stops is not the end if a directory was given: another server, or this process, opens it.
+fn continues(context: &Context, ended: Result) -> Result {
     match ended {
         Err(Failure::Said { exit: Exit::Busy | Exit::Io, .. }) | Ok(())
             if context.needs_directory().is_ok() =>
@@ -104,7 +122,7 @@ fn goes_on(context: &Context, ended: Result) -> Result {
     }
 }
 
-/// Prints the commits that a server tells; `next` follows them.
+/// Prints the commits that a server sends; `next` is the number after the last one.
 fn print_remote(
     remote: &Remote,
     next: &mut Option<Seq>,
@@ -112,21 +130,24 @@ fn print_remote(
     filter: &Filter<'_>,
     printer: &mut Printer,
 ) -> Result {
-    remote.changes(*next, DEFAULT_COMMITS, follow, |told| {
-        *next = Some(told.seq.next());
-        printer.told(told, filter)?;
+    remote.changes(*next, DEFAULT_COMMITS, follow, |commit| {
+        *next = Some(commit.seq.next());
+        printer.commit(commit, filter)?;
         if follow { printer.flush() } else { Ok(()) }
     })
 }
 
-/// Prints the commits from `from` on and answers the number of the next one.
+/// Prints the commits from `from` on and returns the number of the next one.
 fn print_from(db: &Database, from: Option<Seq>, filter: &Filter<'_>, printer: &mut Printer) -> Result<Seq> {
     let last_few = Seq((db.seq().0 + 1).saturating_sub(DEFAULT_COMMITS));
-    each_change(db, from.unwrap_or(last_few), from.is_some(), |change| printer.told(told(change)?, filter))
+    each_change(db, from.unwrap_or(last_few), from.is_some(), |change| {
+        printer.commit(listed(change)?, filter)
+    })
 }
 
-/// Visits the commits from `from` up to the newest and answers the number of the next one. Unless `exactly` from there,
-/// it begins with the oldest that the log still holds.
+/// Visits the commits from `from` up to the newest and returns the number of the next one.
+///
+/// If the log no longer holds `from`, it fails if `exactly`, and starts with the oldest commit otherwise.
 pub(crate) fn each_change(
     db: &Database,
     from: Seq,
@@ -148,8 +169,8 @@ pub(crate) fn each_change(
     Ok(feed.next_seq())
 }
 
-/// Closes the database and answers the state of its log at the end of our turn: closed, but not yet anybody else's.
-fn let_go(db: Database, at: &Path) -> Result<LogState> {
+/// Closes the database and returns the state of its log, read before another process can open it.
+fn close_database(db: Database, at: &Path) -> Result<LogState> {
     let lock = db.clone();
     db.close()?;
     let state = state_of_log(at);
@@ -159,7 +180,7 @@ fn let_go(db: Database, at: &Path) -> Result<LogState> {
 
 type LogState = Vec<(std::ffi::OsString, Option<SystemTime>)>;
 
-/// Names and times of the log's files. Unreadable counts as a state too: the next opening says what is wrong.
+/// Names and times of the files of the log. An unreadable directory is a state too: the next opening reports it.
 fn state_of_log(at: &Path) -> LogState {
     let entries = std::fs::read_dir(at.join("log")).into_iter().flatten().flatten();
     let mut state: LogState =
@@ -175,21 +196,21 @@ struct Filter<'a> {
 }
 
 impl Filter<'_> {
-    fn lets_through(&self, part: &ToldPart) -> bool {
+    fn lets_through(&self, part: &CommitPart) -> bool {
         let all = self.item.types.is_empty() && self.item.tags.is_empty();
         let wants = |store: &str| self.store.is_none_or(|wanted| wanted == store);
         match part {
-            ToldPart::Event { store, event } => {
+            CommitPart::Event { store, event } => {
                 let tags = event.event.tags.iter().map(String::as_str);
                 wants(store) && self.item.matches(&event.event.event_type, tags)
             }
-            ToldPart::Deleted { store } => wants(store) && all,
-            ToldPart::Key { .. } | ToldPart::Other { .. } => self.store.is_none() && all,
+            CommitPart::Deleted { store } => wants(store) && all,
+            CommitPart::Key { .. } | CommitPart::Other { .. } => self.store.is_none() && all,
         }
     }
 }
 
-/// Writes commits as rows, or for eyes as a headline and a line for each thing written.
+/// Writes commits as rows; for people, as a headline and one line for each part.
 enum Printer {
     Rows(Report<std::io::BufWriter<std::io::Stdout>>),
     Lines(std::io::BufWriter<std::io::Stdout>),
@@ -203,10 +224,10 @@ impl Printer {
         })
     }
 
-    fn told(&mut self, told: Told, filter: &Filter<'_>) -> Result {
+    fn commit(&mut self, commit: ListedCommit, filter: &Filter<'_>) -> Result {
         let mut headed = false;
-        let (seq, time_micros) = (told.seq, told.time_micros);
-        for part in told.parts.into_iter().filter(|part| filter.lets_through(part)) {
+        let (seq, time_micros) = (commit.seq, commit.time_micros);
+        for part in commit.parts.into_iter().filter(|part| filter.lets_through(part)) {
             let cells = row(seq, time_micros, part);
             match self {
                 Self::Rows(report) => report.row(cells)?,
@@ -214,8 +235,8 @@ impl Printer {
                     if !std::mem::replace(&mut headed, true) {
                         writeln!(out, "commit {}  {}", thousands(seq.0), time(time_micros).eyes())?;
                     }
-                    let told = cells.iter().skip(2).map(Cell::eyes).filter(|text| !text.is_empty());
-                    writeln!(out, "  {}", told.collect::<Vec<_>>().join("  "))?;
+                    let shown = cells.iter().skip(2).map(Cell::eyes).filter(|text| !text.is_empty());
+                    writeln!(out, "  {}", shown.collect::<Vec<_>>().join("  "))?;
                 }
             }
         }
@@ -239,47 +260,17 @@ impl Printer {
     }
 }
 
-/// A commit as it is told, read here or sent by a server.
-pub(crate) struct Told {
-    pub(crate) seq: Seq,
-    pub(crate) time_micros: i64,
-    pub(crate) parts: Vec<ToldPart>,
-}
-
-/// One thing that a commit did.
-pub(crate) enum ToldPart {
-    Event {
-        store: String,
-        event: SequencedEvent,
-    },
-    Deleted {
-        store: String,
-    },
-    /// Without the value: a server keeps its secrets in a keyspace.
-    Key {
-        keyspace: u64,
-        change: String,
-        key: Vec<u8>,
-        end: Option<Vec<u8>>,
-    },
-    /// Another model's, without what it says.
-    Other {
-        model: String,
-        bytes: u64,
-    },
-}
-
-fn told(change: &Change<'_>) -> Result<Told> {
+fn listed(change: &Change<'_>) -> Result<ListedCommit> {
     let (seq, time_micros) = (change.seq, change.time_micros);
-    // What other models got comes last, as servers tell it.
+    // Records of other models come last, as in the feed of a server.
     let (mut parts, mut others) = (Vec::new(), Vec::new());
     for part in &change.parts {
         match part {
             ChangedPart::Events { store, append } => {
-                parts.extend(append.deletes.then(|| ToldPart::Deleted { store: store.clone() }));
+                parts.extend(append.deletes.then(|| CommitPart::Deleted { store: store.clone() }));
                 for event in append.events() {
                     let (position, event) = event.map_err(|error| damaged(change, store, &error))?;
-                    // No command shows what was tracked.
+                    // No command shows the tracking position.
                     let event = SequencedEvent {
                         position,
                         seq,
@@ -287,7 +278,7 @@ fn told(change: &Change<'_>) -> Result<Told> {
                         event: event.to_event(),
                         tracking: None,
                     };
-                    parts.push(ToldPart::Event { store: store.clone(), event });
+                    parts.push(CommitPart::Event { store: store.clone(), event });
                 }
             }
             ChangedPart::Keys(writes) => parts.extend(writes.iter().map(|(keyspace, write)| {
@@ -296,7 +287,7 @@ fn told(change: &Change<'_>) -> Result<Told> {
                     KvWrite::Delete(key) => ("delete", key, None),
                     KvWrite::DeleteRange(start, end) => ("delete_range", start, Some(end.to_vec())),
                 };
-                ToldPart::Key {
+                CommitPart::Key {
                     keyspace: keyspace.id().into(),
                     change: change.to_owned(),
                     key: key.to_vec(),
@@ -305,12 +296,12 @@ fn told(change: &Change<'_>) -> Result<Told> {
             })),
             ChangedPart::Other(_, bytes) => {
                 let model = part.model().unwrap_or("unknown").to_owned();
-                others.push(ToldPart::Other { model, bytes: bytes.len() as u64 });
+                others.push(CommitPart::Other { model, bytes: bytes.len() as u64 });
             }
         }
     }
     parts.extend(others);
-    Ok(Told { seq, time_micros, parts })
+    Ok(ListedCommit { seq, time_micros, parts })
 }
 
 /// Decodes everything that a commit wrote.
@@ -331,23 +322,25 @@ fn damaged(change: &Change<'_>, store: &str, error: &dyn std::error::Error) -> F
 }
 
 /// A part as a row.
-fn row(seq: Seq, time_micros: i64, part: ToldPart) -> Vec<Cell> {
+fn row(seq: Seq, time_micros: i64, part: CommitPart) -> Vec<Cell> {
     let (store, what) = match part {
-        ToldPart::Event { store, event } => {
+        CommitPart::Event { store, event } => {
             let mut cells = events::row(event).into_iter();
             let (position, seq, time) = (cells.next(), cells.next(), cells.next());
             let head = [seq, time, Some(store.into()), position].into_iter().flatten();
             return head.chain(cells).chain(std::iter::repeat_n(Cell::None, KEYS_COLUMNS)).collect();
         }
-        ToldPart::Deleted { store } => (store.into(), [Cell::None, "deleted".into(), Cell::None, Cell::None]),
-        ToldPart::Other { model, bytes } => {
+        CommitPart::Deleted { store } => {
+            (store.into(), [Cell::None, "deleted".into(), Cell::None, Cell::None])
+        }
+        CommitPart::Other { model, bytes } => {
             let what = match model.as_str() {
                 "unknown" => format!("{bytes} bytes of a model that is unknown to this version"),
                 model => format!("{bytes} bytes of {model}"),
             };
             (Cell::None, [Cell::None, what.into(), Cell::None, Cell::None])
         }
-        ToldPart::Key { keyspace, change, key, end } => {
+        CommitPart::Key { keyspace, change, key, end } => {
             let (key, key_encoding) = payload(&key);
             let (end, end_encoding) = end.map_or((Cell::None, Cell::None), |end| payload(&end));
             let mut cells = vec![seq.0.into(), time(time_micros)];

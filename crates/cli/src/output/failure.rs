@@ -1,4 +1,4 @@
-//! What a command fails with: an exit code, one paragraph of text, and silence when nobody reads any more.
+//! The failure of a command: an exit code and one paragraph of text; silence when the reader of the output is gone.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use ropewalk::documents::DocumentsError;
 use ropewalk::{Class, EngineError, Error, EventsError};
+use ropewalk_wire::WireError;
 
 /// Exit codes. Documented in `docs/cli.md` and `ropewalk --help`; they never change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub(crate) enum Exit {
     Denied = 8,
 }
 
-/// What to do after a conflict, whoever found it.
+/// Hints after a conflict, the same for a directory and a server.
 pub(crate) const CONDITION_TODO: &str =
     "Nothing was written; look again, decide again, and append with the new position";
 pub(crate) const TRACKING_TODO: &str =
@@ -43,12 +44,12 @@ impl From<Class> for Exit {
     }
 }
 
-/// Why a command ends without having done what was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The reader of the output has gone; nothing to say and nobody to say it to.
+    /// The reader of the output is gone: the command ends without a message and with exit code 0.
     OutputClosed,
-    /// What and where, and what to do about it.
+    /// The error with its place, and a hint.
     Said { exit: Exit, what: String, todo: &'static str },
 }
 
@@ -69,7 +70,7 @@ impl Failure {
         Self::new(exit, format!("{doing} {}: {error}", path.display()), "")
     }
 
-    /// An error of a server, by its stable code. A plain refusal reads the same wherever the files are.
+    /// An error of a server, by its stable code. A rejection has the same text as from a directory.
     pub(crate) fn from_code(code: &str, detail: String, server: &str) -> Self {
         let (exit, todo) = match code {
             "condition_failed" => (Exit::Conflict, CONDITION_TODO),
@@ -102,14 +103,14 @@ impl Failure {
         }
     }
 
-    /// Says it on standard error and answers the exit code.
+    /// Prints the message on standard error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::OutputClosed => ExitCode::SUCCESS,
             Self::Said { exit, what, todo } => {
                 let (stop, space) = if todo.is_empty() { ("", "") } else { (".", " ") };
-                let what = crate::output::report::printable(what);
-                // Nobody may be there any more; the exit code says it all the same.
+                let what = crate::output::cell::printable(what);
+                // Standard error may be closed; the exit code remains.
                 let _ = writeln!(io::stderr(), "ropewalk: {what}{stop}{space}{todo}");
                 ExitCode::from(*exit as u8)
             }
@@ -150,7 +151,13 @@ impl From<DocumentsError> for Failure {
     }
 }
 
-/// Errors of writing to standard output; errors on other files are turned by [`Failure::file`].
+impl From<WireError> for Failure {
+    fn from(error: WireError) -> Self {
+        Self::from_code(error.code.as_str(), error.message, "this process")
+    }
+}
+
+/// Errors of writing to standard output; errors of other files become failures by [`Failure::file`].
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {

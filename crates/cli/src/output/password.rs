@@ -1,10 +1,10 @@
-//! Secrets that a person types: from the terminal without an echo, or from standard input, never from the command line.
+//! Passwords: typed at the terminal without an echo, or read from standard input; never from the command line.
 
 use std::io::{self, BufRead as _, IsTerminal as _};
 
 use crate::output::failure::{Exit, Failure, Result};
 
-/// The password of a user who is known to a server: `ROPEWALK_PASSWORD`, or what is typed.
+/// The password of an existing user: `ROPEWALK_PASSWORD`, or typed.
 pub(crate) fn existing_password(user: &str) -> Result<String> {
     match std::env::var("ROPEWALK_PASSWORD") {
         Ok(password) => Ok(password),

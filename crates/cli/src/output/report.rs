@@ -1,16 +1,14 @@
-//! Rows in the form that was asked for. One row is one JSON object, one line of CSV, or one line of a table.
+//! Reports: rows in one of several forms. A row is one JSON object, one line of CSV, or one line of a table.
 //!
-//! JSON keeps every byte: payloads that are UTF-8 stand as text, others as base64 and say so in a field of their own.
-//! Tables are for eyes: empty columns are left out, long cells are cut, the middle of a long result is elided.
+//! Tables are for people: they omit empty columns, cut long cells, and elide the middle of a long result.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+
+use super::cell::{Cell, comma, quote, thousands};
 
 /// Form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,7 +24,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// The form for who is reading when nobody said.
+    /// The default form: a table on a terminal, NDJSON elsewhere.
     pub(crate) fn automatic() -> Self {
         if io::stdout().is_terminal() { Self::Table } else { Self::Ndjson }
     }
@@ -34,13 +32,11 @@ impl Mode {
 
 /// Rows at the beginning and at the end that a table shows of a long result.
 const TABLE_END_ROWS: usize = 50;
-/// Characters of one table cell.
-const TABLE_CELL_CHARS: usize = 300;
 
-/// Narrower than this is no terminal that anybody reads tables on, but one that does not know its width.
+/// A terminal that reports fewer columns does not know its width.
 const TERMINAL_COLUMNS_MIN: u16 = 40;
 
-/// An empty table: a line under the header and nothing else, as wide as the terminal. `width` counts where there is none.
+/// An empty table with a line under its header, as wide as the terminal; `width` applies where there is no terminal.
 pub(crate) fn table(width: Option<u16>) -> Table {
     const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
     let mut table = Table::new();
@@ -57,145 +53,6 @@ pub(crate) fn table(width: Option<u16>) -> Table {
         }
     }
     table
-}
-
-/// One value of a row.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Cell {
-    None,
-    Text(String),
-    Number(u64),
-    Decimal(f64),
-    Bool(bool),
-    List(Vec<String>),
-    Pairs(Vec<(String, String)>),
-}
-
-impl From<&str> for Cell {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<String> for Cell {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<u64> for Cell {
-    fn from(number: u64) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl Cell {
-    fn json(&self, out: &mut String) {
-        match self {
-            Self::None => out.push_str("null"),
-            Self::Text(text) => quote(text, out),
-            // Writing into a string cannot fail.
-            Self::Number(number) => drop(write!(out, "{number}")),
-            Self::Decimal(number) => drop(write!(out, "{number}")),
-            Self::Bool(value) => drop(write!(out, "{value}")),
-            Self::List(items) => {
-                out.push('[');
-                for (ordinal, item) in items.iter().enumerate() {
-                    comma(ordinal, out);
-                    quote(item, out);
-                }
-                out.push(']');
-            }
-            Self::Pairs(pairs) => {
-                out.push('{');
-                for (ordinal, (key, value)) in pairs.iter().enumerate() {
-                    comma(ordinal, out);
-                    quote(key, out);
-                    out.push(':');
-                    quote(value, out);
-                }
-                out.push('}');
-            }
-        }
-    }
-
-    fn csv(&self) -> String {
-        let mut text = match self {
-            Self::None => String::new(),
-            Self::Text(text) => text.clone(),
-            other => {
-                let mut json = String::new();
-                other.json(&mut json);
-                json
-            }
-        };
-        if text.contains([',', '"', '\r', '\n']) {
-            text = format!("\"{}\"", text.replace('"', "\"\""));
-        }
-        text
-    }
-
-    /// As shown to people: one line, cut, harmless to a terminal.
-    pub(crate) fn eyes(&self) -> String {
-        let text = match self {
-            Self::Text(text) => text.clone(),
-            Self::Number(number) => thousands(*number),
-            Self::List(items) => items.join(" "),
-            Self::Pairs(pairs) => pairs.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "),
-            Self::None => String::new(),
-            other => other.csv(),
-        };
-        let text = printable(&text);
-        match text.char_indices().nth(TABLE_CELL_CHARS) {
-            Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
-            None => text,
-        }
-    }
-}
-
-fn comma(ordinal: usize, out: &mut String) {
-    if ordinal > 0 {
-        out.push(',');
-    }
-}
-
-fn quote(text: &str, out: &mut String) {
-    out.push_str(&serde_json::to_string(text).expect("a string is always JSON"));
-}
-
-/// The text without anything that a terminal would obey.
-pub(crate) fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    out
-}
-
-/// 1234567 as `1,234,567`.
-pub(crate) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (ordinal, digit) in digits.chars().enumerate() {
-        if ordinal > 0 && (digits.len() - ordinal).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// Microseconds since 1970 as RFC 3339.
-pub(crate) fn time(micros: i64) -> Cell {
-    jiff::Timestamp::from_microsecond(micros).map_or(Cell::None, |t| Cell::Text(t.to_string()))
-}
-
-/// A payload, and the name of its encoding when it is not plain text.
-pub(crate) fn payload(data: &[u8]) -> (Cell, Cell) {
-    match std::str::from_utf8(data) {
-        Ok(text) => (text.into(), Cell::None),
-        Err(_) => (Cell::Text(STANDARD.encode(data)), "base64".into()),
-    }
 }
 
 /// Writes rows in one form.
@@ -240,7 +97,7 @@ impl<W: Write> Report<W> {
         Ok(())
     }
 
-    /// Hands what was written so far to the reader; a table waits for [`Report::finish`].
+    /// Flushes the rows written so far; a table is written by [`Report::finish`].
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
@@ -330,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mode_writes_the_same_rows() {
+    fn same_rows_are_written_in_every_mode() {
         assert_eq!(
             written(Mode::Ndjson, &rows()),
             "{\"n\":1,\"text\":\"plain\",\"tags\":[\"a:1\",\"b\"]}\n\
@@ -348,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rows() {
+    fn report_without_rows_is_valid_in_every_mode() {
         assert_eq!(written(Mode::Json, &[]), "[]\n");
         assert_eq!(written(Mode::Ndjson, &[]), "");
         assert_eq!(written(Mode::Csv, &[]), "n,text,tags,rare\n");
@@ -356,22 +213,9 @@ mod tests {
     }
 
     #[test]
-    fn a_long_table_shows_its_ends() {
+    fn long_table_shows_first_and_last_rows() {
         let rows: Vec<_> = (0..1000).map(|n| vec![n.into(), "x".into(), Cell::None, Cell::None]).collect();
         let table = written(Mode::Table, &rows);
         assert!(table.contains("… 900 more …") && table.contains("999") && !table.contains("500"), "{table}");
-    }
-
-    #[test]
-    fn payloads_keep_every_byte() {
-        assert_eq!(payload(b"{}"), ("{}".into(), Cell::None));
-        assert_eq!(payload(&[0xff, 0]), ("/wA=".into(), "base64".into()));
-    }
-
-    #[test]
-    fn grouped_digits() {
-        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(thousands(number), text);
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Chapter 4: a process is killed in the middle of its writes, and what it had been promised is there.
+//! Chapter 4: a process is killed in the middle of its writes; every acknowledged write is found afterwards.
 //!
 //! ```text
 //! demo ── starts ──▶ ropewalk demo-writer: 8 threads append, each prints position after the answer
@@ -13,24 +13,32 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use ropewalk::{Database, Event, Query, ReadOptions};
 
 use super::story::Story;
 use super::{fresh, open, took};
+use crate::database::context::Context;
+use crate::output::cell::thousands;
 use crate::output::failure::{Exit, Failure, Result};
-use crate::output::report::thousands;
-use crate::target::context::Context;
+
+#[derive(Debug, Args)]
+pub(crate) struct Writer {
+    /// Threads that append
+    #[arg(long, default_value_t = 8)]
+    threads: u32,
+}
 
 const THREADS: u32 = 8;
 /// Acknowledged appends after which the writer is killed, …
 const ACKNOWLEDGED: u64 = 5_000;
 /// … or so long after its start, on a slow disk.
 const LOAD: Duration = Duration::from_secs(3);
-/// No demo leaves a writer behind for longer, whatever happens to it.
+/// The writer ends after this time, even if the demo dies.
 const WRITER_LIFE: Duration = Duration::from_secs(60);
 
-/// The load. Ends when its reader has gone, or after a minute; normally it is killed.
-pub(crate) fn writer(context: &Context, threads: u32) -> Result {
+/// Appends until its reader is gone, or for a minute; the demo kills it earlier.
+pub(crate) fn writer(context: &Context, writer: &Writer) -> Result {
     let db = context.open()?;
     let store = db.events(context.store_name())?;
     let started = Instant::now();
@@ -48,12 +56,12 @@ pub(crate) fn writer(context: &Context, threads: u32) -> Result {
             }
             Ok(())
         };
-        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        let running: Vec<_> = (0..writer.threads).map(|thread| scope.spawn(move || work(thread))).collect();
         running.into_iter().try_for_each(|thread| thread.join().expect("a writer does not panic"))
     })
 }
 
-/// An answer that the writer had got before it died.
+/// An append that was acknowledged before the writer died.
 struct Acknowledged {
     thread: u64,
     ordinal: u64,
@@ -69,8 +77,9 @@ impl Acknowledged {
     }
 }
 
-/// Closes the database, lets a child write to it, kills the child, and answers the database as it was found again, and
-/// the store that the child wrote to. No other handle on the database may live: a directory has one owner.
+/// Closes the database, kills a child that writes to it, and opens it again. Returns it with the store of the child.
+///
+/// No other handle on the database may exist: a directory has one owner.
 pub(super) fn survive(story: &mut Story, db: Database, at: &Path) -> Result<(Database, String)> {
     story.chapter("SIGKILL in the middle of writing")?;
     story.say(&format!(

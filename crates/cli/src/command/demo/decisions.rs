@@ -11,8 +11,8 @@ use ropewalk::{
 
 use super::story::Story;
 use super::{fresh, rate, took};
+use crate::output::cell::thousands;
 use crate::output::failure::{Failure, Result};
-use crate::output::report::thousands;
 
 const THREADS: u64 = 32;
 const COURSES: u64 = 12;
@@ -51,7 +51,7 @@ fn race<T: Send>(work: impl Fn(u64) -> Result<T> + Sync) -> Result<Vec<T>> {
     })
 }
 
-/// Why somebody may not subscribe.
+/// Why a subscription is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     CourseFull,

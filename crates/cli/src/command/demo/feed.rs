@@ -7,8 +7,8 @@ use ropewalk::{ChangedPart, Database, Delivery, Event, Query, Seq};
 
 use super::story::Story;
 use super::{fresh, rate, took};
+use crate::output::cell::thousands;
 use crate::output::failure::{Failure, Result};
-use crate::output::report::thousands;
 
 /// How long a live event may take before the demo calls it missing.
 const PATIENCE: Duration = Duration::from_secs(10);

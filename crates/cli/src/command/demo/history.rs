@@ -9,9 +9,9 @@ use ropewalk::{Database, EventStore, Query, QueryItem, ReadOptions};
 use super::story::Story;
 use super::{rate, took};
 use crate::command::import::{Progress, Repository, import_repository};
+use crate::database::place::Store;
+use crate::output::cell::thousands;
 use crate::output::failure::Result;
-use crate::output::report::thousands;
-use crate::target::place::Store;
 
 /// An imported repository.
 pub(super) struct Imported {
@@ -44,9 +44,9 @@ pub(super) fn import(story: &mut Story, db: &Database, more: &[PathBuf]) -> Resu
 }
 
 fn import_one(story: &mut Story, db: &Database, path: &Path, repository: &Repository) -> Result<Imported> {
-    let full = crate::target::context::canonical(path)?;
+    let full = crate::database::context::canonical(path)?;
     let name = repository.name.clone();
-    let store = Store::Here(db.events(&format!("git {name}"))?);
+    let store = Store::Local(db.events(&format!("git {name}"))?);
     let first = import_repository(&store, repository, &Progress::stderr())?;
     story.say(&format!(
         "{}: {} commits became {} events in {} ({} events/s), each append synced to disk{}.",

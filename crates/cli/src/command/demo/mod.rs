@@ -1,9 +1,9 @@
-//! The demo: in a minute, on real input, what this database is for.
+//! `ropewalk demo`: shows in a minute, on real input, the purpose of this database.
 //!
 //!   1 history ─▶ 2 questions ─▶ 3 decisions ─▶ 4 crash ─▶ 5 change feed and verify ─▶ figures
 //!
-//! Each chapter says what it does, does it, and checks the outcome; one failed check makes the whole demo fail. Nothing
-//! is staged: the events are the git history it finds, the threads race, and the process it kills dies of SIGKILL.
+//! Each chapter announces its work, does it, and checks the outcome; one failed check makes the whole demo fail. Nothing
+//! is simulated: the events are the git history of the directory, threads race, and a process is killed by SIGKILL.
 
 mod crash;
 mod decisions;
@@ -15,13 +15,23 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use clap::{Args, ValueHint};
 use ropewalk::{Database, EventStore};
 
-use crate::command::Demo;
 use crate::output::failure::{Exit, Failure, Result};
 use story::Story;
 
-pub(crate) use crash::writer;
+pub(crate) use crash::{Writer, writer};
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Run the checks, clean up, and end; for scripts
+    #[arg(long)]
+    once: bool,
+    /// Import this repository too; repeat for more
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    repo: Vec<PathBuf>,
+}
 
 /// Where the demo's database is, and whether it is removed in the end.
 enum Place {
@@ -130,5 +140,5 @@ fn took(duration: Duration) -> String {
 /// `count` things in that time, as a rate with its unit.
 fn rate(count: u64, things: &str, duration: Duration) -> String {
     let rate = count as f64 / duration.as_secs_f64().max(1e-9);
-    format!("{} {things}/s", crate::output::report::thousands(rate as u64))
+    format!("{} {things}/s", crate::output::cell::thousands(rate as u64))
 }

@@ -1,12 +1,15 @@
+//! The text of the demo: chapters, checks, figures.
+
 use std::io::{self, IsTerminal, Write};
 
+use crate::output::cell::printable;
 use crate::output::failure::Result;
-use crate::output::report::{self, printable};
+use crate::output::report;
 
 /// Characters of a line, where no terminal says otherwise.
 const WIDTH: usize = 105;
 
-/// Tells the demo on standard output, and remembers its figures and what failed.
+/// Prints the demo on standard output, and collects its figures and failed checks.
 pub(super) struct Story {
     colour: bool,
     chapter: u32,
@@ -64,7 +67,7 @@ impl Story {
     }
 
     pub(super) fn table(&mut self, header: &[&str], rows: &[Vec<String>]) -> Result {
-        let mut table = output::table(Some(WIDTH as u16));
+        let mut table = report::table(Some(WIDTH as u16));
         table.set_header(header.iter().copied());
         for row in rows {
             table.add_row(row.iter().map(|cell| printable(cell)));

@@ -5,7 +5,7 @@
 //! ```
 //! Each git commit is one append: either all of its events are there or none. The append carries the condition "no
 //! CommitAuthored with this commit's tag", so that a commit comes in once, however often, from however many clones, and
-//! by however many importers at a time. An interrupted import goes on with what is missing.
+//! by however many importers at a time. An interrupted import resumes with the missing commits.
 //!
 //! | event | tags | data |
 //! |---|---|---|
@@ -26,8 +26,8 @@ use ropewalk::{AppendCondition, AppendOptions, Event, Query, QueryItem, Tracking
 use serde_json::json;
 
 use super::{Imported, Progress};
+use crate::database::place::{Pending, Store};
 use crate::output::failure::{Exit, Failure, Result};
-use crate::target::place::{Pending, Store};
 
 /// Appends on their way at a time: enough to fill every group commit, little enough to forget.
 const PENDING_MAX: usize = 512;
@@ -119,7 +119,7 @@ impl Git {
         let mut stderr = child.stderr.take().expect("standard error is piped");
         let errors = std::thread::spawn(move || {
             let mut text = Vec::new();
-            // What cannot be read cannot be shown; the exit code still tells.
+            // Unreadable output is not shown; the exit code reports the failure.
             let _ = stderr.read_to_end(&mut text);
             String::from_utf8_lossy(&text).trim().to_owned()
         });
@@ -251,7 +251,7 @@ pub(crate) fn import(store: &Store, repository: &Repository, progress: &Progress
     Ok(imported)
 }
 
-/// The event that stands for a git commit.
+/// The event of a git commit.
 fn authored(sha: &str) -> Query {
     Query::from_items([QueryItem::new(["CommitAuthored"], [format!("commit:{sha}")])])
 }

@@ -1,23 +1,51 @@
-//! Bringing events and samples in from elsewhere, so that it may be interrupted and repeated.
+//! `ropewalk import`: events and samples from other sources. An interrupted import resumes; a repeated one adds nothing.
 
 mod git;
 mod ndjson;
 mod progress;
 mod prometheus;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::{Subcommand, ValueHint};
+
+use crate::database::context::Context;
+use crate::output::cell::Cell;
 use crate::output::failure::Result;
-use crate::output::report::Cell;
-use crate::target::context::Context;
 
 pub(crate) use git::{Repository, import as import_repository};
-pub(crate) use ndjson::Entries;
 pub(crate) use progress::Progress;
-pub(crate) use prometheus::prometheus;
 
-/// What an import did.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Import {
+    /// The history of a git repository: CommitAuthored, FileAdded, FileChanged, FileRemoved
+    Git {
+        /// Directory of the repository, or any directory inside it
+        #[arg(value_hint = ValueHint::DirPath)]
+        path: PathBuf,
+        /// Import the history of this branch, tag or commit
+        #[arg(long = "ref", value_name = "REF", default_value = "HEAD")]
+        reference: String,
+    },
+    /// One event per line, as `read --mode ndjson` prints them
+    Ndjson {
+        /// The file; - is standard input
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Name under which to remember how far it was read [default: the file's path; standard input is not remembered]
+        #[arg(long, value_name = "NAME")]
+        source: Option<String>,
+    },
+    /// The samples of blocks that Prometheus wrote, into the series store of --store
+    Prometheus {
+        /// A block, or a directory of blocks, such as the data directory of Prometheus or a snapshot of it
+        #[arg(value_hint = ValueHint::DirPath)]
+        path: PathBuf,
+    },
+}
+
+/// Result of an import.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Imported {
     /// Git commits or lines read now.
@@ -51,7 +79,15 @@ impl Imported {
     }
 }
 
-pub(crate) fn git(context: &Context, path: &Path, reference: &str) -> Result {
+pub(crate) fn import(context: &Context, import: Import) -> Result {
+    match import {
+        Import::Git { path, reference } => git(context, &path, &reference),
+        Import::Ndjson { file, source } => ndjson(context, &file, source),
+        Import::Prometheus { path } => prometheus::prometheus(context, &path),
+    }
+}
+
+fn git(context: &Context, path: &Path, reference: &str) -> Result {
     let repository = Repository::find(path, reference)?;
     let place = context.place()?;
     let store = place.store(context)?;
@@ -60,7 +96,7 @@ pub(crate) fn git(context: &Context, path: &Path, reference: &str) -> Result {
     imported.print(context, &repository.source)
 }
 
-pub(crate) fn ndjson(context: &Context, file: &Path, source: Option<String>) -> Result {
+fn ndjson(context: &Context, file: &Path, source: Option<String>) -> Result {
     let input = ndjson::Input::open(file, source)?;
     let place = context.place()?;
     let store = place.store(context)?;

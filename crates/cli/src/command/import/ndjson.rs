@@ -1,9 +1,8 @@
 //! Events from a file with one JSON object per line, in the form that `ropewalk read --mode ndjson` prints.
 //!
 //! Lines go in batches; each batch is one append that also stores the number of its last line as the tracking position
-//! of the file. So the store always knows how far the file was read, to the line, and goes on there.
+//! of the file, so that an import resumes at the exact line.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -11,15 +10,15 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ropewalk::{AppendOptions, Event, Tracking};
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::{Imported, Progress};
+use crate::database::context::canonical;
+use crate::database::metadata::Metadata;
+use crate::database::place::Store;
 use crate::output::failure::{Failure, Result};
-use crate::target::context::canonical;
-use crate::target::place::Store;
 
 /// Lines of one append, at most, …
 const BATCH_LINES: u64 = 1000;
@@ -39,7 +38,7 @@ struct Line<'a> {
     data_encoding: Option<String>,
     id: Option<Uuid>,
     #[serde(default)]
-    metadata: Entries,
+    metadata: Metadata,
     #[serde(rename = "position")]
     _position: Option<u64>,
     #[serde(rename = "seq")]
@@ -54,7 +53,7 @@ impl Line<'_> {
     fn event(self) -> Result<Event, String> {
         let data = match self.data {
             None => Vec::new(),
-            // Text stands for its bytes, any other JSON for its own spelling.
+            // A text is its bytes; any other JSON is its source text.
             Some(raw) if raw.get().starts_with('"') => {
                 serde_json::from_str::<String>(raw.get()).map_err(|error| error.to_string())?.into_bytes()
             }
@@ -76,32 +75,6 @@ impl Line<'_> {
             id: self.id,
             metadata: self.metadata.0,
         })
-    }
-}
-
-/// A JSON object of texts, in its own order, duplicates kept: the store refuses them and says so.
-#[derive(Default)]
-pub(crate) struct Entries(pub(crate) Vec<(String, String)>);
-
-impl<'de> Deserialize<'de> for Entries {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Entries;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("an object whose values are texts")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Entries, M::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(Entries(entries))
-            }
-        }
-        deserializer.deserialize_map(Object)
     }
 }
 

@@ -1,10 +1,12 @@
+//! The progress bar of an import, on standard error.
+
 use std::io::{self, IsTerminal};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What is over sooner shows no bar.
+/// Shorter work shows no bar.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A bar on standard error, when that is a terminal and the work takes longer than a moment.

@@ -11,9 +11,9 @@ use ropewalk::Env;
 use ropewalk::series::{BlockError, PrometheusBlock};
 
 use super::Progress;
+use crate::database::context::Context;
+use crate::output::cell::Cell;
 use crate::output::failure::{Exit, Failure, Result};
-use crate::output::report::Cell;
-use crate::target::context::Context;
 
 impl From<BlockError> for Failure {
     fn from(error: BlockError) -> Self {
@@ -51,7 +51,7 @@ fn blocks(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-pub(crate) fn prometheus(context: &Context, path: &Path) -> Result {
+pub(super) fn prometheus(context: &Context, path: &Path) -> Result {
     let blocks = blocks(path)?;
     let (db, env, progress) = (context.open()?, Env::real(), Progress::stderr());
     let store = db.series(context.store_name())?;

@@ -105,7 +105,7 @@ const REFERENCES: &str = "SELECT conrelid::regclass::text AS \"referenced by\", 
 const VIEW: &str =
     "SELECT pg_get_viewdef($1::bigint) AS \"view\" FROM pg_class WHERE oid = $1 AND relkind = 'v'";
 
-/// A relation: columns, indexes, constraints, who refers to it; what a view is.
+/// Describes a relation: columns, indexes, constraints, references to it; the definition of a view.
 fn describe(runner: &mut Runner, named: &str) -> Result {
     let found = runner
         .session

@@ -1,4 +1,4 @@
-//! What a word that is begun may become: a command of the shell, a relation, a column, a function, a word of SQL.
+//! Completions of a word: commands of the shell, relations, columns, functions, words of SQL.
 
 use ropewalk::tables::Value;
 use ropewalk_sql::Session;
@@ -18,7 +18,7 @@ WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY table_na
 
 const FUNCTIONS: &str = "SELECT DISTINCT proname, '' FROM pg_proc";
 
-/// Where the word begins that `before` ends with, and what it may become. `line` goes on behind it.
+/// The start of the last word of `before`, and its completions. `line` is the whole line.
 pub(crate) fn complete(session: &mut Session, line: &str, before: &str) -> (usize, Vec<String>) {
     let word = last_word(before);
     let start = before.len() - word.len();
@@ -69,7 +69,7 @@ fn last_word(text: &str) -> &str {
     text.get(text.trim_end_matches(is_of_word).len()..).unwrap_or_default()
 }
 
-/// The relation that a name or an alias in a statement means: `name`, or what stands before it in `relation [AS] name`.
+/// The relation that a name or an alias in a statement means: `name`, or the relation before it in `relation [AS] name`.
 fn meant<'c>(line: &str, name: &str, columns: &'c [(String, String)]) -> Option<&'c str> {
     let relation = |name: &str| columns.iter().map(|(table, _)| table.as_str()).find(|table| *table == name);
     let words: Vec<&str> = line.split(|c: char| !is_of_word(c)).filter(|word| !word.is_empty()).collect();

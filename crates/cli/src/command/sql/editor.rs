@@ -16,7 +16,7 @@ use super::shell::{self, Source};
 use super::{complete, split};
 use crate::output::failure::{Exit, Failure, Result};
 
-/// Statements that the history keeps.
+/// Statements of the history.
 const HISTORY_ENTRIES: usize = 10_000;
 const MENU: &str = "completion";
 
@@ -24,8 +24,8 @@ const MENU: &str = "completion";
 pub(crate) struct Editor(Reedline);
 
 impl Editor {
-    /// An editor that completes names of what `session` sees. It is a session of its own: what completion looks up is no
-    /// part of what the person's transaction has read.
+    /// An editor that completes the names that `session` sees. Completion needs a separate session: its reads must not become
+    /// part of the transaction that is typed.
     pub(crate) fn new(session: Session) -> Self {
         let mut keys = default_emacs_keybindings();
         let menu = ReedlineEvent::Menu(MENU.into());
@@ -46,7 +46,7 @@ impl Editor {
             .with_hinter(Box::new(DefaultHinter::default().with_style(Color::DarkGray.normal())))
             .with_ansi_colors(has_colours)
             .use_bracketed_paste(true);
-        // Without a history there is a prompt all the same.
+        // The history is optional.
         if let Some(history) = history_place().and_then(|path| history(&path)) {
             editor = editor.with_history(Box::new(history));
         }
@@ -59,7 +59,7 @@ impl Source for Editor {
         loop {
             match self.0.read_line(&Signs(status)).map_err(broken)? {
                 Signal::Success(text) => {
-                    // What cannot be written is still known until the end.
+                    // If the file cannot be written, the history remains in memory.
                     let _ = self.0.sync_history();
                     return Ok(Some(text));
                 }
@@ -74,7 +74,7 @@ fn broken(error: std::io::Error) -> Failure {
     Failure::new(Exit::Io, format!("the terminal: {error}"), "")
 }
 
-/// Where what was typed is kept: `ROPEWALK_HISTORY`, else among the user's state (XDG Base Directory Specification).
+/// The file of the history: `ROPEWALK_HISTORY`, else in the user's state directory (XDG Base Directory Specification).
 fn history_place() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     named("ROPEWALK_HISTORY").or_else(|| {
@@ -83,7 +83,7 @@ fn history_place() -> Option<PathBuf> {
     })
 }
 
-/// The history of a file, which nobody else may read.
+/// The history of a file that only its owner may read.
 fn history(path: &Path) -> Option<FileBackedHistory> {
     std::fs::create_dir_all(path.parent()?).ok()?;
     let mut options = std::fs::OpenOptions::new();
@@ -94,7 +94,7 @@ fn history(path: &Path) -> Option<FileBackedHistory> {
     FileBackedHistory::with_file(HISTORY_ENTRIES, path.to_owned()).ok()
 }
 
-/// What stands before a line: `*` in a transaction, `!` in one that has failed.
+/// The prompt of a line: `*` in a transaction, `!` in one that has failed.
 struct Signs(Status);
 
 impl Prompt for Signs {
@@ -111,7 +111,7 @@ impl Prompt for Signs {
     }
 
     fn render_prompt_multiline_indicator(&self) -> Cow<'_, str> {
-        shell::GOES_ON.into()
+        shell::CONTINUED.into()
     }
 
     fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {

@@ -1,4 +1,4 @@
-//! Results in the form that was asked for. NULL is empty where a form has nothing better; JSON says null.
+//! Results of statements in one of several forms. NULL is null in JSON and empty in the other forms.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -8,7 +8,8 @@ use comfy_table::CellAlignment;
 use ropewalk::tables::{Scalar, Type, Value};
 use ropewalk_sql::{Outcome, Zone, to_text, to_text_in};
 
-use crate::output::report::{Mode, printable, table};
+use crate::output::cell::printable;
+use crate::output::report::{Mode, table};
 
 /// Form of a result: those of every command, and some that only rows of SQL have a use for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -3,7 +3,7 @@
 use super::complete::WORDS;
 use super::split;
 
-/// What a piece of a text is.
+/// The kind of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Plain,

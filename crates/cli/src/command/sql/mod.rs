@@ -1,7 +1,7 @@
 //! `ropewalk sql`: statements from the command line, from a script, or typed at a prompt.
 //!
 //! ```text
-//! argument, -c, file, stdin ─▶ split ─▶ Runner ─▶ Session ─▶ form ─▶ standard output      (a server: there ─▶ POST /v1/sql ─▶ form)
+//! argument, -c, file, stdin ─▶ split ─▶ Runner ─▶ Session ─▶ form ─▶ standard output      (a server: remote ─▶ POST /v1/sql ─▶ form)
 //! terminal ─▶ shell ──────────────┘          └─ \d, .tables, ... ─▶ queries over the catalog
 //! ```
 
@@ -10,9 +10,9 @@ mod complete;
 mod editor;
 mod form;
 mod highlight;
+mod remote;
 mod shell;
 mod split;
-mod there;
 mod watch;
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
@@ -22,17 +22,17 @@ use std::time::Instant;
 use clap::{Args, ValueHint};
 use ropewalk_sql::{CopyWay, Outcome, Prepared, Session, SqlError, state};
 
-use crate::command::bytes;
+use crate::database::context::Context;
+use crate::database::place::Place;
 use crate::output::failure::{Exit, Failure, Result};
-use crate::target::context::Context;
-use crate::target::place::Place;
+use crate::values::bytes;
 use form::Form;
 use watch::Watch;
 
 /// Bytes of what COPY reads from standard input at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What `ropewalk sql` is told.
+/// Arguments of `ropewalk sql`.
 #[derive(Debug, Args)]
 pub(crate) struct Sql {
     /// Statements to run before those of -c, as one transaction
@@ -64,8 +64,8 @@ impl Sql {
 
 pub(crate) fn sql(context: &Context, sql: &Sql) -> Result {
     let db = match context.place()? {
-        Place::Here(db) => db,
-        Place::There(remote) => return there::run(&remote, sql, context.mode().into()),
+        Place::Local(db) => db,
+        Place::Remote(remote) => return remote::run(&remote, sql, context.mode().into()),
     };
     if let Some(bytes) = sql.column_memory {
         ropewalk_sql::limit_columns(&db, usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -79,7 +79,7 @@ pub(crate) fn sql(context: &Context, sql: &Sql) -> Result {
     };
     let done = match is_typed {
         true => shell::run(&mut runner, &context.shown()),
-        false => runner.told(sql),
+        false => runner.run(sql),
     };
     drop(runner);
     let closed = db.close();
@@ -98,12 +98,12 @@ pub(crate) struct Runner {
 /// Where the data of a COPY FROM STDIN is.
 enum Data<'s> {
     StandardInput,
-    /// Behind the statement, up to a line `\.`, as pg_dump writes it. What is behind that is left.
+    /// After the statement, up to a line `\.`, as pg_dump writes it.
     Behind(&'s str),
 }
 
 impl Runner {
-    fn told(&mut self, sql: &Sql) -> Result {
+    fn run(&mut self, sql: &Sql) -> Result {
         sql.texts().try_for_each(|text| self.command(text))?;
         match &sql.file {
             Some(file) if file.as_os_str() != "-" => self.file(file),
@@ -132,7 +132,7 @@ impl Runner {
         self.script(&text).map_err(|(line, failure)| failure.at(&format!("{}:{line}", file.display())))
     }
 
-    /// A script: statement by statement, until the first that fails, which is told with its line.
+    /// Runs a script statement by statement; fails at the first that fails, with its line.
     fn script(&mut self, text: &str) -> Result<(), (usize, Failure)> {
         let mut rest = text;
         loop {
@@ -199,7 +199,7 @@ impl Runner {
         let mut copy = self.session.copy_in(prepared).map_err(failure)?;
         match data {
             Data::Behind(behind) => {
-                // The rest of the statement's line is none of it.
+                // The data starts on the line after the statement.
                 let text = behind.split_once('\n').map_or("", |(_, text)| text);
                 let (rows, left) = until_end(text);
                 *behind = left;
@@ -237,7 +237,7 @@ impl Runner {
     }
 }
 
-/// Lines before one that is `\.`, and what is behind it.
+/// The lines before a line `\.`, and the text after it.
 fn until_end(text: &str) -> (&str, &str) {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -250,7 +250,7 @@ fn until_end(text: &str) -> (&str, &str) {
     (text, "")
 }
 
-/// Says something to the person, on standard error. A terminal that is gone is noticed where it is read.
+/// Prints a message on standard error. Errors are ignored: a terminal that is gone is detected where it is read.
 fn say(text: &str, end: &str) {
     let _ = write!(io::stderr(), "{text}{end}");
 }

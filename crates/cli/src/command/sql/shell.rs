@@ -1,4 +1,4 @@
-//! The prompt: a statement ends at its semicolon, over as many lines as it takes; a command of the shell at the end of its line.
+//! The prompt: a statement ends at its semicolon and can span lines; a command of the shell ends at the end of its line.
 
 use std::io::{self, BufRead as _, IsTerminal as _};
 
@@ -9,16 +9,16 @@ use super::watch::Watch;
 use super::{Runner, say, split};
 use crate::output::failure::Result;
 
-/// Before every line of a statement but its first.
-pub(crate) const GOES_ON: &str = "        … ";
+/// The prompt of every further line of a statement.
+pub(crate) const CONTINUED: &str = "        … ";
 
-/// Who gives statements.
+/// A source of statements.
 pub(crate) trait Source {
-    /// What was typed next, whole; `None` at the end.
+    /// The next complete text; `None` at the end of the input.
     fn next(&mut self, status: Status) -> Result<Option<String>>;
 }
 
-/// Asks for statements until there are no more.
+/// Runs statements until the source ends.
 pub(crate) fn run(runner: &mut Runner, place: &str) -> Result {
     say(&format!("{place}: .help says what there is beside SQL, Ctrl-D ends"), "\n");
     // A line editor wants a terminal for both directions that can move its cursor.
@@ -31,7 +31,7 @@ pub(crate) fn run(runner: &mut Runner, place: &str) -> Result {
         if is_end(&text) {
             break;
         }
-        // What fails is said; the shell goes on.
+        // A failure is reported and does not end the shell.
         if let Err((_, failure)) = runner.script(&text) {
             failure.report();
         }
@@ -39,7 +39,7 @@ pub(crate) fn run(runner: &mut Runner, place: &str) -> Result {
     Ok(())
 }
 
-/// What was typed next; `None` at the end, and when the terminal has gone while a statement ran.
+/// The next text; `None` at the end of the input, and when the terminal closed while a statement ran.
 fn next(runner: &Runner, source: &mut dyn Source) -> Result<Option<String>> {
     let asking = runner.watch.as_ref().map(Watch::ask);
     match asking {
@@ -48,7 +48,7 @@ fn next(runner: &Runner, source: &mut dyn Source) -> Result<Option<String>> {
     }
 }
 
-/// What stands before the first line of a statement.
+/// The prompt of the first line of a statement.
 pub(crate) fn prompt(status: Status) -> &'static str {
     match status {
         Status::Idle => "ropewalk> ",
@@ -57,7 +57,7 @@ pub(crate) fn prompt(status: Status) -> &'static str {
     }
 }
 
-/// True when a text is to be run as it is, false when its statement goes on in the next line.
+/// True when the text can run, false when its statement continues on the next line.
 pub(crate) fn is_done(text: &str) -> bool {
     split::is_blank(text) || split::is_command(text) || split::is_whole(text) || is_end(text)
 }
@@ -73,7 +73,7 @@ impl Source for Lines {
     fn next(&mut self, status: Status) -> Result<Option<String>> {
         let mut text = String::new();
         loop {
-            say(if text.is_empty() { prompt(status) } else { GOES_ON }, "");
+            say(if text.is_empty() { prompt(status) } else { CONTINUED }, "");
             if io::stdin().lock().read_line(&mut text).map_err(|error| super::unread(&error))? == 0 {
                 say("", "\n");
                 return Ok(None);

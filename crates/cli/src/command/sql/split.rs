@@ -1,7 +1,7 @@
-//! Statements of a text, apart at semicolons that are not in quotes, comments or dollar quotes. A line that begins with `.` or
-//! `\` where a statement might is a command of the shell, and ends with its line.
+//! Splits a text into statements at semicolons outside of quotes, comments and dollar quotes. A line that starts with `.` or
+//! `\` where a statement can start is a command of the shell.
 
-/// What of a text the walk is in.
+/// The lexical context at a position of a text.
 enum In {
     Plain,
     /// The quote that ends it, and whether a backslash keeps it from doing so.
@@ -12,7 +12,7 @@ enum In {
     Dollar(String),
 }
 
-/// The first statement of a text, without its semicolon, and what is behind it. `None`: none ends in the text.
+/// The first statement of a text, excluding its semicolon, and the rest. `None`: no statement ends in the text.
 pub(crate) fn first(text: &str) -> Option<(&str, &str)> {
     let (end, behind) = walk(text).ok()?;
     Some((text.get(..end)?, text.get(behind..)?))
@@ -29,7 +29,7 @@ pub(crate) fn is_whole(text: &str) -> bool {
     }
 }
 
-/// What is behind the last statement that ends in the text; a command of the shell ends with its line.
+/// The text after the last statement that ends in it; a command of the shell ends with its line.
 pub(crate) fn last(text: &str) -> &str {
     let mut rest = text;
     while let Some((statement, behind)) = first(rest) {

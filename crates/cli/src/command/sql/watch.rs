@@ -1,8 +1,8 @@
-//! Beside the prompt: while a statement runs, after a second how long it has been, and Ctrl-C cancels it; at the prompt Ctrl-C is a
-//! key like others. And when the terminal goes away, the prompt ends.
+//! A thread that watches statements and the terminal: it shows the run time after a second, cancels a statement on Ctrl-C,
+//! and ends the process when the terminal is gone. At the prompt, Ctrl-C is a key of the line editor.
 //!
-//! The last is usually done by SIGHUP, which some are started to ignore (`nohup`). The line editor reads from a terminal that is gone for ever,
-//! at the speed of a processor, so its thread cannot be told: the process ends beside it. A statement that runs then is finished before.
+//! SIGHUP usually ends the process, but a process can ignore it (`nohup`). The line editor then reads from the closed
+//! terminal in a busy loop and cannot be stopped, so this thread ends the process, after the running statement.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ impl Now {
 }
 
 impl Watch {
-    /// Watches the terminal that is standard input. If it goes away while the prompt waits, `db` is closed and the process ends.
+    /// Watches the terminal of standard input. If it is gone while the prompt waits, `db` is closed and the process ends.
     pub(crate) fn new(db: Database) -> Self {
         let now = Now::default();
         let seen = now.clone();
@@ -63,7 +63,7 @@ impl Watch {
         Running(self.0.clone())
     }
 
-    /// The prompt begins to wait; `None` when there is nobody to wait for.
+    /// Marks the prompt as waiting; `None` when the terminal is gone.
     pub(crate) fn ask(&self) -> Option<Asking> {
         let mut seen = self.0.seen();
         seen.is_asking = !seen.is_gone;
@@ -86,7 +86,7 @@ impl Drop for Asking {
 }
 
 fn watch(now: &Now, db: Database) {
-    // Without it there is no progress, and Ctrl-C ends the program, as it does elsewhere.
+    // If this fails, no run time is shown, and Ctrl-C ends the program.
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {
         #[cfg(unix)]
@@ -114,7 +114,7 @@ fn watch(now: &Now, db: Database) {
     });
 }
 
-/// Waits for the terminal to go away and ends the prompt, which may wait in vain.
+/// Waits until the terminal is gone, and ends the process if the prompt waits.
 #[cfg(unix)]
 async fn end_with_terminal(now: Now, db: Database) {
     if hung_up().await.is_err() {
@@ -123,13 +123,13 @@ async fn end_with_terminal(now: Now, db: Database) {
     let mut seen = now.seen();
     seen.is_gone = true;
     if seen.is_asking {
-        // Nobody is there to be told, and the lock lets no statement begin. What was begun goes, as with Ctrl-D.
+        // The lock prevents new statements. An open transaction is rolled back, as with Ctrl-D.
         let code = if db.close().is_ok() { 0 } else { Exit::Io as i32 };
         std::process::exit(code);
     }
 }
 
-/// Resolves when nobody will type any more. Keys wake it and are left to who reads them.
+/// Resolves when the terminal is closed. Keys wake it and stay unread.
 #[cfg(unix)]
 #[expect(deprecated, reason = "the other ways are unsafe; this one is sound for a descriptor that is owned")]
 async fn hung_up() -> std::io::Result<()> {

@@ -1,10 +1,10 @@
-//! A database behind a server: the questions of the commands, asked over HTTP.
+//! The database of a server: the requests of the commands over HTTP.
 //!
 //! ```text
 //! --at URL, or a directory that a server holds ─▶ endpoint ─▶ client ─▶ Remote ─▶ the same rows as from files
 //! ```
 
-mod access;
+mod accounts;
 mod client;
 mod endpoint;
 mod problem;
@@ -23,10 +23,8 @@ use self::shape::{
     TrackingAnswer,
 };
 pub(crate) use self::shape::{BackupAnswer, StatsAnswer};
-use crate::command::groups::{ListedGroup, ListedParked};
-use crate::command::tail::Told;
+use crate::database::listed::{ListedCommit, ListedGroup, ListedParked, ListedStore};
 use crate::output::failure::Result;
-use crate::target::place::Listed;
 
 /// No body.
 const NOTHING: Option<&()> = None;
@@ -95,11 +93,11 @@ impl Remote {
         Ok(self.client.ask::<TrackingAnswer>(Method::GET, &path, NOTHING)?.position)
     }
 
-    pub(crate) fn stores(&self) -> Result<Vec<Listed>> {
+    pub(crate) fn stores(&self) -> Result<Vec<ListedStore>> {
         let answer: StoresAnswer = self.client.ask(Method::GET, "/v1/stores", NOTHING)?;
         let listed = answer.stores.into_iter().map(|store| {
             let newest = self.last(&store.name, &Query::all())?.map(|event| event.time_micros);
-            Ok(Listed { name: store.name, events: store.events, newest })
+            Ok(ListedStore { name: store.name, events: store.events, newest })
         });
         listed.collect()
     }
@@ -113,7 +111,7 @@ impl Remote {
         Ok(listed.collect())
     }
 
-    /// Answers where the group stands.
+    /// Returns the cursor of the group.
     pub(crate) fn create_group(
         &self,
         store: &str,
@@ -147,7 +145,7 @@ impl Remote {
         Ok(listed.collect())
     }
 
-    /// Replays or discards parked events: these, or all. Answers how many.
+    /// Replays or discards parked events: these, or all. Returns their number.
     pub(crate) fn settle_parked(
         &self,
         store: &str,
@@ -164,7 +162,7 @@ impl Remote {
         self.client.ask(Method::GET, "/v1/stats", NOTHING)
     }
 
-    /// Has the server copy its database; without a name, under one that the server makes.
+    /// Requests a backup on the server; it chooses the name if there is none.
     pub(crate) fn backup(&self, name: Option<&str>) -> Result<BackupAnswer> {
         match name {
             Some(name) => self.client.ask(Method::PUT, &format!("/v1/backups/{}", encode(name)), NOTHING),
@@ -172,22 +170,22 @@ impl Remote {
         }
     }
 
-    /// Asks the API of Prometheus; `asked` is the value of the parameter that `path` ends with.
-    pub(crate) fn prometheus<A: DeserializeOwned>(&self, path: &str, asked: &str) -> Result<A> {
-        self.client.ask(Method::GET, &format!("/api/v1/{path}{}", encode(asked)), NOTHING)
+    /// Sends a request to the Prometheus API; `value` is that of the parameter at the end of `path`.
+    pub(crate) fn prometheus<A: DeserializeOwned>(&self, path: &str, value: &str) -> Result<A> {
+        self.client.ask(Method::GET, &format!("/api/v1/{path}{}", encode(value)), NOTHING)
     }
 
-    /// Commits in order: those from `from` on, or the last few; with `follow` for ever.
+    /// Commits in order: those from `from` on, or the newest `last`; with `follow` without an end.
     pub(crate) fn changes(
         &self,
         from: Option<Seq>,
         last: u64,
         follow: bool,
-        mut visit: impl FnMut(Told) -> Result,
+        mut visit: impl FnMut(ListedCommit) -> Result,
     ) -> Result {
         let begin = from.map_or_else(|| format!("last={last}"), |from| format!("from={}", from.0));
         let path = format!("/v1/changes?{begin}&follow={follow}");
-        self.client.lines(Method::GET, &path, NOTHING, |line: ChangeLine| visit(line.told()?))
+        self.client.lines(Method::GET, &path, NOTHING, |line: ChangeLine| visit(line.commit()?))
     }
 }
 
@@ -195,7 +193,7 @@ fn path(store: &str, rest: &str) -> String {
     format!("/v1/stores/{}/{rest}", encode(store))
 }
 
-/// As [`path`], of a read that fails where there is no such store, as it does on the files themselves.
+/// As [`path`], for a read that fails when the store does not exist, as it does in a directory.
 fn read_path(store: &str, rest: &str) -> String {
     format!("{}?must_exist=true", path(store, rest))
 }

@@ -1,4 +1,4 @@
-//! The JSON of the HTTP API, as this client sends and reads it. Payloads travel as base64: every byte arrives as it is.
+//! The JSON of the HTTP API, as this client sends and reads it. Payloads are base64, so that every byte is preserved.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,8 +10,8 @@ use ropewalk::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::command::import::Entries;
-use crate::command::tail::{Told, ToldPart};
+use crate::database::listed::{CommitPart, ListedCommit};
+use crate::database::metadata::Metadata;
 use crate::output::failure::{Exit, Failure, Result};
 
 #[derive(Serialize)]
@@ -236,7 +236,7 @@ pub(super) struct EventLine {
     tags: Vec<String>,
     id: Option<Uuid>,
     #[serde(default)]
-    metadata: Entries,
+    metadata: Metadata,
     data_base64: Option<String>,
 }
 
@@ -303,7 +303,7 @@ pub(super) struct ChangeLine {
     recorded_at: String,
     appends: Vec<AppendPart>,
     writes: Vec<WritePart>,
-    /// Older servers say nothing of them.
+    /// Absent in responses of older servers.
     #[serde(default)]
     others: Vec<OtherPart>,
 }
@@ -331,7 +331,7 @@ struct OtherPart {
 }
 
 impl ChangeLine {
-    pub(super) fn told(self) -> Result<Told> {
+    pub(super) fn commit(self) -> Result<ListedCommit> {
         let strange = |error: &dyn std::fmt::Display| {
             Failure::new(Exit::Internal, format!("the server's commit {}: {error}", self.seq), "")
         };
@@ -339,24 +339,24 @@ impl ChangeLine {
         let bytes = |text: &str| STANDARD.decode(text).map_err(|error| strange(&error));
         let mut parts = Vec::new();
         for append in self.appends {
-            parts.extend(append.deleted.then(|| ToldPart::Deleted { store: append.store.clone() }));
+            parts.extend(append.deleted.then(|| CommitPart::Deleted { store: append.store.clone() }));
             for event in append.events {
-                parts.push(ToldPart::Event { store: append.store.clone(), event: event.event()? });
+                parts.push(CommitPart::Event { store: append.store.clone(), event: event.event()? });
             }
         }
         for write in self.writes {
             let key = bytes(&write.key_base64)?;
             let end = write.end_base64.as_deref().map(bytes).transpose()?;
-            parts.push(ToldPart::Key { keyspace: write.keyspace, change: write.change, key, end });
+            parts.push(CommitPart::Key { keyspace: write.keyspace, change: write.change, key, end });
         }
         parts.extend(
-            self.others.into_iter().map(|OtherPart { model, bytes }| ToldPart::Other { model, bytes }),
+            self.others.into_iter().map(|OtherPart { model, bytes }| CommitPart::Other { model, bytes }),
         );
-        Ok(Told { seq: Seq(self.seq), time_micros: time.as_microsecond(), parts })
+        Ok(ListedCommit { seq: Seq(self.seq), time_micros: time.as_microsecond(), parts })
     }
 }
 
-/// What `/v1/stats` says.
+/// Response of `/v1/stats`.
 #[derive(Deserialize)]
 pub(crate) struct StatsAnswer {
     pub(crate) seq: u64,
@@ -399,7 +399,7 @@ pub(crate) struct LevelAnswer {
     pub(crate) bytes: u64,
 }
 
-/// What is said of a backup.
+/// Response of a backup.
 #[derive(Deserialize)]
 pub(crate) struct BackupAnswer {
     pub(crate) name: String,

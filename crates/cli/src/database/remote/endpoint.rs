@@ -1,4 +1,4 @@
-//! Where a server is, as typed in `--at`, and a connection to it.
+//! The address of a server, as typed in `--at`, and connections to it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Url {
         Ok(Self { tls, host: host.to_owned(), port, user, password })
     }
 
-    /// Without secrets, for people.
+    /// The address for messages, without secrets.
     pub(crate) fn shown(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         format!("{scheme}://{}", self.authority())
@@ -96,7 +96,7 @@ fn decode(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())
 }
 
-/// What proves who we are.
+/// Credentials, and the certificates to trust.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Secrets {
     pub(crate) token: Option<String>,
@@ -133,7 +133,7 @@ impl Endpoint {
         }
     }
 
-    /// The header `Authorization`. Over the local socket nobody asks.
+    /// The header `Authorization`. The local socket needs none.
     pub(crate) fn authorization(&self, secrets: &Secrets) -> Result<Option<String>> {
         let Self::Url(url) = self else { return Ok(None) };
         let Some(user) = &url.user else {
@@ -199,7 +199,7 @@ fn client_config(ca: Option<&Path>) -> Result<ClientConfig> {
             let read = CertificateDer::pem_file_iter(path).map_err(wrong)?;
             read.collect::<Result<Vec<_>, _>>().map_err(wrong)?
         }
-        // What cannot be read of the system's store is missing from it; a handshake that needs it says so.
+        // Unreadable certificates of the system are skipped; a handshake that needs one fails.
         None => rustls_native_certs::load_native_certs().certs,
     };
     roots.add_parsable_certificates(certificates);

@@ -7,7 +7,7 @@ use ropewalk_wire::{Roles, TokenInfo, UserInfo};
 use serde::{Deserialize, Serialize};
 
 use super::{NOTHING, Remote, encode};
-use crate::command::accounts::Role;
+use crate::database::role::Role;
 use crate::output::failure::{Exit, Failure, Result};
 
 type RolesText = BTreeMap<String, BTreeSet<String>>;

@@ -1,4 +1,4 @@
-//! Where the events are: in files that this process opens, or behind a server. Commands do not care which.
+//! The database behind one interface: files that this process opens, or a server.
 
 use std::rc::Rc;
 
@@ -6,34 +6,27 @@ use ropewalk::{
     AppendOptions, Appended, Database, Event, EventStore, PendingAppend, Query, ReadOptions, SequencedEvent,
 };
 
+use crate::database::context::Context;
+use crate::database::listed::ListedStore;
+use crate::database::remote::Remote;
 use crate::output::failure::{Exit, Failure, Result};
-use crate::target::context::Context;
-use crate::target::remote::Remote;
 
-/// A database.
+/// A database, opened or connected to.
 pub(crate) enum Place {
-    Here(Database),
-    There(Rc<Remote>),
+    Local(Database),
+    Remote(Rc<Remote>),
 }
 
-/// One store of it.
+/// One event store of a database.
 pub(crate) enum Store {
-    Here(EventStore),
-    There { remote: Rc<Remote>, name: String },
+    Local(EventStore),
+    Remote { remote: Rc<Remote>, name: String },
 }
 
-/// A store as listed.
-pub(crate) struct Listed {
-    pub(crate) name: String,
-    pub(crate) events: u64,
-    /// Time of its newest event.
-    pub(crate) newest: Option<i64>,
-}
-
-/// An append on its way; over there it has arrived.
+/// An append in progress; a server has completed it already.
 pub(crate) enum Pending {
-    Here(PendingAppend),
-    There,
+    Local(PendingAppend),
+    Remote,
 }
 
 impl Place {
@@ -41,8 +34,8 @@ impl Place {
     pub(crate) fn store(&self, context: &Context) -> Result<Store> {
         let name = context.store_name();
         Ok(match self {
-            Self::Here(db) => Store::Here(db.events(name)?),
-            Self::There(remote) => Store::There { remote: remote.clone(), name: name.to_owned() },
+            Self::Local(db) => Store::Local(db.events(name)?),
+            Self::Remote(remote) => Store::Remote { remote: remote.clone(), name: name.to_owned() },
         })
     }
 
@@ -50,11 +43,11 @@ impl Place {
     pub(crate) fn existing_store(&self, context: &Context) -> Result<Store> {
         let name = context.store_name();
         let missing = match self {
-            Self::Here(db) => match db.existing_events(name) {
-                Ok(store) => return Ok(Store::Here(store)),
+            Self::Local(db) => match db.existing_events(name) {
+                Ok(store) => return Ok(Store::Local(store)),
                 Err(error) => Failure::from(error),
             },
-            Self::There(remote) => match remote.head(name) {
+            Self::Remote(remote) => match remote.head(name) {
                 Ok(_) => return self.store(context),
                 Err(failure) => failure,
             },
@@ -74,9 +67,9 @@ impl Place {
     }
 
     /// All stores by name.
-    pub(crate) fn stores(&self) -> Result<Vec<Listed>> {
+    pub(crate) fn stores(&self) -> Result<Vec<ListedStore>> {
         match self {
-            Self::Here(db) => db
+            Self::Local(db) => db
                 .event_stores()
                 .into_iter()
                 .map(|name| {
@@ -85,18 +78,18 @@ impl Place {
                         Ok(scan.next()?.map(|event| event.time_micros))
                     })?;
                     let events = store.head()?.map_or(0, |head| head.0);
-                    Ok(Listed { name, events, newest })
+                    Ok(ListedStore { name, events, newest })
                 })
                 .collect(),
-            Self::There(remote) => remote.stores(),
+            Self::Remote(remote) => remote.stores(),
         }
     }
 
-    /// Ends the work. What `buffered` and `async` left unsynced is synced here; its failure must not go unheard.
+    /// Closes the database. Syncs the appends of `buffered` and `async`, so callers must report the failure.
     pub(crate) fn close(self) -> Result {
         match self {
-            Self::Here(db) => Ok(db.close()?),
-            Self::There(_) => Ok(()),
+            Self::Local(db) => Ok(db.close()?),
+            Self::Remote(_) => Ok(()),
         }
     }
 }
@@ -104,23 +97,23 @@ impl Place {
 impl Store {
     pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Here(store) => store.name(),
-            Self::There { name, .. } => name,
+            Self::Local(store) => store.name(),
+            Self::Remote { name, .. } => name,
         }
     }
 
     pub(crate) fn append(&self, events: &[Event], options: AppendOptions) -> Result<Appended> {
         match self {
-            Self::Here(store) => Ok(store.append_with(events, options)?),
-            Self::There { remote, name } => remote.append(name, events, &options),
+            Self::Local(store) => Ok(store.append_with(events, options)?),
+            Self::Remote { remote, name } => remote.append(name, events, &options),
         }
     }
 
-    /// Begins an append; appends begun one after the other happen in this order.
+    /// Starts an append; appends take effect in the order in which they were started.
     pub(crate) fn submit(&self, events: &[Event], options: AppendOptions) -> Result<Pending> {
         match self {
-            Self::Here(store) => Ok(Pending::Here(store.submit(events, options)?)),
-            Self::There { remote, name } => remote.append(name, events, &options).map(|_| Pending::There),
+            Self::Local(store) => Ok(Pending::Local(store.submit(events, options)?)),
+            Self::Remote { remote, name } => remote.append(name, events, &options).map(|_| Pending::Remote),
         }
     }
 
@@ -131,60 +124,60 @@ impl Store {
         mut visit: impl FnMut(SequencedEvent) -> Result,
     ) -> Result {
         match self {
-            Self::Here(store) => {
+            Self::Local(store) => {
                 for event in store.read(query, options)? {
                     visit(event?)?;
                 }
                 Ok(())
             }
-            Self::There { remote, name } => remote.read(name, query, options, visit),
+            Self::Remote { remote, name } => remote.read(name, query, options, visit),
         }
     }
 
     pub(crate) fn last(&self, query: &Query) -> Result<Option<SequencedEvent>> {
         match self {
-            Self::Here(store) => Ok(store.read_last(query)?),
-            Self::There { remote, name } => remote.last(name, query),
+            Self::Local(store) => Ok(store.read_last(query)?),
+            Self::Remote { remote, name } => remote.last(name, query),
         }
     }
 
     pub(crate) fn count(&self, query: &Query) -> Result<u64> {
         match self {
-            Self::Here(store) => Ok(store.count(query)?),
-            Self::There { remote, name } => remote.count(name, query),
+            Self::Local(store) => Ok(store.count(query)?),
+            Self::Remote { remote, name } => remote.count(name, query),
         }
     }
 
     pub(crate) fn exists(&self, query: &Query) -> Result<bool> {
         match self {
-            Self::Here(store) => Ok(store.exists(query, None)?),
-            Self::There { remote, name } => remote.exists(name, query),
+            Self::Local(store) => Ok(store.exists(query, None)?),
+            Self::Remote { remote, name } => remote.exists(name, query),
         }
     }
 
     /// Number of its events, which is its last position.
     pub(crate) fn events(&self) -> Result<u64> {
         let head = match self {
-            Self::Here(store) => store.head()?,
-            Self::There { remote, name } => remote.head(name)?,
+            Self::Local(store) => store.head()?,
+            Self::Remote { remote, name } => remote.head(name)?,
         };
         Ok(head.map_or(0, |head| head.0))
     }
 
-    /// False while nothing was ever written to it.
+    /// True once an event was appended.
     pub(crate) fn is_used(&self) -> Result<bool> {
         match self {
-            Self::Here(store) => Ok(store.head()?.is_some()),
-            Self::There { remote, name } => Ok(remote.stores()?.iter().any(|store| store.name == *name)),
+            Self::Local(store) => Ok(store.head()?.is_some()),
+            Self::Remote { remote, name } => Ok(remote.stores()?.iter().any(|store| store.name == *name)),
         }
     }
 
     /// How far an upstream source was read.
     pub(crate) fn tracking(&self, source: &str) -> Result<Option<u64>> {
         match self {
-            Self::Here(store) => Ok(store.tracking(source)?),
-            Self::There { remote, name } if self.is_used()? => remote.tracking(name, source),
-            Self::There { .. } => Ok(None),
+            Self::Local(store) => Ok(store.tracking(source)?),
+            Self::Remote { remote, name } if self.is_used()? => remote.tracking(name, source),
+            Self::Remote { .. } => Ok(None),
         }
     }
 }
@@ -192,8 +185,8 @@ impl Store {
 impl Pending {
     pub(crate) fn wait(self) -> Result {
         match self {
-            Self::Here(append) => Ok(append.wait().map(drop)?),
-            Self::There => Ok(()),
+            Self::Local(append) => Ok(append.wait().map(drop)?),
+            Self::Remote => Ok(()),
         }
     }
 }

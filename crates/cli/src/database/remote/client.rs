@@ -1,4 +1,4 @@
-//! A blocking HTTP client: one connection, one request at a time, bodies read as they come.
+//! A blocking HTTP client: one connection, one request at a time, bodies read as they arrive.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, Read};
@@ -80,7 +80,7 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|error| self.strange(&error))
     }
 
-    /// Does something whose answer says nothing more.
+    /// Sends a request whose response has no content.
     pub(crate) fn act(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Result {
         let answer = self.send(method, path, body, JSON)?;
         let drained = io::copy(&mut Body::new(self, answer), &mut io::sink());
@@ -140,9 +140,9 @@ impl Client {
             .body(Full::new(Bytes::from(json.unwrap_or_default())))
             .map_err(|error| Failure::invalid(error.to_string()))?;
         let answer = self.runtime.block_on(async {
-            let kept = self.connection.borrow_mut().take();
-            let mut connection = match usable(kept).await {
-                Some(kept) => kept,
+            let idle = self.connection.borrow_mut().take();
+            let mut connection = match usable(idle).await {
+                Some(idle) => idle,
                 None => self.open().await?,
             };
             let answer = connection.send_request(request).await;
@@ -159,11 +159,11 @@ impl Client {
     }
 }
 
-/// A kept connection, if the server has not closed it.
-async fn usable(kept: Option<Sender>) -> Option<Sender> {
-    let mut kept = kept?;
-    kept.ready().await.ok()?;
-    Some(kept)
+/// The connection of the request before, unless the server has closed it.
+async fn usable(idle: Option<Sender>) -> Option<Sender> {
+    let mut idle = idle?;
+    idle.ready().await.ok()?;
+    Some(idle)
 }
 
 /// The body of an answer, read as it comes.

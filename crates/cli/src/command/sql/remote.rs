@@ -9,8 +9,8 @@ use serde::Deserialize;
 
 use super::form::{self, Form};
 use super::{Sql, unread};
+use crate::database::remote::Remote;
 use crate::output::failure::{Exit, Failure, Result};
-use crate::target::remote::Remote;
 
 #[derive(Deserialize)]
 struct Answer {

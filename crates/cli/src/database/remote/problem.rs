@@ -1,4 +1,4 @@
-//! Errors of a server, in the words and with the exit codes of a command that opened the files itself.
+//! Errors of a server, with the texts and exit codes of a command on a directory.
 
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -25,14 +25,14 @@ struct ErrorLine {
     problem: Problem,
 }
 
-/// A line that says something about the stream and not about what is in it.
+/// A line about the stream itself and not its content.
 #[derive(Deserialize)]
 struct ControlLine {
     #[serde(rename = "control")]
     _control: String,
 }
 
-/// What an answer with an error status means here.
+/// The failure for a response with an error status.
 pub(super) fn failure(server: &str, status: StatusCode, body: &[u8]) -> Failure {
     match serde_json::from_slice::<Problem>(body) {
         Ok(problem) => problem.failure(server),
@@ -47,11 +47,11 @@ pub(super) fn failure(server: &str, status: StatusCode, body: &[u8]) -> Failure 
     }
 }
 
-/// What a line of a stream is.
+/// One line of a stream.
 pub(super) enum Line<T> {
-    /// What was asked for.
+    /// A row of the result.
     Value(T),
-    /// Something about the stream, such as a sign of life.
+    /// A line about the stream itself, such as a heartbeat.
     Control,
     /// The error that ends it.
     Ended(Failure),

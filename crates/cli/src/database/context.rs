@@ -1,19 +1,46 @@
-//! What every command needs: where the database is, which store, which form of output.
+//! What every command needs: the place of the database, the store, the form of the output.
 
 use std::io::{self, BufWriter, Stdout};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use clap::{Args, ValueHint};
 use ropewalk::{Class, Database, EngineError, Options};
 
-use crate::command::Global;
+use crate::database::place::Place;
+use crate::database::remote::{Endpoint, Remote, Secrets, Url, is_served};
+use crate::output::cell::Cell;
 use crate::output::failure::{Exit, Failure, Result};
-use crate::output::report::{Cell, Mode, Report};
-use crate::target::place::Place;
-use crate::target::remote::{Endpoint, Remote, Secrets, Url, is_served};
+use crate::output::report::{Mode, Report};
+use crate::values::{bytes, seconds};
 
-/// How often a busy database is tried again.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// Database directory, or http[s]://[USER@]HOST[:PORT] of a server [default: $ROPEWALK_AT, else ./ropewalk.db]
+    #[arg(long, global = true, value_name = "PATH|URL", value_hint = ValueHint::DirPath)]
+    pub(crate) at: Option<PathBuf>,
+    /// Event store inside the database [default: default]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) store: Option<String>,
+    /// Form of the output [default: table on a terminal, ndjson elsewhere]
+    #[arg(long, global = true, value_enum)]
+    pub(crate) mode: Option<Mode>,
+    /// Bytes for memtables and caches together, such as 256MiB [default: 512MiB]
+    #[arg(long, global = true, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) memory: Option<u64>,
+    /// Seconds to wait while another process has the database open
+    #[arg(long, global = true, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub(crate) wait: Duration,
+    /// API token for the server of --at; better kept in the variable, which other users cannot see
+    #[arg(long, global = true, value_name = "TOKEN", env = "ROPEWALK_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// Trust the certificates in this PEM file instead of the system's
+    #[arg(long, global = true, value_name = "FILE", env = "ROPEWALK_CA", value_hint = ValueHint::FilePath)]
+    pub(crate) ca: Option<PathBuf>,
+}
+
+/// Interval between attempts to open a busy database.
 pub(crate) const RETRY: Duration = Duration::from_millis(20);
 
 /// The global options, with their defaults filled in.
@@ -53,7 +80,7 @@ impl Context {
         self.url.as_ref().map_or_else(|| self.at.display().to_string(), Url::shown)
     }
 
-    /// Refuses a server where a command works on the files themselves.
+    /// Rejects a server, for commands that work on the files themselves.
     pub(crate) fn needs_directory(&self) -> Result {
         if self.url.is_none() {
             return Ok(());
@@ -71,7 +98,7 @@ impl Context {
         let deadline = Instant::now() + self.wait;
         loop {
             match self.options().open(&self.at) {
-                Ok(db) => return Ok(Place::Here(db)),
+                Ok(db) => return Ok(Place::Local(db)),
                 Err(ropewalk::Error::Engine(EngineError::Locked { .. })) if is_served(&self.at) => {
                     return self.connect(Endpoint::Local(self.at.clone()));
                 }
@@ -84,7 +111,7 @@ impl Context {
     }
 
     fn connect(&self, endpoint: Endpoint) -> Result<Place> {
-        Ok(Place::There(Rc::new(Remote::connect(endpoint, self.secrets.clone())?)))
+        Ok(Place::Remote(Rc::new(Remote::connect(endpoint, self.secrets.clone())?)))
     }
 
     pub(crate) fn store_name(&self) -> &str {
@@ -111,7 +138,7 @@ impl Context {
         Ok(report.finish()?)
     }
 
-    /// Prints one number: bare for people and scripts, as a row when a form was asked for.
+    /// Prints one number: bare, or as a row when --mode names a form.
     pub(crate) fn print_number(&self, columns: &'static [&'static str; 1], number: u64) -> Result {
         if self.mode.is_some() {
             return self.print_row(columns, vec![number.into()]);
@@ -125,7 +152,7 @@ impl Context {
         ["store", "log"].iter().any(|part| self.at.join(part).is_dir())
     }
 
-    /// Refuses where there is no database.
+    /// Fails where the directory holds no database.
     pub(crate) fn must_exist(&self) -> Result {
         self.needs_directory()?;
         if self.exists() {
@@ -150,7 +177,7 @@ impl Context {
         self.patiently(|options| options.open(&self.at))
     }
 
-    /// Does what needs the database for itself, waiting for another process to let go of it as long as --wait allows.
+    /// Runs `work`, which needs exclusive access to the directory; retries while it is busy, for at most --wait.
     pub(crate) fn patiently<T>(
         &self,
         work: impl Fn(Options) -> std::result::Result<T, ropewalk::Error>,

@@ -1,0 +1,58 @@
+//! Rows that both a directory and a server list: stores, consumer groups, parked events, commits.
+
+use ropewalk::{Seq, SequencedEvent};
+
+/// An event store in a list.
+pub(crate) struct ListedStore {
+    pub(crate) name: String,
+    pub(crate) events: u64,
+    /// Time of its newest event.
+    pub(crate) newest: Option<i64>,
+}
+
+/// A consumer group in a list.
+pub(crate) struct ListedGroup {
+    pub(crate) name: String,
+    pub(crate) cursor: u64,
+    pub(crate) waiting: u64,
+    pub(crate) pending: u64,
+    pub(crate) parked: u64,
+}
+
+/// A parked event in a list.
+pub(crate) struct ListedParked {
+    pub(crate) position: u64,
+    pub(crate) event_type: String,
+    pub(crate) tries: u64,
+    pub(crate) reason: String,
+}
+
+/// A commit of the change feed.
+pub(crate) struct ListedCommit {
+    pub(crate) seq: Seq,
+    pub(crate) time_micros: i64,
+    pub(crate) parts: Vec<CommitPart>,
+}
+
+/// One thing that a commit did.
+pub(crate) enum CommitPart {
+    Event {
+        store: String,
+        event: SequencedEvent,
+    },
+    Deleted {
+        store: String,
+    },
+    /// A write to a keyspace, without the value: a server stores its secrets in a keyspace.
+    Key {
+        keyspace: u64,
+        change: String,
+        key: Vec<u8>,
+        end: Option<Vec<u8>>,
+    },
+    /// A record of another model, without its content.
+    Other {
+        model: String,
+        bytes: u64,
+    },
+}
