@@ -149,7 +149,8 @@ pub(crate) fn serve(global: Global, serve: Serve) -> Result {
 fn announce(addresses: &[Address]) {
     let mut out = std::io::stdout().lock();
     for place in addresses {
-        let _ = writeln!(out, "listening {} {}", place.protocol, place.address);
+        let store = place.store.as_ref().map(|store| format!(" {store}")).unwrap_or_default();
+        let _ = writeln!(out, "listening {} {}{store}", place.protocol, place.address);
     }
     let _ = out.flush();
 }
