@@ -15,6 +15,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! SQL is in the crate `ropewalk-sql`: its `Session` runs statements over a [`Database`], and gives the [`Transaction`] that they run in.
 #![deny(missing_docs)]
 
 mod consumer_checkpoints;

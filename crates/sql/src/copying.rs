@@ -263,7 +263,7 @@ impl Session {
     fn end_copy(&mut self, copy: &mut CopyIn) -> Result<Outcome> {
         self.take_records(copy, true)?;
         let durability = self.settings().durability;
-        self.with_transaction(copy, |copy, transaction| {
+        self.in_transaction_of(copy, |copy, transaction| {
             copy.insert_waiting(transaction)?;
             if let Some(load) = copy.load.take() {
                 load.finish(&mut transaction.tables())?;
@@ -280,13 +280,13 @@ impl Session {
     pub fn copy_fail(&mut self, copy: CopyIn, reason: &str) -> SqlError {
         drop(copy);
         let error = SqlError::new(state::QUERY_CANCELED, format!("COPY from stdin failed: {reason}"));
-        match self.failing::<()>(Err(error.clone())) {
+        match self.failing::<(), _>(Err(error.clone())) {
             Ok(()) => error,
             Err(error) => error,
         }
     }
 
-    fn with_transaction<R>(
+    fn in_transaction_of<R>(
         &mut self,
         copy: &mut CopyIn,
         work: impl FnOnce(&mut CopyIn, &mut Transaction) -> Result<R>,
@@ -305,7 +305,7 @@ impl Session {
     }
 
     fn take_records(&mut self, copy: &mut CopyIn, last: bool) -> Result<()> {
-        self.with_transaction(copy, |copy, transaction| {
+        self.in_transaction_of(copy, |copy, transaction| {
             let mut record = std::mem::take(&mut copy.record);
             while copy.reader.next(&mut record, last)? {
                 copy.take(&record, transaction)?;

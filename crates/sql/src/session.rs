@@ -278,7 +278,7 @@ impl Session {
     }
 
     /// Notes that an error makes an open transaction fail.
-    pub(crate) fn failing<R>(&mut self, result: Result<R>) -> Result<R> {
+    pub(crate) fn failing<R, E>(&mut self, result: std::result::Result<R, E>) -> std::result::Result<R, E> {
         if result.is_err()
             && let Some(open) = &mut self.open
         {
@@ -494,7 +494,7 @@ fn ends_or_returns(statement: &Statement) -> bool {
     matches!(statement, Statement::Sql(ast::Statement::Commit { .. } | ast::Statement::Rollback { .. }))
 }
 
-fn failed() -> SqlError {
+pub(crate) fn failed() -> SqlError {
     let message = "current transaction is aborted, commands ignored until end of transaction block";
     SqlError::new(state::IN_FAILED_SQL_TRANSACTION, message)
 }

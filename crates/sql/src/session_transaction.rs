@@ -8,7 +8,7 @@ use sqlparser::ast;
 use crate::announce::Announcement;
 use crate::error::{Result, SqlError, state};
 use crate::prepared::Outcome;
-use crate::session::Session;
+use crate::session::{Session, failed, read_only};
 use crate::settings::Settings;
 
 pub(crate) struct Open {
@@ -87,6 +87,71 @@ impl Session {
         self.announcements.commit(said);
         self.settings = open.lasting;
         Ok(Outcome::of("COMMIT"))
+    }
+
+    /// Runs `work` in the transaction that BEGIN opened, in one commit with the session's statements.
+    ///
+    /// Reads and writes of `work` see the statements before it, and later statements see its writes. Savepoints that it sets nest in
+    /// those of the session. It has the rights of the application, whatever user the session acts for, and neither `statement_timeout`
+    /// nor the session's canceller ends it. The event store, collection or series store must belong to the session's database.
+    ///
+    /// ```
+    /// use ropewalk::documents::lang::{Value, Writer};
+    /// use ropewalk::series::{Labels, SampleBatch};
+    /// use ropewalk::{AppendOptions, Database, Event};
+    /// use ropewalk_sql::Session;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let db = Database::in_memory()?;
+    /// let (orders, receipts) = (db.events("orders")?, db.collection("receipts")?);
+    /// let metrics = db.series("default")?;
+    /// let mut session = Session::new(db);
+    /// session.execute_all("CREATE TABLE stock (item text PRIMARY KEY, pieces int); INSERT INTO stock VALUES ('pen', 5)")?;
+    ///
+    /// session.execute("BEGIN", &[])?;
+    /// session.execute("UPDATE stock SET pieces = pieces - 1 WHERE item = 'pen'", &[])?;
+    /// session.with_transaction(|tx| {
+    ///     let mut receipt = Writer::new();
+    ///     receipt.put("_id", Value::Int32(1));
+    ///     tx.documents().insert_one(&receipts, receipt.finish().bytes())?;
+    ///     tx.append(&orders, &[Event::new("Sold").tag("item:pen")], AppendOptions::default())?;
+    ///     let mut sold = SampleBatch::new();
+    ///     sold.push(&Labels::new([("__name__", "sold")])?, 1_000, 1.0);
+    ///     tx.append_samples(&metrics, &sold)?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(())
+    /// })?;
+    /// session.execute("COMMIT", &[])?; // one record of the log: all four, or none
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// 25P01 outside of BEGIN, 25006 in a READ ONLY transaction, 25P02 after a failed statement. An error of `work` is returned and makes
+    /// all further statements fail (25P02) until ROLLBACK, as that of a statement does. Conflicts are reported by COMMIT.
+    pub fn with_transaction<R, E: From<SqlError>>(
+        &mut self,
+        work: impl FnOnce(&mut Transaction) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        if self.has_failed {
+            return Err(failed().into());
+        }
+        let what = "with_transaction";
+        let done = match self.inside(what) {
+            Err(error) => Err(error.hint("run BEGIN first").into()),
+            Ok(open) if open.read_only => Err(read_only(what).into()),
+            Ok(open) => {
+                open.has_run = true;
+                open.transaction.begin_statement();
+                let done = work(&mut open.transaction);
+                open.savepoints.resize(open.transaction.savepoints(), None);
+                let (depth, seq) = (open.savepoints.len(), open.transaction.rests_on());
+                self.announcements.back_to(depth);
+                self.cursors.back_to(depth);
+                self.rests_on(seq);
+                done
+            }
+        };
+        self.failing(done)
     }
 
     pub(crate) fn inside(&mut self, what: &str) -> Result<&mut Open> {

@@ -198,6 +198,11 @@ impl Transaction {
         self.savepoints.push(self.place());
     }
 
+    /// Number of savepoints to roll back to.
+    pub fn savepoints(&self) -> usize {
+        self.savepoints.len()
+    }
+
     pub(crate) fn place(&self) -> Savepoint {
         Savepoint {
             kv: self.kv.mark(),

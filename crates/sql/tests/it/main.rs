@@ -13,6 +13,7 @@ mod fuzzing;
 mod golden;
 mod logic;
 mod models;
+mod one_commit;
 mod order;
 mod random;
 mod rights;

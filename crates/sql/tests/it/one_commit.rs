@@ -1,0 +1,189 @@
+//! SQL and the other models in one commit: [`Session::with_transaction`].
+
+use ropewalk::documents::lang::{Value as Bson, Writer};
+use ropewalk::documents::{Collection, DocumentsError, IndexDef};
+use ropewalk::series::{Labels, SampleBatch, SeriesStore};
+use ropewalk::{AppendOptions, Database, Error, Event, EventStore, Transaction};
+use ropewalk_sql::{Rights, Session, SqlError, Status};
+
+use crate::golden::shown;
+
+struct Shop {
+    session: Session,
+    orders: EventStore,
+    receipts: Collection,
+    metrics: SeriesStore,
+}
+
+impl Shop {
+    fn open() -> Self {
+        let db = Database::in_memory().unwrap();
+        let (orders, receipts) =
+            (db.events("orders").unwrap(), db.documents().collection("shop", "receipts").unwrap());
+        receipts.create_index(&IndexDef::on(["n"])).unwrap();
+        let metrics = db.series("default").unwrap();
+        let mut session = Session::new(db);
+        let made = "CREATE TABLE stock (item text PRIMARY KEY, pieces int CHECK (pieces >= 0)); INSERT INTO stock VALUES ('pen', 5)";
+        session.execute_all(made).unwrap();
+        Self { session, orders, receipts, metrics }
+    }
+
+    fn run(&mut self, sql: &str) {
+        self.session.execute(sql, &[]).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    fn state(&mut self, sql: &str) -> &'static str {
+        self.session.execute(sql, &[]).unwrap_err().state.0
+    }
+
+    /// Sells a pen: the stock by SQL, all else by `work`.
+    fn sell(&mut self, number: i32) -> Result<(), SqlError> {
+        self.session.execute("UPDATE stock SET pieces = pieces - 1 WHERE item = 'pen'", &[])?;
+        let Self { session, orders, receipts, metrics } = self;
+        session.with_transaction(|tx| note(tx, orders, receipts, metrics, number))
+    }
+
+    fn counts(&mut self) -> String {
+        let sql = "SELECT (SELECT pieces FROM stock), (SELECT count(*) FROM shop.receipts), \
+                   (SELECT count(*) FROM events.orders), (SELECT count(*) FROM metrics.sold)";
+        shown(&self.session.execute(sql, &[]).unwrap()).concat()
+    }
+}
+
+fn note(
+    tx: &mut Transaction,
+    orders: &EventStore,
+    receipts: &Collection,
+    metrics: &SeriesStore,
+    number: i32,
+) -> Result<(), SqlError> {
+    let mut receipt = Writer::new();
+    receipt.put("_id", Bson::Int32(number));
+    let inserted = tx.documents().insert_one(receipts, receipt.finish().bytes());
+    inserted.map_err(|error: DocumentsError| Error::from(error))?;
+    tx.append(orders, &[Event::new("Sold")], AppendOptions::default())?;
+    let mut sold = SampleBatch::new();
+    sold.push(&Labels::new([("__name__", "sold")]).unwrap(), 1_000 * i64::from(number), 1.0);
+    tx.append_samples(metrics, &sold)?;
+    Ok(())
+}
+
+#[test]
+fn d1_10_commit_of_sql_and_other_models_writes_all_of_them() {
+    let mut shop = Shop::open();
+    shop.run("BEGIN");
+    shop.sell(1).unwrap();
+    // Later statements read what was written, but for samples, which have no own writes.
+    assert_eq!(shop.counts(), "4|1|1|0");
+    shop.run("COMMIT");
+    assert_eq!(shop.counts(), "4|1|1|1");
+    let commits = shop.session.database().seq();
+    shop.run("BEGIN");
+    shop.sell(2).unwrap();
+    shop.run("COMMIT");
+    assert_eq!(shop.session.database().seq().0 - commits.0, 1, "one commit");
+}
+
+#[test]
+fn d1_10_rollback_takes_back_sql_and_other_models() {
+    let mut shop = Shop::open();
+    shop.run("BEGIN");
+    shop.sell(1).unwrap();
+    shop.run("ROLLBACK");
+    assert_eq!(shop.counts(), "5|0|0|0");
+    // To a savepoint of the session, which those of `work` nest in.
+    shop.run("BEGIN");
+    shop.sell(1).unwrap();
+    shop.run("SAVEPOINT one");
+    let nested = shop.session.with_transaction(|tx| {
+        tx.savepoint();
+        Ok::<_, SqlError>(tx.savepoints())
+    });
+    assert_eq!(nested.unwrap(), 2);
+    shop.sell(2).unwrap();
+    shop.run("SAVEPOINT two");
+    shop.sell(3).unwrap();
+    shop.run("ROLLBACK TO two");
+    assert_eq!(shop.counts(), "3|2|2|0");
+    shop.run("ROLLBACK TO one");
+    assert_eq!(shop.counts(), "4|1|1|0");
+    // `work` may use up a savepoint of the session.
+    shop.sell(4).unwrap();
+    assert!(shop.session.with_transaction(|tx| Ok::<_, SqlError>(tx.rollback_to_savepoint())).unwrap());
+    assert_eq!(shop.counts(), "4|1|1|0");
+    assert_eq!(shop.state("ROLLBACK TO one"), "3B001");
+    shop.run("COMMIT");
+    assert_eq!(shop.counts(), "5|0|0|0", "a failed transaction");
+}
+
+#[test]
+fn d1_10_failed_statement_or_work_aborts_the_transaction() {
+    let mut shop = Shop::open();
+    shop.run("BEGIN");
+    shop.sell(1).unwrap();
+    assert_eq!(shop.state("UPDATE stock SET pieces = -1"), "23514");
+    assert_eq!(shop.sell(2).unwrap_err().state.0, "25P02");
+    let refused = shop.session.with_transaction(|_| -> Result<(), SqlError> { panic!("not run") });
+    assert_eq!(refused.unwrap_err().state.0, "25P02");
+    assert_eq!(shop.session.execute("COMMIT", &[]).unwrap().command, "ROLLBACK");
+    assert_eq!(shop.counts(), "5|0|0|0");
+    // An error of `work` comes back as it is, and fails the transaction.
+    #[derive(Debug, PartialEq)]
+    enum Refusal {
+        SoldOut,
+        Database,
+    }
+    impl From<SqlError> for Refusal {
+        fn from(_: SqlError) -> Self {
+            Self::Database
+        }
+    }
+    shop.run("BEGIN");
+    shop.sell(1).unwrap();
+    assert_eq!(shop.session.with_transaction(|_| Err::<(), _>(Refusal::SoldOut)), Err(Refusal::SoldOut));
+    assert_eq!(shop.session.status(), Status::Failed);
+    assert_eq!(shop.state("SELECT 1"), "25P02");
+    assert_eq!(shop.session.with_transaction(|_| Ok(())), Err(Refusal::Database));
+    shop.run("ROLLBACK");
+    assert_eq!(shop.counts(), "5|0|0|0");
+}
+
+#[test]
+fn d1_10_with_transaction_is_refused_outside_of_begin_and_in_a_read_only_transaction() {
+    let mut shop = Shop::open();
+    assert_eq!(shop.session.with_transaction(|_| Ok::<_, SqlError>(())).unwrap_err().state.0, "25P01");
+    shop.run("BEGIN READ ONLY");
+    assert_eq!(shop.session.with_transaction(|_| Ok::<_, SqlError>(())).unwrap_err().state.0, "25006");
+    shop.run("ROLLBACK");
+    // The rights of the session's user are those of its statements.
+    shop.session.act_for(Rights::READ, "ann");
+    shop.run("BEGIN");
+    assert_eq!(shop.session.with_transaction(|tx| Ok::<_, SqlError>(tx.pending_appends())).unwrap(), 0);
+    assert_eq!(shop.state("UPDATE stock SET pieces = 1"), "42501");
+    shop.run("ROLLBACK");
+}
+
+#[test]
+fn d1_10_conflict_of_the_work_is_reported_by_commit() {
+    let mut shop = Shop::open();
+    let sequence = |event: &str| [Event::new(event)];
+    shop.run("BEGIN");
+    let orders = shop.orders.clone();
+    let seen = shop.session.with_transaction(|tx| {
+        tx.read_events(&orders, &ropewalk::Query::all(), ropewalk::ReadOptions::default())?;
+        tx.append(&orders, &sequence("Sold"), AppendOptions::default())?;
+        Ok::<_, SqlError>(())
+    });
+    seen.unwrap();
+    orders.append(&sequence("Other"), None).unwrap();
+    assert_eq!(shop.state("COMMIT"), "40001");
+    assert_eq!(shop.counts(), "5|0|1|0");
+    // At read committed each work sees the newest commit.
+    shop.run("BEGIN ISOLATION LEVEL READ COMMITTED");
+    let seq =
+        |shop: &mut Shop| shop.session.with_transaction(|tx| Ok::<_, SqlError>(tx.snapshot().seq())).unwrap();
+    let before = seq(&mut shop);
+    orders.append(&sequence("Other"), None).unwrap();
+    assert!(seq(&mut shop) > before);
+    shop.run("COMMIT");
+}
