@@ -588,6 +588,7 @@ impl Expr {
             Self::Inner(inner) => {
                 let mut inner = inner.clone();
                 inner.renumber(number);
+                inner.left = inner.left.map(|left| Box::new(left.renumber_parts(number)));
                 Some(Self::Inner(inner))
             }
             _ => None,

@@ -328,6 +328,31 @@ pub(crate) fn common(a: Type, b: Type) -> Option<Type> {
     }
 }
 
+/// Rejects a column of a recursive term that widens the type of the non-recursive term. `place` counts from 0.
+///
+/// # Errors
+/// 42804.
+pub(crate) fn check_recursive(name: &str, place: usize, first: Type, next: Type) -> Result<()> {
+    let together = common(first, next);
+    if together == Some(first) {
+        return Ok(());
+    }
+    let message = match together {
+        None => format!("UNION types {} and {} cannot be matched", type_name(first), type_name(next)),
+        Some(together) => format!(
+            "recursive query \"{name}\" column {} has type {} in non-recursive term but type {} overall",
+            place + 1,
+            type_name(first),
+            type_name(together)
+        ),
+    };
+    let error = SqlError::new(state::DATATYPE_MISMATCH, message);
+    Err(match together {
+        None => error,
+        Some(_) => error.hint("Cast the output of the non-recursive term to the correct type."),
+    })
+}
+
 /// The bits by which PostgreSQL says the fields of an interval.
 const FIELD_BITS: [(Field, i64); 6] = [
     (Field::Year, 1 << 2),

@@ -627,7 +627,7 @@ impl<'a> Planner<'a> {
         }
         let grouped = !keys.is_empty() || !aggregates.is_empty() || having.is_some();
         let groups = if grouped {
-            let mut over_groups = |expr: Expr| grouped_expr(expr, &group_keys, &scope);
+            let mut over_groups = |expr: Expr| grouped_expr(expr, &group_keys, &scope, &[]);
             output = output.into_iter().map(&mut over_groups).collect::<Result<_>>()?;
             for order in &mut orders {
                 order.expr = over_groups(order.expr.clone())?;

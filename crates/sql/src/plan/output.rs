@@ -182,32 +182,76 @@ pub(crate) fn check_distinct_on<'e>(on: &[&Expr], orders: impl IntoIterator<Item
     Ok(())
 }
 
-/// The expression over groups: keys and aggregates become columns, other columns are an error.
-pub(crate) fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope) -> Result<Expr> {
-    let mut stray = None;
-    let changed = expr.rewrite(&mut |part| {
-        if let Some(place) = keys.iter().position(|key| key == part) {
+/// The expression over groups: keys and aggregates become columns, other columns are an error. `reads` has the columns that each
+/// subquery of the query engine reads of this query.
+pub(crate) fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope, reads: &[Vec<usize>]) -> Result<Expr> {
+    let (mut stray, mut stray_within) = (None, None);
+    let changed = grouped_parts(expr, keys, reads, &mut |column, is_within| {
+        *(if is_within { &mut stray_within } else { &mut stray }) = Some(column);
+    });
+    let name = |column| scope.name_of(column).unwrap_or_default();
+    let message = match (stray, stray_within) {
+        (None, None) => return Ok(changed),
+        (Some(column), _) => format!(
+            "column \"{}\" must appear in the GROUP BY clause or be used in an aggregate function",
+            name(column)
+        ),
+        (None, Some(_)) if keys.iter().any(|key| matches!(key, Expr::Coalesce(_)) || has_query(key)) => {
+            // It may read a merged column of USING, or be a key itself.
+            return Err(unsupported("a subquery that reads the query around it, beside such a GROUP BY"));
+        }
+        (None, Some(column)) => {
+            format!("subquery uses ungrouped column \"{}\" from outer query", name(column))
+        }
+    };
+    Err(SqlError::new(state::GROUPING_ERROR, message))
+}
+
+fn has_query(expr: &Expr) -> bool {
+    let mut found = matches!(expr, Expr::Subquery(_) | Expr::InSubquery(..) | Expr::Inner(_));
+    expr.for_parts(&mut |part| found |= has_query(part));
+    found
+}
+
+/// As [`grouped_expr`]; `stray` takes the columns that are no keys, and whether a subquery reads them.
+fn grouped_parts(
+    expr: Expr,
+    keys: &[Expr],
+    reads: &[Vec<usize>],
+    stray: &mut dyn FnMut(usize, bool),
+) -> Expr {
+    let place = |part: &Expr| keys.iter().position(|key| key == part);
+    let within = |column: usize| place(&Expr::Column(column));
+    expr.rewrite(&mut |part| {
+        if let Some(place) = place(part) {
             return Some(Expr::Column(place));
         }
         match part {
             Expr::Aggregate(number) => Some(Expr::Column(keys.len() + number)),
             Expr::Column(column) => {
-                stray = Some(*column);
+                stray(*column, false);
                 Some(Expr::Const(Value::Null))
+            }
+            Expr::Subquery(number) | Expr::InSubquery(_, number) => {
+                let read = reads.get(*number).into_iter().flatten().copied();
+                read.filter(|column| within(*column).is_none()).for_each(|column| stray(column, true));
+                None
+            }
+            Expr::Inner(inner) => {
+                let mut inner = inner.clone();
+                inner.outer_columns(&mut |column| {
+                    if within(column).is_none() {
+                        stray(column, true);
+                    }
+                });
+                inner.renumber(&|column| within(column).unwrap_or_default());
+                let left = inner.left.take();
+                inner.left = left.map(|left| Box::new(grouped_parts(*left, keys, reads, stray)));
+                Some(Expr::Inner(inner))
             }
             _ => None,
         }
-    });
-    match stray {
-        None => Ok(changed),
-        Some(column) => {
-            let name = scope.name_of(column).unwrap_or_default();
-            let message = format!(
-                "column \"{name}\" must appear in the GROUP BY clause or be used in an aggregate function"
-            );
-            Err(SqlError::new(state::GROUPING_ERROR, message))
-        }
-    }
+    })
 }
 
 /// The column of the select list that a constant means, which has to be its number; `None` for what is no constant.

@@ -16,7 +16,7 @@ use crate::query::functions::FunctionRelation;
 use crate::query::rows::{RelationSource, Rows};
 use crate::query::table::TableRelation;
 use crate::query::translate::Col;
-use crate::query::{ModelRelation, Relation, SortKey, Sorted, built, unsupported};
+use crate::query::{ModelRelation, Relation, SortKey, Sorted, built, check_outer_joins, unsupported};
 use crate::schemas::in_full;
 use crate::scope::{Present, Scope, folded, parts, table_name};
 
@@ -222,6 +222,7 @@ impl Planner<'_> {
         self.outer.pop();
         self.whole()?.outer.pop();
         let relation = relation?;
+        check_outer_joins(&relation.plan)?;
         let outer_ref_columns = relation.plan.all_out_ref_exprs();
         if outer_ref_columns.is_empty() {
             return self.aliased(relation, alias, None);

@@ -205,6 +205,16 @@ impl Whole {
         self.views > 0
     }
 
+    /// For each subquery the places in `cols` of what it reads of the query around it.
+    fn reads_of_subqueries(&self, cols: &[Col]) -> Vec<Vec<usize>> {
+        let place = |expr: Df| match expr {
+            Df::OuterReferenceColumn(_, column) => cols.iter().position(|col| col.column == column),
+            _ => None,
+        };
+        let reads = |sub: &Sub| sub.plan.all_out_ref_exprs().into_iter().filter_map(place).collect();
+        self.subqueries.iter().map(reads).collect()
+    }
+
     fn translator<'t>(&'t self, columns: &'t [Col]) -> Translator<'t> {
         Translator { columns, outer: &self.outer, subqueries: &self.subqueries, around: &self.around }
     }
@@ -274,6 +284,33 @@ impl Planner<'_> {
         whole.subqueries.push(Sub { plan: relation.plan, asked, column });
         Ok((whole.subqueries.len() - 1, ty))
     }
+}
+
+/// Refuses a subquery that reads the query around it where an outer join may add NULLs. The engine moves such a condition above the
+/// join, where it drops rows instead of matches.
+fn check_outer_joins(plan: &LogicalPlan) -> Result<()> {
+    use datafusion::common::JoinType as J;
+    let reads = |side: &LogicalPlan| !side.all_out_ref_exprs().is_empty();
+    match plan {
+        // A lateral relation reads its neighbours.
+        LogicalPlan::Subquery(_) => return Ok(()),
+        LogicalPlan::Join(join) if join.join_type != J::Inner => {
+            let is_read_by = match join.join_type {
+                J::Left | J::LeftSemi | J::LeftAnti | J::LeftMark => {
+                    plan.contains_outer_reference() || reads(&join.right)
+                }
+                J::Right | J::RightSemi | J::RightAnti | J::RightMark => {
+                    plan.contains_outer_reference() || reads(&join.left)
+                }
+                _ => reads(plan),
+            };
+            if is_read_by {
+                return Err(unsupported("a subquery that reads the query around it within an outer join"));
+            }
+        }
+        _ => {}
+    }
+    plan.inputs().into_iter().try_for_each(check_outer_joins)
 }
 
 /// A query that the engine runs. It is planned again for each run, with the parameters as constants.

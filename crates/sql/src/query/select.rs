@@ -7,7 +7,7 @@ use datafusion::functions_window::rank::rank_udwf;
 use datafusion::functions_window::row_number::row_number_udwf;
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
-    Expr as Df, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, Operator, SortExpr, lit,
+    Expr as Df, ExprFunctionExt, LogicalPlan, LogicalPlanBuilder, Operator, Sort, SortExpr, lit,
 };
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
@@ -201,7 +201,11 @@ impl Planner<'_> {
         if query.fetch.as_ref().is_some_and(|fetch| fetch.with_ties) {
             return with_ties(relation, offset.unwrap_or(0), limit);
         }
-        let cut = |plan| {
+        let cut = |plan: LogicalPlan| {
+            // Of an OFFSET without LIMIT the engine loses the sort, or puts another one below it.
+            if let (Some(skip), None, Some((sort, above))) = (offset, limit, sort_of(&plan)) {
+                return numbered(sort, above, skip, None);
+            }
             let builder = LogicalPlanBuilder::from(plan).limit(offset.unwrap_or(0), limit);
             built(builder.and_then(|builder| builder.build()))
         };
@@ -282,7 +286,8 @@ impl Planner<'_> {
             matches!(&select.group_by, ast::GroupByExpr::Expressions(items, _) if !items.is_empty());
         if has_groups || !aggregates.is_empty() || having.is_some() {
             let names: Vec<Expr> = keys.exprs.iter().map(|(expr, _)| expr.clone()).collect();
-            let over_groups = |expr: Expr| grouped_expr(expr, &names, &scope);
+            let reads = self.whole()?.reads_of_subqueries(&cols);
+            let over_groups = |expr: Expr| grouped_expr(expr, &names, &scope, &reads);
             output = output.into_iter().map(over_groups).collect::<Result<_>>()?;
             for order in &mut orders {
                 order.expr = over_groups(order.expr.clone())?;
@@ -580,27 +585,46 @@ pub(super) fn is_of_queries(expr: &Expr) -> bool {
     found
 }
 
+/// The sort that orders the rows of a plan, and the projection above it.
+fn sort_of(plan: &LogicalPlan) -> Option<(&Sort, Option<&[Df]>)> {
+    match plan {
+        LogicalPlan::Sort(sort) => Some((sort, None)),
+        LogicalPlan::Projection(above) => match above.input.as_ref() {
+            LogicalPlan::Sort(sort) => Some((sort, Some(&above.expr))),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The rows of a sort behind the first `skip`, and of these no others than the first `last` and their equals.
+fn numbered(sort: &Sort, above: Option<&[Df]>, skip: usize, last: Option<usize>) -> Result<LogicalPlan> {
+    let shown: Vec<Df> =
+        above.map_or_else(|| sort.input.schema().columns().into_iter().map(Df::Column).collect(), Vec::from);
+    let over = |function| {
+        built(Df::from(WindowFunction::new(function, Vec::new())).order_by(sort.expr.clone()).build())
+    };
+    let column = |call: &Df| Df::Column(bare(call.schema_name().to_string()));
+    let mut calls = vec![over(row_number_udwf())?];
+    let mut is_within: Vec<Df> = calls.iter().map(|number| column(number).gt(lit(skip as u64))).collect();
+    if let Some(last) = last {
+        let rank = over(rank_udwf())?;
+        is_within.push(column(&rank).lt_eq(lit(last as u64)));
+        calls.push(rank);
+    }
+    let plan = built(LogicalPlanBuilder::window_plan(sort.input.as_ref().clone(), calls))?;
+    let mut builder = LogicalPlanBuilder::from(plan);
+    for condition in is_within {
+        builder = built(builder.filter(condition))?;
+    }
+    built(builder.sort(sort.expr.clone()).and_then(|b| b.project(shown)).and_then(|b| b.build()))
+}
+
 /// FETCH FIRST ... WITH TIES: also the rows behind the last one that are equal to it in the order.
 fn with_ties(relation: Relation, skip: usize, fetch: Option<usize>) -> Result<Relation> {
-    let (sort, above) = match &relation.plan {
-        LogicalPlan::Sort(sort) => (sort, None),
-        LogicalPlan::Projection(above) => match above.input.as_ref() {
-            LogicalPlan::Sort(sort) => (sort, Some(above.expr.clone())),
-            _ => return Err(without_order()),
-        },
-        _ => return Err(without_order()),
-    };
+    let (sort, above) = sort_of(&relation.plan).ok_or_else(without_order)?;
     let Some(fetch) = fetch else { return Ok(relation) };
-    let shown = above.unwrap_or_else(|| sort.input.schema().columns().into_iter().map(Df::Column).collect());
-    let over = |function| Df::from(WindowFunction::new(function, Vec::new())).order_by(sort.expr.clone());
-    let (rank, number) = (built(over(rank_udwf()).build())?, built(over(row_number_udwf()).build())?);
-    let column = |call: &Df| Df::Column(bare(call.schema_name().to_string()));
-    let last = skip.saturating_add(fetch) as u64;
-    let is_within = column(&rank).lt_eq(lit(last)).and(column(&number).gt(lit(skip as u64)));
-    let plan = built(LogicalPlanBuilder::window_plan(sort.input.as_ref().clone(), [rank, number]))?;
-    let builder = LogicalPlanBuilder::from(plan).filter(is_within);
-    let builder = builder.and_then(|b| b.sort(sort.expr.clone())).and_then(|b| b.project(shown));
-    let plan = built(builder.and_then(|builder| builder.build()))?;
+    let plan = numbered(sort, above, skip, Some(skip.saturating_add(fetch)))?;
     Ok(Relation { plan, sorted: None, ..relation })
 }
 

@@ -22,7 +22,7 @@ use crate::query::scalar::RowExpr;
 use crate::query::select::bare;
 use crate::query::translate::{Col, comparable};
 use crate::query::{Named, Relation, built, unsupported};
-use crate::types::{common, is_numeric, type_name};
+use crate::types::{check_recursive, common, is_numeric};
 
 impl Planner<'_> {
     pub(super) fn set_operation(
@@ -181,10 +181,7 @@ impl Planner<'_> {
         else {
             return None;
         };
-        // A word that is the name; whether it means this query, planning finds out.
-        let text = right.to_string();
-        let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
-        let found = words.any(|word| word.eq_ignore_ascii_case(name));
+        let found = crate::small::says(&right.to_string(), name);
         found.then_some((left, right, *set_quantifier != ast::SetQuantifier::All))
     }
 
@@ -201,6 +198,10 @@ impl Planner<'_> {
         for (name, given) in first.names.iter_mut().zip(columns) {
             name.clone_from(given);
         }
+        // Numbers of the second part may have other digits than those of the first.
+        let form = |col: &Col| if col.ty == Type::NUMERIC { data_type(col.ty) } else { col.form.clone() };
+        let forms: Vec<_> = first.cols.iter().map(|col| (col.ty, form(col))).collect();
+        first = self.in_forms(first, &forms)?;
         if distinct {
             ordered(&first.cols)?;
             if first.cols.iter().any(|col| !super::convert::compares(&col.form)) {
@@ -247,15 +248,8 @@ impl Planner<'_> {
         // The first part says what types the columns have; PostgreSQL refuses a second part of wider ones.
         let mut types = Vec::new();
         for (place, (a, b)) in first.cols.iter().zip(&next.cols).enumerate() {
-            let open = next.open.get(place).copied().unwrap_or(false);
-            if !open && a.ty != b.ty && common(a.ty, b.ty) != Some(a.ty) {
-                let message = format!(
-                    "recursive query \"{name}\" column {} has type {} in non-recursive term but type {} overall",
-                    place + 1,
-                    type_name(a.ty),
-                    type_name(common(a.ty, b.ty).unwrap_or(b.ty))
-                );
-                return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+            if !next.open.get(place).copied().unwrap_or(false) {
+                check_recursive(name, place, a.ty, b.ty)?;
             }
             types.push((a.ty, a.form.clone()));
         }

@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::expr::{Expr, bug};
 use crate::plan::Asked;
 use crate::query::arithmetic::checked;
+use crate::query::check_outer_joins;
 use crate::query::convert::{compares, data_type, literal};
 use crate::query::scalar::{Around, RowExpr, order_key, order_letters};
 use crate::types::{is_integer, is_numeric, rank};
@@ -214,6 +215,7 @@ impl Translator<'_> {
 
     fn subquery(&self, number: usize) -> Result<Formed> {
         let sub = self.subqueries.get(number).ok_or_else(|| bug("a subquery without a number"))?;
+        check_outer_joins(&sub.plan)?;
         let subquery = Subquery {
             outer_ref_columns: sub.plan.all_out_ref_exprs(),
             subquery: std::sync::Arc::new(sub.plan.clone()),
@@ -266,6 +268,7 @@ impl Translator<'_> {
 
     fn in_subquery(&self, inner: &Expr, number: usize, is_conjunct: bool) -> Result<Formed> {
         let sub = self.subqueries.get(number).ok_or_else(|| bug("a subquery without a number"))?;
+        check_outer_joins(&sub.plan)?;
         let col = sub.column.as_ref().ok_or_else(|| bug("a subquery without a column"))?;
         // Whether a NULL of the subquery counts depends on the row then; the engine does not ask.
         if !is_conjunct && self.reads_around(number) {

@@ -29,7 +29,7 @@ use crate::query::ModelRelation;
 use crate::scope::Mark;
 
 pub(crate) use nested::Nested;
-pub(crate) use plan::Named;
+pub(crate) use plan::{Named, says};
 pub(crate) use rows::SetFunction;
 pub(crate) use run::{Filled, fill_expr};
 

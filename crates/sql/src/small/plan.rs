@@ -19,7 +19,7 @@ use crate::plan::{
 use crate::query::{ModelRelation, Rows as _};
 use crate::schemas::in_full;
 use crate::scope::{Mark, Present, Scope, folded, parts, table_name};
-use crate::types::common;
+use crate::types::{check_recursive, common};
 
 /// Queries of WITH that are in reach.
 #[derive(Clone)]
@@ -40,8 +40,7 @@ impl Named {
     pub(crate) fn of(cte: &ast::Cte, recursive: bool) -> Self {
         let name = folded(&cte.alias.name);
         Self {
-            // A name that only stands in it as a column or a text makes a recursion that ends at once.
-            is_recursive: recursive && cte.query.to_string().to_lowercase().contains(&name),
+            is_recursive: recursive && says(&cte.query.to_string(), &name),
             last: None,
             planned: None,
             name,
@@ -309,11 +308,8 @@ impl Planner<'_> {
         let grouped = !keys.is_empty() || !aggregates.is_empty() || having.is_some();
         let groups = if grouped {
             let mut over = |expr: &mut Expr| {
-                if super::has_correlated(expr) {
-                    return Err(unsupported("a subquery that reads the query around it, beside GROUP BY"));
-                }
                 let taken = std::mem::replace(expr, Expr::Const(Value::Null));
-                *expr = crate::plan::grouped_expr(taken, &group_keys, &scope)?;
+                *expr = crate::plan::grouped_expr(taken, &group_keys, &scope, &[])?;
                 Ok::<_, SqlError>(())
             };
             for output in &mut output {
@@ -671,7 +667,7 @@ impl Planner<'_> {
         Ok(Some(found))
     }
 
-    /// A query of WITH RECURSIVE that reads itself: `base UNION [ALL] step`.
+    /// A query of WITH RECURSIVE that has its name in it: `base UNION [ALL] step` when the step reads it, else as any other.
     fn small_recursive(&mut self, named: &Named) -> Result<Node> {
         let ast::SetExpr::SetOperation { op: ast::SetOperator::Union, set_quantifier, left, right } =
             named.query.body.as_ref()
@@ -680,13 +676,14 @@ impl Planner<'_> {
                 "recursive query \"{}\" does not have the form non-recursive-term UNION [ALL] recursive-term",
                 named.name
             );
-            return Err(SqlError::new(state::INVALID_RECURSION, message));
+            return self.small_unless_recursive(named, SqlError::new(state::INVALID_RECURSION, message));
         };
         let is_more = named.query.with.is_some()
             || named.query.order_by.is_some()
             || named.query.limit_clause.is_some();
         if is_more {
-            return Err(unsupported("WITH, ORDER BY or LIMIT in a recursive query"));
+            let refused = unsupported("WITH, ORDER BY or LIMIT in a recursive query");
+            return self.small_unless_recursive(named, refused);
         }
         self.nothing_but_a_query(&named.query)?;
         let all = *set_quantifier == ast::SetQuantifier::All;
@@ -700,14 +697,29 @@ impl Planner<'_> {
         let step = self.small_set_expr(right);
         self.named.pop();
         let mut step = step?;
+        // The step holds the rows that it reads.
+        if Arc::strong_count(&last) == 1 {
+            return self.small_set_expr(&named.query.body);
+        }
         if step.columns.len() != base.columns.len() {
             let message = "each UNION query must have the same number of columns";
             return Err(SqlError::new(state::SYNTAX_ERROR, message));
+        }
+        for (place, (first, next)) in base.columns.iter().zip(&step.columns).enumerate() {
+            if !step.is_null(place) {
+                check_recursive(&named.name, place, first.ty, next.ty)?;
+            }
         }
         step.cast_to(&base.columns);
         let shown = base.columns.clone();
         let (base, step) = (Box::new(base), Box::new(step));
         Ok(Node::new(Body::Recursive { base, step, all, last }, shown))
+    }
+
+    /// A query of WITH RECURSIVE that may not read itself; `refused` when it does.
+    fn small_unless_recursive(&mut self, named: &Named, refused: SqlError) -> Result<Node> {
+        let itself = format!("relation \"{}\" does not exist", named.name);
+        self.small(&named.query).map_err(|error| if error.message == itself { refused } else { error })
     }
 
     /// Plans with one more query around.
@@ -832,6 +844,11 @@ impl Node {
             }
         }
     }
+}
+
+/// True when a word of the text is the name; whether it means this query, planning finds out.
+pub(crate) fn says(text: &str, name: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word.eq_ignore_ascii_case(name))
 }
 
 /// Puts each condition to the first relation that knows its columns; answers those without any.
