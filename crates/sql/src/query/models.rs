@@ -656,7 +656,7 @@ mod tests {
         let collection = db.documents().collection("shop", "notes").unwrap();
         for number in 0..100 {
             let document = object("_id", Bson::Int32(number)).finish();
-            collection.insert_one(document.bytes(), Durability::Async).unwrap();
+            collection.insert_one(document.bytes(), Durability::Buffered).unwrap();
         }
         let rules = Some(object("read", Bson::String("resource._id >= 0")).finish());
         collection.set_options(CollectionOptions { rules, ..Default::default() }).unwrap();
