@@ -666,7 +666,7 @@ mod tests {
         let part = DocumentsPart { collection, id: None, acting };
         let asked = Canceller::default();
         let env = db.engine().env();
-        let mut read = |access: &mut Access<'_>| {
+        let read = |access: &mut Access<'_>| {
             let watch = Interrupt::begin(&asked, 0, env).watch(env);
             part.read(access, &watch, &mut |_| Ok(true))
         };
