@@ -171,7 +171,7 @@ pub(crate) fn append(context: &Context, append: Append) -> Result {
         durability: append.durability,
     };
     let place = context.place()?;
-    let appended = place.store(context)?.append(&[event], options)?;
+    let appended = place.store(context.store_name())?.append(&[event], options)?;
     place.close()?;
     let cells = vec![context.store_name().into(), appended.last.0.into(), appended.seq.0.into()];
     context.print_row(&["store", "position", "seq"], cells)
@@ -189,14 +189,14 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
 }
 
 pub(crate) fn read(context: &Context, read: &Read) -> Result {
-    let store = context.place()?.existing_store(context)?;
+    let store = context.existing_store(&context.place()?)?;
     let mut report = context.report(COLUMNS)?;
     store.read(&read.select.query(), read.options(), |event| Ok(report.row(row(event))?))?;
     Ok(report.finish()?)
 }
 
 pub(crate) fn last(context: &Context, select: &Select) -> Result {
-    let store = context.place()?.existing_store(context)?;
+    let store = context.existing_store(&context.place()?)?;
     match store.last(&select.query())? {
         Some(event) => context.print_row(COLUMNS, row(event)),
         None => {
@@ -206,12 +206,12 @@ pub(crate) fn last(context: &Context, select: &Select) -> Result {
 }
 
 pub(crate) fn count(context: &Context, select: &Select) -> Result {
-    let store = context.place()?.existing_store(context)?;
+    let store = context.existing_store(&context.place()?)?;
     context.print_number(&["count"], store.count(&select.query())?)
 }
 
 pub(crate) fn head(context: &Context) -> Result {
-    let store = context.place()?.existing_store(context)?;
+    let store = context.existing_store(&context.place()?)?;
     context.print_number(&["position"], store.events()?)
 }
 

@@ -90,7 +90,7 @@ const PAGE: usize = 1_000;
 
 pub(crate) fn group(context: &Context, command: Group) -> Result {
     let place = context.place()?;
-    place.existing_store(context)?;
+    context.existing_store(&place)?;
     let store = context.store_name();
     match command {
         Group::List => {

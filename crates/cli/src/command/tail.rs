@@ -72,7 +72,7 @@ pub(crate) fn tail(context: &Context, arguments: &Tail) -> Result {
         match context.place() {
             Ok(place) => {
                 if !arguments.follow && context.store.is_some() {
-                    place.existing_store(context)?;
+                    context.existing_store(&place)?;
                 }
                 let written = match place {
                     Place::Local(db) => {

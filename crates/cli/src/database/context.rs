@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueHint};
 use ropewalk::{Class, Database, EngineError, Options};
 
-use crate::database::place::Place;
+use crate::database::place::{Place, Store};
 use crate::database::remote::{Endpoint, Remote, Secrets, Url, is_served};
 use crate::output::cell::Cell;
 use crate::output::failure::{Exit, Failure, Result};
@@ -112,6 +112,11 @@ impl Context {
 
     fn connect(&self, endpoint: Endpoint) -> Result<Place> {
         Ok(Place::Remote(Rc::new(Remote::connect(endpoint, self.secrets.clone())?)))
+    }
+
+    /// The store of `place` that a command reads, which must exist.
+    pub(crate) fn existing_store(&self, place: &Place) -> Result<Store> {
+        place.existing_store(self.store_name(), &self.shown())
     }
 
     pub(crate) fn store_name(&self) -> &str {

@@ -6,7 +6,6 @@ use ropewalk::{
     AppendOptions, Appended, Database, Event, EventStore, PendingAppend, Query, ReadOptions, SequencedEvent,
 };
 
-use crate::database::context::Context;
 use crate::database::listed::ListedStore;
 use crate::database::remote::Remote;
 use crate::output::failure::{Exit, Failure, Result};
@@ -31,24 +30,22 @@ pub(crate) enum Pending {
 
 impl Place {
     /// The store that a command writes to; it may not be there yet.
-    pub(crate) fn store(&self, context: &Context) -> Result<Store> {
-        let name = context.store_name();
+    pub(crate) fn store(&self, name: &str) -> Result<Store> {
         Ok(match self {
             Self::Local(db) => Store::Local(db.events(name)?),
             Self::Remote(remote) => Store::Remote { remote: remote.clone(), name: name.to_owned() },
         })
     }
 
-    /// The store that a command reads, which must exist.
-    pub(crate) fn existing_store(&self, context: &Context) -> Result<Store> {
-        let name = context.store_name();
+    /// The store that a command reads, which must exist. `shown` names the database in errors.
+    pub(crate) fn existing_store(&self, name: &str, shown: &str) -> Result<Store> {
         let missing = match self {
             Self::Local(db) => match db.existing_events(name) {
                 Ok(store) => return Ok(Store::Local(store)),
                 Err(error) => Failure::from(error),
             },
             Self::Remote(remote) => match remote.head(name) {
-                Ok(_) => return self.store(context),
+                Ok(_) => return self.store(name),
                 Err(failure) => failure,
             },
         };
@@ -58,7 +55,7 @@ impl Place {
         let known: Vec<_> = self.stores()?.into_iter().map(|store| store.name).collect();
         let what = match known.as_slice() {
             [] => {
-                format!("there is no event store {name:?}; the database in {} has none yet", context.shown())
+                format!("there is no event store {name:?}; the database in {shown} has none yet")
             }
             known => format!("there is no event store {name:?}; there are: {}", known.join(", ")),
         };

@@ -90,7 +90,7 @@ pub(crate) fn import(context: &Context, import: Import) -> Result {
 fn git(context: &Context, path: &Path, reference: &str) -> Result {
     let repository = Repository::find(path, reference)?;
     let place = context.place()?;
-    let store = place.store(context)?;
+    let store = place.store(context.store_name())?;
     let imported = git::import(&store, &repository, &Progress::stderr())?;
     place.close()?;
     imported.print(context, &repository.source)
@@ -99,7 +99,7 @@ fn git(context: &Context, path: &Path, reference: &str) -> Result {
 fn ndjson(context: &Context, file: &Path, source: Option<String>) -> Result {
     let input = ndjson::Input::open(file, source)?;
     let place = context.place()?;
-    let store = place.store(context)?;
+    let store = place.store(context.store_name())?;
     let (imported, source) = ndjson::import(&store, input, &Progress::stderr())?;
     place.close()?;
     imported.print(context, &source)
