@@ -17,6 +17,7 @@ mod bounds;
 mod bucket;
 pub(crate) mod budget;
 mod decimal;
+pub(crate) mod display;
 pub(crate) mod error;
 mod expression;
 mod filter;

@@ -21,7 +21,7 @@
 mod eval;
 mod parse;
 
-use crate::definition::Definition;
+use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
 use crate::lang::{Doc, DocBuf, Value, Writer};
 use parse::Expr;

@@ -1,10 +1,15 @@
 //! Documents as a model of the engine: its keyspaces, its numbers, when a definition last changed, and the counts.
 //!
 //! Documents, index entries and definitions are entries of keyspaces, so that the engine's transactions, snapshots and
-//! files serve them as they are. The model's own section of a commit record (see `section`) says what the commit means.
+//! files serve them as they are. The model's own section of a commit record (see `commit_section`) says what the commit means.
 //!
 //! Collections and indexes have numbers that no rollback takes back. A block of them is reserved by a commit of its own,
 //! which lies in front of every commit that uses the numbers: what survives a crash never uses a number twice.
+
+pub(crate) mod commit_section;
+pub(crate) mod counts;
+pub(crate) mod difference;
+pub(crate) mod handle;
 
 use core::time::Duration;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +24,9 @@ use ropewalk_engine::{
 use ropewalk_store::{KeyspaceOptions, NewRun, Store};
 
 use crate::catalog::{SEQUENCE_KEY, Spaces, number, object_range};
-use crate::counts::{Asked, Count, Counts};
 use crate::error::DocumentsError;
-use crate::section::{self, What};
+use crate::model::commit_section::What;
+use crate::model::counts::{Asked, Count, Counts};
 
 /// Number of the documents model in commit records.
 pub const DOCUMENTS: ModelId = ModelId(2);
@@ -187,10 +192,10 @@ impl Model for DocumentsModel {
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
         let mut grown: Vec<(u32, i64, i64)> = Vec::new();
         let mut dropped = Vec::new();
-        section::decode(section, |collection, what| {
+        commit_section::decode(section, |collection, what| {
             if let What::Definition { event, .. } = what {
                 self.last_ddl.store(apply.seq.0, Ordering::Release);
-                if event == section::Event::Dropped {
+                if event == commit_section::Event::Dropped {
                     dropped.push(collection);
                 }
             }
@@ -213,7 +218,7 @@ impl Model for DocumentsModel {
     }
 
     fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
-        crate::verify::verify(self.spaces(), read)
+        crate::index::verify::verify(self.spaces(), read)
     }
 }
 

@@ -8,16 +8,16 @@ use ropewalk_engine::{
     CommitError, Durability, EngineError, Isolation, KeyConflict, KvTransaction, Operation, Rejection,
 };
 
-use crate::capped::Capped;
-use crate::collection::Collection;
-use crate::definition::{CollectionOptions, IndexDef};
+use crate::catalog::definition::{CollectionOptions, IndexDef};
+use crate::collection::capped::Capped;
 use crate::error::DocumentsError;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Value};
 use crate::model::Documents;
-use crate::point::{Change, Inserted, Pointed};
-use crate::statements::{BulkResult, BulkWrite, FindAndModify, InsertedMany, UpdateSpec, Updated};
-use crate::tx::{DocumentsState, DocumentsTx};
-use crate::write::duplicate_id;
+use crate::model::handle::Collection;
+use crate::transaction::tx::{DocumentsState, DocumentsTx};
+use crate::write::document::duplicate_id;
+use crate::write::fast_path::{Change, Inserted, Pointed};
+use crate::write::statements::{BulkResult, BulkWrite, FindAndModify, InsertedMany, UpdateSpec, Updated};
 
 /// Attempts at a statement that others get in the way of.
 const ATTEMPTS: usize = 1000;
@@ -139,7 +139,7 @@ impl Collection {
         let now_ms = self.documents().now_ms();
         let prepared = Doc::check(document).and_then(|doc| lang::prepare_insert(doc, now_ms, new_id));
         let prepared = prepared.map_err(|error| self.named(error.into()))?;
-        let id = crate::entry::id_of(Doc::trusted(&prepared));
+        let id = crate::index::entry::id_of(Doc::trusted(&prepared));
         match self.insert_plain(&[(0, &prepared)], durability)? {
             Inserted::All => Ok(Owned::from(id)),
             Inserted::Duplicates(_) => match self.newest()?.definition.as_ref() {
@@ -204,7 +204,7 @@ impl Collection {
         durability: Durability,
         done: &mut InsertedMany,
     ) -> Result<bool, DocumentsError> {
-        let id = |stored: &[u8]| Owned::from(crate::entry::id_of(Doc::trusted(stored)));
+        let id = |stored: &[u8]| Owned::from(crate::index::entry::id_of(Doc::trusted(stored)));
         let mut goes_on = true;
         while !prepared.is_empty() {
             match self.insert_plain(&prepared, durability)? {
@@ -217,7 +217,7 @@ impl Collection {
                     let first = places.first().copied().unwrap_or_default();
                     for (place, stored) in prepared.iter().filter(|(place, _)| places.contains(place)) {
                         if !ordered || *place == first {
-                            let id = crate::entry::id_of(Doc::trusted(stored));
+                            let id = crate::index::entry::id_of(Doc::trusted(stored));
                             done.errors.push((*place, duplicate_id(&definition, id)));
                         }
                     }

@@ -16,12 +16,12 @@ use std::fmt::Write as _;
 use ropewalk_base::Seq;
 use ropewalk_engine::{ChangeFeed, EngineError, KV, KvWrite, ReadView, decode_section};
 
+use crate::catalog::definition::Definition;
 use crate::catalog::{definition_key, gone_key, gone_rules_key, split_name};
-use crate::definition::Definition;
 use crate::error::DocumentsError;
 use crate::lang::{Doc, DocBuf, Filter, Pipeline, Source, Stream, Value, Writer};
+use crate::model::commit_section::{self, Event, What};
 use crate::model::{DOCUMENTS, Documents};
-use crate::section::{self, Event, What};
 
 /// Memory that the pipeline of a stream may take for one event.
 const PIPELINE_BYTES_MAX: usize = 64 << 20;
@@ -358,7 +358,8 @@ impl ChangeStream {
                 .map_err(damaged)?;
             }
             let mut parts = Vec::new();
-            section::decode(section, |collection, what| parts.push((collection, what))).map_err(damaged)?;
+            commit_section::decode(section, |collection, what| parts.push((collection, what)))
+                .map_err(damaged)?;
             let replaced = parts.iter().filter_map(|(_, what)| replaced(what)).collect();
             let mut commit = Commit {
                 seq,
@@ -408,7 +409,7 @@ fn name_of(
     let snapshot = documents.engine.snapshot();
     let read = snapshot.read();
     let catalog = documents.model.spaces().catalog;
-    let found = match crate::collection::definition(&documents.model, read, collection, None) {
+    let found = match crate::model::handle::definition(&documents.model, read, collection, None) {
         Ok(definition) => {
             let (database, name) = (definition.database.clone(), definition.name.clone());
             Some(Named { collection, database, name, uuid: Some(definition.uuid) })

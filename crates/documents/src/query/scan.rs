@@ -12,14 +12,14 @@
 
 use std::sync::Arc;
 
-use crate::capped;
+use crate::catalog::definition::{Definition, Index};
 use crate::catalog::object_range;
-use crate::definition::{Definition, Index};
-use crate::entry::{document_of, entries, id_part, restored};
+use crate::collection::capped;
 use crate::error::DocumentsError;
+use crate::index::entry::{document_of, entries, id_part, restored};
 use crate::lang::{Doc, DocBuf, Filter};
-use crate::plan::{Fetch, KeyRange, Part, Plan};
-use crate::read::Source;
+use crate::query::plan::{Fetch, KeyRange, Part, Plan};
+use crate::query::read::Source;
 use crate::rules::{Access, Caller};
 
 /// Entries that are resolved to documents at a time, first and later on.
@@ -283,7 +283,7 @@ impl Scan {
             return Ok(true);
         }
         let entries = entries(&self.definition, index, doc, id_part(document))?.entries;
-        let walked = |entry: &&crate::entry::Entry| within(&part.ranges, &entry.key);
+        let walked = |entry: &&crate::index::entry::Entry| within(&part.ranges, &entry.key);
         let first =
             if self.plan.backward { entries.iter().rev().find(walked) } else { entries.iter().find(walked) };
         Ok(first.is_none_or(|entry| entry.key == key))

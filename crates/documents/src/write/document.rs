@@ -12,17 +12,17 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::collection::Collection;
-use crate::definition::{Definition, Index};
-use crate::difference::difference;
-use crate::entry::{Entry, document_key, entries, id_of, id_part, same_document};
+use crate::catalog::definition::{Definition, Index};
 use crate::error::DocumentsError;
+use crate::index::entry::{Entry, document_key, entries, id_of, id_part, same_document};
+use crate::lang::display;
 use crate::lang::{self, DOCUMENT_BYTES_MAX, Doc, DocBuf, Owned, Value, Writer};
-use crate::read::Source;
+use crate::model::commit_section::{Event, What};
+use crate::model::difference::difference;
+use crate::model::handle::Collection;
+use crate::query::read::Source;
 use crate::rules::Access;
-use crate::section::{Event, What};
-use crate::show;
-use crate::tx::DocumentsTx;
+use crate::transaction::tx::DocumentsTx;
 
 /// A duplicate of an `_id`.
 pub(crate) fn duplicate_id(definition: &Definition, id: Value<'_>) -> DocumentsError {
@@ -33,9 +33,9 @@ pub(crate) fn duplicate_id(definition: &Definition, id: Value<'_>) -> DocumentsE
     let key = key.finish();
     DocumentsError::Duplicate {
         collection: definition.name.clone(),
-        index: crate::definition::ID_INDEX.to_owned(),
+        index: crate::catalog::definition::ID_INDEX.to_owned(),
         pattern: Box::new(pattern.finish()),
-        shown: show::document(key.doc()),
+        shown: display::document(key.doc()),
         key: Box::new(key),
     }
 }
@@ -50,7 +50,7 @@ fn duplicate(definition: &Definition, index: &Index, doc: Doc<'_>) -> DocumentsE
         collection: definition.name.clone(),
         index: index.name.clone(),
         pattern: Box::new(index.pattern()),
-        shown: show::document(key.doc()),
+        shown: display::document(key.doc()),
         key: Box::new(key),
     }
 }
@@ -180,7 +180,7 @@ impl DocumentsTx<'_> {
                     None => false,
                 };
             if !excused {
-                let rule = definition.options.validator.as_ref().map(|rule| show::document(rule.doc()));
+                let rule = definition.options.validator.as_ref().map(|rule| display::document(rule.doc()));
                 return Err(DocumentsError::Validation {
                     collection: definition.name.clone(),
                     what: lang::error::text(format_args!("it does not match {}", rule.unwrap_or_default())),
@@ -224,7 +224,7 @@ impl DocumentsTx<'_> {
             let Some(index) = definition.indexes.get(place).cloned() else { break };
             let of = |doc: Option<Doc<'_>>| match doc {
                 Some(doc) => entries(definition, &index, doc, id_part(key)),
-                None => Ok(crate::entry::Entries::default()),
+                None => Ok(crate::index::entry::Entries::default()),
             };
             let (before, after) = (of(old)?, of(new)?);
             let newly = |known: &[bool]| after.multikey.iter().zip(known).any(|(now, known)| *now && !known);

@@ -10,14 +10,14 @@ use arc_swap::ArcSwapOption;
 use ropewalk_base::Seq;
 use ropewalk_engine::ReadView;
 
+use crate::catalog::definition::Definition;
 use crate::catalog::{
     check_collection, check_database, database_key, definition_key, glob_matches, name_key, names_of, number,
     split_name,
 };
-use crate::counts::Count;
-use crate::definition::Definition;
 use crate::error::DocumentsError;
 use crate::lang::{Doc, Value};
+use crate::model::counts::Count;
 use crate::model::{Documents, DocumentsModel};
 
 pub(crate) struct Loaded {

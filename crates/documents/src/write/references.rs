@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use ropewalk_base::keys::prefix_end;
 
+use crate::catalog::definition::{Definition, OnDelete, Reference};
 use crate::catalog::object_range;
-use crate::definition::{Definition, OnDelete, Reference};
-use crate::entry::{document_key, id_of};
 use crate::error::DocumentsError;
+use crate::index::entry::{document_key, id_of};
+use crate::lang::display;
 use crate::lang::{self, Doc, DocBuf, Filter, Options, Owned, Update, UpdateContext, Value, Writer};
-use crate::read::{Find, Rows, Source};
-use crate::show;
-use crate::tx::DocumentsTx;
+use crate::query::read::{Find, Rows, Source};
+use crate::transaction::tx::DocumentsTx;
 
 /// Documents that one statement may touch by way of references.
 const CASCADE_MAX: usize = 1_000_000;
@@ -85,8 +85,8 @@ impl DocumentsTx<'_> {
                             OnDelete::Restrict => {
                                 let what = format!(
                                     "document {} still refers to {}",
-                                    show::value(id_of(Doc::trusted(&stored))),
-                                    show::value(id.value())
+                                    display::value(id_of(Doc::trusted(&stored))),
+                                    display::value(id.value())
                                 );
                                 return Err(refused(&child, reference, what));
                             }
@@ -204,5 +204,5 @@ fn refused(child: &Definition, reference: &Reference, what: String) -> Documents
 }
 
 fn missing(child: &Definition, reference: &Reference, id: Value<'_>) -> DocumentsError {
-    refused(child, reference, format!("{} has no document {}", reference.collection, show::value(id)))
+    refused(child, reference, format!("{} has no document {}", reference.collection, display::value(id)))
 }

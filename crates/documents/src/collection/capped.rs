@@ -16,18 +16,18 @@ use std::sync::Arc;
 
 use ropewalk_engine::ReadView;
 
+use crate::catalog::definition::Definition;
 use crate::catalog::{Spaces, object_range};
-use crate::collection::Collection;
-use crate::definition::Definition;
-use crate::entry::id_part;
 use crate::error::DocumentsError;
+use crate::index::entry::id_part;
+use crate::lang::display;
 use crate::lang::{Doc, DocBuf};
-use crate::plan::KeyRange;
-use crate::read::{Find, Source};
+use crate::model::handle::Collection;
+use crate::query::plan::KeyRange;
+use crate::query::read::{Find, Source};
+use crate::query::scan::Found;
 use crate::rules::{Access, Caller};
-use crate::scan::Found;
-use crate::show;
-use crate::tx::DocumentsTx;
+use crate::transaction::tx::DocumentsTx;
 
 /// Entries of the order that a tail looks at in one walk.
 const PAGE: usize = 256;
@@ -143,13 +143,14 @@ pub(crate) fn verify(
         head.next = number_of(entry).map_or(head.next, |number| number + 1);
         match read.get(spaces.documents, &document_of(definition, id))? {
             Some(stored) => head.bytes += stored.len() as u64,
-            None => {
-                tell(format!("collection {name:?}: its order leads to no document at {}", show::hex(entry)))
-            }
+            None => tell(format!(
+                "collection {name:?}: its order leads to no document at {}",
+                display::hex(entry)
+            )),
         }
         let back = read.get(spaces.documents, &key(order, 1, id))?;
         if back.as_deref() != entry.get(5..) {
-            tell(format!("collection {name:?}: {} is elsewhere in its order", show::hex(id)));
+            tell(format!("collection {name:?}: {} is elsewhere in its order", display::hex(id)));
         }
         cursor.next()?;
     }

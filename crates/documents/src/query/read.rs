@@ -11,16 +11,16 @@ use std::sync::Arc;
 
 use ropewalk_engine::Reading;
 
-use crate::collection::Collection;
-use crate::definition::Definition;
-use crate::entry::document_key;
+use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
+use crate::index::entry::document_key;
 use crate::lang::budget::Held;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Projection, Sort, Value, Writer};
 use crate::model::Documents;
-use crate::plan::{Hint, Needs, Wish, plan};
+use crate::model::handle::Collection;
+use crate::query::plan::{Hint, Needs, Wish, plan};
+use crate::query::scan::{Found, Scan};
 use crate::rules::{Access, Caller};
-use crate::scan::{Found, Scan};
 
 /// Most bytes that a sort without an index holds.
 pub const SORT_BYTES_MAX: usize = 100 << 20;
@@ -365,8 +365,8 @@ fn sorted(
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for crate::at::DocumentsAt<'_> {}
-    impl Sealed for crate::tx::DocumentsTx<'_> {}
+    impl Sealed for crate::query::snapshot_reads::DocumentsAt<'_> {}
+    impl Sealed for crate::transaction::tx::DocumentsTx<'_> {}
 }
 
 /// Reads that a transaction and a snapshot have in common. A transaction sees its own writes, and what it reads counts for
@@ -446,7 +446,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         let mut count = 0_u64;
         let asked = self.caller().is_some() && definition.rules.is_some();
         if find.filter.is_all() && find.hint.is_none() && !asked {
-            let (start, end) = crate::scan::all(&definition);
+            let (start, end) = crate::query::scan::all(&definition);
             let wanted = find.wanted().map_or(u64::MAX, |wanted| wanted as u64);
             let (mut from, mut more) = (start, wanted > 0);
             while more {
@@ -461,7 +461,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
                 })?;
                 more = count < wanted && last.is_some();
                 if let Some(last) = last {
-                    from = crate::scan::behind(last, false);
+                    from = crate::query::scan::behind(last, false);
                 }
             }
             return Ok(count.saturating_sub(find.skip as u64));
@@ -593,5 +593,5 @@ fn explained(
     Ok(out.finish())
 }
 
-impl DocumentsRead for crate::at::DocumentsAt<'_> {}
-impl DocumentsRead for crate::tx::DocumentsTx<'_> {}
+impl DocumentsRead for crate::query::snapshot_reads::DocumentsAt<'_> {}
+impl DocumentsRead for crate::transaction::tx::DocumentsTx<'_> {}

@@ -10,12 +10,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::capped::Capped;
+use crate::collection::capped::Capped;
 use crate::error::DocumentsError;
+use crate::index::wildcard;
 use crate::lang::key::IndexField;
 use crate::lang::{Doc, DocBuf, Filter, Options, Patterns, Value, Writer};
 use crate::rules::Rules;
-use crate::wildcard;
 
 /// Most indexes of one collection, as in MongoDB.
 pub const INDEXES_MAX: usize = 64;

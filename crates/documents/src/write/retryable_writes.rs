@@ -13,8 +13,8 @@ use ropewalk_base::keys;
 use crate::error::DocumentsError;
 use crate::lang::{Doc, DocBuf};
 use crate::model::Documents;
-use crate::read::Source;
-use crate::tx::DocumentsTx;
+use crate::query::read::Source;
+use crate::transaction::tx::DocumentsTx;
 
 /// Longest id of a session, bytes.
 pub const SESSION_BYTES_MAX: usize = 256;

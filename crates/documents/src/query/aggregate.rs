@@ -7,16 +7,16 @@ use std::cell::RefCell;
 
 use ropewalk_engine::{Durability, Snapshot};
 
-use crate::collection::Collection;
 use crate::error::DocumentsError;
 use crate::lang::{
     self, Code, Doc, DocBuf, Filter, LangError, Options, Output, OutputMode, Pipeline, Source, Stream,
     Update, Value, WhenMatched, WhenNotMatched, Writer,
 };
 use crate::model::Documents;
-use crate::read::{Find, Look, Rows, Source as _};
-use crate::statements::UpdateSpec;
-use crate::tx::DocumentsTx;
+use crate::model::handle::Collection;
+use crate::query::read::{Find, Look, Rows, Source as _};
+use crate::transaction::tx::DocumentsTx;
+use crate::write::statements::UpdateSpec;
 
 /// Memory that the stages of one pipeline may hold, bytes.
 pub const PIPELINE_BYTES_MAX: usize = 100 << 20;
@@ -267,7 +267,7 @@ impl DocumentsTx<'_> {
             WhenMatched::Fail => {
                 let definition = self.definition_to_write(target)?;
                 let id = there.doc().get("_id").unwrap_or(Value::Null);
-                return Err(crate::write::duplicate_id(&definition, id));
+                return Err(crate::write::document::duplicate_id(&definition, id));
             }
             WhenMatched::Replace => Update::parse(Value::Document(document), None, &options)?,
             WhenMatched::Merge => {
@@ -309,6 +309,6 @@ fn variables_of(
     let stages = stages.finish();
     let pipeline = Pipeline::parse(stages.doc(), options)?;
     let input: Stream<'_, DocumentsError> = Box::new(std::iter::once(Ok(document.to_buf())));
-    let out = pipeline.run(input, &crate::watch::Nothing, PIPELINE_BYTES_MAX)?.next();
+    let out = pipeline.run(input, &crate::stream::watch::Nothing, PIPELINE_BYTES_MAX)?.next();
     out.unwrap_or_else(|| Ok(DocBuf::empty()))
 }

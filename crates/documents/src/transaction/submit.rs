@@ -13,7 +13,7 @@ use ropewalk_engine::{CommitHandle, Committing, Durability};
 
 use crate::error::DocumentsError;
 use crate::model::Documents;
-use crate::tx::DocumentsTx;
+use crate::transaction::tx::DocumentsTx;
 
 /// What a transaction answers, once it is as durable as asked. Dropping it leaves the commit on its way.
 pub struct Submitted<R> {

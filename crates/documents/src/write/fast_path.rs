@@ -19,14 +19,14 @@ use ropewalk_engine::{
     Verdict,
 };
 
-use crate::collection::Collection;
-use crate::definition::Definition;
-use crate::difference::{OVERHEAD, difference};
-use crate::entry::{append_document_key, document_key, id_of, id_part};
+use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
+use crate::index::entry::{append_document_key, document_key, id_of, id_part};
 use crate::lang::{Applied, DOCUMENT_BYTES_MAX, Doc, DocBuf, Update, UpdateContext, Value, Writer};
+use crate::model::commit_section::What;
+use crate::model::difference::{OVERHEAD, difference};
+use crate::model::handle::Collection;
 use crate::model::{DOCUMENTS, Documents, DocumentsModel, SectionOperation};
-use crate::section::What;
 
 /// Largest document that an update by operators may make here; larger ones take the general way.
 const UPDATED_BYTES_MAX: usize = 16 << 10;

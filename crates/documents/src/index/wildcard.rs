@@ -8,11 +8,11 @@
 //! whole has none. Elements of arrays stand under the path of the array, so a path with a position in it is not served. The
 //! filter decides, as with every index; what is in it too much is only slow.
 
-use crate::definition::Index;
-use crate::entry::KEY_BYTES_MAX;
+use crate::catalog::definition::Index;
+use crate::index::entry::KEY_BYTES_MAX;
 use crate::lang::order::{self, class};
 use crate::lang::{self, Doc, Filter, Value};
-use crate::plan::KeyRange;
+use crate::query::plan::KeyRange;
 
 /// The last part of a wildcard index's only path.
 pub(crate) const WILDCARD: &str = "$**";

@@ -10,12 +10,12 @@
 
 use ropewalk_base::{Decoder, put_varint};
 
-use crate::definition::{Definition, Index};
+use crate::catalog::definition::{Definition, Index};
 use crate::error::DocumentsError;
+use crate::index::wildcard;
 use crate::lang::key::IndexField;
 use crate::lang::tree::Tree;
 use crate::lang::{self, Doc, DocBuf, Value, restore};
-use crate::wildcard;
 
 /// Longest key of an `_id` or of the fields of an index, bytes.
 pub const KEY_BYTES_MAX: usize = 24 << 10;

@@ -7,13 +7,13 @@ use core::time::Duration;
 
 use ropewalk_engine::{Durability, Repeated};
 
-use crate::collection::Collection;
-use crate::definition::Index;
+use crate::catalog::definition::Index;
 use crate::error::DocumentsError;
 use crate::lang::{Filter, Options, Value, Writer};
 use crate::model::Documents;
-use crate::plan::Hint;
-use crate::read::Find;
+use crate::model::handle::Collection;
+use crate::query::plan::Hint;
+use crate::query::read::Find;
 
 /// How long a session is remembered, as in MongoDB: half an hour; and how many are forgotten at once.
 const SESSION_MS: i64 = 30 * 60 * 1000;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use ropewalk_engine::{Reading, Snapshot};
 
-use crate::collection::Collection;
-use crate::definition::Definition;
-use crate::entry::{append_document_key, put_document_key};
+use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
+use crate::index::entry::{append_document_key, put_document_key};
 use crate::lang::{DocBuf, Value};
 use crate::model::Documents;
-use crate::read::{Find, Look, Rows, Source};
+use crate::model::handle::Collection;
+use crate::query::read::{Find, Look, Rows, Source};
 use crate::rules::Caller;
 
 /// The documents at one snapshot.

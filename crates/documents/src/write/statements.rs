@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use ropewalk_engine::{EngineError, TRANSACTION_BYTES_MAX};
 
-use crate::collection::Collection;
-use crate::definition::Definition;
-use crate::entry::id_of;
+use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
+use crate::index::entry::id_of;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Projection, Sort, Update, UpdateContext, Value};
-use crate::plan::Hint;
-use crate::read::{Find, Rows, Source};
+use crate::model::handle::Collection;
+use crate::query::plan::Hint;
+use crate::query::read::{Find, Rows, Source};
 use crate::rules::Access;
-use crate::tx::DocumentsTx;
+use crate::transaction::tx::DocumentsTx;
 
 /// What an insert of several documents did.
 #[derive(Debug, Default)]

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use ropewalk_engine::{EngineError, ReadView};
 
+use crate::catalog::definition::Definition;
 use crate::catalog::{Spaces, object_range};
-use crate::collection::Collection;
-use crate::definition::Definition;
-use crate::entry::{document_key, document_of, entries, id_of, id_part};
 use crate::error::DocumentsError;
+use crate::index::entry::{document_key, document_of, entries, id_of, id_part};
 use crate::lang::Doc;
-use crate::show;
+use crate::lang::display;
+use crate::model::handle::Collection;
 
 /// Lines told; the rest is counted.
 const LINES_MAX: usize = 100;
@@ -129,7 +129,7 @@ fn documents(
         count += 1;
         match Doc::check(stored) {
             Ok(doc) => {
-                let shown = show::value(id_of(doc));
+                let shown = display::value(id_of(doc));
                 if document_key(definition.id, id_of(doc))? != key {
                     lines.add(format!("collection {name:?}: document {shown} lies under another key"));
                 }
@@ -148,7 +148,7 @@ fn documents(
                 }
             }
             Err(error) => {
-                lines.add(format!("collection {name:?}, key {}: {error}", show::hex(key)));
+                lines.add(format!("collection {name:?}, key {}: {error}", display::hex(key)));
             }
         }
         cursor.next()?;
@@ -162,7 +162,7 @@ fn documents(
             found += 1;
             let document = document_of(definition, index, cursor.key(), cursor.value())?;
             if read.get(spaces.documents, &document)?.is_none() {
-                let at = show::hex(cursor.key());
+                let at = display::hex(cursor.key());
                 lines.add(format!(
                     "collection {name:?}, index {:?}: entry {at} leads to no document",
                     index.name
@@ -179,7 +179,7 @@ fn documents(
         counts.push(found);
     }
     if let Some(order) = definition.order {
-        crate::capped::verify(spaces, read, (definition, order), count, |line| lines.add(line))?;
+        crate::collection::capped::verify(spaces, read, (definition, order), count, |line| lines.add(line))?;
     }
     Ok((count, counts))
 }

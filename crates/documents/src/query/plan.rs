@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 use ropewalk_engine::{Cursor, ReadView};
 
-use crate::capped;
 use crate::catalog::Spaces;
-use crate::definition::{Definition, ID_INDEX, Index, pattern};
+use crate::catalog::definition::{Definition, ID_INDEX, Index, pattern};
+use crate::collection::capped;
 use crate::error::DocumentsError;
+use crate::index::wildcard;
 use crate::lang::key::{IndexField, behind};
 use crate::lang::{Code, DocBuf, Filter, LangError, Sort, Value, Writer};
-use crate::wildcard;
 
 /// Ranges of one plan; beyond that bounds are taken no further.
 const RANGES_MAX: usize = 512;
@@ -116,7 +116,7 @@ fn id_field() -> [IndexField; 1] {
 fn everything(definition: &Definition) -> Part {
     let range = match definition.order {
         Some(order) => capped::range(order),
-        None => crate::scan::all(definition),
+        None => crate::query::scan::all(definition),
     };
     let by_order = definition.order.is_some();
     Part {

@@ -1,11 +1,11 @@
 //! The reads of [`DocumentsRead`] as methods of the types themselves, so that applications import no trait.
 
-use crate::at::DocumentsAt;
-use crate::collection::Collection;
 use crate::error::DocumentsError;
 use crate::lang::{DocBuf, Filter, Owned, Value};
-use crate::read::{DocumentsRead, Find};
-use crate::tx::DocumentsTx;
+use crate::model::handle::Collection;
+use crate::query::read::{DocumentsRead, Find};
+use crate::query::snapshot_reads::DocumentsAt;
+use crate::transaction::tx::DocumentsTx;
 
 macro_rules! reads {
     ($($reader:ty),+) => {$(

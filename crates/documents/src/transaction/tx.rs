@@ -9,18 +9,18 @@ use std::sync::Arc;
 
 use ropewalk_engine::{Isolation, KeyConflict, KvTransaction, Operation, Reading};
 
+use crate::catalog::definition::Definition;
 use crate::catalog::{Spaces, definition_key, name_key, number, object_key, split_name};
-use crate::collection::{self, Collection};
-use crate::definition::Definition;
-use crate::entry::id_of;
 use crate::error::DocumentsError;
-use crate::held::{Held, HeldSize, WriteBudget};
+use crate::index::entry::id_of;
 use crate::lang::Doc;
+use crate::lang::display;
+use crate::model::commit_section::{Event, What};
+use crate::model::handle::{self, Collection};
 use crate::model::{Documents, SectionOperation};
-use crate::read::{Look, Source};
+use crate::query::read::{Look, Source};
 use crate::rules::{Access, Caller};
-use crate::section::{Event, What};
-use crate::show;
+use crate::transaction::write_budget::{Held, HeldSize, WriteBudget};
 
 /// What a transaction knows of documents beside its writes.
 #[derive(Default)]
@@ -236,11 +236,8 @@ impl<'a> DocumentsTx<'a> {
         let stored =
             stored.ok_or_else(|| DocumentsError::damaged(format!("collection {id}"), "no definition"))?;
         let mut definition = Definition::decode(&stored)?;
-        definition.quota = collection::quota(
-            &self.documents.model,
-            self.kv.snapshot().reading().view(),
-            &definition.database,
-        )?;
+        definition.quota =
+            handle::quota(&self.documents.model, self.kv.snapshot().reading().view(), &definition.database)?;
         Ok(Arc::new(definition))
     }
 
@@ -377,7 +374,7 @@ impl Documents {
         let seq = conflict.seq;
         let snapshot = self.engine.snapshot();
         let read = snapshot.read();
-        let by_id = |id: u32| collection::definition(&self.model, read, id, None).ok();
+        let by_id = |id: u32| handle::definition(&self.model, read, id, None).ok();
         let what = if conflict.keyspace == spaces.catalog {
             match conflict.key.split_first()? {
                 (b'n', _) => {
@@ -397,11 +394,11 @@ impl Documents {
             match definition {
                 Some(definition) if definition.id == object => {
                     let stored = read.get(spaces.documents, &conflict.key).ok()?;
-                    let id = stored.map(|bytes| show::value(id_of(Doc::trusted(&bytes))));
+                    let id = stored.map(|bytes| display::value(id_of(Doc::trusted(&bytes))));
                     match id {
                         Some(id) => format!("collection {:?}, document {id}", definition.name),
                         None => {
-                            format!("collection {:?}, key {}", definition.name, show::hex(&conflict.key))
+                            format!("collection {:?}, key {}", definition.name, display::hex(&conflict.key))
                         }
                     }
                 }
@@ -411,7 +408,7 @@ impl Documents {
                     format!(
                         "collection {:?}, index {index:?}, key {}",
                         definition.name,
-                        show::hex(&conflict.key)
+                        display::hex(&conflict.key)
                     )
                 }
                 None => "a collection that is gone".into(),

@@ -10,17 +10,17 @@ use std::sync::Arc;
 
 use ropewalk_engine::Durability;
 
+use crate::catalog::definition::{CollectionOptions, Definition, INDEXES_MAX, Index, IndexDef, IndexParts};
 use crate::catalog::{definition_key, gone_key, gone_rules_key, name_key, object_range};
-use crate::collection::Collection;
-use crate::definition::{CollectionOptions, Definition, INDEXES_MAX, Index, IndexDef, IndexParts};
-use crate::entry::{entries, id_part};
 use crate::error::DocumentsError;
+use crate::index::entry::{entries, id_part};
+use crate::index::wildcard;
 use crate::lang::{Doc, DocBuf, Value, Writer};
 use crate::model::Documents;
-use crate::read::Source;
-use crate::section::{Event, What};
-use crate::tx::DocumentsTx;
-use crate::wildcard;
+use crate::model::commit_section::{Event, What};
+use crate::model::handle::Collection;
+use crate::query::read::Source;
+use crate::transaction::tx::DocumentsTx;
 
 /// Documents of one batch of a build.
 const BATCH: usize = 512;
@@ -45,7 +45,7 @@ impl DocumentsTx<'_> {
             }
         }
         let mut definition = Definition::new(id, collection.database(), collection.name(), uuid);
-        definition.quota = crate::collection::quota(
+        definition.quota = crate::model::handle::quota(
             &self.documents.model,
             self.snapshot_catalog().view(),
             collection.database(),
@@ -148,7 +148,7 @@ impl DocumentsTx<'_> {
     fn refer(
         &mut self,
         child: &Definition,
-        references: &[crate::definition::Reference],
+        references: &[crate::catalog::definition::Reference],
     ) -> Result<(), DocumentsError> {
         let new: BTreeSet<&str> = references.iter().map(|reference| reference.collection.as_str()).collect();
         let old: BTreeSet<&str> =
@@ -495,7 +495,7 @@ impl DocumentsTx<'_> {
     /// [`DocumentsError::UnknownIndex`]; the index on `_id` stays.
     pub fn drop_index(&mut self, collection: &Collection, name: &str) -> Result<(), DocumentsError> {
         self.statement(|tx| {
-            if name == crate::definition::ID_INDEX {
+            if name == crate::catalog::definition::ID_INDEX {
                 return Err(DocumentsError::InvalidOptions { what: "the index on _id stays".into() });
             }
             let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
@@ -533,7 +533,7 @@ impl DocumentsTx<'_> {
             out.open_document("key");
             out.put("_id", Value::Int32(1));
             out.close();
-            out.put("name", Value::String(crate::definition::ID_INDEX));
+            out.put("name", Value::String(crate::catalog::definition::ID_INDEX));
             out.close();
             if let Some(validator) = &definition.options.validator {
                 out.put("validator", Value::Document(validator.doc()));

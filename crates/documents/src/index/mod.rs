@@ -1,0 +1,5 @@
+//! Keys and entries of indexes.
+
+pub(crate) mod entry;
+pub(crate) mod verify;
+pub(crate) mod wildcard;

@@ -1,0 +1,3 @@
+//! Reading what commits change: change streams.
+
+pub(crate) mod watch;

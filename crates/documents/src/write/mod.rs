@@ -1,0 +1,8 @@
+//! Writing documents: statements, rules, index entries, the document itself.
+
+pub(crate) mod autocommit;
+pub(crate) mod document;
+pub(crate) mod fast_path;
+pub(crate) mod references;
+pub(crate) mod retryable_writes;
+pub(crate) mod statements;
