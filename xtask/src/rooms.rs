@@ -32,7 +32,6 @@ const STILL_FLAT: &[&str] = &[
     "ropewalk",
     "ropewalk-bench",
     "ropewalk-cli",
-    "ropewalk-documents",
     "ropewalk-engine",
     "ropewalk-events",
     "ropewalk-http",

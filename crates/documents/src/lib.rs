@@ -31,12 +31,12 @@ mod write;
 #[cfg(feature = "serde")]
 pub use bson::{self, doc};
 
+pub use catalog::capped::Capped;
 pub use catalog::definition::{
     CollectionOptions, Definition, ID_INDEX, INDEX_FIELDS_MAX, INDEXES_MAX, Index, IndexDef, OnDelete,
     Reference,
 };
 pub use catalog::{COLLECTION_NAME_BYTES_MAX, DATABASE_NAME_BYTES_MAX, glob_matches};
-pub use collection::capped::{Capped, Tail};
 pub use error::DocumentsError;
 pub use index::entry::KEY_BYTES_MAX;
 pub use index::verify::Validated;
@@ -45,11 +45,13 @@ pub use model::handle::Collection;
 pub use model::{DOCUMENTS, Documents, DocumentsModel};
 pub use query::aggregate::PIPELINE_BYTES_MAX;
 pub use query::plan::Hint;
-pub use query::read::{DocumentsRead, Find, Look, SORT_BYTES_MAX};
+pub use query::read::{DocumentsRead, Find, SORT_BYTES_MAX};
 pub use query::snapshot_reads::{DocumentCursor, DocumentsAt, Getter};
 pub use rules::{Access, Caller};
+pub use stream::tail::Tail;
 pub use stream::watch::{ChangeEvent, ChangeStream, ResumeToken, Target, Watch};
 pub use transaction::isolation::isolation_named;
+pub use transaction::source::Look;
 pub use transaction::submit::Submitted;
 pub use transaction::tx::{DocumentsMark, DocumentsState, DocumentsTx};
 pub use transaction::write_budget::WriteBudget;

@@ -10,12 +10,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::collection::capped::Capped;
+use crate::catalog::capped::Capped;
 use crate::error::DocumentsError;
-use crate::index::wildcard;
 use crate::lang::key::IndexField;
 use crate::lang::{Doc, DocBuf, Filter, Options, Patterns, Value, Writer};
-use crate::rules::Rules;
+use crate::rules::{Access, Caller, Rules};
 
 /// Most indexes of one collection, as in MongoDB.
 pub const INDEXES_MAX: usize = 64;
@@ -58,6 +57,15 @@ pub struct Reference {
     pub collection: String,
     /// What happens when the document referred to is deleted.
     pub on_delete: OnDelete,
+}
+
+/// The last part of a wildcard index's only path.
+pub(crate) const WILDCARD: &str = "$**";
+
+/// The path below which a wildcard index on `path` holds everything; `None` for another path.
+pub(crate) fn wildcard_root(path: &str) -> Option<&str> {
+    let root = path.strip_suffix(WILDCARD)?;
+    if root.is_empty() { Some(root) } else { root.strip_suffix('.') }
 }
 
 /// The rules of a collection's documents.
@@ -173,15 +181,15 @@ impl IndexDef {
             return refuse("it has between 1 and 32 fields");
         }
         let mut seen = BTreeSet::new();
-        if self.fields.iter().any(|field| wildcard::root_of(&field.path).is_some()) {
+        if self.fields.iter().any(|field| wildcard_root(&field.path).is_some()) {
             let plain = self.fields.len() == 1 && !self.fields.iter().any(|field| field.descending);
             if !plain || self.unique || self.sparse || self.expire_after_seconds.is_some() {
                 return refuse("a wildcard index has one field, ascending, and is not unique, sparse or TTL");
             }
         }
         for field in &self.fields {
-            let path = wildcard::root_of(&field.path).filter(|root| !root.is_empty()).unwrap_or(&field.path);
-            if path == wildcard::WILDCARD {
+            let path = wildcard_root(&field.path).filter(|root| !root.is_empty()).unwrap_or(&field.path);
+            if path == WILDCARD {
                 continue;
             }
             let bad = path.is_empty()
@@ -641,4 +649,22 @@ fn decode_index(stored: Doc<'_>) -> Result<IndexParts, &'static str> {
     let multikey =
         list(stored, "multikey")?.values().map(|value| matches!(value, Value::Bool(true))).collect();
     Ok(IndexParts { object: object(stored, "object")?, name, def, ready: flag(stored, "ready")?, multikey })
+}
+
+impl Definition {
+    /// Whether the caller, if there is one, may do this with the document as it is stored, and as it would be.
+    pub(crate) fn check_access(
+        &self,
+        caller: Option<&Caller>,
+        access: Access,
+        documents: (Option<Doc<'_>>, Option<Doc<'_>>),
+        now_ms: i64,
+    ) -> Result<(), DocumentsError> {
+        match (caller, &self.rules) {
+            (Some(caller), Some(rules)) if !rules.allow(caller, access, documents, now_ms) => {
+                Err(DocumentsError::Denied { collection: self.name.clone(), access: access.name() })
+            }
+            _ => Ok(()),
+        }
+    }
 }

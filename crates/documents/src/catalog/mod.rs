@@ -11,6 +11,7 @@
 //! All numbers of keys are big-endian, of values little-endian. Collections and indexes draw their numbers from one
 //! sequence; a number is never used again. A collection's documents are the object that has its own number.
 
+pub(crate) mod capped;
 pub(crate) mod definition;
 
 use ropewalk_engine::Keyspace;

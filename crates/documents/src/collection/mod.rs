@@ -3,3 +3,4 @@
 pub(crate) mod capped;
 pub(crate) mod ddl;
 pub(crate) mod expiry;
+pub(crate) mod indexes;

@@ -20,6 +20,9 @@ use crate::lang::{self, Doc, DocBuf, Value, restore};
 /// Longest key of an `_id` or of the fields of an index, bytes.
 pub const KEY_BYTES_MAX: usize = 24 << 10;
 
+/// A range of keys, half-open.
+pub(crate) type KeyRange = (Vec<u8>, Vec<u8>);
+
 /// The key of the document with this `_id`.
 pub(crate) fn document_key(collection: u32, id: Value<'_>) -> Result<Vec<u8>, DocumentsError> {
     let mut key = Vec::with_capacity(40);

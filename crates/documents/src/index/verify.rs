@@ -11,9 +11,9 @@ use crate::catalog::definition::Definition;
 use crate::catalog::{Spaces, object_range};
 use crate::error::DocumentsError;
 use crate::index::entry::{document_key, document_of, entries, id_of, id_part};
+use crate::index::order;
 use crate::lang::Doc;
 use crate::lang::display;
-use crate::model::handle::Collection;
 
 /// Lines told; the rest is counted.
 const LINES_MAX: usize = 100;
@@ -29,7 +29,7 @@ pub(crate) fn verify(spaces: Spaces, read: ReadView<'_>) -> Result<Vec<String>, 
 }
 
 #[derive(Default)]
-struct Lines {
+pub(crate) struct Lines {
     told: Vec<String>,
     more: usize,
 }
@@ -39,7 +39,7 @@ impl Lines {
         if self.told.len() < LINES_MAX { self.told.push(line) } else { self.more += 1 }
     }
 
-    fn done(mut self) -> Vec<String> {
+    pub(crate) fn done(mut self) -> Vec<String> {
         if self.more > 0 {
             self.told.push(format!("and {} more", self.more));
         }
@@ -83,7 +83,7 @@ fn all(spaces: Spaces, read: ReadView<'_>, lines: &mut Lines) -> Result<(), Docu
     Ok(())
 }
 
-/// What [`Collection::validate`] found.
+/// What [`crate::Collection::validate`] found.
 #[derive(Debug, Clone, Default)]
 pub struct Validated {
     /// Documents.
@@ -94,25 +94,8 @@ pub struct Validated {
     pub problems: Vec<String>,
 }
 
-impl Collection {
-    /// Checks every document and every index entry of the collection, as of now. Reads all of it.
-    ///
-    /// # Errors
-    /// [`DocumentsError::UnknownCollection`]; the engine's.
-    pub fn validate(&self) -> Result<Validated, DocumentsError> {
-        let documents_model = self.documents();
-        let snapshot = documents_model.engine.snapshot();
-        let definition = self.definition_at(snapshot.read())?.ok_or_else(|| self.unknown())?;
-        let (mut lines, spaces) = (Lines::default(), documents_model.model.spaces());
-        let (count, found) = documents(spaces, snapshot.read(), &definition, &mut lines)?;
-        let named = definition.indexes.iter().zip(found).filter(|(index, _)| index.ready);
-        let indexes = named.map(|(index, entries)| (index.name.clone(), entries)).collect();
-        Ok(Validated { documents: count, indexes, problems: lines.done() })
-    }
-}
-
 /// Checks one collection; how many documents it has, and how many entries each index.
-fn documents(
+pub(crate) fn documents(
     spaces: Spaces,
     read: ReadView<'_>,
     definition: &Definition,
@@ -178,8 +161,8 @@ fn documents(
         }
         counts.push(found);
     }
-    if let Some(order) = definition.order {
-        crate::collection::capped::verify(spaces, read, (definition, order), count, |line| lines.add(line))?;
+    if let Some(object) = definition.order {
+        order::verify(spaces, read, (definition, object), count, |line| lines.add(line))?;
     }
     Ok((count, counts))
 }

@@ -8,27 +8,18 @@
 //! whole has none. Elements of arrays stand under the path of the array, so a path with a position in it is not served. The
 //! filter decides, as with every index; what is in it too much is only slow.
 
-use crate::catalog::definition::Index;
+use crate::catalog::definition::{Index, wildcard_root};
 use crate::index::entry::KEY_BYTES_MAX;
+use crate::index::entry::KeyRange;
 use crate::lang::order::{self, class};
 use crate::lang::{self, Doc, Filter, Value};
-use crate::query::plan::KeyRange;
-
-/// The last part of a wildcard index's only path.
-pub(crate) const WILDCARD: &str = "$**";
 
 /// The path below which a wildcard index holds everything; `None` for another index.
 pub(crate) fn root(index: &Index) -> Option<&str> {
     match index.fields() {
-        [only] => root_of(&only.path),
+        [only] => wildcard_root(&only.path),
         _ => None,
     }
-}
-
-/// The same of a path.
-pub(crate) fn root_of(path: &str) -> Option<&str> {
-    let root = path.strip_suffix(WILDCARD)?;
-    if root.is_empty() { Some(root) } else { root.strip_suffix('.') }
 }
 
 /// The keys of a document, sorted and distinct.

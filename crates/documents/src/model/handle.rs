@@ -16,6 +16,7 @@ use crate::catalog::{
     split_name,
 };
 use crate::error::DocumentsError;
+use crate::index::verify::{self, Validated};
 use crate::lang::{Doc, Value};
 use crate::model::counts::Count;
 use crate::model::{Documents, DocumentsModel};
@@ -147,6 +148,23 @@ impl Collection {
             Some(definition) => self.0.documents.model.count(&self.0.documents.engine, definition.id),
             None => Ok(Count::default()),
         }
+    }
+}
+
+impl Collection {
+    /// Checks every document and every index entry of the collection, as of now. Reads all of it.
+    ///
+    /// # Errors
+    /// [`DocumentsError::UnknownCollection`]; the engine's.
+    pub fn validate(&self) -> Result<Validated, DocumentsError> {
+        let documents_model = self.documents();
+        let snapshot = documents_model.engine.snapshot();
+        let definition = self.definition_at(snapshot.read())?.ok_or_else(|| self.unknown())?;
+        let (mut lines, spaces) = (verify::Lines::default(), documents_model.model.spaces());
+        let (count, found) = verify::documents(spaces, snapshot.read(), &definition, &mut lines)?;
+        let named = definition.indexes.iter().zip(found).filter(|(index, _)| index.ready);
+        let indexes = named.map(|(index, entries)| (index.name.clone(), entries)).collect();
+        Ok(Validated { documents: count, indexes, problems: lines.done() })
     }
 }
 
@@ -289,5 +307,17 @@ impl Documents {
             cursor.next()?;
         }
         Ok(names)
+    }
+
+    /// Bytes of documents that a database holds, as of the newest commits.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn database_bytes(&self, database: &str) -> Result<u64, DocumentsError> {
+        let mut bytes = 0;
+        for name in self.collections(database)? {
+            bytes += self.handle(database, &name).estimated_count()?.bytes;
+        }
+        Ok(bytes)
     }
 }

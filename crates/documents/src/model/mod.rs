@@ -12,7 +12,7 @@ pub(crate) mod difference;
 pub(crate) mod handle;
 
 use core::time::Duration;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -222,6 +222,9 @@ impl Model for DocumentsModel {
     }
 }
 
+/// Of this process, so that two databases in it do not give the same ids.
+static COUNTER: AtomicU32 = AtomicU32::new(0);
+
 /// The collections of an engine. Cheap to clone.
 #[derive(Clone)]
 pub struct Documents {
@@ -238,5 +241,20 @@ impl Documents {
     /// The engine underneath.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.engine.env().clock.wall_micros().div_euclid(1000)
+    }
+
+    /// A new ObjectId: seconds, a random number of this process, a counter.
+    pub(crate) fn new_id(&self) -> [u8; 12] {
+        let seconds = self.engine.env().clock.wall_micros().div_euclid(1_000_000) as u32;
+        let random = self.model.process_number(|| self.engine.env().random.next_u64());
+        let [_, c0, c1, c2] = COUNTER.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let [s0, s1, s2, s3] = seconds.to_be_bytes();
+        let [r0, r1, r2, r3, r4, ..] = random.to_be_bytes();
+        [s0, s1, s2, s3, r0, r1, r2, r3, r4, c0, c1, c2]
     }
 }

@@ -17,8 +17,9 @@ use ropewalk_engine::{Cursor, ReadView};
 
 use crate::catalog::Spaces;
 use crate::catalog::definition::{Definition, ID_INDEX, Index, pattern};
-use crate::collection::capped;
 use crate::error::DocumentsError;
+use crate::index::entry::KeyRange;
+use crate::index::order;
 use crate::index::wildcard;
 use crate::lang::key::{IndexField, behind};
 use crate::lang::{Code, DocBuf, Filter, LangError, Sort, Value, Writer};
@@ -29,9 +30,6 @@ const RANGES_MAX: usize = 512;
 const RACE_MAX: usize = 1024;
 /// Branches of an `$or` that are planned one by one.
 const BRANCHES_MAX: usize = 64;
-
-/// A range of keys, half-open.
-pub(crate) type KeyRange = (Vec<u8>, Vec<u8>);
 
 /// One walk: an index, or the documents themselves.
 #[derive(Clone)]
@@ -115,7 +113,7 @@ fn id_field() -> [IndexField; 1] {
 
 fn everything(definition: &Definition) -> Part {
     let range = match definition.order {
-        Some(order) => capped::range(order),
+        Some(order) => order::range(order),
         None => crate::query::scan::all(definition),
     };
     let by_order = definition.order.is_some();

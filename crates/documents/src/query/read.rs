@@ -9,18 +9,16 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use ropewalk_engine::Reading;
-
 use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
 use crate::index::entry::document_key;
 use crate::lang::budget::Held;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Projection, Sort, Value, Writer};
-use crate::model::Documents;
 use crate::model::handle::Collection;
 use crate::query::plan::{Hint, Needs, Wish, plan};
 use crate::query::scan::{Found, Scan};
 use crate::rules::{Access, Caller};
+use crate::transaction::source::Source;
 
 /// Most bytes that a sort without an index holds.
 pub const SORT_BYTES_MAX: usize = 100 << 20;
@@ -30,31 +28,6 @@ const KEYS_PER_LOOK: u64 = 2 << 10;
 const DISTINCT_BYTES_MAX: usize = 16 << 20;
 /// Memory of an entry of its tree, which may have twice the room that it needs.
 const DISTINCT_ENTRY_BYTES: usize = 2 * size_of::<(Vec<u8>, Owned)>() + 16;
-
-/// Asked from time to time by a walk that may take long whether it may go on; an error ends it.
-pub type Look<'a> = &'a (dyn Fn() -> Result<(), DocumentsError> + Sync);
-
-/// What can be read from: a transaction or a snapshot.
-pub(crate) trait Source {
-    /// Begins a statement.
-    fn begin(&mut self);
-    fn documents(&self) -> &Documents;
-    /// Whose rules are asked.
-    fn caller(&self) -> Option<&Arc<Caller>>;
-    /// Whether what may take long may go on. Asked once for each page of a walk.
-    fn look(&self) -> Result<(), DocumentsError>;
-    /// The snapshot, without own writes.
-    fn reading(&self) -> Reading;
-    fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError>;
-    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, DocumentsError>;
-    fn walk(
-        &mut self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), DocumentsError>;
-}
 
 /// A query.
 #[derive(Clone)]

@@ -14,13 +14,14 @@ use std::sync::Arc;
 
 use crate::catalog::definition::{Definition, Index};
 use crate::catalog::object_range;
-use crate::collection::capped;
 use crate::error::DocumentsError;
+use crate::index::entry::KeyRange;
 use crate::index::entry::{document_of, entries, id_part, restored};
+use crate::index::order;
 use crate::lang::{Doc, DocBuf, Filter};
-use crate::query::plan::{Fetch, KeyRange, Part, Plan};
-use crate::query::read::Source;
+use crate::query::plan::{Fetch, Part, Plan};
 use crate::rules::{Access, Caller};
+use crate::transaction::source::Source;
 
 /// Entries that are resolved to documents at a time, first and later on.
 const PAGE_FIRST: usize = 16;
@@ -187,7 +188,7 @@ impl Scan {
     fn in_order(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page, DocumentsError> {
         let (backward, mut seen) = (self.plan.backward, Vec::new());
         source.walk(from, Some(to), backward, &mut |key, id| {
-            seen.push((key.to_vec(), capped::document_of(&self.definition, id)));
+            seen.push((key.to_vec(), order::document_of(&self.definition, id)));
             seen.len() < self.page
         })?;
         let mut more = seen.len() == self.page;

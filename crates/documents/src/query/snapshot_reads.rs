@@ -10,8 +10,9 @@ use crate::index::entry::{append_document_key, put_document_key};
 use crate::lang::{DocBuf, Value};
 use crate::model::Documents;
 use crate::model::handle::Collection;
-use crate::query::read::{Find, Look, Rows, Source};
+use crate::query::read::{Find, Rows};
 use crate::rules::Caller;
+use crate::transaction::source::{Look, Source};
 
 /// The documents at one snapshot.
 pub struct DocumentsAt<'a> {

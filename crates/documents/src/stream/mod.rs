@@ -1,3 +1,4 @@
 //! Reading what commits change: change streams.
 
+pub(crate) mod tail;
 pub(crate) mod watch;

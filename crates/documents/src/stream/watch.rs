@@ -19,9 +19,10 @@ use ropewalk_engine::{ChangeFeed, EngineError, KV, KvWrite, ReadView, decode_sec
 use crate::catalog::definition::Definition;
 use crate::catalog::{definition_key, gone_key, gone_rules_key, split_name};
 use crate::error::DocumentsError;
-use crate::lang::{Doc, DocBuf, Filter, Pipeline, Source, Stream, Value, Writer};
+use crate::lang::{Doc, DocBuf, Pipeline, Stream, Value, Writer};
 use crate::model::commit_section::{self, Event, What};
 use crate::model::{DOCUMENTS, Documents};
+use crate::query::aggregate::Nothing;
 
 /// Memory that the pipeline of a stream may take for one event.
 const PIPELINE_BYTES_MAX: usize = 64 << 20;
@@ -176,18 +177,6 @@ pub struct ChangeStream {
     place: ResumeToken,
     ended: bool,
     ruled: Ruled,
-}
-
-/// No other collections to read.
-pub(crate) struct Nothing;
-
-impl Source for Nothing {
-    type Error = DocumentsError;
-
-    fn find(&self, _: &str, _: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
-        let what = "this pipeline reads no other collection".to_owned();
-        Err(DocumentsError::InvalidOptions { what })
-    }
 }
 
 impl Documents {

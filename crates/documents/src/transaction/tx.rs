@@ -18,8 +18,8 @@ use crate::lang::display;
 use crate::model::commit_section::{Event, What};
 use crate::model::handle::{self, Collection};
 use crate::model::{Documents, SectionOperation};
-use crate::query::read::{Look, Source};
 use crate::rules::{Access, Caller};
+use crate::transaction::source::{Look, Source};
 use crate::transaction::write_budget::{Held, HeldSize, WriteBudget};
 
 /// What a transaction knows of documents beside its writes.
@@ -364,6 +364,11 @@ impl Source for DocumentsTx<'_> {
 impl DocumentsTx<'_> {
     pub(crate) fn spaces(&self) -> Spaces {
         self.documents.model.spaces()
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.documents.now_ms()
     }
 }
 

@@ -1,132 +1,18 @@
 //! Statements that are transactions of their own, run again when another commit got there first.
 
-use core::time::Duration;
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use ropewalk_engine::{
-    CommitError, Durability, EngineError, Isolation, KeyConflict, KvTransaction, Operation, Rejection,
-};
+use ropewalk_engine::Durability;
 
-use crate::catalog::definition::{CollectionOptions, IndexDef};
-use crate::collection::capped::Capped;
 use crate::error::DocumentsError;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Value};
-use crate::model::Documents;
 use crate::model::handle::Collection;
-use crate::transaction::tx::{DocumentsState, DocumentsTx};
 use crate::write::document::duplicate_id;
 use crate::write::fast_path::{Change, Inserted, Pointed};
 use crate::write::statements::{BulkResult, BulkWrite, FindAndModify, InsertedMany, UpdateSpec, Updated};
 
-/// Attempts at a statement that others get in the way of.
-const ATTEMPTS: usize = 1000;
 /// Bytes of documents that an insert of many writes as one commit.
 const BATCH_BYTES: usize = 32 << 20;
-
-impl Documents {
-    /// Runs `work` in a transaction of its own, once.
-    pub(crate) fn attempt<R>(
-        &self,
-        durability: Durability,
-        work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
-    ) -> Result<R, DocumentsError> {
-        let (result, operations) = self.prepared(work)?;
-        if operations.is_empty() {
-            return Ok(result);
-        }
-        self.engine.commit(operations, durability).map(|_| result).map_err(|error| self.failed(error))
-    }
-
-    /// What `work` answers, and the operations that it comes to.
-    pub(crate) fn prepared<R>(
-        &self,
-        work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
-    ) -> Result<(R, Vec<Box<dyn Operation>>), DocumentsError> {
-        let mut kv = KvTransaction::new(self.engine.clone(), Isolation::ReadCommitted);
-        let mut state = DocumentsState::default();
-        let result = work(&mut DocumentsTx::new(self, &mut kv, &mut state))?;
-        let mut operations: Vec<Box<dyn Operation>> = state.operation().into_iter().collect();
-        if kv.has_writes() {
-            operations.push(Box::new(kv.into_batch()));
-        }
-        Ok((result, operations))
-    }
-
-    pub(crate) fn failed(&self, error: CommitError) -> DocumentsError {
-        match error {
-            CommitError::Engine(error) => error.into(),
-            CommitError::Rejected(reason) => self.rejected(reason),
-        }
-    }
-
-    fn rejected(&self, reason: Rejection) -> DocumentsError {
-        match reason.downcast::<KeyConflict>() {
-            Ok(conflict) => {
-                let seq = conflict.seq;
-                let unknown = || DocumentsError::Conflict { what: "a key".into(), seq };
-                self.explain(&conflict).unwrap_or_else(unknown)
-            }
-            Err(reason) => match reason.downcast::<EngineError>() {
-                Ok(error) => (*error).into(),
-                Err(other) => DocumentsError::InvalidOptions { what: other.to_string() },
-            },
-        }
-    }
-
-    /// Runs `work` in a transaction of its own until no other commit gets in its way. `work` must have no effect but on the
-    /// transaction. Every statement reads the newest commit, and nothing that it rests on has changed when it commits.
-    ///
-    /// # Errors
-    /// What `work` answers; the last conflict.
-    pub fn transact<R>(
-        &self,
-        durability: Durability,
-        mut work: impl FnMut(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
-    ) -> Result<R, DocumentsError> {
-        let mut attempt = 1;
-        loop {
-            match self.attempt(durability, &mut work) {
-                Err(DocumentsError::Conflict { seq, .. }) if attempt < ATTEMPTS => {
-                    attempt += 1;
-                    // The other commit may not be durable yet; before that nobody sees it.
-                    self.engine.wait_visible(seq, Duration::from_secs(1));
-                }
-                result => return result,
-            }
-        }
-    }
-
-    /// Milliseconds since 1970.
-    pub(crate) fn now_ms(&self) -> i64 {
-        self.engine.env().clock.wall_micros().div_euclid(1000)
-    }
-
-    /// A new ObjectId: seconds, a random number of this process, a counter.
-    pub(crate) fn new_id(&self) -> [u8; 12] {
-        let seconds = self.engine.env().clock.wall_micros().div_euclid(1_000_000) as u32;
-        let random = self.model.process_number(|| self.engine.env().random.next_u64());
-        let [_, c0, c1, c2] = COUNTER.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        let [s0, s1, s2, s3] = seconds.to_be_bytes();
-        let [r0, r1, r2, r3, r4, ..] = random.to_be_bytes();
-        [s0, s1, s2, s3, r0, r1, r2, r3, r4, c0, c1, c2]
-    }
-
-    /// Bytes of documents that a database holds, as of the newest commits.
-    ///
-    /// # Errors
-    /// Damage.
-    pub fn database_bytes(&self, database: &str) -> Result<u64, DocumentsError> {
-        let mut bytes = 0;
-        for name in self.collections(database)? {
-            bytes += self.handle(database, &name).estimated_count()?.bytes;
-        }
-        Ok(bytes)
-    }
-}
-
-/// Of this process, so that two databases in it do not give the same ids.
-static COUNTER: AtomicU32 = AtomicU32::new(0);
 
 /// Writes, each a commit of its own, durable as asked when they return.
 impl Collection {
@@ -332,53 +218,5 @@ impl Collection {
         durability: Durability,
     ) -> Result<BulkResult, DocumentsError> {
         self.documents().transact(durability, |tx| tx.bulk_write(self, writes, ordered))
-    }
-
-    /// Creates the collection; false when it is there with the same options.
-    ///
-    /// # Errors
-    /// As [`DocumentsTx::create_collection`].
-    pub fn create(&self, options: CollectionOptions) -> Result<bool, DocumentsError> {
-        self.documents().transact(Durability::Sync, |tx| tx.create_collection(self, options.clone()))
-    }
-
-    /// Gives the collection other rules.
-    ///
-    /// # Errors
-    /// As [`DocumentsTx::set_options`].
-    pub fn set_options(&self, options: CollectionOptions) -> Result<(), DocumentsError> {
-        self.documents().transact(Durability::Sync, |tx| tx.set_options(self, options.clone()))
-    }
-
-    /// Makes the collection capped.
-    ///
-    /// # Errors
-    /// As [`DocumentsTx::cap`].
-    pub fn cap(&self, capped: Capped) -> Result<(), DocumentsError> {
-        self.documents().transact(Durability::Sync, |tx| tx.cap(self, capped))
-    }
-
-    /// Drops the collection; false when there is none.
-    ///
-    /// # Errors
-    /// As [`DocumentsTx::drop_collection`].
-    pub fn drop_collection(&self) -> Result<bool, DocumentsError> {
-        self.documents().transact(Durability::Sync, |tx| tx.drop_collection(self))
-    }
-
-    /// Creates an index while others read and write; false when the same one is there.
-    ///
-    /// # Errors
-    /// As [`Documents::create_index`].
-    pub fn create_index(&self, def: &IndexDef) -> Result<bool, DocumentsError> {
-        self.documents().create_index(self, def)
-    }
-
-    /// Drops an index.
-    ///
-    /// # Errors
-    /// As [`DocumentsTx::drop_index`].
-    pub fn drop_index(&self, name: &str) -> Result<(), DocumentsError> {
-        self.documents().transact(Durability::Sync, |tx| tx.drop_index(self, name))
     }
 }

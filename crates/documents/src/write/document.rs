@@ -20,8 +20,8 @@ use crate::lang::{self, DOCUMENT_BYTES_MAX, Doc, DocBuf, Owned, Value, Writer};
 use crate::model::commit_section::{Event, What};
 use crate::model::difference::difference;
 use crate::model::handle::Collection;
-use crate::query::read::Source;
 use crate::rules::Access;
+use crate::transaction::source::Source;
 use crate::transaction::tx::DocumentsTx;
 
 /// A duplicate of an `_id`.
@@ -56,11 +56,6 @@ fn duplicate(definition: &Definition, index: &Index, doc: Doc<'_>) -> DocumentsE
 }
 
 impl DocumentsTx<'_> {
-    /// Milliseconds since 1970.
-    pub(crate) fn now_ms(&self) -> i64 {
-        self.documents.now_ms()
-    }
-
     /// The collection's definition, to be written under; the collection is made if need be.
     pub(crate) fn definition_to_write(
         &mut self,

@@ -14,7 +14,8 @@ use crate::error::DocumentsError;
 use crate::index::entry::{document_key, id_of};
 use crate::lang::display;
 use crate::lang::{self, Doc, DocBuf, Filter, Options, Owned, Update, UpdateContext, Value, Writer};
-use crate::query::read::{Find, Rows, Source};
+use crate::query::read::{Find, Rows};
+use crate::transaction::source::Source;
 use crate::transaction::tx::DocumentsTx;
 
 /// Documents that one statement may touch by way of references.

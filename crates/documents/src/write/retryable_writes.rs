@@ -13,7 +13,7 @@ use ropewalk_base::keys;
 use crate::error::DocumentsError;
 use crate::lang::{Doc, DocBuf};
 use crate::model::Documents;
-use crate::query::read::Source;
+use crate::transaction::source::Source;
 use crate::transaction::tx::DocumentsTx;
 
 /// Longest id of a session, bytes.

@@ -10,8 +10,9 @@ use crate::index::entry::id_of;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Projection, Sort, Update, UpdateContext, Value};
 use crate::model::handle::Collection;
 use crate::query::plan::Hint;
-use crate::query::read::{Find, Rows, Source};
+use crate::query::read::{Find, Rows};
 use crate::rules::Access;
+use crate::transaction::source::Source;
 use crate::transaction::tx::DocumentsTx;
 
 /// What an insert of several documents did.
