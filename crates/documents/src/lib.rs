@@ -3,12 +3,12 @@
 //! ```text
 //! lang     filters, updates, projections, sorts, pipelines: pure functions over BSON bytes
 //! write    limits ─▶ rules ─▶ index entries ─▶ document ─▶ section ─▶ KvTransaction ─▶ one commit
-//! read     Find ─▶ plan ─▶ scan ─▶ sort, skip, limit, projection      from a transaction or a snapshot
-//! watch    log ─▶ change feed ─▶ events
+//! query    Find ─▶ plan ─▶ scan ─▶ sort, skip, limit, projection      from a transaction or a snapshot
+//! stream   log ─▶ change feed ─▶ events
 //! ```
 //!
-//! Read `catalog`, `definition` and `entry` for what is stored, `section` for what a commit says of itself, then `write`,
-//! `plan` and `scan`.
+//! Read `catalog` and `index::entry` for what is stored, `model::commit_section` for what a commit says of itself, then
+//! `write::document`, `query::plan` and `query::scan`.
 //!
 //! Not here: the MongoDB wire protocol, JSON, users.
 #![deny(missing_docs)]

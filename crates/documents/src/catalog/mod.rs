@@ -5,8 +5,8 @@
 //!                      o object u32            collection u32      x collection u32     database 0 name, of one that is gone
 //!                      d database              its settings        s                    first number not reserved, u32
 //!                      r collection u32        1 or 0: one that is gone had rules, or none
-//! documents            object u32 | key        documents and index entries, see `entry`
-//! documents.sessions   see `session`
+//! documents            object u32 | key        documents and index entries, see `index::entry`
+//! documents.sessions   see `write::retryable_writes`
 //! ```
 //! All numbers of keys are big-endian, of values little-endian. Collections and indexes draw their numbers from one
 //! sequence; a number is never used again. A collection's documents are the object that has its own number.

@@ -1,4 +1,6 @@
-//! Creating, changing and dropping collections and indexes.
+//! Changes of collections and indexes by name: create, alter, cap, rename, drop, build an index, expire documents.
+//!
+//! Above the writes, since they move documents. The definition is guarded in each commit that changes it.
 
 pub(crate) mod capped;
 pub(crate) mod ddl;

@@ -1,7 +1,7 @@
-//! Pipelines over collections: what they read, from a snapshot or inside a transaction, and where `$out` and `$merge` write.
+//! Input of pipelines: the collections of a database, from a snapshot or inside a transaction.
 //!
-//! The filter that a pipeline begins with is planned like any other; the stages behind it are the language's. Writing is part
-//! of the transaction that reads, so nobody sees half of a new collection.
+//! The filter that a pipeline begins with is planned like any other; the stages after it are the language's. Pipelines that
+//! write are in `write::aggregate`.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,6 @@
-//! From a query to documents: planner, scan, rows, pipelines.
+//! Queries: planner, scan, rows, pipelines, over a transaction or a snapshot.
+//!
+//! A plan only narrows: the filter is evaluated for every document found, unless the ranges alone decide.
 
 pub(crate) mod aggregate;
 pub(crate) mod inherent_reads;

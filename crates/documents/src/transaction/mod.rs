@@ -1,4 +1,6 @@
-//! Documents inside a transaction, and transactions that run until no other commit conflicts.
+//! Documents inside a transaction: definitions, guards, memory limits, commit, and retry after a conflict.
+//!
+//! A statement that fails leaves nothing.
 
 pub(crate) mod create;
 pub(crate) mod isolation;

@@ -1,4 +1,4 @@
-//! Statements that are transactions of their own, run again when another commit got there first.
+//! Writes of a collection that are each a commit, run again when another commit got there first.
 
 use std::borrow::Cow;
 

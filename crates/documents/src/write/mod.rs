@@ -1,4 +1,6 @@
-//! Writing documents: statements, rules, index entries, the document itself.
+//! Writes of documents: statements, their rules and references, index entries, the document itself.
+//!
+//! A document, its index entries and its section are of one commit.
 
 pub(crate) mod aggregate;
 pub(crate) mod autocommit;
