@@ -5,7 +5,7 @@
 //! ```
 //!
 //! What decides itself which of its operands it wants (`$cond`, `$and`, `$map` ..) is a node of its own; everything else is a function
-//! of values in one of the tables of [`crate::lang::expression::functions`].
+//! of values in one of the tables of [`functions`].
 //!
 //! A path in an expression goes through arrays as a map: `"$a.b"` of `{ a: [ { b: 1 }, {}, { b: 2 } ] }` is `[ 1, 2 ]`; a number in it is a name.
 //!

@@ -4,7 +4,7 @@
 //! { a: 1, b: { $gt: 2, $lt: 9 }, $or: [ .. ] }  ─▶  And[ a = 1, b > 2, b < 9, Or[ .. ] ]
 //! ```
 //!
-//! A leaf is a path and a test; it holds if any value of the path passes ([`crate::lang::value::path`] says which those are). `$ne`, `$nin` and
+//! A leaf is a path and a test; it holds if any value of the path passes ([`path`] says which those are). `$ne`, `$nin` and
 //! `$exists: false` are negations of leaves, which is why `{ a: { $ne: 1 } }` refuses an array with a 1 in it.
 //!
 //! Comparisons stay within a class of types: `{ a: { $gt: 5 } }` finds numbers only. Null equals what is missing.

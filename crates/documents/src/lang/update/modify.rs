@@ -1,6 +1,6 @@
 //! What the operators of an update do to one place of a document.
 //!
-//! A place is found, or made on the way to it, by [`crate::lang::value::tree`]; here it gets its new value. An operator that cannot do its work
+//! A place is found, or made on the way to it, by `value::tree`; here it gets its new value. An operator that cannot do its work
 //! on what is there refuses and says what it found.
 
 use std::collections::HashSet;

@@ -15,7 +15,7 @@
 //!
 //! A missing field has the key of null. An array has one entry per distinct element; an empty one the key of undefined.
 //!
-//! Not here: which intervals a filter allows (`crate::lang::filter::bounds`).
+//! Not here: which intervals a filter allows (`lang::filter::bounds`).
 
 use ropewalk_base::keys::{put_bytes, put_i64, put_u64};
 

@@ -803,7 +803,7 @@ impl From<Value<'_>> for Owned {
     }
 }
 
-/// The same value of the same type, byte for byte. See [`crate::lang::value::order::equal`] for the other equality.
+/// The same value of the same type, byte for byte. See [`order::equal`] for the other equality.
 impl PartialEq for Owned {
     fn eq(&self, other: &Self) -> bool {
         let bytes = |owned: &Self| {
