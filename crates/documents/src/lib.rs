@@ -3,80 +3,61 @@
 //! ```text
 //! lang     filters, updates, projections, sorts, pipelines: pure functions over BSON bytes
 //! write    limits ─▶ rules ─▶ index entries ─▶ document ─▶ section ─▶ KvTransaction ─▶ one commit
-//! read     Find ─▶ plan ─▶ scan ─▶ sort, skip, limit, projection      from a transaction or a snapshot
-//! watch    log ─▶ change feed ─▶ events
+//! query    Find ─▶ plan ─▶ scan ─▶ sort, skip, limit, projection      from a transaction or a snapshot
+//! stream   log ─▶ change feed ─▶ events
 //! ```
 //!
-//! Read `catalog`, `definition` and `entry` for what is stored, `section` for what a commit says of itself, then `write`,
-//! `plan` and `scan`.
+//! Read `catalog` and `index::entry` for what is stored, `model::commit_section` for what a commit says of itself, then
+//! `write::document`, `query::plan` and `query::scan`.
 //!
 //! Not here: the MongoDB wire protocol, JSON, users.
 #![deny(missing_docs)]
 
-mod aggregate;
-mod at;
-mod auto;
-mod capped;
 mod catalog;
 mod collection;
-mod counts;
-mod ddl;
-mod definition;
-mod difference;
-mod entry;
 mod error;
-mod expiry;
-mod held;
-mod isolation;
+mod index;
 pub mod lang;
 mod model;
-mod plan;
-mod point;
-mod read;
-mod reads;
-mod references;
+mod query;
 mod rules;
-mod scan;
-mod section;
-mod session;
-mod show;
-mod statements;
-mod submit;
-mod tx;
+mod stream;
+mod transaction;
 #[cfg(feature = "serde")]
 mod typed;
-mod verify;
-mod watch;
-mod wildcard;
 mod write;
 
 /// The crate whose `doc!` writes filters, updates and documents.
 #[cfg(feature = "serde")]
 pub use bson::{self, doc};
 
-pub use aggregate::PIPELINE_BYTES_MAX;
-pub use at::{DocumentCursor, DocumentsAt, Getter};
-pub use capped::{Capped, Tail};
-pub use catalog::{COLLECTION_NAME_BYTES_MAX, DATABASE_NAME_BYTES_MAX, glob_matches};
-pub use collection::Collection;
-pub use counts::Count;
-pub use definition::{
+pub use catalog::capped::Capped;
+pub use catalog::definition::{
     CollectionOptions, Definition, ID_INDEX, INDEX_FIELDS_MAX, INDEXES_MAX, Index, IndexDef, OnDelete,
     Reference,
 };
-pub use entry::KEY_BYTES_MAX;
+pub use catalog::{COLLECTION_NAME_BYTES_MAX, DATABASE_NAME_BYTES_MAX, glob_matches};
 pub use error::DocumentsError;
-pub use held::WriteBudget;
-pub use isolation::isolation_named;
+pub use index::entry::KEY_BYTES_MAX;
+pub use index::verify::Validated;
+pub use model::counts::Count;
+pub use model::handle::Collection;
 pub use model::{DOCUMENTS, Documents, DocumentsModel};
-pub use plan::Hint;
-pub use read::{DocumentsRead, Find, Look, SORT_BYTES_MAX};
+pub use query::aggregate::PIPELINE_BYTES_MAX;
+pub use query::plan::Hint;
+pub use query::read::{DocumentsRead, Find, SORT_BYTES_MAX};
+pub use query::snapshot_reads::{DocumentCursor, DocumentsAt, Getter};
 pub use rules::{Access, Caller};
-pub use session::{Retry, SESSION_BYTES_MAX};
-pub use statements::{BulkResult, BulkWrite, FindAndModify, InsertedMany, UpdateSpec, Updated, id_filter};
-pub use submit::Submitted;
-pub use tx::{DocumentsMark, DocumentsState, DocumentsTx};
+pub use stream::tail::Tail;
+pub use stream::watch::{ChangeEvent, ChangeStream, ResumeToken, Target, Watch};
+pub use transaction::isolation::isolation_named;
+pub use transaction::source::Look;
+pub use transaction::submit::Submitted;
+pub use transaction::tx::{DocumentsMark, DocumentsState, DocumentsTx};
+pub use transaction::write_budget::WriteBudget;
 #[cfg(feature = "serde")]
 pub use typed::{TypedCollection, TypedTx};
-pub use verify::Validated;
-pub use watch::{ChangeEvent, ChangeStream, ResumeToken, Target, Watch};
+pub use write::retryable_writes::{Retry, SESSION_BYTES_MAX};
+pub use write::statements::{
+    BulkResult, BulkWrite, FindAndModify, InsertedMany, UpdateSpec, Updated, id_filter,
+};

@@ -14,12 +14,12 @@ use ropewalk_engine::Durability;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::collection::Collection;
 use crate::error::DocumentsError;
 use crate::lang::{self, Code, DocBuf, Filter, LangError, Owned, Sort, Update, Value, Writer};
-use crate::read::Find;
-use crate::statements::{UpdateSpec, Updated};
-use crate::tx::DocumentsTx;
+use crate::model::handle::Collection;
+use crate::query::read::Find;
+use crate::transaction::tx::DocumentsTx;
+use crate::write::statements::{UpdateSpec, Updated};
 
 fn encoded(document: &impl Serialize) -> Result<DocBuf, LangError> {
     let bytes = bson::serialize_to_vec(document)

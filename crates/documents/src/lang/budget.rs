@@ -15,7 +15,7 @@
 //!
 //! Invariants
 //! 1. Memory that grows with the input is counted before it is allocated. What is not counted: one value of at most
-//!    [`DOCUMENT_BYTES_MAX`](super::DOCUMENT_BYTES_MAX) that is being made, and its copy in the result.
+//!    [`DOCUMENT_BYTES_MAX`](crate::lang::DOCUMENT_BYTES_MAX) that is being made, and its copy in the result.
 //! 2. A loop over elements, fields, conditions or documents takes steps.
 
 use std::cell::{Cell, RefCell};
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::error::{LangError, refuse};
+use crate::lang::error::{LangError, refuse};
 
 /// Memory of one command unless its budget says otherwise.
 pub const COMMAND_BYTES_MAX: usize = 256 << 20;
@@ -175,7 +175,7 @@ impl Budget {
 }
 
 pub(crate) fn exceeded(what: &str, max: usize) -> LangError {
-    super::error::lang_error!(
+    crate::lang::error::lang_error!(
         QueryExceededMemoryLimitNoDiskUseAllowed,
         "Exceeded memory limit for {what}: {max} bytes"
     )

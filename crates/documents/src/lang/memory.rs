@@ -1,8 +1,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::budget::{self, Held};
-use super::error::LangError;
+use crate::lang::budget::{self, Held};
+use crate::lang::error::LangError;
 
 /// The memory that the stages of one pipeline may hold together: a part of the command's budget.
 #[derive(Debug, Clone)]

@@ -8,57 +8,39 @@
 //! order ◀─ number ─▶ key      one order of values, as a comparison and as bytes
 //! ```
 //!
-//! Read `value` first, then `order` and `key`, `path` and `filter`.
+//! Sub-modules from top to bottom, each using only those below: `update`, `pipeline`, `filter`, `expression`, `value`.
+//! Read `value` first, then `value::order` and `value::key`, `value::path` and `filter`.
 //!
 //! Refused rather than ignored: collations, JavaScript, geometry, and every operator or option that is not known.
 
-mod accumulate;
-mod bounds;
-mod bucket;
 pub(crate) mod budget;
-mod decimal;
+pub(crate) mod display;
 pub(crate) mod error;
 mod expression;
 mod filter;
-mod filter_parser;
-mod functions;
-mod group;
-pub mod key;
-mod lookup;
 mod memory;
-mod modify;
-mod number;
 mod options;
-pub mod order;
-mod output;
-pub mod path;
 mod pipeline;
-mod projection;
 pub(crate) mod regex;
-pub(crate) mod restore;
 mod schema;
-mod sort;
-pub(crate) mod tree;
-mod unwind;
 mod update;
-pub(crate) mod val;
 mod value;
-mod window;
-mod window_functions;
-mod writer;
 
-pub use bounds::Bounds;
 pub use budget::{Budget, COMMAND_BYTES_MAX, SharedMemory};
-pub use decimal::Decimal;
 pub use error::{Code, LangError};
+pub use filter::bounds::Bounds;
 pub use filter::{Filter, Match};
 pub use options::Options;
-pub use output::{Output, OutputMode, WhenMatched, WhenNotMatched};
+pub use pipeline::output::{Output, OutputMode, WhenMatched, WhenNotMatched};
+pub use pipeline::projection::Projection;
 pub use pipeline::{Pipeline, Source, Stream};
-pub use projection::Projection;
 pub use regex::Patterns;
 pub use schema::Schema;
-pub use sort::Sort;
 pub use update::{Applied, Update, UpdateContext, prepare_insert};
+pub use value::decimal::Decimal;
+pub use value::sort::Sort;
+pub use value::writer::Writer;
 pub use value::{DEPTH_MAX, DOCUMENT_BYTES_MAX, Doc, DocBuf, Fields, Owned, Value};
-pub use writer::Writer;
+pub use value::{key, order, path};
+
+pub(crate) use value::{restore, tree, val};

@@ -1,6 +1,6 @@
-use super::error::{LangError, refuse};
-use super::regex::Patterns;
-use super::value::{DocBuf, Value};
+use crate::lang::error::{LangError, refuse};
+use crate::lang::regex::Patterns;
+use crate::lang::value::{DocBuf, Value};
 
 /// What a parser needs to know of the command around it.
 #[derive(Debug, Clone, Default)]

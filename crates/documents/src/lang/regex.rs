@@ -9,8 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use super::budget::steps;
-use super::error::{LangError, refuse};
+use crate::lang::budget::steps;
+use crate::lang::error::{LangError, refuse};
 
 /// MongoDB's limit for the length of a pattern.
 const PATTERN_BYTES_MAX: usize = 32_764;

@@ -11,12 +11,12 @@
 
 use std::cell::RefCell;
 
-use super::budget::{Held, byte_steps, held, steps};
-use super::error::{LangError, refuse};
-use super::number;
-use super::order;
-use super::regex::{Pattern, Patterns};
-use super::value::{Doc, Owned, TYPE_NAMES, Value, tag};
+use crate::lang::budget::{Held, byte_steps, held, steps};
+use crate::lang::error::{LangError, refuse};
+use crate::lang::regex::{Pattern, Patterns};
+use crate::lang::value::number;
+use crate::lang::value::order;
+use crate::lang::value::{Doc, Owned, TYPE_NAMES, Value, tag};
 
 /// Schemas in schemas, at most.
 const NESTING_MAX: usize = 100;

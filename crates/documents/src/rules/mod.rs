@@ -21,7 +21,6 @@
 mod eval;
 mod parse;
 
-use crate::definition::Definition;
 use crate::error::DocumentsError;
 use crate::lang::{Doc, DocBuf, Value, Writer};
 use parse::Expr;
@@ -42,7 +41,7 @@ pub enum Access {
 }
 
 impl Access {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::List => "list",
@@ -115,24 +114,6 @@ impl Rules {
         let outer = eval::Scope::new("resource", stored, None);
         let scope = eval::Scope::new("request", Value::Document(request.doc()), Some(&outer));
         eval::decides(expr, &scope).unwrap_or(false)
-    }
-}
-
-impl Definition {
-    /// Whether the caller, if there is one, may do this with the document as it is stored, and as it would be.
-    pub(crate) fn check_access(
-        &self,
-        caller: Option<&Caller>,
-        access: Access,
-        documents: (Option<Doc<'_>>, Option<Doc<'_>>),
-        now_ms: i64,
-    ) -> Result<(), DocumentsError> {
-        match (caller, &self.rules) {
-            (Some(caller), Some(rules)) if !rules.allow(caller, access, documents, now_ms) => {
-                Err(DocumentsError::Denied { collection: self.name.clone(), access: access.name() })
-            }
-            _ => Ok(()),
-        }
     }
 }
 

@@ -1,0 +1,77 @@
+//! Makes collections capped.
+
+use ropewalk_engine::Durability;
+
+use crate::catalog::capped::Capped;
+use crate::catalog::definition::Definition;
+use crate::catalog::object_range;
+use crate::error::DocumentsError;
+use crate::index::entry::id_part;
+use crate::index::order::{Head, key, numbered};
+use crate::model::handle::Collection;
+use crate::transaction::source::Source;
+use crate::transaction::tx::DocumentsTx;
+
+/// Documents of a collection that is made capped, at most.
+const CONVERTED_MAX: usize = 1_000_000;
+impl DocumentsTx<'_> {
+    /// Makes a collection capped; its documents come in the order of their `_id`, the first make room. Its indexes stay.
+    ///
+    /// # Errors
+    /// [`DocumentsError::UnknownCollection`]; a reference that keeps a document from going.
+    pub fn cap(&mut self, collection: &Collection, capped: Capped) -> Result<(), DocumentsError> {
+        self.statement(|tx| {
+            let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
+            let mut changed = definition.edit()?;
+            let given = changed.order.is_none();
+            if given {
+                changed.order = Some(tx.documents.model.new_number(&tx.documents.engine)?);
+            }
+            changed.options.capped = Some(capped);
+            let order = changed.order;
+            let mut changed = tx.put_modified(changed)?;
+            if given {
+                tx.put_in_order(&changed)?;
+            }
+            match order {
+                Some(order) => tx.make_room(&mut changed, order, capped),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Gives all documents places in the order.
+    fn put_in_order(&mut self, definition: &Definition) -> Result<(), DocumentsError> {
+        let Some(order) = definition.order else { return Ok(()) };
+        let (start, end) = object_range(definition.id);
+        let documents = self.spaces().documents;
+        // What is inserted meanwhile in the short way would have no place.
+        self.kv.guard_range(documents, &start, Some(&end));
+        let (mut ids, mut bytes) = (Vec::new(), 0);
+        self.walk(&start, Some(&end), false, &mut |key, stored| {
+            ids.push(id_part(key).to_vec());
+            bytes += stored.len() as u64;
+            ids.len() <= CONVERTED_MAX
+        })?;
+        if ids.len() > CONVERTED_MAX {
+            let what = format!("more than {CONVERTED_MAX} documents are too many to be capped in one commit");
+            return Err(DocumentsError::InvalidOptions { what });
+        }
+        for (number, id) in (1_u64..).zip(&ids) {
+            self.put(documents, &numbered(order, number), id)?;
+            self.put(documents, &key(order, 1, id), &number.to_be_bytes())?;
+        }
+        let count = ids.len() as u64;
+        self.put_head(order, Head { first: 1, next: count + 1, documents: count, bytes })
+    }
+}
+
+impl Collection {
+    /// Makes the collection capped.
+    ///
+    /// # Errors
+    /// As [`DocumentsTx::cap`].
+    pub fn cap(&self, capped: Capped) -> Result<(), DocumentsError> {
+        self.documents().transact(Durability::Sync, |tx| tx.cap(self, capped))
+    }
+}

@@ -1,0 +1,317 @@
+//! Collections made, changed, renamed and dropped, and the quota of a database.
+
+use std::collections::BTreeSet;
+
+use ropewalk_engine::Durability;
+
+use crate::catalog::definition::{CollectionOptions, Definition};
+use crate::catalog::{definition_key, gone_key, gone_rules_key, name_key, object_range};
+use crate::error::DocumentsError;
+use crate::lang::{Value, Writer};
+use crate::model::commit_section::{Event, What};
+use crate::model::handle::Collection;
+use crate::transaction::source::Source;
+use crate::transaction::tx::DocumentsTx;
+
+impl DocumentsTx<'_> {
+    /// Creates a collection; false when it is there with the same options.
+    ///
+    /// # Errors
+    /// [`DocumentsError::CollectionExists`] with others; options that make no sense.
+    pub fn create_collection(
+        &mut self,
+        collection: &Collection,
+        options: CollectionOptions,
+    ) -> Result<bool, DocumentsError> {
+        self.statement(|tx| {
+            if let Some(there) = tx.definition_of(collection)? {
+                if there.options.same(&options) {
+                    return Ok(false);
+                }
+                return Err(DocumentsError::CollectionExists {
+                    database: collection.database().to_owned(),
+                    collection: collection.name().to_owned(),
+                });
+            }
+            let mut definition = tx.new_definition(collection)?;
+            let references = options.references.clone();
+            if options.capped.is_some() {
+                definition.order = Some(tx.documents.model.new_number(&tx.documents.engine)?);
+            }
+            definition.set_options(options)?;
+            tx.refer(&definition, &references)?;
+            // A collection that refers to itself has been told so by now.
+            if references.iter().any(|reference| reference.collection == definition.name) {
+                definition.referenced_by.insert(definition.id);
+            }
+            tx.tell_created(&definition);
+            tx.put_definition(definition, Event::Created)?;
+            Ok(true)
+        })
+    }
+
+    /// Gives a collection other rules. Documents that are there are not looked at.
+    ///
+    /// # Errors
+    /// [`DocumentsError::Protected`]; options that make no sense.
+    pub fn set_options(
+        &mut self,
+        collection: &Collection,
+        mut options: CollectionOptions,
+    ) -> Result<(), DocumentsError> {
+        self.statement(|tx| {
+            let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
+            if options.capped.is_some() && definition.order.is_none() {
+                let what = format!("collection {:?} is not capped", definition.name);
+                return Err(DocumentsError::InvalidOptions { what });
+            }
+            options.capped = options.capped.or(definition.options.capped);
+            if definition.options.same(&options) {
+                return Ok(());
+            }
+            // Who may do what is no part of the schema.
+            let rules = definition.options.rules.clone();
+            let schema_stays = definition.options.same(&CollectionOptions { rules, ..options.clone() });
+            if definition.options.protected && !schema_stays {
+                return Err(DocumentsError::Protected { collection: definition.name.clone() });
+            }
+            let references = options.references.clone();
+            tx.refer(&definition, &references)?;
+            let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
+            let mut changed = definition.edit()?;
+            changed.set_options(options)?;
+            if references.iter().any(|reference| reference.collection == changed.name) {
+                changed.referenced_by.insert(changed.id);
+            }
+            let room = changed.order.zip(changed.options.capped);
+            let mut changed = tx.put_modified(changed)?;
+            match room {
+                Some((order, capped)) => tx.make_room(&mut changed, order, capped),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Tells the parents who refers to them, and those who are no parents any more.
+    fn refer(
+        &mut self,
+        child: &Definition,
+        references: &[crate::catalog::definition::Reference],
+    ) -> Result<(), DocumentsError> {
+        let new: BTreeSet<&str> = references.iter().map(|reference| reference.collection.as_str()).collect();
+        let old: BTreeSet<&str> =
+            child.options.references.iter().map(|reference| reference.collection.as_str()).collect();
+        for reference in references {
+            let path = &reference.field;
+            if path.is_empty() || path.starts_with('$') || path == "_id" || path.contains('\0') {
+                return Err(DocumentsError::InvalidOptions {
+                    what: format!("a reference cannot be in field {path:?}"),
+                });
+            }
+        }
+        for name in new.union(&old).filter(|name| **name != child.name) {
+            let parent = self.documents.collection(&child.database, name)?;
+            let there = match self.definition_of(&parent)? {
+                Some(there) => there,
+                None if new.contains(name) => self.create_now(&parent)?,
+                None => continue,
+            };
+            let mut changed = there.edit()?;
+            let refers = new.contains(name);
+            let differs = if refers {
+                changed.referenced_by.insert(child.id)
+            } else {
+                changed.referenced_by.remove(&child.id)
+            };
+            if differs {
+                self.put_definition(changed, Event::Changed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a collection another name, in the same or another database. `replace`: what has that name is dropped.
+    ///
+    /// # Errors
+    /// [`DocumentsError::UnknownCollection`], [`DocumentsError::CollectionExists`]; references from or to it.
+    pub fn rename_collection(
+        &mut self,
+        from: &Collection,
+        to: &Collection,
+        replace: bool,
+    ) -> Result<(), DocumentsError> {
+        self.statement(|tx| {
+            let definition = tx.definition_of(from)?.ok_or_else(|| from.unknown())?;
+            if from.name() == to.name() && from.database() == to.database() {
+                return Err(DocumentsError::InvalidOptions { what: "the new name is the old one".into() });
+            }
+            if !definition.referenced_by.is_empty() || !definition.options.references.is_empty() {
+                let what = format!("collection {:?} has references; take them away first", from.name());
+                return Err(DocumentsError::InvalidOptions { what });
+            }
+            let replaced = tx.definition_of(to)?.map(|there| there.uuid);
+            if replaced.is_some() {
+                if !replace {
+                    let (database, collection) = (to.database().to_owned(), to.name().to_owned());
+                    return Err(DocumentsError::CollectionExists { database, collection });
+                }
+                tx.drop_now(to)?;
+            }
+            tx.tell(&definition, "rename", |out| {
+                out.open_document("to");
+                out.put("db", Value::String(to.database()));
+                out.put("coll", Value::String(to.name()));
+                out.close();
+                if let Some(uuid) = replaced {
+                    out.put("dropTarget", Value::Binary(4, &uuid));
+                }
+            });
+            let catalog = tx.spaces().catalog;
+            let (old_name, new_name) =
+                (name_key(from.database(), from.name()), name_key(to.database(), to.name()));
+            tx.guard(catalog, &old_name);
+            tx.guard(catalog, &new_name);
+            tx.kv.delete(catalog, &old_name);
+            tx.kv.put(catalog, &new_name, &definition.id.to_le_bytes());
+            let (database, name) = (from.database(), from.name());
+            tx.defined(definition.id, What::Definition { event: Event::Renamed, database, name });
+            let mut changed = definition.edit()?;
+            changed.database = to.database().to_owned();
+            changed.name = to.name().to_owned();
+            tx.put_definition(changed, Event::Changed)?;
+            Ok(())
+        })
+    }
+
+    /// Drops a collection with its documents and indexes; false when there is none.
+    ///
+    /// # Errors
+    /// Another collection refers to it.
+    pub fn drop_collection(&mut self, collection: &Collection) -> Result<bool, DocumentsError> {
+        self.statement(|tx| tx.drop_now(collection))
+    }
+
+    fn drop_now(&mut self, collection: &Collection) -> Result<bool, DocumentsError> {
+        let Some(definition) = self.definition_of(collection)? else { return Ok(false) };
+        if let Some(child) = definition.referenced_by.iter().find(|child| **child != definition.id) {
+            let child = self.definition_by_id(*child)?;
+            let what = format!("collection {:?} refers to {:?}", child.name, definition.name);
+            return Err(DocumentsError::InvalidOptions { what });
+        }
+        self.refer(&definition, &[])?;
+        self.guard_definition(&definition);
+        let spaces = self.spaces();
+        let name = name_key(&definition.database, &definition.name);
+        self.guard(spaces.catalog, &name);
+        self.kv.delete(spaces.catalog, &name);
+        let key = definition_key(definition.id);
+        self.kv.guard_key(spaces.catalog, &key);
+        self.kv.delete(spaces.catalog, &key);
+        let gone = [definition.database.as_bytes(), b"\0", definition.name.as_bytes()].concat();
+        self.kv.put(spaces.catalog, &gone_key(definition.id), &gone);
+        // Its events are in the log, and rules hide them from some readers.
+        let had_rules = u8::from(definition.rules.is_some());
+        self.kv.put(spaces.catalog, &gone_rules_key(definition.id), &[had_rules]);
+        for object in definition.objects().chain([definition.id]) {
+            self.drop_object(object);
+        }
+        let (database, name) = (definition.database.as_str(), definition.name.as_str());
+        self.defined(definition.id, What::Definition { event: Event::Dropped, database, name });
+        Ok(true)
+    }
+
+    /// The keys of an object go when the transaction commits; nothing leads to them any more.
+    pub(crate) fn drop_object(&mut self, object: u32) {
+        let spaces = self.spaces();
+        let (start, end) = object_range(object);
+        self.kv.sweep_range(spaces.documents, &start, &end);
+        self.kv.delete(spaces.catalog, &crate::catalog::object_key(object));
+    }
+
+    /// Drops every collection of a database; answers their names.
+    ///
+    /// # Errors
+    /// As [`DocumentsTx::drop_collection`].
+    pub fn drop_database(&mut self, database: &str) -> Result<Vec<String>, DocumentsError> {
+        self.statement(|tx| {
+            let prefix = crate::catalog::names_of(database);
+            let end = ropewalk_base::keys::prefix_end(&prefix);
+            let mut names = Vec::new();
+            let catalog = tx.spaces().catalog;
+            tx.kv.visit(catalog, &prefix, end.as_deref(), false, |key, _| {
+                names.extend(crate::catalog::split_name(key, 1).map(|(_, name)| name.to_owned()));
+                true
+            })?;
+            // Children go before the parents that they refer to, whatever their names are.
+            let mut left: Vec<String> = names.clone();
+            while !left.is_empty() {
+                let mut stuck = Vec::new();
+                let mut failure = None;
+                for name in &left {
+                    let collection = tx.documents.handle(database, name);
+                    if let Err(error) = tx.within(|tx| tx.drop_now(&collection)) {
+                        stuck.push(name.clone());
+                        failure = Some(error);
+                    }
+                }
+                match failure {
+                    Some(error) if stuck.len() == left.len() => return Err(error),
+                    _ => left = stuck,
+                }
+            }
+            if !names.is_empty() {
+                let mut event = Writer::new();
+                event.put("operationType", Value::String("dropDatabase"));
+                let event = event.finish();
+                tx.defined(0, What::Told { database, name: "", event: event.bytes() });
+            }
+            Ok(names)
+        })
+    }
+
+    /// Most bytes of documents that a database may hold; `None`: any.
+    ///
+    /// # Errors
+    /// A name that no database may have.
+    pub fn set_quota(&mut self, database: &str, bytes: Option<u64>) -> Result<(), DocumentsError> {
+        crate::catalog::check_database(database)?;
+        self.statement(|tx| {
+            let mut settings = Writer::new();
+            if let Some(bytes) = bytes {
+                settings.put("quota", Value::Int64(i64::try_from(bytes).unwrap_or(i64::MAX)));
+            }
+            let (catalog, key) = (tx.spaces().catalog, crate::catalog::database_key(database));
+            tx.guard(catalog, &key);
+            tx.kv.put(catalog, &key, settings.finish().bytes());
+            tx.defined(0, What::Definition { event: Event::Changed, database, name: "" });
+            Ok(())
+        })
+    }
+}
+
+/// Changes that are each a commit, durable when they return.
+impl Collection {
+    /// Creates the collection; false when it is there with the same options.
+    ///
+    /// # Errors
+    /// As [`DocumentsTx::create_collection`].
+    pub fn create(&self, options: CollectionOptions) -> Result<bool, DocumentsError> {
+        self.documents().transact(Durability::Sync, |tx| tx.create_collection(self, options.clone()))
+    }
+
+    /// Gives the collection other rules.
+    ///
+    /// # Errors
+    /// As [`DocumentsTx::set_options`].
+    pub fn set_options(&self, options: CollectionOptions) -> Result<(), DocumentsError> {
+        self.documents().transact(Durability::Sync, |tx| tx.set_options(self, options.clone()))
+    }
+
+    /// Drops the collection; false when there is none.
+    ///
+    /// # Errors
+    /// As [`DocumentsTx::drop_collection`].
+    pub fn drop_collection(&self) -> Result<bool, DocumentsError> {
+        self.documents().transact(Durability::Sync, |tx| tx.drop_collection(self))
+    }
+}

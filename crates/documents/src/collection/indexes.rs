@@ -1,0 +1,314 @@
+//! Indexes: created, hidden, changed, dropped, and built while others write.
+//!
+//! An index is built in batches. First it is declared, and from then on every writer maintains it. Then the documents that
+//! were there get their entries, each batch in a commit that no other write of the same documents crossed. Then it is
+//! declared ready, and readers may use it. A build that was cut off continues when the same index is created again.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use ropewalk_engine::Durability;
+
+use crate::catalog::definition::{Definition, INDEXES_MAX, Index, IndexDef, IndexParts, wildcard_root};
+use crate::catalog::object_range;
+use crate::error::DocumentsError;
+use crate::index::entry::{entries, id_part};
+use crate::lang::{Doc, DocBuf, Value, Writer};
+use crate::model::Documents;
+use crate::model::commit_section::Event;
+use crate::model::handle::Collection;
+use crate::transaction::source::Source;
+use crate::transaction::tx::DocumentsTx;
+
+/// Documents of one batch of a build.
+const BATCH: usize = 512;
+/// Bytes of documents of one batch, about.
+const BATCH_BYTES: usize = 4 << 20;
+
+impl DocumentsTx<'_> {
+    /// Declares an index and, when `ready`, fills it in the same transaction. Answers it, and whether it is new.
+    pub(crate) fn declare_index(
+        &mut self,
+        collection: &Collection,
+        def: &IndexDef,
+        ready: bool,
+    ) -> Result<(Arc<Index>, bool), DocumentsError> {
+        def.check(collection.name())?;
+        let definition = match self.definition_of(collection)? {
+            Some(definition) => definition,
+            None => self.create_now(collection)?,
+        };
+        let name = def.name.clone().unwrap_or_else(|| def.default_name());
+        if let Some(there) = same_index(&definition, &name, def)? {
+            return Ok((there, false));
+        }
+        if definition.indexes.len() + 1 >= INDEXES_MAX {
+            let what = format!("it would have more than {INDEXES_MAX} indexes");
+            return Err(DocumentsError::InvalidIndex { collection: definition.name.clone(), what });
+        }
+        let object = self.documents.model.new_number(&self.documents.engine)?;
+        // What a wildcard index holds of a document are always several entries.
+        let several = def.fields.iter().any(|field| wildcard_root(&field.path).is_some());
+        let multikey = vec![several; def.fields.len()];
+        let def = IndexDef { name: Some(name.clone()), ..def.clone() };
+        let index = IndexParts { object, name, def, ready, multikey }.build()?;
+        let mut changed = definition.edit()?;
+        changed.indexes.push(index.clone());
+        if ready {
+            self.tell_index(&changed, "createIndexes", &index);
+        }
+        self.put_definition(changed, Event::Changed)?;
+        Ok((index, true))
+    }
+
+    /// Creates an index within the transaction; false when the same index is there. For collections that others write to
+    /// at the same time [`Documents::create_index`] is the better way.
+    ///
+    /// # Errors
+    /// The name or the fields are taken with other options; documents break its uniqueness.
+    pub fn create_index(&mut self, collection: &Collection, def: &IndexDef) -> Result<bool, DocumentsError> {
+        self.statement(|tx| {
+            let (index, new) = tx.declare_index(collection, def, true)?;
+            let mut next = Vec::new();
+            while new && let Some(last) = tx.fill_batch(collection, &index.name, &next, BATCH)? {
+                next = last;
+            }
+            Ok(new)
+        })
+    }
+
+    /// Puts the entries of up to `limit` documents from key `next` on; answers where to go on.
+    fn fill_batch(
+        &mut self,
+        collection: &Collection,
+        name: &str,
+        next: &[u8],
+        limit: usize,
+    ) -> Result<Option<Vec<u8>>, DocumentsError> {
+        let mut definition = self.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
+        self.guard_definition(&definition);
+        let place = definition.indexes.iter().position(|index| index.name == name);
+        let unknown =
+            || DocumentsError::UnknownIndex { collection: definition.name.clone(), index: name.to_owned() };
+        let place = place.ok_or_else(unknown)?;
+        let (start, end) = object_range(definition.id);
+        let start = if next.is_empty() { start.to_vec() } else { next.to_vec() };
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        self.walk(&start, Some(&end), false, &mut |key, value| {
+            bytes += value.len();
+            found.push((key.to_vec(), value.to_vec()));
+            found.len() < limit && bytes < BATCH_BYTES
+        })?;
+        let more = found.len() >= limit || bytes >= BATCH_BYTES;
+        let documents = self.spaces().documents;
+        for (key, value) in &found {
+            let Some(index) = definition.indexes.get(place).cloned() else { break };
+            let doc = Doc::trusted(value);
+            let of = entries(&definition, &index, doc, id_part(key))?;
+            if of.multikey.iter().zip(&index.multikey).any(|(now, known)| *now && !known) {
+                definition = self.mark_multikey(&definition, place, &of.multikey)?;
+            }
+            // Whoever changes the document meanwhile writes the entries of the new one; those of this one must not stay.
+            self.kv.guard_key(documents, key);
+            for entry in &of.entries {
+                self.put_entry(&definition, &index, entry, Some(doc))?;
+            }
+        }
+        Ok(found.pop().filter(|_| more).map(|(mut last, _)| {
+            last.push(0);
+            last
+        }))
+    }
+
+    fn change_index(
+        &mut self,
+        collection: &Collection,
+        name: &str,
+        change: impl FnOnce(&mut IndexParts),
+    ) -> Result<(), DocumentsError> {
+        let definition = self.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
+        let there = definition.index_named(name)?;
+        let index = there.with(change)?;
+        let mut changed = definition.edit()?;
+        match index.ready && !there.ready {
+            true => self.tell_index(&changed, "createIndexes", &index),
+            false => {
+                self.tell(&changed, "modify", |out| out.put("index", Value::Document(told(&index).doc())))
+            }
+        }
+        if let Some(slot) = changed.indexes.iter_mut().find(|index| index.name == name) {
+            *slot = index;
+        }
+        self.put_definition(changed, Event::Changed)?;
+        Ok(())
+    }
+
+    /// Hides an index from the planner, or shows it again.
+    ///
+    /// # Errors
+    /// [`DocumentsError::UnknownIndex`].
+    pub fn hide_index(
+        &mut self,
+        collection: &Collection,
+        name: &str,
+        hidden: bool,
+    ) -> Result<(), DocumentsError> {
+        self.statement(|tx| tx.change_index(collection, name, |parts| parts.def.hidden = hidden))
+    }
+
+    /// Changes after how many seconds documents of a TTL index go.
+    ///
+    /// # Errors
+    /// [`DocumentsError::UnknownIndex`]; not one field, or not a number of seconds.
+    pub fn expire_index_after(
+        &mut self,
+        collection: &Collection,
+        name: &str,
+        seconds: i64,
+    ) -> Result<(), DocumentsError> {
+        self.statement(|tx| {
+            let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
+            let index = definition.index_named(name)?;
+            let def = IndexDef { expire_after_seconds: Some(seconds), ..index.def.clone() };
+            def.check(&definition.name)?;
+            tx.change_index(collection, name, |parts| parts.def = def)
+        })
+    }
+
+    /// Drops an index.
+    ///
+    /// # Errors
+    /// [`DocumentsError::UnknownIndex`]; the index on `_id` stays.
+    pub fn drop_index(&mut self, collection: &Collection, name: &str) -> Result<(), DocumentsError> {
+        self.statement(|tx| {
+            if name == crate::catalog::definition::ID_INDEX {
+                return Err(DocumentsError::InvalidOptions { what: "the index on _id stays".into() });
+            }
+            let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
+            let index = definition.index_named(name)?;
+            let mut changed = definition.edit()?;
+            changed.indexes.retain(|index| index.name != name);
+            tx.drop_object(index.object);
+            if index.ready {
+                tx.tell_index(&changed, "dropIndexes", index);
+            }
+            tx.put_definition(changed, Event::Changed)?;
+            Ok(())
+        })
+    }
+
+    fn tell_index(&mut self, definition: &Definition, operation: &str, index: &Index) {
+        self.tell(definition, operation, |out| {
+            out.open_array("indexes");
+            out.put("", Value::Document(told(index).doc()));
+            out.close();
+        });
+    }
+}
+
+/// An index in the words of change streams.
+fn told(index: &Index) -> DocBuf {
+    let mut out = Writer::new();
+    out.put("v", Value::Int32(2));
+    out.open_document("key");
+    for field in &index.def.fields {
+        out.put(&field.path, Value::Int32(if field.descending { -1 } else { 1 }));
+    }
+    out.close();
+    out.put("name", Value::String(&index.name));
+    out.finish()
+}
+
+/// The index that `def` asks for, if it is there.
+fn same_index(
+    definition: &Definition,
+    name: &str,
+    def: &IndexDef,
+) -> Result<Option<Arc<Index>>, DocumentsError> {
+    let bytes = |def: &IndexDef| def.partial.as_ref().map(|partial| partial.bytes().to_vec());
+    let fields = |def: &IndexDef| {
+        def.fields.iter().map(|field| (field.path.clone(), field.descending)).collect::<Vec<_>>()
+    };
+    let same = |there: &IndexDef| {
+        (there.unique, there.sparse, there.expire_after_seconds)
+            == (def.unique, def.sparse, def.expire_after_seconds)
+            && bytes(there) == bytes(def)
+    };
+    for index in &definition.indexes {
+        let (same_name, same_fields) = (index.name == name, fields(&index.def) == fields(def));
+        if same_name && same_fields && same(&index.def) {
+            return Ok(Some(index.clone()));
+        }
+        // The same fields may be indexed again under another filter.
+        if same_name || same_fields && bytes(&index.def) == bytes(def) {
+            let (collection, index) = (definition.name.clone(), index.name.clone());
+            return Err(DocumentsError::IndexExists { collection, index, same_name });
+        }
+    }
+    Ok(None)
+}
+
+impl Documents {
+    /// Creates an index while others read and write the collection. Readers use it when it is complete. Called again with
+    /// the same definition it goes on with one that was cut off; false when the same index is there and complete.
+    ///
+    /// # Errors
+    /// The name or the fields are taken with other options. Documents break its uniqueness: nothing is left of the index
+    /// then.
+    pub fn create_index(&self, collection: &Collection, def: &IndexDef) -> Result<bool, DocumentsError> {
+        let (index, new) = self
+            .transact(Durability::Sync, |tx| tx.statement(|tx| tx.declare_index(collection, def, false)))?;
+        if index.ready {
+            return Ok(new);
+        }
+        self.fill(collection, &index.name).inspect_err(|_| {
+            // What is half built is of no use; if even this fails it can be dropped by hand.
+            let _ = self.transact(Durability::Sync, |tx| tx.drop_index(collection, &index.name));
+        })?;
+        Ok(true)
+    }
+
+    fn fill(&self, collection: &Collection, name: &str) -> Result<(), DocumentsError> {
+        let mut batch = BATCH;
+        let mut next = Vec::new();
+        loop {
+            let filled = self.attempt(Durability::Buffered, |tx| {
+                tx.statement(|tx| tx.fill_batch(collection, name, &next, batch))
+            });
+            match filled {
+                Ok(Some(last)) => {
+                    next = last;
+                    batch = (batch * 2).min(BATCH);
+                }
+                Ok(None) => break,
+                Err(DocumentsError::Conflict { seq, .. }) => {
+                    batch = (batch / 2).max(1);
+                    self.engine.wait_visible(seq, Duration::from_secs(1));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.transact(Durability::Sync, |tx| {
+            tx.statement(|tx| tx.change_index(collection, name, |parts| parts.ready = true))
+        })
+    }
+}
+
+/// Changes that are each a commit, durable when they return.
+impl Collection {
+    /// Creates an index while others read and write; false when the same one is there.
+    ///
+    /// # Errors
+    /// As [`Documents::create_index`].
+    pub fn create_index(&self, def: &IndexDef) -> Result<bool, DocumentsError> {
+        self.documents().create_index(self, def)
+    }
+
+    /// Drops an index.
+    ///
+    /// # Errors
+    /// As [`DocumentsTx::drop_index`].
+    pub fn drop_index(&self, name: &str) -> Result<(), DocumentsError> {
+        self.documents().transact(Durability::Sync, |tx| tx.drop_index(self, name))
+    }
+}

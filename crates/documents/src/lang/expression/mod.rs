@@ -1,0 +1,820 @@
+//! Aggregation expressions: `{ $add: [ "$a", 1 ] }`.
+//!
+//! ```text
+//! BSON ─▶ parse, names of variables resolved ─▶ Node ─▶ evaluate over a document ─▶ Val: nothing, in place, or new
+//! ```
+//!
+//! What decides itself which of its operands it wants (`$cond`, `$and`, `$map` ..) is a node of its own; everything else is a function
+//! of values in one of the tables of [`functions`].
+//!
+//! A path in an expression goes through arrays as a map: `"$a.b"` of `{ a: [ { b: 1 }, {}, { b: 2 } ] }` is `[ 1, 2 ]`; a number in it is a name.
+//!
+//! Source: MongoDB manual, "Aggregation Operators".
+
+pub(crate) mod accumulate;
+pub(crate) mod functions;
+
+use std::cell::{Cell, OnceCell};
+use std::sync::Arc;
+
+use crate::lang::budget::{self, Held, byte_steps, steps};
+use crate::lang::error::{LangError, refuse};
+use crate::lang::expression::functions::{Arguments, Function};
+use crate::lang::options::Options;
+use crate::lang::value::path;
+use crate::lang::value::val::{self, Answer, Val};
+use crate::lang::value::writer::Writer;
+use crate::lang::value::{DEPTH_MAX, DOCUMENT_BYTES_MAX, Doc, DocBuf, Owned, Value};
+
+/// Expressions in expressions, at most.
+const NESTING_MAX: usize = 100;
+/// Steps for one document: a second or two. Maps in maps over long ranges would go on for years.
+const STEPS_MAX: u64 = 20_000_000;
+/// So many bytes that a function makes are a step.
+const STEP_BYTES: usize = 8;
+/// Variables that are visible at one place: each is a frame of the stack while it is evaluated.
+const VARIABLES_MAX: usize = 1000;
+/// Operands that are not counted while others are evaluated.
+const UNCOUNTED_BYTES: usize = 4 << 10;
+
+/// A parsed expression. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Expression(Arc<Parsed>);
+
+#[derive(Debug)]
+struct Parsed {
+    node: Node,
+    /// The memory of the nodes.
+    _held: Held,
+}
+
+#[derive(Debug, Clone)]
+enum Node {
+    Nothing,
+    Constant(Owned),
+    /// A variable, by how many bindings it lies outwards, or the document; and the path from it.
+    Path(Start, String),
+    Object(Vec<(String, Node)>),
+    Array(Vec<Node>),
+    Call(&'static Function, Vec<Node>),
+    And(Vec<Node>),
+    Or(Vec<Node>),
+    /// Condition, then, else.
+    Choice(Box<[Node; 3]>),
+    IfNull(Vec<Node>),
+    Switch(Vec<(Node, Node)>, Option<Box<Node>>),
+    /// Each value is bound in turn; the last is what comes of it.
+    Let(Vec<Node>, Box<Node>),
+    Map(Box<[Node; 2]>),
+    /// Input, condition, limit.
+    Filter(Box<[Node; 3]>),
+    /// Input, initial value, step with `$$value` and `$$this`.
+    Reduce(Box<[Node; 3]>),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Start {
+    Root,
+    Bound(usize),
+}
+
+/// The variables that an expression's parser knows, and where it counts the memory of nodes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Scope<'o> {
+    now_ms: i64,
+    constants: Option<Doc<'o>>,
+    names: Option<&'o Names<'o>>,
+    depth: usize,
+    held: Option<&'o Held>,
+}
+
+/// Variables that one operator binds, and those around.
+struct Names<'o> {
+    own: &'o [&'o str],
+    /// Variables that are bound and not visible.
+    hidden: usize,
+    outer: Option<&'o Names<'o>>,
+}
+
+impl<'o> Scope<'o> {
+    pub(crate) fn of(options: &'o Options) -> Self {
+        let constants = options.variables.as_ref().map(DocBuf::doc);
+        Self { now_ms: options.now_ms, constants, ..Self::default() }
+    }
+
+    /// The scope inside of an operator that binds variables.
+    fn with<'s>(&self, names: &'s Names<'s>) -> Result<Scope<'s>, LangError>
+    where
+        'o: 's,
+    {
+        let mut count = 0;
+        let mut next = Some(names);
+        while let Some(names) = next {
+            count += names.own.len() + names.hidden;
+            next = names.outer;
+        }
+        if count > VARIABLES_MAX {
+            refuse!(Overflow, "an expression binds more than {VARIABLES_MAX} variables at one place");
+        }
+        Ok(Scope { names: Some(names), ..*self })
+    }
+
+    /// How many bindings the variable lies outwards.
+    fn find(&self, name: &str) -> Option<usize> {
+        let mut outwards = 0;
+        let mut next = self.names;
+        while let Some(names) = next {
+            if let Some(place) = names.own.iter().rev().position(|own| *own == name) {
+                return Some(outwards + place);
+            }
+            outwards += names.own.len() + names.hidden;
+            next = names.outer;
+        }
+        None
+    }
+
+    fn deeper(&self) -> Result<Self, LangError> {
+        if self.depth >= NESTING_MAX {
+            refuse!(Overflow, "an expression is nested deeper than {NESTING_MAX} levels");
+        }
+        Ok(Self { depth: self.depth + 1, ..*self })
+    }
+
+    /// Counts a node that owns so many bytes; its list may have room for twice as many.
+    fn node(&self, bytes: usize) -> Result<(), LangError> {
+        byte_steps(bytes)?;
+        self.held.map_or(Ok(()), |held| held.take(2 * size_of::<Node>() + bytes))
+    }
+
+    fn constant(&self, value: Value<'_>) -> Result<Node, LangError> {
+        self.node(value.payload_bytes())?;
+        Ok(Node::Constant(value.into()))
+    }
+}
+
+/// What an expression is evaluated in.
+#[derive(Clone, Copy)]
+pub(crate) struct Env<'e> {
+    root: Doc<'e>,
+    bound: Option<&'e Binding<'e>>,
+}
+
+struct Binding<'e> {
+    value: Option<Value<'e>>,
+    outer: Option<&'e Binding<'e>>,
+}
+
+/// One evaluation: the steps that are left, and the memory of its operands.
+struct Run {
+    fuel: Cell<u64>,
+    held: OnceCell<Held>,
+}
+
+impl Run {
+    fn burn(&self, count: u64) -> Result<(), LangError> {
+        steps(usize::try_from(count).unwrap_or(usize::MAX))?;
+        match self.fuel.get().checked_sub(count) {
+            Some(left) => {
+                self.fuel.set(left);
+                Ok(())
+            }
+            None => {
+                refuse!(ExceededTimeLimit, "an expression took more than {STEPS_MAX} steps for one document")
+            }
+        }
+    }
+
+    fn held(&self) -> &Held {
+        self.held.get_or_init(|| budget::held("an expression"))
+    }
+
+    /// Counts what lives while operands are evaluated: nothing yet.
+    fn keeping(&self) -> Kept<'_> {
+        Kept { run: self, bytes: 0, taken: 0 }
+    }
+
+    /// A value that was put together.
+    fn made(&self, writer: Writer) -> Answer {
+        self.burn((writer.size() / STEP_BYTES) as u64)?;
+        val::built(writer)
+    }
+}
+
+/// Memory that lives while operands are evaluated.
+struct Kept<'r> {
+    run: &'r Run,
+    bytes: usize,
+    taken: usize,
+}
+
+impl Kept<'_> {
+    fn set(&mut self, bytes: usize) -> Result<(), LangError> {
+        self.bytes = bytes;
+        if bytes > self.taken + UNCOUNTED_BYTES {
+            self.run.held().take(bytes - self.taken)?;
+            self.taken = bytes;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, bytes: usize) -> Result<(), LangError> {
+        self.set(self.bytes + bytes)
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if self.taken > 0 {
+            self.run.held().give_back(self.taken);
+        }
+    }
+}
+
+impl Expression {
+    /// Parses an operand: a path, a constant, an operator, or a document or array of operands.
+    pub(crate) fn parse(value: Value<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
+        let held = budget::held("an expression");
+        let node = parse(value, &Scope { held: Some(&held), ..*scope })?;
+        Ok(Self(Arc::new(Parsed { node, _held: held })))
+    }
+
+    pub(crate) fn constant(value: Value<'_>) -> Self {
+        let node = Node::Constant(value.into());
+        Self(Arc::new(Parsed { node, _held: budget::held("an expression") }))
+    }
+
+    pub(crate) fn evaluate_root<'e>(&'e self, root: Doc<'e>) -> Result<Val<'e>, LangError> {
+        let run = Run { fuel: Cell::new(STEPS_MAX), held: OnceCell::new() };
+        self.0.node.evaluate(Env { root, bound: None }, &run)
+    }
+}
+
+/// Does the value hold no operator and no path, however deep? Then it is its own constant.
+fn is_plain(value: Value<'_>, depth: usize) -> bool {
+    match value {
+        Value::String(text) => !text.starts_with('$'),
+        Value::Array(array) => depth < DEPTH_MAX && array.values().all(|value| is_plain(value, depth + 1)),
+        Value::Document(_) | Value::Undefined => false,
+        _ => true,
+    }
+}
+
+fn parse(value: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+    match value {
+        Value::String(text) if text.starts_with('$') => parse_path(text, scope),
+        Value::Document(doc) => match doc.first() {
+            Some((name, operand)) if name.starts_with('$') => {
+                if doc.iter().count() > 1 {
+                    refuse!(15983, "An object representing an expression must have exactly one field: {doc}");
+                }
+                parse_operator(name, operand, &scope.deeper()?)
+            }
+            _ => parse_object(doc, &scope.deeper()?),
+        },
+        Value::Array(_) if is_plain(value, 0) => scope.constant(value),
+        Value::Array(array) => {
+            let scope = scope.deeper()?;
+            scope.node(0)?;
+            Ok(Node::Array(array.values().map(|value| parse(value, &scope)).collect::<Result<_, _>>()?))
+        }
+        Value::Undefined => {
+            scope.node(0)?;
+            Ok(Node::Nothing)
+        }
+        other => scope.constant(other),
+    }
+}
+
+fn parse_path(text: &str, scope: &Scope<'_>) -> Result<Node, LangError> {
+    scope.node(text.len())?;
+    let Some(variable) = text.strip_prefix("$$") else {
+        let path = text.strip_prefix('$').unwrap_or_default();
+        if path.is_empty() {
+            refuse!(16872, "'$' by itself is not a valid FieldPath");
+        }
+        check_path(path)?;
+        return Ok(Node::Path(Start::Root, path.to_owned()));
+    };
+    let (name, rest) = path::split(variable);
+    if name.is_empty() {
+        refuse!(FailedToParse, "empty variable names are not allowed");
+    }
+    if !rest.is_empty() {
+        check_path(rest)?;
+    }
+    if let Some(outwards) = scope.find(name) {
+        return Ok(Node::Path(Start::Bound(outwards), rest.to_owned()));
+    }
+    match name {
+        "ROOT" | "CURRENT" => return Ok(Node::Path(Start::Root, rest.to_owned())),
+        "NOW" => return Ok(Node::Constant(Value::DateTime(scope.now_ms).into())),
+        "REMOVE" => return Ok(Node::Nothing),
+        "CLUSTER_TIME" | "USER_ROLES" | "SEARCH_META" | "JS_SCOPE" | "IS_MR" => {
+            refuse!(NotImplemented, "the variable $${name} is not implemented")
+        }
+        _ => {}
+    }
+    let constants = scope.constants.unwrap_or(Doc::empty());
+    byte_steps(constants.bytes().len())?;
+    let constant = constants.get(name);
+    match constant {
+        None => refuse!(17276, "Use of undefined variable: {name}"),
+        // A variable whose value is missing.
+        Some(Value::Undefined) => Ok(Node::Nothing),
+        Some(value) if rest.is_empty() => scope.constant(value),
+        Some(value) => match follow(Some(value), rest)? {
+            Val::Missing => Ok(Node::Nothing),
+            found => scope.constant(found.or_null()),
+        },
+    }
+}
+
+fn check_path(path: &str) -> Result<(), LangError> {
+    for name in path.split('.') {
+        if name.is_empty() {
+            refuse!(15998, "FieldPath field names may not be empty strings: {path:?}");
+        }
+        if name.starts_with('$') {
+            refuse!(
+                16410,
+                "FieldPath field names may not start with '$'. Consider using $getField or $setField: {path:?}"
+            );
+        }
+        if name.contains('\0') {
+            refuse!(16411, "FieldPath field names may not contain '\\0'.");
+        }
+    }
+    Ok(())
+}
+
+fn parse_object(doc: Doc<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+    let mut fields = Vec::new();
+    for (name, value) in doc {
+        if name.starts_with('$') {
+            refuse!(15983, "An object representing an expression must have exactly one field: {doc}");
+        }
+        if name.contains('.') {
+            refuse!(16412, "FieldPath field names may not contain '.': {name}");
+        }
+        scope.node(name.len())?;
+        fields.push((name.to_owned(), parse(value, scope)?));
+    }
+    scope.node(0)?;
+    Ok(Node::Object(fields))
+}
+
+fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+    scope.node(0)?;
+    let all = || -> Result<Vec<Node>, LangError> {
+        match operand {
+            Value::Array(array) => array.values().map(|value| parse(value, scope)).collect(),
+            value => Ok(vec![parse(value, scope)?]),
+        }
+    };
+    Ok(match name {
+        "$literal" | "$const" => scope.constant(operand)?,
+        "$expr" => parse(operand, scope)?,
+        "$and" => Node::And(all()?),
+        "$or" => Node::Or(all()?),
+        "$ifNull" => {
+            let nodes = all()?;
+            if nodes.len() < 2 {
+                refuse!(1257300, "$ifNull needs at least two arguments, had: {}", nodes.len());
+            }
+            Node::IfNull(nodes)
+        }
+        "$cond" => match operand {
+            Value::Document(_) => {
+                let parts = named(name, operand, &["if", "then", "else"], 3)?;
+                Node::Choice(Box::new(three(&parts, scope)?))
+            }
+            _ => match <[Node; 3]>::try_from(all()?) {
+                Ok(parts) => Node::Choice(Box::new(parts)),
+                Err(parts) => {
+                    refuse!(
+                        16020,
+                        "Expression $cond takes exactly 3 arguments. {} were passed in.",
+                        parts.len()
+                    )
+                }
+            },
+        },
+        "$switch" => parse_switch(operand, scope)?,
+        "$let" => parse_let(operand, scope)?,
+        "$map" => {
+            let parts = named(name, operand, &["input", "in", "as"], 2)?;
+            let names = [variable(part(&parts, 2), "this")?];
+            let names = Names { own: &names, hidden: 0, outer: scope.names };
+            let inner = scope.with(&names)?;
+            Node::Map(Box::new([parse_part(&parts, 0, scope)?, parse_part(&parts, 1, &inner)?]))
+        }
+        "$filter" => {
+            let parts = named(name, operand, &["input", "cond", "as", "limit"], 2)?;
+            let names = [variable(part(&parts, 2), "this")?];
+            let names = Names { own: &names, hidden: 0, outer: scope.names };
+            let inner = scope.with(&names)?;
+            Node::Filter(Box::new([
+                parse_part(&parts, 0, scope)?,
+                parse_part(&parts, 1, &inner)?,
+                parse_part(&parts, 3, scope)?,
+            ]))
+        }
+        "$reduce" => {
+            let parts = named(name, operand, &["input", "initialValue", "in"], 3)?;
+            let names = Names { own: &["value", "this"], hidden: 0, outer: scope.names };
+            let inner = scope.with(&names)?;
+            Node::Reduce(Box::new([
+                parse_part(&parts, 0, scope)?,
+                parse_part(&parts, 1, scope)?,
+                parse_part(&parts, 2, &inner)?,
+            ]))
+        }
+        "$function" | "$accumulator" => {
+            refuse!(CommandNotSupported, "{name} runs JavaScript, which is not offered")
+        }
+        _ => {
+            let Some(function) = functions::find(name) else {
+                refuse!(InvalidPipelineOperator, "Unrecognized expression '{name}'");
+            };
+            let mut nodes = match function.arguments {
+                Arguments::Named(names, required) => {
+                    let parts = named(name, operand, names, required)?;
+                    (0..names.len()).map(|at| parse_part(&parts, at, scope)).collect::<Result<_, _>>()?
+                }
+                Arguments::NamedOrOne(names, required) => match operand {
+                    Value::Document(doc) if !doc.first().is_some_and(|(name, _)| name.starts_with('$')) => {
+                        let parts = named(name, operand, names, required)?;
+                        (0..names.len()).map(|at| parse_part(&parts, at, scope)).collect::<Result<_, _>>()?
+                    }
+                    _ => all()?,
+                },
+                Arguments::Between(least, most) => {
+                    let nodes = all()?;
+                    if !(least..=most).contains(&nodes.len()) {
+                        let wanted = if least == most {
+                            format!("exactly {least}")
+                        } else {
+                            format!("{least} to {most}")
+                        };
+                        refuse!(
+                            16020,
+                            "Expression {name} takes {wanted} arguments. {} were passed in.",
+                            nodes.len()
+                        );
+                    }
+                    nodes
+                }
+            };
+            if name == "$getField" {
+                // Without an input the field is the document's own.
+                nodes.truncate(2);
+                match nodes.as_mut_slice() {
+                    [_] => nodes.push(Node::Path(Start::Root, String::new())),
+                    [_, input @ Node::Nothing] => *input = Node::Path(Start::Root, String::new()),
+                    _ => {}
+                }
+            }
+            Node::Call(function, nodes)
+        }
+    })
+}
+
+/// The named operands of an operator, in the order of `names`; the first `required` must be there.
+fn named<'v>(
+    operator: &str,
+    operand: Value<'v>,
+    names: &[&str],
+    required: usize,
+) -> Result<Vec<Option<Value<'v>>>, LangError> {
+    let Value::Document(doc) = operand else {
+        refuse!(
+            FailedToParse,
+            "{operator} only supports an object as its argument, not {}",
+            operand.type_name()
+        );
+    };
+    for (name, _) in doc {
+        if !names.contains(&name) {
+            refuse!(FailedToParse, "Unrecognized parameter to {operator}: {name}");
+        }
+    }
+    if let Some(missing) = names.iter().take(required).find(|name| doc.get(name).is_none()) {
+        refuse!(FailedToParse, "Missing '{missing}' parameter to {operator}");
+    }
+    Ok(names.iter().map(|name| doc.get(name)).collect())
+}
+
+fn part<'v>(parts: &[Option<Value<'v>>], at: usize) -> Option<Value<'v>> {
+    parts.get(at).copied().flatten()
+}
+
+fn parse_part(parts: &[Option<Value<'_>>], at: usize, scope: &Scope<'_>) -> Result<Node, LangError> {
+    part(parts, at).map_or(Ok(Node::Nothing), |value| parse(value, scope))
+}
+
+fn three(parts: &[Option<Value<'_>>], scope: &Scope<'_>) -> Result<[Node; 3], LangError> {
+    Ok([parse_part(parts, 0, scope)?, parse_part(parts, 1, scope)?, parse_part(parts, 2, scope)?])
+}
+
+fn variable<'v>(name: Option<Value<'v>>, default: &'v str) -> Result<&'v str, LangError> {
+    let name = match name {
+        None => return Ok(default),
+        Some(Value::String(name)) => name,
+        Some(other) => {
+            refuse!(FailedToParse, "the name of a variable is a string, not {}", other.type_name())
+        }
+    };
+    let first = |c: char| c.is_ascii_lowercase() || !c.is_ascii();
+    if name != "CURRENT" && !name.starts_with(first)
+        || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || !c.is_ascii())
+    {
+        refuse!(
+            FailedToParse,
+            "'{name}' starts with an invalid character for a user variable name, or holds one"
+        );
+    }
+    Ok(name)
+}
+
+fn parse_switch(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+    let parts = named("$switch", operand, &["branches", "default"], 0)?;
+    let branches = match part(&parts, 0) {
+        Some(Value::Array(branches)) => branches,
+        Some(other) => {
+            refuse!(40061, "$switch expected an array for 'branches', found: {}", other.type_name())
+        }
+        None => Doc::empty(),
+    };
+    let mut nodes = Vec::new();
+    for branch in branches.values() {
+        let parts = named("$switch", branch, &["case", "then"], 2)?;
+        nodes.push((parse_part(&parts, 0, scope)?, parse_part(&parts, 1, scope)?));
+    }
+    if nodes.is_empty() {
+        refuse!(40068, "$switch requires at least one branch.");
+    }
+    let default = part(&parts, 1).map(|value| parse(value, scope)).transpose()?;
+    Ok(Node::Switch(nodes, default.map(Box::new)))
+}
+
+fn parse_let(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+    let parts = named("$let", operand, &["vars", "in"], 2)?;
+    let Some(Value::Document(vars)) = part(&parts, 0) else {
+        refuse!(16876, "invalid parameter: expected an object (vars)");
+    };
+    let mut values = Vec::new();
+    let mut names = Vec::new();
+    for (at, (name, value)) in vars.iter().enumerate() {
+        names.push(variable(Some(Value::String(name)), name)?);
+        // Values do not see one another; those before are bound already.
+        let hidden = Names { own: &[], hidden: at, outer: scope.names };
+        values.push(parse(value, &scope.with(&hidden)?)?);
+    }
+    let names = Names { own: &names, hidden: 0, outer: scope.names };
+    Ok(Node::Let(values, Box::new(parse_part(&parts, 1, &scope.with(&names)?)?)))
+}
+
+impl Node {
+    fn evaluate<'e>(&'e self, env: Env<'e>, run: &Run) -> Result<Val<'e>, LangError> {
+        run.burn(1)?;
+        Ok(match self {
+            Self::Nothing => Val::Missing,
+            Self::Constant(value) => Val::Ref(value.value()),
+            Self::Path(start, path) => {
+                let value = match start {
+                    Start::Root => Some(Value::Document(env.root)),
+                    Start::Bound(outwards) => env.variable(*outwards),
+                };
+                if !path.is_empty() {
+                    byte_steps(value.map_or(0, Value::payload_bytes))?;
+                }
+                let found = follow(value, path)?;
+                run.burn((found.own_bytes() / STEP_BYTES) as u64)?;
+                found
+            }
+            Self::Object(fields) => {
+                let (mut writer, mut kept) = (Writer::new().bounded(), run.keeping());
+                for (name, node) in fields {
+                    if let Some(value) = node.evaluate(env, run)?.get() {
+                        put(&mut writer, name, value, &mut kept, 0)?;
+                    }
+                }
+                run.made(writer)?
+            }
+            Self::Array(nodes) => {
+                let (mut writer, mut kept) = (Writer::array().bounded(), run.keeping());
+                for node in nodes {
+                    put(&mut writer, "", node.evaluate(env, run)?.or_null(), &mut kept, 0)?;
+                }
+                run.made(writer)?
+            }
+            Self::Call(function, nodes) => {
+                let (mut kept, mut read) = (run.keeping(), 0);
+                kept.set(nodes.len() * size_of::<Val<'_>>())?;
+                let mut values = Vec::with_capacity(nodes.len());
+                for node in nodes {
+                    let value = node.evaluate(env, run)?;
+                    kept.add(value.own_bytes())?;
+                    read += value.size();
+                    values.push(value);
+                }
+                byte_steps(read)?;
+                let made = (function.call)(&values)?;
+                run.burn(crate::lang::regex::compile_steps())?;
+                if let Val::Own(owned) = &made {
+                    run.burn((owned.bytes() / STEP_BYTES) as u64)?;
+                }
+                made
+            }
+            Self::And(nodes) => {
+                for node in nodes {
+                    if !node.holds(env, run)? {
+                        return Ok(val::bool(false));
+                    }
+                }
+                val::bool(true)
+            }
+            Self::Or(nodes) => {
+                for node in nodes {
+                    if node.holds(env, run)? {
+                        return Ok(val::bool(true));
+                    }
+                }
+                val::bool(false)
+            }
+            Self::Choice(parts) => {
+                let [condition, then, otherwise] = parts.as_ref();
+                if condition.holds(env, run)? {
+                    then.evaluate(env, run)?
+                } else {
+                    otherwise.evaluate(env, run)?
+                }
+            }
+            Self::IfNull(nodes) => {
+                let mut last = Val::Missing;
+                for node in nodes {
+                    last = node.evaluate(env, run)?;
+                    if !last.is_nullish() {
+                        break;
+                    }
+                }
+                last
+            }
+            Self::Switch(branches, default) => {
+                for (case, then) in branches {
+                    if case.holds(env, run)? {
+                        return then.evaluate(env, run);
+                    }
+                }
+                match default {
+                    Some(node) => node.evaluate(env, run)?,
+                    None => refuse!(
+                        40066,
+                        "$switch could not find a matching branch for an input, and no default was specified."
+                    ),
+                }
+            }
+            Self::Let(values, body) => bind(values, body, env, run)?,
+            Self::Map(parts) => {
+                let [input, body] = parts.as_ref();
+                let input = input.evaluate(env, run)?;
+                let Some(array) = array_or_null(&input, "$map", 16883)? else { return Ok(Val::NULL) };
+                let (mut writer, mut kept) = (Writer::array().bounded(), run.keeping());
+                kept.set(input.own_bytes())?;
+                for value in array.values() {
+                    let binding = Binding { value: Some(value), outer: env.bound };
+                    let inner = Env { bound: Some(&binding), ..env };
+                    let made = body.evaluate(inner, run)?;
+                    put(&mut writer, "", made.or_null(), &mut kept, input.own_bytes())?;
+                }
+                run.made(writer)?
+            }
+            Self::Filter(parts) => {
+                let [input, condition, limit] = parts.as_ref();
+                let input = input.evaluate(env, run)?;
+                let mut kept = run.keeping();
+                kept.set(input.own_bytes())?;
+                let limit = limit.evaluate(env, run)?;
+                let Some(array) = array_or_null(&input, "$filter", 28651)? else { return Ok(Val::NULL) };
+                let limit = match limit.get() {
+                    None | Some(Value::Null) => i64::MAX,
+                    Some(limit) => match limit.as_integer() {
+                        Some(limit) if limit > 0 => limit,
+                        _ => refuse!(327391, "$filter: limit must be a positive integer: {limit}"),
+                    },
+                };
+                let mut writer = Writer::array().bounded();
+                let mut count = 0;
+                for value in array.values() {
+                    let binding = Binding { value: Some(value), outer: env.bound };
+                    if count < limit && condition.holds(Env { bound: Some(&binding), ..env }, run)? {
+                        put(&mut writer, "", value, &mut kept, input.own_bytes())?;
+                        count += 1;
+                    }
+                }
+                run.made(writer)?
+            }
+            Self::Reduce(parts) => {
+                let [input, initial, body] = parts.as_ref();
+                let input = input.evaluate(env, run)?;
+                let Some(array) = array_or_null(&input, "$reduce", 40080)? else { return Ok(Val::NULL) };
+                let mut kept = run.keeping();
+                kept.set(input.own_bytes())?;
+                let mut total = initial.evaluate(env, run)?.into_static();
+                for value in array.values() {
+                    kept.set(input.own_bytes() + total.own_bytes())?;
+                    byte_steps(total.own_bytes())?;
+                    let next = {
+                        let outer = Binding { value: total.get(), outer: env.bound };
+                        let inner = Binding { value: Some(value), outer: Some(&outer) };
+                        body.evaluate(Env { root: env.root, bound: Some(&inner) }, run)?.into_static()
+                    };
+                    total = next;
+                }
+                total
+            }
+        })
+    }
+
+    fn holds(&self, env: Env<'_>, run: &Run) -> Result<bool, LangError> {
+        Ok(self.evaluate(env, run)?.get().is_some_and(Value::is_truthy))
+    }
+}
+
+/// Adds a field or element to a value that is being made, which lives next to `others` bytes while operands are evaluated.
+fn put(
+    writer: &mut Writer,
+    name: &str,
+    value: Value<'_>,
+    kept: &mut Kept<'_>,
+    others: usize,
+) -> Result<(), LangError> {
+    byte_steps(value.payload_bytes())?;
+    writer.put(name, value);
+    if writer.is_full() {
+        refuse!(BSONObjectTooLarge, "an expression makes a value of more than {DOCUMENT_BYTES_MAX} bytes");
+    }
+    kept.set(others + writer.capacity())
+}
+
+/// Binds the values one after the other and evaluates the body.
+fn bind(values: &[Node], body: &Node, env: Env<'_>, run: &Run) -> Answer {
+    match values.split_first() {
+        None => Ok(body.evaluate(env, run)?.into_static()),
+        Some((first, rest)) => {
+            let value = first.evaluate(env, run)?;
+            let mut kept = run.keeping();
+            kept.set(value.own_bytes())?;
+            let binding = Binding { value: value.get(), outer: env.bound };
+            bind(rest, body, Env { root: env.root, bound: Some(&binding) }, run)
+        }
+    }
+}
+
+fn array_or_null<'v>(value: &'v Val<'_>, name: &str, code: i32) -> Result<Option<Doc<'v>>, LangError> {
+    match value.get() {
+        Some(Value::Array(array)) => Ok(Some(array)),
+        _ if value.is_nullish() => Ok(None),
+        _ => Err(LangError::new(
+            crate::lang::error::Code::Location(code),
+            format!("input to {name} must be an array not {}", value.type_name()),
+        )),
+    }
+}
+
+impl<'e> Env<'e> {
+    fn variable(&self, outwards: usize) -> Option<Value<'e>> {
+        let mut binding = self.bound;
+        for _ in 0..outwards {
+            binding = binding.and_then(|binding| binding.outer);
+        }
+        binding.and_then(|binding| binding.value)
+    }
+}
+
+/// Follows a path as expressions do: arrays are mapped.
+fn follow<'e>(value: Option<Value<'e>>, path: &str) -> Result<Val<'e>, LangError> {
+    let Some(value) = value else { return Ok(Val::Missing) };
+    if path.is_empty() {
+        return Ok(Val::Ref(value));
+    }
+    Ok(match value {
+        Value::Document(doc) => {
+            let (name, rest) = path::split(path);
+            return follow(doc.get(name), rest);
+        }
+        Value::Array(array) => {
+            let mut writer = Writer::array().bounded();
+            for element in array.values() {
+                steps(1)?;
+                if let Value::Document(_) = element
+                    && let Some(found) = follow(Some(element), path)?.get()
+                {
+                    writer.put("", found);
+                }
+            }
+            Val::Own(writer.within("the values at a path")?.into_owned())
+        }
+        _ => Val::Missing,
+    })
+}

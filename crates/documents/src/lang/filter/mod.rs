@@ -1,0 +1,591 @@
+//! Filters: MongoDB's query language, parsed once, asked of many documents.
+//!
+//! ```text
+//! { a: 1, b: { $gt: 2, $lt: 9 }, $or: [ .. ] }  ─▶  And[ a = 1, b > 2, b < 9, Or[ .. ] ]
+//! ```
+//!
+//! A leaf is a path and a test; it holds if any value of the path passes ([`path`] says which those are). `$ne`, `$nin` and
+//! `$exists: false` are negations of leaves, which is why `{ a: { $ne: 1 } }` refuses an array with a 1 in it.
+//!
+//! Comparisons stay within a class of types: `{ a: { $gt: 5 } }` finds numbers only. Null equals what is missing.
+//!
+//! Refused: `$where`, `$text`, geometry, and whatever is not known.
+//! Source: MongoDB manual, "Query and Projection Operators".
+
+pub(crate) mod bounds;
+pub(crate) mod parser;
+
+use std::sync::Arc;
+
+use crate::lang::budget::{Held, byte_steps, held, steps};
+use crate::lang::error::LangError;
+use crate::lang::expression::Expression;
+use crate::lang::filter::bounds::Bounds;
+use crate::lang::options::Options;
+use crate::lang::regex::Pattern;
+use crate::lang::schema::Schema;
+use crate::lang::value::number;
+use crate::lang::value::order;
+use crate::lang::value::path::{self, AtEnd, Hit};
+use crate::lang::value::{Doc, DocBuf, Owned, Value};
+
+/// A planner looks at so many paths of a filter, and at so many branches.
+const PATHS_MAX: usize = 64;
+const BRANCHES_MAX: usize = 256;
+/// Conditions and values of all branches together: each has a copy of what the filter says next to the `$or`.
+const BRANCHES_SIZE_MAX: usize = 1 << 16;
+
+/// A parsed filter. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    pub(crate) root: Arc<Node>,
+    /// The memory of the conditions.
+    _held: Option<Arc<Held>>,
+}
+
+impl From<Node> for Filter {
+    fn from(root: Node) -> Self {
+        Self { root: Arc::new(root), _held: None }
+    }
+}
+
+/// Where a match was found, for the positional `$`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Match {
+    /// The element of the outermost array that the last condition on an array was met by.
+    pub position: Option<usize>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Node {
+    And(Vec<Node>),
+    Or(Vec<Node>),
+    Not(Box<Node>),
+    Leaf(Leaf),
+    Expression(Box<Expression>),
+    Schema(Box<Schema>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Leaf {
+    pub(crate) path: String,
+    pub(crate) test: Test,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Test {
+    Compare(Comparison, Owned),
+    /// Sorted values, and patterns.
+    In(Vec<Owned>, Vec<Pattern>),
+    Regex(Pattern),
+    Exists,
+    Type(Vec<u8>),
+    Mod {
+        divisor: i64,
+        remainder: i64,
+    },
+    Size(i64),
+    Bits {
+        mask: Mask,
+        all: bool,
+        set: bool,
+    },
+    /// An element that is a document and matches.
+    ElementMatches(Box<Node>),
+    /// An element that passes all of the tests, each with its negation or not.
+    ElementPasses(Vec<(Test, bool)>),
+    /// All of these, negated or not: only inside of `ElementPasses`.
+    All(Vec<(Test, bool)>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Equal,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// Bits by position, as bytes, least first.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Mask(pub(crate) Vec<u8>);
+
+impl Filter {
+    /// Parses a filter.
+    ///
+    /// # Errors
+    /// `BadValue`, `FailedToParse` and others for operators that are unknown, or known with other operands.
+    pub fn parse(filter: Doc<'_>, options: &Options) -> Result<Self, LangError> {
+        let held = held("a filter");
+        let root = crate::lang::filter::parser::parse(filter, options, &held)?;
+        Ok(Self { root: Arc::new(root), _held: Some(Arc::new(held)) })
+    }
+
+    /// The filter that everything matches: `{}`.
+    #[must_use]
+    pub fn all() -> Self {
+        Node::And(Vec::new()).into()
+    }
+
+    /// `{ path: value }`
+    #[must_use]
+    pub fn equals(path: &str, value: Value<'_>) -> Self {
+        let test = Test::Compare(Comparison::Equal, value.into());
+        Node::Leaf(Leaf { path: path.to_owned(), test }).into()
+    }
+
+    /// `{ path: { $in: values } }`
+    #[must_use]
+    pub fn among(path: &str, values: &[Value<'_>]) -> Self {
+        let values = distinct(values.iter().map(|value| Owned::from(*value)).collect());
+        Node::Leaf(Leaf { path: path.to_owned(), test: Test::In(values, Vec::new()) }).into()
+    }
+
+    /// Both at once.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        if self.is_all() {
+            return other;
+        }
+        let nodes = self.root.conjuncts().iter().chain(other.root.conjuncts()).cloned().collect();
+        Node::And(nodes).into()
+    }
+
+    /// Does it match?
+    ///
+    /// # Errors
+    /// Those of the expressions in `$expr`; other filters have none.
+    pub fn matches(&self, doc: Doc<'_>) -> Result<bool, LangError> {
+        self.root.matches(doc, &mut Match::default())
+    }
+
+    /// Does it match, and where?
+    ///
+    /// # Errors
+    /// Those of [`Filter::matches`].
+    pub fn matches_at(&self, doc: Doc<'_>) -> Result<Option<Match>, LangError> {
+        let mut at = Match::default();
+        Ok(if self.root.matches(doc, &mut at)? { Some(at) } else { None })
+    }
+
+    /// Is it `{}`?
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        matches!(&*self.root, Node::And(nodes) if nodes.is_empty())
+    }
+
+    /// The value of `{ _id: value }`, if that is the whole filter.
+    #[must_use]
+    pub fn only_id(&self) -> Option<Value<'_>> {
+        match self.root.conjuncts() {
+            [only] => only.equality("_id"),
+            _ => None,
+        }
+    }
+
+    /// The value that `path` has in every match, if an equality says so.
+    #[must_use]
+    pub fn equality(&self, path: &str) -> Option<Value<'_>> {
+        self.root.conjuncts().iter().find_map(|node| node.equality(path))
+    }
+
+    /// What the conjunction says of `path`, as intervals of keys; `None` when that is nothing useful.
+    ///
+    /// With `multikey` conditions are not intersected: each may be met by another element of an array. In a compound index two
+    /// fields that go through the same array must not both be bounded.
+    #[must_use]
+    pub fn bounds(&self, path: &str, multikey: bool) -> Option<Bounds> {
+        crate::lang::filter::bounds::of(&self.root, path, multikey)
+    }
+
+    /// Paths with conditions that bound an index, in order of appearance; not more than an index could use.
+    #[must_use]
+    pub fn bounded_paths(&self) -> Vec<&str> {
+        let mut paths = Vec::new();
+        for node in self.root.conjuncts() {
+            if let Some(path) = node.path()
+                && paths.len() < PATHS_MAX
+                && !paths.contains(&path)
+                && crate::lang::filter::bounds::bounds_path(node, path)
+            {
+                paths.push(path);
+            }
+        }
+        paths
+    }
+
+    /// All the paths that it looks at; `None` when it looks at whole documents. A document with the same values under these
+    /// paths matches as the whole one does, unless arrays are on the way.
+    #[must_use]
+    pub fn paths(&self) -> Option<Vec<&str>> {
+        let mut paths = Vec::new();
+        self.root.collect_paths(&mut paths).then_some(paths)
+    }
+
+    /// Do conditions on these paths say all it says?
+    #[must_use]
+    pub fn is_of(&self, paths: &[&str]) -> bool {
+        self.root.conjuncts().iter().all(|node| node.path().is_some_and(|path| paths.contains(&path)))
+    }
+
+    /// The branches of an `$or`, each together with all other conditions: what a planner may plan
+    /// one by one. None for more than a planner should.
+    #[must_use]
+    pub fn branches(&self) -> Option<Vec<Self>> {
+        let conjuncts = self.root.conjuncts();
+        let (at, branches) = conjuncts.iter().enumerate().find_map(|(at, node)| match node {
+            Node::Or(branches) => Some((at, branches)),
+            _ => None,
+        })?;
+        if branches.len() > BRANCHES_MAX {
+            return None;
+        }
+        let rest_size: usize =
+            conjuncts.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, node)| node.size()).sum();
+        let own_size: usize = branches.iter().map(Node::size).sum();
+        if branches.len().saturating_mul(rest_size).saturating_add(own_size) > BRANCHES_SIZE_MAX {
+            return None;
+        }
+        let rest = || conjuncts.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, node)| node.clone());
+        Some(
+            branches
+                .iter()
+                .map(|branch| {
+                    let nodes = branch.conjuncts().iter().cloned().chain(rest()).collect();
+                    Self::from(Node::And(nodes))
+                })
+                .collect(),
+        )
+    }
+
+    /// Has every match a value at `path`, be it null? Then a sparse index on it holds them all.
+    #[must_use]
+    pub fn wants_presence(&self, path: &str) -> bool {
+        self.root.conjuncts().iter().any(|node| match node {
+            Node::Leaf(leaf) => leaf.path == path && leaf.test.wants_presence(),
+            _ => false,
+        })
+    }
+
+    /// True only if every match of this filter is one of `other`: may a partial index serve it? Rather no than wrong.
+    #[must_use]
+    pub fn implies(&self, other: &Self) -> bool {
+        crate::lang::filter::bounds::implies(&self.root, &other.root)
+    }
+
+    /// The document that an upsert begins with: the filter's equalities.
+    ///
+    /// # Errors
+    /// `NotSingleValueField` when two of them contradict each other in one field.
+    pub fn seed(&self) -> Result<DocBuf, LangError> {
+        let mut tree = crate::lang::value::tree::Tree::default();
+        self.root.seed(&mut tree)?;
+        tree.into_document()
+    }
+}
+
+/// Rather unequal than wrongly equal: expressions are never.
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::And(a), Self::And(b)) | (Self::Or(a), Self::Or(b)) => a == b,
+            (Self::Not(a), Self::Not(b)) => a == b,
+            (Self::Leaf(a), Self::Leaf(b)) => a == b,
+            (Self::Schema(a), Self::Schema(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Node {
+    /// What must hold at once. An `$and` inside of an `$and` was flattened by the parser.
+    pub(crate) fn conjuncts(&self) -> &[Node] {
+        match self {
+            Self::And(nodes) => nodes,
+            other => std::slice::from_ref(other),
+        }
+    }
+
+    /// False when it looks at more than values under paths.
+    fn collect_paths<'n>(&'n self, paths: &mut Vec<&'n str>) -> bool {
+        match self {
+            Self::And(nodes) | Self::Or(nodes) => nodes.iter().all(|node| node.collect_paths(paths)),
+            Self::Not(node) => node.collect_paths(paths),
+            Self::Leaf(leaf) => {
+                paths.push(&leaf.path);
+                true
+            }
+            Self::Expression(_) | Self::Schema(_) => false,
+        }
+    }
+
+    pub(crate) fn path(&self) -> Option<&str> {
+        match self {
+            Self::Leaf(leaf) => Some(&leaf.path),
+            Self::Not(node) => node.path(),
+            _ => None,
+        }
+    }
+
+    /// How many conditions it is made of, counting long values as several.
+    fn size(&self) -> usize {
+        match self {
+            Self::And(nodes) | Self::Or(nodes) => 1 + nodes.iter().map(Self::size).sum::<usize>(),
+            Self::Not(node) => 1 + node.size(),
+            Self::Leaf(leaf) => 1 + leaf.path.len() / SIZE_BYTES + leaf.test.size(),
+            Self::Expression(_) => 1,
+            Self::Schema(_) => BRANCHES_SIZE_MAX / BRANCHES_MAX,
+        }
+    }
+
+    fn equality(&self, path: &str) -> Option<Value<'_>> {
+        match self {
+            Self::Leaf(Leaf { path: own, test: Test::Compare(Comparison::Equal, value) }) if own == path => {
+                Some(value.value())
+            }
+            _ => None,
+        }
+    }
+
+    fn seed(&self, tree: &mut crate::lang::value::tree::Tree<'_>) -> Result<(), LangError> {
+        match self {
+            Self::And(nodes) => nodes.iter().try_for_each(|node| node.seed(tree)),
+            Self::Or(nodes) if nodes.len() == 1 => nodes.iter().try_for_each(|node| node.seed(tree)),
+            Self::Leaf(Leaf { path, test: Test::Compare(Comparison::Equal, value) }) => {
+                tree.seed(path, value.clone())
+            }
+            Self::Leaf(Leaf { path, test: Test::In(values, patterns) }) => match values.as_slice() {
+                [only] if patterns.is_empty() => tree.seed(path, only.clone()),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn matches(&self, doc: Doc<'_>, at: &mut Match) -> Result<bool, LangError> {
+        match self {
+            Self::And(nodes) => {
+                for node in nodes {
+                    if !node.matches(doc, at)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Self::Or(nodes) => {
+                for node in nodes {
+                    if node.matches(doc, at)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Self::Not(node) => Ok(!node.matches(doc, &mut Match::default())?),
+            Self::Leaf(leaf) => {
+                let hit = leaf.find(doc)?;
+                if let Some(Hit { position: Some(position) }) = hit {
+                    at.position = Some(position);
+                }
+                Ok(hit.is_some())
+            }
+            Self::Expression(expression) => {
+                let value = expression.evaluate_root(doc)?;
+                Ok(value.get().is_some_and(Value::is_truthy))
+            }
+            Self::Schema(schema) => Ok(schema.first_failure(doc)?.is_none()),
+        }
+    }
+}
+
+impl Leaf {
+    fn find(&self, doc: Doc<'_>) -> Result<Option<Hit>, LangError> {
+        let at_end = self.test.at_end();
+        let mut error = None;
+        let mut element = None;
+        byte_steps(doc.bytes().len())?;
+        let hit =
+            path::any(doc, &self.path, at_end, &mut |value| match self.test.passes(value, &mut element) {
+                Ok(passes) => passes,
+                Err(other) => {
+                    error = Some(other);
+                    true
+                }
+            })?;
+        match (error, hit) {
+            (Some(error), _) => Err(error),
+            // The element of `$elemMatch` is the position, if its array is the outermost.
+            (None, Some(Hit { position: None })) => Ok(Some(Hit { position: element })),
+            (None, hit) => Ok(hit),
+        }
+    }
+}
+
+/// Bytes of a value that count as one condition.
+const SIZE_BYTES: usize = 64;
+
+impl Test {
+    fn size(&self) -> usize {
+        let of = |value: &Owned| 1 + value.bytes() / SIZE_BYTES;
+        let tests = |tests: &[(Self, bool)]| tests.iter().map(|(test, _)| 1 + test.size()).sum();
+        match self {
+            Self::Compare(_, operand) => of(operand),
+            Self::In(values, patterns) => values.iter().map(of).sum::<usize>() + patterns.len(),
+            Self::ElementMatches(node) => node.size(),
+            Self::ElementPasses(inner) | Self::All(inner) => tests(inner),
+            Self::Bits { mask, .. } => mask.0.len() / SIZE_BYTES,
+            Self::Regex(_) | Self::Exists | Self::Type(_) | Self::Mod { .. } | Self::Size(_) => 0,
+        }
+    }
+
+    fn at_end(&self) -> AtEnd {
+        match self {
+            Self::Size(_) | Self::ElementMatches(_) | Self::ElementPasses(_) | Self::Exists => AtEnd::Whole,
+            _ => AtEnd::Elements,
+        }
+    }
+
+    /// Does it fail where nothing is?
+    pub(crate) fn wants_presence(&self) -> bool {
+        matches!(self.passes(None, &mut None), Ok(false))
+    }
+
+    /// Does this one value pass? `element` is where `$elemMatch` found its own.
+    fn passes(&self, value: Option<Value<'_>>, element: &mut Option<usize>) -> Result<bool, LangError> {
+        Ok(match self {
+            Self::Compare(comparison, operand) => comparison.holds(value, operand.value()),
+            Self::In(values, patterns) => {
+                steps(patterns.len())?;
+                let mut found = is_among(values, value);
+                for pattern in patterns {
+                    found = found || pattern_matches(pattern, value)?;
+                }
+                found
+            }
+            Self::Regex(pattern) => pattern_matches(pattern, value)?,
+            Self::Exists => value.is_some(),
+            Self::Type(tags) => value.is_some_and(|value| tags.contains(&value.tag())),
+            Self::Mod { divisor, remainder } => {
+                value.filter(|value| value.is_number()).and_then(number::truncated).is_some_and(|number| {
+                    // The one overflow there is, the least integer by -1, leaves nothing.
+                    number.checked_rem(*divisor).unwrap_or(0) == *remainder
+                })
+            }
+            Self::Size(size) => {
+                let array = value.and_then(Value::as_array);
+                array.is_some_and(|array| array.values().count() as i64 == *size)
+            }
+            Self::Bits { mask, all, set } => value.is_some_and(|value| mask.test(value, *all, *set)),
+            Self::ElementMatches(node) => {
+                let Some(array) = value.and_then(Value::as_array) else { return Ok(false) };
+                for (at, value) in array.values().enumerate() {
+                    steps(1)?;
+                    // An array is a document with positions for names.
+                    if let Value::Document(doc) | Value::Array(doc) = value
+                        && node.matches(doc, &mut Match::default())?
+                    {
+                        *element = Some(at);
+                        return Ok(true);
+                    }
+                }
+                false
+            }
+            Self::ElementPasses(tests) => {
+                let Some(array) = value.and_then(Value::as_array) else { return Ok(false) };
+                for (at, value) in array.values().enumerate() {
+                    steps(tests.len())?;
+                    if passes_all(tests, value)? {
+                        *element = Some(at);
+                        return Ok(true);
+                    }
+                }
+                false
+            }
+            Self::All(tests) => match value {
+                Some(value) => passes_all(tests, value)?,
+                None => false,
+            },
+        })
+    }
+}
+
+fn passes_all(tests: &[(Test, bool)], value: Value<'_>) -> Result<bool, LangError> {
+    for (test, negated) in tests {
+        if test.passes(Some(value), &mut None)? == *negated {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Is the value among these, which are sorted? Null is there for what is missing, too.
+fn is_among(values: &[Owned], value: Option<Value<'_>>) -> bool {
+    match value.filter(|value| !value.is_nullish()) {
+        Some(value) => values.binary_search_by(|own| order::compare(own.value(), value)).is_ok(),
+        None => values.binary_search_by(|own| order::compare(own.value(), Value::Null)).is_ok(),
+    }
+}
+
+fn pattern_matches(pattern: &Pattern, value: Option<Value<'_>>) -> Result<bool, LangError> {
+    Ok(match value {
+        Some(Value::String(text) | Value::Symbol(text)) => pattern.is_match(text)?,
+        Some(Value::Regex(text, options)) => text == pattern.pattern && options == pattern.options,
+        _ => false,
+    })
+}
+
+impl Comparison {
+    /// Holds the comparison between a value, or nothing, and the operand?
+    pub(crate) fn holds(self, value: Option<Value<'_>>, operand: Value<'_>) -> bool {
+        if operand.is_nullish() {
+            let nullish = value.is_none_or(Value::is_nullish);
+            return nullish && !matches!(self, Self::Less | Self::Greater);
+        }
+        let Some(value) = value else { return false };
+        let open = matches!(operand, Value::MinKey | Value::MaxKey);
+        if order::class(value) != order::class(operand) && !open {
+            return false;
+        }
+        let order = order::compare(value, operand);
+        // Nothing is above or below "not a number", which is only equal to itself.
+        if order.is_ne() && (number::is_nan(value) || number::is_nan(operand)) {
+            return false;
+        }
+        match self {
+            Self::Equal => order.is_eq(),
+            Self::Less => order.is_lt(),
+            Self::LessOrEqual => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::GreaterOrEqual => order.is_ge(),
+        }
+    }
+}
+
+impl Mask {
+    fn test(&self, value: Value<'_>, all: bool, set: bool) -> bool {
+        let integer;
+        let (bytes, fill): (&[u8], u8) = match value {
+            Value::Binary(_, bytes) => (bytes, 0),
+            value if value.is_number() => {
+                let Some(number) = value.as_integer() else { return false };
+                integer = number.to_le_bytes();
+                // Negative numbers go on with ones.
+                (&integer, if number < 0 { 0xFF } else { 0 })
+            }
+            _ => return false,
+        };
+        let mut hits = self.0.iter().enumerate().map(|(at, mask)| {
+            let byte = bytes.get(at).copied().unwrap_or(fill);
+            let byte = if set { byte } else { !byte };
+            (byte & mask, *mask)
+        });
+        if all { hits.all(|(hit, mask)| hit == mask) } else { hits.any(|(hit, _)| hit != 0) }
+    }
+}
+
+/// Sorted, each once.
+pub(crate) fn distinct(mut values: Vec<Owned>) -> Vec<Owned> {
+    values.sort_by(|a, b| order::compare(a.value(), b.value()));
+    values.dedup_by(|a, b| order::equal(a.value(), b.value()));
+    values
+}

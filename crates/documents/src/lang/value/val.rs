@@ -1,0 +1,122 @@
+use crate::lang::budget::{Held, byte_steps, held};
+use crate::lang::error::{LangError, refuse};
+use crate::lang::value::writer::Writer;
+use crate::lang::value::{DEPTH_MAX, DOCUMENT_BYTES_MAX, Doc, Owned, Value};
+
+/// What an expression gives: nothing, a value of the document in place, or a new one.
+#[derive(Debug, Clone)]
+pub(crate) enum Val<'a> {
+    Missing,
+    Ref(Value<'a>),
+    Own(Owned),
+}
+
+/// What a function gives: it has copied what it keeps.
+pub(crate) type Answer = Result<Val<'static>, LangError>;
+
+impl Val<'_> {
+    pub(crate) const NULL: Val<'static> = Val::Ref(Value::Null);
+
+    pub(crate) fn get(&self) -> Option<Value<'_>> {
+        match self {
+            Val::Missing => None,
+            Val::Ref(value) => Some(*value),
+            Val::Own(owned) => Some(owned.value()),
+        }
+    }
+
+    /// Missing, null or undefined.
+    pub(crate) fn is_nullish(&self) -> bool {
+        self.get().is_none_or(Value::is_nullish)
+    }
+
+    /// The value; null for nothing.
+    pub(crate) fn or_null(&self) -> Value<'_> {
+        self.get().unwrap_or(Value::Null)
+    }
+
+    /// For messages.
+    pub(crate) fn type_name(&self) -> &'static str {
+        self.get().map_or("missing", Value::type_name)
+    }
+
+    /// Memory of a value of its own.
+    pub(crate) fn own_bytes(&self) -> usize {
+        if let Val::Own(owned) = self { owned.bytes() } else { 0 }
+    }
+
+    /// Bytes of the value, wherever they are.
+    pub(crate) fn size(&self) -> usize {
+        self.get().map_or(0, Value::payload_bytes)
+    }
+
+    pub(crate) fn into_static(self) -> Val<'static> {
+        match self {
+            Val::Missing => Val::Missing,
+            Val::Ref(value) => Val::Own(value.into()),
+            Val::Own(owned) => Val::Own(owned),
+        }
+    }
+}
+
+/// A value that stays: a copy.
+pub(crate) fn own(value: Value<'_>) -> Val<'static> {
+    Val::Own(value.into())
+}
+
+pub(crate) fn bool(value: bool) -> Val<'static> {
+    Val::Ref(Value::Bool(value))
+}
+
+pub(crate) fn int(value: usize) -> Val<'static> {
+    Val::Ref(crate::lang::value::number::narrow(value as i64, true))
+}
+
+pub(crate) fn text(value: &str) -> Answer {
+    if value.len() > DOCUMENT_BYTES_MAX {
+        refuse!(BSONObjectTooLarge, "an expression made a text of {} bytes", value.len());
+    }
+    Ok(own(Value::String(value)))
+}
+
+/// A document or array that was built: no larger and no deeper than one that comes from outside.
+pub(crate) fn built(writer: Writer) -> Answer {
+    let owned = writer.within("a value that an expression made")?.into_owned();
+    if let Value::Document(doc) | Value::Array(doc) = owned.value() {
+        byte_steps(doc.bytes().len())?;
+        if !shallow(doc, 1) {
+            refuse!(Overflow, "an expression made a value that is nested deeper than {DEPTH_MAX} levels");
+        }
+    }
+    Ok(Val::Own(owned))
+}
+
+fn shallow(doc: Doc<'_>, depth: usize) -> bool {
+    depth <= DEPTH_MAX
+        && doc.values().all(|value| match value {
+            Value::Document(inner) | Value::Array(inner) => shallow(inner, depth + 1),
+            _ => true,
+        })
+}
+
+/// An array of what these are.
+pub(crate) fn array<'v>(values: impl IntoIterator<Item = Value<'v>>) -> Answer {
+    let mut writer = Writer::array().bounded();
+    for value in values {
+        writer.put("", value);
+        if writer.is_full() {
+            break;
+        }
+    }
+    built(writer)
+}
+
+/// The elements of an array, with `each` bytes more that a function needs for one of them.
+pub(crate) fn listed(array: Doc<'_>, each: usize) -> Result<(Vec<Value<'_>>, Held), LangError> {
+    byte_steps(array.bytes().len())?;
+    let (count, held) = (array.values().count(), held("an expression"));
+    held.take(count.saturating_mul(size_of::<Value<'_>>() + each))?;
+    let mut values = Vec::with_capacity(count);
+    values.extend(array.values());
+    Ok((values, held))
+}

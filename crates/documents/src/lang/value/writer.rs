@@ -1,0 +1,194 @@
+//! Documents front to back.
+
+use crate::lang::error::{LangError, refuse};
+use crate::lang::value::{DOCUMENT_BYTES_MAX, DocBuf, Owned, Value, tag};
+
+/// Type and end of a name, and the length of a document.
+const HEAD_BYTES: usize = 6;
+/// Room for a small document.
+const SMALL_BYTES: usize = 64;
+
+/// Builds a document front to back.
+///
+/// Inside of an array names are ignored and the elements numbered.
+#[derive(Debug)]
+pub struct Writer {
+    out: Vec<u8>,
+    /// What is being written; `None` behind the end.
+    innermost: Option<Frame>,
+    /// What it lies in, from the outside.
+    around: Vec<Frame>,
+    /// No more bytes than that.
+    max: usize,
+    /// There was no room for something.
+    full: bool,
+}
+
+#[derive(Debug)]
+struct Frame {
+    start: usize,
+    /// How many elements, when it is an array.
+    elements: Option<usize>,
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Writer {
+    /// Begins a document.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::begun(None)
+    }
+
+    fn begun(elements: Option<usize>) -> Self {
+        // Most documents fit at once; growing to that in steps costs more than writing them.
+        let mut out = Vec::with_capacity(SMALL_BYTES);
+        out.extend_from_slice(&[0; 4]);
+        let innermost = Some(Frame { start: 0, elements });
+        Self { out, innermost, around: Vec::new(), max: usize::MAX, full: false }
+    }
+
+    /// The same with room for one document of the largest size: see [`Writer::within`].
+    #[must_use]
+    pub(crate) fn bounded(self) -> Self {
+        self.with_room(DOCUMENT_BYTES_MAX)
+    }
+
+    /// The same with room for `bytes` in all. What does not fit is left out, and [`Writer::within`] refuses the whole.
+    #[must_use]
+    pub(crate) fn with_room(mut self, bytes: usize) -> Self {
+        self.max = bytes;
+        self
+    }
+
+    /// The writer, if everything found room; `what` made it.
+    pub(crate) fn within(self, what: &str) -> Result<Self, LangError> {
+        if self.full {
+            refuse!(BSONObjectTooLarge, "{what} is larger than {} bytes", self.max);
+        }
+        Ok(self)
+    }
+
+    /// True once something did not fit: nothing is written any more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Begins a document that will be about that large.
+    #[must_use]
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        let mut writer = Self::new();
+        writer.out.reserve(bytes);
+        writer
+    }
+
+    /// Begins an array, for [`Writer::into_owned`].
+    #[must_use]
+    pub fn array() -> Self {
+        Self::begun(Some(0))
+    }
+
+    /// A field, or the next element.
+    pub fn put(&mut self, name: &str, value: Value<'_>) {
+        if self.head(value.tag(), name, value.payload_bytes()) {
+            value.write_payload(&mut self.out);
+        }
+    }
+
+    /// Begins a document inside.
+    pub fn open_document(&mut self, name: &str) {
+        self.open(tag::DOCUMENT, name, None);
+    }
+
+    /// Begins an array inside.
+    pub fn open_array(&mut self, name: &str) {
+        self.open(tag::ARRAY, name, Some(0));
+    }
+
+    /// Ends the innermost document or array.
+    pub fn close(&mut self) {
+        if let Some(frame) = self.innermost.take() {
+            self.innermost = self.around.pop();
+            if self.full {
+                return;
+            }
+            self.out.push(0);
+            let length = ((self.out.len() - frame.start) as u32).to_le_bytes();
+            if let Some(place) = self.out.get_mut(frame.start..).and_then(|rest| rest.first_chunk_mut()) {
+                *place = length;
+            }
+        }
+    }
+
+    /// Ends everything.
+    #[must_use]
+    pub fn finish(mut self) -> DocBuf {
+        while self.innermost.is_some() {
+            self.close();
+        }
+        if self.full {
+            return DocBuf::empty();
+        }
+        DocBuf::trusted(self.out)
+    }
+
+    /// Ends everything: a document or array, as it began.
+    #[must_use]
+    pub fn into_owned(self) -> Owned {
+        let outermost = self.around.first().or(self.innermost.as_ref());
+        let array = outermost.is_some_and(|frame| frame.elements.is_some());
+        let bytes = self.finish().into_bytes();
+        Owned::encoded(if array { tag::ARRAY } else { tag::DOCUMENT }, bytes)
+    }
+
+    /// Bytes so far.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Memory that the bytes take.
+    pub(crate) fn capacity(&self) -> usize {
+        self.out.capacity()
+    }
+
+    fn open(&mut self, tag: u8, name: &str, elements: Option<usize>) {
+        let fits = self.head(tag, name, HEAD_BYTES);
+        self.around.extend(self.innermost.replace(Frame { start: self.out.len(), elements }));
+        if fits {
+            self.out.extend_from_slice(&[0; 4]);
+        }
+    }
+
+    /// Type and name of a field with a payload of `bytes`; false when there is no room.
+    fn head(&mut self, tag: u8, name: &str, bytes: usize) -> bool {
+        let ends = self.around.len() + 1;
+        let size = self.out.len().saturating_add(name.len()).saturating_add(bytes);
+        if self.full || size.saturating_add(HEAD_BYTES + ends) > self.max {
+            self.full = true;
+            return false;
+        }
+        self.out.push(tag);
+        match self.innermost.as_mut().and_then(|frame| frame.elements.as_mut()) {
+            Some(count) => {
+                write_decimal(&mut self.out, *count);
+                *count += 1;
+            }
+            // A name with a zero inside would end there. No name out of a document has one.
+            None => self.out.extend_from_slice(name.split('\0').next().unwrap_or_default().as_bytes()),
+        }
+        self.out.push(0);
+        true
+    }
+}
+
+fn write_decimal(out: &mut Vec<u8>, number: usize) {
+    if number >= 10 {
+        write_decimal(out, number / 10);
+    }
+    out.push(b'0' + (number % 10) as u8);
+}

@@ -1,0 +1,323 @@
+//! Prepared handles: a collection by its name, with the newest definition at hand.
+//!
+//! A snapshot may use the definition at hand when no definition changed between the commit it was loaded at and the
+//! snapshot, whichever is older: one comparison with the newest change of any definition. Otherwise the catalog is asked,
+//! as of the snapshot.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use ropewalk_base::Seq;
+use ropewalk_engine::ReadView;
+
+use crate::catalog::definition::Definition;
+use crate::catalog::{
+    check_collection, check_database, database_key, definition_key, glob_matches, name_key, names_of, number,
+    split_name,
+};
+use crate::error::DocumentsError;
+use crate::index::verify::{self, Validated};
+use crate::lang::{Doc, Value};
+use crate::model::counts::Count;
+use crate::model::{Documents, DocumentsModel};
+
+pub(crate) struct Loaded {
+    pub(crate) definition: Option<Arc<Definition>>,
+    /// The snapshot it was loaded at.
+    pub(crate) at: Seq,
+}
+
+struct Inner {
+    documents: Documents,
+    database: String,
+    name: String,
+    loaded: ArcSwapOption<Loaded>,
+}
+
+/// A prepared handle on a collection, which need not exist yet: it comes into being with its first document. Cheap to
+/// clone. Stands for the name: after a rename it is the collection that has the name then.
+#[derive(Clone)]
+pub struct Collection(Arc<Inner>);
+
+impl std::fmt::Debug for Collection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Collection({:?} in {:?})", self.0.name, self.0.database)
+    }
+}
+
+impl Collection {
+    /// Its database.
+    pub fn database(&self) -> &str {
+        &self.0.database
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(crate) fn documents(&self) -> &Documents {
+        &self.0.documents
+    }
+
+    /// The error of a write, with the collection's name.
+    pub(crate) fn named(&self, error: DocumentsError) -> DocumentsError {
+        match error {
+            DocumentsError::Language(source) => {
+                DocumentsError::InCollection { collection: self.0.name.clone(), source }
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn unknown(&self) -> DocumentsError {
+        DocumentsError::UnknownCollection {
+            database: self.0.database.clone(),
+            collection: self.0.name.clone(),
+        }
+    }
+
+    /// The definition as of the newest commit; `None` when it does not exist.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn definition(&self) -> Result<Option<Arc<Definition>>, DocumentsError> {
+        self.definition_at(self.0.documents.engine.snapshot().read())
+    }
+
+    /// The definition as `read` sees it.
+    pub(crate) fn definition_at(
+        &self,
+        read: ReadView<'_>,
+    ) -> Result<Option<Arc<Definition>>, DocumentsError> {
+        let loaded = self.0.loaded.load();
+        let last = self.0.documents.model.last_ddl();
+        match &*loaded {
+            Some(loaded) if last <= loaded.at && last <= read.at() || loaded.at == read.at() => {
+                Ok(loaded.definition.clone())
+            }
+            _ => Ok(self.load(read)?.definition.clone()),
+        }
+    }
+
+    /// The definition as of the newest visible commit, and that commit.
+    pub(crate) fn newest(&self) -> Result<Arc<Loaded>, DocumentsError> {
+        let loaded = self.0.loaded.load();
+        match &*loaded {
+            Some(loaded) if self.0.documents.model.last_ddl() <= loaded.at => Ok(loaded.clone()),
+            _ => self.load(self.0.documents.engine.snapshot().read()),
+        }
+    }
+
+    /// The collection's number as of the newest visible commit.
+    #[inline]
+    pub(crate) fn newest_id(&self) -> Result<Option<u32>, DocumentsError> {
+        let loaded = self.0.loaded.load();
+        let id = |loaded: &Loaded| loaded.definition.as_ref().map(|definition| definition.id);
+        match &*loaded {
+            Some(loaded) if self.0.documents.model.last_ddl() <= loaded.at => Ok(id(loaded)),
+            _ => Ok(id(&*self.load(self.0.documents.engine.snapshot().read())?)),
+        }
+    }
+
+    #[cold]
+    fn load(&self, read: ReadView<'_>) -> Result<Arc<Loaded>, DocumentsError> {
+        let loaded = self.0.loaded.load();
+        let model = &self.0.documents.model;
+        let found = match find(model, read, &self.0.database, &self.0.name)? {
+            Some(id) => {
+                let old = loaded.as_ref().and_then(|loaded| loaded.definition.as_ref());
+                Some(definition(model, read, id, old)?)
+            }
+            None => None,
+        };
+        let newest = Arc::new(Loaded { definition: found, at: read.at() });
+        if loaded.as_ref().is_none_or(|loaded| loaded.at < read.at()) {
+            self.0.loaded.store(Some(newest.clone()));
+        }
+        Ok(newest)
+    }
+
+    /// Documents and bytes that it holds, as of the newest commits. The first question after a start walks over it, later
+    /// ones cost a look.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn estimated_count(&self) -> Result<Count, DocumentsError> {
+        match self.newest()?.definition.as_ref() {
+            Some(definition) => self.0.documents.model.count(&self.0.documents.engine, definition.id),
+            None => Ok(Count::default()),
+        }
+    }
+}
+
+impl Collection {
+    /// Checks every document and every index entry of the collection, as of now. Reads all of it.
+    ///
+    /// # Errors
+    /// [`DocumentsError::UnknownCollection`]; the engine's.
+    pub fn validate(&self) -> Result<Validated, DocumentsError> {
+        let documents_model = self.documents();
+        let snapshot = documents_model.engine.snapshot();
+        let definition = self.definition_at(snapshot.read())?.ok_or_else(|| self.unknown())?;
+        let (mut lines, spaces) = (verify::Lines::default(), documents_model.model.spaces());
+        let (count, found) = verify::documents(spaces, snapshot.read(), &definition, &mut lines)?;
+        let named = definition.indexes.iter().zip(found).filter(|(index, _)| index.ready);
+        let indexes = named.map(|(index, entries)| (index.name.clone(), entries)).collect();
+        Ok(Validated { documents: count, indexes, problems: lines.done() })
+    }
+}
+
+/// The number of a collection.
+pub(crate) fn find(
+    model: &DocumentsModel,
+    read: ReadView<'_>,
+    database: &str,
+    name: &str,
+) -> Result<Option<u32>, DocumentsError> {
+    let Some(stored) = read.get(model.spaces().catalog, &name_key(database, name))? else { return Ok(None) };
+    number(&stored).map(Some).ok_or_else(|| DocumentsError::damaged(format!("name {name:?}"), "a number"))
+}
+
+/// The definition of collection `id`; `old` is taken again when it is the same.
+pub(crate) fn definition(
+    model: &DocumentsModel,
+    read: ReadView<'_>,
+    id: u32,
+    old: Option<&Arc<Definition>>,
+) -> Result<Arc<Definition>, DocumentsError> {
+    let stored = read
+        .get(model.spaces().catalog, &definition_key(id))?
+        .ok_or_else(|| DocumentsError::damaged(format!("collection {id}"), "its definition is missing"))?;
+    let mut definition = Definition::decode(&stored)?;
+    definition.quota = quota(model, read, &definition.database)?;
+    Ok(match old {
+        Some(old) if (old.id, old.version, old.quota) == (id, definition.version, definition.quota) => {
+            old.clone()
+        }
+        _ => Arc::new(definition),
+    })
+}
+
+/// Most bytes of documents of a database.
+pub(crate) fn quota(
+    model: &DocumentsModel,
+    read: ReadView<'_>,
+    database: &str,
+) -> Result<Option<u64>, DocumentsError> {
+    let Some(stored) = read.get(model.spaces().catalog, &database_key(database))? else { return Ok(None) };
+    Ok(quota_of(&stored))
+}
+
+pub(crate) fn quota_of(settings: &[u8]) -> Option<u64> {
+    match Doc::trusted(settings).get("quota") {
+        Some(Value::Int64(bytes)) => Some(bytes.max(0) as u64),
+        _ => None,
+    }
+}
+
+impl Documents {
+    /// A prepared handle on a collection, which need not exist.
+    ///
+    /// # Errors
+    /// Names that no database or collection may have.
+    pub fn collection(&self, database: &str, name: &str) -> Result<Collection, DocumentsError> {
+        check_database(database)?;
+        check_collection(name)?;
+        Ok(self.handle(database, name))
+    }
+
+    /// A handle with names that were checked before.
+    pub(crate) fn handle(&self, database: &str, name: &str) -> Collection {
+        Collection(Arc::new(Inner {
+            documents: self.clone(),
+            database: database.to_owned(),
+            name: name.to_owned(),
+            loaded: ArcSwapOption::empty(),
+        }))
+    }
+
+    /// Most bytes of documents that a database may hold; `None`: any. It is set by [`crate::DocumentsTx::set_quota`].
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn quota(&self, database: &str) -> Result<Option<u64>, DocumentsError> {
+        quota(&self.model, self.engine.snapshot().read(), database)
+    }
+
+    /// Names of all databases that have a collection, sorted.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn databases(&self) -> Result<Vec<String>, DocumentsError> {
+        let snapshot = self.engine.snapshot();
+        let mut cursor = snapshot.read().cursor(self.model.spaces().catalog);
+        let mut names = Vec::new();
+        cursor.seek(b"n")?;
+        while cursor.valid() && cursor.key().first() == Some(&b'n') {
+            let Some((database, _)) = split_name(cursor.key(), 1) else { break };
+            let database = database.to_owned();
+            // On to the next database: its names lie behind all of this one.
+            let mut behind = names_of(&database);
+            if let Some(last) = behind.last_mut() {
+                *last = 1;
+            }
+            names.push(database);
+            cursor.seek(&behind)?;
+        }
+        Ok(names)
+    }
+
+    /// Names of the collections of a database, sorted.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn collections(&self, database: &str) -> Result<Vec<String>, DocumentsError> {
+        self.names(self.engine.snapshot().read(), database, "")
+    }
+
+    /// Names of the collections that match `glob`, a collection group: `users/*/posts` is the posts of every user. `*` and
+    /// `?` stop at slashes, `**` does not. Sorted.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn collections_matching(&self, database: &str, glob: &str) -> Result<Vec<String>, DocumentsError> {
+        self.names_matching(self.engine.snapshot().read(), database, glob)
+    }
+
+    pub(crate) fn names_matching(
+        &self,
+        read: ReadView<'_>,
+        database: &str,
+        glob: &str,
+    ) -> Result<Vec<String>, DocumentsError> {
+        let prefix = glob.split(['*', '?']).next().unwrap_or_default();
+        let mut names = self.names(read, database, prefix)?;
+        names.retain(|name| glob_matches(glob, name));
+        Ok(names)
+    }
+
+    fn names(&self, read: ReadView<'_>, database: &str, prefix: &str) -> Result<Vec<String>, DocumentsError> {
+        let prefix = name_key(database, prefix);
+        let mut cursor = read.cursor(self.model.spaces().catalog);
+        let mut names = Vec::new();
+        cursor.seek(&prefix)?;
+        while cursor.valid() && cursor.key().starts_with(&prefix) {
+            names.extend(split_name(cursor.key(), 1).map(|(_, name)| name.to_owned()));
+            cursor.next()?;
+        }
+        Ok(names)
+    }
+
+    /// Bytes of documents that a database holds, as of the newest commits.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn database_bytes(&self, database: &str) -> Result<u64, DocumentsError> {
+        let mut bytes = 0;
+        for name in self.collections(database)? {
+            bytes += self.handle(database, &name).estimated_count()?.bytes;
+        }
+        Ok(bytes)
+    }
+}

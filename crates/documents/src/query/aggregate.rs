@@ -1,0 +1,134 @@
+//! Input of pipelines: the collections of a database, from a snapshot or inside a transaction.
+//!
+//! The filter that a pipeline begins with is planned like any other; the stages after it are the language's. Pipelines that
+//! write are in `write::aggregate`.
+
+use std::cell::RefCell;
+
+use ropewalk_engine::Snapshot;
+
+use crate::error::DocumentsError;
+use crate::lang::{Code, DocBuf, Filter, LangError, Pipeline, Source, Stream};
+use crate::model::Documents;
+use crate::model::handle::Collection;
+use crate::query::read::{Find, Rows};
+use crate::transaction::source::Look;
+use crate::transaction::tx::DocumentsTx;
+
+/// Memory that the stages of one pipeline may hold, bytes.
+pub const PIPELINE_BYTES_MAX: usize = 100 << 20;
+
+/// The collections of a database at one snapshot.
+struct AtSnapshot {
+    documents: Documents,
+    database: String,
+    snapshot: Snapshot,
+}
+
+impl Source for AtSnapshot {
+    type Error = DocumentsError;
+
+    fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+        let collection = self.documents.collection(&self.database, collection)?;
+        Ok(Box::new(collection.find_at(self.snapshot.clone(), &Find::matching(filter.clone()))?))
+    }
+}
+
+/// The collections of a database inside a transaction.
+pub(crate) struct Inside<'t, 'a> {
+    pub(crate) tx: RefCell<&'t mut DocumentsTx<'a>>,
+    pub(crate) database: String,
+    pub(crate) look: Option<Look<'t>>,
+}
+
+impl Inside<'_, '_> {
+    /// Documents that are read in pages, so that the transaction is free in between.
+    pub(crate) fn stream(
+        &self,
+        collection: &Collection,
+        filter: Filter,
+    ) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+        let mut rows = Rows::shown(&mut **self.tx.borrow_mut(), collection, Find::matching(filter))?;
+        Ok(Box::new(std::iter::from_fn(move || match rows.next(&mut **self.tx.borrow_mut()) {
+            Ok(found) => found.map(|(_, stored)| Ok(DocBuf::trusted(stored))),
+            Err(error) => Some(Err(error)),
+        })))
+    }
+}
+
+impl Source for Inside<'_, '_> {
+    type Error = DocumentsError;
+
+    fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+        let collection = self.tx.borrow().collection(&self.database, collection)?;
+        self.stream(&collection, filter.clone())
+    }
+
+    fn look(&self) -> Result<(), DocumentsError> {
+        self.look.map_or(Ok(()), |look| look())
+    }
+}
+
+/// Everything that comes out, as far as memory allows.
+pub(crate) fn collected(stream: Stream<'_, DocumentsError>) -> Result<Vec<DocBuf>, DocumentsError> {
+    let (mut documents, mut bytes) = (Vec::new(), 0);
+    for document in stream {
+        let document = document?.compact();
+        bytes += document.bytes().len();
+        if bytes > PIPELINE_BYTES_MAX {
+            let what =
+                format!("more than {PIPELINE_BYTES_MAX} bytes come out of a pipeline inside a transaction");
+            return Err(LangError::new(Code::QueryExceededMemoryLimitNoDiskUseAllowed, what).into());
+        }
+        documents.push(document);
+    }
+    Ok(documents)
+}
+
+pub(crate) fn leading(pipeline: &Pipeline) -> Filter {
+    pipeline.leading_filter().cloned().unwrap_or_else(Filter::all)
+}
+
+impl Collection {
+    /// Runs a pipeline over the collection as of `snapshot` and shows the documents that come out, one by one, until `each`
+    /// answers false.
+    ///
+    /// # Errors
+    /// What stages meet; more memory than [`PIPELINE_BYTES_MAX`]; a pipeline that writes; what `each` answers.
+    pub fn aggregate_at(
+        &self,
+        snapshot: Snapshot,
+        pipeline: &Pipeline,
+        each: &mut dyn FnMut(DocBuf) -> Result<bool, DocumentsError>,
+    ) -> Result<(), DocumentsError> {
+        if let Some(output) = pipeline.output() {
+            let what = format!("writing to {:?} takes a transaction, not a snapshot", output.collection);
+            return Err(DocumentsError::InvalidOptions { what });
+        }
+        let (documents, database) = (self.documents().clone(), self.database().to_owned());
+        let source = AtSnapshot { documents, database, snapshot };
+        let input: Stream<'_, DocumentsError> = if pipeline.brings_documents() {
+            Box::new(std::iter::empty())
+        } else {
+            Box::new(self.find_at(source.snapshot.clone(), &Find::matching(leading(pipeline)))?)
+        };
+        for document in pipeline.run(input, &source, PIPELINE_BYTES_MAX)? {
+            if !each(document?)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// No other collections to read.
+pub(crate) struct Nothing;
+
+impl Source for Nothing {
+    type Error = DocumentsError;
+
+    fn find(&self, _: &str, _: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+        let what = "this pipeline reads no other collection".to_owned();
+        Err(DocumentsError::InvalidOptions { what })
+    }
+}

@@ -1,0 +1,10 @@
+//! Queries: planner, scan, rows, pipelines, over a transaction or a snapshot.
+//!
+//! A plan only narrows: the filter is evaluated for every document found, unless the ranges alone decide.
+
+pub(crate) mod aggregate;
+pub(crate) mod inherent_reads;
+pub(crate) mod plan;
+pub(crate) mod read;
+pub(crate) mod scan;
+pub(crate) mod snapshot_reads;

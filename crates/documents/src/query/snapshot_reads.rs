@@ -1,0 +1,295 @@
+//! Documents as of a snapshot, beside any transaction; and cursors that keep their snapshot.
+
+use std::sync::Arc;
+
+use ropewalk_engine::{Reading, Snapshot};
+
+use crate::catalog::definition::Definition;
+use crate::error::DocumentsError;
+use crate::index::entry::{append_document_key, put_document_key};
+use crate::lang::{DocBuf, Value};
+use crate::model::Documents;
+use crate::model::handle::Collection;
+use crate::query::read::{Find, Rows};
+use crate::rules::Caller;
+use crate::transaction::source::{Look, Source};
+
+/// The documents at one snapshot.
+pub struct DocumentsAt<'a> {
+    documents: Documents,
+    snapshot: &'a Snapshot,
+    caller: Option<Arc<Caller>>,
+    look: Option<Look<'a>>,
+}
+
+impl<'a> DocumentsAt<'a> {
+    /// The same, asking `look` from time to time whether it may go on.
+    #[must_use]
+    pub fn looking(mut self, look: Look<'a>) -> Self {
+        self.look = Some(look);
+        self
+    }
+
+    /// The same for a caller, if there is one, whom the rules of collections are asked about.
+    #[must_use]
+    pub fn acting_for(mut self, caller: impl Into<Option<Caller>>) -> Self {
+        self.caller = caller.into().map(Arc::new);
+        self
+    }
+}
+
+impl Source for DocumentsAt<'_> {
+    fn begin(&mut self) {}
+
+    fn documents(&self) -> &Documents {
+        &self.documents
+    }
+
+    fn caller(&self) -> Option<&Arc<Caller>> {
+        self.caller.as_ref()
+    }
+
+    fn look(&self) -> Result<(), DocumentsError> {
+        self.look.map_or(Ok(()), |look| look())
+    }
+
+    fn reading(&self) -> Reading {
+        self.snapshot.reading()
+    }
+
+    fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError> {
+        collection.definition_at(self.snapshot.reading().view())
+    }
+
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, DocumentsError> {
+        let spaces = self.documents.model.spaces();
+        Ok(self.snapshot.reading().view().get(spaces.documents, key)?.map(|value| value.to_vec()))
+    }
+
+    fn walk(
+        &mut self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        backward: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), DocumentsError> {
+        Ok(self.snapshot.reading().view().visit(
+            self.documents.model.spaces().documents,
+            start,
+            end,
+            backward,
+            each,
+        )?)
+    }
+}
+
+/// A cursor: the result of a query as of one snapshot, batch by batch, for as long as it lives. Between two batches it holds
+/// one page of documents at most, unless it sorts without an index.
+pub struct DocumentCursor {
+    documents: Documents,
+    snapshot: Snapshot,
+    rows: Rows,
+    ahead: Option<Vec<u8>>,
+    done: bool,
+}
+
+impl DocumentCursor {
+    /// The next documents: at most `count`, and no more than `bytes` of them unless the first alone is larger. Empty at the
+    /// end.
+    ///
+    /// # Errors
+    /// As [`crate::DocumentsRead::find`].
+    pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>, DocumentsError> {
+        self.next_batch_while(count, bytes, &|| Ok(()))
+    }
+
+    /// As [`DocumentCursor::next_batch`], asking `look` from time to time, also while nothing is found.
+    ///
+    /// # Errors
+    /// Likewise; what `look` answers.
+    pub fn next_batch_while(
+        &mut self,
+        count: usize,
+        bytes: usize,
+        look: Look<'_>,
+    ) -> Result<Vec<DocBuf>, DocumentsError> {
+        let mut at = self.documents.at(&self.snapshot).looking(look);
+        let (mut batch, mut size) = (Vec::new(), 0);
+        while batch.len() < count && !self.done {
+            let stored = match self.ahead.take() {
+                Some(stored) => stored,
+                None => match self.rows.next(&mut at)? {
+                    Some((_, stored)) => stored,
+                    None => {
+                        self.done = true;
+                        break;
+                    }
+                },
+            };
+            if !batch.is_empty() && size + stored.len() > bytes {
+                self.ahead = Some(stored);
+                break;
+            }
+            size += stored.len();
+            batch.push(self.rows.project(stored)?);
+        }
+        Ok(batch)
+    }
+
+    /// Looks whether anything is left, which [`DocumentCursor::is_done`] knows only once somebody has asked for it.
+    ///
+    /// # Errors
+    /// As [`DocumentCursor::next_batch`].
+    pub fn has_more(&mut self) -> Result<bool, DocumentsError> {
+        self.has_more_while(&|| Ok(()))
+    }
+
+    /// As [`DocumentCursor::has_more`], asking `look` from time to time.
+    ///
+    /// # Errors
+    /// Likewise; what `look` answers.
+    pub fn has_more_while(&mut self, look: Look<'_>) -> Result<bool, DocumentsError> {
+        if self.ahead.is_none() && !self.done {
+            let mut at = self.documents.at(&self.snapshot).looking(look);
+            self.ahead = self.rows.next(&mut at)?.map(|(_, stored)| stored);
+            self.done = self.ahead.is_none();
+        }
+        Ok(!self.done)
+    }
+
+    /// Bytes of documents that the cursor holds, beyond one page: those that it has sorted and not given.
+    pub fn held_bytes(&self) -> usize {
+        self.rows.held_bytes() + self.ahead.as_ref().map_or(0, Vec::capacity)
+    }
+
+    /// Nothing is left.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// The documents one by one, asking `look` from time to time.
+    pub fn documents_while<'l>(
+        mut self,
+        look: Look<'l>,
+    ) -> impl Iterator<Item = Result<DocBuf, DocumentsError>> + 'l {
+        std::iter::from_fn(move || self.step(look))
+    }
+
+    fn step(&mut self, look: Look<'_>) -> Option<Result<DocBuf, DocumentsError>> {
+        match self.next_batch_while(1, usize::MAX, look) {
+            Ok(mut batch) => batch.pop().map(Ok),
+            Err(error) => {
+                self.done = true;
+                Some(Err(error))
+            }
+        }
+    }
+
+    /// The snapshot it reads.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+impl Iterator for DocumentCursor {
+    type Item = Result<DocBuf, DocumentsError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(&|| Ok(()))
+    }
+}
+
+impl Documents {
+    /// Reads the documents as of `snapshot`, beside any transaction.
+    pub fn at<'a>(&self, snapshot: &'a Snapshot) -> DocumentsAt<'a> {
+        DocumentsAt { documents: self.clone(), snapshot, caller: None, look: None }
+    }
+}
+
+impl Collection {
+    /// The document with this `_id`, as of the newest commit. Cost: one lookup and the copy of the document.
+    ///
+    /// # Errors
+    /// Damage.
+    #[inline]
+    pub fn get(&self, id: Value<'_>) -> Result<Option<DocBuf>, DocumentsError> {
+        let documents = self.documents();
+        let Some(collection) = self.newest_id()? else { return Ok(None) };
+        KEY.with_borrow_mut(|key| {
+            put_document_key(collection, id, key)?;
+            let keyspace = documents.model.spaces().documents;
+            let copied = |value: Option<&[u8]>| value.map(|value| DocBuf::trusted(value.to_vec()));
+            Ok(documents.engine.look(keyspace, key, copied)?)
+        })
+    }
+
+    /// Prepares reads by `_id` that allocate nothing: see [`Getter::get`].
+    pub fn getter(&self) -> Getter {
+        Getter { collection: self.clone(), key: Vec::with_capacity(64) }
+    }
+
+    /// A cursor over what `find` asks for, as of the newest commit.
+    ///
+    /// # Errors
+    /// As [`crate::DocumentsRead::find`].
+    pub fn find(&self, find: &Find) -> Result<DocumentCursor, DocumentsError> {
+        self.find_at(self.documents().engine.snapshot(), find)
+    }
+
+    /// A cursor over what `find` asks for, as of `snapshot`.
+    ///
+    /// # Errors
+    /// As [`crate::DocumentsRead::find`].
+    pub fn find_at(&self, snapshot: Snapshot, find: &Find) -> Result<DocumentCursor, DocumentsError> {
+        self.find_for(None, snapshot, find)
+    }
+
+    /// The same for a caller, if there is one, whom the collection's rules are asked about.
+    ///
+    /// # Errors
+    /// As [`crate::DocumentsRead::find`]; [`DocumentsError::Denied`], also later, at the document that may not be seen.
+    pub fn find_for(
+        &self,
+        caller: Option<Caller>,
+        snapshot: Snapshot,
+        find: &Find,
+    ) -> Result<DocumentCursor, DocumentsError> {
+        let documents = self.documents().clone();
+        let caller = caller.map(Arc::new);
+        let rows = Rows::shown(
+            &mut DocumentsAt { documents: documents.clone(), snapshot: &snapshot, caller, look: None },
+            self,
+            find.clone(),
+        )?;
+        Ok(DocumentCursor { documents, snapshot, rows, ahead: None, done: false })
+    }
+}
+
+thread_local! {
+    /// The key of a read by `_id`, kept for its capacity.
+    static KEY: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Reads by `_id` in place.
+pub struct Getter {
+    collection: Collection,
+    key: Vec<u8>,
+}
+
+impl Getter {
+    /// The bytes of the document with this `_id` as `snapshot` sees it, in place. Nothing is allocated.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn get<'s>(
+        &mut self,
+        snapshot: &'s Snapshot,
+        id: Value<'_>,
+    ) -> Result<Option<ropewalk_engine::Value<'s>>, DocumentsError> {
+        let read = snapshot.read();
+        let Some(definition) = self.collection.definition_at(read)? else { return Ok(None) };
+        self.key.clear();
+        append_document_key(definition.id, id, &mut self.key)?;
+        Ok(read.get(self.collection.documents().model.spaces().documents, &self.key)?)
+    }
+}

@@ -1,0 +1,133 @@
+//! Tails of capped collections: each batch is of a new snapshot and continues after the last document that was read.
+//!
+//! Source: MongoDB manual, "Tailable Cursors".
+
+use crate::catalog::definition::Definition;
+use crate::error::DocumentsError;
+use crate::index::order::{damaged, document_of, number_of, numbered, range};
+use crate::lang::{Doc, DocBuf};
+use crate::model::handle::Collection;
+use crate::query::read::Find;
+use crate::query::scan::Found;
+use crate::rules::{Access, Caller};
+use crate::transaction::source::Source;
+
+/// Entries of the order that a tail looks at in one walk.
+const PAGE: usize = 256;
+/// Reads a capped collection in the order of its documents, and goes on where it was when there are more.
+pub struct Tail {
+    collection: Collection,
+    find: Find,
+    caller: Option<Caller>,
+    order: u32,
+    /// The last number looked at, once there was one.
+    at: Option<u64>,
+    skipped: usize,
+    given: usize,
+}
+
+impl Collection {
+    /// Follows the collection, which has to be capped, for a caller, if there is one, whom its rules are asked about. `None`:
+    /// it does not exist. Sort and hint of `find` do not count.
+    ///
+    /// # Errors
+    /// The collection is not capped.
+    pub fn tail(&self, caller: Option<Caller>, find: &Find) -> Result<Option<Tail>, DocumentsError> {
+        let Some(definition) = self.definition()? else { return Ok(None) };
+        let order = definition.order.ok_or_else(|| DocumentsError::InvalidOptions {
+            what: format!(
+                "tailable cursor requested on non capped collection {}.{}",
+                self.database(),
+                self.name()
+            ),
+        })?;
+        let (collection, find) = (self.clone(), find.clone());
+        Ok(Some(Tail { collection, find, caller, order, at: None, skipped: 0, given: 0 }))
+    }
+}
+
+impl Tail {
+    /// What has come since, as of the newest commit: at most `count` documents, and no more than `bytes` of them unless the
+    /// first alone is larger.
+    ///
+    /// # Errors
+    /// [`DocumentsError::PlaceLost`] when the last document seen, or the collection, is gone; as of every query.
+    pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>, DocumentsError> {
+        let documents = self.collection.documents().clone();
+        let snapshot = documents.engine.snapshot();
+        let mut source = documents.at(&snapshot).acting_for(self.caller.clone());
+        let lost = || DocumentsError::PlaceLost { collection: self.collection.name().to_owned() };
+        let definition = source.definition_of(&self.collection)?;
+        let definition = definition.filter(|definition| definition.order == Some(self.order));
+        let definition = definition.ok_or_else(lost)?;
+        if let Some(at) = self.at
+            && source.fetch(&numbered(self.order, at))?.is_none()
+        {
+            return Err(lost());
+        }
+        let (mut batch, mut size) = (Vec::new(), 0);
+        loop {
+            let from = numbered(self.order, self.at.map_or(0, |at| at + 1));
+            let mut page: Vec<Found> = Vec::new();
+            source.walk(&from, Some(&range(self.order).1), false, &mut |key, id| {
+                page.push((key.to_vec(), id.to_vec()));
+                page.len() < PAGE
+            })?;
+            let last = page.len() < PAGE;
+            for (key, id) in page {
+                if batch.len() >= count || self.is_done() {
+                    return Ok(batch);
+                }
+                let stored = source.fetch(&document_of(&definition, &id))?;
+                let stored = stored.ok_or_else(|| damaged(&definition))?;
+                if let Some(shown) = self.shown(&definition, &stored, documents.now_ms())? {
+                    if !batch.is_empty() && size + shown.bytes().len() > bytes {
+                        return Ok(batch);
+                    }
+                    if self.skipped < self.find.skip {
+                        self.skipped += 1;
+                    } else {
+                        size += shown.bytes().len();
+                        self.given += 1;
+                        batch.push(shown);
+                    }
+                }
+                self.at = number_of(&key);
+            }
+            if last {
+                return Ok(batch);
+            }
+        }
+    }
+
+    /// The document as the query wants it, if it does.
+    fn shown(
+        &self,
+        definition: &Definition,
+        stored: &[u8],
+        now_ms: i64,
+    ) -> Result<Option<DocBuf>, DocumentsError> {
+        let doc = Doc::trusted(stored);
+        let may = definition.check_access(self.caller.as_ref(), Access::List, (Some(doc), None), now_ms);
+        // Sort and hint do not count here.
+        let ids_alone = self.find.filter.is_all() || self.find.filter.only_id().is_some();
+        if may.is_err() && !ids_alone || !self.find.filter.matches(doc)? {
+            return Ok(None);
+        }
+        may?;
+        Ok(Some(match &self.find.projection {
+            Some(projection) => projection.apply(doc, Some(&self.find.filter))?,
+            None => doc.to_buf(),
+        }))
+    }
+
+    /// The query's limit is reached.
+    pub fn is_done(&self) -> bool {
+        self.find.limit.is_some_and(|limit| self.given >= limit)
+    }
+
+    /// There is a place to go on from: some document was looked at.
+    pub fn has_place(&self) -> bool {
+        self.at.is_some()
+    }
+}

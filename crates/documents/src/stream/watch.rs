@@ -1,0 +1,672 @@
+//! Change streams: what happened to documents, in the order of commits, from the log itself.
+//!
+//! ```text
+//! log ─▶ change feed ─▶ keys and section of one commit ─▶ events ─▶ target ─▶ pipeline ─▶ caller
+//! ```
+//! Nothing is written for them and nothing is lost: a stream that stops and comes back with the token of the last event that
+//! it handled goes on behind it, as long as the log holds that place. An event carries the document as it was in its
+//! commit, not as somebody made it since. The events of one commit come in the order of its statements; a document that a
+//! transaction wrote several times shows its last state in each of them, and one that it inserted and deleted again shows
+//! nothing.
+
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+
+use ropewalk_base::Seq;
+use ropewalk_engine::{ChangeFeed, EngineError, KV, KvWrite, ReadView, decode_section};
+
+use crate::catalog::definition::Definition;
+use crate::catalog::{definition_key, gone_key, gone_rules_key, split_name};
+use crate::error::DocumentsError;
+use crate::lang::{Doc, DocBuf, Pipeline, Stream, Value, Writer};
+use crate::model::commit_section::{self, Event, What};
+use crate::model::{DOCUMENTS, Documents};
+use crate::query::aggregate::Nothing;
+
+/// Memory that the pipeline of a stream may take for one event.
+const PIPELINE_BYTES_MAX: usize = 64 << 20;
+
+/// What is watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// One collection.
+    Collection {
+        /// Its database.
+        database: String,
+        /// Its name.
+        name: String,
+    },
+    /// Every collection of a database.
+    Database(String),
+    /// Everything.
+    All,
+}
+
+impl Target {
+    fn includes(&self, database: &str, name: &str) -> bool {
+        match self {
+            Self::Collection { database: wanted, name: collection } => {
+                wanted == database && collection == name
+            }
+            Self::Database(wanted) => wanted == database,
+            Self::All => true,
+        }
+    }
+}
+
+/// The place of one event: commit, and number within the commit. Ordered as the events are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ResumeToken {
+    /// The commit.
+    pub seq: Seq,
+    /// The number of the event within it, from 0.
+    pub ordinal: u32,
+}
+
+/// Ordinals of events that end their stream: behind all others of their commit.
+const INVALIDATE: u32 = 1 << 31;
+
+impl ResumeToken {
+    /// It is the place of an event behind which the stream it came from had nothing more to tell.
+    pub fn is_of_invalidate(self) -> bool {
+        self.ordinal >= INVALIDATE && self.ordinal != u32::MAX
+    }
+}
+
+impl std::fmt::Display for ResumeToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}{:08x}", self.seq.0, self.ordinal)
+    }
+}
+
+impl std::str::FromStr for ResumeToken {
+    type Err = DocumentsError;
+
+    fn from_str(text: &str) -> Result<Self, DocumentsError> {
+        let lost = || DocumentsError::ResumeLost { what: format!("{text:?} is no token") };
+        let (seq, ordinal) = text.split_at_checked(16).ok_or_else(lost)?;
+        if ordinal.len() != 8 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(lost());
+        }
+        Ok(Self {
+            seq: Seq(u64::from_str_radix(seq, 16).map_err(|_| lost())?),
+            ordinal: u32::from_str_radix(ordinal, 16).map_err(|_| lost())?,
+        })
+    }
+}
+
+/// Where and how a stream begins.
+#[derive(Clone, Default)]
+pub struct Watch {
+    /// Behind this event.
+    pub after: Option<ResumeToken>,
+    /// At this commit; without this and `after`: at the next commit.
+    pub from: Option<Seq>,
+    /// Updates carry the document, too.
+    pub full_document: bool,
+    /// Definitions are told of, too: collections and indexes that are made, changed, dropped; events carry the
+    /// collection's `collectionUUID`, updates their `disambiguatedPaths`.
+    pub expanded: bool,
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone)]
+pub struct ChangeEvent {
+    /// Its place.
+    pub token: ResumeToken,
+    /// The event in MongoDB's form: `operationType`, `ns`, `documentKey`, `fullDocument`, `updateDescription`, and so on; or
+    /// what the stream's pipeline made of it.
+    pub document: DocBuf,
+    /// Nothing follows: what was watched is gone.
+    pub ends: bool,
+    /// The collection whose document it shows.
+    shows: Option<u32>,
+}
+
+/// What a collection is called, and its `uuid` if that is known.
+#[derive(Clone)]
+struct Named {
+    collection: u32,
+    database: String,
+    name: String,
+    uuid: Option<[u8; 16]>,
+}
+
+type Names = HashMap<u32, Named>;
+
+/// Which collections have rules, for a stream that hides their documents.
+#[derive(Default)]
+struct Ruled {
+    hidden: bool,
+    /// By the newest definition, as of a commit; of a collection that is gone by its last one.
+    known: HashMap<u32, bool>,
+    at: Seq,
+}
+
+impl Ruled {
+    fn may_show(&mut self, documents: &Documents, collection: u32) -> Result<bool, DocumentsError> {
+        if documents.model.last_ddl() > self.at {
+            let snapshot = documents.engine.snapshot();
+            (self.at, self.known) = (snapshot.seq(), HashMap::new());
+        }
+        if let Some(ruled) = self.known.get(&collection) {
+            return Ok(!ruled);
+        }
+        let snapshot = documents.engine.snapshot();
+        let (read, catalog) = (snapshot.read(), documents.model.spaces().catalog);
+        let ruled = match read.get(catalog, &definition_key(collection))? {
+            Some(definition) => Definition::decode(&definition)?.rules.is_some(),
+            // Earlier versions did not note it: then the collection may have had rules.
+            None => read.get(catalog, &gone_rules_key(collection))?.as_deref() != Some(&[0]),
+        };
+        self.known.insert(collection, ruled);
+        Ok(!ruled)
+    }
+}
+
+/// A change stream.
+pub struct ChangeStream {
+    documents: Documents,
+    feed: ChangeFeed,
+    target: Target,
+    watch: Watch,
+    pipeline: Option<Pipeline>,
+    names: Names,
+    pending: VecDeque<ChangeEvent>,
+    place: ResumeToken,
+    ended: bool,
+    ruled: Ruled,
+}
+
+impl Documents {
+    /// Watches what happens from now on, or from a place in the past. `pipeline`: stages over the events.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn watch(
+        &self,
+        target: Target,
+        watch: Watch,
+        pipeline: Option<Pipeline>,
+    ) -> Result<ChangeStream, DocumentsError> {
+        let snapshot = self.engine.snapshot();
+        let from = match (watch.after, watch.from) {
+            (Some(token), _) => token.seq,
+            (None, Some(seq)) => seq,
+            (None, None) => snapshot.seq().next(),
+        };
+        let names = self.watched(&target, snapshot.read())?;
+        let place =
+            watch.after.unwrap_or(ResumeToken { seq: Seq(from.0.saturating_sub(1)), ordinal: u32::MAX });
+        Ok(ChangeStream {
+            documents: self.clone(),
+            feed: self.engine.changes(from)?,
+            target,
+            watch,
+            pipeline,
+            names,
+            pending: VecDeque::new(),
+            place,
+            ended: false,
+            ruled: Ruled::default(),
+        })
+    }
+}
+
+impl Documents {
+    /// What the collections are called that a stream begins with: they may have other names when it comes to read of them.
+    fn watched(&self, target: &Target, read: ReadView<'_>) -> Result<Names, DocumentsError> {
+        let mut names = Names::new();
+        let databases = match target {
+            Target::Collection { database, .. } | Target::Database(database) => vec![database.clone()],
+            Target::All => self.databases()?,
+        };
+        for database in databases {
+            let collections = match target {
+                Target::Collection { name, .. } => vec![name.clone()],
+                _ => self.collections(&database)?,
+            };
+            for name in collections {
+                if let Some(definition) = self.collection(&database, &name)?.definition_at(read)? {
+                    let uuid = Some(definition.uuid);
+                    let (collection, database) = (definition.id, database.clone());
+                    names.insert(collection, Named { collection, database, name, uuid });
+                }
+            }
+        }
+        Ok(names)
+    }
+}
+
+impl ChangeStream {
+    /// Leaves out events that show documents of collections with rules, for readers whom rules bind.
+    #[must_use]
+    pub fn hiding_ruled(mut self) -> Self {
+        self.ruled.hidden = true;
+        self
+    }
+
+    /// Whether an event may be shown now: rules may have come since the stream gave it out.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn may_show(&mut self, event: &ChangeEvent) -> Result<bool, DocumentsError> {
+        match event.shows {
+            Some(collection) if self.ruled.hidden => self.ruled.may_show(&self.documents, collection),
+            _ => Ok(true),
+        }
+    }
+
+    /// The place behind which it goes on: that of the last event given, or of the last commit looked at when nothing
+    /// happened since.
+    pub fn token(&self) -> ResumeToken {
+        self.place
+    }
+
+    /// Nothing will follow: what was watched is gone.
+    pub fn has_ended(&self) -> bool {
+        self.ended && self.pending.is_empty()
+    }
+
+    /// The next event, waiting at most `timeout`; `None` when none came.
+    ///
+    /// # Errors
+    /// [`DocumentsError::ResumeLost`] when the log no longer holds the place; damage; what the pipeline meets.
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<ChangeEvent>, DocumentsError> {
+        let mut waited = false;
+        loop {
+            while let Some(event) = self.pending.pop_front() {
+                self.place = event.token;
+                self.ended |= event.ends;
+                if self.ended {
+                    self.pending.clear();
+                }
+                if self.may_show(&event)?
+                    && let Some(event) = self.through(event)?
+                {
+                    return Ok(Some(event));
+                }
+            }
+            if self.ended || !self.read()? {
+                if waited || self.ended || timeout.is_zero() {
+                    return Ok(None);
+                }
+                self.feed.wait(timeout);
+                waited = true;
+            }
+        }
+    }
+
+    /// What the pipeline makes of an event.
+    fn through(&self, mut event: ChangeEvent) -> Result<Option<ChangeEvent>, DocumentsError> {
+        let Some(pipeline) = &self.pipeline else { return Ok(Some(event)) };
+        if event.ends {
+            return Ok(Some(event));
+        }
+        let input: Stream<'_, DocumentsError> = Box::new(std::iter::once(Ok(event.document.clone())));
+        match pipeline.run(input, &Nothing, PIPELINE_BYTES_MAX)?.next() {
+            Some(document) => {
+                event.document = document?;
+                Ok(Some(event))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Reads one commit; false when there is none now.
+    fn read(&mut self) -> Result<bool, DocumentsError> {
+        let lost = |error: EngineError| match error {
+            EngineError::FeedTrimmed { .. } => DocumentsError::ResumeLost { what: error.to_string() },
+            other => other.into(),
+        };
+        let Some(change) = self.feed.next().map_err(lost)? else { return Ok(false) };
+        let (seq, lsn, time_micros) = (change.seq, change.lsn, change.body.time_micros);
+        let damaged = |source| EngineError::Record { seq, lsn, source };
+        let (mut keys, mut section) = (None, None);
+        for part in change.body.sections() {
+            let (model, bytes) = part.map_err(damaged)?;
+            if model == KV {
+                keys = Some(bytes);
+            } else if model == DOCUMENTS {
+                section = Some(bytes);
+            }
+        }
+        let mut events = Vec::new();
+        if let Some(section) = section {
+            let space = self.documents.model.spaces().documents;
+            let mut puts: Vec<(&[u8], &[u8])> = Vec::new();
+            if let Some(keys) = keys {
+                decode_section(keys, |keyspace, write| {
+                    if let KvWrite::Put(key, value) = write
+                        && keyspace == space
+                    {
+                        puts.push((key, value));
+                    }
+                })
+                .map_err(damaged)?;
+            }
+            let mut parts = Vec::new();
+            commit_section::decode(section, |collection, what| parts.push((collection, what)))
+                .map_err(damaged)?;
+            let replaced = parts.iter().filter_map(|(_, what)| replaced(what)).collect();
+            let mut commit = Commit {
+                seq,
+                time_micros,
+                by_key: puts.iter().copied().collect(),
+                puts,
+                events: &mut events,
+                renamed: None,
+                replaced,
+                told: None,
+                names: &mut self.names,
+                target: &self.target,
+                watch: &self.watch,
+            };
+            for (collection, what) in parts {
+                commit.part(&self.documents, collection, what)?;
+            }
+        }
+        // Events of the commit that the caller has handled are not told again.
+        let after = self.place;
+        self.pending.extend(events.into_iter().filter(|event| event.token > after));
+        if self.pending.is_empty() {
+            self.place = self.place.max(ResumeToken { seq, ordinal: u32::MAX });
+        }
+        Ok(true)
+    }
+}
+
+/// The collection that a rename takes the name of, if `what` is one.
+fn replaced<'a>(what: &What<'a>) -> Option<(&'a str, &'a str)> {
+    let What::Told { event, .. } = what else { return None };
+    let description = Doc::trusted(event).get("operationDescription")?.as_document()?;
+    description.get("dropTarget")?;
+    let to = description.get("to")?.as_document()?;
+    Some((to.get("db")?.as_str()?, to.get("coll")?.as_str()?))
+}
+
+/// The name of a collection: as the stream has seen it, else as it is now, else as it was.
+fn name_of(
+    documents: &Documents,
+    names: &mut Names,
+    collection: u32,
+) -> Result<Option<Named>, DocumentsError> {
+    if let Some(known) = names.get(&collection) {
+        return Ok(Some(known.clone()));
+    }
+    let snapshot = documents.engine.snapshot();
+    let read = snapshot.read();
+    let catalog = documents.model.spaces().catalog;
+    let found = match crate::model::handle::definition(&documents.model, read, collection, None) {
+        Ok(definition) => {
+            let (database, name) = (definition.database.clone(), definition.name.clone());
+            Some(Named { collection, database, name, uuid: Some(definition.uuid) })
+        }
+        Err(_) => {
+            let gone = read.get(catalog, &gone_key(collection))?;
+            gone.and_then(|name| {
+                let (database, name) = split_name(&name, 0)?;
+                Some(Named { collection, database: database.to_owned(), name: name.to_owned(), uuid: None })
+            })
+        }
+    };
+    if let Some(found) = &found {
+        names.insert(collection, found.clone());
+    }
+    Ok(found)
+}
+
+/// One commit on its way to events.
+struct Commit<'c, 's> {
+    seq: Seq,
+    time_micros: i64,
+    puts: Vec<(&'c [u8], &'c [u8])>,
+    by_key: HashMap<&'c [u8], &'c [u8]>,
+    events: &'s mut Vec<ChangeEvent>,
+    /// A collection that gave up a name and has not got the new one yet.
+    renamed: Option<(u32, Named)>,
+    /// Collections whose names others take: they are not told to be dropped.
+    replaced: Vec<(&'c str, &'c str)>,
+    /// What was told of the collection that is about to be renamed.
+    told: Option<Doc<'c>>,
+    names: &'s mut Names,
+    target: &'s Target,
+    watch: &'s Watch,
+}
+
+impl<'c> Commit<'c, '_> {
+    fn stored(&self, collection: u32, key: &[u8]) -> Option<Doc<'c>> {
+        let key = [&collection.to_be_bytes(), key].concat();
+        self.by_key.get(key.as_slice()).map(|stored| Doc::trusted(stored))
+    }
+
+    fn part(&mut self, documents: &Documents, collection: u32, what: What<'c>) -> Result<(), DocumentsError> {
+        match what {
+            What::Definition { event, database, name } => {
+                self.definition(collection, event, database, name);
+                return Ok(());
+            }
+            What::Told { database, name, event } => {
+                self.tell(collection, database, name, Doc::trusted(event));
+                return Ok(());
+            }
+            _ => {}
+        }
+        let Some(named) = name_of(documents, self.names, collection)? else { return Ok(()) };
+        if !self.target.includes(&named.database, &named.name) {
+            return Ok(());
+        }
+        match what {
+            What::Definition { .. } | What::Told { .. } => {}
+            What::Inserts { .. } => {
+                let prefix = collection.to_be_bytes();
+                let inserted: Vec<Doc<'_>> = self
+                    .puts
+                    .iter()
+                    .filter(|(key, _)| key.starts_with(&prefix))
+                    .map(|(_, stored)| Doc::trusted(stored))
+                    .collect();
+                for doc in inserted {
+                    self.document("insert", &named, doc.get("_id"), Some(doc), None);
+                }
+            }
+            What::Insert { key, .. } => {
+                if let Some(doc) = self.stored(collection, key) {
+                    self.document("insert", &named, doc.get("_id"), Some(doc), None);
+                }
+            }
+            What::Replace { key, .. } => {
+                if let Some(doc) = self.stored(collection, key) {
+                    self.document("replace", &named, doc.get("_id"), Some(doc), None);
+                }
+            }
+            What::Update { key, difference, .. } => {
+                if let Some(doc) = self.stored(collection, key) {
+                    let full = self.watch.full_document.then_some(doc);
+                    let difference = Doc::trusted(difference);
+                    let difference = if self.watch.expanded {
+                        disambiguated(difference, doc)
+                    } else {
+                        difference.to_buf()
+                    };
+                    self.document("update", &named, doc.get("_id"), full, Some(difference.doc()));
+                }
+            }
+            What::Delete { id, .. } => {
+                self.document("delete", &named, Doc::trusted(id).get("_id"), None, None);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&self, operation: &str) -> (ResumeToken, Writer) {
+        let mut ordinal = u32::try_from(self.events.len()).unwrap_or(u32::MAX).min(INVALIDATE - 1);
+        if operation == "invalidate" {
+            ordinal |= INVALIDATE;
+        }
+        let token = ResumeToken { seq: self.seq, ordinal: ordinal.min(u32::MAX - 1) };
+        let mut data = String::with_capacity(24);
+        // Writing to a string does not fail.
+        let _ = write!(data, "{token}");
+        let mut out = Writer::new();
+        out.open_document("_id");
+        out.put("_data", Value::String(&data));
+        out.close();
+        out.put("operationType", Value::String(operation));
+        out.put("clusterTime", Value::Timestamp(self.seq.0));
+        out.put("wallTime", Value::DateTime(self.time_micros.div_euclid(1000)));
+        (token, out)
+    }
+
+    fn push(&mut self, token: ResumeToken, out: Writer, ends: bool) {
+        self.events.push(ChangeEvent { token, document: out.finish(), ends, shows: None });
+    }
+
+    fn document(
+        &mut self,
+        operation: &str,
+        named: &Named,
+        id: Option<Value<'_>>,
+        full: Option<Doc<'_>>,
+        difference: Option<Doc<'_>>,
+    ) {
+        let (token, mut out) = self.begin(operation);
+        if let Some(uuid) = named.uuid.filter(|_| self.watch.expanded) {
+            out.put("collectionUUID", Value::Binary(4, &uuid));
+        }
+        if let Some(full) = full {
+            out.put("fullDocument", Value::Document(full));
+        }
+        put_namespace(&mut out, "ns", &named.database, &named.name);
+        out.open_document("documentKey");
+        out.put("_id", id.unwrap_or(Value::Null));
+        out.close();
+        if let Some(difference) = difference {
+            out.put("updateDescription", Value::Document(difference));
+        }
+        let shows = Some(named.collection);
+        self.events.push(ChangeEvent { token, document: out.finish(), ends: false, shows });
+    }
+
+    /// What the one who changed a definition said of it.
+    fn tell(&mut self, collection: u32, database: &str, name: &str, event: Doc<'c>) {
+        if let Some(Value::Binary(4, uuid)) = event.get("collectionUUID") {
+            let (database, name) = (database.to_owned(), name.to_owned());
+            self.names.insert(collection, Named { collection, database, name, uuid: uuid.try_into().ok() });
+        }
+        let operation = event.get("operationType").and_then(Value::as_str).unwrap_or_default();
+        match operation {
+            // Told with the new name.
+            "rename" => self.told = Some(event),
+            "dropDatabase" => {
+                let of_database = matches!(self.target, Target::Database(wanted) if wanted == database);
+                if of_database || matches!(self.target, Target::All) {
+                    let (token, mut out) = self.begin(operation);
+                    out.open_document("ns");
+                    out.put("db", Value::String(database));
+                    out.close();
+                    self.push(token, out, false);
+                }
+                if of_database {
+                    self.invalidate();
+                }
+            }
+            _ if self.watch.expanded && self.target.includes(database, name) => {
+                let (token, mut out) = self.begin(operation);
+                for field in ["collectionUUID", "operationDescription"] {
+                    if let Some(value) = event.get(field) {
+                        out.put(field, value);
+                    }
+                }
+                put_namespace(&mut out, "ns", database, name);
+                self.push(token, out, false);
+            }
+            _ => {}
+        }
+    }
+
+    fn invalidate(&mut self) {
+        let (token, out) = self.begin("invalidate");
+        self.push(token, out, true);
+    }
+
+    fn definition(&mut self, collection: u32, event: Event, database: &str, name: &str) {
+        let before = self.names.get(&collection).and_then(|named| named.uuid);
+        if collection != 0 {
+            let (database, name) = (database.to_owned(), name.to_owned());
+            self.names.insert(collection, Named { collection, database, name, uuid: before });
+        }
+        let told = match event {
+            Event::Created => return,
+            Event::Renamed => {
+                self.renamed = self.names.get(&collection).map(|named| (collection, named.clone()));
+                return;
+            }
+            Event::Dropped if self.replaced.contains(&(database, name)) => return,
+            Event::Dropped if self.target.includes(database, name) => {
+                let (token, mut out) = self.begin("drop");
+                put_namespace(&mut out, "ns", database, name);
+                self.push(token, out, false);
+                true
+            }
+            Event::Changed => {
+                let renamed = self.renamed.take_if(|(renamed, _)| *renamed == collection);
+                let Some((_, from)) = renamed else { return };
+                let event = self.told.take().filter(|_| self.watch.expanded);
+                let told =
+                    self.target.includes(&from.database, &from.name) || self.target.includes(database, name);
+                if told {
+                    let (token, mut out) = self.begin("rename");
+                    for field in ["collectionUUID", "operationDescription"] {
+                        if let Some(value) = event.and_then(|event| event.get(field)) {
+                            out.put(field, value);
+                        }
+                    }
+                    put_namespace(&mut out, "ns", &from.database, &from.name);
+                    put_namespace(&mut out, "to", database, name);
+                    self.push(token, out, false);
+                }
+                told
+            }
+            Event::Dropped => false,
+        };
+        if told && matches!(self.target, Target::Collection { .. }) {
+            self.invalidate();
+        }
+    }
+}
+
+fn put_namespace(out: &mut Writer, field: &str, database: &str, name: &str) {
+    out.open_document(field);
+    out.put("db", Value::String(database));
+    out.put("coll", Value::String(name));
+    out.close();
+}
+
+/// A difference with the paths that can be read in two ways: a number in them is a place in an array, or the name of a field;
+/// `after` is the document that was made.
+fn disambiguated(difference: Doc<'_>, after: Doc<'_>) -> DocBuf {
+    let mut out = Writer::new();
+    difference.iter().for_each(|(name, value)| out.put(name, value));
+    out.open_document("disambiguatedPaths");
+    let updated = difference.get("updatedFields").and_then(Value::as_document).unwrap_or(Doc::empty());
+    for (path, _) in updated.iter().filter(|(path, _)| is_ambiguous(path)) {
+        out.open_array(path);
+        let mut at = Some(Value::Document(after));
+        for part in path.split('.') {
+            match (at, part.parse::<i32>()) {
+                (Some(Value::Array(_)), Ok(place)) => out.put("", Value::Int32(place)),
+                _ => out.put("", Value::String(part)),
+            }
+            at = at.and_then(|at| at.as_document().or(at.as_array())).and_then(|at| at.get(part));
+        }
+        out.close();
+    }
+    out.close();
+    out.finish()
+}
+
+fn is_ambiguous(path: &str) -> bool {
+    path.split('.').skip(1).any(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+}

@@ -1,0 +1,73 @@
+//! Transactions whose commit is awaited, not waited for: servers that have many clients and few threads write so.
+//!
+//! ```text
+//! work ─▶ operations ─▶ queue of the engine ─▶ one log write for all that wait ─▶ whoever awaits is woken
+//! ```
+//! The work itself runs on the caller's thread; only the disk is awaited.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use ropewalk_engine::{CommitHandle, Committing, Durability};
+
+use crate::error::DocumentsError;
+use crate::model::Documents;
+use crate::transaction::tx::DocumentsTx;
+
+/// What a transaction answers, once it is as durable as asked. Dropping it leaves the commit on its way.
+pub struct Submitted<R> {
+    documents: Documents,
+    result: Option<R>,
+    /// `None`: it wrote nothing.
+    handle: Option<CommitHandle>,
+}
+
+impl Documents {
+    /// Runs `work` in a transaction of its own, once, and queues the commit. Never blocks: callers look at the engine's room
+    /// first.
+    ///
+    /// # Errors
+    /// What `work` answers; the engine's while its queue is full. When awaited: [`DocumentsError::Conflict`], after which the
+    /// same may be submitted again once the other commit is visible; the engine's.
+    pub fn submit<R>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
+    ) -> Result<Submitted<R>, DocumentsError> {
+        let (result, operations) = self.prepared(work)?;
+        let handle = match operations.is_empty() {
+            true => None,
+            false => {
+                Some(self.engine.try_submit(operations, durability).map_err(|error| self.failed(error))?)
+            }
+        };
+        Ok(Submitted { documents: self.clone(), result: Some(result), handle })
+    }
+}
+
+impl<R: Unpin> Committing for Submitted<R> {
+    fn is_lone(&self) -> bool {
+        self.handle.as_ref().is_some_and(CommitHandle::is_lone)
+    }
+
+    fn drive(&mut self) {
+        self.handle.iter_mut().for_each(CommitHandle::drive);
+    }
+}
+
+impl<R: Unpin> Future for Submitted<R> {
+    type Output = Result<R, DocumentsError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(handle) = &mut self.handle {
+            match Pin::new(handle).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(self.documents.failed(error))),
+            }
+        }
+        self.handle = None;
+        Poll::Ready(Ok(self.result.take().expect("a future is not polled again once it is ready")))
+    }
+}

@@ -1,0 +1,87 @@
+//! Transactions of one statement or closure, run again when another commit got there first.
+
+use core::time::Duration;
+
+use ropewalk_engine::{
+    CommitError, Durability, EngineError, Isolation, KeyConflict, KvTransaction, Operation, Rejection,
+};
+
+use crate::error::DocumentsError;
+use crate::model::Documents;
+use crate::transaction::tx::{DocumentsState, DocumentsTx};
+
+/// Attempts at a statement that others get in the way of.
+const ATTEMPTS: usize = 1000;
+impl Documents {
+    /// Runs `work` in a transaction of its own, once.
+    pub(crate) fn attempt<R>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
+    ) -> Result<R, DocumentsError> {
+        let (result, operations) = self.prepared(work)?;
+        if operations.is_empty() {
+            return Ok(result);
+        }
+        self.engine.commit(operations, durability).map(|_| result).map_err(|error| self.failed(error))
+    }
+
+    /// What `work` answers, and the operations that it comes to.
+    pub(crate) fn prepared<R>(
+        &self,
+        work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
+    ) -> Result<(R, Vec<Box<dyn Operation>>), DocumentsError> {
+        let mut kv = KvTransaction::new(self.engine.clone(), Isolation::ReadCommitted);
+        let mut state = DocumentsState::default();
+        let result = work(&mut DocumentsTx::new(self, &mut kv, &mut state))?;
+        let mut operations: Vec<Box<dyn Operation>> = state.operation().into_iter().collect();
+        if kv.has_writes() {
+            operations.push(Box::new(kv.into_batch()));
+        }
+        Ok((result, operations))
+    }
+
+    pub(crate) fn failed(&self, error: CommitError) -> DocumentsError {
+        match error {
+            CommitError::Engine(error) => error.into(),
+            CommitError::Rejected(reason) => self.rejected(reason),
+        }
+    }
+
+    fn rejected(&self, reason: Rejection) -> DocumentsError {
+        match reason.downcast::<KeyConflict>() {
+            Ok(conflict) => {
+                let seq = conflict.seq;
+                let unknown = || DocumentsError::Conflict { what: "a key".into(), seq };
+                self.explain(&conflict).unwrap_or_else(unknown)
+            }
+            Err(reason) => match reason.downcast::<EngineError>() {
+                Ok(error) => (*error).into(),
+                Err(other) => DocumentsError::InvalidOptions { what: other.to_string() },
+            },
+        }
+    }
+
+    /// Runs `work` in a transaction of its own until no other commit gets in its way. `work` must have no effect but on the
+    /// transaction. Every statement reads the newest commit, and nothing that it rests on has changed when it commits.
+    ///
+    /// # Errors
+    /// What `work` answers; the last conflict.
+    pub fn transact<R>(
+        &self,
+        durability: Durability,
+        mut work: impl FnMut(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
+    ) -> Result<R, DocumentsError> {
+        let mut attempt = 1;
+        loop {
+            match self.attempt(durability, &mut work) {
+                Err(DocumentsError::Conflict { seq, .. }) if attempt < ATTEMPTS => {
+                    attempt += 1;
+                    // The other commit may not be durable yet; before that nobody sees it.
+                    self.engine.wait_visible(seq, Duration::from_secs(1));
+                }
+                result => return result,
+            }
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Documents inside a transaction: which definitions it sees, what guards the writes, and what it did, in order.
+//!
+//! A transaction that writes documents rests on the collection's definition as it knows it, whatever its isolation: the
+//! definition is guarded, so that a commit after somebody else's new index cannot leave the index without its documents. A
+//! read committed transaction that changes a definition reads one snapshot from then on.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use ropewalk_engine::{Isolation, KeyConflict, KvTransaction, Operation, Reading};
+
+use crate::catalog::definition::Definition;
+use crate::catalog::{Spaces, definition_key, name_key, number, object_key, split_name};
+use crate::error::DocumentsError;
+use crate::index::entry::id_of;
+use crate::lang::Doc;
+use crate::lang::display;
+use crate::model::commit_section::{Event, What};
+use crate::model::handle::{self, Collection};
+use crate::model::{Documents, SectionOperation};
+use crate::rules::{Access, Caller};
+use crate::transaction::source::{Look, Source};
+use crate::transaction::write_budget::{Held, HeldSize, WriteBudget};
+
+/// What a transaction knows of documents beside its writes.
+#[derive(Default)]
+pub struct DocumentsState {
+    /// Collections whose definitions it changed.
+    ddl: bool,
+    /// Collections whose definitions are guarded.
+    guarded: BTreeSet<u32>,
+    /// By the key of the name.
+    definitions: HashMap<Vec<u8>, Option<Arc<Definition>>>,
+    /// Names that are noted as read.
+    noted: HashSet<Vec<u8>>,
+    /// What it did, as a section.
+    section: Vec<u8>,
+    /// Bytes of documents that it adds, over all databases with a quota.
+    pub(crate) grown: i64,
+    /// How large its writes are.
+    held: Held,
+    /// Validators are not asked.
+    pub(crate) unvalidated: bool,
+    /// Whose rules are asked; `None`: the application itself.
+    pub(crate) caller: Option<Arc<Caller>>,
+}
+
+/// A place to go back to.
+#[derive(Debug, Clone, Copy)]
+pub struct DocumentsMark {
+    section: usize,
+    grown: i64,
+    held: HeldSize,
+}
+
+impl DocumentsState {
+    /// Marks a place to go back to, together with a mark of the writes.
+    pub fn mark(&self) -> DocumentsMark {
+        DocumentsMark { section: self.section.len(), grown: self.grown, held: self.held.size() }
+    }
+
+    /// To be called after the transaction's writes were rolled back to the mark taken with this one.
+    pub fn rolled_back(&mut self, mark: DocumentsMark) {
+        self.section.truncate(mark.section);
+        self.grown = mark.grown;
+        self.held.back_to(mark.held);
+        self.guarded.clear();
+        self.definitions.clear();
+    }
+
+    /// What has to go into the commit beside the writes.
+    pub fn operation(&mut self) -> Option<Box<dyn Operation>> {
+        let section = std::mem::take(&mut self.section);
+        if section.is_empty() { None } else { Some(Box::new(SectionOperation { section })) }
+    }
+}
+
+/// The documents as one transaction reads and writes them.
+pub struct DocumentsTx<'a> {
+    pub(crate) documents: &'a Documents,
+    pub(crate) kv: &'a mut KvTransaction,
+    pub(crate) state: &'a mut DocumentsState,
+    pub(crate) look: Option<Look<'a>>,
+}
+
+impl<'a> DocumentsTx<'a> {
+    /// The documents within a transaction; `state` begins empty and stays with it.
+    pub fn new(documents: &'a Documents, kv: &'a mut KvTransaction, state: &'a mut DocumentsState) -> Self {
+        Self { documents, kv, state, look: None }
+    }
+
+    /// The same transaction, asking `look` from time to time whether a statement may go on. One that may not leaves nothing.
+    pub fn looking<'l>(&'l mut self, look: Look<'l>) -> DocumentsTx<'l> {
+        DocumentsTx {
+            documents: self.documents,
+            kv: &mut *self.kv,
+            state: &mut *self.state,
+            look: Some(look),
+        }
+    }
+
+    /// Whether what is written from now on has to fit the validators of its collections; references and limits hold either
+    /// way.
+    pub fn validate(&mut self, validate: bool) {
+        self.state.unvalidated = !validate;
+    }
+
+    /// A handle on a collection, which need not exist.
+    ///
+    /// # Errors
+    /// Names that no database or collection may have.
+    pub fn collection(&self, database: &str, name: &str) -> Result<Collection, DocumentsError> {
+        self.documents.collection(database, name)
+    }
+
+    /// From here on the rules of collections are asked whether `caller` may do what is done; `None`: the application
+    /// itself, which may do everything.
+    pub fn act_for(&mut self, caller: Option<Caller>) {
+        self.state.caller = caller.map(Arc::new);
+    }
+
+    /// Asks the rules of a collection.
+    pub(crate) fn check_access(
+        &self,
+        definition: &Definition,
+        access: Access,
+        stored: Option<Doc<'_>>,
+        new: Option<Doc<'_>>,
+    ) -> Result<(), DocumentsError> {
+        let caller = self.state.caller.as_deref();
+        definition.check_access(caller, access, (stored, new), self.now_ms())
+    }
+
+    /// Runs one statement; if it fails it leaves nothing.
+    pub(crate) fn statement<R>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<R, DocumentsError>,
+    ) -> Result<R, DocumentsError> {
+        self.begin();
+        self.within(|tx| {
+            let result = run(tx)?;
+            tx.state.held.check(tx.state.section.len())?;
+            Ok(result)
+        })
+    }
+
+    /// A statement that writes to `collection`, which its errors name.
+    pub(crate) fn statement_on<R>(
+        &mut self,
+        collection: &Collection,
+        run: impl FnOnce(&mut Self) -> Result<R, DocumentsError>,
+    ) -> Result<R, DocumentsError> {
+        self.statement(run).map_err(|error| collection.named(error))
+    }
+
+    /// A part of a statement that leaves nothing if it fails.
+    pub(crate) fn within<R>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<R, DocumentsError>,
+    ) -> Result<R, DocumentsError> {
+        let (mark, state) = (self.kv.mark(), self.state.mark());
+        let result = run(self);
+        if result.is_err() {
+            self.kv.rollback_to(mark);
+            self.state.rolled_back(state);
+        }
+        result
+    }
+
+    /// Charges the memory of its writes to a budget that other transactions share.
+    ///
+    /// # Errors
+    /// [`DocumentsError::TransactionMemory`], also later, for the write that does not fit.
+    pub fn share(&mut self, budget: &Arc<WriteBudget>) -> Result<(), DocumentsError> {
+        self.state.held.share(budget)
+    }
+
+    /// Writes `key`, if the transaction has room for it.
+    pub(crate) fn put(
+        &mut self,
+        keyspace: ropewalk_engine::Keyspace,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), DocumentsError> {
+        self.take(keyspace, key, value.len())?;
+        self.kv.put(keyspace, key, value);
+        Ok(())
+    }
+
+    /// Deletes `key`, if the transaction has room for it.
+    pub(crate) fn remove(
+        &mut self,
+        keyspace: ropewalk_engine::Keyspace,
+        key: &[u8],
+    ) -> Result<(), DocumentsError> {
+        self.take(keyspace, key, 0)?;
+        self.kv.delete(keyspace, key);
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        keyspace: ropewalk_engine::Keyspace,
+        key: &[u8],
+        value: usize,
+    ) -> Result<(), DocumentsError> {
+        let replaced = match self.kv.wrote(keyspace, key) {
+            true => key.len() + self.kv.peek(keyspace, key)?.map_or(0, |own| own.len()),
+            false => 0,
+        };
+        self.state.held.take((key.len(), value), replaced, self.state.section.len())
+    }
+
+    /// Notes what was done.
+    pub(crate) fn did(&mut self, definition: &Definition, what: What<'_>) {
+        what.put(definition.id, &mut self.state.section);
+        if definition.quota.is_some() {
+            self.state.grown += what.growth().1;
+        }
+    }
+
+    pub(crate) fn snapshot_catalog(&self) -> Reading {
+        self.kv.snapshot().reading()
+    }
+
+    /// The number under a name, own definitions included.
+    pub(crate) fn number_of(&mut self, name: &[u8]) -> Result<Option<u32>, DocumentsError> {
+        let catalog = self.spaces().catalog;
+        Ok(self.kv.get(catalog, name)?.as_deref().and_then(number))
+    }
+
+    /// The definition of a collection by its number, own definitions included.
+    pub(crate) fn definition_by_id(&mut self, id: u32) -> Result<Arc<Definition>, DocumentsError> {
+        let catalog = self.spaces().catalog;
+        let stored = self.kv.get(catalog, &definition_key(id))?;
+        let stored =
+            stored.ok_or_else(|| DocumentsError::damaged(format!("collection {id}"), "no definition"))?;
+        let mut definition = Definition::decode(&stored)?;
+        definition.quota =
+            handle::quota(&self.documents.model, self.kv.snapshot().reading().view(), &definition.database)?;
+        Ok(Arc::new(definition))
+    }
+
+    /// What is written rests on the definition from here on.
+    pub(crate) fn guard_definition(&mut self, definition: &Definition) {
+        // Also for a definition that it changed itself: that change may yet be rolled back.
+        if self.state.guarded.insert(definition.id) {
+            self.kv.guard_key(self.spaces().catalog, &definition_key(definition.id));
+        }
+    }
+
+    /// Writes under read committed carry their own guard; the stricter levels check every key they write.
+    pub(crate) fn guard(&mut self, keyspace: ropewalk_engine::Keyspace, key: &[u8]) {
+        if self.kv.isolation() == Isolation::ReadCommitted {
+            self.kv.guard_key(keyspace, key);
+        }
+    }
+
+    /// Writes a definition. Whoever wrote it since is met at commit.
+    pub(crate) fn put_definition(
+        &mut self,
+        mut definition: Definition,
+        event: Event,
+    ) -> Result<Arc<Definition>, DocumentsError> {
+        let catalog = self.spaces().catalog;
+        let key = definition_key(definition.id);
+        let name = name_key(&definition.database, &definition.name);
+        if event == Event::Created {
+            self.guard(catalog, &name);
+            self.kv.put(catalog, &name, &definition.id.to_le_bytes());
+            self.kv.put(catalog, &object_key(definition.id), &definition.id.to_le_bytes());
+        } else {
+            definition.version += 1;
+            self.kv.guard_key(catalog, &key);
+        }
+        for object in definition.objects() {
+            if self.kv.peek(catalog, &object_key(object))?.is_none() {
+                self.kv.put(catalog, &object_key(object), &definition.id.to_le_bytes());
+            }
+        }
+        self.put(catalog, &key, &definition.encode())?;
+        let definition = Arc::new(definition);
+        let (database, new_name) = (&definition.database, &definition.name);
+        self.defined(definition.id, What::Definition { event, database, name: new_name });
+        self.state.definitions.insert(name, Some(definition.clone()));
+        Ok(definition)
+    }
+
+    /// Notes that a definition changed.
+    pub(crate) fn defined(&mut self, collection: u32, what: What<'_>) {
+        what.put(collection, &mut self.state.section);
+        // Documents that others write under a newer definition could not be read through the own one.
+        self.kv.stay();
+        self.state.ddl = true;
+        self.state.definitions.clear();
+    }
+}
+
+impl Source for DocumentsTx<'_> {
+    fn begin(&mut self) {
+        self.kv.begin_statement();
+        if self.kv.isolation() == Isolation::ReadCommitted {
+            // Somebody else's change may be visible by now; own ones are found in the own writes.
+            self.state.definitions.clear();
+        }
+    }
+
+    fn documents(&self) -> &Documents {
+        self.documents
+    }
+
+    fn caller(&self) -> Option<&Arc<Caller>> {
+        self.state.caller.as_ref()
+    }
+
+    fn look(&self) -> Result<(), DocumentsError> {
+        self.look.map_or(Ok(()), |look| look())
+    }
+
+    fn reading(&self) -> Reading {
+        self.kv.snapshot().reading()
+    }
+
+    fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError> {
+        let name = name_key(collection.database(), collection.name());
+        if let Some(known) = self.state.definitions.get(&name) {
+            return Ok(known.clone());
+        }
+        let found = if self.state.ddl {
+            match self.number_of(&name)? {
+                Some(id) => Some(self.definition_by_id(id)?),
+                None => None,
+            }
+        } else {
+            let catalog = self.spaces().catalog;
+            let found = collection.definition_at(self.kv.snapshot().reading().view())?;
+            if self.state.noted.insert(name.clone()) {
+                self.kv.note_read(catalog, &name);
+                if let Some(definition) = &found {
+                    self.kv.note_read(catalog, &definition_key(definition.id));
+                }
+            }
+            found
+        };
+        self.state.definitions.insert(name, found.clone());
+        Ok(found)
+    }
+
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, DocumentsError> {
+        Ok(self.kv.get(self.spaces().documents, key)?)
+    }
+
+    fn walk(
+        &mut self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        backward: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), DocumentsError> {
+        Ok(self.kv.visit(self.spaces().documents, start, end, backward, each)?)
+    }
+}
+
+impl DocumentsTx<'_> {
+    pub(crate) fn spaces(&self) -> Spaces {
+        self.documents.model.spaces()
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.documents.now_ms()
+    }
+}
+
+impl Documents {
+    /// Says in words what a conflict of the engine was about, if it was about documents.
+    pub fn explain(&self, conflict: &KeyConflict) -> Option<DocumentsError> {
+        let spaces = self.model.spaces();
+        let seq = conflict.seq;
+        let snapshot = self.engine.snapshot();
+        let read = snapshot.read();
+        let by_id = |id: u32| handle::definition(&self.model, read, id, None).ok();
+        let what = if conflict.keyspace == spaces.catalog {
+            match conflict.key.split_first()? {
+                (b'n', _) => {
+                    let (database, name) = split_name(&conflict.key, 1)?;
+                    format!("the collection name {name:?} in database {database:?}")
+                }
+                (b'c', id) => match by_id(u32::from_be_bytes(id.try_into().ok()?)) {
+                    Some(definition) => format!("the definition of collection {:?}", definition.name),
+                    None => "the definition of a collection".into(),
+                },
+                _ => "the catalog of documents".into(),
+            }
+        } else if conflict.keyspace == spaces.documents {
+            let object = u32::from_be_bytes(*conflict.key.first_chunk()?);
+            let owner = read.get(spaces.catalog, &object_key(object)).ok()?;
+            let definition = owner.and_then(|bytes| number(&bytes)).and_then(by_id);
+            match definition {
+                Some(definition) if definition.id == object => {
+                    let stored = read.get(spaces.documents, &conflict.key).ok()?;
+                    let id = stored.map(|bytes| display::value(id_of(Doc::trusted(&bytes))));
+                    match id {
+                        Some(id) => format!("collection {:?}, document {id}", definition.name),
+                        None => {
+                            format!("collection {:?}, key {}", definition.name, display::hex(&conflict.key))
+                        }
+                    }
+                }
+                Some(definition) => {
+                    let index = definition.indexes.iter().find(|index| index.object == object);
+                    let index = index.map_or("that is gone", |index| index.name());
+                    format!(
+                        "collection {:?}, index {index:?}, key {}",
+                        definition.name,
+                        display::hex(&conflict.key)
+                    )
+                }
+                None => "a collection that is gone".into(),
+            }
+        } else if conflict.keyspace == spaces.sessions {
+            "the record of a session".into()
+        } else {
+            return None;
+        };
+        Some(DocumentsError::Conflict { what, seq })
+    }
+}

@@ -1,0 +1,114 @@
+//! Writes to capped collections: documents in the order in which they came, as many as fit; the oldest make room.
+//!
+//! All writers of a collection write the head of its order, so the order is that of the commits and the limits hold exactly.
+//!
+//! Source: MongoDB manual, "Capped Collections".
+
+use std::sync::Arc;
+
+use crate::catalog::capped::Capped;
+use crate::catalog::definition::Definition;
+use crate::error::DocumentsError;
+use crate::index::entry::id_part;
+use crate::index::order::{Head, damaged, document_of, key, number_of, numbered, range};
+use crate::transaction::source::Source;
+use crate::transaction::tx::DocumentsTx;
+
+impl DocumentsTx<'_> {
+    fn head(&self, definition: &Definition, order: u32) -> Result<Head, DocumentsError> {
+        match self.kv.peek(self.spaces().documents, &key(order, 2, &[]))? {
+            Some(stored) => Head::decode(&stored).ok_or_else(|| damaged(definition)),
+            None => Ok(Head { first: 1, next: 1, documents: 0, bytes: 0 }),
+        }
+    }
+
+    pub(crate) fn put_head(&mut self, order: u32, head: Head) -> Result<(), DocumentsError> {
+        let (documents, key) = (self.spaces().documents, key(order, 2, &[]));
+        self.guard(documents, &key);
+        self.put(documents, &key, &head.encode())
+    }
+
+    /// A document was put under `document_key`: it is the newest, and the oldest make room.
+    pub(crate) fn joined(
+        &mut self,
+        definition: &mut Arc<Definition>,
+        document_key: &[u8],
+        bytes: usize,
+    ) -> Result<(), DocumentsError> {
+        let Some((order, capped)) = definition.order.zip(definition.options.capped) else { return Ok(()) };
+        if bytes as u64 > capped.bytes {
+            let max = usize::try_from(capped.bytes).unwrap_or(usize::MAX);
+            return Err(DocumentsError::TooLarge { what: "document for its capped collection", bytes, max });
+        }
+        let mut head = self.head(definition, order)?;
+        let (number, id) = (head.next, id_part(document_key));
+        head.next += 1;
+        head.documents += 1;
+        head.bytes += bytes as u64;
+        let documents = self.spaces().documents;
+        self.put(documents, &numbered(order, number), id)?;
+        self.put(documents, &key(order, 1, id), &number.to_be_bytes())?;
+        self.put_head(order, head)?;
+        self.make_room(definition, order, capped)
+    }
+
+    /// Deletes the oldest documents until what is left fits.
+    pub(crate) fn make_room(
+        &mut self,
+        definition: &mut Arc<Definition>,
+        order: u32,
+        capped: Capped,
+    ) -> Result<(), DocumentsError> {
+        loop {
+            let mut head = self.head(definition, order)?;
+            if head.fits(capped) {
+                return Ok(());
+            }
+            let mut oldest = None;
+            let (start, end) = (numbered(order, head.first), range(order).1);
+            self.walk(&start, Some(&end), false, &mut |key, id| {
+                oldest = Some((number_of(key), id.to_vec()));
+                false
+            })?;
+            let Some((Some(number), id)) = oldest else { return Err(damaged(definition)) };
+            head.first = number;
+            self.put_head(order, head)?;
+            let key = document_of(definition, &id);
+            let stored = self.fetch(&key)?.ok_or_else(|| damaged(definition))?;
+            self.delete_stored(definition, &key, &stored)?;
+        }
+    }
+
+    /// A document took the place of another and keeps its place in the order.
+    pub(crate) fn resized(
+        &mut self,
+        definition: &Definition,
+        old: usize,
+        new: usize,
+    ) -> Result<(), DocumentsError> {
+        let Some(order) = definition.order else { return Ok(()) };
+        let mut head = self.head(definition, order)?;
+        head.bytes = (head.bytes + new as u64).saturating_sub(old as u64);
+        self.put_head(order, head)
+    }
+
+    /// The document under `document_key` was deleted.
+    pub(crate) fn left(
+        &mut self,
+        definition: &Definition,
+        document_key: &[u8],
+        bytes: usize,
+    ) -> Result<(), DocumentsError> {
+        let Some(order) = definition.order else { return Ok(()) };
+        let (documents, place) = (self.spaces().documents, key(order, 1, id_part(document_key)));
+        let number = self.kv.peek(documents, &place)?.and_then(|stored| stored.try_into().ok());
+        let number = number.map(u64::from_be_bytes).ok_or_else(|| damaged(definition))?;
+        self.remove(documents, &place)?;
+        self.remove(documents, &numbered(order, number))?;
+        let mut head = self.head(definition, order)?;
+        head.first += u64::from(head.first == number);
+        head.documents = head.documents.saturating_sub(1);
+        head.bytes = head.bytes.saturating_sub(bytes as u64);
+        self.put_head(order, head)
+    }
+}

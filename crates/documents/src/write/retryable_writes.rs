@@ -1,0 +1,143 @@
+//! Retryable writes: what a statement answered lies in the same commit as what it wrote.
+//!
+//! ```text
+//! documents.sessions   h session                                   newest number i64 | last used, ms since 1970, i64
+//!                      r session bytes, ordered | number | statement    the answer, a document
+//! ```
+//! A client that lost the answer sends the statement again with the same session, number and statement id; it is answered
+//! from here, and nothing is written twice, not even when both copies run at the same time: they conflict on the session's
+//! record, and the one that is run again finds the answer of the other.
+
+use ropewalk_base::keys;
+
+use crate::error::DocumentsError;
+use crate::lang::{Doc, DocBuf};
+use crate::model::Documents;
+use crate::transaction::source::Source;
+use crate::transaction::tx::DocumentsTx;
+
+/// Longest id of a session, bytes.
+pub const SESSION_BYTES_MAX: usize = 256;
+
+/// Which statement of which session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retry {
+    /// The session's id, such as the 16 bytes of `lsid`.
+    pub session: Vec<u8>,
+    /// `txnNumber`: rises with every retryable command of the session.
+    pub number: i64,
+    /// `stmtId`: the place of the statement in its command.
+    pub statement: i32,
+}
+
+fn header_key(session: &[u8]) -> Vec<u8> {
+    [b"h", session].concat()
+}
+
+fn answers_of(session: &[u8], number: i64) -> Vec<u8> {
+    let mut key = vec![b'r'];
+    keys::put_bytes(&mut key, session);
+    keys::put_i64(&mut key, number);
+    key
+}
+
+fn answer_key(retry: &Retry) -> Vec<u8> {
+    let mut key = answers_of(&retry.session, retry.number);
+    keys::put_i64(&mut key, i64::from(retry.statement));
+    key
+}
+
+fn header(stored: &[u8]) -> Option<(i64, i64)> {
+    let (number, rest) = stored.split_first_chunk::<8>()?;
+    Some((i64::from_le_bytes(*number), i64::from_le_bytes(rest.try_into().ok()?)))
+}
+
+fn damaged() -> DocumentsError {
+    DocumentsError::damaged("record of a session", "sixteen bytes")
+}
+
+impl DocumentsTx<'_> {
+    /// The answer that this statement got before, if it was run before.
+    ///
+    /// # Errors
+    /// [`DocumentsError::TransactionTooOld`] when the session has gone on to a higher number.
+    pub fn answered(&mut self, retry: &Retry) -> Result<Option<DocBuf>, DocumentsError> {
+        if retry.session.is_empty() || retry.session.len() > SESSION_BYTES_MAX {
+            let what = format!("the id of a session has between 1 and {SESSION_BYTES_MAX} bytes");
+            return Err(DocumentsError::InvalidOptions { what });
+        }
+        self.begin();
+        let sessions = self.spaces().sessions;
+        let Some(stored) = self.kv.get(sessions, &header_key(&retry.session))? else { return Ok(None) };
+        let (newest, _) = header(&stored).ok_or_else(damaged)?;
+        if retry.number < newest {
+            return Err(DocumentsError::TransactionTooOld { number: retry.number, newest });
+        }
+        if retry.number > newest {
+            return Ok(None);
+        }
+        Ok(self.kv.get(sessions, &answer_key(retry))?.map(DocBuf::trusted))
+    }
+
+    /// Keeps the answer of this statement in the commit that writes what it wrote. What the session did under lower
+    /// numbers is forgotten.
+    ///
+    /// # Errors
+    /// As [`DocumentsTx::answered`].
+    pub fn answer(&mut self, retry: &Retry, answer: Doc<'_>) -> Result<(), DocumentsError> {
+        let sessions = self.spaces().sessions;
+        let key = header_key(&retry.session);
+        if let Some(stored) = self.kv.get(sessions, &key)? {
+            let (newest, _) = header(&stored).ok_or_else(damaged)?;
+            if retry.number < newest {
+                return Err(DocumentsError::TransactionTooOld { number: retry.number, newest });
+            }
+            if retry.number > newest {
+                // Those of older numbers went when this one came. One by one: a deleted range for every write would slow all down.
+                let (start, end) = (
+                    answers_of(&retry.session, newest),
+                    answers_of(&retry.session, newest.saturating_add(1)),
+                );
+                let mut old = Vec::new();
+                self.kv.visit(sessions, &start, Some(&end), false, |key, _| {
+                    old.push(key.to_vec());
+                    true
+                })?;
+                old.iter().for_each(|key| self.kv.delete(sessions, key));
+            }
+        }
+        let now_ms = self.now_ms();
+        self.guard(sessions, &key);
+        self.kv.put(sessions, &key, &[retry.number.to_le_bytes(), now_ms.to_le_bytes()].concat());
+        self.put(sessions, &answer_key(retry), answer.bytes())
+    }
+}
+
+impl Documents {
+    /// Forgets sessions that were last used before `unused_since_ms`, at most `limit`; answers how many.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn forget_sessions(&self, unused_since_ms: i64, limit: usize) -> Result<usize, DocumentsError> {
+        self.transact(ropewalk_engine::Durability::Buffered, |tx| {
+            let sessions = tx.spaces().sessions;
+            let mut old = Vec::new();
+            tx.kv.visit(sessions, b"h", Some(b"i"), false, |key, value| {
+                if header(value).is_some_and(|(_, used)| used < unused_since_ms) {
+                    old.extend(key.get(1..).map(<[u8]>::to_vec));
+                }
+                old.len() < limit
+            })?;
+            for session in &old {
+                let key = header_key(session);
+                tx.kv.guard_key(sessions, &key);
+                tx.kv.delete(sessions, &key);
+                let start = answers_of(session, i64::MIN);
+                let mut end = answers_of(session, i64::MAX);
+                end.push(u8::MAX);
+                tx.kv.sweep_range(sessions, &start, &end);
+            }
+            Ok(old.len())
+        })
+    }
+}
