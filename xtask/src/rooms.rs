@@ -43,7 +43,6 @@ const STILL_FLAT: &[&str] = &[
     "ropewalk-server",
     "ropewalk-sim",
     "ropewalk-sql",
-    "ropewalk-tables",
     "ropewalk-wire",
 ];
 

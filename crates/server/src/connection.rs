@@ -376,7 +376,8 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { http1, http2, router, watcher, patience, stall_time, memory, newcomer, _place, .. } = *self;
+        let Self { http1, http2, router, watcher, patience, stall_time, memory, newcomer, _place, .. } =
+            *self;
         let of_connection = (memory, newcomer);
         // Ten thousand idle connections are ten thousand of these: each is as large as its own kind and no larger.
         let ended = match version {
