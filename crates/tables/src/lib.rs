@@ -7,7 +7,7 @@
 //! many rows ─▶ load: sorted straight into runs ─▶ one commit gives them to the table
 //! ```
 //!
-//! Read `types` and `value`, `key` and `row` for the bytes, `schema` for what a table is, then `write`.
+//! Read `value` and `schema::layout` for the bytes, `schema` for the definition of a table, then `write`.
 //!
 //! Not here: SQL, time zones and text forms of dates, collations (text is ordered by its bytes).
 #![deny(missing_docs)]
@@ -32,12 +32,13 @@ pub use read::{KeyRange, TablesRead};
 pub use row::convert::FromValue;
 pub use row::{OwnedRow, Row};
 pub use schema::define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, Identity, IndexDef, TableDef};
-pub use schema::enums::{EnumChange, EnumPlace, EnumType, EnumValue};
+pub use schema::enums::{EnumChange, EnumPlace, EnumType};
 pub use schema::names::{PUBLIC, name_in, schema_and_name, shown};
 pub use schema::{
     COLUMNS_MAX, Check, Column, DEFINITION_BYTES_MAX, ForeignKey, INDEXES_MAX, Index, IndexColumn,
     KEY_BYTES_MAX, KEY_COLUMNS_MAX, LAYOUTS_MAX, ROW_BYTES_MAX, Schema,
 };
+pub use value::enum_value::EnumValue;
 pub use value::expr::{Binary, ColumnRef, Expr, Function, Unary};
 pub use value::interval::Interval;
 pub use value::json::{JSON_DEPTH_MAX, json_error};

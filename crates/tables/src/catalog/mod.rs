@@ -3,9 +3,9 @@
 //! ```text
 //! tables.catalog   t table u32   definition            n name   table u32
 //!                  o object u32  table u32             s sequence u32   first number not reserved, i64
-//!                  e name of an enum type   definition, see `enums`
+//!                  e name of an enum type   definition, see `schema::enums`
 //!                  l object u32  table u32: a load is filling the object, which belongs to no definition yet
-//! tables           object u32 | key                    rows and index entries, see `key`
+//! tables           object u32 | key                    rows and index entries, see `value::key`
 //! ```
 //! All numbers of keys are big-endian. Tables, row objects, index objects and sequences draw from one sequence (number 0).
 

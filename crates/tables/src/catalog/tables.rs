@@ -10,18 +10,15 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
 use parking_lot::{Mutex, RwLock};
-use ropewalk_base::{DecodeError, Decoder, Seq, put_varint};
-use ropewalk_engine::{
-    Apply, Engine, EngineError, KeyConflict, Keyspace, Memory, Model, ModelId, Operation, Outcome, ReadView,
-    Rejection, Verdict,
-};
-use ropewalk_store::{KeyspaceOptions, NewRun, Store};
+use ropewalk_base::Seq;
+use ropewalk_engine::{Engine, ModelId};
 
 use crate::catalog::Spaces;
 use crate::catalog::sequence::Sequences;
 use crate::error::TablesError;
-use crate::read::table::Slot;
+use crate::schema::Schema;
 
 /// Number of the tables model in commit records.
 pub const TABLES: ModelId = ModelId(4);
@@ -32,12 +29,22 @@ const OBJECTS: u32 = 0;
 /// Loaded definitions that are kept although nobody has a handle on their tables.
 const SLOTS_MAX: usize = 1024;
 
+/// A definition, as handles and transactions share it.
+pub(crate) struct LoadedSchema {
+    pub(crate) schema: Arc<Schema>,
+    /// The snapshot it was loaded at.
+    pub(crate) at: Seq,
+}
+
+/// Where the definition of a table stands once somebody has loaded it.
+pub(crate) type Slot = Arc<ArcSwapOption<LoadedSchema>>;
+
 /// What the tables of one engine share.
 #[derive(Default)]
 pub struct TablesModel {
-    spaces: OnceLock<Spaces>,
+    pub(crate) spaces: OnceLock<Spaces>,
     /// The newest commit that changed a definition, pending commits included. Written by the sequencer.
-    last_ddl: AtomicU64,
+    pub(crate) last_ddl: AtomicU64,
     pub(crate) sequences: Sequences,
     /// Objects that transactions loaded and tried to commit.
     pub(crate) handed_over: Mutex<Vec<u32>>,
@@ -71,76 +78,6 @@ impl TablesModel {
     pub(crate) fn new_object(&self, engine: &Engine) -> Result<u32, TablesError> {
         let number = self.sequences.next(engine, self.spaces().catalog, OBJECTS, 64)?;
         u32::try_from(number).map_err(|_| TablesError::Exhausted { sequence: OBJECTS })
-    }
-}
-
-/// The part of a commit that says whose definitions it changes.
-pub(crate) struct DdlOperation {
-    pub(crate) tables: Vec<u32>,
-    /// Entries of objects that were loaded for it: they must stand, or somebody took the objects for left over.
-    pub(crate) loading: Vec<(Keyspace, [u8; 5])>,
-}
-
-impl Operation for DdlOperation {
-    fn model(&self) -> ModelId {
-        TABLES
-    }
-
-    fn bytes_max(&self) -> usize {
-        self.tables.len() * 5
-    }
-
-    fn validate(&mut self, latest: ReadView<'_>) -> Result<Verdict, Rejection> {
-        for (keyspace, key) in &self.loading {
-            if latest.get(*keyspace, key)?.is_none() {
-                let (keyspace, key, seq) = (*keyspace, key.to_vec(), latest.at());
-                return Err(Box::new(KeyConflict { keyspace, key, seq }));
-            }
-        }
-        Ok(Verdict::Write)
-    }
-
-    fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
-        self.tables.iter().for_each(|table| put_varint(out, u64::from(*table)));
-        (0, 0)
-    }
-}
-
-impl Model for TablesModel {
-    fn id(&self) -> ModelId {
-        TABLES
-    }
-
-    fn name(&self) -> &'static str {
-        "tables"
-    }
-
-    fn open(&self, store: &Store) -> Result<(), EngineError> {
-        let rows = store.keyspace("tables", KeyspaceOptions::default())?;
-        let catalog = store.keyspace("tables.catalog", KeyspaceOptions::default())?;
-        self.spaces.get_or_init(|| Spaces { rows, catalog });
-        Ok(())
-    }
-
-    fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
-        let mut decoder = Decoder::new(section);
-        while !decoder.is_empty() {
-            decoder.varint("table")?;
-        }
-        self.last_ddl.store(apply.seq.0, Ordering::Release);
-        Ok(())
-    }
-
-    fn flush(&self, _: &dyn Memory, _: &Store, _: &[Seq]) -> Result<Vec<NewRun>, EngineError> {
-        Ok(Vec::new())
-    }
-
-    fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
-        crate::model::verify::verify(self.spaces(), read)
     }
 }
 

@@ -7,8 +7,6 @@
 //! no row is written without its entry. A batch of 2 conflicts with writers of its own rows only, and is tried again,
 //! smaller. An index whose building was cut off stays declared; building it again goes on from there.
 
-use ropewalk_engine::{CommitError, Durability, Isolation, KeyConflict, KvTransaction, Operation};
-
 use crate::catalog::object_range;
 use crate::catalog::tables::Tables;
 use crate::error::TablesError;
@@ -16,63 +14,11 @@ use crate::read::TablesRead;
 use crate::row::keys::index_entry;
 use crate::schema::Index;
 use crate::schema::define::IndexDef;
-use crate::write::tx::{TablesState, TablesTx};
+use crate::write::tx::TablesTx;
 
 /// Rows of one batch.
 const BATCH: usize = 512;
-/// Attempts at a definition that others change, too.
-const ATTEMPTS: usize = 100;
-
 impl Tables {
-    /// Runs `work` in a transaction of its own and commits it durably.
-    fn run<R>(
-        &self,
-        work: impl FnOnce(&mut TablesTx<'_>) -> Result<R, TablesError>,
-    ) -> Result<R, TablesError> {
-        let mut kv = KvTransaction::new(self.engine.clone(), Isolation::Serializable);
-        let mut state = TablesState::default();
-        let result = work(&mut TablesTx::new(self, &mut kv, &mut state))?;
-        let mut operations: Vec<Box<dyn Operation>> = state.operation().into_iter().collect();
-        if kv.has_writes() {
-            operations.push(Box::new(kv.into_batch()));
-        }
-        if operations.is_empty() {
-            return Ok(result);
-        }
-        self.commit(operations)?;
-        Ok(result)
-    }
-
-    /// Commits durably, and says in words what stood in the way.
-    pub(crate) fn commit(&self, operations: Vec<Box<dyn Operation>>) -> Result<(), TablesError> {
-        match self.engine.commit(operations, Durability::Sync) {
-            Ok(_) => Ok(()),
-            Err(CommitError::Engine(error)) => Err(error.into()),
-            Err(CommitError::Rejected(reason)) => Err(match reason.downcast::<KeyConflict>() {
-                Ok(conflict) => {
-                    let seq = conflict.seq;
-                    let unknown = || TablesError::Conflict { what: "a key".into(), seq };
-                    self.explain(&conflict).unwrap_or_else(unknown)
-                }
-                Err(other) => TablesError::Definition { table: String::new(), what: other.to_string() },
-            }),
-        }
-    }
-
-    /// As `run`, again and again while others get in its way.
-    pub(crate) fn insist<R>(
-        &self,
-        work: impl Fn(&mut TablesTx<'_>) -> Result<R, TablesError>,
-    ) -> Result<R, TablesError> {
-        let mut attempt = 1;
-        loop {
-            match self.run(&work) {
-                Err(error) if error.is_conflict() && attempt < ATTEMPTS => attempt += 1,
-                result => return result,
-            }
-        }
-    }
-
     /// Creates an index while others read and write the table. Readers see it when it is complete. Called again with the same
     /// name and definition it goes on with one that was cut off.
     ///

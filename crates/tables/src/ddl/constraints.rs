@@ -3,9 +3,10 @@
 //! A new rule is judged on every row, within the transaction: rows that others write meanwhile make it conflict, so that no
 //! row escapes. A unique rule is a unique index, see [`TablesTx::create_index`].
 
-use crate::ddl::{bind_condition, check_name, invalid};
-use crate::error::TablesError;
+use crate::ddl::bind_condition;
+use crate::error::{TablesError, invalid};
 use crate::schema::define::ForeignKeyDef;
+use crate::schema::names::check_name;
 use crate::schema::{Check, INDEXES_MAX};
 use crate::value::expr::Expr;
 use crate::write::check;

@@ -6,20 +6,22 @@
 
 pub(crate) mod build_index;
 pub(crate) mod constraints;
+pub(crate) mod enums;
 pub(crate) mod rekey;
+pub(crate) mod sequence;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::catalog::{name_key, object_key, object_range, table_key};
-use crate::error::TablesError;
+use crate::catalog::{name_key, table_key};
+use crate::error::{TablesError, invalid};
 use crate::read::table::Table;
 use crate::read::{KeyRange, TablesRead};
 use crate::row::OwnedRow;
 use crate::row::keys::index_entry;
 use crate::schema::define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, IndexDef, TableDef};
 use crate::schema::enums::EnumType;
-use crate::schema::names::schema_and_name;
+use crate::schema::names::{check_kept_name, check_name, schema_and_name};
 use crate::schema::{
     COLUMNS_MAX, Check, Column, ForeignKey, INDEXES_MAX, Index, IndexColumn, KEY_COLUMNS_MAX, Parts, Schema,
 };
@@ -30,31 +32,6 @@ use crate::value::precision::Precision;
 use crate::value::types::{NUMERIC_DIGITS_MAX, Scalar, Type};
 use crate::write::now;
 use crate::write::tx::TablesTx;
-
-/// Longest name, bytes.
-pub(crate) const NAME_BYTES_MAX: usize = 255;
-
-pub(crate) fn invalid(table: &str, what: impl Into<String>) -> TablesError {
-    TablesError::Definition { table: table.to_owned(), what: what.into() }
-}
-
-pub(crate) fn check_name(table: &str, kind: &str, name: &str) -> Result<(), TablesError> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-        let cut: String = name.chars().take(64).collect();
-        let what = format!(
-            "{kind} name {cut:?}: 1 to {NAME_BYTES_MAX} bytes without control characters are allowed"
-        );
-        return Err(invalid(table, what));
-    }
-    Ok(())
-}
-
-/// The name of a table or a type, which may stand in a schema.
-pub(crate) fn check_kept_name(kind: &str, kept: &str) -> Result<(), TablesError> {
-    let (schema, name) = schema_and_name(kept);
-    check_name(kept, "schema", schema)?;
-    check_name(kept, kind, name)
-}
 
 /// The ids of columns by name, each at most once.
 pub(crate) fn column_ids(parts: &Parts, names: &[String]) -> Result<Vec<u16>, TablesError> {
@@ -161,21 +138,6 @@ fn kept_default(default: DefaultValue, precision: Option<Precision>) -> DefaultV
 impl TablesTx<'_> {
     fn new_object(&self) -> Result<u32, TablesError> {
         self.tables.model.new_object(&self.tables.engine)
-    }
-
-    /// A statement that changes definitions: it happens as a whole or not at all.
-    pub(crate) fn ddl<R>(
-        &mut self,
-        run: impl FnOnce(&mut Self) -> Result<R, TablesError>,
-    ) -> Result<R, TablesError> {
-        self.begin();
-        let mark = self.kv.mark();
-        let result = run(self);
-        if result.is_err() {
-            self.kv.rollback_to(mark);
-            self.state.rolled_back();
-        }
-        result
     }
 
     /// Creates a table.
@@ -474,16 +436,6 @@ impl TablesTx<'_> {
         Err(TablesError::Dependent { what: format!("table {:?}", schema.name()), dependent })
     }
 
-    /// The objects' keys go when the transaction commits.
-    pub(crate) fn drop_objects(&mut self, objects: impl IntoIterator<Item = u32>) {
-        let spaces = self.spaces();
-        for object in objects {
-            let (start, end) = object_range(object);
-            self.kv.sweep_range(spaces.rows, &start, &end.unwrap_or([0xff; 4]));
-            self.kv.delete(spaces.catalog, &object_key(object));
-        }
-    }
-
     /// Drops a table with its rows and indexes.
     ///
     /// # Errors
@@ -602,22 +554,6 @@ impl TablesTx<'_> {
             tx.put_parts(parts, false)?;
             Ok(())
         })
-    }
-
-    /// True when the table has no row, and at commit it must have none.
-    pub(crate) fn is_empty(&mut self, schema: &Schema) -> Result<bool, TablesError> {
-        let (start, end) = object_range(schema.parts.rows);
-        let end = end.as_ref().map(<[u8; 4]>::as_slice);
-        let mut empty = true;
-        self.walk(&start, end, false, &mut |_, _| {
-            empty = false;
-            false
-        })?;
-        if self.guards_ranges() {
-            let rows = self.spaces().rows;
-            self.kv.guard_range(rows, &start, end);
-        }
-        Ok(empty)
     }
 
     /// Adds a column; rows that are there show its default. Cost: none per row.

@@ -1,14 +1,14 @@
 //! What writes every row anew: a primary key for a table that has rows, and another type for a column. Rows and their index
 //! entries move into new objects.
 //!
-//! Small tables move within the transaction; larger ones through runs beside the log, as a load does (`loader`). Either way
+//! Small tables move within the transaction; larger ones through runs beside the log, as a load does (`load::loader`). Either way
 //! it is a statement of the transaction, which may roll back, and which conflicts with whoever writes to the table meanwhile.
 
 use std::sync::Arc;
 
 use crate::catalog::object_range;
-use crate::ddl::{column_ids, invalid};
-use crate::error::TablesError;
+use crate::ddl::column_ids;
+use crate::error::{TablesError, invalid};
 use crate::load::LoadOptions;
 use crate::load::loader::Loader;
 use crate::read::TablesRead;

@@ -1,4 +1,4 @@
-//! Bulk load: rows straight into sorted runs, which one commit then makes the table's. See `loader` for the steps.
+//! Bulk load: rows straight into sorted runs, which one commit then makes the table's. See `load::loader` for the steps.
 //!
 //! A crash leaves files that nobody names, which opening removes, or declared objects, which [`Tables::recover`] deletes as
 //! ranges; after the commit all rows are there. So a load is there as a whole or not at all.

@@ -12,7 +12,7 @@ use crate::error::TablesError;
 use crate::read::table::Table;
 use crate::row::keys::{entry_row, put_key_column, put_row_key};
 use crate::row::{OwnedRow, Row};
-use crate::schema::enums::{self, EnumType};
+use crate::schema::enums::EnumType;
 use crate::schema::{Index, Schema};
 use crate::value::Value;
 use crate::value::key::put_marked;
@@ -137,10 +137,19 @@ fn too_many(schema: &Schema, found: usize, expected: usize) -> Result<(), Tables
     Ok(())
 }
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
-    impl Sealed for crate::read::table::TablesAt<'_> {}
-    impl Sealed for crate::write::tx::TablesTx<'_> {}
+}
+
+/// The enum types from one key of the catalog up to another.
+fn enum_types<R: TablesRead + ?Sized>(
+    read: &mut R,
+    start: &[u8],
+    end: &[u8],
+) -> Result<Vec<EnumType>, TablesError> {
+    let mut all = Vec::new();
+    read.walk_catalog(start, end, &mut |key, bytes| all.push(EnumType::stored(bytes, key)))?;
+    all.into_iter().collect()
 }
 
 /// Reads that a transaction and a snapshot have in common. A transaction sees its own writes, and what it reads counts for
@@ -184,7 +193,7 @@ pub trait TablesRead: sealed::Sealed {
         self.begin();
         let key = enum_key(name);
         let behind = [key.as_slice(), &[0]].concat();
-        Ok(enums::between(self, &key, &behind)?.pop())
+        Ok(enum_types(self, &key, &behind)?.pop())
     }
 
     /// All enum types, by name. Cost: a walk over them.
@@ -193,7 +202,7 @@ pub trait TablesRead: sealed::Sealed {
     /// Damage.
     fn enums(&mut self) -> Result<Vec<EnumType>, TablesError> {
         self.begin();
-        enums::between(self, b"e", b"f")
+        enum_types(self, b"e", b"f")
     }
 
     /// The enum type of this number. Cost: a walk over all of them.

@@ -6,34 +6,24 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
 use ropewalk_base::Seq;
 use ropewalk_engine::{MANY, ReadView, Snapshot};
 
-use crate::catalog::tables::{Tables, TablesModel};
+use crate::catalog::tables::{LoadedSchema, Slot, Tables, TablesModel};
 use crate::catalog::{name_key, number, object_range, table_key};
 use crate::error::TablesError;
+use crate::read::sealed::Sealed;
 use crate::read::{KeyRange, TablesRead, row_prefix};
 use crate::row::Row;
 use crate::row::keys::{append_row_key, put_row_key};
 use crate::schema::{Parts, Schema};
 use crate::value::Value;
 
-/// A definition, as handles and transactions share it.
-pub(crate) struct Loaded {
-    schema: Arc<Schema>,
-    /// The snapshot it was loaded at.
-    at: Seq,
-}
-
 struct Inner {
     id: u32,
     name: String,
     loaded: Slot,
 }
-
-/// Where the definition of a table stands once somebody has loaded it.
-pub(crate) type Slot = Arc<ArcSwapOption<Loaded>>;
 
 /// A prepared handle on a table. Cheap to clone; follows the table through every change and new name.
 #[derive(Clone)]
@@ -86,7 +76,7 @@ impl Table {
             _ => Arc::new(Schema::new(parts)),
         };
         if loaded.as_ref().is_none_or(|loaded| loaded.at < read.at()) {
-            let newest = Loaded { schema: schema.clone(), at: read.at() };
+            let newest = LoadedSchema { schema: schema.clone(), at: read.at() };
             self.0.loaded.store(Some(Arc::new(newest)));
         }
         Ok(schema)
@@ -249,6 +239,8 @@ pub struct TablesAt<'a> {
     tables: Tables,
     snapshot: &'a Snapshot,
 }
+
+impl Sealed for TablesAt<'_> {}
 
 impl TablesRead for TablesAt<'_> {
     fn begin(&mut self) {}

@@ -1,8 +1,8 @@
 //! Keys as people read them: `(region, id)=(eu, 5)`.
 
-use crate::schema::enums::number_of;
 use crate::schema::{Index, Schema};
 use crate::value::Value;
+use crate::value::enum_value::number_of;
 use crate::value::key::{take_marked, take_value};
 
 fn joined(values: impl Iterator<Item = Option<String>>) -> String {

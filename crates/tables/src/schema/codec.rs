@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u32, put_varint};
 
-use crate::row::LayoutColumn;
 use crate::schema::define::{Action, DefaultValue, Identity};
-use crate::schema::enums::{EnumType, number_of};
+use crate::schema::enums::EnumType;
+use crate::schema::layout::LayoutColumn;
 use crate::schema::{Check, Column, ForeignKey, Index, IndexColumn, Parts};
 use crate::value::Value;
+use crate::value::enum_value::number_of;
 use crate::value::expr::Expr;
 use crate::value::key::KeyOrder;
 use crate::value::precision::Precision;

@@ -12,59 +12,17 @@
 //! 2. A type that a column has stays: a column and a DROP that meet write the same entry of the catalog, so one of them fails.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u32, put_varint};
 
-use crate::catalog::{enum_key, table_key};
-use crate::ddl::check_kept_name;
 use crate::error::TablesError;
-use crate::read::TablesRead;
-use crate::schema::names::schema_and_name;
-use crate::schema::{DEFINITION_BYTES_MAX, Parts};
+use crate::schema::names::{NAME_BYTES_MAX, check_kept_name, schema_and_name};
+use crate::value::enum_value::EnumValue;
 use crate::value::types::{Scalar, Type};
 use crate::value::{Array, Value, ValueError};
-use crate::write::tx::TablesTx;
 
 /// From a label to the next one: room for 32 labels one in the middle of the other.
 const STEP: i64 = 1 << 32;
-
-/// A value of an enum type.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EnumValue<'a> {
-    /// Number of the type.
-    pub(crate) number: u32,
-    pub(crate) order: i64,
-    pub(crate) label: Cow<'a, str>,
-}
-
-impl EnumValue<'_> {
-    /// Its label.
-    pub fn label(&self) -> &str {
-        &self.label
-    }
-
-    pub(crate) fn borrowed(&self) -> EnumValue<'_> {
-        EnumValue { number: self.number, order: self.order, label: Cow::Borrowed(&self.label) }
-    }
-
-    pub(crate) fn into_owned(self) -> EnumValue<'static> {
-        EnumValue { number: self.number, order: self.order, label: self.label.into_owned().into() }
-    }
-
-    pub(crate) fn put_row(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.order.to_le_bytes());
-        out.extend_from_slice(self.label.as_bytes());
-    }
-}
-
-impl<'a> EnumValue<'a> {
-    pub(crate) fn from_row(number: u32, bytes: &'a [u8]) -> Option<Self> {
-        let (order, label) = bytes.split_first_chunk()?;
-        let label = std::str::from_utf8(label).ok()?.into();
-        Some(Self { number, order: i64::from_le_bytes(*order), label })
-    }
-}
 
 /// An enum type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,12 +54,12 @@ pub enum EnumChange {
     Rename(String),
 }
 
-fn wrong(name: &str, what: impl Into<String>) -> TablesError {
+pub(crate) fn wrong(name: &str, what: impl Into<String>) -> TablesError {
     TablesError::EnumDefinition { name: name.to_owned(), what: what.into() }
 }
 
 impl EnumType {
-    fn new(number: u32, name: &str, labels: &[&str]) -> Result<Self, TablesError> {
+    pub(crate) fn new(number: u32, name: &str, labels: &[&str]) -> Result<Self, TablesError> {
         let mut made = Self { number, name: name.to_owned(), labels: Vec::with_capacity(labels.len()) };
         for label in labels {
             made.add(label, &EnumPlace::Last)?;
@@ -227,7 +185,7 @@ impl EnumType {
         Ok(())
     }
 
-    fn change(&mut self, change: &EnumChange) -> Result<(), TablesError> {
+    pub(crate) fn change(&mut self, change: &EnumChange) -> Result<(), TablesError> {
         match change {
             EnumChange::Add(label, place) => self.add(label, place),
             EnumChange::RenameLabel(from, to) => {
@@ -274,172 +232,18 @@ impl EnumType {
         Ok(Self { number, name, labels })
     }
 
-    fn stored(bytes: &[u8], key: &[u8]) -> Result<Self, TablesError> {
+    pub(crate) fn stored(bytes: &[u8], key: &[u8]) -> Result<Self, TablesError> {
         let name = String::from_utf8_lossy(key.get(1..).unwrap_or_default()).into_owned();
         Self::decode(&mut Decoder::new(bytes)).map_err(TablesError::damaged(format!("type {name:?}")))
     }
 }
 
 fn check_label(name: &str, label: &str) -> Result<(), TablesError> {
-    if label.len() > crate::ddl::NAME_BYTES_MAX || label.chars().any(char::is_control) {
+    if label.len() > NAME_BYTES_MAX || label.chars().any(char::is_control) {
         let cut: String = label.chars().take(64).collect();
         return Err(wrong(name, format!("the label {cut:?}: at most 255 bytes without control characters")));
     }
     Ok(())
-}
-
-/// The number of the enum type of a column, or of its elements.
-pub(crate) fn number_of(ty: Type) -> Option<u32> {
-    match ty {
-        Type::Scalar(Scalar::Enum(number)) | Type::Array(Scalar::Enum(number)) => Some(number),
-        _ => None,
-    }
-}
-
-/// The enum types from one key of the catalog up to another.
-pub(crate) fn between<R: TablesRead + ?Sized>(
-    read: &mut R,
-    start: &[u8],
-    end: &[u8],
-) -> Result<Vec<EnumType>, TablesError> {
-    let mut all = Vec::new();
-    read.walk_catalog(start, end, &mut |key, bytes| all.push(EnumType::stored(bytes, key)))?;
-    all.into_iter().collect()
-}
-
-impl Parts {
-    fn uses(&self, number: u32) -> bool {
-        self.columns.iter().any(|column| number_of(column.ty) == Some(number))
-    }
-
-    /// Puts a changed type in the place of what was known of it.
-    fn renew_enum(&mut self, changed: &Arc<EnumType>) {
-        let mut renamed = |value: &mut Value<'static>| {
-            let is_of_type = value.value_type().and_then(number_of) == Some(changed.number());
-            let named = changed.named(value.borrowed()).map(Value::into_owned);
-            if let Some(named) = named.filter(|_| is_of_type) {
-                *value = named;
-            }
-        };
-        for column in &mut self.columns {
-            if number_of(column.ty) == Some(changed.number()) {
-                column.labels = Some(changed.clone());
-            }
-            if let crate::schema::define::DefaultValue::Value(value) = &mut column.default {
-                renamed(value);
-            }
-            renamed(&mut column.missing);
-        }
-        let indexed = self.indexes.iter_mut().flat_map(|index| {
-            index.columns.iter_mut().map(|column| &mut column.expr).chain(&mut index.filter)
-        });
-        let checked = self.checks.iter_mut().map(|check| &mut check.expr);
-        indexed.chain(checked).for_each(|expr| expr.for_literals(&mut renamed));
-    }
-}
-
-impl TablesTx<'_> {
-    /// Creates an enum type.
-    ///
-    /// # Errors
-    /// The name is taken; a label is given twice.
-    pub fn create_enum(&mut self, name: &str, labels: &[&str]) -> Result<EnumType, TablesError> {
-        check_kept_name("type", name)?;
-        self.ddl(|tx| {
-            if tx.enum_named(name)?.is_some() {
-                return Err(TablesError::Duplicate { kind: "type", name: name.to_owned() });
-            }
-            let made = EnumType::new(tx.tables.model.new_object(&tx.tables.engine)?, name, labels)?;
-            tx.put_enum(&made)?;
-            Ok(made)
-        })
-    }
-
-    /// Changes an enum type, and with it the definition of every table that has columns of it. Cost: none per row.
-    ///
-    /// # Errors
-    /// [`TablesError::UnknownType`], [`TablesError::UnknownLabel`]; the new name or label is taken; no label fits in between.
-    pub fn alter_enum(&mut self, name: &str, change: &EnumChange) -> Result<EnumType, TablesError> {
-        self.ddl(|tx| {
-            let mut changed = tx.known_enum(name)?;
-            changed.change(change)?;
-            if changed.name != name {
-                if tx.enum_named(&changed.name)?.is_some() {
-                    return Err(TablesError::Duplicate { kind: "type", name: changed.name });
-                }
-                tx.delete_enum(name);
-            }
-            tx.put_enum(&changed)?;
-            let shared = Arc::new(changed.clone());
-            for mut parts in tx.users(changed.number)? {
-                parts.renew_enum(&shared);
-                tx.put_parts(parts, false)?;
-            }
-            Ok(changed)
-        })
-    }
-
-    /// Drops an enum type.
-    ///
-    /// # Errors
-    /// [`TablesError::UnknownType`]; [`TablesError::Dependent`] while a column has it.
-    pub fn drop_enum(&mut self, name: &str) -> Result<(), TablesError> {
-        self.ddl(|tx| {
-            let known = tx.known_enum(name)?;
-            if let Some(parts) = tx.users(known.number)?.first() {
-                let column = parts.columns.iter().find(|column| number_of(column.ty) == Some(known.number));
-                let column = column.map_or("", |column| &column.name);
-                let dependent = format!("column {column:?} of table {:?}", parts.name);
-                return Err(TablesError::Dependent { what: format!("type {name:?}"), dependent });
-            }
-            tx.delete_enum(name);
-            Ok(())
-        })
-    }
-
-    fn known_enum(&mut self, name: &str) -> Result<EnumType, TablesError> {
-        self.enum_named(name)?.ok_or_else(|| TablesError::UnknownType { name: name.to_owned() })
-    }
-
-    fn put_enum(&mut self, made: &EnumType) -> Result<(), TablesError> {
-        let mut bytes = Vec::new();
-        made.encode(&mut bytes);
-        if bytes.len() > DEFINITION_BYTES_MAX {
-            return Err(wrong(&made.name, format!("more than {DEFINITION_BYTES_MAX} bytes of labels")));
-        }
-        let catalog = self.spaces().catalog;
-        self.kv.guard_key(catalog, &enum_key(&made.name));
-        self.kv.put(catalog, &enum_key(&made.name), &bytes);
-        self.kv.stay();
-        Ok(())
-    }
-
-    fn delete_enum(&mut self, name: &str) {
-        let catalog = self.spaces().catalog;
-        self.kv.guard_key(catalog, &enum_key(name));
-        self.kv.delete(catalog, &enum_key(name));
-        self.kv.stay();
-    }
-
-    /// The definitions of the tables that have columns of a type.
-    fn users(&mut self, number: u32) -> Result<Vec<Parts>, TablesError> {
-        let mut found = Vec::new();
-        self.walk_catalog(&table_key(0), b"u", &mut |_, bytes| match Parts::decode(bytes) {
-            Ok(parts) if !parts.uses(number) => {}
-            other => found.push(other.map_err(TablesError::damaged("a definition"))),
-        })?;
-        found.into_iter().collect()
-    }
-
-    /// The type of a column that is to be, if that is an enum. It is written as it is: whoever changes or drops it meanwhile is met
-    /// at the commit.
-    pub(crate) fn labels_of(&mut self, table: &str, ty: Type) -> Result<Option<Arc<EnumType>>, TablesError> {
-        let Some(number) = number_of(ty) else { return Ok(None) };
-        let unknown = || crate::ddl::invalid(table, format!("there is no enum type of number {number}"));
-        let known = self.enum_numbered(number)?.ok_or_else(unknown)?;
-        self.put_enum(&known)?;
-        Ok(Some(Arc::new(known)))
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 pub(crate) mod codec;
 pub(crate) mod define;
 pub(crate) mod enums;
+pub(crate) mod layout;
 pub(crate) mod names;
 
 use std::collections::HashMap;
@@ -14,9 +15,9 @@ use std::sync::Arc;
 use ropewalk_engine::LockMode;
 
 use crate::error::TablesError;
-use crate::row::{Layout, LayoutColumn, Source};
 use crate::schema::define::{Action, DefaultValue, Identity};
 use crate::schema::enums::EnumType;
+use crate::schema::layout::{Layout, LayoutColumn, Source};
 use crate::schema::names::schema_and_name;
 use crate::value::expr::Expr;
 use crate::value::key::KeyOrder;

@@ -12,7 +12,7 @@
 
 use ropewalk_base::{DecodeError, keys};
 
-use crate::schema::enums::EnumValue;
+use crate::value::enum_value::EnumValue;
 use crate::value::interval::Interval;
 use crate::value::numeric::Numeric;
 use crate::value::types::{Scalar, Type};

@@ -1,5 +1,6 @@
 //! Values: what is written into rows and read from them. Text, bytes, JSON and arrays are borrowed where they are read.
 
+pub(crate) mod enum_value;
 pub(crate) mod expr;
 pub(crate) mod interval;
 pub(crate) mod json;
@@ -17,7 +18,7 @@ use std::fmt;
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_varint};
 
-use crate::schema::enums::EnumValue;
+use crate::value::enum_value::EnumValue;
 use crate::value::interval::Interval;
 use crate::value::json::json_error;
 use crate::value::jsonb::Jsonb;

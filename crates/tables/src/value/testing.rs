@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use proptest::prelude::*;
 
-use crate::schema::enums::EnumValue;
+use crate::value::enum_value::EnumValue;
 use crate::value::interval::Interval;
 use crate::value::key::KeyOrder;
 use crate::value::numeric::Numeric;

@@ -8,6 +8,9 @@
 //!    looked at, a parent is there, the children of a deleted parent are those that were seen.
 //! 3. References are judged when the statement ends, so rows of one statement may refer to each other.
 
+pub(crate) mod commit;
+pub(crate) mod definition;
+pub(crate) mod loaded;
 pub(crate) mod reads;
 pub(crate) mod tx;
 

@@ -8,27 +8,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ropewalk_base::Seq;
-use ropewalk_engine::{Isolation, KeyConflict, Keyspace, KvTransaction, LockError, LockMode, Operation};
+use ropewalk_engine::{Isolation, KvTransaction, LockError, LockMode, Operation};
 
-use crate::catalog::tables::{DdlOperation, Tables};
-use crate::catalog::{Spaces, name_key, number, object_key, table_key};
+use crate::catalog::tables::Tables;
+use crate::catalog::{Spaces, name_key, number, table_key};
 use crate::error::TablesError;
-use crate::load::loader::Loaded;
 use crate::read::TablesRead;
+use crate::read::sealed::Sealed;
 use crate::read::table::{Table, find};
 use crate::row::OwnedRow;
 use crate::row::keys::put_row_key;
-use crate::schema::{DEFINITION_BYTES_MAX, Parts, Schema};
+use crate::schema::{Parts, Schema};
 use crate::value::Value;
+use crate::write::commit::DdlOperation;
+use crate::write::loaded::Loaded;
 
 /// What a transaction knows of tables beside its writes.
 #[derive(Default)]
 pub struct TablesState {
     /// Tables whose definitions it changed.
-    ddl: BTreeSet<u32>,
+    pub(super) ddl: BTreeSet<u32>,
     /// Tables whose definitions are guarded.
     guarded: BTreeSet<u32>,
-    schemas: BTreeMap<u32, Arc<Schema>>,
+    pub(super) schemas: BTreeMap<u32, Arc<Schema>>,
     /// What they were read at.
     schemas_at: Seq,
     /// Objects that it filled beside the log.
@@ -106,47 +108,6 @@ impl<'a> TablesTx<'a> {
         }
     }
 
-    /// Writes a definition. Whoever wrote it since is met at commit.
-    pub(crate) fn put_parts(&mut self, mut parts: Parts, is_new: bool) -> Result<Arc<Schema>, TablesError> {
-        let catalog = self.spaces().catalog;
-        if !is_new {
-            parts.version += 1;
-            self.kv.guard_key(catalog, &table_key(parts.id));
-        }
-        parts.renew_layout().map_err(|what| TablesError::Definition { table: parts.name.clone(), what })?;
-        let encoded = parts.encode();
-        if encoded.len() > DEFINITION_BYTES_MAX {
-            let what = format!(
-                "its definition of {} bytes exceeds the limit of {DEFINITION_BYTES_MAX}; fewer columns, or a copy without its past, fit",
-                encoded.len()
-            );
-            return Err(TablesError::Definition { table: parts.name, what });
-        }
-        self.kv.put(catalog, &table_key(parts.id), &encoded);
-        for object in parts.objects() {
-            if is_new || !self.kv_has_object(object)? {
-                self.kv.put(catalog, &object_key(object), &parts.id.to_le_bytes());
-            }
-        }
-        let schema = Arc::new(Schema::new(parts));
-        // Rows that others write under a newer definition could not be read through the own one.
-        self.kv.stay();
-        self.state.ddl.insert(schema.id());
-        self.state.schemas.insert(schema.id(), schema.clone());
-        Ok(schema)
-    }
-
-    fn kv_has_object(&mut self, object: u32) -> Result<bool, TablesError> {
-        Ok(self.kv.peek(self.spaces().catalog, &object_key(object))?.is_some())
-    }
-
-    /// The definition is gone.
-    pub(crate) fn forget(&mut self, id: u32) {
-        self.kv.stay();
-        self.state.ddl.insert(id);
-        self.state.schemas.remove(&id);
-    }
-
     /// Locks a key of the rows, where the statement is one that waits for others.
     pub(crate) fn hold(&mut self, key: &[u8], mode: LockMode, waits: bool) -> Result<(), TablesError> {
         if self.kv.is_locking() {
@@ -220,6 +181,8 @@ impl<'a> TablesTx<'a> {
     }
 }
 
+impl Sealed for TablesTx<'_> {}
+
 impl TablesRead for TablesTx<'_> {
     fn begin(&mut self) {
         self.kv.begin_statement();
@@ -279,46 +242,5 @@ impl TablesRead for TablesTx<'_> {
             each(key, value);
             true
         })?)
-    }
-}
-
-impl Tables {
-    /// The object that a key of the engine belongs to: the rows of a table, or an index.
-    pub fn object_of(&self, keyspace: Keyspace, key: &[u8]) -> Option<u32> {
-        let object = key.first_chunk().filter(|_| keyspace == self.model.spaces().rows)?;
-        Some(u32::from_be_bytes(*object))
-    }
-
-    /// Says in words what a conflict of the engine was about, if it was about tables.
-    pub fn explain(&self, conflict: &KeyConflict) -> Option<TablesError> {
-        let spaces = self.model.spaces();
-        let seq = conflict.seq;
-        let snapshot = self.engine.snapshot();
-        let schema = |id: u32| Table::new(&self.model, id, "").schema_at(&self.model, snapshot.read()).ok();
-        let what = if conflict.keyspace == spaces.catalog {
-            match conflict.key.split_first()? {
-                (b'e', name) => format!("the type {:?}", String::from_utf8_lossy(name)),
-                (b'n', name) => format!("the table name {:?}", String::from_utf8_lossy(name)),
-                (b't', id) => {
-                    let schema = schema(u32::from_be_bytes(id.try_into().ok()?));
-                    schema.map_or_else(
-                        || "a table".into(),
-                        |s| format!("the definition of table {:?}", s.name()),
-                    )
-                }
-                _ => "the catalog".into(),
-            }
-        } else if conflict.keyspace == spaces.rows {
-            let object = u32::from_be_bytes(*conflict.key.first_chunk()?);
-            let stored = snapshot.read().get(spaces.catalog, &object_key(object)).ok()?;
-            let schema = stored.and_then(|bytes| number(&bytes)).and_then(schema);
-            schema.map_or_else(
-                || "a table".into(),
-                |schema| crate::row::display::any_key(&schema, &conflict.key),
-            )
-        } else {
-            return None;
-        };
-        Some(TablesError::Conflict { what, seq })
     }
 }
