@@ -9,8 +9,8 @@ use crate::schema::define::ForeignKeyDef;
 use crate::schema::names::check_name;
 use crate::schema::{Check, INDEXES_MAX};
 use crate::value::expr::Expr;
-use crate::write::check;
 use crate::write::tx::TablesTx;
+use crate::write::values::check;
 
 impl TablesTx<'_> {
     /// Adds a check.

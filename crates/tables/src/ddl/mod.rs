@@ -30,8 +30,8 @@ use crate::value::expr::{ColumnRef, Expr};
 use crate::value::key::KeyOrder;
 use crate::value::precision::Precision;
 use crate::value::types::{NUMERIC_DIGITS_MAX, Scalar, Type};
-use crate::write::now;
 use crate::write::tx::TablesTx;
+use crate::write::values::now;
 
 /// The ids of columns by name, each at most once.
 pub(crate) fn column_ids(parts: &Parts, names: &[String]) -> Result<Vec<u16>, TablesError> {

@@ -30,8 +30,9 @@ use crate::row::keys::{check_length, index_entry, put_key_column};
 use crate::schema::{Parts, ROW_BYTES_MAX, Schema};
 use crate::value::Value;
 use crate::write::loaded::Loaded;
+use crate::write::references::parent_of;
 use crate::write::tx::TablesTx;
-use crate::write::{check, parent_of};
+use crate::write::values::check;
 
 /// Parents that are held on to one by one; more of them are held on to as a range.
 const GUARDS_MAX: usize = 4096;

@@ -29,7 +29,7 @@ use crate::schema::{Column, Schema};
 use crate::value::Value;
 use crate::value::types::{Scalar, Type};
 use crate::write::tx::{TablesState, TablesTx};
-use crate::write::{completed, named};
+use crate::write::values::{completed, named};
 
 /// Rows of one commit where rows go through the log.
 const BATCH_ROWS: usize = 1024;

@@ -134,7 +134,7 @@ fn rows(
         }
         for foreign in schema.foreign_keys() {
             let parent = schemas.get(&foreign.parent);
-            match crate::write::parent_of(schema, foreign, &values, parent) {
+            match crate::write::references::parent_of(schema, foreign, &values, parent) {
                 Ok(Some(key)) if read.get(spaces.rows, &key)?.is_none() => {
                     let row = display::row_key(schema, cursor.key());
                     lines.push(format!(
