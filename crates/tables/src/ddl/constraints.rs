@@ -3,16 +3,99 @@
 //! A new rule is judged on every row, within the transaction: rows that others write meanwhile make it conflict, so that no
 //! row escapes. A unique rule is a unique index, see [`TablesTx::create_index`].
 
-use crate::ddl::bind_condition;
+use crate::ddl::{bind_condition, column_ids, fresh_name};
 use crate::error::{TablesError, invalid};
-use crate::schema::define::ForeignKeyDef;
-use crate::schema::names::check_name;
-use crate::schema::{Check, INDEXES_MAX};
+use crate::schema::define::{Action, ForeignKeyDef, IndexDef};
+use crate::schema::names::{check_name, schema_and_name};
+use crate::schema::{Check, ForeignKey, INDEXES_MAX, Index, Parts};
 use crate::value::expr::Expr;
 use crate::write::tx::TablesTx;
 use crate::write::values::check;
 
 impl TablesTx<'_> {
+    pub(crate) fn new_foreign_key(
+        &mut self,
+        parts: &mut Parts,
+        def: ForeignKeyDef,
+    ) -> Result<(), TablesError> {
+        let columns = column_ids(parts, &def.columns)?;
+        let to_itself = def.parent == parts.name;
+        let parent = if to_itself {
+            parts.clone()
+        } else {
+            let unknown = || TablesError::UnknownTable { name: def.parent.clone() };
+            let id = self.find(&def.parent)?.ok_or_else(unknown)?;
+            self.schema_by_id(id)?.parts.clone()
+        };
+        let parent_columns = column_ids(&parent, &def.parent_columns)?;
+        let ty = |parts: &Parts, id: &u16| parts.columns.iter().find(|c| c.id == *id).map(|c| c.ty);
+        let types = |parts: &Parts, ids: &[u16]| ids.iter().map(|id| ty(parts, id)).collect::<Vec<_>>();
+        if types(parts, &columns) != types(&parent, &parent_columns) {
+            let what =
+                format!("{:?} and {:?} of {:?} differ in type", def.columns, def.parent_columns, def.parent);
+            return Err(invalid(&parts.name, what));
+        }
+        let unique = parent.key == parent_columns
+            || parent
+                .indexes
+                .iter()
+                .any(|i| i.unique && i.ready && i.plain_columns().as_ref() == Some(&parent_columns));
+        if !unique {
+            let what =
+                format!("{:?} is neither the primary key of {:?} nor unique", def.parent_columns, def.parent);
+            return Err(invalid(&parts.name, what));
+        }
+        let nulls = [def.on_delete, def.on_update].contains(&Action::SetNull);
+        if let Some(column) = parts.columns.iter().find(|c| nulls && columns.contains(&c.id) && !c.nullable) {
+            let what = format!("column {:?} is NOT NULL; a foreign key cannot set it to NULL", column.name);
+            return Err(invalid(&parts.name, what));
+        }
+        let taken = |name: &str| parts.foreign_keys.iter().any(|key| key.name == name);
+        let name = match def.name {
+            Some(name) if taken(&name) => return Err(TablesError::Duplicate { kind: "foreign key", name }),
+            Some(name) => name,
+            None => fresh_name(
+                taken,
+                format!("{}_{}_fkey", schema_and_name(&parts.name).1, def.columns.join("_")),
+            ),
+        };
+        check_name(&parts.name, "foreign key", &name)?;
+        // Children are found through an index; a foreign key brings one where there is none.
+        let serves = |index: &&Index| {
+            index.ready && index.plain_columns().is_some_and(|plain| plain.starts_with(&columns))
+        };
+        let index = match parts.indexes.iter().find(serves) {
+            Some(index) => index.object,
+            None => {
+                let index = IndexDef { of_key: true, ..IndexDef::on(&def.columns) };
+                let index = self.new_index(parts, index, true)?;
+                let object = index.object;
+                parts.indexes.push(index);
+                object
+            }
+        };
+        if to_itself {
+            parts.referenced_by.push(parts.id);
+            parts.referenced_by.dedup();
+        } else if !parent.referenced_by.contains(&parts.id) {
+            let mut parent = parent.clone();
+            parent.referenced_by.push(parts.id);
+            self.put_parts(parent, false)?;
+        }
+        let (on_delete, on_update) = (def.on_delete, def.on_update);
+        let parent = parent.id;
+        parts.foreign_keys.push(ForeignKey {
+            name,
+            columns,
+            parent,
+            parent_columns,
+            on_delete,
+            on_update,
+            index,
+        });
+        Ok(())
+    }
+
     /// Adds a check.
     ///
     /// # Errors
