@@ -31,18 +31,13 @@ const ROOMS_MAX: usize = 12;
 const STILL_FLAT: &[&str] = &[
     "ropewalk",
     "ropewalk-bench",
-    "ropewalk-documents",
-    "ropewalk-engine",
-    "ropewalk-events",
     "ropewalk-http",
     "ropewalk-mongo",
     "ropewalk-postgres",
     "ropewalk-prometheus",
-    "ropewalk-series",
     "ropewalk-server",
     "ropewalk-sim",
     "ropewalk-sql",
-    "ropewalk-tables",
     "ropewalk-wire",
 ];
 

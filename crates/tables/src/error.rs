@@ -245,3 +245,8 @@ impl TablesError {
         matches!(self, Self::Conflict { .. })
     }
 }
+
+/// An error for an invalid definition of `table`.
+pub(crate) fn invalid(table: &str, what: impl Into<String>) -> TablesError {
+    TablesError::Definition { table: table.to_owned(), what: what.into() }
+}

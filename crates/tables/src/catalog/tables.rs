@@ -1,0 +1,96 @@
+//! Tables as a model of the engine: its keyspaces, its sequences, and when a definition last changed.
+//!
+//! Rows and definitions are entries of keyspaces, so that the engine's transactions, snapshots and files serve them as they
+//! are. The model's own section of a commit record says only which tables' definitions the commit changes: it is how a
+//! prepared handle knows, without a look at the catalog, that its schema is still the newest.
+//!
+//! Its sequences: see [`crate::catalog::sequence`].
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwapOption;
+use parking_lot::{Mutex, RwLock};
+use ropewalk_base::Seq;
+use ropewalk_engine::{Engine, ModelId};
+
+use crate::catalog::Spaces;
+use crate::catalog::sequence::Sequences;
+use crate::error::TablesError;
+use crate::schema::Schema;
+
+/// Number of the tables model in commit records.
+pub const TABLES: ModelId = ModelId(4);
+
+/// The sequence that numbers tables, objects and sequences.
+const OBJECTS: u32 = 0;
+
+/// Loaded definitions that are kept although nobody has a handle on their tables.
+const SLOTS_MAX: usize = 1024;
+
+/// A definition, as handles and transactions share it.
+pub(crate) struct LoadedSchema {
+    pub(crate) schema: Arc<Schema>,
+    /// The snapshot it was loaded at.
+    pub(crate) at: Seq,
+}
+
+/// Where the definition of a table stands once somebody has loaded it.
+pub(crate) type Slot = Arc<ArcSwapOption<LoadedSchema>>;
+
+/// What the tables of one engine share.
+#[derive(Default)]
+pub struct TablesModel {
+    pub(crate) spaces: OnceLock<Spaces>,
+    /// The newest commit that changed a definition, pending commits included. Written by the sequencer.
+    pub(crate) last_ddl: AtomicU64,
+    pub(crate) sequences: Sequences,
+    /// Objects that transactions loaded and tried to commit.
+    pub(crate) handed_over: Mutex<Vec<u32>>,
+    /// Definitions that were loaded, for all handles on a table.
+    slots: RwLock<HashMap<u32, Slot>>,
+}
+
+impl TablesModel {
+    pub(crate) fn spaces(&self) -> Spaces {
+        *self.spaces.get().expect("the engine opens a model before anything else")
+    }
+
+    #[inline]
+    pub(crate) fn last_ddl(&self) -> Seq {
+        Seq(self.last_ddl.load(Ordering::Acquire))
+    }
+
+    /// The place for the definition of table `id`.
+    pub(crate) fn slot(&self, id: u32) -> Slot {
+        if let Some(slot) = self.slots.read().get(&id) {
+            return slot.clone();
+        }
+        let mut slots = self.slots.write();
+        if slots.len() >= SLOTS_MAX {
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
+        slots.entry(id).or_default().clone()
+    }
+
+    /// A number for a new table, object or sequence.
+    pub(crate) fn new_object(&self, engine: &Engine) -> Result<u32, TablesError> {
+        let number = self.sequences.next(engine, self.spaces().catalog, OBJECTS, 64)?;
+        u32::try_from(number).map_err(|_| TablesError::Exhausted { sequence: OBJECTS })
+    }
+}
+
+/// The tables of an engine. Cheap to clone.
+#[derive(Clone)]
+pub struct Tables {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) model: Arc<TablesModel>,
+}
+
+impl Tables {
+    /// The tables of an engine that has `model` registered.
+    pub fn new(engine: Arc<Engine>, model: Arc<TablesModel>) -> Self {
+        Self { engine, model }
+    }
+}

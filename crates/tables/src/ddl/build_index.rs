@@ -1,0 +1,105 @@
+//! Indexes built beside running writers.
+//!
+//!   1 declare: from this commit on every writer keeps the index     2 fill: batches of rows, each a transaction
+//!   3 publish: from this commit on readers use it
+//!
+//! A transaction that began before 1 and wrote rows conflicts at its commit, because rows rest on the definition; so after 1
+//! no row is written without its entry. A batch of 2 conflicts with writers of its own rows only, and is tried again,
+//! smaller. An index whose building was cut off stays declared; building it again goes on from there.
+
+use crate::catalog::object_range;
+use crate::catalog::tables::Tables;
+use crate::error::TablesError;
+use crate::read::TablesRead;
+use crate::row::keys::index_entry;
+use crate::schema::Index;
+use crate::schema::define::IndexDef;
+use crate::write::tx::TablesTx;
+
+/// Rows of one batch.
+const BATCH: usize = 512;
+impl Tables {
+    /// Creates an index while others read and write the table. Readers see it when it is complete. Called again with the same
+    /// name and definition it goes on with one that was cut off.
+    ///
+    /// # Errors
+    /// The name is taken by another index. Rows break its uniqueness, or its expression fails for a row: nothing is left
+    /// of the index then.
+    pub fn create_index(&self, table: &str, def: IndexDef) -> Result<(), TablesError> {
+        let index = self.insist(|tx| {
+            let handle = tx.table(table)?;
+            let schema = tx.schema(&handle)?;
+            let started = schema.indexes().iter().find(|i| !i.ready && Some(&i.name) == def.name.as_ref());
+            match started {
+                Some(index) => Ok(index.clone()),
+                None => Ok(tx.declare_index(table, def.clone(), false)?.1),
+            }
+        })?;
+        self.fill(table, &index).inspect_err(|_| {
+            // What is half built is of no use; if even this fails it can be dropped by hand.
+            let _ = self.insist(|tx| tx.drop_index(table, &index.name));
+        })
+    }
+
+    fn fill(&self, table: &str, index: &Index) -> Result<(), TablesError> {
+        let mut batch = BATCH;
+        let mut next = Vec::new();
+        loop {
+            match self.run(|tx| tx.fill_batch(table, index, &next, batch)) {
+                Ok(Some(last)) => {
+                    next = last;
+                    batch = (batch * 2).min(BATCH);
+                }
+                Ok(None) => break,
+                Err(error) if error.is_conflict() => batch = (batch / 2).max(1),
+                Err(error) => return Err(error),
+            }
+        }
+        self.insist(|tx| tx.publish_index(table, &index.name))
+    }
+}
+
+impl TablesTx<'_> {
+    /// Puts the entries of up to `limit` rows from key `next` on; answers where to go on.
+    fn fill_batch(
+        &mut self,
+        table: &str,
+        index: &Index,
+        next: &[u8],
+        limit: usize,
+    ) -> Result<Option<Vec<u8>>, TablesError> {
+        let handle = self.table(table)?;
+        let schema = self.schema(&handle)?;
+        let (start, end) = object_range(schema.parts.rows);
+        let start = if next.is_empty() { start.to_vec() } else { next.to_vec() };
+        self.statement(|statement| {
+            statement.tx().guard_schema(&schema);
+            let mut rows = Vec::new();
+            let each = &mut |key: &[u8], value: &[u8]| {
+                rows.push((key.to_vec(), value.to_vec()));
+                rows.len() < limit
+            };
+            statement.tx().walk(&start, end.as_ref().map(<[u8; 4]>::as_slice), false, each)?;
+            for (key, value) in &rows {
+                let row = crate::row::Row::new(&schema, key, value);
+                if let Some(entry) = index_entry(&schema, index, &row.values()?, key)? {
+                    statement.put_entry(&schema, index, &entry)?;
+                }
+            }
+            let more = rows.len() == limit;
+            Ok(rows.pop().filter(|_| more).map(|(mut last, _)| {
+                last.push(0);
+                last
+            }))
+        })
+    }
+
+    fn publish_index(&mut self, table: &str, name: &str) -> Result<(), TablesError> {
+        let handle = self.table(table)?;
+        let mut parts = self.schema(&handle)?.parts.clone();
+        let unknown = || TablesError::UnknownIndex { table: table.to_owned(), index: name.to_owned() };
+        parts.indexes.iter_mut().find(|index| index.name == name).ok_or_else(unknown)?.ready = true;
+        self.put_parts(parts, false)?;
+        Ok(())
+    }
+}

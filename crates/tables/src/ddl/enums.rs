@@ -1,0 +1,150 @@
+//! Creates, changes and drops enum types. A change also rewrites the definitions of the tables that use the type.
+
+use std::sync::Arc;
+
+use crate::catalog::{enum_key, table_key};
+use crate::error::{TablesError, invalid};
+use crate::read::TablesRead;
+use crate::schema::define::DefaultValue;
+use crate::schema::enums::{EnumChange, EnumType, wrong};
+use crate::schema::names::check_kept_name;
+use crate::schema::{DEFINITION_BYTES_MAX, Parts};
+use crate::value::Value;
+use crate::value::enum_value::number_of;
+use crate::value::types::Type;
+use crate::write::tx::TablesTx;
+
+impl Parts {
+    fn uses(&self, number: u32) -> bool {
+        self.columns.iter().any(|column| number_of(column.ty) == Some(number))
+    }
+
+    /// Puts a changed type in the place of what was known of it.
+    fn renew_enum(&mut self, changed: &Arc<EnumType>) {
+        let mut renamed = |value: &mut Value<'static>| {
+            let is_of_type = value.value_type().and_then(number_of) == Some(changed.number());
+            let named = changed.named(value.borrowed()).map(Value::into_owned);
+            if let Some(named) = named.filter(|_| is_of_type) {
+                *value = named;
+            }
+        };
+        for column in &mut self.columns {
+            if number_of(column.ty) == Some(changed.number()) {
+                column.labels = Some(changed.clone());
+            }
+            if let DefaultValue::Value(value) = &mut column.default {
+                renamed(value);
+            }
+            renamed(&mut column.missing);
+        }
+        let indexed = self.indexes.iter_mut().flat_map(|index| {
+            index.columns.iter_mut().map(|column| &mut column.expr).chain(&mut index.filter)
+        });
+        let checked = self.checks.iter_mut().map(|check| &mut check.expr);
+        indexed.chain(checked).for_each(|expr| expr.for_literals(&mut renamed));
+    }
+}
+
+impl TablesTx<'_> {
+    /// Creates an enum type.
+    ///
+    /// # Errors
+    /// The name is taken; a label is given twice.
+    pub fn create_enum(&mut self, name: &str, labels: &[&str]) -> Result<EnumType, TablesError> {
+        check_kept_name("type", name)?;
+        self.ddl(|tx| {
+            if tx.enum_named(name)?.is_some() {
+                return Err(TablesError::Duplicate { kind: "type", name: name.to_owned() });
+            }
+            let made = EnumType::new(tx.tables.model.new_object(&tx.tables.engine)?, name, labels)?;
+            tx.put_enum(&made)?;
+            Ok(made)
+        })
+    }
+
+    /// Changes an enum type, and with it the definition of every table that has columns of it. Cost: none per row.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownType`], [`TablesError::UnknownLabel`]; the new name or label is taken; no label fits in between.
+    pub fn alter_enum(&mut self, name: &str, change: &EnumChange) -> Result<EnumType, TablesError> {
+        self.ddl(|tx| {
+            let mut changed = tx.known_enum(name)?;
+            changed.change(change)?;
+            if changed.name() != name {
+                if tx.enum_named(changed.name())?.is_some() {
+                    return Err(TablesError::Duplicate { kind: "type", name: changed.name().to_owned() });
+                }
+                tx.delete_enum(name);
+            }
+            tx.put_enum(&changed)?;
+            let shared = Arc::new(changed.clone());
+            for mut parts in tx.users(changed.number())? {
+                parts.renew_enum(&shared);
+                tx.put_parts(parts, false)?;
+            }
+            Ok(changed)
+        })
+    }
+
+    /// Drops an enum type.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownType`]; [`TablesError::Dependent`] while a column has it.
+    pub fn drop_enum(&mut self, name: &str) -> Result<(), TablesError> {
+        self.ddl(|tx| {
+            let known = tx.known_enum(name)?;
+            if let Some(parts) = tx.users(known.number())?.first() {
+                let column = parts.columns.iter().find(|column| number_of(column.ty) == Some(known.number()));
+                let column = column.map_or("", |column| &column.name);
+                let dependent = format!("column {column:?} of table {:?}", parts.name);
+                return Err(TablesError::Dependent { what: format!("type {name:?}"), dependent });
+            }
+            tx.delete_enum(name);
+            Ok(())
+        })
+    }
+
+    fn known_enum(&mut self, name: &str) -> Result<EnumType, TablesError> {
+        self.enum_named(name)?.ok_or_else(|| TablesError::UnknownType { name: name.to_owned() })
+    }
+
+    fn put_enum(&mut self, made: &EnumType) -> Result<(), TablesError> {
+        let mut bytes = Vec::new();
+        made.encode(&mut bytes);
+        if bytes.len() > DEFINITION_BYTES_MAX {
+            return Err(wrong(made.name(), format!("more than {DEFINITION_BYTES_MAX} bytes of labels")));
+        }
+        let catalog = self.spaces().catalog;
+        self.kv.guard_key(catalog, &enum_key(made.name()));
+        self.kv.put(catalog, &enum_key(made.name()), &bytes);
+        self.kv.stay();
+        Ok(())
+    }
+
+    fn delete_enum(&mut self, name: &str) {
+        let catalog = self.spaces().catalog;
+        self.kv.guard_key(catalog, &enum_key(name));
+        self.kv.delete(catalog, &enum_key(name));
+        self.kv.stay();
+    }
+
+    /// The definitions of the tables that have columns of a type.
+    fn users(&mut self, number: u32) -> Result<Vec<Parts>, TablesError> {
+        let mut found = Vec::new();
+        self.walk_catalog(&table_key(0), b"u", &mut |_, bytes| match Parts::decode(bytes) {
+            Ok(parts) if !parts.uses(number) => {}
+            other => found.push(other.map_err(TablesError::damaged("a definition"))),
+        })?;
+        found.into_iter().collect()
+    }
+
+    /// The type of a column that is to be, if that is an enum. It is written as it is: whoever changes or drops it meanwhile is met
+    /// at the commit.
+    pub(crate) fn labels_of(&mut self, table: &str, ty: Type) -> Result<Option<Arc<EnumType>>, TablesError> {
+        let Some(number) = number_of(ty) else { return Ok(None) };
+        let unknown = || invalid(table, format!("there is no enum type of number {number}"));
+        let known = self.enum_numbered(number)?.ok_or_else(unknown)?;
+        self.put_enum(&known)?;
+        Ok(Some(Arc::new(known)))
+    }
+}

@@ -1,0 +1,318 @@
+//! Bulk load: rows straight into sorted runs, which one commit then makes the table's. See `load::loader` for the steps.
+//!
+//! A crash leaves files that nobody names, which opening removes, or declared objects, which [`Tables::recover`] deletes as
+//! ranges; after the commit all rows are there. So a load is there as a whole or not at all.
+//!
+//! That way is open to a table without rows. What is small goes through the log in one commit, which costs one sync. A table
+//! that has rows, or refers to itself, takes the rows through the log in commits of [`BATCH_ROWS`] each.
+//!
+//! A load of its own ([`Load`]) conflicts with whoever wrote to the table since it began. One within a transaction
+//! ([`TxLoad`]) is one of its statements: the transaction reads what it loaded, and may still roll back.
+//!
+//! The rows of a load through runs are not in the log: a change feed shows the definition that changed, not each row.
+
+pub(crate) mod loader;
+pub(crate) mod sorter;
+pub(crate) mod stream;
+
+use std::sync::Arc;
+
+use ropewalk_engine::{Isolation, KvTransaction, Operation};
+
+use crate::catalog::loading_key;
+use crate::catalog::tables::Tables;
+use crate::error::TablesError;
+use crate::load::loader::Loader;
+use crate::read::TablesRead;
+use crate::read::table::Table;
+use crate::schema::{Column, Schema};
+use crate::value::Value;
+use crate::value::types::{Scalar, Type};
+use crate::write::tx::{TablesState, TablesTx};
+use crate::write::values::{completed, named};
+
+/// Rows of one commit where rows go through the log.
+const BATCH_ROWS: usize = 1024;
+
+/// How a load works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Up to so many bytes go through the log in one commit; at most 32 MiB.
+    pub log_bytes_max: usize,
+    /// Memory for sorting, bytes, 64 KiB to 2 GiB. `None`: a quarter of the memory budget.
+    pub memory_bytes: Option<usize>,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self { log_bytes_max: 1 << 20, memory_bytes: None }
+    }
+}
+
+/// A load under way. Dropped before [`Load::finish`] it leaves nothing.
+pub struct Load {
+    tables: Tables,
+    kv: KvTransaction,
+    state: TablesState,
+    table: Table,
+    schema: Arc<Schema>,
+    way: Way,
+    now_micros: i64,
+    rows: u64,
+    failed: bool,
+}
+
+enum Way {
+    /// The table is empty.
+    Fresh(Box<Loader>),
+    /// Rows that wait for their commit.
+    Through(Vec<Vec<Value<'static>>>),
+}
+
+impl Tables {
+    /// Begins to load `table`. Where the table is empty the load is one commit: all of it or nothing. Otherwise it is many.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`].
+    pub fn load(&self, table: &Table) -> Result<Load, TablesError> {
+        self.load_with(table, LoadOptions::default())
+    }
+
+    /// As [`Tables::load`].
+    ///
+    /// # Errors
+    /// As [`Tables::load`].
+    pub fn load_with(&self, table: &Table, options: LoadOptions) -> Result<Load, TablesError> {
+        // Guards alone decide: what is loaded is written without being read.
+        let mut kv = KvTransaction::new(self.engine.clone(), Isolation::ReadCommitted);
+        kv.stay();
+        let mut state = TablesState::default();
+        let mut tx = TablesTx::new(self, &mut kv, &mut state);
+        let schema = tx.schema_of(table)?;
+        tx.guard_schema(&schema);
+        let way = match tx.loader(&schema, options)? {
+            Some(loader) => Way::Fresh(Box::new(loader)),
+            None => Way::Through(Vec::new()),
+        };
+        let now_micros = self.engine.env().clock.wall_micros();
+        let (tables, table) = (self.clone(), table.clone());
+        Ok(Load { tables, kv, state, table, schema, way, now_micros, rows: 0, failed: false })
+    }
+
+    /// Settles what loads left that a crash cut off; answers how many objects there were. To be called before any load
+    /// begins, once after the engine was opened.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn recover(&self) -> Result<usize, TablesError> {
+        let spaces = self.model.spaces();
+        let snapshot = self.engine.snapshot();
+        let mut cursor = snapshot.read().cursor(spaces.catalog);
+        cursor.seek(b"l")?;
+        let mut objects = Vec::new();
+        while cursor.valid()
+            && let Some((b'l', object)) = cursor.key().split_first()
+        {
+            objects.extend(object.first_chunk().copied().map(u32::from_be_bytes));
+            cursor.next()?;
+        }
+        if !objects.is_empty() {
+            self.settle(&objects)?;
+        }
+        Ok(objects.len())
+    }
+}
+
+/// True when the value goes into the column as it is.
+#[inline]
+fn fits(column: &Column, value: &Value<'_>) -> bool {
+    let plain =
+        !matches!(column.ty, Type::Scalar(Scalar::Json | Scalar::Jsonb | Scalar::Time | Scalar::Numeric(_)));
+    plain && column.identity.is_none() && value.value_type() == Some(column.ty)
+}
+
+fn all_fit(schema: &Schema, values: &[Value<'_>]) -> bool {
+    schema.columns().iter().zip(values).all(|(column, value)| fits(column, value))
+}
+
+fn arity(schema: &Schema, values: &[Value<'_>]) -> Result<(), TablesError> {
+    let (expected, found) = (schema.columns().len(), values.len());
+    if expected == found {
+        return Ok(());
+    }
+    Err(TablesError::Arity { table: schema.name().to_owned(), expected, found })
+}
+
+impl Load {
+    /// Adds a row with a value for each column, in order. After an error the load is over, and leaves nothing.
+    ///
+    /// # Errors
+    /// A value that does not fit; a broken rule. Rules on other rows may show at [`Load::finish`] only.
+    pub fn row(&mut self, values: &[Value<'_>]) -> Result<(), TablesError> {
+        arity(&self.schema, values).inspect_err(|_| self.failed = true)?;
+        if matches!(self.way, Way::Fresh(_)) && all_fit(&self.schema, values) {
+            return self.take(values);
+        }
+        let given = values.iter().map(Value::borrowed).map(Some).collect();
+        self.complete(given)
+    }
+
+    /// Adds a row; columns that are not named get their defaults.
+    ///
+    /// # Errors
+    /// As [`Load::row`]; [`TablesError::UnknownColumn`].
+    pub fn insert(&mut self, values: &[(&str, Value<'_>)]) -> Result<(), TablesError> {
+        let schema = self.schema.clone();
+        let given = named(&schema, values).inspect_err(|_| self.failed = true)?;
+        self.complete(given)
+    }
+
+    fn complete(&mut self, given: Vec<Option<Value<'_>>>) -> Result<(), TablesError> {
+        let schema = self.schema.clone();
+        let values = completed(&self.tables, &schema, self.now_micros, given, false)
+            .inspect_err(|_| self.failed = true)?;
+        self.take(&values)
+    }
+
+    /// Takes a row whose values fit their columns.
+    fn take(&mut self, values: &[Value<'_>]) -> Result<(), TablesError> {
+        let result = match &mut self.way {
+            Way::Fresh(loader) => {
+                let mut tx = TablesTx::new(&self.tables, &mut self.kv, &mut self.state);
+                loader.take(&mut tx, &self.schema, values)
+            }
+            Way::Through(waiting) => {
+                waiting.push(values.iter().map(|value| value.clone().into_owned()).collect());
+                if waiting.len() == BATCH_ROWS { self.write_through() } else { Ok(()) }
+            }
+        };
+        self.failed |= result.is_err();
+        self.rows += u64::from(result.is_ok());
+        result
+    }
+
+    /// The rows are in the table, durably, and there are so many of them.
+    ///
+    /// # Errors
+    /// Keys that occur twice; parents that are missing; [`TablesError::Conflict`] when others wrote to the table meanwhile.
+    /// The load leaves nothing then, except in a table that had rows: there the commits before stay.
+    pub fn finish(mut self) -> Result<u64, TablesError> {
+        if self.failed {
+            let table = self.schema.name().to_owned();
+            return Err(TablesError::Definition { table, what: "the load has failed before".into() });
+        }
+        let loader = match std::mem::replace(&mut self.way, Way::Through(Vec::new())) {
+            Way::Fresh(loader) => loader,
+            through @ Way::Through(_) => {
+                self.way = through;
+                self.write_through()?;
+                return Ok(self.rows);
+            }
+        };
+        loader.finish(&mut TablesTx::new(&self.tables, &mut self.kv, &mut self.state), None)?;
+        let catalog = self.tables.model.spaces().catalog;
+        for object in self.state.loaded.iter().flat_map(|loaded| &loaded.objects) {
+            self.kv.delete(catalog, &loading_key(*object));
+        }
+        let mut operations: Vec<Box<dyn Operation>> = self.state.operation().into_iter().collect();
+        if self.kv.has_writes() {
+            operations.push(Box::new(self.kv.into_batch()));
+            let committed = self.tables.commit(operations);
+            self.tables.clear_up()?;
+            committed?;
+        }
+        Ok(self.rows)
+    }
+
+    fn write_through(&mut self) -> Result<(), TablesError> {
+        let Way::Through(waiting) = &mut self.way else { return Ok(()) };
+        let rows = std::mem::take(waiting);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.tables.insist(|tx| rows.iter().try_for_each(|row| tx.take_row(&self.table, row)))
+    }
+}
+
+/// A load within a transaction: one of its statements. See [`TablesTx::load`].
+pub struct TxLoad {
+    schema: Arc<Schema>,
+    loader: Box<Loader>,
+    now_micros: i64,
+    rows: u64,
+    takes_generated: bool,
+}
+
+impl TablesTx<'_> {
+    /// What fills new objects of the table; `None` when that way is not open to it.
+    fn loader(&mut self, schema: &Arc<Schema>, options: LoadOptions) -> Result<Option<Loader>, TablesError> {
+        let to_itself = schema.foreign_keys().iter().any(|key| key.parent == schema.id());
+        if to_itself || !self.is_empty(schema)? {
+            return Ok(None);
+        }
+        Loader::new(self, schema.clone(), options, true).map(Some)
+    }
+
+    /// Begins to load `table` within this transaction; `None` when it has rows or refers to itself. Rows beyond
+    /// `options.log_bytes_max` go beside the log, so that a transaction may load more than it may write.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`].
+    pub fn load(&mut self, table: &Table, options: LoadOptions) -> Result<Option<TxLoad>, TablesError> {
+        self.begin();
+        let schema = self.schema_of(table)?;
+        self.guard_schema(&schema);
+        let Some(loader) = self.loader(&schema, options)? else { return Ok(None) };
+        let now_micros = self.tables.engine.env().clock.wall_micros();
+        Ok(Some(TxLoad { schema, loader: Box::new(loader), now_micros, rows: 0, takes_generated: false }))
+    }
+}
+
+impl TxLoad {
+    /// Takes values for columns that are always generated, too: rows that were such rows before.
+    #[must_use]
+    pub fn restoring(mut self) -> Self {
+        self.takes_generated = true;
+        self
+    }
+
+    /// Adds a row; columns that are not named get their defaults. `tx` is the transaction that it was begun in. After an
+    /// error the load is to be dropped, and leaves nothing.
+    ///
+    /// # Errors
+    /// As [`Load::insert`].
+    pub fn insert(&mut self, tx: &mut TablesTx<'_>, values: &[(&str, Value<'_>)]) -> Result<(), TablesError> {
+        let given = named(&self.schema, values)?;
+        let values = completed(tx.tables, &self.schema, self.now_micros, given, self.takes_generated)?;
+        self.take(tx, &values)
+    }
+
+    /// Adds a row with a value for each column, in order.
+    ///
+    /// # Errors
+    /// As [`Load::row`].
+    pub fn row(&mut self, tx: &mut TablesTx<'_>, values: &[Value<'_>]) -> Result<(), TablesError> {
+        arity(&self.schema, values)?;
+        if all_fit(&self.schema, values) {
+            return self.take(tx, values);
+        }
+        let given = values.iter().map(Value::borrowed).map(Some).collect();
+        let values = completed(tx.tables, &self.schema, self.now_micros, given, self.takes_generated)?;
+        self.take(tx, &values)
+    }
+
+    fn take(&mut self, tx: &mut TablesTx<'_>, values: &[Value<'_>]) -> Result<(), TablesError> {
+        self.loader.take(tx, &self.schema, values)?;
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// The transaction has the rows from here on; answers how many.
+    ///
+    /// # Errors
+    /// Keys that occur twice; parents that are missing. Nothing was written then.
+    pub fn finish(self, tx: &mut TablesTx<'_>) -> Result<u64, TablesError> {
+        self.loader.finish(tx, None)?;
+        Ok(self.rows)
+    }
+}

@@ -1,0 +1,408 @@
+//! Reading rows, in a transaction or at a snapshot: by key, by range, through an index, both ways.
+
+pub(crate) mod table;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ropewalk_base::keys::prefix_end;
+
+use crate::catalog::{Spaces, enum_key, object_range};
+use crate::error::TablesError;
+use crate::read::table::Table;
+use crate::row::keys::{entry_row, put_key_column, put_row_key};
+use crate::row::{OwnedRow, Row};
+use crate::schema::enums::EnumType;
+use crate::schema::{Index, Schema};
+use crate::value::Value;
+use crate::value::key::put_marked;
+
+/// Index entries that are resolved to rows at a time.
+const PAGE: usize = 256;
+
+/// A range of keys by leading columns: each bound names as many of them as it likes, in the order of the key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyRange<'a> {
+    from: Bound<Vec<Value<'a>>>,
+    to: Bound<Vec<Value<'a>>>,
+}
+
+impl<'a> KeyRange<'a> {
+    /// Everything.
+    pub fn all() -> Self {
+        Self { from: Bound::Unbounded, to: Bound::Unbounded }
+    }
+
+    /// The keys whose leading columns are these.
+    pub fn prefix(values: impl Into<Vec<Value<'a>>>) -> Self {
+        let values = values.into();
+        Self { from: Bound::Included(values.clone()), to: Bound::Included(values) }
+    }
+
+    /// From these on.
+    #[must_use]
+    pub fn from(mut self, values: impl Into<Vec<Value<'a>>>) -> Self {
+        self.from = Bound::Included(values.into());
+        self
+    }
+
+    /// Behind every key that begins with these.
+    #[must_use]
+    pub fn after(mut self, values: impl Into<Vec<Value<'a>>>) -> Self {
+        self.from = Bound::Excluded(values.into());
+        self
+    }
+
+    /// Up to and with every key that begins with these.
+    #[must_use]
+    pub fn to(mut self, values: impl Into<Vec<Value<'a>>>) -> Self {
+        self.to = Bound::Included(values.into());
+        self
+    }
+
+    /// Up to, not including, the first key that begins with these.
+    #[must_use]
+    pub fn before(mut self, values: impl Into<Vec<Value<'a>>>) -> Self {
+        self.to = Bound::Excluded(values.into());
+        self
+    }
+
+    /// True for the one key of so many columns.
+    fn is_key(&self, columns: usize) -> bool {
+        match (&self.from, &self.to) {
+            (Bound::Included(from), Bound::Included(to)) => {
+                columns > 0 && from.len() == columns && from == to
+            }
+            _ => false,
+        }
+    }
+
+    /// As bytes, from and up to.
+    fn bytes(
+        &self,
+        object: u32,
+        encode: impl Fn(&[Value<'a>]) -> Result<Vec<u8>, TablesError>,
+    ) -> Result<(Vec<u8>, Option<Vec<u8>>), TablesError> {
+        let (first, end) = object_range(object);
+        let from = match &self.from {
+            Bound::Unbounded => first.to_vec(),
+            Bound::Included(values) => encode(values)?,
+            // Nothing lies behind the last prefix there is; an empty range says so.
+            Bound::Excluded(values) => {
+                let prefix = encode(values)?;
+                prefix_end(&prefix).unwrap_or(prefix)
+            }
+        };
+        let to = match &self.to {
+            Bound::Unbounded => end.map(|end| end.to_vec()),
+            Bound::Included(values) => prefix_end(&encode(values)?),
+            Bound::Excluded(values) => Some(encode(values)?),
+        };
+        Ok((from, to))
+    }
+}
+
+pub(crate) fn row_prefix(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>, TablesError> {
+    too_many(schema, values.len(), schema.key_columns().len())?;
+    let mut key = schema.parts.rows.to_be_bytes().to_vec();
+    for (place, value) in schema.key_columns().iter().zip(values) {
+        put_key_column(schema, *place, value, &mut key)?;
+    }
+    Ok(key)
+}
+
+/// The key that begins every entry of the index with these leading values.
+pub(crate) fn index_prefix(
+    schema: &Schema,
+    index: &Index,
+    values: &[Value<'_>],
+) -> Result<Vec<u8>, TablesError> {
+    too_many(schema, values.len(), index.columns.len())?;
+    let mut key = index.object.to_be_bytes().to_vec();
+    for (part, value) in index.columns.iter().zip(values) {
+        let value = value.borrowed().assign(part.ty).map_err(|source| TablesError::Value {
+            table: schema.name().to_owned(),
+            column: index.name.clone(),
+            source,
+        })?;
+        put_marked(&mut key, &value, part.order);
+    }
+    Ok(key)
+}
+
+fn too_many(schema: &Schema, found: usize, expected: usize) -> Result<(), TablesError> {
+    if found > expected {
+        return Err(TablesError::Arity { table: schema.name().to_owned(), expected, found });
+    }
+    Ok(())
+}
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+/// The enum types from one key of the catalog up to another.
+fn enum_types<R: TablesRead + ?Sized>(
+    read: &mut R,
+    start: &[u8],
+    end: &[u8],
+) -> Result<Vec<EnumType>, TablesError> {
+    let mut all = Vec::new();
+    read.walk_catalog(start, end, &mut |key, bytes| all.push(EnumType::stored(bytes, key)))?;
+    all.into_iter().collect()
+}
+
+/// Reads that a transaction and a snapshot have in common. A transaction sees its own writes, and what it reads counts for
+/// its isolation.
+pub trait TablesRead: sealed::Sealed {
+    #[doc(hidden)]
+    fn begin(&mut self);
+    #[doc(hidden)]
+    #[allow(private_interfaces)] // the trait is sealed
+    fn spaces(&self) -> Spaces;
+    #[doc(hidden)]
+    fn schema_of(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError>;
+    #[doc(hidden)]
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError>;
+    #[doc(hidden)]
+    fn fetch_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, TablesError> {
+        keys.iter().map(|key| self.fetch(key)).collect()
+    }
+    #[doc(hidden)]
+    fn walk(
+        &mut self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        backward: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), TablesError>;
+
+    #[doc(hidden)]
+    fn walk_catalog(
+        &mut self,
+        start: &[u8],
+        end: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), TablesError>;
+
+    /// The enum type called `name`.
+    ///
+    /// # Errors
+    /// Damage.
+    fn enum_named(&mut self, name: &str) -> Result<Option<EnumType>, TablesError> {
+        self.begin();
+        let key = enum_key(name);
+        let behind = [key.as_slice(), &[0]].concat();
+        Ok(enum_types(self, &key, &behind)?.pop())
+    }
+
+    /// All enum types, by name. Cost: a walk over them.
+    ///
+    /// # Errors
+    /// Damage.
+    fn enums(&mut self) -> Result<Vec<EnumType>, TablesError> {
+        self.begin();
+        enum_types(self, b"e", b"f")
+    }
+
+    /// The enum type of this number. Cost: a walk over all of them.
+    ///
+    /// # Errors
+    /// Damage.
+    fn enum_numbered(&mut self, number: u32) -> Result<Option<EnumType>, TablesError> {
+        Ok(self.enums()?.into_iter().find(|known| known.number() == number))
+    }
+
+    /// The definition of a table as it is seen here.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`].
+    fn schema(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
+        self.begin();
+        self.schema_of(table)
+    }
+
+    /// The row with this primary key.
+    ///
+    /// # Errors
+    /// Values that do not fit the key; damage.
+    fn get(&mut self, table: &Table, key: &[Value<'_>]) -> Result<Option<OwnedRow>, TablesError> {
+        self.begin();
+        let schema = self.schema_of(table)?;
+        let mut bytes = Vec::new();
+        put_row_key(&schema, key, &mut bytes)?;
+        Ok(self.fetch(&bytes)?.map(|value| OwnedRow::new(schema, bytes, value)))
+    }
+
+    /// The rows with these primary keys, in the order asked for.
+    ///
+    /// # Errors
+    /// As [`TablesRead::get`].
+    fn get_many(
+        &mut self,
+        table: &Table,
+        keys: &[&[Value<'_>]],
+    ) -> Result<Vec<Option<OwnedRow>>, TablesError> {
+        self.begin();
+        let schema = self.schema_of(table)?;
+        let mut encoded = vec![Vec::new(); keys.len()];
+        for (key, bytes) in keys.iter().zip(&mut encoded) {
+            put_row_key(&schema, key, bytes)?;
+        }
+        let found = self.fetch_many(&encoded.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        let row = |(bytes, value): (Vec<u8>, Option<Vec<u8>>)| {
+            value.map(|value| OwnedRow::new(schema.clone(), bytes, value))
+        };
+        Ok(encoded.into_iter().zip(found).map(row).collect())
+    }
+
+    /// Shows the rows of a range of the primary key in its order, or backward, until `each` answers false. Rows are read
+    /// in place. What was walked over counts as read, and no more.
+    ///
+    /// # Errors
+    /// Bounds that do not fit the key; damage; what `each` answers.
+    fn scan(
+        &mut self,
+        table: &Table,
+        range: &KeyRange<'_>,
+        backward: bool,
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
+    ) -> Result<(), TablesError> {
+        self.begin();
+        self.scan_within(table, range, backward, each)
+    }
+
+    /// As `scan`, within a statement that has begun.
+    #[doc(hidden)]
+    fn scan_within(
+        &mut self,
+        table: &Table,
+        range: &KeyRange<'_>,
+        backward: bool,
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
+    ) -> Result<(), TablesError> {
+        let schema = self.schema_of(table)?;
+        let (from, to) = range.bytes(schema.parts.rows, |values| row_prefix(&schema, values))?;
+        if range.is_key(schema.key_columns().len()) {
+            // Looked up: a walk would begin with a cursor over everything.
+            return match self.fetch(&from)? {
+                Some(value) => each(Row::new(&schema, &from, &value)).map(|_| ()),
+                None => Ok(()),
+            };
+        }
+        let mut outcome = Ok(true);
+        self.walk(&from, to.as_deref(), backward, &mut |key, value| {
+            outcome = each(Row::new(&schema, key, value));
+            matches!(outcome, Ok(true))
+        })?;
+        outcome.map(|_| ())
+    }
+
+    /// The rows of a range, as owned copies, at most `limit`.
+    ///
+    /// # Errors
+    /// As [`TablesRead::scan`].
+    fn collect(
+        &mut self,
+        table: &Table,
+        range: &KeyRange<'_>,
+        backward: bool,
+        limit: usize,
+    ) -> Result<Vec<OwnedRow>, TablesError> {
+        let mut rows = Vec::new();
+        if limit == 0 {
+            return Ok(rows);
+        }
+        self.scan(table, range, backward, &mut |row| {
+            rows.push(row.to_owned());
+            Ok(rows.len() < limit)
+        })?;
+        Ok(rows)
+    }
+
+    /// Number of rows in a range. Cost: a walk over it.
+    ///
+    /// # Errors
+    /// As [`TablesRead::scan`].
+    fn count(&mut self, table: &Table, range: &KeyRange<'_>) -> Result<u64, TablesError> {
+        let mut count = 0;
+        self.scan(table, range, false, &mut |_| {
+            count += 1;
+            Ok(true)
+        })?;
+        Ok(count)
+    }
+
+    /// Shows the rows of a range of an index in its order, or backward, until `each` answers false.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownIndex`]; as [`TablesRead::scan`].
+    fn scan_index(
+        &mut self,
+        table: &Table,
+        index: &str,
+        range: &KeyRange<'_>,
+        backward: bool,
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
+    ) -> Result<(), TablesError> {
+        self.begin();
+        let schema = self.schema_of(table)?;
+        let index = schema.index_named(index)?;
+        let (mut from, mut to) = range.bytes(index.object, |values| index_prefix(&schema, index, values))?;
+        // Rows are fetched between pages of entries, so that the first rows cost no walk over all entries.
+        let mut page = 8;
+        loop {
+            let mut entries = Vec::new();
+            self.walk(&from, to.as_deref(), backward, &mut |key, value| {
+                entries.push((key.to_vec(), value.to_vec()));
+                entries.len() < page
+            })?;
+            for (key, value) in &entries {
+                let place = || format!("table {:?}, index {:?}", schema.name(), index.name);
+                let row_key =
+                    entry_row(schema.parts.rows, key, value).map_err(TablesError::damaged(place()))?;
+                let Some(row) = self.fetch(&row_key)? else {
+                    return Err(TablesError::Damaged {
+                        place: place(),
+                        what: "an entry leads to no row".into(),
+                    });
+                };
+                if !each(Row::new(&schema, &row_key, &row))? {
+                    return Ok(());
+                }
+            }
+            match entries.pop() {
+                Some((last, _)) if entries.len() + 1 == page && backward => to = Some(last),
+                Some((mut last, _)) if entries.len() + 1 == page => {
+                    last.push(0);
+                    from = last;
+                }
+                _ => return Ok(()),
+            }
+            page = PAGE;
+        }
+    }
+
+    /// The rows of a range of an index, as owned copies, at most `limit`.
+    ///
+    /// # Errors
+    /// As [`TablesRead::scan_index`].
+    fn collect_index(
+        &mut self,
+        table: &Table,
+        index: &str,
+        range: &KeyRange<'_>,
+        backward: bool,
+        limit: usize,
+    ) -> Result<Vec<OwnedRow>, TablesError> {
+        let mut rows = Vec::new();
+        if limit == 0 {
+            return Ok(rows);
+        }
+        self.scan_index(table, index, range, backward, &mut |row| {
+            rows.push(row.to_owned());
+            Ok(rows.len() < limit)
+        })?;
+        Ok(rows)
+    }
+}

@@ -1,0 +1,350 @@
+//! Prepared handles: a table by its number, with the newest schema at hand.
+//!
+//! A snapshot may use the schema at hand when no definition changed between the commit it was loaded at and the snapshot,
+//! whichever is older: one comparison with the newest change of any definition. Otherwise the catalog is asked, as of the
+//! snapshot.
+
+use std::sync::Arc;
+
+use ropewalk_base::Seq;
+use ropewalk_engine::{MANY, ReadView, Snapshot};
+
+use crate::catalog::tables::{LoadedSchema, Slot, Tables, TablesModel};
+use crate::catalog::{name_key, number, object_range, table_key};
+use crate::error::TablesError;
+use crate::read::sealed::Sealed;
+use crate::read::{KeyRange, TablesRead, row_prefix};
+use crate::row::Row;
+use crate::row::keys::{append_row_key, put_row_key};
+use crate::schema::{Parts, Schema};
+use crate::value::Value;
+
+struct Inner {
+    id: u32,
+    name: String,
+    loaded: Slot,
+}
+
+/// A prepared handle on a table. Cheap to clone; follows the table through every change and new name.
+#[derive(Clone)]
+pub struct Table(Arc<Inner>);
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table({} {:?})", self.0.id, self.0.name)
+    }
+}
+
+impl Table {
+    pub(crate) fn new(model: &TablesModel, id: u32, name: &str) -> Self {
+        Self(Arc::new(Inner { id, name: name.to_owned(), loaded: model.slot(id) }))
+    }
+
+    /// The table's number, for life.
+    pub fn id(&self) -> u32 {
+        self.0.id
+    }
+
+    /// The name it was asked for by.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(crate) fn unknown(&self) -> TablesError {
+        TablesError::UnknownTable { name: self.0.name.clone() }
+    }
+
+    /// The schema as `read` sees it.
+    pub(crate) fn schema_at(
+        &self,
+        model: &TablesModel,
+        read: ReadView<'_>,
+    ) -> Result<Arc<Schema>, TablesError> {
+        let loaded = self.0.loaded.load();
+        let last = model.last_ddl();
+        if let Some(loaded) = &*loaded
+            && (last <= loaded.at && last <= read.at() || loaded.at == read.at())
+        {
+            return Ok(loaded.schema.clone());
+        }
+        let stored =
+            read.get(model.spaces().catalog, &table_key(self.0.id))?.ok_or_else(|| self.unknown())?;
+        let parts =
+            Parts::decode(&stored).map_err(TablesError::damaged(format!("definition {}", self.0.id)))?;
+        let schema = match &*loaded {
+            Some(loaded) if loaded.schema.version() == parts.version => loaded.schema.clone(),
+            _ => Arc::new(Schema::new(parts)),
+        };
+        if loaded.as_ref().is_none_or(|loaded| loaded.at < read.at()) {
+            let newest = LoadedSchema { schema: schema.clone(), at: read.at() };
+            self.0.loaded.store(Some(Arc::new(newest)));
+        }
+        Ok(schema)
+    }
+}
+
+/// The number of the table `name`.
+pub(crate) fn find(model: &TablesModel, read: ReadView<'_>, name: &str) -> Result<Option<u32>, TablesError> {
+    let Some(stored) = read.get(model.spaces().catalog, &name_key(name))? else { return Ok(None) };
+    let damaged =
+        || TablesError::Damaged { place: format!("name {name:?}"), what: "a table's number".into() };
+    number(&stored).map(Some).ok_or_else(damaged)
+}
+
+impl Tables {
+    /// A prepared handle on the table `name`.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`].
+    pub fn table(&self, name: &str) -> Result<Table, TablesError> {
+        let snapshot = self.engine.snapshot();
+        let id = find(&self.model, snapshot.read(), name)?;
+        let id = id.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })?;
+        let table = Table::new(&self.model, id, name);
+        table.schema_at(&self.model, snapshot.read())?;
+        Ok(table)
+    }
+
+    /// Names of all tables, sorted.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn names(&self) -> Result<Vec<String>, TablesError> {
+        let snapshot = self.engine.snapshot();
+        let mut cursor = snapshot.read().cursor(self.model.spaces().catalog);
+        cursor.seek(b"n")?;
+        let mut names = Vec::new();
+        while cursor.valid() && cursor.key().first() == Some(&b'n') {
+            names.push(String::from_utf8_lossy(cursor.key().get(1..).unwrap_or_default()).into_owned());
+            cursor.next()?;
+        }
+        Ok(names)
+    }
+
+    /// The definition of a table as of `snapshot`.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`] when the snapshot does not know it.
+    pub fn schema(&self, snapshot: &Snapshot, table: &Table) -> Result<Arc<Schema>, TablesError> {
+        table.schema_at(&self.model, snapshot.read())
+    }
+
+    /// Reads the tables as of `snapshot`, beside any transaction.
+    pub fn at<'a>(&self, snapshot: &'a Snapshot) -> TablesAt<'a> {
+        TablesAt { tables: self.clone(), snapshot }
+    }
+
+    /// Prepares reads of single rows of `table` by their primary key.
+    pub fn point(&self, table: &Table) -> PointGet {
+        PointGet { model: self.model.clone(), table: table.clone(), schema: None, key: Vec::new() }
+    }
+}
+
+/// Reads of single rows by primary key: after the first one they look nothing up by name and allocate nothing.
+pub struct PointGet {
+    model: Arc<TablesModel>,
+    table: Table,
+    /// The schema used last, and the snapshot it is right for.
+    schema: Option<(Arc<Schema>, Seq)>,
+    key: Vec<u8>,
+}
+
+/// A row read by [`PointGet::get`], in place.
+pub struct PointRow<'a> {
+    schema: &'a Arc<Schema>,
+    key: &'a [u8],
+    value: ropewalk_engine::Value<'a>,
+}
+
+impl PointRow<'_> {
+    /// To read it.
+    pub fn row(&self) -> Row<'_> {
+        Row::new(self.schema, self.key, &self.value)
+    }
+}
+
+impl PointGet {
+    /// The row with this primary key.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`] when the snapshot does not know it; values that do not fit the key; damage.
+    pub fn get<'a>(
+        &'a mut self,
+        snapshot: &'a Snapshot,
+        key: &[Value<'_>],
+    ) -> Result<Option<PointRow<'a>>, TablesError> {
+        let read = snapshot.read();
+        self.renew(read)?;
+        let Some((schema, _)) = &self.schema else { return Ok(None) };
+        put_row_key(schema, key, &mut self.key)?;
+        let found = read.get(self.model.spaces().rows, &self.key)?;
+        Ok(found.map(|value| PointRow { schema, key: &self.key, value }))
+    }
+
+    /// The rows with these primary keys to `each`, in the order asked for: number of the key, row. Lookups go side by side,
+    /// [`MANY`] at a time.
+    ///
+    /// # Errors
+    /// As [`PointGet::get`]; what `each` answers.
+    pub fn get_many(
+        &mut self,
+        snapshot: &Snapshot,
+        keys: &[&[Value<'_>]],
+        mut each: impl FnMut(usize, Option<Row<'_>>) -> Result<(), TablesError>,
+    ) -> Result<(), TablesError> {
+        let read = snapshot.read();
+        self.renew(read)?;
+        let Some((schema, _)) = &self.schema else { return Ok(()) };
+        for (batch, keys) in keys.chunks(MANY).enumerate() {
+            self.key.clear();
+            let mut ends = [0; MANY];
+            for (key, end) in keys.iter().zip(&mut ends) {
+                append_row_key(schema, key, &mut self.key)?;
+                *end = self.key.len();
+            }
+            let (mut encoded, mut start) = ([&[][..]; MANY], 0);
+            for (key, end) in encoded.iter_mut().zip(ends).take(keys.len()) {
+                *key = self.key.get(start..end).unwrap_or_default();
+                start = end;
+            }
+            let encoded = encoded.get(..keys.len()).unwrap_or_default();
+            let mut outcome = Ok(());
+            read.get_many(self.model.spaces().rows, encoded, |number, value| {
+                let row = encoded.get(number).zip(value.as_deref());
+                let row = row.map(|(key, value)| Row::new(schema, key, value));
+                if outcome.is_ok() {
+                    outcome = each(batch * MANY + number, row);
+                }
+            })?;
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the schema is the one that `read` sees.
+    #[inline]
+    fn renew(&mut self, read: ReadView<'_>) -> Result<(), TablesError> {
+        let last = self.model.last_ddl();
+        let known =
+            self.schema.as_ref().is_some_and(|(_, at)| last <= *at && last <= read.at() || *at == read.at());
+        if !known {
+            self.schema = Some((self.table.schema_at(&self.model, read)?, read.at()));
+        }
+        Ok(())
+    }
+}
+
+/// The tables at one snapshot.
+pub struct TablesAt<'a> {
+    tables: Tables,
+    snapshot: &'a Snapshot,
+}
+
+impl Sealed for TablesAt<'_> {}
+
+impl TablesRead for TablesAt<'_> {
+    fn begin(&mut self) {}
+
+    #[allow(private_interfaces)] // the trait is sealed
+    fn spaces(&self) -> crate::catalog::Spaces {
+        self.tables.model.spaces()
+    }
+
+    fn schema_of(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
+        table.schema_at(&self.tables.model, self.snapshot.reading().view())
+    }
+
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
+        Ok(self.snapshot.reading().view().get(self.spaces().rows, key)?.map(|value| value.to_vec()))
+    }
+
+    fn fetch_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, TablesError> {
+        let mut found = Vec::with_capacity(keys.len());
+        self.snapshot
+            .reading()
+            .view()
+            .get_many(self.spaces().rows, keys, |_, value| found.push(value.map(|value| value.to_vec())))?;
+        Ok(found)
+    }
+
+    fn walk(
+        &mut self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        backward: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), TablesError> {
+        Ok(self.snapshot.reading().view().visit(self.spaces().rows, start, end, backward, each)?)
+    }
+
+    fn walk_catalog(
+        &mut self,
+        start: &[u8],
+        end: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), TablesError> {
+        let catalog = self.spaces().catalog;
+        Ok(self.snapshot.reading().view().visit(catalog, start, Some(end), false, |key, value| {
+            each(key, value);
+            true
+        })?)
+    }
+}
+
+impl TablesAt<'_> {
+    /// Shows the rows whose stored keys lie from `start` up to, not including, `end`, until `each` answers false; without a
+    /// bound from the table's first, up to its last. For callers that cut a table by [keys they met](Row::stored_key).
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`]; damage; what `each` answers.
+    pub fn scan_stored(
+        &mut self,
+        table: &Table,
+        start: Option<&[u8]>,
+        end: Option<&[u8]>,
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
+    ) -> Result<(), TablesError> {
+        let schema = self.schema_of(table)?;
+        let (first, behind) = object_range(schema.rows_object());
+        let start = start.unwrap_or(&first);
+        let end = end.or(behind.as_ref().map(<[u8; 4]>::as_slice));
+        let mut outcome = Ok(true);
+        self.walk(start, end, false, &mut |key, value| {
+            outcome = each(Row::new(&schema, key, value));
+            matches!(outcome, Ok(true))
+        })?;
+        outcome.map(|_| ())
+    }
+
+    /// The stored key that every row whose primary key begins with `values` sorts at or behind.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`]; values that do not fit the key.
+    pub fn stored_prefix(&mut self, table: &Table, values: &[Value<'_>]) -> Result<Vec<u8>, TablesError> {
+        let schema = self.schema_of(table)?;
+        row_prefix(&schema, values)
+    }
+
+    /// True when no commit after `since`, which this snapshot or an earlier one saw, wrote a row of `rows` (see
+    /// [`Schema::rows_object`]) between these stored keys. False also when that cannot be told any more, since what was
+    /// written after `since` has left memory. Costs a look at what changed in memory, not at the rows.
+    pub fn surely_unchanged(&self, rows: u32, start: Option<&[u8]>, end: Option<&[u8]>, since: Seq) -> bool {
+        let (first, behind) = object_range(rows);
+        let start = start.unwrap_or(&first);
+        let end = end.or(behind.as_ref().map(<[u8; 4]>::as_slice));
+        self.snapshot.reading().view().surely_unchanged(self.spaces().rows, start, end, since)
+    }
+
+    /// The rows of `range`, as owned copies, at most `limit`.
+    ///
+    /// # Errors
+    /// As [`TablesRead::scan`].
+    pub fn rows(
+        &mut self,
+        table: &Table,
+        range: &KeyRange<'_>,
+        limit: usize,
+    ) -> Result<Vec<crate::row::OwnedRow>, TablesError> {
+        self.collect(table, range, false, limit)
+    }
+}

@@ -1,0 +1,93 @@
+//! Writes of a table's definition in a transaction, for statements and loads. Its objects are created and deleted with it.
+
+use std::sync::Arc;
+
+use crate::catalog::{object_key, object_range, table_key};
+use crate::error::TablesError;
+use crate::read::TablesRead;
+use crate::schema::{DEFINITION_BYTES_MAX, Parts, Schema};
+use crate::write::tx::TablesTx;
+
+impl TablesTx<'_> {
+    /// A statement that changes definitions: it happens as a whole or not at all.
+    pub(crate) fn ddl<R>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<R, TablesError>,
+    ) -> Result<R, TablesError> {
+        self.begin();
+        let mark = self.kv.mark();
+        let result = run(self);
+        if result.is_err() {
+            self.kv.rollback_to(mark);
+            self.state.rolled_back();
+        }
+        result
+    }
+
+    /// Writes a definition. Whoever wrote it since is met at commit.
+    pub(crate) fn put_parts(&mut self, mut parts: Parts, is_new: bool) -> Result<Arc<Schema>, TablesError> {
+        let catalog = self.spaces().catalog;
+        if !is_new {
+            parts.version += 1;
+            self.kv.guard_key(catalog, &table_key(parts.id));
+        }
+        parts.renew_layout().map_err(|what| TablesError::Definition { table: parts.name.clone(), what })?;
+        let encoded = parts.encode();
+        if encoded.len() > DEFINITION_BYTES_MAX {
+            let what = format!(
+                "its definition of {} bytes exceeds the limit of {DEFINITION_BYTES_MAX}; fewer columns, or a copy without its past, fit",
+                encoded.len()
+            );
+            return Err(TablesError::Definition { table: parts.name, what });
+        }
+        self.kv.put(catalog, &table_key(parts.id), &encoded);
+        for object in parts.objects() {
+            if is_new || !self.kv_has_object(object)? {
+                self.kv.put(catalog, &object_key(object), &parts.id.to_le_bytes());
+            }
+        }
+        let schema = Arc::new(Schema::new(parts));
+        // Rows that others write under a newer definition could not be read through the own one.
+        self.kv.stay();
+        self.state.ddl.insert(schema.id());
+        self.state.schemas.insert(schema.id(), schema.clone());
+        Ok(schema)
+    }
+
+    fn kv_has_object(&mut self, object: u32) -> Result<bool, TablesError> {
+        Ok(self.kv.peek(self.spaces().catalog, &object_key(object))?.is_some())
+    }
+
+    /// The definition is gone.
+    pub(crate) fn forget(&mut self, id: u32) {
+        self.kv.stay();
+        self.state.ddl.insert(id);
+        self.state.schemas.remove(&id);
+    }
+
+    /// The objects' keys go when the transaction commits.
+    pub(crate) fn drop_objects(&mut self, objects: impl IntoIterator<Item = u32>) {
+        let spaces = self.spaces();
+        for object in objects {
+            let (start, end) = object_range(object);
+            self.kv.sweep_range(spaces.rows, &start, &end.unwrap_or([0xff; 4]));
+            self.kv.delete(spaces.catalog, &object_key(object));
+        }
+    }
+
+    /// True when the table has no row, and at commit it must have none.
+    pub(crate) fn is_empty(&mut self, schema: &Schema) -> Result<bool, TablesError> {
+        let (start, end) = object_range(schema.parts.rows);
+        let end = end.as_ref().map(<[u8; 4]>::as_slice);
+        let mut empty = true;
+        self.walk(&start, end, false, &mut |_, _| {
+            empty = false;
+            false
+        })?;
+        if self.guards_ranges() {
+            let rows = self.spaces().rows;
+            self.kv.guard_range(rows, &start, end);
+        }
+        Ok(empty)
+    }
+}

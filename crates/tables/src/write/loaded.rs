@@ -1,0 +1,80 @@
+//! Objects that a load filled and no table has yet, and their removal. See `load::loader` for the steps.
+
+use ropewalk_engine::{Isolation, Keyspace, KvTransaction, Operation};
+
+use crate::catalog::tables::Tables;
+use crate::catalog::{loading_key, object_key, object_range};
+use crate::error::TablesError;
+
+/// Attempts to settle objects while others commit. What is left is settled when the database is opened again.
+const ATTEMPTS: usize = 100;
+
+/// Objects that were declared, and are cleared up unless a commit gave them to a table.
+pub(crate) struct Loaded {
+    pub(crate) tables: Tables,
+    pub(crate) objects: Vec<u32>,
+}
+
+impl Loaded {
+    /// A commit decides about the objects from here on; they are cleared up later.
+    pub(crate) fn hand_over(mut self) {
+        let objects = std::mem::take(&mut self.objects);
+        self.tables.model.handed_over.lock().extend(objects);
+    }
+
+    /// The catalog entries that stand while it is loaded.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (Keyspace, [u8; 5])> {
+        let catalog = self.tables.model.spaces().catalog;
+        self.objects.iter().map(move |object| (catalog, loading_key(*object)))
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        if !self.objects.is_empty() {
+            // What cannot be settled now is settled when the database is opened again.
+            let _ = self.tables.settle(&self.objects);
+        }
+    }
+}
+
+impl Tables {
+    /// Clears up behind loads whose transactions were committed, or refused: what became a table's stays, the rest goes. To be
+    /// called when the commit is decided; otherwise it is done before the next load. A load whose commit is still being
+    /// decided would be refused.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn clear_up(&self) -> Result<(), TablesError> {
+        let objects = std::mem::take(&mut *self.model.handed_over.lock());
+        if objects.is_empty() { Ok(()) } else { self.settle(&objects) }
+    }
+
+    /// Ends the loading of these objects: those of a table stay, the others go. Serializable, so that a commit which gives
+    /// them to a table at the same time is met.
+    pub(crate) fn settle(&self, objects: &[u32]) -> Result<(), TablesError> {
+        let spaces = self.model.spaces();
+        for _ in 0..ATTEMPTS {
+            let mut kv = KvTransaction::new(self.engine.clone(), Isolation::Serializable);
+            for &object in objects {
+                if kv.get(spaces.catalog, &loading_key(object))?.is_none() {
+                    continue;
+                }
+                if kv.get(spaces.catalog, &object_key(object))?.is_none() {
+                    let (start, end) = object_range(object);
+                    kv.sweep_range(spaces.rows, &start, &end.unwrap_or([0xff; 4]));
+                }
+                kv.delete(spaces.catalog, &loading_key(object));
+            }
+            if !kv.has_writes() {
+                return Ok(());
+            }
+            let operation: Box<dyn Operation> = Box::new(kv.into_batch());
+            match self.commit(vec![operation]) {
+                Err(error) if error.is_conflict() => {}
+                result => return result,
+            }
+        }
+        Ok(())
+    }
+}

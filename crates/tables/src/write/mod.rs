@@ -1,0 +1,286 @@
+//! Writing rows: one statement writes the row, its index entries and whatever follows from its keys, or nothing.
+//!
+//!   insert, update, delete ─▶ row + index entries ─▶ rows that refer to it (work) ─▶ references that must hold (pending)
+//!
+//! Invariants
+//! 1. A statement that fails leaves nothing: its writes are cut back to where it began.
+//! 2. What a rule was decided on still holds at commit, at every isolation: a row or entry written is unchanged since it was
+//!    looked at, a parent is there, the children of a deleted parent are those that were seen.
+//! 3. References are judged when the statement ends, so rows of one statement may refer to each other.
+
+pub(crate) mod commit;
+pub(crate) mod definition;
+pub(crate) mod loaded;
+pub(crate) mod reads;
+pub(crate) mod references;
+mod rows;
+pub(crate) mod tx;
+pub(crate) mod values;
+
+use std::sync::Arc;
+
+use ropewalk_engine::LockMode;
+
+use crate::error::TablesError;
+use crate::read::TablesRead;
+use crate::read::table::Table;
+use crate::row::keys::put_row_key;
+use crate::row::{OwnedRow, Row};
+use crate::schema::Schema;
+use crate::value::Value;
+use crate::write::tx::TablesTx;
+use crate::write::values::{assigned, named};
+
+type Values = Vec<Value<'static>>;
+
+/// A reference that has to hold when the statement ends.
+enum Pending {
+    /// The row of `child` needs a parent with these values.
+    NeedsParent { child: Arc<Schema>, key: usize, values: Values },
+    /// The parent with these values is gone; no row of `child` may refer to it.
+    ParentGone { child: Arc<Schema>, key: usize, values: Values },
+}
+
+/// A row that changes because its parent did.
+struct Work {
+    child: Arc<Schema>,
+    key: usize,
+    row: Vec<u8>,
+    /// What it referred to; if that is no longer so, there is nothing to do.
+    old: Values,
+    change: Change,
+}
+
+#[derive(Clone)]
+enum Change {
+    Delete,
+    Set(Values),
+    SetNull,
+    SetDefault,
+}
+
+/// One statement in the making.
+pub(crate) struct Statement<'t, 'a> {
+    tx: &'t mut TablesTx<'a>,
+    pending: Vec<Pending>,
+    work: Vec<Work>,
+    touched: usize,
+    now_micros: i64,
+    /// Keys that were looked at without noting it, since what is written guards them: a failure notes them.
+    peeked: Vec<Vec<u8>>,
+    /// Values are taken for columns that are always generated, too.
+    takes_generated: bool,
+}
+
+impl TablesTx<'_> {
+    /// Inserts a row with a value for each column, in order.
+    ///
+    /// # Errors
+    /// A value that does not fit; a broken rule, which names itself. The statement leaves nothing then.
+    pub fn insert_row(&mut self, table: &Table, values: &[Value<'_>]) -> Result<OwnedRow, TablesError> {
+        self.statement(|statement| {
+            let schema = statement.schema(table)?;
+            let (expected, found) = (schema.columns().len(), values.len());
+            if expected != found {
+                return Err(TablesError::Arity { table: schema.name().to_owned(), expected, found });
+            }
+            statement.insert(&schema, values.iter().map(Value::borrowed).map(Some).collect(), false)
+        })
+    }
+
+    /// Inserts a row; columns that are not named get their defaults. Answers the row as it is stored.
+    ///
+    /// # Errors
+    /// As [`TablesTx::insert_row`]; [`TablesError::UnknownColumn`].
+    pub fn insert(&mut self, table: &Table, values: &[(&str, Value<'_>)]) -> Result<OwnedRow, TablesError> {
+        self.statement(|statement| {
+            let schema = statement.schema(table)?;
+            let values = named(&schema, values)?;
+            statement.insert(&schema, values, false)
+        })
+    }
+
+    /// Inserts rows in one statement, so that they may refer to each other.
+    ///
+    /// # Errors
+    /// As [`TablesTx::insert`].
+    pub fn insert_many(
+        &mut self,
+        table: &Table,
+        rows: &[&[(&str, Value<'_>)]],
+    ) -> Result<Option<OwnedRow>, TablesError> {
+        self.statement(|statement| {
+            let schema = statement.schema(table)?;
+            let mut last = None;
+            for row in rows {
+                last = Some(statement.insert(&schema, named(&schema, row)?, false)?);
+            }
+            Ok(last)
+        })
+    }
+
+    /// As [`TablesTx::insert_many`], with values for columns that are always generated, too: rows that were such rows before.
+    ///
+    /// # Errors
+    /// As [`TablesTx::insert`].
+    pub fn restore_many(
+        &mut self,
+        table: &Table,
+        rows: &[&[(&str, Value<'_>)]],
+    ) -> Result<Option<OwnedRow>, TablesError> {
+        self.statement(|statement| {
+            statement.takes_generated = true;
+            let (schema, mut last) = (statement.schema(table)?, None);
+            for row in rows {
+                last = Some(statement.insert(&schema, named(&schema, row)?, false)?);
+            }
+            Ok(last)
+        })
+    }
+
+    /// Inserts a row whose generated values were generated before.
+    pub(crate) fn take_row(&mut self, table: &Table, values: &[Value<'_>]) -> Result<(), TablesError> {
+        self.statement(|statement| {
+            let schema = statement.schema(table)?;
+            let (expected, found) = (schema.columns().len(), values.len());
+            if expected != found {
+                return Err(TablesError::Arity { table: schema.name().to_owned(), expected, found });
+            }
+            let columns = schema.columns().iter().zip(values);
+            let values = columns.map(|(column, value)| assigned(&schema, column, value.borrowed()));
+            let values = values.collect::<Result<_, _>>()?;
+            statement.insert_values(&schema, values, false).map(|_| ())
+        })
+    }
+
+    /// Inserts a row, or puts it in the place of the row with the same primary key.
+    ///
+    /// # Errors
+    /// As [`TablesTx::insert`].
+    pub fn upsert(&mut self, table: &Table, values: &[(&str, Value<'_>)]) -> Result<OwnedRow, TablesError> {
+        self.statement(|statement| {
+            let schema = statement.schema(table)?;
+            let values = named(&schema, values)?;
+            statement.insert(&schema, values, true)
+        })
+    }
+
+    /// Changes columns of the row with this primary key, or inserts it, by what `change` returns for the stored row.
+    ///
+    /// Columns that `change` does not name stay, or get their defaults in a new row, whose key is `key`. A commit in
+    /// between of another transaction that writes the row is a conflict, so that counters lose no update.
+    ///
+    /// # Errors
+    /// As [`TablesTx::upsert`]; the errors of `change`.
+    pub fn upsert_with<'v, C: AsRef<[(&'v str, Value<'v>)]>>(
+        &mut self,
+        table: &Table,
+        key: &[Value<'_>],
+        change: impl FnOnce(Option<Row<'_>>) -> Result<C, TablesError>,
+    ) -> Result<OwnedRow, TablesError> {
+        self.statement(|statement| {
+            let schema = statement.schema(table)?;
+            let mut row_key = Vec::new();
+            put_row_key(&schema, key, &mut row_key)?;
+            statement.hold(&row_key, LockMode::Update)?;
+            let old = statement.load(&schema, row_key)?;
+            let changes = change(old.as_ref().map(OwnedRow::row))?;
+            let mut columns = named(&schema, changes.as_ref())?;
+            if let Some(old) = &old {
+                return statement.changed_from(&schema, old, &columns);
+            }
+            for (place, value) in schema.key_columns().iter().zip(key) {
+                if let Some(slot @ None) = columns.get_mut(*place) {
+                    *slot = Some(value.borrowed());
+                }
+            }
+            statement.insert(&schema, columns, false)
+        })
+    }
+
+    /// Changes columns of the row with this primary key; false when there is none.
+    ///
+    /// # Errors
+    /// As [`TablesTx::insert`].
+    pub fn update(
+        &mut self,
+        table: &Table,
+        key: &[Value<'_>],
+        changes: &[(&str, Value<'_>)],
+    ) -> Result<bool, TablesError> {
+        self.statement(|statement| {
+            let schema = statement.schema(table)?;
+            let mut row_key = Vec::new();
+            put_row_key(&schema, key, &mut row_key)?;
+            statement.change(&schema, row_key, &named(&schema, changes)?)
+        })
+    }
+
+    /// Changes columns of a row that was read in this transaction, and in this statement where that locks rows; false when it
+    /// is gone.
+    ///
+    /// # Errors
+    /// As [`TablesTx::insert`].
+    pub fn update_row(&mut self, row: &OwnedRow, changes: &[(&str, Value<'_>)]) -> Result<bool, TablesError> {
+        self.statement(|statement| {
+            let schema = statement.tx.schema_by_id(row.schema().id())?;
+            statement.change_row(&schema, row, &named(&schema, changes)?)
+        })
+    }
+
+    /// Deletes the row with this primary key; false when there is none.
+    ///
+    /// # Errors
+    /// A foreign key that forbids it.
+    pub fn delete(&mut self, table: &Table, key: &[Value<'_>]) -> Result<bool, TablesError> {
+        self.statement(|statement| {
+            let schema = statement.schema(table)?;
+            let mut row_key = Vec::new();
+            put_row_key(&schema, key, &mut row_key)?;
+            statement.delete(&schema, row_key)
+        })
+    }
+
+    /// Deletes rows that were read in this transaction in one statement; answers how many there were.
+    ///
+    /// # Errors
+    /// As [`TablesTx::delete`].
+    pub fn delete_rows(&mut self, rows: &[OwnedRow]) -> Result<u64, TablesError> {
+        self.statement(|statement| {
+            let mut deleted = 0;
+            for row in rows {
+                let schema = statement.tx.schema_by_id(row.schema().id())?;
+                deleted += u64::from(statement.delete(&schema, row.key().to_vec())?);
+            }
+            Ok(deleted)
+        })
+    }
+
+    /// Runs one statement: its references are judged at its end, and if it fails it leaves nothing.
+    pub(crate) fn statement<R>(
+        &mut self,
+        run: impl FnOnce(&mut Statement<'_, '_>) -> Result<R, TablesError>,
+    ) -> Result<R, TablesError> {
+        self.begin();
+        let mark = self.kv.mark();
+        let now_micros = self.tables.engine.env().clock.wall_micros();
+        let mut statement = Statement {
+            tx: self,
+            pending: Vec::new(),
+            work: Vec::new(),
+            touched: 0,
+            now_micros,
+            peeked: Vec::new(),
+            takes_generated: false,
+        };
+        let result = run(&mut statement).and_then(|result| statement.finish().map(|()| result));
+        if result.is_err() {
+            let peeked = statement.peeked;
+            let rows = self.spaces().rows;
+            peeked.iter().for_each(|key| self.kv.note_read(rows, key));
+            self.kv.rollback_to(mark);
+            self.state.rolled_back();
+        }
+        result
+    }
+}

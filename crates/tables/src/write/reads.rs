@@ -1,0 +1,102 @@
+//! The reads of [`TablesRead`] as methods of the types themselves, so that applications import no trait.
+
+use crate::error::TablesError;
+use crate::read::table::{Table, TablesAt};
+use crate::read::{KeyRange, TablesRead};
+use crate::row::{OwnedRow, Row};
+use crate::value::Value;
+use crate::write::tx::TablesTx;
+
+macro_rules! reads {
+    ($($reader:ty),+) => {$(
+        impl $reader {
+            /// The row with this primary key. Cost: one lookup and the copy of the row.
+            ///
+            /// # Errors
+            /// Values that do not fit the key; damage.
+            pub fn get(&mut self, table: &Table, key: &[Value<'_>]) -> Result<Option<OwnedRow>, TablesError> {
+                TablesRead::get(self, table, key)
+            }
+
+            /// The rows with these primary keys, in the order of the keys.
+            ///
+            /// # Errors
+            /// As `get`.
+            pub fn get_many(
+                &mut self,
+                table: &Table,
+                keys: &[&[Value<'_>]],
+            ) -> Result<Vec<Option<OwnedRow>>, TablesError> {
+                TablesRead::get_many(self, table, keys)
+            }
+
+            /// Shows the rows of a range of the primary key in its order, or backward, until `each` returns false.
+            ///
+            /// # Errors
+            /// Bounds that do not fit the key; damage; the errors of `each`.
+            pub fn scan(
+                &mut self,
+                table: &Table,
+                range: &KeyRange<'_>,
+                backward: bool,
+                each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
+            ) -> Result<(), TablesError> {
+                TablesRead::scan(self, table, range, backward, each)
+            }
+
+            /// The rows of a range of the primary key, as owned copies, at most `limit`.
+            ///
+            /// # Errors
+            /// As `scan`.
+            pub fn collect(
+                &mut self,
+                table: &Table,
+                range: &KeyRange<'_>,
+                backward: bool,
+                limit: usize,
+            ) -> Result<Vec<OwnedRow>, TablesError> {
+                TablesRead::collect(self, table, range, backward, limit)
+            }
+
+            /// Number of rows in a range of the primary key. Cost: a walk over it.
+            ///
+            /// # Errors
+            /// As `scan`.
+            pub fn count(&mut self, table: &Table, range: &KeyRange<'_>) -> Result<u64, TablesError> {
+                TablesRead::count(self, table, range)
+            }
+
+            /// Shows the rows of a range of an index in its order, or backward, until `each` returns false.
+            ///
+            /// # Errors
+            /// [`TablesError::UnknownIndex`]; as `scan`.
+            pub fn scan_index(
+                &mut self,
+                table: &Table,
+                index: &str,
+                range: &KeyRange<'_>,
+                backward: bool,
+                each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
+            ) -> Result<(), TablesError> {
+                TablesRead::scan_index(self, table, index, range, backward, each)
+            }
+
+            /// The rows of a range of an index, as owned copies, at most `limit`.
+            ///
+            /// # Errors
+            /// As `scan_index`.
+            pub fn collect_index(
+                &mut self,
+                table: &Table,
+                index: &str,
+                range: &KeyRange<'_>,
+                backward: bool,
+                limit: usize,
+            ) -> Result<Vec<OwnedRow>, TablesError> {
+                TablesRead::collect_index(self, table, index, range, backward, limit)
+            }
+        }
+    )+};
+}
+
+reads!(TablesAt<'_>, TablesTx<'_>);

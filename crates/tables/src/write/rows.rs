@@ -1,0 +1,320 @@
+//! Changes of one row with its index entries, and the keys that are locked and guarded for them.
+
+use std::sync::Arc;
+
+use ropewalk_engine::{Isolation, LockMode};
+
+use crate::error::TablesError;
+use crate::read::TablesRead;
+use crate::read::table::Table;
+use crate::row::OwnedRow;
+use crate::row::display;
+use crate::row::keys::{Entry, check_length, index_entry, numbered_key, put_row_key};
+use crate::schema::define::Identity;
+use crate::schema::{Column, Index, ROW_BYTES_MAX, Schema};
+use crate::value::Value;
+use crate::write::references::{any_null, columns_of, same};
+use crate::write::tx::TablesTx;
+use crate::write::values::{assigned, check, completed, default};
+use crate::write::{Pending, Statement};
+
+fn row_key_of(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>, TablesError> {
+    let key: Vec<Value<'_>> =
+        schema.key_columns().iter().filter_map(|place| values.get(*place)).map(Value::borrowed).collect();
+    let mut row_key = Vec::new();
+    put_row_key(schema, &key, &mut row_key)?;
+    check_length(schema, "key", row_key.len() - 4)?;
+    Ok(row_key)
+}
+
+impl<'a> Statement<'_, 'a> {
+    pub(crate) fn tx(&mut self) -> &mut TablesTx<'a> {
+        self.tx
+    }
+
+    /// The value of a key that this statement is about to write or guard.
+    pub(super) fn peek(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
+        self.peeked.push(key.to_vec());
+        Ok(self.tx.kv.peek(self.tx.spaces().rows, key)?)
+    }
+
+    pub(super) fn schema(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
+        let schema = self.tx.schema_of(table)?;
+        self.tx.guard_schema(&schema);
+        Ok(schema)
+    }
+
+    pub(super) fn default(&self, schema: &Schema, column: &Column) -> Result<Value<'static>, TablesError> {
+        default(self.tx.tables, schema, column, self.now_micros)
+    }
+
+    pub(crate) fn insert(
+        &mut self,
+        schema: &Arc<Schema>,
+        given: Vec<Option<Value<'_>>>,
+        replace: bool,
+    ) -> Result<OwnedRow, TablesError> {
+        let values = completed(self.tx.tables, schema, self.now_micros, given, self.takes_generated)?;
+        self.insert_values(schema, values, replace)
+    }
+
+    /// Inserts a row whose values fit their columns.
+    pub(super) fn insert_values(
+        &mut self,
+        schema: &Arc<Schema>,
+        values: Vec<Value<'_>>,
+        replace: bool,
+    ) -> Result<OwnedRow, TablesError> {
+        let row_key = match schema.parts.rowid {
+            Some(sequence) => {
+                let number = self.tx.tables.next_number(sequence)?;
+                numbered_key(schema, number)
+            }
+            None => row_key_of(schema, &values)?,
+        };
+        let rows = self.tx.spaces().rows;
+        // A number that was just given out is nobody else's.
+        if schema.parts.rowid.is_none() {
+            self.hold(&row_key, LockMode::Update)?;
+        }
+        if let Some(stored) = self.peek(&row_key)? {
+            self.tx.kv.note_read(rows, &row_key);
+            if !replace {
+                return Err(TablesError::Unique {
+                    table: schema.name().to_owned(),
+                    constraint: schema.parts.key_name.clone(),
+                    key: display::row_key(schema, &row_key),
+                });
+            }
+            let old = OwnedRow::new(schema.clone(), row_key, stored);
+            return self.replace(schema, &old, values);
+        }
+        self.write(schema, row_key, None, values)
+    }
+
+    pub(super) fn load(
+        &mut self,
+        schema: &Arc<Schema>,
+        row_key: Vec<u8>,
+    ) -> Result<Option<OwnedRow>, TablesError> {
+        let stored = self.tx.fetch(&row_key)?;
+        Ok(stored.map(|value| OwnedRow::new(schema.clone(), row_key, value)))
+    }
+
+    pub(super) fn change(
+        &mut self,
+        schema: &Arc<Schema>,
+        row_key: Vec<u8>,
+        changes: &[Option<Value<'_>>],
+    ) -> Result<bool, TablesError> {
+        self.hold_to_change(schema, &row_key, changes)?;
+        let Some(old) = self.load(schema, row_key)? else { return Ok(false) };
+        self.change_from(schema, &old, changes)
+    }
+
+    /// As [`Statement::change`], of a row that was read before.
+    pub(super) fn change_row(
+        &mut self,
+        schema: &Arc<Schema>,
+        row: &OwnedRow,
+        changes: &[Option<Value<'_>>],
+    ) -> Result<bool, TablesError> {
+        let rows = self.tx.spaces().rows;
+        if !self.tx.is_locking() || self.tx.kv.wrote(rows, row.key()) {
+            return self.change(schema, row.key().to_vec(), changes);
+        }
+        // Had it changed since it was read, the lock would not have been given.
+        self.hold_to_change(schema, row.key(), changes)?;
+        self.change_from(schema, row, changes)
+    }
+
+    pub(super) fn hold_to_change(
+        &mut self,
+        schema: &Schema,
+        row_key: &[u8],
+        changes: &[Option<Value<'_>>],
+    ) -> Result<(), TablesError> {
+        let is_set = |place: &usize| changes.get(*place).is_some_and(Option::is_some);
+        self.hold(row_key, schema.lock_of_change(&is_set))
+    }
+
+    pub(super) fn change_from(
+        &mut self,
+        schema: &Arc<Schema>,
+        old: &OwnedRow,
+        changes: &[Option<Value<'_>>],
+    ) -> Result<bool, TablesError> {
+        self.changed_from(schema, old, changes).map(|_| true)
+    }
+
+    /// The row that replaces `old`.
+    pub(super) fn changed_from(
+        &mut self,
+        schema: &Arc<Schema>,
+        old: &OwnedRow,
+        changes: &[Option<Value<'_>>],
+    ) -> Result<OwnedRow, TablesError> {
+        let mut values = Vec::with_capacity(changes.len());
+        for ((column, change), value) in schema.columns().iter().zip(changes).zip(old.values()?) {
+            values.push(match change {
+                Some(_) if matches!(column.identity, Some((Identity::Always, _))) => {
+                    let (table, column) = (schema.name().to_owned(), column.name.clone());
+                    return Err(TablesError::Generated { table, column });
+                }
+                Some(change) => assigned(schema, column, change.borrowed())?,
+                None => value,
+            });
+        }
+        self.replace(schema, old, values)
+    }
+
+    /// Puts `values` in the place of `old`; the key may change.
+    pub(super) fn replace(
+        &mut self,
+        schema: &Arc<Schema>,
+        old: &OwnedRow,
+        values: Vec<Value<'_>>,
+    ) -> Result<OwnedRow, TablesError> {
+        let row_key =
+            if schema.parts.rowid.is_some() { old.key().to_vec() } else { row_key_of(schema, &values)? };
+        if row_key != old.key() {
+            let rows = self.tx.spaces().rows;
+            self.hold(&row_key, LockMode::Update)?;
+            if self.peek(&row_key)?.is_some() {
+                self.tx.kv.note_read(rows, &row_key);
+                return Err(TablesError::Unique {
+                    table: schema.name().to_owned(),
+                    constraint: schema.parts.key_name.clone(),
+                    key: display::row_key(schema, &row_key),
+                });
+            }
+            self.delete_key(old.key());
+        }
+        self.write(schema, row_key, Some(old), values)
+    }
+
+    /// Where the statement waits for others, whoever else wants to write this key, or to rest on it, waits from here on.
+    pub(super) fn hold(&mut self, key: &[u8], mode: LockMode) -> Result<(), TablesError> {
+        self.tx.hold(key, mode, true)
+    }
+
+    /// Writes under RC carry their own guard; the stricter levels check every key they write.
+    pub(super) fn guard(&mut self, key: &[u8]) {
+        if self.tx.kv.isolation() == Isolation::ReadCommitted {
+            let rows = self.tx.spaces().rows;
+            self.tx.kv.guard_key(rows, key);
+        }
+    }
+
+    pub(super) fn put_key(&mut self, key: &[u8], value: &[u8]) {
+        self.guard(key);
+        let rows = self.tx.spaces().rows;
+        self.tx.kv.put(rows, key, value);
+    }
+
+    pub(super) fn delete_key(&mut self, key: &[u8]) {
+        self.guard(key);
+        let rows = self.tx.spaces().rows;
+        self.tx.kv.delete(rows, key);
+    }
+
+    pub(super) fn write(
+        &mut self,
+        schema: &Arc<Schema>,
+        row_key: Vec<u8>,
+        old: Option<&OwnedRow>,
+        values: Vec<Value<'_>>,
+    ) -> Result<OwnedRow, TablesError> {
+        check(schema, &values)?;
+        // What the row was matters to what follows from it alone.
+        let has_followers = !(schema.indexes().is_empty()
+            && schema.foreign_keys().is_empty()
+            && schema.parts.referenced_by.is_empty());
+        let old_values = old.filter(|_| has_followers).map(OwnedRow::values).transpose()?;
+        let old = old.map(OwnedRow::key).zip(old_values.as_deref());
+        self.write_entries(schema, old, Some((&row_key, &values)))?;
+        let mut row = Vec::new();
+        schema.put_row(&values, &mut row);
+        if row.len() > ROW_BYTES_MAX {
+            let (table, bytes) = (schema.name().to_owned(), row.len());
+            return Err(TablesError::TooLarge { table, what: "row", bytes, max: ROW_BYTES_MAX });
+        }
+        check_length(schema, "key", row_key.len() - 4)?;
+        self.put_key(&row_key, &row);
+        self.tx.kv.check_size()?;
+        for (key, foreign) in schema.foreign_keys().iter().enumerate() {
+            let new = columns_of(schema, &foreign.columns, &values);
+            let unchanged =
+                old.is_some_and(|(_, old)| same(&columns_of(schema, &foreign.columns, old), &new));
+            if !unchanged && !any_null(&new) {
+                self.pending.push(Pending::NeedsParent { child: schema.clone(), key, values: new });
+            }
+        }
+        if let Some((_, old)) = old {
+            self.parent_changed(schema, old, Some(&values))?;
+        }
+        Ok(OwnedRow::new(schema.clone(), row_key, row))
+    }
+
+    pub(crate) fn delete(&mut self, schema: &Arc<Schema>, row_key: Vec<u8>) -> Result<bool, TablesError> {
+        self.hold(&row_key, LockMode::Update)?;
+        let Some(old) = self.load(schema, row_key)? else { return Ok(false) };
+        let values = old.values()?;
+        self.write_entries(schema, Some((old.key(), &values)), None)?;
+        self.delete_key(old.key());
+        self.tx.kv.check_size()?;
+        self.parent_changed(schema, &values, None)?;
+        Ok(true)
+    }
+
+    /// Brings the indexes from the old row to the new one: only entries that differ are touched.
+    pub(super) fn write_entries(
+        &mut self,
+        schema: &Schema,
+        old: Option<(&[u8], &[Value<'_>])>,
+        new: Option<(&[u8], &[Value<'_>])>,
+    ) -> Result<(), TablesError> {
+        for index in schema.indexes() {
+            let entry = |row: Option<(&[u8], &[Value<'_>])>| match row {
+                Some((key, values)) => index_entry(schema, index, values, key),
+                None => Ok(None),
+            };
+            let (old, new) = (entry(old)?, entry(new)?);
+            if old == new {
+                continue;
+            }
+            if let Some(old) = old {
+                if old.exclusive {
+                    self.hold(&old.key, LockMode::Update)?;
+                }
+                self.delete_key(&old.key);
+            }
+            if let Some(new) = new {
+                self.put_entry(schema, index, &new)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn put_entry(
+        &mut self,
+        schema: &Schema,
+        index: &Index,
+        entry: &Entry,
+    ) -> Result<(), TablesError> {
+        let rows = self.tx.spaces().rows;
+        if entry.exclusive {
+            self.hold(&entry.key, LockMode::Update)?;
+        }
+        if entry.exclusive && self.peek(&entry.key)?.is_some_and(|there| there != entry.value) {
+            self.tx.kv.note_read(rows, &entry.key);
+            return Err(TablesError::Unique {
+                table: schema.name().to_owned(),
+                constraint: index.name.clone(),
+                key: display::entry_key(schema, index, &entry.key),
+            });
+        }
+        self.put_key(&entry.key, &entry.value);
+        Ok(())
+    }
+}

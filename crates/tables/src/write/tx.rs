@@ -1,0 +1,246 @@
+//! Tables inside a transaction: which schema it sees, and what guards the writes.
+//!
+//! A transaction that writes rows rests on the table's definition as it knows it, whatever its isolation: the definition is
+//! guarded, so that a commit after somebody else's CREATE INDEX cannot leave the index without its rows. A read committed
+//! transaction that changes a definition reads one snapshot from then on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ropewalk_base::Seq;
+use ropewalk_engine::{Isolation, KvTransaction, LockError, LockMode, Operation};
+
+use crate::catalog::tables::Tables;
+use crate::catalog::{Spaces, name_key, number, table_key};
+use crate::error::TablesError;
+use crate::read::TablesRead;
+use crate::read::sealed::Sealed;
+use crate::read::table::{Table, find};
+use crate::row::OwnedRow;
+use crate::row::keys::put_row_key;
+use crate::schema::{Parts, Schema};
+use crate::value::Value;
+use crate::write::commit::DdlOperation;
+use crate::write::loaded::Loaded;
+
+/// What a transaction knows of tables beside its writes.
+#[derive(Default)]
+pub struct TablesState {
+    /// Tables whose definitions it changed.
+    pub(super) ddl: BTreeSet<u32>,
+    /// Tables whose definitions are guarded.
+    guarded: BTreeSet<u32>,
+    pub(super) schemas: BTreeMap<u32, Arc<Schema>>,
+    /// What they were read at.
+    schemas_at: Seq,
+    /// Objects that it filled beside the log.
+    pub(crate) loaded: Vec<Loaded>,
+}
+
+impl TablesState {
+    /// True when it filled objects beside the log.
+    pub fn has_loaded(&self) -> bool {
+        !self.loaded.is_empty()
+    }
+
+    /// To be called after the transaction's writes were rolled back to a mark.
+    pub fn rolled_back(&mut self) {
+        self.guarded.clear();
+        self.schemas.clear();
+    }
+
+    /// What has to go into the commit beside the writes. Where it loaded tables, [`Tables::clear_up`] is due once the commit is
+    /// decided.
+    pub fn operation(&mut self) -> Option<Box<dyn Operation>> {
+        let tables: Vec<u32> = self.ddl.iter().copied().collect();
+        let loading = self.loaded.iter().flat_map(Loaded::keys).collect();
+        self.loaded.drain(..).for_each(Loaded::hand_over);
+        if tables.is_empty() { None } else { Some(Box::new(DdlOperation { tables, loading })) }
+    }
+}
+
+/// The tables as one transaction reads and writes them.
+pub struct TablesTx<'a> {
+    pub(crate) tables: &'a Tables,
+    pub(crate) kv: &'a mut KvTransaction,
+    pub(crate) state: &'a mut TablesState,
+}
+
+impl<'a> TablesTx<'a> {
+    /// The tables within a transaction; `state` begins empty and stays with it.
+    pub fn new(tables: &'a Tables, kv: &'a mut KvTransaction, state: &'a mut TablesState) -> Self {
+        Self { tables, kv, state }
+    }
+
+    /// A handle on the table `name`, own definitions included.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`].
+    pub fn table(&mut self, name: &str) -> Result<Table, TablesError> {
+        self.begin();
+        let id = self.find(name)?.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })?;
+        Ok(Table::new(&self.tables.model, id, name))
+    }
+
+    /// The number of the table `name`.
+    pub(crate) fn find(&mut self, name: &str) -> Result<Option<u32>, TablesError> {
+        let catalog = self.spaces().catalog;
+        if !self.kv.wrote(catalog, &name_key(name)) {
+            let found = find(&self.tables.model, self.kv.snapshot().reading().view(), name)?;
+            self.kv.note_read(catalog, &name_key(name));
+            return Ok(found);
+        }
+        Ok(self.kv.get(catalog, &name_key(name))?.as_deref().and_then(number))
+    }
+
+    pub(crate) fn schema_by_id(&mut self, id: u32) -> Result<Arc<Schema>, TablesError> {
+        match self.state.schemas.get(&id) {
+            Some(schema) => Ok(schema.clone()),
+            None => self.schema_of(&Table::new(&self.tables.model, id, &format!("number {id}"))),
+        }
+    }
+
+    /// Reads rest on the definition from here on.
+    pub(crate) fn guard_schema(&mut self, schema: &Schema) {
+        // Also for a definition that it changed itself: that change may yet be rolled back.
+        if self.state.guarded.insert(schema.id()) {
+            self.kv.guard_key(self.spaces().catalog, &table_key(schema.id()));
+        }
+    }
+
+    /// Locks a key of the rows, where the statement is one that waits for others.
+    pub(crate) fn hold(&mut self, key: &[u8], mode: LockMode, waits: bool) -> Result<(), TablesError> {
+        if self.kv.is_locking() {
+            self.kv.lock(self.spaces().rows, key, mode, waits)?;
+        }
+        Ok(())
+    }
+
+    /// True in a statement that locks the rows which it writes.
+    pub fn is_locking(&self) -> bool {
+        self.kv.is_locking()
+    }
+
+    /// Locks a row that was read in this statement, before it is written or to keep it as it is. Without `waits` false says that
+    /// another transaction holds it. A row that has changed since it was read makes the statement begin again. For statements
+    /// that lock.
+    ///
+    /// # Errors
+    /// [`TablesError::Lock`].
+    pub fn lock_row(&mut self, row: &OwnedRow, mode: LockMode, waits: bool) -> Result<bool, TablesError> {
+        self.lock_key(row.key(), mode, waits)
+    }
+
+    /// Locks rows that were read in this statement and are about to be written, their columns `places`, or none to delete them.
+    /// All are locked before a change of one makes the statement begin again.
+    ///
+    /// # Errors
+    /// [`TablesError::Lock`].
+    pub fn lock_rows(&mut self, rows: &[OwnedRow], places: Option<&[usize]>) -> Result<(), TablesError> {
+        let mut changed = Ok(());
+        for row in rows {
+            let mode = places.map_or(LockMode::Update, |places| {
+                row.schema().lock_of_change(&|place| places.contains(place))
+            });
+            let held = self.hold(row.key(), mode, true);
+            match self.kv.has_met_change() {
+                true => changed = changed.and(held),
+                false => held?,
+            }
+        }
+        if self.kv.has_met_change() { Err(LockError::Again.into()) } else { changed }
+    }
+
+    /// As [`TablesTx::lock_row`], by the row's primary key.
+    ///
+    /// # Errors
+    /// [`TablesError::Lock`]; values that are no key of the table.
+    pub fn lock(
+        &mut self,
+        table: &Table,
+        key: &[Value<'_>],
+        mode: LockMode,
+        waits: bool,
+    ) -> Result<bool, TablesError> {
+        let schema = self.schema_of(table)?;
+        let mut row_key = Vec::new();
+        put_row_key(&schema, key, &mut row_key)?;
+        self.lock_key(&row_key, mode, waits)
+    }
+
+    fn lock_key(&mut self, key: &[u8], mode: LockMode, waits: bool) -> Result<bool, TablesError> {
+        match self.hold(key, mode, waits) {
+            Err(TablesError::Lock(LockError::Taken)) => Ok(false),
+            held => held.map(|()| true),
+        }
+    }
+
+    /// True when ranges that are read do not count by themselves.
+    pub(crate) fn guards_ranges(&self) -> bool {
+        self.kv.isolation() != Isolation::Serializable
+    }
+}
+
+impl Sealed for TablesTx<'_> {}
+
+impl TablesRead for TablesTx<'_> {
+    fn begin(&mut self) {
+        self.kv.begin_statement();
+        let at = self.kv.snapshot().seq();
+        if self.state.schemas_at != at {
+            // Somebody else's change may be visible by now; own ones are found in the own writes.
+            self.state.schemas.clear();
+            self.state.schemas_at = at;
+        }
+    }
+
+    #[allow(private_interfaces)] // the trait is sealed
+    fn spaces(&self) -> Spaces {
+        self.tables.model.spaces()
+    }
+
+    fn schema_of(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
+        let id = table.id();
+        if let Some(schema) = self.state.schemas.get(&id) {
+            return Ok(schema.clone());
+        }
+        let catalog = self.spaces().catalog;
+        let schema = if self.state.ddl.contains(&id) {
+            let stored = self.kv.get(catalog, &table_key(id))?.ok_or_else(|| table.unknown())?;
+            let parts = Parts::decode(&stored).map_err(TablesError::damaged(format!("definition {id}")))?;
+            Arc::new(Schema::new(parts))
+        } else {
+            self.kv.note_read(catalog, &table_key(id));
+            table.schema_at(&self.tables.model, self.kv.snapshot().reading().view())?
+        };
+        self.state.schemas.insert(id, schema.clone());
+        Ok(schema)
+    }
+
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
+        Ok(self.kv.get(self.spaces().rows, key)?)
+    }
+
+    fn walk(
+        &mut self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        backward: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), TablesError> {
+        Ok(self.kv.visit(self.spaces().rows, start, end, backward, each)?)
+    }
+
+    fn walk_catalog(
+        &mut self,
+        start: &[u8],
+        end: &[u8],
+        each: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), TablesError> {
+        let catalog = self.spaces().catalog;
+        Ok(self.kv.visit(catalog, start, Some(end), false, |key, value| {
+            each(key, value);
+            true
+        })?)
+    }
+}
