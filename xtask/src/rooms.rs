@@ -39,7 +39,6 @@ const STILL_FLAT: &[&str] = &[
     "ropewalk-mongo",
     "ropewalk-postgres",
     "ropewalk-prometheus",
-    "ropewalk-series",
     "ropewalk-server",
     "ropewalk-sim",
     "ropewalk-sql",

@@ -10,6 +10,7 @@ mod chunk;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod id;
 mod import;
 mod memory;
 mod model;
@@ -21,6 +22,7 @@ mod store;
 
 pub use chunk::{Aggregates, Part, STALE_BITS};
 pub use error::SeriesError;
+pub use id::SeriesId;
 pub use import::{BlockError, Imported, PrometheusBlock};
 pub use model::{SERIES, SeriesModel};
 pub use query::read::Chunk;
@@ -36,7 +38,7 @@ pub use sample::labels::{
 };
 pub use sample::matcher::{MatchOp, Matcher};
 pub use sample::metadata::{HELP_BYTES_MAX, Metadata, MetricType, UNIT_BYTES_MAX};
-pub use sample::types::{Appended, Duplicates, Samples, SeriesId, SeriesOptions};
+pub use sample::types::{Appended, Duplicates, Samples, SeriesOptions};
 pub use storage::chunk_keys::PARTITION_MS;
 pub use store::admin::{Cardinality, LabelCount, ValueCount};
 pub use store::append::AppendSamples;

@@ -1,14 +1,7 @@
 //! The series model: catalog of stores, apply, flush, verify.
 //!
-//! Keyspaces: `series` (chunks, see `chunk_keys`), `series.labels` (key: store u32 and series u32, big-endian; value: labels in
-//! their stored form), and `series.meta`:
-//! ```text
-//! 's' name                     → store u32 │ settings, as in a section (see `section`, kind 2)
-//! 'l' store u32 big-endian     → the largest series number ever given, u32: written when series are deleted
-//! 'm' …                        → metadata of a metric, see `metadata`
-//! 'r', 'p' store               → rules and how far they are, see `rules`
-//! ```
-//! and `series.exemplars`, see `metadata`.
+//! Keyspaces: `series` (chunks, see `storage::chunk_keys`), `series.labels`, `series.meta` and `series.exemplars` (see
+//! `storage::keys`).
 
 pub(crate) mod changes;
 pub(crate) mod verify;
@@ -30,12 +23,12 @@ use crate::memory::index::Index;
 use crate::memory::{Deletion, SeriesMemory};
 use crate::model::changes::Changes;
 use crate::model::verify::verify;
-use crate::query::read::Place;
-use crate::retention::rules::{progress_key, rules_key};
-use crate::sample::metadata::{exemplar_key, metadata_key};
 use crate::sample::types::SeriesOptions;
 use crate::storage::chunk_keys::{bounds_key, partition_of, partitions};
 use crate::storage::flush::flush;
+use crate::storage::keys::{
+    exemplar_key, label_key, last_key, metadata_key, name_key, progress_key, rules_key,
+};
 use crate::storage::partition_bounds::{Bounds, Reach};
 use crate::storage::section::{
     Body, Group, NewSeries, RulesPart, Section, Target, each_group, put_options, take_options,
@@ -111,6 +104,14 @@ impl StoreState {
     }
 }
 
+/// Where a store's samples are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) store: u32,
+    pub(crate) slot: usize,
+    pub(crate) chunks: Keyspace,
+}
+
 #[derive(Clone, Copy)]
 struct Keyspaces {
     chunks: Keyspace,
@@ -133,20 +134,8 @@ pub struct SeriesModel {
     catalog: RwLock<Catalog>,
 }
 
-pub(crate) fn label_key(store: u32, id: u32) -> [u8; 8] {
-    (u64::from(store) << 32 | u64::from(id)).to_be_bytes()
-}
-
 fn ids_of(deletion: &Deletion) -> impl Iterator<Item = u32> {
     deletion.ids.iter().flat_map(|ids| ids.iter())
-}
-
-fn name_key(name: &str) -> Vec<u8> {
-    [b"s", name.as_bytes()].concat()
-}
-
-fn last_key(store: u32) -> Vec<u8> {
-    [b"l", &store.to_be_bytes()[..]].concat()
 }
 
 fn unknown_store() -> DecodeError {

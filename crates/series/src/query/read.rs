@@ -10,12 +10,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ropewalk_base::Seq;
-use ropewalk_engine::{Cursor, Keyspace, ReadView};
+use ropewalk_engine::{Cursor, ReadView};
 
 use crate::chunk::payload_chunk::each_rich;
 use crate::chunk::{Aggregates, Around, ChunkHead, Part, Which};
 use crate::error::SeriesError;
 use crate::memory::{Deletion, Sample, Sealed, SeriesMemory, StoreMemory};
+use crate::model::Place;
 use crate::sample::batch::take_payload;
 use crate::sample::types::{Duplicates, Samples};
 use crate::storage::chunk_keys::{ChunkKey, damaged, each_chunk_between, partition_of, partitions};
@@ -120,14 +121,6 @@ impl Chunk<'_> {
 
 /// Puts what stands for a chunk into the samples and answers true, or leaves it to be read.
 pub(crate) type TakeChunk<'t> = &'t mut dyn FnMut(&Chunk<'_>, &mut Samples) -> Result<bool, SeriesError>;
-
-/// Where a store's samples are.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) store: u32,
-    pub(crate) slot: usize,
-    pub(crate) chunks: Keyspace,
-}
 
 enum Source {
     /// Range of `stored`.

@@ -8,12 +8,13 @@ use ropewalk_engine::{ReadView, Snapshot};
 
 use crate::chunk::Aggregates;
 use crate::error::SeriesError;
+use crate::id::SeriesId;
 use crate::model::{SeriesModel, StoreState};
 use crate::query::read::{Chunk, SeriesReader};
 use crate::query::reads::{Read, SeriesReads};
 use crate::sample::labels::Labels;
 use crate::sample::matcher::Matcher;
-use crate::sample::types::{Samples, SeriesId};
+use crate::sample::types::Samples;
 
 /// A store as of one snapshot. Any number of threads may read it.
 pub struct SeriesAt<'s> {

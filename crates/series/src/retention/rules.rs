@@ -16,6 +16,7 @@ use crate::error::SeriesError;
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::sample::matcher::{MatchOp, Matcher};
 use crate::sample::pack::{put_signed, take_signed};
+use crate::storage::keys::{progress_key, rules_key};
 use crate::storage::section::{RulesPart, put_rules};
 use crate::store::SeriesStore;
 
@@ -217,16 +218,6 @@ pub(crate) fn take_progress(bytes: &[u8]) -> Result<Vec<Progress>, DecodeError> 
         all.push(Progress { partition, id: id.map_err(|_| DecodeError { what: "series", offset })? });
     }
     Ok(all)
-}
-
-/// The key of a store's rules.
-pub(crate) fn rules_key(store: u32) -> Vec<u8> {
-    [b"r", &store.to_be_bytes()[..]].concat()
-}
-
-/// The key of how far they are.
-pub(crate) fn progress_key(store: u32) -> Vec<u8> {
-    [b"p", &store.to_be_bytes()[..]].concat()
 }
 
 fn damaged(place: &'static str) -> impl Fn(DecodeError) -> SeriesError {

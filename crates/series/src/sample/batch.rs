@@ -6,10 +6,10 @@
 
 use ropewalk_base::{DecodeError, Decoder};
 
+use crate::id::SeriesId;
 use crate::sample::histogram::Histogram;
 use crate::sample::labels::{Labels, LabelsRef};
 use crate::sample::pack::{put_signed, take_signed};
-use crate::sample::types::SeriesId;
 
 /// Samples of any number of series, in any order, to be appended as one commit.
 #[derive(Debug, Clone, Default)]

@@ -1,21 +1,10 @@
-//! The words of the crate: ids, options, columns of samples.
+//! The words of the crate: options, columns of samples.
 
-use std::fmt;
 use std::sync::Arc;
 
 use ropewalk_base::Seq;
 
 use crate::sample::histogram::Histogram;
-
-/// Number of a series in its store. Never given again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SeriesId(pub u32);
-
-impl fmt::Display for SeriesId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// What happens to a second sample of the same series and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,5 +2,6 @@
 
 pub(crate) mod chunk_keys;
 pub(crate) mod flush;
+pub(crate) mod keys;
 pub(crate) mod partition_bounds;
 pub(crate) mod section;

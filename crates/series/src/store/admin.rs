@@ -13,9 +13,9 @@ use crate::error::SeriesError;
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::query::select::SeriesAt;
 use crate::sample::matcher::Matcher;
-use crate::sample::metadata::exemplar_key;
 use crate::sample::types::SeriesOptions;
 use crate::storage::chunk_keys::{ChunkKey, base_of, damaged, partition_of};
+use crate::storage::keys::exemplar_key;
 use crate::storage::section::{put_deletion, put_settings};
 use crate::store::SeriesStore;
 

@@ -14,12 +14,13 @@ use ropewalk_base::{Seq, hash64};
 use ropewalk_engine::{ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 
 use crate::error::SeriesError;
+use crate::id::SeriesId;
 use crate::memory::index::{Hashed, Index};
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::query::read::SeriesReader;
 use crate::sample::batch::{GroupRef, SampleBatch, Who, take_payload};
 use crate::sample::labels::{self, LabelsRef, METRIC_NAME};
-use crate::sample::types::{Duplicates, Samples, SeriesId, SeriesOptions};
+use crate::sample::types::{Duplicates, Samples, SeriesOptions};
 use crate::storage::section::{GroupWriter, NewSeries, Target, put_samples};
 
 /// The series that were unknown when the batch was prepared, by ordinal. Their labels lie in one piece: it is the sequencer who

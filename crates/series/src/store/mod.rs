@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod append;
+pub(crate) mod metadata;
 
 use std::sync::Arc;
 
@@ -9,12 +10,13 @@ use ropewalk_base::{Seq, hash64};
 use ropewalk_engine::{CommitHandle, Committed, Durability, Engine, Snapshot};
 
 use crate::error::SeriesError;
+use crate::id::SeriesId;
 use crate::model::SeriesModel;
 use crate::query::reads::{ReadGuard, SeriesReads};
 use crate::query::select::SeriesAt;
 use crate::sample::batch::SampleBatch;
 use crate::sample::labels::Labels;
-use crate::sample::types::{Appended, SeriesId, SeriesOptions};
+use crate::sample::types::{Appended, SeriesOptions};
 use crate::store::append::AppendSamples;
 
 /// Longest name of a store, bytes.
