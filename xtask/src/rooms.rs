@@ -34,7 +34,6 @@ const STILL_FLAT: &[&str] = &[
     "ropewalk-cli",
     "ropewalk-documents",
     "ropewalk-engine",
-    "ropewalk-events",
     "ropewalk-http",
     "ropewalk-mongo",
     "ropewalk-postgres",

@@ -14,12 +14,11 @@ use std::sync::atomic::Ordering;
 use ropewalk_base::Seq;
 use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 
-use crate::codec::{SectionHead, put_deletion, put_section};
 use crate::error::EventsError;
+use crate::event::codec::{STORES_MAX, SectionHead, put_deletion, put_section};
+use crate::event::types::NAME_BYTES_MAX;
 use crate::model::{EVENTS, EventsModel};
-use crate::search::STORES_MAX;
 use crate::store::EventStore;
-use crate::types::NAME_BYTES_MAX;
 
 /// What the operations report when they wrote something.
 const DONE: Outcome = (1, 0);

@@ -1,6 +1,6 @@
 //! Events taken out of their store, as they are stored: two allocations for any number of them.
 
-use crate::codec::SequencedEventRef;
+use crate::event::codec::SequencedEventRef;
 
 /// Owned events in the order in which they were pushed, to be handed to other threads and read in place there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

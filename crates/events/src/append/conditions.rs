@@ -10,9 +10,9 @@ use ropewalk_base::{Position, Seq};
 use ropewalk_engine::{ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 
 use crate::error::EventsError;
+use crate::event::types::{AppendCondition, Query};
+use crate::index::search::StoreRead;
 use crate::model::{EVENTS, EventsModel};
-use crate::search::StoreRead;
-use crate::types::{AppendCondition, Query};
 
 /// Most queries that a guard lists for one store; with more of them any new event counts.
 const QUERIES_MAX: usize = 1_000;

@@ -1,17 +1,19 @@
 //! Reading: streams whose memory is one batch, at one snapshot, in either direction.
 
+pub(crate) mod projection;
+
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use ropewalk_base::Position;
 use ropewalk_engine::{MANY, Snapshot};
 
-use crate::codec::{SequencedEvent, SequencedEventRef};
-use crate::decide::Projection;
 use crate::error::EventsError;
-use crate::search::{Node, Place, StoreRead, Values};
-use crate::typed::{FromEvent, unapplied};
-use crate::types::{Event, Query, ReadOptions};
+use crate::event::codec::{SequencedEvent, SequencedEventRef};
+use crate::event::typed::{FromEvent, unapplied};
+use crate::event::types::{Event, Query, ReadOptions};
+use crate::index::search::{Node, Place, StoreRead, Values};
+use crate::read::projection::Projection;
 
 /// Matching events in order, read in place, for as long as the snapshot lives. A lending iterator: each event is
 /// borrowed until the next call.

@@ -1,5 +1,9 @@
 //! One named event store: the calls that an application makes.
 
+pub(crate) mod admin;
+pub(crate) mod decide;
+pub(crate) mod subscribe;
+
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,15 +11,15 @@ use std::sync::atomic::Ordering;
 use ropewalk_base::Position;
 use ropewalk_engine::{CommitHandle, Committing, Engine, Snapshot};
 
+use crate::append::conditions::{EventReads, ReadGuard};
 use crate::append::{AppendOperation, AppendOptions, Appended, check_name};
-use crate::codec::{SequencedEvent, SequencedEventRef};
-use crate::conditions::{EventReads, ReadGuard};
 use crate::error::EventsError;
+use crate::event::codec::{SequencedEvent, SequencedEventRef};
+use crate::event::types::{AppendCondition, Event, Query, ReadOptions};
+use crate::index::search::{Place, StoreRead};
 use crate::model::{EventsModel, MetaKey, StoreState};
 use crate::read::{EventReader, Scan};
-use crate::search::{Place, StoreRead};
-use crate::subscribe::Subscription;
-use crate::types::{AppendCondition, Event, Query, ReadOptions};
+use crate::store::subscribe::Subscription;
 
 /// A named event store. Cheap to clone; any number of threads may use it at once. It comes into being with its first
 /// append or with [`EventStore::create`]; after [`EventStore::delete`] it is as if it had never been.

@@ -13,9 +13,13 @@ use ropewalk_base::{DecodeError, Decoder, Position, Seq, put_bytes, put_u32, put
 use uuid::Uuid;
 
 use crate::error::EventsError;
-use crate::search::{POSITION_MAX, STORES_MAX};
-use crate::typed::{FromEvent, decode};
-use crate::types::{Event, Tracking};
+use crate::event::typed::{FromEvent, decode};
+use crate::event::types::{Event, Tracking};
+
+/// Events one store can hold.
+pub(crate) const POSITION_MAX: u64 = (1 << 40) - 1;
+/// Stores one engine can hold.
+pub(crate) const STORES_MAX: u32 = (1 << 24) - 1;
 
 const HAS_ID: u8 = 1;
 const HAS_METADATA: u8 = 2;
@@ -203,7 +207,7 @@ impl<'a> SequencedEventRef<'a> {
         })
     }
 
-    /// The event as it is stored; an [`crate::EventBatch`] keeps these.
+    /// The event as it is stored; an [`crate::event::batch::EventBatch`] keeps these.
     pub(crate) fn value(&self) -> &'a [u8] {
         self.value
     }

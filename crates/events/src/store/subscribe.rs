@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 
 use ropewalk_base::Position;
 
-use crate::codec::SequencedEvent;
 use crate::error::EventsError;
+use crate::event::codec::SequencedEvent;
+use crate::event::types::{Query, ReadOptions};
 use crate::store::EventStore;
-use crate::types::{Query, ReadOptions};
 
 /// Events fetched at a time.
 const BATCH_EVENTS: usize = 512;

@@ -7,7 +7,11 @@ use std::sync::Arc;
 use ropewalk_engine::{Engine, EngineOptions};
 use ropewalk_vfs::Env;
 
-use crate::{Event, EventStore, EventsModel, Query, ReadOptions};
+use crate::event::types::Event;
+use crate::event::types::Query;
+use crate::event::types::ReadOptions;
+use crate::model::EventsModel;
+use crate::store::EventStore;
 
 const TERMS: [&str; 4] = ["collides:a", "collides:b", "collides:c", "other"];
 

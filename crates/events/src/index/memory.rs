@@ -18,8 +18,8 @@ use parking_lot::RwLock;
 use ropewalk_base::{AppendList, Arena, ArenaOffset, DecodeError, Seq};
 use ropewalk_engine::Memory;
 
-use crate::codec::{BodyRef, VALUE_HEADER};
-use crate::postings::{Kind, Term};
+use crate::event::codec::{BodyRef, VALUE_HEADER};
+use crate::index::postings::{Kind, Term};
 
 /// Memory of one posting beside its positions: entry of the map and of the name.
 const POSTING_BYTES: u64 = 72;

@@ -7,9 +7,9 @@
 
 use ropewalk_base::Position;
 
-use crate::codec::{BodyRef, SequencedEvent, SequencedEventRef};
 use crate::error::{ApplyError, EventsError};
-use crate::types::{Event, Query, QueryItem};
+use crate::event::codec::{BodyRef, SequencedEvent, SequencedEventRef};
+use crate::event::types::{Event, Query, QueryItem};
 
 /// A stored event, owned or read in place: what [`FromEvent`] decodes.
 ///

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use ropewalk_base::Seq;
 use ropewalk_engine::{Cursor, Keyspace, MANY, ReadView, Value};
 
-use crate::codec::SequencedEventRef;
 use crate::error::EventsError;
-use crate::memory::{EventMemory, StoreMemory};
-use crate::postings::{Kind, Term, TermCursor};
-use crate::types::{Query, QueryItem};
+use crate::event::codec::{POSITION_MAX, STORES_MAX, SequencedEventRef};
+use crate::event::types::{Query, QueryItem};
+use crate::index::memory::{EventMemory, StoreMemory};
+use crate::index::postings::{Kind, Term, TermCursor};
 
 /// One generation's events of the store that is read.
 #[derive(Clone)]
@@ -39,11 +39,6 @@ pub(crate) fn split_event_key(key: &[u8]) -> Option<(u32, u64)> {
     let both = u64::from_be_bytes(key.try_into().ok()?);
     Some(((both >> 40) as u32, both & POSITION_MAX))
 }
-
-/// Events one store can hold.
-pub(crate) const POSITION_MAX: u64 = (1 << 40) - 1;
-/// Stores one engine can hold.
-pub(crate) const STORES_MAX: u32 = (1 << 24) - 1;
 
 /// Where a store's events are.
 #[derive(Clone, Copy)]

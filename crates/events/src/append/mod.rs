@@ -1,5 +1,7 @@
 //! Appending: what a client asks for, and its decision in the commit order.
 
+pub(crate) mod conditions;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,13 +9,13 @@ use ropewalk_base::{Position, Seq, hash64, put_bytes};
 use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 use uuid::Uuid;
 
-use crate::codec::{SectionHead, put_body, put_section};
-use crate::conditions::Conditions;
+use crate::append::conditions::Conditions;
 use crate::error::EventsError;
+use crate::event::codec::{POSITION_MAX, STORES_MAX, SectionHead, put_body, put_section};
+use crate::event::types::{AppendCondition, Event, NAME_BYTES_MAX, ReadOptions, Tracking};
+use crate::index::search::StoreRead;
 use crate::model::{EVENTS, EventsModel, MetaKey, StoreState};
 use crate::read::Scan;
-use crate::search::{POSITION_MAX, STORES_MAX, StoreRead};
-use crate::types::{AppendCondition, Event, NAME_BYTES_MAX, ReadOptions, Tracking};
 
 /// What an append may ask for beside its events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

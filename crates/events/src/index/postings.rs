@@ -15,8 +15,9 @@ use ropewalk_base::{DecodeError, Decoder, hash64, put_bytes, put_varint};
 use ropewalk_engine::{Cursor, Keyspace};
 
 use crate::error::EventsError;
-use crate::memory::{EventMemory, StoreMemory};
-use crate::search::{POSITION_MAX, STORES_MAX, Source};
+use crate::event::codec::{POSITION_MAX, STORES_MAX};
+use crate::index::memory::{EventMemory, StoreMemory};
+use crate::index::search::Source;
 
 /// Positions per chunk: small enough that a seek decodes little, large enough that the key is no burden.
 pub(crate) const CHUNK_POSITIONS: usize = 256;
