@@ -33,7 +33,6 @@ const STILL_FLAT: &[&str] = &[
     "ropewalk-bench",
     "ropewalk-cli",
     "ropewalk-documents",
-    "ropewalk-engine",
     "ropewalk-http",
     "ropewalk-mongo",
     "ropewalk-postgres",

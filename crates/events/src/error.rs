@@ -94,7 +94,7 @@ pub enum EventsError {
         position: Position,
         /// Its type.
         event_type: String,
-        /// The error of [`FromEvent`](crate::event::typed::FromEvent) or [`Projection::apply`](crate::store::decide::Projection::apply).
+        /// The error of [`FromEvent`](crate::event::typed::FromEvent) or [`Projection::apply`](crate::read::projection::Projection::apply).
         source: ApplyError,
     },
     /// The query means nothing.

@@ -16,8 +16,8 @@ use ropewalk_store::{Checkpoint, CompactStep, Edit};
 
 use crate::commit::Core;
 use crate::error::EngineError;
+use crate::model::version::{Generation, Version};
 use crate::options::Room;
-use crate::version::{Generation, Version};
 
 /// Bytes that one compaction quantum may merge: about two milliseconds of work.
 const COMPACT_STEP_BYTES: u64 = 1 << 20;

@@ -10,10 +10,10 @@ use ropewalk_base::{Lsn, Seq};
 use ropewalk_log::{LogError, LogReader};
 
 use crate::commit::Core;
+use crate::commit::record::RecordBody;
 use crate::error::EngineError;
-use crate::record::RecordBody;
 
-/// Reads commits in order. See [`crate::Engine::changes`].
+/// Reads commits in order. See [`crate::engine::Engine::changes`].
 pub struct ChangeFeed {
     core: Arc<Core>,
     /// Made when the first commit is there: the log may be trimmed while the feed waits for it.

@@ -12,6 +12,11 @@
 //! 3. After a failed append or sync, or a panic in either stage, nothing is accepted or published any more.
 //! 4. Only the sequencer appends: the log's tail is where the sequencer left it, otherwise the append is refused.
 
+pub(crate) mod locks;
+pub(crate) mod pipeline;
+pub(crate) mod record;
+pub(crate) mod watch;
+
 use core::ops::Range;
 use core::time::Duration;
 use std::path::PathBuf;
@@ -23,14 +28,13 @@ use ropewalk_log::{CommitLog, Record};
 use ropewalk_store::Store;
 use ropewalk_vfs::Env;
 
+use crate::commit::locks::Locks;
+use crate::commit::pipeline::Stage;
+use crate::commit::watch::Watch;
 use crate::error::{CommitError, EngineError};
-use crate::locks::Locks;
+use crate::model::version::{End, Generation, ReadView, Version, Versions};
 use crate::model::{Apply, Model, Operation, Outcome, Verdict};
 use crate::options::{Durability, EngineOptions};
-use crate::pipeline::Stage;
-use crate::record;
-use crate::version::{End, Generation, ReadView, Version, Versions};
-use crate::watch::Watch;
 
 /// Everything the engine's parts share.
 pub(crate) struct Core {
@@ -500,7 +504,10 @@ impl Replayed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Background, Engine, KeyspaceOptions, KvBatch};
+    use crate::KeyspaceOptions;
+    use crate::engine::Engine;
+    use crate::kv::KvBatch;
+    use crate::options::Background;
 
     #[test]
     fn append_after_a_foreign_writer_is_refused() {

@@ -1,5 +1,11 @@
 //! The engine: opening, committing, reading, closing. Everything else in this crate is one of its parts.
 
+pub(crate) mod background;
+pub(crate) mod backup;
+pub(crate) mod feed;
+pub(crate) mod repeat;
+pub(crate) mod salvage;
+
 use core::time::Duration;
 use std::future::Future;
 use std::path::Path;
@@ -14,17 +20,17 @@ use ropewalk_log::{Extent, LocalLog, LogError, LogStats, Recovery};
 use ropewalk_store::{Edit, Keyspace, KeyspaceOptions, NewRun, RunWriter, Store, StoreStats, VerifyReport};
 use ropewalk_vfs::{Env, LockGuard};
 
-use crate::background::REPLAY_BYTES_KEPT;
+use crate::commit::locks::{Held, LockHolder};
+use crate::commit::pipeline::{Handle, Pace, Pipeline};
+use crate::commit::record;
 use crate::commit::{Commits, Committed, Core, Replayed, Request};
+use crate::engine::background::REPLAY_BYTES_KEPT;
+use crate::engine::feed::ChangeFeed;
 use crate::error::{CommitError, EngineError};
-use crate::feed::ChangeFeed;
 use crate::kv::KvModel;
-use crate::locks::{Held, LockHolder};
+use crate::model::version::{ReadView, Snapshot, Version};
 use crate::model::{Model, Operation};
 use crate::options::{Background, Durability, EngineOptions, Room};
-use crate::pipeline::{Handle, Pace, Pipeline};
-use crate::record;
-use crate::version::{ReadView, Snapshot, Version};
 
 /// Groups of one commit in a row after which the next is taken for a lone one. Eight clients that commit now and then have
 /// many groups of one, and threads of the server that wait for the disk in their stead only cost changes of thread.

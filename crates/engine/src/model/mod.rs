@@ -6,13 +6,15 @@
 //! generation and the model writes it out as sorted runs. Replay calls the same `apply` as a live commit, so `apply` is
 //! deterministic: time and ids come from the record.
 
+pub(crate) mod version;
+
 use std::any::Any;
 
 use ropewalk_base::{DecodeError, Seq};
 use ropewalk_store::{Keyspace, NewRun, Store};
 
 use crate::error::{EngineError, Rejection};
-use crate::version::{Generation, ReadView};
+use crate::model::version::{Generation, ReadView};
 
 /// Number of a model in commit records. Part of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
