@@ -1,4 +1,4 @@
-//! The engine: opening, committing, reading, closing. Everything else in this crate is one of its parts.
+//! The engine: opening, commits, reading, closing, and its maintenance: flush, compaction, backup, salvage.
 
 pub(crate) mod background;
 pub(crate) mod backup;

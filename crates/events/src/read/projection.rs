@@ -23,7 +23,7 @@ pub trait Projection {
     ///
     /// # Errors
     /// Whatever keeps the event from being applied, such as data that does not decode. The decision then fails with
-    /// [`EventsError::Unapplied`].
+    /// [`EventsError::Unapplied`](crate::error::EventsError::Unapplied).
     fn apply(&self, state: &mut Self::State, event: &SequencedEventRef<'_>) -> Result<(), ApplyError>;
 
     /// True when `event` matches the query. Called for each part of a composed projection and each event, so that

@@ -1,4 +1,4 @@
-//! What a metric is: its type, unit and help.
+//! Type, unit and help of a metric.
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes};
 
